@@ -47,7 +47,7 @@ from specops.load.metrics import Observation
 from specops.load.runner import run_cell, warm_up
 from specops.load.settings import Decoding, Endpoint
 from specops.load.workload import Prompt
-from specops.progress import Silent
+from specops.progress import SilentProgress
 
 FIRST_CHUNK_S = 0.032
 CHUNKS_PER_S, CHUNKS, WAVES = 50, 100, 4
@@ -195,7 +195,9 @@ async def drive(port: int, case: Case) -> dict[str, float]:
         short = [Prompt("w", "all", "Go", 5)]
         await warm_up(client, short, case.streams, level, pace)
         before, jiffies = time.process_time(), _jiffies()
-        cell = await run_cell(client, prompts(case, WAVES), level, 0, seed=0, pace=pace, progress=Silent())
+        cell = await run_cell(
+            client, prompts(case, WAVES), level, 0, seed=0, pace=pace, progress=SilentProgress()
+        )
         cpu, passed = time.process_time() - before, _jiffies() - jiffies
     failed = [o.answer.failure for o in cell.observations if o.answer.failure]
     if failed:

@@ -33,7 +33,7 @@ from specops.phases.edge_bench.judging import Figures, figures
 from specops.phases.edge_bench.measure import site
 from specops.phases.edge_bench.settings import Arm, EdgeBenchSettings, settings_of
 from specops.phases.edge_simulate import Measuring, rounds_of
-from specops.progress import Silent
+from specops.progress import SilentProgress
 from specops.render.figures import aligned
 
 DEPTHS, HEADS = (2, 5), (0, 8)
@@ -89,7 +89,7 @@ def main() -> int:
             beams=base.edge.beams,
             heads=max(HEADS),
         ),
-        Silent(),
+        SilentProgress(),
     )
     found: list[tuple[float, Arm, int, Figures]] = []
     for rtt_ms in rtts:

@@ -57,7 +57,7 @@ from specops.guard.signals.query import FIGURES, LiveFigures, Query
 from specops.guard.signals.verdicts import FURTHER, Judgement
 from specops.guard.simulation import traces
 from specops.guard.simulation.simulate import observed, simulate, window_of
-from specops.guard.simulation.synthetic import Incident, World, weeks
+from specops.guard.simulation.synthetic import Incident, WeekConstants, weeks
 from specops.guard.simulation.traces import Trace, windows
 from specops.guard.state import Signal, State, Threshold
 from specops.prometheus.api import Api
@@ -228,7 +228,7 @@ def healthy(seed: tuple[int, int], count: int, **changes: Any) -> Tally:
     random = np.random.default_rng(seed)
     break_even = float(random.choice(BREAK_EVENS))
     wrong = BREAK_EVEN_ERROR * float(random.standard_normal())
-    criteria, world = criteria_of(break_even, wrong), World(BASELINE, break_even, **changes)
+    criteria, world = criteria_of(break_even, wrong), WeekConstants(BASELINE, break_even, **changes)
     trace = weeks(world, count, random)
     codes, judged = judged_all(criteria, trace)
     theirs = traces.falls(trace.playbook)
@@ -248,7 +248,7 @@ def regressions(seed: tuple[int, int], count: int) -> Acted:
     break_even = float(random.choice(BREAK_EVENS))
     criteria, rules = criteria_of(break_even), Rules()
     # Busier than most weeks are: where there is too little traffic, nothing is asked.
-    world = replace(World(BASELINE, break_even), length_s=HOURS * 3600, busy=(0.8, 1.6))
+    world = replace(WeekConstants(BASELINE, break_even), length_s=HOURS * 3600, busy=(0.8, 1.6))
     interval, window = world.interval_s, round(criteria.window_s / world.interval_s)
     incident = _incident(random, count, int(interval))
     trace = weeks(world, count, random, incident)
@@ -319,7 +319,7 @@ def again(seed: int) -> dict[str, int]:
     criteria, rules, differs, walked = criteria_of(0.4), Rules(), 0, 0
     for length_s, hit in ((WEEK, False), (HOURS * 3600, True)):
         random = np.random.default_rng((seed, int(hit)))
-        world = replace(World(BASELINE, 0.4), length_s=length_s)
+        world = replace(WeekConstants(BASELINE, 0.4), length_s=length_s)
         incident = _incident(random, AGAIN, int(world.interval_s)) if hit else None
         trace = weeks(world, AGAIN, random, incident)
         falls = falls_of(criteria, trace, judged_all(criteria, trace)[0])

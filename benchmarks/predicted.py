@@ -24,7 +24,7 @@ from specops.phases.ab.visits import AbSettings, Arm
 from specops.phases.inputs import NO_ADDRESS_YET
 from specops.phases.verify_draft.estimate import measure, predict
 from specops.phases.verify_draft.prediction import Predictor
-from specops.progress import Silent
+from specops.progress import SilentProgress
 from specops.render.figures import aligned, percent, times
 from specops.serving.embedded import EmbeddedPool, Speculation
 
@@ -37,7 +37,12 @@ WITHIN = 0.15
 def predicted(pair: Path, draft: str, temperature: float) -> Predictor:
     started = perf_counter()
     found = measure(
-        pair / "target", pair / draft, pair / "prompts.json", Silent(), threads=1, temperature=temperature
+        pair / "target",
+        pair / draft,
+        pair / "prompts.json",
+        SilentProgress(),
+        threads=1,
+        temperature=temperature,
     )
     estimate = predict(*found)
     print(
@@ -66,7 +71,7 @@ def compared(pair: Path, temperature: float, repeats: int) -> dict[str, Any]:
         repeats=repeats,
     )
     with tempfile.TemporaryDirectory() as logs:
-        result = compare(arms, asked, AbSettings(looks=1, mixed_prompts=0), Silent(), logs=Path(logs))
+        result = compare(arms, asked, AbSettings(looks=1, mixed_prompts=0), SilentProgress(), logs=Path(logs))
     challengers = read(result, "the comparison").challengers
     return {name: challenger.levels[0].speedups.e2e for name, challenger in challengers.items()}
 

@@ -22,10 +22,10 @@ from pathlib import Path
 
 from specops.config import Rollout
 from specops.phases.sweep.plan import measurements_of
-from specops.phases.sweep.ray_executor import OnRay
+from specops.phases.sweep.ray_executor import RayExecutor
 from specops.phases.sweep.spec import SweepSpec, spec_of
 from specops.phases.sweep.sweep import sweep
-from specops.progress import Silent
+from specops.progress import SilentProgress
 
 STUB = Path(__file__).parents[1] / "tests" / "load" / "stub.py"
 PROMPTS, GAPS = 4, 3  # an answer of the stub's is four chunks
@@ -64,8 +64,10 @@ def wanted(folder: Path, settings: int, sleep_s: float) -> SweepSpec:
 def seconds(what: SweepSpec, address: str, machines: int) -> float:
     """Of a whole sweep, from the connection to the last server's end."""
     began = time.monotonic()
-    with OnRay(address, what.settings, what.requests, what.prompts.prompts, Silent()) as executor:
-        result = sweep(what, executor, Silent())
+    with RayExecutor(
+        address, what.settings, what.requests, what.prompts.prompts, SilentProgress()
+    ) as executor:
+        result = sweep(what, executor, SilentProgress())
     took = time.monotonic() - began
     kept = measurements_of(result, "the sweep")
     measured = {cell.setting for cell in kept.cells}

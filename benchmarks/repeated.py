@@ -21,7 +21,7 @@ from specops.phases.ab.measure import compare
 from specops.phases.ab.report import read
 from specops.phases.ab.visits import AbSettings, Arm
 from specops.phases.inputs import NO_ADDRESS_YET
-from specops.progress import Silent
+from specops.progress import SilentProgress
 from specops.serving.embedded import EmbeddedPool, Speculation
 
 
@@ -49,7 +49,7 @@ def main() -> None:
     for number in range(options.times):
         asked = BaselineSettings(base_url=NO_ADDRESS_YET, model="", endpoint="completions", seed=number)
         with tempfile.TemporaryDirectory() as logs:
-            result = compare(arms(), asked, AbSettings(mixed_prompts=0), Silent(), logs=Path(logs))
+            result = compare(arms(), asked, AbSettings(mixed_prompts=0), SilentProgress(), logs=Path(logs))
         for arm, found in read(result, f"run {number + 1}").challengers.items():
             said[f"{arm}, in all"].append(found.decision.verdict)
             for name, of_class in found.classes.items():

@@ -60,14 +60,14 @@ def measured(url: str, folder: Path, pools: dict[str, Any], name: str) -> dict[s
     from specops.phases.report.assembly import report
     from specops.phases.report.delivery import write
     from specops.phases.report.report import window
-    from specops.progress import Silent
+    from specops.progress import SilentProgress
     from specops.prometheus.api import Api
 
     where = {"routers": ["10.0.1.5:8081"], "prometheus": url}
     rollout = Rollout.model_validate({"rollout": name, "pools": pools, "addresses": where})
     span = window("7d", "2026-11-21", ZoneInfo("Asia/Seoul"), datetime(2026, 11, 23, tzinfo=UTC))
     api = Api(url, timeout_s=120)
-    result = report(rollout, Path("rollout.yaml"), folder, span, api, Silent())
+    result = report(rollout, Path("rollout.yaml"), folder, span, api, SilentProgress())
     asked = time.perf_counter()
     write(folder, span, result)
     ended = time.perf_counter()

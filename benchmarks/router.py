@@ -26,11 +26,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specops.config import Rollout
-from specops.launch.servers import Known, free_port, running
+from specops.launch.servers import FixedAddress, free_port, running
 from specops.phases.route import CONF, of, text, write
 from specops.phases.route.check import nginx
 from specops.phases.route.thresholds import rules
-from specops.progress import Silent
+from specops.progress import SilentProgress
 
 CHAT = "/v1/chat/completions"
 LOADS = ((32, 1_000), (1, 1_000), (1, 20_000), (1, 200_000))
@@ -80,7 +80,7 @@ def serving(folder: Path, name: str, files: dict[str, str], port: int) -> Iterat
     write(prefix, files)
     command = [nginx(None), "-p", str(prefix), "-c", CONF, "-e", "stderr", "-g", "daemon off;"]
     log = folder / f"{name}.log"
-    with running(name, command, address=Known.on(port), log=log, progress=Silent()) as up:
+    with running(name, command, address=FixedAddress.on(port), log=log, progress=SilentProgress()) as up:
         yield up.base_url.removesuffix("/v1")
 
 

@@ -34,7 +34,7 @@ from specops.launch.servers import free_port
 from specops.phases.route.cases import fuzz
 from specops.phases.route.check import RULES, ask, disagreement, nginx, trial
 from specops.phases.route.explain import Judge
-from specops.progress import Silent
+from specops.progress import SilentProgress
 
 POOL = Path(__file__).parents[1] / "tests" / "real" / "scripted_pool.py"
 CLIENTS = 32
@@ -46,7 +46,7 @@ def bodies(count: int) -> dict[str, int]:
     files = rendered(rollout(1, standard=["127.0.0.1:1"], speculative=["127.0.0.1:2"], max_in_flight=8))
     judge = Judge(files[RULES])
     server_errors = disagreeing = 0
-    with trial(nginx(None), files, Silent()) as connection:
+    with trial(nginx(None), files, SilentProgress()) as connection:
         for request in islice(fuzz(7), count):
             answer = ask(connection, request)
             server_errors += answer.status >= 500

@@ -25,9 +25,9 @@ from urllib.parse import urlsplit
 
 from specops.assets import asset
 from specops.engine import Sampling, load_engine
-from specops.launch.servers import Announced, running
+from specops.launch.servers import LoggedAddress, running
 from specops.load.workload import load_prompts
-from specops.progress import Silent
+from specops.progress import SilentProgress
 from specops.serving.embedded import ANNOUNCED, EmbeddedPool, Speculation
 
 PROMPT_TOKENS, TOKENS, STREAMS = 128, 64, 8
@@ -66,9 +66,9 @@ def api_cost(pair: Path, prompts: list[list[int]], repeats: int, logs: Path) -> 
     with running(
         "speculative",
         pool.start(0, "pair").words,
-        address=Announced(ANNOUNCED),
+        address=LoggedAddress(ANNOUNCED),
         log=logs / "speculative.log",
-        progress=Silent(),
+        progress=SilentProgress(),
     ) as server:
         arms: dict[str, Callable[[list[int]], list[int]]] = {
             "in process": lambda prompt: engine.generate(prompt, sampling).tokens,
@@ -101,9 +101,9 @@ def batching(pair: Path, prompts: list[list[int]], repeats: int, logs: Path) -> 
     with running(
         "standard",
         pool.start(0, "pair").words,
-        address=Announced(ANNOUNCED),
+        address=LoggedAddress(ANNOUNCED),
         log=logs / "standard.log",
-        progress=Silent(),
+        progress=SilentProgress(),
     ) as server:
         clients = [Client(server.base_url) for _ in range(STREAMS)]
 

@@ -45,7 +45,7 @@ from specops.load.client import Client
 from specops.load.runner import run_cell, warm_up
 from specops.load.settings import Decoding, Endpoint
 from specops.load.workload import Prompt, load_prompts
-from specops.progress import Silent
+from specops.progress import SilentProgress
 from specops.results import environment
 from specops.serving.command import CommandPool
 from specops.serving.embedded import EmbeddedPool, Speculation
@@ -227,7 +227,7 @@ def up(settings: Sequence[Setting], logs: Path) -> Iterator[dict[Setting, str]]:
                     str(setting),
                     model=MODEL,
                     log=logs / f"{str(setting).replace('/', ' ')}.log",
-                    progress=Silent(),
+                    progress=SilentProgress(),
                 )
             ).base_url
             for setting in settings
@@ -257,7 +257,7 @@ async def measure(
 
         async def served(setting: Setting, asked: list[Prompt], streams: int, repeat: int) -> dict[str, str]:
             cell = await run_cell(
-                clients[setting], asked, Level(streams), repeat, seed=0, pace=pace, progress=Silent()
+                clients[setting], asked, Level(streams), repeat, seed=0, pace=pace, progress=SilentProgress()
             )
             tokens = [observation.answer.tokens for observation in cell.observations]
             if tokens != [TOKENS] * len(asked):

@@ -40,9 +40,9 @@ from specops.phases.sweep import plan
 from specops.phases.sweep.measure import Local
 from specops.phases.sweep.plan import FailedJob, Load, SweptCell
 from specops.phases.sweep.spec import SweepSpec, spec_of
-from specops.phases.sweep.speedups import Swept, Where
+from specops.phases.sweep.speedups import Stratum, SweepCells
 from specops.phases.sweep.sweep import sweep
-from specops.progress import Silent
+from specops.progress import SilentProgress
 from specops.results import Result
 from specops.serving import Setting
 from specops.serving.endpoint import EndpointPool
@@ -71,7 +71,9 @@ def swept(asked: SweepSpec, logs: Path, budget_min: float | None = None) -> tupl
     """A sweep as the command makes it, and its seconds."""
     asked = replace(asked, budget_min=budget_min)
     began = time.monotonic()
-    result = sweep(asked, Local(asked.requests, asked.prompts.prompts, logs, Silent()), Silent())
+    result = sweep(
+        asked, Local(asked.requests, asked.prompts.prompts, logs, SilentProgress()), SilentProgress()
+    )
     return result, time.monotonic() - began
 
 
@@ -85,7 +87,11 @@ def all_up(asked: SweepSpec, logs: Path) -> Iterator[list[Setting]]:
             for server in [
                 servers.enter_context(
                     serving(
-                        one.pool, one.name, model="target", log=logs / f"{one.name}.log", progress=Silent()
+                        one.pool,
+                        one.name,
+                        model="target",
+                        log=logs / f"{one.name}.log",
+                        progress=SilentProgress(),
                     )
                 )
             ]
@@ -102,13 +108,13 @@ def truth(asked: SweepSpec, load: Load, logs: Path, most: int) -> tuple[str, lis
         cells[:] = [cell for cell in cells if plan.key_of(cell) != plan.key_of(record)]
         cells.append(record)
 
-    where, names = Where.of(load), [one.name for one in asked.settings[1:]]
+    where, names = Stratum.of(load), [one.name for one in asked.settings[1:]]
     deck = asked.decks()[load.length]
     with all_up(asked, logs) as settings:
-        here = Local(asked.requests, asked.prompts.prompts, logs, Silent())
+        here = Local(asked.requests, asked.prompts.prompts, logs, SilentProgress())
         for number in range(most):
             here.run(plan.rung(number, settings, {load: names}, {load: deck}), keep)
-            found = Swept(cells, settings)
+            found = SweepCells(cells, settings)
             known = {name: found.pairs(name, where).ratio("e2e", 0.95) for name in names}
             best = max(names, key=lambda name: known[name].estimate if known[name] else 0)
             over = [found.pairs(best, where, over=name).ratio("e2e", 0.95) for name in names if name != best]
@@ -133,7 +139,7 @@ def rerun(asked: SweepSpec, names: tuple[str, str], load: Load, logs: Path) -> I
         [Arm(name, pools[name]) for name in names],
         asked.requests.model_copy(update=fields),
         AbSettings(looks=1, mixed_prompts=0),
-        Silent(),
+        SilentProgress(),
         logs=logs,
     )
     level = read_comparison(result, "the rerun").challengers[names[1]].levels[0]

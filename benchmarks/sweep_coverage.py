@@ -53,26 +53,26 @@ from specops.phases.ab.speedups import Pairs
 from specops.phases.sweep.judging import judge, picked_by
 from specops.phases.sweep.plan import (
     ANY_LENGTH,
-    Decks,
+    Finalists,
     Load,
     Memory,
-    Picked,
     Rung,
     Skipped,
     Stage,
+    StagePrompts,
     SweptCell,
     confirmation,
     rung,
     spare,
 )
 from specops.phases.sweep.report import Report
-from specops.phases.sweep.speedups import Swept, Where
+from specops.phases.sweep.speedups import Stratum, SweepCells
 from specops.serving import Setting
 from specops.serving.embedded import EmbeddedPool
 from specops.stats import Interval
 
 CELL_S = 10.0
-AT = Where(1)
+AT = Stratum(1)
 LOAD = Load(1, 0.0, ANY_LENGTH)
 NEAR = 0.03
 
@@ -218,19 +218,19 @@ def cell(
     )
 
 
-def decks_of(world: World, generator: np.random.Generator) -> Decks:
+def decks_of(world: World, generator: np.random.Generator) -> StagePrompts:
     deck = tuple(str(index) for index in generator.permutation(world.prompts))
     if world.settings == 1:
-        return Decks({ANY_LENGTH: deck}, {ANY_LENGTH: deck}, fresh=True)
+        return StagePrompts({ANY_LENGTH: deck}, {ANY_LENGTH: deck}, fresh=True)
     half = world.prompts // 2
-    return Decks({ANY_LENGTH: deck[:half]}, {ANY_LENGTH: deck[half:]}, fresh=True)
+    return StagePrompts({ANY_LENGTH: deck[:half]}, {ANY_LENGTH: deck[half:]}, fresh=True)
 
 
 def choose(
-    world: World, settings: Sequence[Setting], decks: Decks, machine: Machine
-) -> tuple[Picked | None, list[Skipped]]:
+    world: World, settings: Sequence[Setting], decks: StagePrompts, machine: Machine
+) -> tuple[Finalists | None, list[Skipped]]:
     if world.settings == 1:
-        return Picked(settings=(settings[1].name,), streams=(AT.concurrency,)), []
+        return Finalists(settings=(settings[1].name,), streams=(AT.concurrency,)), []
     open_, skipped = [one.name for one in settings[1:]], list[Skipped]()
     deck = decks.choice[ANY_LENGTH]
     for number in range(world.rungs):
@@ -238,7 +238,7 @@ def choose(
         prompts = {LOAD: asked}
         machine.measure(rung(number, settings, {LOAD: open_}, prompts, spare(decks.choice, prompts)))
         if world.plan == "halving" and len(open_) > 2:
-            left = _left(Swept(machine.cells, settings), open_)
+            left = _left(SweepCells(machine.cells, settings), open_)
             skipped += [Skipped(name, LOAD, number, "slower") for name in open_ if name not in left]
             open_ = left
     picked = picked_by(
@@ -247,7 +247,7 @@ def choose(
     return picked, skipped
 
 
-def _left(so_far: Swept, names: list[str]) -> list[str]:
+def _left(so_far: SweepCells, names: list[str]) -> list[str]:
     found = {name: so_far.pairs(name, AT).ratio("e2e", 0.95) for name in names}
     ranked = sorted(names, key=lambda name: -(one.estimate if (one := found[name]) else 0.0))
     return ranked[: math.ceil(len(names) / 2)]
@@ -278,7 +278,7 @@ def trial(
     tallies["yes"].add(judged.verdict == "yes")
     if picked is None:
         return
-    report, swept = Report.model_validate(judged.data), Swept(machine.cells, settings)
+    report, swept = Report.model_validate(judged.data), SweepCells(machine.cells, settings)
     assert report.confirmation is not None
     name = report.recommended or picked.settings[0]
     reported = next(one for one in report.confirmation.settings if one.setting == name)

@@ -175,7 +175,7 @@ class Prices:
 
 
 @dataclass(frozen=True)
-class Spent:
+class TokenTime:
     """Tokens and the seconds of machines that they took."""
 
     tokens: int

@@ -29,7 +29,7 @@ class Progress(Protocol):
         """One line worth keeping: a server is up, a phase was skipped and why."""
 
 
-class Silent:
+class SilentProgress:
     """Reports nothing."""
 
     def phases(self, seconds: Mapping[str, float | None]) -> None: ...

@@ -29,7 +29,7 @@ Render = Callable[[Sequence[Message], bool], str]
 
 
 @dataclass(frozen=True)
-class Rendered:
+class RenderedTexts:
     texts: tuple[str, ...]
     """For each conversation, with and without the prompt for an answer."""
 
@@ -38,7 +38,7 @@ class Rendered:
 
 
 @cache
-def rendered(template: str, special: tuple[tuple[str, str], ...], conversations: str) -> Rendered:
+def rendered(template: str, special: tuple[tuple[str, str], ...], conversations: str) -> RenderedTexts:
     """The texts of conversations, for a comparison of templates.
 
     special: what the template may use beside the messages, such as ("bos_token", "<s>").
@@ -55,8 +55,8 @@ def rendered(template: str, special: tuple[tuple[str, str], ...], conversations:
     except subprocess.TimeoutExpired:
         done = None
     if done is None or done.returncode or not done.stdout.startswith("["):
-        return Rendered((), f"it does not end within {SECONDS} s and {BYTES >> 20} MiB")
-    return Rendered(tuple(json.loads(done.stdout)))
+        return RenderedTexts((), f"it does not end within {SECONDS} s and {BYTES >> 20} MiB")
+    return RenderedTexts(tuple(json.loads(done.stdout)))
 
 
 def work() -> None:

@@ -10,8 +10,17 @@ from typing import Any
 
 from specops.load.record import SLOW
 from specops.load.workload import repeated_sentence
-from specops.phases.ab.drift import Against, Drift
-from specops.phases.ab.report import Challenger, ClassLevel, Deployed, Measured, OfParity, Report, Same, read
+from specops.phases.ab.drift import BaselineDrift, Drift
+from specops.phases.ab.report import (
+    ArmFigures,
+    Challenger,
+    ClassLevel,
+    DeployTarget,
+    EqualCounts,
+    ParityCounts,
+    Report,
+    read,
+)
 from specops.render.figures import (
     NONE,
     aligned,
@@ -53,11 +62,11 @@ def page(result: Result, out: Path) -> list[str]:
         for found in report.differences
     ]
     if "against" in result.data:
-        lines += [f"  {line}" for line in _against(Against.model_validate(result.data["against"]))]
+        lines += [f"  {line}" for line in _against(BaselineDrift.model_validate(result.data["against"]))]
     return [*lines, sentence(result.reason), f"next: {_next(result, report)}"]
 
 
-def measured(arm: str, levels: list[Measured]) -> Iterator[list[str]]:
+def measured(arm: str, levels: list[ArmFigures]) -> Iterator[list[str]]:
     """A row for each load at which an arm was measured."""
     for found in levels:
         yield [
@@ -189,29 +198,28 @@ def _table(report: Report, challenger: Challenger) -> list[str]:
 
 def _word(challenger: Challenger, traffic_class: str, found: ClassLevel) -> str:
     """What a row of the table says: a class that gains is deployed only where the challenger may be."""
-    if Deployed(traffic_class=traffic_class, level=found.level) in challenger.deploy:
+    if DeployTarget(traffic_class=traffic_class, level=found.level) in challenger.deploy:
         return "deploy"
     return {"yes": "faster", "no": "do not deploy"}.get(found.decision.verdict, "undecided")
 
 
-def _equal(found: OfParity) -> str:
+def _equal(found: ParityCounts) -> str:
     where = "among sampled requests" if found.mixed else f"at {found.level}"
     where = f"where prompts come again {where}" if found.repeated else where
     where = f"begin the same {where}" if found.opening else where
     near = f", {count(found.near_ties, 'near tie')}" if found.near_ties else ""
     broke = f", {count(found.failures, 'failure')}" if found.failures else ""
-    return (
-        f"{Same(equal=found.equal, compared=found.compared)} {where} (control {_control(found)}{near}{broke})"
-    )
+    counts = EqualCounts(equal=found.equal, compared=found.compared)
+    return f"{counts} {where} (control {_control(found)}{near}{broke})"
 
 
-def _control(found: OfParity) -> str:
+def _control(found: ParityCounts) -> str:
     if found.control is not None:
         return str(found.control)
     return "none" if found.mixed else "needs two repeats"
 
 
-def _acceptance(found: Measured) -> str:
+def _acceptance(found: ArmFigures) -> str:
     counts = found.acceptance
     if counts is None:
         return f"not known: {found.acceptance_missing}"
@@ -237,7 +245,7 @@ def _drift(drifts: list[Drift]) -> Iterator[str]:
     yield f"checks    {sum(drift.flagged for drift in compared)} of {len(compared)} found drift"
 
 
-def _against(found: Against) -> Iterator[str]:
+def _against(found: BaselineDrift) -> Iterator[str]:
     yield f"against   a run of {found.recorded:%Y-%m-%d %H:%M} UTC, which was not interleaved with this one:"
     for change in found.changes:
         yield f"          {change.arm} at {change.level}: {times(change.e2e)} of its speed then"

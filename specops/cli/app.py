@@ -67,7 +67,7 @@ Exit codes:
 """
 
 
-class Lazy(dict[str, Any]):
+class LazyGroup(dict[str, Any]):
     """The commands by name; a command's module is imported when the command is taken out."""
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ class Specops(TyperGroup):
     """All commands, in sections and loaded when needed; says how to resume what was interrupted."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings | {"commands": Lazy()})
+        super().__init__(**settings | {"commands": LazyGroup()})
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         for section, commands in COMMANDS.items():

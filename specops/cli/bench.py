@@ -177,5 +177,5 @@ def kernels(
                 file.write("\n" + phase.page(result))
         except OSError as error:
             raise FileError(f"could not add to {page}: {error.strerror}", hint="make it writable") from error
-    measured = phase.Measured.model_validate(result.data)
+    measured = phase.KernelsData.model_validate(result.data)
     return Answer(result, [Table(*phase.table(measured)), *phase.notes(measured), result.reason])

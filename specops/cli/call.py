@@ -1,7 +1,7 @@
 """One decorator for all commands: the options that they share, and how their answer is given. Below it are
 the options that several commands have in common, with their checks.
 
-A command's function has only its own options. It takes a `Call`, or an `OnRollout` where its first argument
+A command's function has only its own options. It takes a `Call`, or an `RolloutCall` where its first argument
 is a rollout file, and returns an `Answer`; a command that serves until it is stopped returns None.
 """
 
@@ -147,7 +147,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class OnRollout(Call):
+class RolloutCall(Call):
     """A call with a rollout file, which is read before the command's function runs: a wrong file is reported
     at once."""
 
@@ -186,16 +186,16 @@ def picture_of(result: Result, path: Path, drawn: Path | None) -> Iterator[str]:
 def shared_options(
     *, out: Any = None, default_out: Path | None = None, rollout_at: int = 0
 ) -> Callable[[Callable[..., Answer | None]], Callable[..., None]]:
-    """Make a Typer command of a function whose first parameter is a `Call` or an `OnRollout`.
+    """Make a Typer command of a function whose first parameter is a `Call` or an `RolloutCall`.
 
-    out: the type of `--out`; by default the run folder for an `OnRollout`, and no such option for a `Call`.
+    out: the type of `--out`; by default the run folder for an `RolloutCall`, and no such option for a `Call`.
     An `AnswerOption` needs nothing of the function: the result is written here.
     rollout_at: how many arguments come before the rollout file.
     """
 
     def decorate(function: Callable[..., Answer | None]) -> Callable[..., None]:
         first, *own = inspect.signature(function, eval_str=True).parameters.values()
-        on_rollout = first.annotation is OnRollout
+        on_rollout = first.annotation is RolloutCall
         kind = FolderOption if out is None and on_rollout else out
         ours = [_option("rollout", RolloutArgument)] if on_rollout else []
         theirs = [] if kind is None else [_option("out", kind, default_out)]
@@ -253,7 +253,7 @@ def _option(name: str, annotation: Any, default: Any = Parameter.empty) -> Param
     return Parameter(name, Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
 
 
-class FirstUnlessNamed(TyperGroup):
+class DefaultCommandGroup(TyperGroup):
     """A group of commands in which the first is meant where none is named: `report ROLLOUT` is
     `report make ROLLOUT`."""
 

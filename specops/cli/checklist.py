@@ -10,7 +10,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 import typer
 
-from specops.cli.call import Answer, FirstUnlessNamed, OnRollout, shared_options
+from specops.cli.call import Answer, DefaultCommandGroup, RolloutCall, shared_options
 from specops.phases.measurement import checked
 from specops.render.figures import NONE, aligned, sentence
 from specops.results import Result
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from specops.phases.checklist.evidence import Item
 
 checklist = typer.Typer(
-    cls=FirstUnlessNamed,
+    cls=DefaultCommandGroup,
     help="`checklist ROLLOUT` shows each item with its evidence.",
     no_args_is_help=True,
 )
@@ -28,7 +28,7 @@ checklist = typer.Typer(
 @checklist.command()
 @shared_options()
 def show(
-    call: OnRollout,
+    call: RolloutCall,
     form: Annotated[
         Literal["text", "junit", "github"],
         typer.Option("--format", help="Form of the answer: text, or junit or github for CI."),
@@ -57,7 +57,7 @@ def show(
 @checklist.command()
 @shared_options(rollout_at=1)
 def attest(
-    call: OnRollout,
+    call: RolloutCall,
     item: Annotated[str, typer.Argument(help="Its name, as `specops checklist ROLLOUT` prints it.")],
     by: Annotated[str, typer.Option(help="Who says so.")],
     note: Annotated[str | None, typer.Option(help="Such as where it was shared, and with whom.")] = None,
@@ -145,9 +145,9 @@ def github(result: Result, folder: Path) -> list[str]:
 
 def _items(result: Result) -> list[Item]:
     from specops.phases.checklist.checklist import FILE
-    from specops.phases.checklist.evidence import Checked
+    from specops.phases.checklist.evidence import ChecklistData
 
-    return checked(Checked, result.data, f"{FILE} is damaged: data").items
+    return checked(ChecklistData, result.data, f"{FILE} is damaged: data").items
 
 
 def _to_do(item: Item) -> Iterator[str]:

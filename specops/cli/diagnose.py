@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from specops.cli.call import Answer, OnRollout, shared_options
+from specops.cli.call import Answer, RolloutCall, shared_options
 from specops.phases.diagnose import FILE, Diagnosis
 from specops.phases.diagnose.finding import Finding, Severity, Symptom
 from specops.phases.measurement import checked
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @shared_options()
 def diagnose(
-    call: OnRollout,
+    call: RolloutCall,
     symptom: Annotated[
         list[str] | None,
         typer.Option(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specops.cli.call import Answer, AnswerOption, Call, shared_options
-from specops.cli.output import Whole
+from specops.cli.output import UnfoldedLine
 
 if TYPE_CHECKING:
     from specops.phases.doctor.machine import Check
@@ -54,7 +54,7 @@ def _page(checks: Sequence[Check]) -> Iterator[str]:
         if check.paste:
             then = ", then run the command below it" if check.fix else ""
             yield f"{'':4}  {'':{width}}  fix: paste this into {check.paste.into}{then}"
-            yield from map(Whole, check.paste.text.splitlines())
+            yield from map(UnfoldedLine, check.paste.text.splitlines())
         if check.fix:
             label = "" if check.paste else f"{'':4}  {'':{width}}  fix: "
-            yield Whole(f"{label}{check.fix}")
+            yield UnfoldedLine(f"{label}{check.fix}")

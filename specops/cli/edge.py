@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from specops.edge.server import Ports, Tls
 
 
-class Verifying(TypedDict):
+class ListeningServer(TypedDict):
     address: str
     model: str
     metrics: str | None
@@ -140,7 +140,7 @@ def verify_server(
         page = "" if metrics is None else f", metrics on {metrics}"
         secured = "insecure" if tls is None else "TLS"
         call.announce(
-            Verifying(address=address, model=name, metrics=metrics),
+            ListeningServer(address=address, model=name, metrics=metrics),
             f"verifying for {name} on {address} ({secured}, batch {max_batch}){page}",
         )
 

@@ -12,7 +12,7 @@ from specops.cli.call import Answer, AnswerOption, Call, extra, shared_options
 from specops.cli.output import Table
 
 if TYPE_CHECKING:
-    from specops.phases.ab.speedups import Shown
+    from specops.phases.ab.speedups import StoredInterval
     from specops.phases.edge_bench.judging import Comparison, Figures, Quality
 
 
@@ -218,7 +218,7 @@ def _accepted(figures: Sequence[Figures]) -> tuple[Sequence[str], Sequence[Seque
 
 def _ratios(found: Comparison, clients: int) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
     rows = []
-    over: dict[tuple[str, str], dict[Quality, tuple[float, Shown | None]]] = {}
+    over: dict[tuple[str, str], dict[Quality, tuple[float, StoredInterval | None]]] = {}
     for ratio in found.ratios:
         if ratio.clients == clients:
             over.setdefault((ratio.arm, ratio.over), {})[ratio.of] = ratio.estimate, ratio.interval
@@ -276,7 +276,7 @@ def _number(value: float | None, digits: int = 2) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
 
 
-def _times(ratio: tuple[float, Shown | None] | None) -> str:
+def _times(ratio: tuple[float, StoredInterval | None] | None) -> str:
     if ratio is None:
         return ""
     estimate, between = ratio

@@ -193,7 +193,7 @@ def chat(
         text, reason, figures = _answer(engine, conversation, prompt, sampling, show=not call.as_json)
     if not call.as_json and not call.quiet:
         _note(_line(figures))
-    return Answer(Spoken(text=text, finish_reason=reason, **_numbers(figures)))
+    return Answer(ChatRecord(text=text, finish_reason=reason, **_numbers(figures)))
 
 
 def _talk(engine: EdgeEngine, conversation: Conversation, sampling: Sampling, *, quiet: bool) -> None:
@@ -265,7 +265,7 @@ def _interruptible() -> Iterator[list[None]]:
         signal.signal(signal.SIGINT, before)
 
 
-class Numbers(TypedDict):
+class ChatFigures(TypedDict):
     tokens: int
     seconds: float
     tokens_per_second: float | None
@@ -275,12 +275,12 @@ class Numbers(TypedDict):
     rtt_ms: float | None
 
 
-class Spoken(Numbers):
+class ChatRecord(ChatFigures):
     text: str
     finish_reason: str | None
 
 
-def _numbers(figures: Figures) -> Numbers:
+def _numbers(figures: Figures) -> ChatFigures:
     return {
         "tokens": figures.tokens,
         "seconds": figures.seconds,

@@ -14,7 +14,7 @@ from specops.cli.call import Answer, AnswerOption, Call, extra, shared_options
 from specops.errors import UsageError
 
 if TYPE_CHECKING:
-    from specops.cli.edge_simulate_inputs import Brought, Passes
+    from specops.cli.edge_simulate_inputs import PassTimes, RoundSource
     from specops.progress import Progress
     from specops.results import Result
 
@@ -106,7 +106,7 @@ def simulate(
         with call.progress() as shown:
             result = replay_paper(shown)
     else:
-        from specops.cli.edge_simulate_inputs import Brought, Passes
+        from specops.cli.edge_simulate_inputs import PassTimes, RoundSource
 
         fields: dict[str, Any] = {
             "rtt_ms": _numbers("--rtt", rtt, float, least=0),
@@ -121,8 +121,8 @@ def simulate(
             "tokens": tokens,
             "itl_ms": itl_ms,
         }
-        passes = Passes(verify_ms, verify_token_ms, draft_ms, server_draft_ms)
-        brought = Brought(rounds, acceptance, hit, prompts)
+        passes = PassTimes(verify_ms, verify_token_ms, draft_ms, server_draft_ms)
+        brought = RoundSource(rounds, acceptance, hit, prompts)
         path = rollout or asset("playbooks", "edge.yaml")
         with call.progress() as shown:
             result = _planned(call, path, fields, costs, passes, brought, save_rounds, shown)
@@ -149,8 +149,8 @@ def _planned(
     path: Path,
     fields: dict[str, Any],
     costs: Path | None,
-    passes: Passes,
-    brought: Brought,
+    passes: PassTimes,
+    brought: RoundSource,
     save_rounds: Path | None,
     shown: Progress,
 ) -> Result:

@@ -20,7 +20,7 @@ LEVELS = 10
 
 
 @dataclass(frozen=True)
-class Passes:
+class PassTimes:
     """In milliseconds; None where it was not said."""
 
     verify: float | None
@@ -31,7 +31,7 @@ class Passes:
 
 
 @dataclass(frozen=True)
-class Brought:
+class RoundSource:
     """Where rounds are from: a file, one number, or else the pair, over so many prompts."""
 
     file: Path | None
@@ -40,7 +40,7 @@ class Brought:
     prompts: int
 
 
-def costs_of(file: Rollout, path: Path, costs: Path | None, passes: Passes) -> tuple[EdgeCosts, str]:
+def costs_of(file: Rollout, path: Path, costs: Path | None, passes: PassTimes) -> tuple[EdgeCosts, str]:
     """And where they are from: --costs, the options, or the file's stand_in, whichever is there first."""
     if costs is not None:
         if (passes.verify, passes.draft, passes.server_draft) != (None, None, None):
@@ -67,7 +67,7 @@ def costs_of(file: Rollout, path: Path, costs: Path | None, passes: Passes) -> t
     return EdgeCosts(draft, verify, server_draft), f"edge.stand_in of {path.name}"
 
 
-def given_rounds(brought: Brought) -> Rounds | None:
+def given_rounds(brought: RoundSource) -> Rounds | None:
     """None: they are to be measured."""
     if brought.file is not None and brought.acceptance is not None:
         raise UsageError("--rounds and --acceptance exclude each other", hint="give one of them")

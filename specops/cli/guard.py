@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from specops.cli.call import Answer, OnRollout, shared_options
+from specops.cli.call import Answer, RolloutCall, shared_options
 from specops.errors import Exit
 from specops.guard.guard import Status
 from specops.phases.measurement import checked
@@ -18,7 +18,7 @@ from specops.render.figures import NONE, aligned, milliseconds, sentence
 from specops.results import Result
 
 if TYPE_CHECKING:
-    from specops.phases.guard_drill import Leg
+    from specops.phases.guard_drill import DrillSwitch
 from dataclasses import asdict
 
 from typing_extensions import TypedDict
@@ -36,7 +36,7 @@ DryRun = Annotated[
 @guard.command()
 @shared_options()
 def run(
-    call: OnRollout,
+    call: RolloutCall,
     dry_run: DryRun = False,
 ) -> Answer:
     """Guard until stopped: evaluate, decide and act.
@@ -56,7 +56,7 @@ def run(
 @guard.command()
 @shared_options()
 def once(
-    call: OnRollout,
+    call: RolloutCall,
     dry_run: DryRun = False,
 ) -> Answer:
     """Evaluate once, act on the result, and exit (for cron).
@@ -75,7 +75,7 @@ def once(
 @guard.command()
 @shared_options()
 def status(
-    call: OnRollout,
+    call: RolloutCall,
 ) -> Answer:
     """Show the guard's state, from the guard or its journal."""
     from specops.phases import guard as phase
@@ -87,7 +87,7 @@ def status(
 @guard.command()
 @shared_options()
 def override(
-    call: OnRollout,
+    call: RolloutCall,
     pool: Annotated[
         Literal["standard", "speculative", "none"],
         typer.Argument(help="Pool that gets all traffic; none returns control to the guard."),
@@ -130,7 +130,7 @@ def _user() -> str:
 @guard.command()
 @shared_options()
 def drill(
-    call: OnRollout,
+    call: RolloutCall,
     limit: Annotated[
         float,
         typer.Option(min=10, max=3600, help="Seconds; after them the guard brings traffic back by itself."),
@@ -151,7 +151,7 @@ def drill(
     return Answer(result, drill_page(result, call.folder / FILE))
 
 
-class Judged(TypedDict):
+class SimulationOutput(TypedDict):
     """What --json prints beside the fields of `Simulated`."""
 
     verdict: Literal["yes", "no"]
@@ -160,7 +160,7 @@ class Judged(TypedDict):
 @guard.command()
 @shared_options()
 def simulate(
-    call: OnRollout,
+    call: RolloutCall,
     trace: Annotated[Path | None, typer.Option(help="A trace that --save wrote.")] = None,
     last: Annotated[
         float | None,
@@ -227,7 +227,9 @@ def simulate(
             shown.note(line)
         found = simulation.simulate(replayed, criteria, rules, shown)
     code = Exit.NO if found.verdict == "no" else Exit.YES
-    return Answer(asdict(found) | Judged(verdict=found.verdict), simulated_page(file.rollout, found), code)
+    return Answer(
+        asdict(found) | SimulationOutput(verdict=found.verdict), simulated_page(file.rollout, found), code
+    )
 
 
 WORDS = {"no_data": "no data", "no_traffic": "no traffic"}
@@ -281,7 +283,7 @@ def drill_page(result: Result, path: Path) -> list[str]:
     return [f"guard drill · {path}", *aligned(rows), sentence(result.reason)]
 
 
-def _row(what: str, leg: Leg) -> list[str]:
+def _row(what: str, leg: DrillSwitch) -> list[str]:
     began = sorted((leg.begun or {}).items())
     counts = ", ".join(f"{count:.0f} on {pool}" for pool, count in began if count)
     watched = f"in {leg.watched_s:g} s began {counts or 'no request'}" if leg.begun is not None else ""

@@ -16,7 +16,7 @@ STARTED = [name for name, engine in ENGINES.items() if engine.drafts is not None
 """Engines whose pools `init` can write: those whose drafts specops knows."""
 
 
-class Written(TypedDict):
+class InitOutput(TypedDict):
     rollout: str
     """Path of the file."""
 
@@ -80,4 +80,4 @@ def init(
         path = write_endpoints(directory, base_url, prompts)
     else:
         path = write_pools(directory, ENGINES[name].name, model, draft, prompts)
-    return Answer(Written(rollout=str(path)), [f"wrote {path}", f"next: specops run {path}"])
+    return Answer(InitOutput(rollout=str(path)), [f"wrote {path}", f"next: specops run {path}"])

@@ -9,21 +9,21 @@ from typing import Annotated
 
 import typer
 
-from specops.cli.call import Answer, AnswerOption, Call, OnRollout, shared_options
+from specops.cli.call import Answer, AnswerOption, Call, RolloutCall, shared_options
 from specops.phases.capacity import AGAIN
 from specops.phases.commands import Commands
-from specops.phases.launch import COMPOSE, RENDERED, Rendered, RenderedPool
+from specops.phases.launch import COMPOSE, RENDERED, LaunchData, RenderedPool
 from specops.phases.measurement import checked
 from specops.render.figures import aligned, count, sentence
 from specops.results import Result
-from specops.serving import Judged
+from specops.serving import LintResult
 
 launch = typer.Typer(no_args_is_help=True)
 
 
 @launch.command()
 @shared_options()
-def render(call: OnRollout) -> Answer:
+def render(call: RolloutCall) -> Answer:
     """Write start scripts, Compose and Kubernetes files of pools."""
     from specops import results
     from specops.phases.launch import render
@@ -70,11 +70,11 @@ def lint(
     return Answer(result, [*lint_page(judged), f"{result.reason}, {SOURCE}"])
 
 
-def lint_page(judged: Sequence[Judged]) -> list[str]:
+def lint_page(judged: Sequence[LintResult]) -> list[str]:
     return [line for one in judged for line in _command(one)]
 
 
-def _command(one: Judged) -> Iterator[str]:
+def _command(one: LintResult) -> Iterator[str]:
     yield f"{one.where}: {one.engine} {one.version}, {one.because}"
     for finding in one.findings:
         yield f"  {finding.level:8} {finding.flag}: {finding.why}"
@@ -94,7 +94,7 @@ def _command(one: Judged) -> Iterator[str]:
 
 def launch_page(result: Result, commands: Commands) -> list[str]:
     """The page's lines; names of files are relative to the run folder, which the first line names."""
-    data = checked(Rendered, result.data, "launch.json is damaged: data")
+    data = checked(LaunchData, result.data, "launch.json is damaged: data")
     lines = [
         f"launch · {data.folder}",
         *aligned([_row(name, pool, data) for name, pool in data.pools.items()]),
@@ -107,7 +107,7 @@ def launch_page(result: Result, commands: Commands) -> list[str]:
     return lines
 
 
-def _row(name: str, pool: RenderedPool, data: Rendered) -> list[str]:
+def _row(name: str, pool: RenderedPool, data: LaunchData) -> list[str]:
     engine = f"{pool.engine} {pool.version or ''}".rstrip()
     ours = [file for file in data.files if file == COMPOSE or f"/{name}." in file]
     if pool.in_a_container:
@@ -139,7 +139,7 @@ def _verdict(result: Result) -> str:
     return sentence(f"{wrote}; {carries[result.summary['capacity']]}")
 
 
-def _next(data: Rendered, commands: Commands) -> Iterator[str]:
+def _next(data: LaunchData, commands: Commands) -> Iterator[str]:
     if any(found.level == "error" for pool in data.pools.values() for found in pool.findings):
         yield f"change: fix the errors above in {commands.file}"
         yield f"next: {commands.of('launch render {rollout}')}"

@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
-from specops.cli.call import Answer, AnswerOption, Call, OnRollout, shared_options
+from specops.cli.call import Answer, AnswerOption, Call, RolloutCall, shared_options
 from specops.phases.measurement import checked as checked_model
-from specops.phases.monitor.check import GOOD, Found
-from specops.phases.monitor.render import FOLDER, Rendered, Threshold
+from specops.phases.monitor.check import GOOD, NameState
+from specops.phases.monitor.render import FOLDER, MonitorData, Threshold
 from specops.render.figures import NONE, aligned, count, sentence
 from specops.results import Result
 
@@ -21,7 +21,7 @@ monitor = typer.Typer(no_args_is_help=True)
 
 @monitor.command()
 @shared_options()
-def render(call: OnRollout) -> Answer:
+def render(call: RolloutCall) -> Answer:
     """Write scrape settings, rules, alerts and a dashboard.
 
     Thresholds come from measurements where they exist.
@@ -77,7 +77,7 @@ def check(
 
 def rendered(result: Result, rollout: Path) -> list[str]:
     """The page's lines. Every figure on it is in monitor.json."""
-    data = checked_model(Rendered, result.data, "monitor.json is damaged: data")
+    data = checked_model(MonitorData, result.data, "monitor.json is damaged: data")
     lines = [f"monitor · {Path(data.folder) / FOLDER}"]
     lines += aligned([["  scraped", job, "  ".join(where)] for job, where in data.targets.items()])
     lines += aligned([["  alert", name, *_limit(each)] for name, each in data.alerts.items()])
@@ -101,7 +101,7 @@ def _limit(each: Threshold) -> tuple[str, str, str]:
 
 def checked(result: Result) -> list[str]:
     """The page's lines: every name that is not there, with its fix, and how many are."""
-    found = [Found.model_validate(each) for each in result.data["names"]]
+    found = [NameState.model_validate(each) for each in result.data["names"]]
     lines = [f"monitor check · {result.settings['prometheus']}"]
     lines += aligned(
         [list(_row(where, [each for each in found if each.where == where])) for where in _places(found)]
@@ -113,11 +113,11 @@ def checked(result: Result) -> list[str]:
     return lines
 
 
-def _places(found: list[Found]) -> list[str]:
+def _places(found: list[NameState]) -> list[str]:
     return list(dict.fromkeys(each.where for each in found))
 
 
-def _row(where: str, ours: list[Found]) -> Iterator[str]:
+def _row(where: str, ours: list[NameState]) -> Iterator[str]:
     there = [each for each in ours if each.status == "there"]
     waiting = sum(each.status == "no traffic" for each in ours)
     yield f"  {where}"
@@ -127,7 +127,7 @@ def _row(where: str, ours: list[Found]) -> Iterator[str]:
     yield f"{waiting} wait for traffic" if waiting else ""
 
 
-def _lacking(each: Found) -> Iterator[str]:
+def _lacking(each: NameState) -> Iterator[str]:
     called = f": here it is {each.now_called}" if each.now_called else ""
     observed = f", last sample {each.age_s / 60:.0f} min ago" if each.age_s is not None else ""
     yield f"{each.status:8}  {each.where}: {each.name}{called}{observed} (for {each.needs})"

@@ -57,7 +57,7 @@ def named(text: str) -> str:
     return text if _rollout is None else placeholder.named(text, _rollout)
 
 
-class Whole(str):
+class UnfoldedLine(str):
     """A line to paste: it is never folded."""
 
 
@@ -130,7 +130,7 @@ def print_text(parts: Iterable[str | Table]) -> None:
         if isinstance(part, Table):
             _print_table(part)
         else:
-            print_lines([part], fold=not isinstance(part, Whole))
+            print_lines([part], fold=not isinstance(part, UnfoldedLine))
 
 
 def _print_table(table: Table) -> None:

@@ -14,7 +14,7 @@ from specops.errors import UsageError
 from specops.render.figures import NONE, aligned, count, milliseconds, sentence
 
 if TYPE_CHECKING:
-    from specops.phases.plan import AtBatch, Candidate, Explained
+    from specops.phases.plan import BatchPlan, Candidate, PlanExplanation
 
 plan = typer.Typer(no_args_is_help=True)
 
@@ -56,7 +56,7 @@ def explain(
     Runs the pair in this process. Exit 0 where it drafts at some batch size, 1 where at none.
     """
     with extra("engine", "plan"):
-        from specops.phases.plan import Explained, PlanSettings, explain
+        from specops.phases.plan import PlanExplanation, PlanSettings, explain
 
     if rollout is not None and (target or draft or prompts):
         raise UsageError(
@@ -77,7 +77,7 @@ def explain(
         fields["threads"] = threads
     with call.progress() as shown:
         result = explain(call.settings(PlanSettings, fields), shown)
-    return Answer(result, page(Explained.model_validate(result.data)))
+    return Answer(result, page(PlanExplanation.model_validate(result.data)))
 
 
 def _of_options(target: Path | None, draft: str | None, prompts: Path | None) -> dict[str, object]:
@@ -120,7 +120,7 @@ MIN_OBSERVATIONS = 20.0
 page."""
 
 
-def page(found: Explained) -> list[str]:
+def page(found: PlanExplanation) -> list[str]:
     how = "greedy" if found.temperature == 0 else f"temperature {found.temperature:g}"
     draft = found.draft or "no draft, copies alone"
     return [
@@ -135,14 +135,14 @@ def page(found: Explained) -> list[str]:
     ]
 
 
-def _chosen(found: Explained) -> list[str]:
+def _chosen(found: PlanExplanation) -> list[str]:
     rows = [["batch", "chosen", "tokens/s", "why"]]
     for at in found.by_batch:
         rows.append([str(at.batch), at.chosen, f"{at.options[0].tokens_per_s:.0f}", sentence(at.why)])
     return aligned(rows)
 
 
-def _accepted(found: Explained) -> Iterator[str]:
+def _accepted(found: PlanExplanation) -> Iterator[str]:
     if found.acceptance:
         rows = [["accepted", *(f"rank {rank + 1}" for rank in range(RANKS)), "of first children"]]
         for depth, at in enumerate(found.acceptance, start=1):
@@ -158,7 +158,7 @@ def _accepted(found: Explained) -> Iterator[str]:
     yield f"copies     tokens a step: {of} ({copies.looked_up:.0f} looked up)"
 
 
-def _batch(at: AtBatch) -> Iterator[str]:
+def _batch(at: BatchPlan) -> Iterator[str]:
     yield f"batch {at.batch}, {count(at.steps, 'step')} observed"
     passes = ", ".join(f"{nodes}: {milliseconds(ms)}" for nodes, ms in at.pass_ms.items())
     yield f"  the target's pass, by nodes of each tree   {passes}"

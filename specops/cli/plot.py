@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 from specops.cli.call import Answer, Call, shared_options
 
 
-class Drawn(TypedDict):
+class PlotOutput(TypedDict):
     plot: str
     """Path of the SVG or PNG."""
 
@@ -28,4 +28,4 @@ def plot(
     from specops.phases.plot import from_file
 
     written = from_file(result, file)
-    return Answer(Drawn(plot=str(written)), [f"written: {written}"])
+    return Answer(PlotOutput(plot=str(written)), [f"written: {written}"])

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from specops.cli.output import named
-from specops.progress import PhaseState, Progress, Silent
+from specops.progress import PhaseState, Progress, SilentProgress
 
 if TYPE_CHECKING:
     from rich.console import Console, Group, RenderableType
@@ -43,7 +43,7 @@ MARKS: Mapping[PhaseState | None, tuple[str, str, str]] = {
 def progress(quiet: bool = False) -> Iterator[Progress]:
     """What a command hands to a phase. The display is gone when the block ends; notes stay."""
     if quiet:
-        yield Silent()
+        yield SilentProgress()
     elif sys.stderr.isatty():
         with _Terminal() as terminal:
             yield terminal

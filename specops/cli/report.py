@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typing_extensions import TypedDict
 
-from specops.cli.call import Answer, FirstUnlessNamed, OnRollout, shared_options
-from specops.phases.report.delivery import ReportFiles, Scheduled
+from specops.cli.call import Answer, DefaultCommandGroup, RolloutCall, shared_options
+from specops.phases.report.delivery import ReportFiles, WrittenSchedule
 from specops.phases.report.report import Report
 from specops.render.figures import aligned
 
@@ -23,7 +23,7 @@ Zone = Annotated[
 ]
 
 report = typer.Typer(
-    cls=FirstUnlessNamed,
+    cls=DefaultCommandGroup,
     help="`report ROLLOUT` writes one; `report schedule` renders timers for it.",
     no_args_is_help=True,
 )
@@ -32,7 +32,7 @@ report = typer.Typer(
 @report.command()
 @shared_options()
 def make(
-    call: OnRollout,
+    call: RolloutCall,
     window: Annotated[
         str | None, typer.Option(help="Its length: 7d, 24h, 2w; default: report.window.")
     ] = None,
@@ -99,7 +99,7 @@ class ScheduleFiles(TypedDict):
 @report.command()
 @shared_options()
 def schedule(
-    call: OnRollout,
+    call: RolloutCall,
     at: Annotated[
         str | None, typer.Option(help='When: "Mon 09:00", or "09:00" daily; default: report.at.')
     ] = None,
@@ -151,7 +151,7 @@ def page(written: ReportFiles, report: Report) -> list[str]:
     return lines
 
 
-def scheduled(made: Scheduled) -> list[str]:
+def scheduled(made: WrittenSchedule) -> list[str]:
     service = next(name for name in made.names if name.endswith(".service"))
     timer = next(name for name in made.names if name.endswith(".timer"))
     return [

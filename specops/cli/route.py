@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from specops.cli.call import Answer, AnswerOption, Call, OnRollout, shared_options
+from specops.cli.call import Answer, AnswerOption, Call, RolloutCall, shared_options
 from specops.phases.measurement import checked as read
-from specops.phases.route import CONF, NGINX, Routed
-from specops.phases.route.check import Tried
+from specops.phases.route import CONF, NGINX, RouteData
+from specops.phases.route.check import CaseOutcome
 from specops.phases.route.explain import Explanation
 from specops.render.figures import aligned, count, sentence
 from specops.results import Result
@@ -27,7 +27,7 @@ RunOption = Annotated[
 @route.command()
 @shared_options()
 def render(
-    call: OnRollout,
+    call: RolloutCall,
     native: Annotated[
         bool, typer.Option("--native", help="Without Lua. The file's head says what that cannot do.")
     ] = False,
@@ -133,7 +133,7 @@ SHOWN = {
 
 def rendered(result: Result, rollout: Path) -> list[str]:
     """Names of files are relative to the run folder, which the first line names."""
-    data = read(Routed, result.data, "route.json is damaged: data")
+    data = read(RouteData, result.data, "route.json is damaged: data")
     rules: Mapping[str, Any] = data.rules
     lines = [
         f"route · {data.folder}/{NGINX}",
@@ -176,7 +176,7 @@ def _classes(rules: Mapping[str, Any]) -> Iterator[list[str]]:
 
 
 def checked(result: Result) -> list[str]:
-    tried = [read(Tried, one, "the check is damaged") for one in result.data["tried"]]
+    tried = [read(CaseOutcome, one, "the check is damaged") for one in result.data["tried"]]
     if not tried:
         lines = [sentence(result.reason), f"NGINX says: {result.data['refused']}"]
         return [*lines, f"change: {result.data['hint']}"]

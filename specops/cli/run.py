@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typing_extensions import TypedDict
 
-from specops.cli.call import Answer, OnRollout, shared_options
+from specops.cli.call import Answer, RolloutCall, shared_options
 from specops.cli.progress import duration
 from specops.phases import PHASES, Phase
 from specops.results import Verdict
@@ -36,7 +36,7 @@ class SkippedPhase(TypedDict):
     hint: str | None
 
 
-class Walked(TypedDict):
+class RunOutput(TypedDict):
     rollout: str
     folder: str
     exit_code: int
@@ -49,7 +49,7 @@ class Walked(TypedDict):
 
 @shared_options()
 def run(
-    call: OnRollout,
+    call: RolloutCall,
     only: Annotated[Phase | None, typer.Option("--only", metavar="PHASE", help=ONLY)] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Measure again; reuse no earlier result.")] = False,
     go_on: Annotated[bool, typer.Option("--continue", help="Continue past a failed gate.")] = False,
@@ -78,7 +78,7 @@ def run(
         )
         for step in walk.steps
     ]
-    value = Walked(
+    value = RunOutput(
         rollout=walk.rollout,
         folder=str(walk.folder),
         exit_code=walk.exit_code,
@@ -89,22 +89,24 @@ def run(
     return Answer(value, page(walk, call.file, call.path), walk.exit_code)
 
 
-class Total(TypedDict):
+class ForecastOutput(TypedDict):
     """What --json prints beside the fields of a `WalkForecast`."""
 
     total_s: float
 
 
-def _planned(call: OnRollout, only: Phase | None, *, fresh: bool) -> Answer:
+def _planned(call: RolloutCall, only: Phase | None, *, fresh: bool) -> Answer:
     from dataclasses import asdict
 
-    from specops.phases.playbook.step import Given
+    from specops.phases.playbook.step import PhaseInput
     from specops.phases.playbook.walk import forecast
-    from specops.progress import Silent
+    from specops.progress import SilentProgress
 
-    given = Given(call.file, call.path, call.folder, Silent(), fresh=fresh, by_name=only is not None)
+    given = PhaseInput(
+        call.file, call.path, call.folder, SilentProgress(), fresh=fresh, by_name=only is not None
+    )
     planned = forecast(given, only)
-    value = asdict(planned) | Total(total_s=planned.total_s)
+    value = asdict(planned) | ForecastOutput(total_s=planned.total_s)
     return Answer(value, plan_page(planned, call.commands.of("run {rollout}")))
 
 

@@ -144,28 +144,28 @@ PHASES_OF = {"run-record": "run", "edge-simulate": "edge_simulate"}
 
 
 def _init() -> Any:
-    from specops.cli.init import Written
+    from specops.cli.init import InitOutput
 
-    return Written
+    return InitOutput
 
 
 def _doctor() -> Any:
-    from specops.phases.doctor import Examined
+    from specops.phases.doctor import DoctorData
 
-    return Content((Examined,))
+    return Content((DoctorData,))
 
 
 def _run() -> Any:
-    from specops.cli.run import Walked
+    from specops.cli.run import RunOutput
 
-    return Walked
+    return RunOutput
 
 
 def _run_plan() -> Any:
-    from specops.cli.run import Total
+    from specops.cli.run import ForecastOutput
     from specops.phases.playbook.walk import WalkForecast
 
-    return WalkForecast, Total
+    return WalkForecast, ForecastOutput
 
 
 def _run_record() -> Any:
@@ -177,25 +177,25 @@ def _run_record() -> Any:
 
 def _baseline() -> Any:
     from specops.load.record import PlaybookSummary
-    from specops.phases.baseline import Measured
+    from specops.phases.baseline import BaselineResult
 
-    return Content((Measured,), summary=PlaybookSummary)
+    return Content((BaselineResult,), summary=PlaybookSummary)
 
 
 def _ab() -> Any:
     from specops.phases import summaries
     from specops.phases.ab.report import Report
-    from specops.phases.ab.visits import Stored
+    from specops.phases.ab.visits import AbData
 
-    return Content((Stored,), (Report,), summary=summaries.Ab)
+    return Content((AbData,), (Report,), summary=summaries.Ab)
 
 
 def _sweep() -> Any:
     from specops.phases import summaries
-    from specops.phases.sweep.plan import Stored
+    from specops.phases.sweep.plan import SweepData
     from specops.phases.sweep.report import Recommendation, Report
 
-    return Content((Stored,), (Report,), Recommendation, summaries.Sweep)
+    return Content((SweepData,), (Report,), Recommendation, summaries.Sweep)
 
 
 def _sweep_plan() -> Any:
@@ -205,10 +205,10 @@ def _sweep_plan() -> Any:
 
 
 def _verify_draft() -> Any:
-    from specops.phases.verify_draft.estimate_record import Estimated
-    from specops.phases.verify_draft.verify import Summary, Verified
+    from specops.phases.verify_draft.estimate_record import EstimateData
+    from specops.phases.verify_draft.verify import Summary, VerifyDraftData
 
-    return Content((Verified, Estimated), summary=Summary)
+    return Content((VerifyDraftData, EstimateData), summary=Summary)
 
 
 def _guide() -> Any:
@@ -226,37 +226,37 @@ def _canary() -> Any:
 
 def _plan() -> Any:
     from specops.phases import summaries
-    from specops.phases.plan import Explained
+    from specops.phases.plan import PlanExplanation
 
-    return Content((Explained,), summary=summaries.Plan)
+    return Content((PlanExplanation,), summary=summaries.Plan)
 
 
 def _launch() -> Any:
     from specops.phases import summaries
-    from specops.phases.launch import Rendered
+    from specops.phases.launch import LaunchData
 
-    return Content((Rendered,), summary=summaries.Launch)
+    return Content((LaunchData,), summary=summaries.Launch)
 
 
 def _lint() -> Any:
     from specops.phases import summaries
-    from specops.phases.launch import Linted
+    from specops.phases.launch import LintData
 
-    return Content((Linted,), summary=summaries.Lint)
+    return Content((LintData,), summary=summaries.Lint)
 
 
 def _route() -> Any:
     from specops.phases import summaries
-    from specops.phases.route import Routed
+    from specops.phases.route import RouteData
 
-    return Content((Routed,), summary=summaries.Route)
+    return Content((RouteData,), summary=summaries.Route)
 
 
 def _route_check() -> Any:
     from specops.phases import summaries
-    from specops.phases.route.check import Checked
+    from specops.phases.route.check import RouteCheckData
 
-    return Content((Checked,), summary=summaries.RouteCheck)
+    return Content((RouteCheckData,), summary=summaries.RouteCheck)
 
 
 def _explain() -> Any:
@@ -267,16 +267,16 @@ def _explain() -> Any:
 
 def _monitor() -> Any:
     from specops.phases import summaries
-    from specops.phases.monitor.render import Rendered
+    from specops.phases.monitor.render import MonitorData
 
-    return Content((Rendered,), summary=summaries.Monitor)
+    return Content((MonitorData,), summary=summaries.Monitor)
 
 
 def _monitor_check() -> Any:
     from specops.phases import summaries
-    from specops.phases.monitor.check import Checked
+    from specops.phases.monitor.check import MonitorCheckData
 
-    return Content((Checked,), summary=summaries.Counts)
+    return Content((MonitorCheckData,), summary=summaries.Counts)
 
 
 def _guard() -> Any:
@@ -293,17 +293,17 @@ def _drill() -> Any:
 
 
 def _guard_simulate() -> Any:
-    from specops.cli.guard import Judged
+    from specops.cli.guard import SimulationOutput
     from specops.guard.simulation.simulate import Simulated
 
-    return Simulated, Judged
+    return Simulated, SimulationOutput
 
 
 def _checklist() -> Any:
     from specops.phases import summaries
-    from specops.phases.checklist.evidence import Checked
+    from specops.phases.checklist.evidence import ChecklistData
 
-    return Content((Checked,), summary=summaries.Counts)
+    return Content((ChecklistData,), summary=summaries.Counts)
 
 
 def _attestation() -> Any:
@@ -340,9 +340,9 @@ def _compare() -> Any:
 
 
 def _plot() -> Any:
-    from specops.cli.plot import Drawn
+    from specops.cli.plot import PlotOutput
 
-    return Drawn
+    return PlotOutput
 
 
 def _issues() -> Any:
@@ -358,9 +358,9 @@ def _acceptances() -> Any:
 
 
 def _schemas() -> Any:
-    from specops.cli.schema import Named
+    from specops.cli.schema import SchemaEntry
 
-    return list[Named]
+    return list[SchemaEntry]
 
 
 def _serve() -> Any:
@@ -370,15 +370,15 @@ def _serve() -> Any:
 
 
 def _verify_server() -> Any:
-    from specops.cli.edge import Verifying
+    from specops.cli.edge import ListeningServer
 
-    return Verifying
+    return ListeningServer
 
 
 def _chat() -> Any:
-    from specops.cli.edge_client import Spoken
+    from specops.cli.edge_client import ChatRecord
 
-    return Spoken
+    return ChatRecord
 
 
 def _edge_bench() -> Any:
@@ -390,16 +390,16 @@ def _edge_bench() -> Any:
 
 
 def _edge_simulate() -> Any:
-    from specops.phases.edge_simulate import Simulated, Summary
+    from specops.phases.edge_simulate import EdgeSimulateData, Summary
 
-    return Content((Simulated,), summary=Summary)
+    return Content((EdgeSimulateData,), summary=Summary)
 
 
 def _acceptance() -> Any:
     from specops.phases import summaries
-    from specops.phases.acceptance import Measured
+    from specops.phases.acceptance import AcceptanceData
 
-    return Content((Measured,), summary=summaries.Acceptance)
+    return Content((AcceptanceData,), summary=summaries.Acceptance)
 
 
 def _verifiers() -> Any:
@@ -415,9 +415,9 @@ def _specinfer() -> Any:
 
 
 def _kernels() -> Any:
-    from specops.phases.kernels import Measured
+    from specops.phases.kernels import KernelsData
 
-    return Content((Measured,), summary=dict[str, float | None])
+    return Content((KernelsData,), summary=dict[str, float | None])
 
 
 def _error() -> Any:
@@ -487,7 +487,7 @@ def of_command(words: str) -> list[str]:
     return [name for name, shape in SHAPES.items() if words in shape.commands]
 
 
-class Named(TypedDict):
+class SchemaEntry(TypedDict):
     name: str
     commands: list[str]
     about: str
@@ -513,7 +513,9 @@ def schema(
         found = document(name)
         return Answer(found, [json.dumps(found, indent=1, ensure_ascii=False)])
     every = [
-        Named(name=name, commands=[f"specops {one} --json" for one in shape.commands], about=shape.about)
+        SchemaEntry(
+            name=name, commands=[f"specops {one} --json" for one in shape.commands], about=shape.about
+        )
         for name, shape in SHAPES.items()
     ]
     return Answer(every, [f"{one['name']:19} {one['about']}" for one in every])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from specops.cli.call import Answer, Call, OnRollout, names, shared_options
+from specops.cli.call import Answer, Call, RolloutCall, names, shared_options
 from specops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ SweepResult = Annotated[
 
 @shared_options(out=SweepResult)
 def sweep(
-    call: OnRollout,
+    call: RolloutCall,
     k: Annotated[str, typer.Option("--k", help="Tokens drafted ahead, by commas; 0 is always tried.")] = "",
     trees: Annotated[str, typer.Option(help="Trees in their place, of the embedded engine.")] = "",
     concurrency: Annotated[str, typer.Option(help="Streams at a time, by commas.")] = "",

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from specops.load.workload import repeated_sentence
-from specops.phases.sweep.advice import Line
+from specops.phases.sweep.advice import FamilySteps
 from specops.phases.sweep.plan import Measurements, measurements_of
 from specops.phases.sweep.report import (
     Cell,
-    OfGroup,
-    OfSetting,
+    GroupFigures,
     Recommendation,
     Report,
+    SettingFigures,
     read,
     recommendation,
 )
@@ -123,7 +123,7 @@ def _table(report: Report, failed: Collection[str]) -> list[str]:
 _WORDS = {"yes": "pays", "no": "does not pay", "undecided": "undecided", "partial": "stopped"}
 
 
-def _chosen(report: Report, found: OfSetting) -> bool:
+def _chosen(report: Report, found: SettingFigures) -> bool:
     return (found.setting, found.concurrency) == (report.recommended, report.decided_at)
 
 
@@ -140,7 +140,7 @@ def _groups(report: Report) -> list[str]:
     return aligned(rows)
 
 
-def _alone(group: OfGroup) -> str:
+def _alone(group: GroupFigures) -> str:
     """What would be best for this group, where that is something else."""
     if group.best is None or group.best == group.setting:
         return ""
@@ -209,7 +209,7 @@ def _costs(report: Report) -> Iterator[str]:
     yield from _gates(report)
 
 
-def _step(line: Line) -> str:
+def _step(line: FamilySteps) -> str:
     missed = f"; the line misses by {line.residual:.0%}" if line.residual is not None else ""
     return (
         f"{milliseconds(line.target_ms)} + {milliseconds(line.draft_ms)} a drafted token, "
@@ -217,7 +217,7 @@ def _step(line: Line) -> str:
     )
 
 
-def _cut(line: Line) -> str:
+def _cut(line: FamilySteps) -> str:
     if line.cut is None:
         return ""
     if line.cut == len(line.positions):

@@ -20,7 +20,7 @@ from specops.serving import ENGINES, ServedPair
 from specops.trees import exit_layers
 
 if TYPE_CHECKING:
-    from specops.phases.verify_draft.estimate_record import Accepted, Estimate, Prediction
+    from specops.phases.verify_draft.estimate_record import Estimate, MeasuredAcceptance, Prediction
     from specops.phases.verify_draft.pair import VerifySettings
     from specops.results import Result
 
@@ -234,7 +234,7 @@ def _acceptance(estimate: Estimate) -> list[str]:
     return aligned(rows)
 
 
-def _by_depth(accepted: Accepted) -> str:
+def _by_depth(accepted: MeasuredAcceptance) -> str:
     """Of a first choice, where the ones above it were accepted; blank where none ever was."""
     return "".join(bar(at.by_rank[0] if at.parents else None) for at in accepted.depths)
 

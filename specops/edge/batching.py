@@ -54,7 +54,7 @@ class Batching:
 DYNAMIC = Batching()
 
 
-class Arrived(Struct, frozen=True):
+class WaitingRound(Struct, frozen=True):
     """A round that waits for a step."""
 
     key: int
@@ -62,7 +62,7 @@ class Arrived(Struct, frozen=True):
     at: float
 
 
-class Turns:
+class FairQueue:
     """A queue of rounds that is fair between clients, whatever their number of sessions. Rounds of one client
     are taken in the order of arrival.
 
@@ -71,7 +71,7 @@ class Turns:
     """
 
     def __init__(self) -> None:
-        self._by_client: dict[int, deque[Arrived]] = {}  # the client whose turn it is first
+        self._by_client: dict[int, deque[WaitingRound]] = {}  # the client whose turn it is first
         self._count = 0
 
     def __len__(self) -> int:
@@ -82,16 +82,16 @@ class Turns:
         """Arrival time of the oldest waiting round; there must be one."""
         return min(waiting[0].at for waiting in self._by_client.values())
 
-    def add(self, arrived: Arrived) -> None:
+    def add(self, arrived: WaitingRound) -> None:
         self._by_client.setdefault(arrived.client, deque()).append(arrived)
         self._count += 1
 
     @property
-    def next(self) -> Arrived:
+    def next(self) -> WaitingRound:
         """The round that is taken next; there must be one."""
         return next(iter(self._by_client.values()))[0]
 
-    def take(self) -> Arrived:
+    def take(self) -> WaitingRound:
         """Remove the next round from the queue, and return it."""
         client = self.next.client
         waiting = self._by_client.pop(client)

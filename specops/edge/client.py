@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from specops.edge.client_metrics import ClientState, EdgeCounters
-from specops.edge.client_sessions import Stage, Talk, Talks, derived
+from specops.edge.client_sessions import ClientSession, ClientSessions, Stage, derived
 from specops.edge.connection import Destination, connect
-from specops.edge.drafting import Copied, Drafts, Grown
+from specops.edge.drafting import CopyDrafts, Drafts, ModelDrafts
 from specops.edge.fallback import Fallback
 from specops.edge.link import Link, tokenizer_digest
 from specops.edge.settings import DEFAULT, Draft, Drafting
@@ -52,7 +52,7 @@ class EdgeEngine(Streaming):
         streams = max(1, min(settings.streams, served.max_sessions))
         self._settings = settings = replace(settings, streams=streams)
         self._drafts = self._drafts_of(draft)
-        self._talks = Talks(
+        self._talks = ClientSessions(
             link,
             self._drafts,
             fallback or Fallback.always(server_drafts=False),
@@ -68,8 +68,8 @@ class EdgeEngine(Streaming):
     def _drafts_of(self, draft: Model | None) -> Drafts:
         settings, served = self._settings, self._link.served
         if draft is None:
-            return Copied(min(settings.nodes, served.max_nodes))
-        return Grown(
+            return CopyDrafts(min(settings.nodes, served.max_nodes))
+        return ModelDrafts(
             draft,
             settings,
             served.max_length,
@@ -108,7 +108,7 @@ class EdgeEngine(Streaming):
         if count > 0:
             self._talks.send_ahead(count, self._settings.depth, self._pass_s, at_once=at_once)
 
-    def _ready(self, talk: Talk) -> bool:
+    def _ready(self, talk: ClientSession) -> bool:
         promise = self._drafts.promise(talk.sequence)
         if promise is None or promise <= 0:
             return promise is not None

@@ -14,7 +14,17 @@ from itertools import count
 from specops.edge.client_metrics import EdgeCounters
 from specops.edge.drafting import Drafts
 from specops.edge.fallback import Fallback
-from specops.edge.link import Down, Event, Link, Pong, Proposal, Refused, Turn, Up, Verdict
+from specops.edge.link import (
+    ClientTurn,
+    Event,
+    Link,
+    LinkDown,
+    LinkUp,
+    Pong,
+    Proposal,
+    SessionRefused,
+    Verdict,
+)
 from specops.edge.settings import Depth, Pacing
 from specops.engine.request import Counters, Emission, Sampling, StepTimes
 from specops.engine.sequence import Sequence
@@ -40,7 +50,7 @@ class Stage(Enum):
 
 
 @dataclass
-class Talk:
+class ClientSession:
     sequence: Sequence
     number: int  # of the session on the link
     prompt: list[int]  # what the session began with: all tokens of that time, where the server had lost one
@@ -104,7 +114,7 @@ class Talk:
             self.stuck_since = now
 
 
-def anew(talk: Talk, number: int) -> Talk:
+def anew(talk: ClientSession, number: int) -> ClientSession:
     """A new session, called `number`, for the rest of a sequence."""
     sequence = talk.sequence
     done = len(sequence.tokens)
@@ -115,7 +125,7 @@ def anew(talk: Talk, number: int) -> Talk:
         seed=derived(sequence.sampling.seed, f"from {done}"),
     )
     prompt = list(sequence.tokens)
-    return Talk(
+    return ClientSession(
         sequence,
         number,
         prompt,
@@ -138,7 +148,7 @@ def outcome(verdict: Verdict) -> tuple[int, int]:
     return verdict.path[-1] if verdict.path else 0, verdict.tokens[-1]
 
 
-def unfit(verdict: Verdict, talk: Talk) -> str | None:
+def unfit(verdict: Verdict, talk: ClientSession) -> str | None:
     """The fault of a verdict on the round that is out; None if it is valid."""
     proposal = talk.proposal
     tokens, parents = (proposal.tokens, proposal.parents) if proposal is not None else ((), ())
@@ -177,7 +187,7 @@ RETRY_S = 0.5
 """Seconds until a session is opened again, if the server named no time."""
 
 
-class Talks:
+class ClientSessions:
     def __init__(
         self,
         link: Link,
@@ -195,21 +205,21 @@ class Talks:
         self.pacing = {greedy: Pacing() for greedy in (True, False)}
         self._link, self._drafts, self._clock = link, drafts, clock
         self._counters, self._own, self._patience_s = counters, own, patience_s
-        self._by_sequence: dict[int, Talk] = {}
-        self._by_number: dict[int, Talk] = {}
+        self._by_sequence: dict[int, ClientSession] = {}
+        self._by_number: dict[int, ClientSession] = {}
         self._numbers = count(1)
         self._down: tuple[float, str] | None = None  # since when, and why
 
     def __len__(self) -> int:
         return len(self._by_sequence)
 
-    def __getitem__(self, sequence_id: int) -> Talk:
+    def __getitem__(self, sequence_id: int) -> ClientSession:
         return self._by_sequence[sequence_id]
 
     def __contains__(self, sequence_id: int) -> bool:
         return sequence_id in self._by_sequence
 
-    def at(self, *stages: Stage) -> list[Talk]:
+    def at(self, *stages: Stage) -> list[ClientSession]:
         return [talk for talk in self._by_sequence.values() if talk.stage in stages]
 
     @property
@@ -227,15 +237,15 @@ class Talks:
 
     def begin(self, sequence: Sequence) -> None:
         self._drafts.begin(sequence)
-        self._add(Talk(sequence, next(self._numbers), list(sequence.tokens), sequence.sampling))
+        self._add(ClientSession(sequence, next(self._numbers), list(sequence.tokens), sequence.sampling))
 
-    def end(self, talk: Talk, *, tell: bool = True) -> None:
+    def end(self, talk: ClientSession, *, tell: bool = True) -> None:
         if tell and talk.stage is not Stage.CLOSED:
             self._link.end(talk.number)
         del self._by_sequence[talk.sequence.id], self._by_number[talk.number]
         self._drafts.end(talk.sequence)
 
-    def propose(self, talk: Talk) -> None:
+    def propose(self, talk: ClientSession) -> None:
         """Send the session's tree as it is now."""
         talk.proposal, talk.promised = self._drafts.propose(talk.sequence)
         self._own.count_tree(talk.proposal)
@@ -293,7 +303,7 @@ class Talks:
             self._link.probe()
         return emissions
 
-    def _open(self, talk: Talk) -> None:
+    def _open(self, talk: ClientSession) -> None:
         drafts_there = self.fallback.server_drafts
         prompt = [] if talk.opened else talk.prompt
         self._link.open(
@@ -306,14 +316,14 @@ class Talks:
         else:
             talk.stage, talk.opened = Stage.THERE if drafts_there else Stage.AWAY, True
 
-    def _hand_over(self, talk: Talk, *, server_drafts: bool) -> None:
+    def _hand_over(self, talk: ClientSession, *, server_drafts: bool) -> None:
         self._link.set_mode(talk.number, server_drafts=server_drafts)
         talk.server_drafts = server_drafts
         talk.stage = Stage.THERE if server_drafts else Stage.UNCLEAR
         self._own.to_server += server_drafts
         self._own.to_client += not server_drafts
 
-    def _send(self, talk: Talk) -> None:
+    def _send(self, talk: ClientSession) -> None:
         assert talk.proposal is not None
         self._link.propose(talk.number, talk.due, talk.proposal)
         talk.sent(self._clock())
@@ -323,9 +333,9 @@ class Talks:
     def hear(self, events: list[Event]) -> list[Emission]:
         emissions = []
         for event in events:
-            if isinstance(event, Down):
+            if isinstance(event, LinkDown):
                 self._lost(event)
-            elif isinstance(event, Up):
+            elif isinstance(event, LinkUp):
                 self._found()
             elif isinstance(event, Pong):
                 self.fallback = self.fallback.pinged(self._clock(), event.rtt_s)
@@ -333,20 +343,20 @@ class Talks:
                 emissions += self._answered(talk, event)
         return emissions
 
-    def _answered(self, talk: Talk, event: Verdict | Turn | Refused) -> list[Emission]:
-        if isinstance(event, Refused):
+    def _answered(self, talk: ClientSession, event: Verdict | ClientTurn | SessionRefused) -> list[Emission]:
+        if isinstance(event, SessionRefused):
             return self._refused(talk, event)
         if talk.stage in (Stage.HERE, Stage.CLOSED):
             log.debug("session %d: what came was not waited for", talk.number)
             return []
         talk.stuck_since, talk.lost = None, 0
-        if isinstance(event, Turn):
+        if isinstance(event, ClientTurn):
             return self._turn(talk, event)
         if talk.stage is Stage.AWAY:
             return self._verdict(talk, event)
         return self._unasked(talk, event)
 
-    def _verdict(self, talk: Talk, verdict: Verdict) -> list[Emission]:
+    def _verdict(self, talk: ClientSession, verdict: Verdict) -> list[Emission]:
         """Process the verdict on a round or on the prompt."""
         fault = "it is of another round" if verdict.number != talk.due else unfit(verdict, talk)
         if fault is not None:
@@ -364,7 +374,7 @@ class Talks:
             talk.here(verdict.number + 1, verdict.received, retained)
         return [self._extend(talk, verdict.tokens, ended=verdict.ended)]
 
-    def _unasked(self, talk: Talk, verdict: Verdict) -> list[Emission]:
+    def _unasked(self, talk: ClientSession, verdict: Verdict) -> list[Emission]:
         """Process a verdict on the server's own draft."""
         if verdict.number < talk.due or not verdict.tokens:
             return [self._fail(talk, "could not take the server's verdict: it is of an earlier step")]
@@ -378,7 +388,7 @@ class Talks:
         talk.due, talk.answered_at, talk.proposal = verdict.number + 1, verdict.received, None
         return [self._extend(talk, verdict.tokens, ended=verdict.ended)]
 
-    def _turn(self, talk: Talk, turn: Turn) -> list[Emission]:
+    def _turn(self, talk: ClientSession, turn: ClientTurn) -> list[Emission]:
         now = self._clock()
         if talk.proposal is not None and not turn.tokens and not turn.ended:
             if turn.number != talk.due:
@@ -398,7 +408,7 @@ class Talks:
             talk.stage = Stage.THERE
         return emissions
 
-    def _refused(self, talk: Talk, refused: Refused) -> list[Emission]:
+    def _refused(self, talk: ClientSession, refused: SessionRefused) -> list[Emission]:
         again = self._clock() + (refused.retry_s or RETRY_S)
         if refused.reason == "busy":  # it has not begun
             talk.wait(self._clock(), refused.message, again)
@@ -415,7 +425,7 @@ class Talks:
             return [self._fail(talk, f"the verification server refused: {refused.message}", tell=False)]
         return []
 
-    def _lost(self, down: Down) -> None:
+    def _lost(self, down: LinkDown) -> None:
         now = self._clock()
         self._own.downs += 1
         self._down = (now, down.why)
@@ -431,13 +441,13 @@ class Talks:
 
     # --- what follows -------------------------------------------------------------------------
 
-    def _add(self, talk: Talk) -> None:
+    def _add(self, talk: ClientSession) -> None:
         self._by_sequence[talk.sequence.id] = self._by_number[talk.number] = talk
         if self._down is not None:
             now = self._clock()
             talk.wait(now, self._down[1], now)
 
-    def _extend(self, talk: Talk, tokens: list[int], *, ended: bool) -> Emission:
+    def _extend(self, talk: ClientSession, tokens: list[int], *, ended: bool) -> Emission:
         sequence = talk.sequence
         if len(sequence.tokens) == sequence.prompt_length:
             self._counters.prompt_tokens += sequence.prompt_length
@@ -450,12 +460,12 @@ class Talks:
             return replace(self._fail(talk, error, tell=False), tokens=emission.tokens, text=emission.text)
         return emission
 
-    def _fail(self, talk: Talk, error: str, *, tell: bool = True) -> Emission:
+    def _fail(self, talk: ClientSession, error: str, *, tell: bool = True) -> Emission:
         self._own.failed += 1
         self.end(talk, tell=tell)
         return Emission(talk.sequence.id, [], "", "cancelled", error=error)
 
-    def _count(self, talk: Talk, verdict: Verdict, *, hit: bool) -> None:
+    def _count(self, talk: ClientSession, verdict: Verdict, *, hit: bool) -> None:
         assert talk.answered_at is not None
         assert talk.proposal is not None
         tokens, accepted = len(verdict.tokens), len(verdict.path)

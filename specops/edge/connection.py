@@ -19,7 +19,7 @@ from typing import Any
 import grpc
 
 from specops.edge import verification_pb2 as pb
-from specops.edge.link import Branch, Down, Event, Pong, Proposal, Served, Traffic, Up
+from specops.edge.link import Branch, Event, LinkDown, LinkUp, Pong, Proposal, ServerLimits, Traffic
 from specops.edge.wire import (
     SERVICE,
     ahead_request,
@@ -184,7 +184,7 @@ class _Stream:
         )
         self._call: Any = None
 
-    def describe(self) -> Served:
+    def describe(self) -> ServerLimits:
         return served_of(self._describe(pb.DescribeRequest(), timeout=CONNECT_S, metadata=self._metadata))
 
     def start(self) -> None:
@@ -238,7 +238,9 @@ class _Stream:
 class Connection:
     """A Link. Made by `connect`; everything but its thread is called by one thread."""
 
-    def __init__(self, destination: Destination, stream: _Stream, served: Served, traffic: Traffic) -> None:
+    def __init__(
+        self, destination: Destination, stream: _Stream, served: ServerLimits, traffic: Traffic
+    ) -> None:
         self.served = served
         self.traffic = traffic
         self._destination = destination
@@ -311,9 +313,9 @@ class Connection:
             self._final = event
         elif isinstance(event, _Stream):  # connected again
             self._stream = event
-            came.append(Up())
-        elif isinstance(event, Down) and Up() in came:  # two breaks before anybody looked are one
-            came.remove(Up())
+            came.append(LinkUp())
+        elif isinstance(event, LinkDown) and LinkUp() in came:  # two breaks before anybody looked are one
+            came.remove(LinkUp())
         else:
             came.append(event)
 
@@ -333,7 +335,7 @@ class Connection:
             self._fresh.end()
             if self._closed.is_set():
                 return
-            self._events.put(Down(why))
+            self._events.put(LinkDown(why))
             try:
                 self._connect_again(self._backoff.after(time.perf_counter() - began))
             except SpecopsError as error:  # certificates may have gone, too: who waits is to hear of it
@@ -401,7 +403,7 @@ def connect(destination: Destination) -> Connection:
     return Connection(destination, stream, served, traffic)
 
 
-def _difference(before: Served, now: Served) -> str | None:
+def _difference(before: ServerLimits, now: ServerLimits) -> str | None:
     """The difference for which a client's sessions and drafts cannot continue with a server that has come
     back; None if they can. `max_ahead` may differ."""
     names = ("vocabulary", "tokenizer", "eos")

@@ -92,7 +92,7 @@ class _Place:
         self.next: tuple[list[int], float] | None = None  # Growth.next_here, until something is grown
 
 
-class Copied:
+class CopyDrafts:
     """Drafts by copying. A look-up costs nothing, so it never drafts ahead."""
 
     kv_usage = 0.0
@@ -134,7 +134,7 @@ class Copied:
         return False
 
 
-class Grown:
+class ModelDrafts:
     """Drafts by a draft model."""
 
     def __init__(

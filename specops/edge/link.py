@@ -21,7 +21,7 @@ TOKEN, WEIGHT = np.dtype("<u4"), np.dtype("<u2")
 """Types of a distribution's tokens and weights, as in the protocol."""
 
 
-class Drawn(Struct, frozen=True, array_like=True):
+class DrawDistributions(Struct, frozen=True, array_like=True):
     """The distributions that the children of nodes were drawn from: tokens[i] has the probability weights[i]
     / their sum.
 
@@ -41,7 +41,7 @@ class Proposal(Struct, frozen=True, array_like=True):
     tokens: tuple[int, ...]  # of nodes 1, 2, …
     parents: tuple[int, ...]  # of the same nodes
     draw: Draw = Draw.DETERMINISTIC
-    drawn: Drawn = Drawn()
+    drawn: DrawDistributions = DrawDistributions()
 
 
 class Branch(Struct, frozen=True, array_like=True):
@@ -65,7 +65,7 @@ def tokenizer_digest(tokenizer: Any) -> bytes:
 
 
 @dataclass(frozen=True)
-class Served:
+class ServerLimits:
     """Properties and limits of a server."""
 
     model: str
@@ -117,7 +117,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Turn:
+class ClientTurn:
     """The client's turn: the number of the round that is due, and the output that the client lacked."""
 
     session: int
@@ -127,7 +127,7 @@ class Turn:
 
 
 @dataclass(frozen=True)
-class Refused:
+class SessionRefused:
     session: int
     reason: Reason
     message: str
@@ -135,14 +135,14 @@ class Refused:
 
 
 @dataclass(frozen=True)
-class Down:
+class LinkDown:
     """The connection broke. Messages under way may be lost; the link connects again by itself."""
 
     why: str
 
 
 @dataclass(frozen=True)
-class Up:
+class LinkUp:
     """The link is connected again. Every session must be opened again."""
 
 
@@ -153,7 +153,7 @@ class Pong:
     rtt_s: float
 
 
-Event: TypeAlias = Verdict | Turn | Refused | Down | Up | Pong
+Event: TypeAlias = Verdict | ClientTurn | SessionRefused | LinkDown | LinkUp | Pong
 
 
 @dataclass
@@ -166,7 +166,7 @@ class Traffic:
 
 
 class Link(Protocol):
-    served: Served
+    served: ServerLimits
     traffic: Traffic
 
     def open(

@@ -59,7 +59,7 @@ class Ready:
     eos: frozenset[int] = frozenset()
 
 
-class Ruling(Struct, frozen=True, array_like=True):
+class SequenceVerdict(Struct, frozen=True, array_like=True):
     """Result of one step for one session."""
 
     key: int
@@ -71,14 +71,14 @@ class Ruling(Struct, frozen=True, array_like=True):
     evicted: int  # tokens that were read again
 
 
-class Held(Struct, frozen=True, array_like=True):
+class DraftingStopped(Struct, frozen=True, array_like=True):
     """A session for which the engine has stopped drafting: it now waits for rounds."""
 
     key: int
     number: int  # of the round that is due
 
 
-class Refused(Message, frozen=True):
+class SequenceRefused(Message, frozen=True):
     """A session that the engine rejected."""
 
     key: int
@@ -93,13 +93,13 @@ class Idle(Struct, frozen=True, array_like=True):
     empty: float = 0.0  # without sessions
 
 
-class Stepped(Message, frozen=True):
+class StepResults(Message, frozen=True):
     """All results of a step, at one point in time."""
 
     started: float  # time.perf_counter
     ended: float
-    rulings: list[Ruling]
-    held: list[Held]
+    rulings: list[SequenceVerdict]
+    held: list[DraftingStopped]
     running: int  # sessions in rows
     parked: int  # without
     kv_usage: float  # 0 to 1
@@ -113,7 +113,7 @@ class Failed(Message, frozen=True):
     error: str
 
 
-Said: TypeAlias = Stepped | Refused | Failed
+EngineMessage: TypeAlias = StepResults | SequenceRefused | Failed
 """One message of the engine after Ready."""
 
 Heard = TypeVar("Heard")
@@ -121,8 +121,8 @@ Heard = TypeVar("Heard")
 _ENCODER = msgpack.Encoder()
 
 
-class Packed(Generic[Heard]):
-    """One end of a connection with Packed at both ends. Its owner closes the connection.
+class PackedConnection(Generic[Heard]):
+    """One end of a connection whose both ends pack messages with msgpack. Its owner closes the connection.
 
     Pickle took a sixth of the service's CPU for a round, since it names its classes in each message.
     """

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specops.edge.link import TOKEN, WEIGHT, Drawn
+from specops.edge.link import TOKEN, WEIGHT, DrawDistributions
 from specops.engine.rng import Chance
 
 Tokens: TypeAlias = NDArray[np.uint32]
@@ -56,12 +56,14 @@ def _ascending(tokens: list[int], weights: list[int]) -> Quantised:
     return Quantised(tuple(token for token, _ in retained), tuple(weight for _, weight in retained))
 
 
-def joined(by_node: Mapping[int, Quantised]) -> Drawn:
+def joined(by_node: Mapping[int, Quantised]) -> DrawDistributions:
     """The distributions, by node of the proposal, in the form of the protocol."""
     each = by_node.values()
     tokens = np.array([token for q in each for token in q.tokens], TOKEN)
     weights = np.array([weight for q in each for weight in q.weights], WEIGHT)
-    return Drawn(tuple(by_node), tuple(len(q.tokens) for q in each), tokens.tobytes(), weights.tobytes())
+    return DrawDistributions(
+        tuple(by_node), tuple(len(q.tokens) for q in each), tokens.tobytes(), weights.tobytes()
+    )
 
 
 class ClientDistributions:
@@ -70,7 +72,7 @@ class ClientDistributions:
     Vocabularies are long and paths short, so a dense distribution is made when its node is requested.
     """
 
-    def __init__(self, drawn: Drawn, vocabulary: int) -> None:
+    def __init__(self, drawn: DrawDistributions, vocabulary: int) -> None:
         self._tokens, self._weights = np.frombuffer(drawn.tokens, TOKEN), np.frombuffer(drawn.weights, WEIGHT)
         self._places = dict(zip(drawn.nodes, pairwise(accumulate(drawn.sizes, initial=0)), strict=True))
         self._vocabulary = vocabulary

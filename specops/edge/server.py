@@ -17,7 +17,7 @@ import uvloop
 from aiohttp import web
 from grpc import aio
 
-from specops.edge.link import DRAWN_AHEAD, Served
+from specops.edge.link import DRAWN_AHEAD, ServerLimits
 from specops.edge.messages import Ready
 from specops.edge.server_metrics import ServiceMetrics
 from specops.edge.service import Access, VerificationService
@@ -86,8 +86,8 @@ class ServiceSettings:
     tls: Tls | None = None
     grace: float = 30.0  # seconds that running sessions have to finish in when the server drains
 
-    def served(self, ready: Ready) -> Served:
-        return Served(
+    def served(self, ready: Ready) -> ServerLimits:
+        return ServerLimits(
             model=self.model,
             vocabulary=ready.vocabulary,
             tokenizer=self.tokenizer,
@@ -106,7 +106,7 @@ class ServiceSettings:
         return Limits(self.sessions, self.sessions_per_client, self.resume_s)
 
 
-def message_limit(served: Served) -> int:
+def message_limit(served: ServerLimits) -> int:
     """Limit on the bytes of a message: those of the longest prompt or the largest trees, and a reserve."""
     tree = 32 + 12 * served.max_nodes
     drawn = 32 + served.max_nodes * (10 + 6 * served.max_support)

@@ -10,7 +10,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from specops.edge.link import Reason
-from specops.edge.messages import Idle, Stepped
+from specops.edge.messages import Idle, StepResults
 from specops.edge.sessions import Sessions
 from specops.engine.request import Counters
 from specops.serve.metrics import Histogram
@@ -39,7 +39,7 @@ class ServiceMetrics(Collector):
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
-    def stepped(self, stepped: Stepped) -> None:
+    def stepped(self, stepped: StepResults) -> None:
         self._counters, self._idle, self._kv_usage = stepped.counters, stepped.idle, stepped.kv_usage
         self._running, self._parked = stepped.running, stepped.parked
         self._batch.observe(len(stepped.rulings))

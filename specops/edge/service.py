@@ -25,10 +25,20 @@ from grpc import aio
 
 from specops.edge import messages
 from specops.edge import verification_pb2 as pb
-from specops.edge.link import Reason, Refused, Served, Turn
-from specops.edge.messages import Begin, Command, Commands, End, Failed, Packed, Propose, Said, Stepped
+from specops.edge.link import ClientTurn, Reason, ServerLimits, SessionRefused
+from specops.edge.messages import (
+    Begin,
+    Command,
+    Commands,
+    End,
+    EngineMessage,
+    Failed,
+    PackedConnection,
+    Propose,
+    StepResults,
+)
 from specops.edge.server_metrics import ServiceMetrics
-from specops.edge.sessions import Answer, Effects, Ruled, Sessions
+from specops.edge.sessions import Answer, Effects, RoundVerdict, Sessions
 from specops.edge.wire import (
     SERVICE,
     WireError,
@@ -136,7 +146,7 @@ WAIT_S = 1e-3
 """Longest wait in seconds, so that commands from during a step are at the engine when the step ends."""
 
 
-class Gathering:
+class CommandBatch:
     """Commands to the engine, sent together if the engine could not act on the first one earlier.
 
     Each write wakes the engine's process. As in Nagle's rule for packets (RFC 896), a command is sent at once
@@ -208,7 +218,7 @@ class VerificationService:
     def __init__(
         self,
         worker: Worker,
-        served: Served,
+        served: ServerLimits,
         sessions: Sessions,
         metrics: ServiceMetrics,
         access: Access,
@@ -219,7 +229,7 @@ class VerificationService:
         self.sessions = sessions
         self.failed = asyncio.Event()
         self.failure: str | None = None  # what broke the engine
-        self._worker, self._engine = worker, Packed[Said](worker.connection, Said)
+        self._worker, self._engine = worker, PackedConnection[EngineMessage](worker.connection, EngineMessage)
         self._metrics, self._access, self._max_streams = metrics, access, max_streams
         self._draining, self._drained = False, asyncio.Event()
         self._streams: dict[int, _Stream] = {}
@@ -237,7 +247,7 @@ class VerificationService:
     def start(self) -> None:
         """Listen to the engine, in the running event loop."""
         self._events = asyncio.get_running_loop()
-        self._gathering = Gathering(self._tell, self._events.call_later)
+        self._gathering = CommandBatch(self._tell, self._events.call_later)
         self._events.add_reader(self._worker.connection, self._hear)
         self._sweeping = self._events.create_task(self._sweep())
 
@@ -334,7 +344,7 @@ class VerificationService:
 
     def _answer(self, answers: list[tuple[int, Answer]]) -> None:
         for number, answer in answers:
-            if isinstance(answer, Refused):
+            if isinstance(answer, SessionRefused):
                 self._metrics.refusals[answer.reason] += 1
                 log.info("%s: %s: %s", self._streams[number].peer, answer.reason, answer.message)
             self._put(self._streams[number], _response(answer).SerializeToString())
@@ -361,14 +371,14 @@ class VerificationService:
         """Read one message of the engine. The event loop calls again if there are more, which costs less
         than a check."""
         try:
-            report: Said = self._engine.recv()
+            report: EngineMessage = self._engine.recv()
         except (EOFError, OSError):
             report = Failed("its process has ended")
-        if isinstance(report, Stepped):
+        if isinstance(report, StepResults):
             self._metrics.stepped(report)
             effects = self.sessions.stepped(report, time.perf_counter())
             self._gathering.heard([ruling.key for ruling in report.rulings], effects.commands)
-        elif isinstance(report, messages.Refused):
+        elif isinstance(report, messages.SequenceRefused):
             effects = self.sessions.unfit(report)
             self._gathering.heard([report.key], effects.commands)
         else:
@@ -390,8 +400,8 @@ class VerificationService:
 
 
 def _response(answer: Answer) -> pb.Response:
-    if isinstance(answer, Ruled):
+    if isinstance(answer, RoundVerdict):
         return verdict_response(answer.session, answer.ruling, answer.step_s, answer.taken)
-    if isinstance(answer, Turn):
+    if isinstance(answer, ClientTurn):
         return turn_response(answer)
     return refusal_response(answer)

@@ -26,8 +26,8 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from specops.edge import messages
-from specops.edge.link import Proposal, Reason, Refused, Turn
-from specops.edge.messages import Begin, Command, End, Propose, Ruling, SetMode, Stepped
+from specops.edge.link import ClientTurn, Proposal, Reason, SessionRefused
+from specops.edge.messages import Begin, Command, End, Propose, SequenceVerdict, SetMode, StepResults
 from specops.edge.wire import Ahead, ClientRequest, Close, Mode, Open, Round, WireError
 
 
@@ -38,16 +38,16 @@ class Limits:
     resume_s: float  # how long one outlives its stream, and its end
 
 
-class Ruled(Struct, frozen=True):
+class RoundVerdict(Struct, frozen=True):
     """A verdict; `session` is the client's number."""
 
     session: int
-    ruling: Ruling
+    ruling: SequenceVerdict
     step_s: float
     taken: int = 0  # version of what was sent ahead, if the next round is of it
 
 
-Answer: TypeAlias = Ruled | Turn | Refused
+Answer: TypeAlias = RoundVerdict | ClientTurn | SessionRefused
 
 
 @dataclass
@@ -73,14 +73,14 @@ class Client:
 
 
 @dataclass(frozen=True)
-class Foreseen:
+class TreesAhead:
     """Trees for the round after the one that is out, for some of its outcomes."""
 
     version: int = 0  # 0: nothing was sent
     trees: Mapping[tuple[int, int], Proposal] = field(default_factory=dict)  # by last accepted node and bonus
 
 
-NOTHING = Foreseen()
+NOTHING = TreesAhead()
 
 
 @dataclass(eq=False)
@@ -96,7 +96,7 @@ class Session:
     output: list[int] = field(default_factory=list)
     sent: int = 0  # output tokens that the client has, or that are on their way on its stream
     owed: int = 0  # Turns
-    ahead: Foreseen = NOTHING  # only while the client's next word would be a round
+    ahead: TreesAhead = NOTHING  # only while the client's next word would be a round
     ended: bool = False
     at: tuple[int, int] | None = None  # stream and number
     since: float = 0.0  # when it was last ruled on or taken up, or lost its stream
@@ -263,7 +263,7 @@ class Sessions:
                 f"version {request.version} of trees sent ahead came after version {session.ahead.version}"
             )
         trees = {(branch.end, branch.bonus): branch.proposal for branch in request.branches}
-        session.ahead = Foreseen(request.version, trees)
+        session.ahead = TreesAhead(request.version, trees)
 
     def _mode(self, session: Session, request: Mode) -> None:
         session.wanted, session.ahead = request.server_drafts, NOTHING
@@ -280,7 +280,7 @@ class Sessions:
 
     # --- what the engine says -----------------------------------------------------------------
 
-    def stepped(self, stepped: Stepped, now: float) -> Effects:
+    def stepped(self, stepped: StepResults, now: float) -> Effects:
         """Process the results of a step. Rulings of sessions that were dropped meanwhile are ignored."""
         step_s = stepped.ended - stepped.started
         for ruling in stepped.rulings:
@@ -293,7 +293,7 @@ class Sessions:
                 self._settle(session)
         return self._done()
 
-    def _rule(self, session: Session, ruling: Ruling, step_s: float, now: float) -> None:
+    def _rule(self, session: Session, ruling: SequenceVerdict, step_s: float, now: float) -> None:
         session.output += ruling.tokens
         session.due = ruling.number + 1
         session.out, session.since = False, now
@@ -304,10 +304,10 @@ class Sessions:
         if session.at is not None and not session.owed:
             session.sent = len(session.output)
             stream, number = session.at
-            self._effects.answers.append((stream, Ruled(number, ruling, step_s, taken)))
+            self._effects.answers.append((stream, RoundVerdict(number, ruling, step_s, taken)))
         self._settle(session)
 
-    def _take_ahead(self, session: Session, ruling: Ruling, now: float) -> int:
+    def _take_ahead(self, session: Session, ruling: SequenceVerdict, now: float) -> int:
         """Continue with the tree that the client sent ahead for this outcome, if there is one. Returns its
         version, or 0."""
         ahead, session.ahead = session.ahead, NOTHING
@@ -318,7 +318,7 @@ class Sessions:
         self.taken += 1
         return ahead.version
 
-    def unfit(self, refused: messages.Refused) -> Effects:
+    def unfit(self, refused: messages.SequenceRefused) -> Effects:
         """Process a session that the engine rejected and does not know."""
         if (session := self._by_key.get(refused.key)) is not None:
             at = session.at
@@ -380,7 +380,7 @@ class Sessions:
         for _ in range(session.owed):
             lacking = session.output[session.sent :]
             session.sent = len(session.output)
-            self._effects.answers.append((stream, Turn(number, session.due, lacking, session.ended)))
+            self._effects.answers.append((stream, ClientTurn(number, session.due, lacking, session.ended)))
         session.owed = 0
         if session.wanted and not session.ended:
             session.drafting = True
@@ -417,7 +417,7 @@ class Sessions:
             self._forget(session)
         self._ignore(stream, number)
         retry_s = RETRY_S if reason == "busy" else 0.0
-        self._effects.answers.append((stream, Refused(number, reason, message, retry_s)))
+        self._effects.answers.append((stream, SessionRefused(number, reason, message, retry_s)))
 
     def _forget(self, session: Session, *, tell: bool = True) -> None:
         self._detach(session)
@@ -440,6 +440,6 @@ class Sessions:
         return effects
 
 
-def _outcome(ruling: Ruling) -> tuple[int, int]:
+def _outcome(ruling: SequenceVerdict) -> tuple[int, int]:
     """The outcome of a round: its last accepted node and the token after it."""
     return (ruling.path[-1] if ruling.path else 0), ruling.tokens[-1]

@@ -49,7 +49,7 @@ class Pace:
 FIGURES = len(fields(Pace))
 
 
-class Paced:
+class DelayedModel:
     """A FeatureModel with the results of another one, delayed to its declared times."""
 
     def __init__(

@@ -11,22 +11,22 @@ from multiprocessing.connection import Connection
 from socket import socket
 from time import perf_counter
 
-from specops.edge.batching import DYNAMIC, Arrived, Batching, Turns
+from specops.edge.batching import DYNAMIC, Batching, FairQueue, WaitingRound
 from specops.edge.messages import (
     Begin,
     Command,
     Commands,
+    DraftingStopped,
+    EngineMessage,
     Failed,
-    Held,
     Idle,
-    Packed,
+    PackedConnection,
     Propose,
     Ready,
-    Refused,
-    Ruling,
-    Said,
+    SequenceRefused,
+    SequenceVerdict,
     SetMode,
-    Stepped,
+    StepResults,
 )
 from specops.edge.server_engine import Remote
 from specops.engine.request import Emission
@@ -48,18 +48,18 @@ def verify_in_process(
     """An engine over a Remote that verifies in a separate process (serve/process.py).
 
     max_batch: largest number of rounds in one step; the engine has more rows than that, to read prompts
-    beside them. The connection takes Commands and gives what is Said, both Packed. Failed, or the end of the
-    connection, is the last message. `ready` has a Ready.
+    beside them. The connection takes Commands and gives EngineMessages, both in msgpack. Failed, or the end
+    of the connection, is the last message. `ready` has a Ready.
     """
-    return worker_process.in_process(lambda: Verifying(make(), max_batch, batching), _work, inherited)
+    return worker_process.in_process(lambda: VerificationLoop(make(), max_batch, batching), _work, inherited)
 
 
 def verify_in_thread(engine: Engine, *, max_batch: int = 8, batching: Batching = DYNAMIC) -> Worker:
-    return worker_process.in_thread(Verifying(engine, max_batch, batching), _work)
+    return worker_process.in_thread(VerificationLoop(engine, max_batch, batching), _work)
 
 
-def _work(verifying: Verifying, connection: Connection) -> None:
-    channel = Packed[Commands](connection, Commands)
+def _work(verifying: VerificationLoop, connection: Connection) -> None:
+    channel = PackedConnection[Commands](connection, Commands)
 
     def run(commands: queue.SimpleQueue[Commands]) -> None:
         connection.send(verifying.ready)
@@ -81,7 +81,7 @@ class _Session:
     hands_over: bool = False  # it is notified when its client's turn has come
 
 
-class Verifying:
+class VerificationLoop:
     """The sessions of an engine, their waiting rounds, and its steps. Not thread-safe."""
 
     def __init__(self, engine: Engine, max_batch: int, batching: Batching) -> None:
@@ -92,7 +92,7 @@ class Verifying:
         self._most, self._batching = max_batch, batching
         self._sessions: dict[int, _Session] = {}  # by key
         self._by_sequence: dict[int, _Session] = {}
-        self._rounds, self._to_read = Turns(), Turns()
+        self._rounds, self._to_read = FairQueue(), FairQueue()
         self._readers: dict[int, _Session] = {}  # by key: of those that have their turn, what reads
         self._idle = {"busy": 0.0, "starved": 0.0, "empty": 0.0}
         self._since = perf_counter()  # it has done what it does now
@@ -103,15 +103,15 @@ class Verifying:
         vocabulary = engine.target.shape.vocab
         return Ready(engine.max_length, rows=engine.max_batch, vocabulary=vocabulary, eos=engine.eos)
 
-    def run(self, commands: queue.SimpleQueue[Commands], say: Callable[[Said], None]) -> None:
-        """Run until None is received. `say` gets a Stepped after every step, and each Refused."""
+    def run(self, commands: queue.SimpleQueue[Commands], say: Callable[[EngineMessage], None]) -> None:
+        """Run until None is received. `say` gets StepResults after every step, and each SequenceRefused."""
         self._since = perf_counter()
         while self._obey(commands, say):
             say(self._step())
 
     # --- commands ------------------------------------------------------------------------
 
-    def _obey(self, commands: queue.SimpleQueue[Commands], say: Callable[[Said], None]) -> bool:
+    def _obey(self, commands: queue.SimpleQueue[Commands], say: Callable[[EngineMessage], None]) -> bool:
         """Process all commands, and wait until there is something to step for. Returns False to stop."""
         while True:
             try:
@@ -132,7 +132,7 @@ class Verifying:
             for command in received:
                 self._carry_out(command, say)
 
-    def _carry_out(self, command: Command, say: Callable[[Said], None]) -> None:
+    def _carry_out(self, command: Command, say: Callable[[EngineMessage], None]) -> None:
         if isinstance(command, Begin):
             self._begin(command, say)
         elif (session := self._sessions.get(command.key)) is None:
@@ -144,11 +144,11 @@ class Verifying:
         else:
             self._end(session)
 
-    def _begin(self, begin: Begin, say: Callable[[Said], None]) -> None:
+    def _begin(self, begin: Begin, say: Callable[[EngineMessage], None]) -> None:
         try:
             sequence = self._engine.submit(begin.prompt, begin.sampling)
         except UsageError as error:
-            say(Refused(begin.key, error.message))
+            say(SequenceRefused(begin.key, error.message))
             return
         self._engine.hold(sequence)
         self._remote.draft_itself(sequence, begin.server_drafts)
@@ -183,7 +183,7 @@ class Verifying:
     def _queue(self, session: _Session, arrived: float) -> None:
         session.out, session.arrived = True, arrived
         reads = session.number == 0 or self._engine.unread(session.sequence) > 0
-        (self._to_read if reads else self._rounds).add(Arrived(session.key, session.client, arrived))
+        (self._to_read if reads else self._rounds).add(WaitingRound(session.key, session.client, arrived))
 
     # --- a step -------------------------------------------------------------------------------
 
@@ -199,7 +199,7 @@ class Verifying:
         possible = min(waiting + at_clients, self._most)
         return self._batching.pause(waiting, possible, self._rounds.oldest, perf_counter())
 
-    def _step(self) -> Stepped:
+    def _step(self) -> StepResults:
         engine = self._engine
         self._give_turns()
         started = perf_counter()
@@ -218,9 +218,9 @@ class Verifying:
             elif session.hands_over:
                 session.hands_over = False
                 self._remote.draft_itself(session.sequence, False)
-                held.append(Held(session.key, session.number))
+                held.append(DraftingStopped(session.key, session.number))
         self._spent("busy")
-        return Stepped(
+        return StepResults(
             started,
             ended,
             rulings,
@@ -246,7 +246,7 @@ class Verifying:
             left -= tokens
             self._give_turn(self._to_read.take())
 
-    def _give_turn(self, arrived: Arrived) -> None:
+    def _give_turn(self, arrived: WaitingRound) -> None:
         session = self._sessions[arrived.key]
         unread = self._engine.unread(session.sequence)
         if session.number == 0 or unread > 0:  # also a round whose session lost its row while it waited
@@ -254,11 +254,11 @@ class Verifying:
         session.evicted = unread if session.number > 0 else 0
         self._engine.resume(session.sequence)
 
-    def _rule(self, session: _Session, emission: Emission, started: float) -> Ruling:
+    def _rule(self, session: _Session, emission: Emission, started: float) -> SequenceVerdict:
         self._readers.pop(session.key, None)
         session.out = False
         number, session.number = session.number, session.number + 1
-        return Ruling(
+        return SequenceVerdict(
             session.key,
             number,
             self._remote.accepted(session.sequence),

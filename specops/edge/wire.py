@@ -21,16 +21,16 @@ from specops.edge.link import (
     TOKEN,
     WEIGHT,
     Branch,
-    Drawn,
+    ClientTurn,
+    DrawDistributions,
     Event,
     Proposal,
     Reason,
-    Refused,
-    Served,
-    Turn,
+    ServerLimits,
+    SessionRefused,
     Verdict,
 )
-from specops.edge.messages import Ruling
+from specops.edge.messages import SequenceVerdict
 from specops.engine.cpu.ops import draws_are_sound
 from specops.engine.request import LEAST_TEMPERATURE, Sampling
 from specops.engine.tree import Draw
@@ -112,9 +112,9 @@ def ahead_request(session: int, number: int, version: int, branches: Sequence[Br
     return pb.Request(session=session, ahead=pb.Ahead(number=number, version=version, branches=said))
 
 
-def _drawn(drawn: Drawn) -> pb.Drawn | None:
+def _drawn(drawn: DrawDistributions) -> pb.Drawn | None:
     """The distributions as a message; None for empty ones, which is the protocol's default."""
-    if drawn == Drawn():
+    if drawn == DrawDistributions():
         return None
     return pb.Drawn(nodes=drawn.nodes, sizes=drawn.sizes, tokens=drawn.tokens, weights=drawn.weights)
 
@@ -130,7 +130,7 @@ def close_request(session: int) -> pb.Request:
 # --- what a server says -----------------------------------------------------------------------
 
 
-def verdict_response(session: int, ruling: Ruling, step_s: float, taken: int = 0) -> pb.Response:
+def verdict_response(session: int, ruling: SequenceVerdict, step_s: float, taken: int = 0) -> pb.Response:
     said = pb.Verdict(
         number=ruling.number,
         path=ruling.path,
@@ -144,12 +144,12 @@ def verdict_response(session: int, ruling: Ruling, step_s: float, taken: int = 0
     return pb.Response(session=session, verdict=said)
 
 
-def turn_response(turn: Turn) -> pb.Response:
+def turn_response(turn: ClientTurn) -> pb.Response:
     said = pb.Turn(number=turn.number, tokens=turn.tokens, ended=turn.ended)
     return pb.Response(session=turn.session, turn=said)
 
 
-def refusal_response(refused: Refused) -> pb.Response:
+def refusal_response(refused: SessionRefused) -> pb.Response:
     said = pb.Refusal(
         reason=_REASONS[refused.reason],
         message=refused.message,
@@ -188,15 +188,15 @@ def event_of(data: bytes, received: float) -> Event:
         )
     if kind == "turn":
         turn = response.turn
-        return Turn(session, turn.number, list(turn.tokens), turn.ended)
+        return ClientTurn(session, turn.number, list(turn.tokens), turn.ended)
     if kind == "refusal":
         refusal = response.refusal
         reason = _REASON_OF.get(refusal.reason, "failed")  # a later revision's: whatever it is, it is over
-        return Refused(session, reason, refusal.message, refusal.retry_ms / 1e3)
+        return SessionRefused(session, reason, refusal.message, refusal.retry_ms / 1e3)
     raise EndpointError("invalid message from the server: unknown kind of Response")
 
 
-def description_of(served: Served) -> pb.Description:
+def description_of(served: ServerLimits) -> pb.Description:
     return pb.Description(
         revision=REVISION,
         model=served.model,
@@ -213,7 +213,7 @@ def description_of(served: Served) -> pb.Description:
     )
 
 
-def served_of(said: pb.Description) -> Served:
+def served_of(said: pb.Description) -> ServerLimits:
     """The properties of a server. Raises EndpointError if the server lacks a part of the protocol that
     this client needs."""
     if said.revision < REVISION:
@@ -221,7 +221,7 @@ def served_of(said: pb.Description) -> Served:
             f"could not talk to the server: it speaks revision {said.revision} of the protocol, "
             f"and this client {REVISION}"
         )
-    return Served(
+    return ServerLimits(
         model=said.model,
         vocabulary=said.vocabulary,
         tokenizer=said.tokenizer,
@@ -288,7 +288,7 @@ class Close(Struct, frozen=True):
 ClientRequest: TypeAlias = Open | Round | Ahead | Mode | Close
 
 
-def read_request(data: bytes, served: Served) -> ClientRequest:
+def read_request(data: bytes, served: ServerLimits) -> ClientRequest:
     """The request in a client's message, validated against what is `served`. Raises WireError."""
     try:
         request = pb.Request.FromString(data)
@@ -312,7 +312,7 @@ def read_request(data: bytes, served: Served) -> ClientRequest:
         raise
 
 
-def _open(session: int, said: pb.Open, served: Served) -> Open:
+def _open(session: int, said: pb.Open, served: ServerLimits) -> Open:
     prompt = list(said.prompt)
     if len(said.key) != KEY:
         raise WireError(f"a session's key has {KEY} bytes, not {len(said.key)}")
@@ -326,7 +326,7 @@ def _open(session: int, said: pb.Open, served: Served) -> Open:
     return Open(session, said.key, prompt, _sampling(said.sampling, served), said.known, said.server_drafts)
 
 
-def _sampling(said: pb.Sampling, served: Served) -> Sampling:
+def _sampling(said: pb.Sampling, served: ServerLimits) -> Sampling:
     stops = tuple(said.stop_token_ids)
     if not (said.temperature == 0 or LEAST_TEMPERATURE <= said.temperature < math.inf):
         raise WireError(f"a temperature must be 0 or at least {LEAST_TEMPERATURE}, not {said.temperature}")
@@ -349,7 +349,7 @@ def _sampling(said: pb.Sampling, served: Served) -> Sampling:
     )
 
 
-def _ahead(session: int, said: pb.Ahead, served: Served) -> Ahead:
+def _ahead(session: int, said: pb.Ahead, served: ServerLimits) -> Ahead:
     if said.version < 1:
         raise WireError("versions of trees sent ahead begin with 1")
     if len(said.branches) > served.max_ahead:
@@ -365,7 +365,7 @@ def _ahead(session: int, said: pb.Ahead, served: Served) -> Ahead:
     return Ahead(session, said.number, said.version, branches)
 
 
-def _branch(said: pb.Branch, served: Served) -> Branch:
+def _branch(said: pb.Branch, served: ServerLimits) -> Branch:
     if said.end > served.max_nodes:
         raise WireError(f"no path ends at node {said.end}: a round has at most {served.max_nodes}")
     if said.bonus >= served.vocabulary:
@@ -373,7 +373,7 @@ def _branch(said: pb.Branch, served: Served) -> Branch:
     return Branch(said.end, said.bonus, proposal_of(said, served))
 
 
-def proposal_of(said: pb.Round | pb.Branch, served: Served) -> Proposal:
+def proposal_of(said: pb.Round | pb.Branch, served: ServerLimits) -> Proposal:
     """The tree of a round or a branch. Raises WireError for an invalid tree, or one that does not fit its
     distributions."""
     tokens, parents = tuple(said.tokens[:]), tuple(said.parents[:])  # the slice is a copy in one go
@@ -402,8 +402,10 @@ def _twice(things: tuple[object, ...]) -> bool:
     return len(set(things)) < len(things)
 
 
-def _read_drawn(said: pb.Drawn, tokens: tuple[int, ...], parents: tuple[int, ...], served: Served) -> Drawn:
-    drawn = Drawn(tuple(said.nodes[:]), tuple(said.sizes[:]), said.tokens, said.weights)
+def _read_drawn(
+    said: pb.Drawn, tokens: tuple[int, ...], parents: tuple[int, ...], served: ServerLimits
+) -> DrawDistributions:
+    drawn = DrawDistributions(tuple(said.nodes[:]), tuple(said.sizes[:]), said.tokens, said.weights)
     if not draws_are_sound(
         *(drawn.nodes, drawn.sizes, drawn.tokens, drawn.weights, tokens, parents),
         vocabulary=served.vocabulary,
@@ -413,7 +415,9 @@ def _read_drawn(said: pb.Drawn, tokens: tuple[int, ...], parents: tuple[int, ...
     return drawn
 
 
-def _check(drawn: Drawn, tokens: tuple[int, ...], parents: tuple[int, ...], served: Served) -> None:
+def _check(
+    drawn: DrawDistributions, tokens: tuple[int, ...], parents: tuple[int, ...], served: ServerLimits
+) -> None:
     """Validate the distributions of the nodes `tokens` after `parents`. Raises WireError if they are
     invalid."""
     nodes, sizes = set(drawn.nodes), drawn.sizes
@@ -435,7 +439,9 @@ def _check(drawn: Drawn, tokens: tuple[int, ...], parents: tuple[int, ...], serv
         _check_values(drawn, tokens, parents, served)
 
 
-def _check_values(drawn: Drawn, tokens: tuple[int, ...], parents: tuple[int, ...], served: Served) -> None:
+def _check_values(
+    drawn: DrawDistributions, tokens: tuple[int, ...], parents: tuple[int, ...], served: ServerLimits
+) -> None:
     """Validate all distributions at once, if there are as many values as their sizes say.
 
     A token of the n-th distribution is distinguished from the same token of another by n in the bits above

@@ -22,11 +22,11 @@ from specops.guard.journal import (
     Evidence,
     Intent,
     Journal,
-    Notified,
+    JournalState,
+    NotificationRecord,
     Reading,
     Result,
-    Standing,
-    Switched,
+    SwitchRecord,
 )
 from specops.guard.policy import HAND_BACK, Rules, decide, falls, pin, release
 from specops.guard.signals.observation import Row
@@ -59,7 +59,7 @@ class Switches(Protocol):
 
 
 @dataclass
-class Tally:
+class GuardCounts:
     """Counts since this process started."""
 
     evaluations: dict[str, int] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class Guard:
         `steady`: seconds that pass however `clock` is set; without it a step of the clock is time."""
         self.rules = rules
         self.dry_run = dry_run
-        self.tally = Tally()
+        self.tally = GuardCounts()
         self.readings: tuple[Reading, ...] = ()
         self._observe = observe
         self._switch = switch
@@ -111,7 +111,7 @@ class Guard:
         return self._journal.standing.state
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> JournalState:
         return self._journal.standing
 
     @property
@@ -313,15 +313,15 @@ class Guard:
             self.tally.actions[key] = self.tally.actions.get(key, 0) + 1
 
 
-def _sent(notification: Notification, message: Message) -> Notified:
+def _sent(notification: Notification, message: Message) -> NotificationRecord:
     try:
         notification.send(message)
     except SpecopsError as error:
-        return Notified(name=notification.name, error=error.message)
-    return Notified(name=notification.name)
+        return NotificationRecord(name=notification.name, error=error.message)
+    return NotificationRecord(name=notification.name)
 
 
-def _reading(one: Switched) -> Reading:
+def _reading(one: SwitchRecord) -> Reading:
     """The last percentage that a target had when it was switched: a router that hangs is not read again."""
     return Reading(name=one.name, percent=one.after, error=one.error if one.after is None else None)
 
@@ -372,7 +372,7 @@ class Status(Record):
 
 
 def status(
-    standing: Standing,
+    standing: JournalState,
     *,
     running: int | None = None,
     unconfirmed: str | None = None,

@@ -39,7 +39,7 @@ class Reading(Record):
     error: str | None = None
 
 
-class Switched(Record):
+class SwitchRecord(Record):
     """What was done to one target."""
 
     name: str
@@ -54,12 +54,12 @@ class Switched(Record):
 
 class Result(Record):
     outcome: Literal["done", "failed", "dry_run"]
-    targets: tuple[Switched, ...] = ()
+    targets: tuple[SwitchRecord, ...] = ()
     traffic: str | None = None
     """Requests after the switch by the routers' counters, where there are any."""
 
 
-class Notified(Record):
+class NotificationRecord(Record):
     """A notification that was sent, or why it was not."""
 
     name: str
@@ -100,11 +100,11 @@ class Entry(Record):
 
     action: Intent | None = None
     result: Result | None = None
-    notified: tuple[Notified, ...] = ()
+    notified: tuple[NotificationRecord, ...] = ()
 
 
 @dataclass(frozen=True)
-class Standing:
+class JournalState:
     """What follows from a journal."""
 
     state: State = field(default_factory=State)
@@ -121,9 +121,9 @@ class Standing:
     """Time of the first stored line."""
 
 
-def replay(entries: Iterable[Entry], standing: Standing | None = None) -> Standing:
+def replay(entries: Iterable[Entry], standing: JournalState | None = None) -> JournalState:
     """The standing after `entries`, in their order, from `standing` on."""
-    standing = standing or Standing()
+    standing = standing or JournalState()
     state, confirmed = standing.state, standing.confirmed
     last, last_action, evaluation = standing.last, standing.last_action, standing.evaluation
     began = standing.began
@@ -135,7 +135,7 @@ def replay(entries: Iterable[Entry], standing: Standing | None = None) -> Standi
             last_action = entry
             reached = entry.result is not None and entry.result.outcome != "failed"
             confirmed = entry.action.percent if reached else None
-    return Standing(state, confirmed, last, last_action, evaluation, began)
+    return JournalState(state, confirmed, last, last_action, evaluation, began)
 
 
 class Journal:
@@ -215,7 +215,7 @@ def _own(path: Path) -> bytes:
         return file.read()
 
 
-def read(path: Path) -> Standing:
+def read(path: Path) -> JournalState:
     """The standing of the journal at `path`, while its guard may be writing. Raises FileError."""
     try:
         text = path.read_bytes() if path.exists() else b""

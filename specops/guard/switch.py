@@ -17,7 +17,7 @@ from specops.actions.action import Target
 from specops.actions.http_client import ask
 from specops.actions.nginx import TIMEOUT_S
 from specops.errors import EndpointError, EnvironmentFailure, SpecopsError
-from specops.guard.journal import Reading, Result, Switched
+from specops.guard.journal import Reading, Result, SwitchRecord
 from specops.prometheus.series import ROUTE_DECISIONS, ROUTE_REQUESTS
 
 Counts = dict[str, float]
@@ -124,7 +124,7 @@ def _reading(target: Target) -> Reading:
         return Reading(name=target.name, percent=None, error=error.message)
 
 
-def _switched(target: Target, percent: int, again: bool) -> Switched:
+def _switched(target: Target, percent: int, again: bool) -> SwitchRecord:
     started = time.monotonic()
     first, tries, error = _reading(target), 0, None
     last = first
@@ -141,7 +141,7 @@ def _switched(target: Target, percent: int, again: bool) -> Switched:
     else:
         error = error or last.error or f"it has {last.percent}%, and was set to {percent}%"
     took_ms = (time.monotonic() - started) * 1000
-    return Switched(
+    return SwitchRecord(
         name=target.name, before=first.percent, after=last.percent, tries=tries, error=error, took_ms=took_ms
     )
 

@@ -191,7 +191,7 @@ class Address(Protocol):
 
 
 @dataclass(frozen=True)
-class Announced:
+class LoggedAddress:
     """The first group of `pattern`, matched in the log line by line."""
 
     pattern: str
@@ -202,11 +202,11 @@ class Announced:
 
 
 @dataclass(frozen=True)
-class Known:
+class FixedAddress:
     root: str
 
     @classmethod
-    def on(cls, port: int) -> Known:
+    def on(cls, port: int) -> FixedAddress:
         return cls(f"http://127.0.0.1:{port}")
 
     def found(self, log: Path) -> str | None:
@@ -235,7 +235,7 @@ def serving(pool: Pool, name: str, *, model: str, log: Path, progress: Progress)
         return
     port = free_port()
     start = pool.start(port, model)
-    address = Known.on(port) if start.announced is None else Announced(start.announced)
+    address = FixedAddress.on(port) if start.announced is None else LoggedAddress(start.announced)
     with running(
         name,
         start.words,

@@ -28,7 +28,7 @@ from specops.errors import EndpointError, UsageError
 from specops.load import clock
 from specops.load.answer import Answer, Failure, contradicts, described, html_page, well_formed
 from specops.load.arrivals import Pace
-from specops.load.connection import Connections, Expired, Lost, Unreachable
+from specops.load.connection import ConnectionLost, Connections, Expired, Unreachable
 from specops.load.http1 import BadResponse, Response, decoded, no_http
 from specops.load.metrics import Exchange, Observation
 from specops.load.settings import NO_KEY, Capabilities, Decoding, Endpoint
@@ -239,7 +239,7 @@ class Client:
                 response = await connection.carry(
                     request, exchange, timeout_s=self.endpoint.timeout_s, stall_s=self.endpoint.stall_s
                 )
-            except Lost:
+            except ConnectionLost:
                 dead_at_once = not exchange.began and time.perf_counter() - exchange.sent < _STALE_S
                 if not (used_before and dead_at_once):
                     raise

@@ -44,7 +44,7 @@ class Unreachable(ConnectionError):
     """No connection came about; its `__cause__` says why."""
 
 
-class Lost(ConnectionError):
+class ConnectionLost(ConnectionError):
     """The connection ended before the response did."""
 
 
@@ -133,11 +133,12 @@ class Connection(asyncio.BufferedProtocol):
     async def carry(self, data: bytes, exchange: Exchange, *, timeout_s: float, stall_s: float) -> Response:
         """Send a request and take in its response, whose instants and bytes go to `exchange`.
 
-        Raises Lost, Expired and BadResponse; then, and where it is cancelled, the connection is closed.
+        Raises ConnectionLost, Expired and BadResponse; then, and where it is cancelled, the connection is
+        closed.
         """
         assert self._transport is not None
         if not self.open:
-            raise Lost("the server had closed the connection")
+            raise ConnectionLost("the server had closed the connection")
         loop = asyncio.get_running_loop()
         self.carried += 1
         self._exchange, self._response, self._over = exchange, Response(), loop.create_future()
@@ -218,7 +219,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._response.close()
-        lost = Lost(str(exc) if exc else "the server closed the connection")
+        lost = ConnectionLost(str(exc) if exc else "the server closed the connection")
         self._finish(None if self._response.done else lost)
 
 

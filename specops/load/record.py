@@ -510,7 +510,7 @@ else:
     PerRepeat = Literal[tuple(_PER_REPEAT)]
 
 
-class OverRepeats(TypedDict):
+class RepeatMean(TypedDict):
     """The mean of a figure over the repeats, with its 95% interval."""
 
     estimate: float
@@ -551,11 +551,11 @@ class Latencies(TypedDict):
     e2e_with_retries_ms: Spread
 
 
-class AtLevel(Latencies):
+class LevelFigures(Latencies):
     """All requests at one level of load, with what differs between repeats."""
 
     repeats: int
-    over_repeats: dict[PerRepeat, OverRepeats | None]
+    over_repeats: dict[PerRepeat, RepeatMean | None]
     acceptance: Acceptance | None
     acceptance_missing: str | None
 

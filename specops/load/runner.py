@@ -27,7 +27,7 @@ class Interrupted(asyncio.CancelledError):
         self.cell = cell
 
 
-class Broken(Exception):
+class CellFailed(Exception):
     """A fault, its `__cause__`, ended the run in the middle of a cell; `cell` is what it had measured."""
 
     def __init__(self, cell: Cell) -> None:
@@ -74,7 +74,7 @@ async def run_cell(
     count_tokens: CountTokens | None = None,
 ) -> Cell:
     """Send every prompt once. What ends it early carries what was measured: `Interrupted` when it is
-    cancelled, `Broken` from an exception that no endpoint is known to cause.
+    cancelled, `CellFailed` from an exception that no endpoint is known to cause.
 
     The order and the arrivals depend on `seed` and `repeat` alone: every arm of a comparison gets the same.
     """
@@ -101,7 +101,7 @@ async def run_cell(
     if interrupted:
         raise Interrupted(cell)
     if fault:
-        raise Broken(cell) from fault
+        raise CellFailed(cell) from fault
     return cell
 
 

@@ -57,7 +57,7 @@ class Decoding:
     """In place of what each prompt asks for."""
 
 
-class Counting(TypedDict):
+class CountingRecord(TypedDict):
     """`Capabilities.described`."""
 
     usage: bool

@@ -11,7 +11,7 @@ from specops.load.answer import CountTokens
 from specops.load.arrivals import Level, Pace, Watch
 from specops.load.client import Client
 from specops.load.record import CellRecord
-from specops.load.runner import Broken, Interrupted, run_cell, warm_up
+from specops.load.runner import CellFailed, Interrupted, run_cell, warm_up
 from specops.load.settings import BaselineSettings
 from specops.load.workload import Prompt
 from specops.progress import Progress
@@ -97,7 +97,7 @@ class TargetServer:
                 watch=self._watch,
                 count_tokens=self.count_tokens,
             )
-        except (Interrupted, Broken) as stop:
+        except (Interrupted, CellFailed) as stop:
             if stop.cell.observations:
                 keep(CellRecord.of(stop.cell, settings.slo))
             raise

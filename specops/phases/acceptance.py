@@ -34,7 +34,7 @@ class AcceptanceSettings(BaseModel):
     seed: int = 0
 
 
-class Measured(BaseModel):
+class AcceptanceData(BaseModel):
     """`data` of the result. Rates are by rule, one for each width from 1."""
 
     rates: Rates
@@ -79,7 +79,7 @@ def measure(settings: AcceptanceSettings, progress: Progress) -> results.Result:
                 "max": round(max(greedy), 4),
             },
         },
-        data=Measured(
+        data=AcceptanceData(
             rates=rates,
             by_class={name: _mean(found) for name, found in sorted(of_class.items())},
             prompts=[prompt.id for prompt in chosen],

@@ -15,8 +15,8 @@ from specops.load.answer import CountTokens, Failure, token_counter
 from specops.load.arrivals import Level, Pace, Watch
 from specops.load.client import DEFAULT_MAX_TOKENS, Client, endpoint_error
 from specops.load.record import CellRecord
-from specops.load.runner import Broken, Interrupted, run_cell, warm_up
-from specops.load.settings import BaselineSettings, Counting
+from specops.load.runner import CellFailed, Interrupted, run_cell, warm_up
+from specops.load.settings import BaselineSettings, CountingRecord
 from specops.load.workload import PromptSet, Provenance, repeated_sentence
 from specops.phases import measurement
 from specops.progress import Progress
@@ -26,15 +26,15 @@ from specops.results import Result, Verdict
 PHASE = "baseline"
 
 
-class Measured(TypedDict):
+class BaselineResult(TypedDict):
     """`data` of the result."""
 
     percentiles: str
     """How quantiles are computed."""
 
     prompts: Provenance
-    endpoint: Counting
-    by_concurrency: list[record.AtLevel]
+    endpoint: CountingRecord
+    by_concurrency: list[record.LevelFigures]
     by_class: dict[str, list[record.Latencies]]
     acceptance: record.Acceptance | None
     acceptance_missing: str | None
@@ -125,13 +125,13 @@ class _Run:
                     if self.cells[-1].aborted:
                         break
             except BaseException as stop:
-                if isinstance(stop, Interrupted | Broken) and stop.cell.observations:
+                if isinstance(stop, Interrupted | CellFailed) and stop.cell.observations:
                     self.cells.append(CellRecord.of(stop.cell, settings.slo))
                 # A result without cells would replace an earlier one by nothing; and one that could not be
                 # written a moment ago was stored elsewhere then.
                 if self.cells and not isinstance(stop, FileError):
                     self.on_partial(self.partial())
-                if isinstance(stop, Broken) and stop.__cause__:
+                if isinstance(stop, CellFailed) and stop.__cause__:
                     raise stop.__cause__ from None
                 raise
 

@@ -44,7 +44,7 @@ class Rate(_Stored):
         return Rate(estimate=self.estimate * factor, low=low, high=high, n=self.n)
 
 
-class Measured(_Stored):
+class MeasuredServer(_Stored):
     """One standard server, or what answers at the pool's address, at the highest load up to which each load
     measured meets the SLO."""
 
@@ -62,39 +62,39 @@ class Measured(_Stored):
     tokens_per_s: Rate | None
 
 
-class Unmeasured(_Stored):
+class UnknownCapacity(_Stored):
     """There is nothing to count on: why, and what would change it."""
 
     why: str
     hint: str
 
 
-def measured(rollout: Rollout, folder: Path) -> Measured | Unmeasured:
+def measured(rollout: Rollout, folder: Path) -> MeasuredServer | UnknownCapacity:
     """What the run folder says of the rollout's standard pool as it is now: baseline.json, else sweep.json.
 
     The machine that drove the load may be another; of the embedded engine it is the server's too.
     """
     baseline = _found(_of_baseline, rollout, folder / "baseline.json")
-    if isinstance(baseline, Measured) or not (folder / "sweep.json").exists():
+    if isinstance(baseline, MeasuredServer) or not (folder / "sweep.json").exists():
         return baseline
     sweep = _found(_of_sweep, rollout, folder / "sweep.json")
-    if isinstance(sweep, Measured):
+    if isinstance(sweep, MeasuredServer):
         return sweep
-    return Unmeasured(why=f"{baseline.why}; {sweep.why}", hint=baseline.hint)
+    return UnknownCapacity(why=f"{baseline.why}; {sweep.why}", hint=baseline.hint)
 
 
 def _found(
     read: Callable[[Rollout, Result, Path], list[_Level] | str], rollout: Rollout, path: Path
-) -> Measured | Unmeasured:
+) -> MeasuredServer | UnknownCapacity:
     if not path.exists():
-        return Unmeasured(why=f"there is no {path}", hint=AGAIN)
+        return UnknownCapacity(why=f"there is no {path}", hint=AGAIN)
     try:
         result = results.read(path)
         levels = read(rollout, result, path)
     except SpecopsError as error:  # damaged, or of models that cannot be read any more
-        return Unmeasured(why=error.message, hint=error.hint or AGAIN)
+        return UnknownCapacity(why=error.message, hint=error.hint or AGAIN)
     if isinstance(levels, str):
-        return Unmeasured(why=f"{path} does not count: {levels}", hint=AGAIN)
+        return UnknownCapacity(why=f"{path} does not count: {levels}", hint=AGAIN)
     return _highest(levels, rollout, result, path)
 
 
@@ -159,7 +159,9 @@ class _Levels(BaseModel):
     by_concurrency: list[_Level]
 
 
-def _highest(levels: Sequence[_Level], rollout: Rollout, result: Result, path: Path) -> Measured | Unmeasured:
+def _highest(
+    levels: Sequence[_Level], rollout: Rollout, result: Result, path: Path
+) -> MeasuredServer | UnknownCapacity:
     best: _Level | None = None
     above = None
     for level in sorted(levels, key=lambda level: level.concurrency or 0):
@@ -169,9 +171,9 @@ def _highest(levels: Sequence[_Level], rollout: Rollout, result: Result, path: P
         best = level
     if best is None or best.concurrency is None:
         hint = "a server that fails at the lowest load has no capacity to count on: fix it, or ease the slo"
-        return Unmeasured(why=above or f"{path} has no level of concurrency", hint=hint)
+        return UnknownCapacity(why=above or f"{path} has no level of concurrency", hint=hint)
     rates = best.over_repeats
-    return Measured(
+    return MeasuredServer(
         source=str(path),
         sha256=results.sha256(path),
         created=f"{result.created:%Y-%m-%d %H:%M} UTC",
@@ -232,7 +234,7 @@ class Capacity(_Stored):
     reason: str
     hint: str | None
     demands: list[Demand] = []
-    measured: Measured | None = None
+    measured: MeasuredServer | None = None
 
 
 def capacity(rollout: Rollout, folder: Path) -> Capacity:
@@ -240,13 +242,13 @@ def capacity(rollout: Rollout, folder: Path) -> Capacity:
     return gate(rollout.peak, rollout.deploy.standard_replicas, measured(rollout, folder))
 
 
-def gate(peak: Peak | None, servers: int, found: Measured | Unmeasured) -> Capacity:
+def gate(peak: Peak | None, servers: int, found: MeasuredServer | UnknownCapacity) -> Capacity:
     """Yes only where the lower end of what `servers` servers offer reaches the peak; no where the upper end
     does not. Servers are taken to add up, as behind a router that spreads requests evenly."""
     if peak is None:
         hint = "add peak with requests_per_s, tokens_per_s or both, from your busiest minutes"
-        return _unknown(Unmeasured(why="the rollout file names no peak", hint=hint))
-    if isinstance(found, Unmeasured):
+        return _unknown(UnknownCapacity(why="the rollout file names no peak", hint=hint))
+    if isinstance(found, UnknownCapacity):
         return _unknown(found)
     demands = []
     for name, unit in UNITS.items():
@@ -255,7 +257,7 @@ def gate(peak: Peak | None, servers: int, found: Measured | Unmeasured) -> Capac
             continue
         if rate is None:
             hint = "give the model's tokenizer.json as measure.tokenizer, or the peak in requests_per_s"
-            return _unknown(Unmeasured(why=f"{found.source} has no {unit}", hint=hint))
+            return _unknown(UnknownCapacity(why=f"{found.source} has no {unit}", hint=hint))
         demands.append(_demand(unit, wanted, rate, servers, 1 - peak.headroom))
     worst = min(demands, key=lambda demand: ("no", "undecided", "yes").index(demand.answer))
     return Capacity(
@@ -267,7 +269,7 @@ def gate(peak: Peak | None, servers: int, found: Measured | Unmeasured) -> Capac
     )
 
 
-def _unknown(missing: Unmeasured) -> Capacity:
+def _unknown(missing: UnknownCapacity) -> Capacity:
     reason = f"capacity of the standard pool not known: {missing.why}"
     return Capacity(verdict="undecided", reason=reason, hint=missing.hint)
 
@@ -284,7 +286,7 @@ def _demand(unit: str, peak: float, rate: Rate, servers: int, used: float) -> De
     return Demand(unit=unit, peak=peak, offered=offered, answer=answer, servers=enough)
 
 
-def _reason(demand: Demand, servers: int, headroom: float, found: Measured) -> str:
+def _reason(demand: Demand, servers: int, headroom: float, found: MeasuredServer) -> str:
     sustained = {"yes": _at_least, "no": _at_most, "undecided": _between}[demand.answer](demand.offered)
     state = {"yes": "capacity suffices", "no": "capacity too low", "undecided": "capacity undecided"}
     pool = f"{servers} standard server{'s sustain' if servers > 1 else ' sustains'}"
@@ -309,7 +311,7 @@ def _between(offered: Rate) -> str:
     return f"{max(offered.low, 0.0):.4g}–{offered.high:.4g}"
 
 
-def _hint(demand: Demand, servers: int, found: Measured) -> str | None:
+def _hint(demand: Demand, servers: int, found: MeasuredServer) -> str | None:
     if demand.answer == "yes":
         return None
     ways = []

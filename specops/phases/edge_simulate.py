@@ -36,7 +36,7 @@ else:
     Figure = Literal[(*(field.name for field in fields(Outcome)), "idle")]
 
 
-class Shown(TypedDict):
+class SeedMean(TypedDict):
     """Over the seeds; no interval of one seed."""
 
     mean: float
@@ -44,14 +44,14 @@ class Shown(TypedDict):
     high: NotRequired[float]
 
 
-class Run(TypedDict):
+class SettingFigures(TypedDict):
     """A setting, and what came of it."""
 
     setting: Setting
-    figures: dict[Figure, Shown | None]
+    figures: dict[Figure, SeedMean | None]
 
 
-class CellAt(Run):
+class EdgeCell(SettingFigures):
     """Drafting at the edge, with one round trip and number of clients, at its best depth; ratios are over
     drafting on the server."""
 
@@ -62,13 +62,13 @@ class CellAt(Run):
     cost_ratio: float | None
 
 
-class ServedAt(TypedDict):
+class ServerCell(TypedDict):
     clients: int
-    server_only: Run
-    autoregressive: Run
+    server_only: SettingFigures
+    autoregressive: SettingFigures
 
 
-class Carried(TypedDict):
+class RttCapacity(TypedDict):
     rtt_ms: float
     busy_from: int | None
     carried: int | None
@@ -78,7 +78,7 @@ class Carried(TypedDict):
 Crossing = float | Literal["behind at all", "ahead at all"]
 
 
-class EvenAt(TypedDict):
+class BreakEven(TypedDict):
     clients: int
     rtt_ms: Crossing
 
@@ -101,7 +101,7 @@ class TextRounds(TypedDict):
     run_by: dict[Heads, list[list[int]]]
 
 
-class CountedRounds(TypedDict):
+class RoundCounts(TypedDict):
     """Text by text, or as shares of all."""
 
     schema: int
@@ -111,7 +111,7 @@ class CountedRounds(TypedDict):
     found: NotRequired[dict[Heads, list[list[list[float]]]]]
 
 
-class Published(TypedDict):
+class PublishedFigures(TypedDict):
     throughput: float
     cost_efficiency: float
     itl_change: float
@@ -140,18 +140,18 @@ class CaseFigures(TypedDict):
     even_ms: Crossing
 
 
-class Simulated(TypedDict, total=False):
+class EdgeSimulateData(TypedDict, total=False):
     """`data` of the result: of a plan, or with --paper the published figures beside simulated ones."""
 
     itl_bound_ms: float
-    cells: list[CellAt]
-    served: list[ServedAt]
-    at_rtt: list[Carried]
-    even: list[EvenAt]
+    cells: list[EdgeCell]
+    served: list[ServerCell]
+    at_rtt: list[RttCapacity]
+    even: list[BreakEven]
     costs: Costs
     costs_from: str
-    rounds: CountedRounds
-    published: Published
+    rounds: RoundCounts
+    published: PublishedFigures
     cases: list[CaseFigures]
 
 

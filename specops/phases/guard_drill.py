@@ -39,7 +39,7 @@ class Operator(Protocol):
     def hand_back(self) -> Status: ...
 
 
-class Leg(Record):
+class DrillSwitch(Record):
     """One switch of the rehearsal."""
 
     OLDER: ClassVar = {"began": "begun"}
@@ -61,8 +61,8 @@ class Rehearsal(Record):
     OLDER: ClassVar = {"there": "fall_back", "back": "restoration", "answered": "ended"}
 
     before: tuple[Reading, ...]
-    fall_back: Leg
-    restoration: Leg
+    fall_back: DrillSwitch
+    restoration: DrillSwitch
     ended: Counts | None
     """Requests that ended meanwhile: `well`, and `lost`."""
 
@@ -117,7 +117,7 @@ def _begin(stands: Status, before: tuple[Reading, ...]) -> tuple[Reading, ...]:
     return before
 
 
-def _leg(percent: int, turn: Callable[[], Status], switch: Switch, routers: Sequence[str]) -> Leg:
+def _leg(percent: int, turn: Callable[[], Status], switch: Switch, routers: Sequence[str]) -> DrillSwitch:
     stands = turn()
     done = stands.result.targets if stands.result is not None else ()
     targets = switch.read()
@@ -126,7 +126,7 @@ def _leg(percent: int, turn: Callable[[], Status], switch: Switch, routers: Sequ
         time.sleep(PUBLISHED_S)
         counted = decided(routers)
         time.sleep(WATCH_S)
-    return Leg(
+    return DrillSwitch(
         percent=percent,
         took_ms=max((target.took_ms for target in done), default=0.0),
         unconfirmed=stands.unconfirmed,

@@ -22,7 +22,7 @@ from specops.load.settings import BaselineSettings, checked_base_url
 from specops.phases.monitor.check import fitting
 from specops.phases.verify_draft.pair import ServingEngine, VerifySettings
 from specops.phases.verify_draft.verify import verify
-from specops.progress import Silent
+from specops.progress import SilentProgress
 from specops.prometheus import exposition
 from specops.prometheus.series import PoolName
 from specops.serving import ENGINES, OWN, USUAL, Startable
@@ -79,7 +79,7 @@ def write_pools(
     if draft is not None:
         assert target is not None
         settings = VerifySettings(target=target, draft=draft, engine=engine, allow_degraded=True)
-        found = verify(settings, None, Silent())
+        found = verify(settings, None, SilentProgress())
         treatment = found.data["engine"]
         if found.verdict == "no" or treatment["method"] is None:
             raise UsageError(

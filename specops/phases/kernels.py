@@ -23,7 +23,7 @@ class KernelSettings(BaseModel):
     quick: bool = False
 
 
-class Timed(BaseModel):
+class ContestRecord(BaseModel):
     """One contest, as it is stored."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -49,13 +49,13 @@ class Timed(BaseModel):
     """Why an arm has no time."""
 
 
-class Measured(BaseModel):
+class KernelsData(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     device: str
     copied_gb_s: float
     multiplied_tflop_s: float
-    timed: list[Timed]
+    timed: list[ContestRecord]
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def measure(settings: KernelSettings, machine: Machine, progress: Progress) -> r
         outcomes.append(outcome)
         progress.advance()
     wrong = [outcome.contest for outcome in outcomes if not outcome.right]
-    measured = Measured(
+    measured = KernelsData(
         device=machine.name,
         copied_gb_s=ceilings.copied / 1e9,
         multiplied_tflop_s=ceilings.multiplied / 1e12,
@@ -113,9 +113,9 @@ def _reason(count: int, wrong: list[str]) -> str:
     return f"all {count} are right, within the tolerances of their references"
 
 
-def _timed(outcome: Outcome, ceilings: Ceilings) -> Timed:
+def _timed(outcome: Outcome, ceilings: Ceilings) -> ContestRecord:
     entries = outcome.entries
-    return Timed(
+    return ContestRecord(
         contest=outcome.contest,
         bytes=outcome.bytes,
         bound="math" if outcome.bound == "math" else "memory",
@@ -129,7 +129,7 @@ def _timed(outcome: Outcome, ceilings: Ceilings) -> Timed:
     )
 
 
-def table(measured: Measured) -> tuple[list[str], list[list[str]]]:
+def table(measured: KernelsData) -> tuple[list[str], list[list[str]]]:
     """For each contest: time, bytes, floor and shares; then how many times as long the others take."""
     others = list(dict.fromkeys(arm for one in measured.timed for arm in one.ratio))
     columns = ["kernel", "µs", "MB", "floor µs", "bound", "of floor", "of copy", *others]
@@ -155,12 +155,12 @@ def _share(of: float | None) -> str:
     return "–" if of is None else f"{of:.0%}"
 
 
-def _times(one: Timed, arm: str) -> str:
+def _times(one: ContestRecord, arm: str) -> str:
     ratio = one.ratio.get(arm)
     return "–" if ratio is None else f"{ratio:.2f}×"
 
 
-def notes(measured: Measured) -> list[str]:
+def notes(measured: KernelsData) -> list[str]:
     """Why an arm has no time, each reason once."""
     found: dict[tuple[str, str], int] = {}
     for one in measured.timed:
@@ -171,7 +171,7 @@ def notes(measured: Measured) -> list[str]:
 
 def page(result: results.Result) -> str:
     """A section for kernels/RESULTS.md: date, device, what was measured, and what was not."""
-    measured = Measured.model_validate(result.data)
+    measured = KernelsData.model_validate(result.data)
     columns, rows = table(measured)
     environment = result.environment
     lines = [

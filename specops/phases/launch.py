@@ -34,7 +34,7 @@ from specops.render.kubernetes import (
 )
 from specops.render.server import Server, compose, own_host, script
 from specops.results import Result, Verdict
-from specops.serving import ENGINES, Condition, Finding, Judged, Spread, Startable
+from specops.serving import ENGINES, Condition, Finding, LintResult, MultiHost, Startable
 
 RENDERED = "rendered"
 COMPOSE = f"{RENDERED}/compose.yaml"
@@ -62,7 +62,7 @@ class RenderedPool(BaseModel):
     """What the engine chooses by itself."""
 
 
-class Rendered(BaseModel):
+class LaunchData(BaseModel):
     """`data` of launch.json."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -90,7 +90,7 @@ class _Work:
     judged: str | None = None
     command: list[str] = field(default_factory=list)
     server: Server | None = None
-    spread: Spread | None = None
+    spread: MultiHost | None = None
     """Where a server spans several hosts: `server` is then one of them."""
 
     findings: list[Finding] = field(default_factory=list)
@@ -109,7 +109,7 @@ def render(rollout: Rollout, folder: Path, progress: Progress) -> Result:
     files = _files(rollout, works)
     write_files(folder, files)
     progress.note(f"rendered into {folder / RENDERED}")
-    data = Rendered(
+    data = LaunchData(
         folder=str(folder),
         files=[name for name, text in files.items() if text is not None],
         pools={
@@ -260,7 +260,7 @@ def _of_kind(kind: str, work: _Work, deploy: Deploy) -> str | None:
     return None
 
 
-def _result(rollout: Rollout, data: Rendered) -> Result:
+def _result(rollout: Rollout, data: LaunchData) -> Result:
     levels = [found.level for pool in data.pools.values() for found in pool.findings]
     verdict, reason = _verdict(data, levels.count("error"))
     settings = {"pools": rollout.pools, "deploy": rollout.deploy, "peak": rollout.peak, "slo": rollout.slo}
@@ -287,7 +287,7 @@ def _result(rollout: Rollout, data: Rendered) -> Result:
     )
 
 
-def _verdict(data: Rendered, errors: int) -> tuple[Verdict, str]:
+def _verdict(data: LaunchData, errors: int) -> tuple[Verdict, str]:
     if errors:
         return "no", f"{errors} error{'s' if errors > 1 else ''} in what was rendered"
     return data.capacity.verdict, data.capacity.reason
@@ -299,25 +299,25 @@ SOURCE = "by the flags and keys in the engine's released sources; nothing was ru
 """How commands are judged."""
 
 
-class Linted(BaseModel):
+class LintData(BaseModel):
     """`data` of the result."""
 
-    commands: list[Judged]
+    commands: list[LintResult]
 
 
-def lint_words(words: Sequence[str], version: str | None = None) -> tuple[list[Judged], Result]:
+def lint_words(words: Sequence[str], version: str | None = None) -> tuple[list[LintResult], Result]:
     """UsageError for words that call no engine, ConfigError for an invalid version."""
     judged = [judge(command_of(words), version)]
     return judged, _lint_result(judged, {}, version)
 
 
-def lint_file(path: Path, version: str | None = None) -> tuple[list[Judged], Result]:
+def lint_file(path: Path, version: str | None = None) -> tuple[list[LintResult], Result]:
     """Every command in it. FileError where there is no file, UsageError where there is no command in it."""
     judged = [judge(command, version) for command in commands_in(path)]
     return judged, _lint_result(judged, {path.name: results.sha256(path)}, version)
 
 
-def _lint_result(judged: list[Judged], inputs: dict[str, str], version: str | None) -> Result:
+def _lint_result(judged: list[LintResult], inputs: dict[str, str], version: str | None) -> Result:
     """No where there is an error; a warning is none. The command is not stored: it may hold a key."""
     levels = [finding.level for one in judged for finding in one.findings]
     errors, warnings = levels.count("error"), levels.count("warning")
@@ -330,7 +330,7 @@ def _lint_result(judged: list[Judged], inputs: dict[str, str], version: str | No
         verdict="no" if errors else "yes",
         reason=f"{_count(errors, 'error')}, {_count(warnings, 'warning')}" if errors or warnings else "clean",
         summary={"commands": len(judged), "errors": errors, "warnings": warnings, "judged": SOURCE},
-        data=Linted(commands=judged).model_dump(mode="json"),
+        data=LintData(commands=judged).model_dump(mode="json"),
     )
 
 

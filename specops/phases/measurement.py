@@ -54,7 +54,7 @@ class _Cells(BaseModel):
     cells: list[CellRecord]
 
 
-class Measured(_Cells):
+class BaselineData(_Cells):
     """`data` of baseline.json, as far as it is read. What else is there is nobody's but a person's."""
 
     prompts: _Prompts
@@ -70,7 +70,7 @@ Model = TypeVar("Model", bound=BaseModel)
 def read(path: Path) -> Result:
     """The result of a measurement at `path`; FileError where it is none, or damaged."""
     result = results.read(path)
-    checked(Measured, result.data, f"{path} is damaged: data")
+    checked(BaselineData, result.data, f"{path} is damaged: data")
     return result
 
 

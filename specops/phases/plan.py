@@ -18,7 +18,7 @@ from specops import results
 from specops.engine import Engine, Sampling, load_engine
 from specops.engine.drafters.auto import Auto
 from specops.engine.planner import tree_choice
-from specops.engine.planner.planner import COPIES, LASTS, NONE, Observation, Planner, Turn
+from specops.engine.planner.planner import COPIES, LASTS, NONE, Observation, Planner, StepTrees
 from specops.engine.planner.tree_choice import Goal, Option
 from specops.engine.tree import Topology
 from specops.errors import UsageError
@@ -70,7 +70,7 @@ class _Stored(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class AtDepth(_Stored):
+class DepthAcceptance(_Stored):
     """Children of nodes at one depth, the root's first."""
 
     by_rank: tuple[float, ...]
@@ -110,7 +110,7 @@ class Candidate(_Stored):
     `shape:…`."""
 
 
-class AtBatch(_Stored):
+class BatchPlan(_Stored):
     batch: int
     chosen: str
     why: str
@@ -129,14 +129,14 @@ class AtBatch(_Stored):
     options: tuple[Candidate, ...]
 
 
-class Explained(_Stored):
+class PlanExplanation(_Stored):
     target: str
     draft: str | None
     nodes: int
     temperature: float
-    acceptance: tuple[AtDepth, ...]
+    acceptance: tuple[DepthAcceptance, ...]
     copies: Copies
-    by_batch: tuple[AtBatch, ...]
+    by_batch: tuple[BatchPlan, ...]
 
 
 class _Survey:
@@ -148,9 +148,9 @@ class _Survey:
         self.observed: list[int] = []
         """The batch sizes of steps that were learned from."""
 
-    def turn(self, batch: int, behind: Callable[[], int] | None) -> Turn:
+    def turn(self, batch: int, behind: Callable[[], int] | None) -> StepTrees:
         self._turns += 1
-        return Turn(self._trees[self._turns // TOGETHER % len(self._trees)])
+        return StepTrees(self._trees[self._turns // TOGETHER % len(self._trees)])
 
     def learn(self, observed: Observation) -> None:
         self.observed.append(observed.batch)
@@ -187,7 +187,7 @@ def explain(settings: PlanSettings, progress: Progress) -> results.Result:
     for batch in sorted(settings.batches):
         _decode(engine, survey, ids, batch, settings)
         progress.advance()
-    found = Explained(
+    found = PlanExplanation(
         target=settings.target.name,
         draft=settings.draft and Path(settings.draft).name,
         nodes=settings.nodes,
@@ -245,12 +245,14 @@ def _decode(
         engine.cancel(sequence)
 
 
-def _acceptance(planner: Planner) -> tuple[AtDepth, ...]:
+def _acceptance(planner: Planner) -> tuple[DepthAcceptance, ...]:
     if not planner.grows:
         return ()
     rows = zip(planner.accepted.rates, planner.accepted.observations, strict=True)
     return tuple(
-        AtDepth(by_rank=tuple(round(r, 4) for r in rates), observations=tuple(round(n, 1) for n in numbers))
+        DepthAcceptance(
+            by_rank=tuple(round(r, 4) for r in rates), observations=tuple(round(n, 1) for n in numbers)
+        )
         for rates, numbers in rows
     )
 
@@ -265,7 +267,7 @@ def _copies(planner: Planner) -> Copies:
     )
 
 
-def _at(planner: Planner, batch: int, steps: int) -> AtBatch:
+def _at(planner: Planner, batch: int, steps: int) -> BatchPlan:
     options = planner.options(batch)
     best = options[0]
     plain = next(option for option in options if option.tree == NONE)
@@ -275,7 +277,7 @@ def _at(planner: Planner, batch: int, steps: int) -> AtBatch:
     found = tuple(_candidate(planner, option, best, plain, batch) for option in shown)
     here = planner.paid.here(batch, planner.most_nodes)
     levels = [nodes for nodes in PASSES[1:] if nodes <= planner.most_nodes] if planner.grows else []
-    return AtBatch(
+    return BatchPlan(
         batch=batch,
         chosen=best.tree,
         why=_why(found),

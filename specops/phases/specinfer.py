@@ -92,7 +92,7 @@ RULES = (
 
 
 @dataclass(frozen=True)
-class OfPaper:
+class PaperFigures:
     """What the paper reports of LLaMA-7B and a draft of 68 million weights, at widths 1 to 5."""
 
     success: dict[str, tuple[float, ...]]
@@ -100,12 +100,12 @@ class OfPaper:
     naive: float
 
 
-def _of_paper(*rows: str) -> OfPaper:
+def _of_paper(*rows: str) -> PaperFigures:
     """Success greedily and stochastically, tokens likewise, and naive sampling's tokens."""
     greedy, stochastic, greedy_tokens, stochastic_tokens, naive = (
         tuple(map(float, row.split())) for row in rows
     )
-    return OfPaper(
+    return PaperFigures(
         {GREEDY: greedy, STOCHASTIC: stochastic},
         {GREEDY: greedy_tokens, STOCHASTIC: stochastic_tokens},
         naive[0],
@@ -193,12 +193,12 @@ class SpecInferSettings(BaseModel):
 
 
 @dataclass(frozen=True)
-class Counted:
+class TokenCounts:
     tokens: int = 0
     steps: int = 0
 
-    def __add__(self, more: Counted) -> Counted:
-        return Counted(self.tokens + more.tokens, self.steps + more.steps)
+    def __add__(self, more: TokenCounts) -> TokenCounts:
+        return TokenCounts(self.tokens + more.tokens, self.steps + more.steps)
 
 
 def measure(settings: SpecInferSettings, progress: Progress) -> results.Result:
@@ -280,7 +280,7 @@ class _Measuring:
 
     def tokens_a_step(self, width: int, rule: Rule, temperature: float) -> dict[str, Figure]:
         """By dataset."""
-        counted: dict[str, list[Counted]] = {}
+        counted: dict[str, list[TokenCounts]] = {}
         for name, prompts in self.datasets.items():
             counted[name] = self._count(prompts, width, rule, temperature)
             self.progress.advance(len(prompts))
@@ -289,7 +289,7 @@ class _Measuring:
 
     def _count(
         self, prompts: Sequence[list[int]], width: int, rule: Rule, temperature: float
-    ) -> list[Counted]:
+    ) -> list[TokenCounts]:
         """Of each prompt: what steps with whole trees yielded."""
         settings = self.settings
         tree = f"expand:1,1,{width}" + ",1" * (DEPTH - 3)
@@ -311,11 +311,11 @@ class _Measuring:
         # What reads the target's features has none before the first step, which is then without a tree.
         whole = range(DEPTH + 1, settings.tokens + (0 if self.pair.draft.reads_features else 1))
         left: dict[int, int] = defaultdict(lambda: settings.tokens)
-        counted: dict[int, Counted] = defaultdict(Counted)
+        counted: dict[int, TokenCounts] = defaultdict(TokenCounts)
         while not engine.idle:
             for emission in engine.step():
                 if left[emission.sequence_id] in whole:
-                    counted[emission.sequence_id] += Counted(len(emission.tokens), 1)
+                    counted[emission.sequence_id] += TokenCounts(len(emission.tokens), 1)
                 left[emission.sequence_id] -= len(emission.tokens)
         return list(counted.values())
 
@@ -327,7 +327,7 @@ def _mean(values: Sequence[float]) -> Figure:
     return Figure(value=found.estimate, low=found.low, high=found.high)
 
 
-def _per_step(found: Sequence[Counted]) -> Figure:
+def _per_step(found: Sequence[TokenCounts]) -> Figure:
     tokens, steps = [one.tokens for one in found], [one.steps for one in found]
     ratio = stats.paired_ratio(tokens, steps)
     if ratio is None:

@@ -7,7 +7,7 @@ from typing import Literal
 from typing_extensions import TypedDict
 
 from specops.phases import Phase
-from specops.phases.ab.report import Deployed
+from specops.phases.ab.report import DeployTarget
 from specops.phases.ab.speedups import Ratio
 from specops.results import Verdict
 
@@ -16,7 +16,7 @@ class Ab(TypedDict):
     """Of the best challenger, at the lightest load; of the first one where none may be deployed."""
 
     challenger: str
-    deploy: list[Deployed]
+    deploy: list[DeployTarget]
     e2e_speedup: Ratio
     tpot_speedup: Ratio
     throughput_ratio: float | None

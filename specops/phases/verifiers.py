@@ -58,7 +58,7 @@ class VerifierSettings(BaseModel):
     seed: int = 0
 
 
-class OfVerifier(BaseModel):
+class VerifierFigures(BaseModel):
     """What a verifier made of the trees; tokens a step count the one that the target adds."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -94,7 +94,7 @@ class OfVerifier(BaseModel):
         return [(ahead, error) for ahead, error in both if ahead is not None and error is not None]
 
 
-class OfTree(BaseModel):
+class TreeFigures(BaseModel):
     """One tree and one way of drawing it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -102,14 +102,14 @@ class OfTree(BaseModel):
     tree: str
     draw: Draw
     steps: int
-    verifiers: dict[str, OfVerifier]
+    verifiers: dict[str, VerifierFigures]
     """The plainest first."""
 
 
 class Ranking(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    ranked: list[OfTree]
+    ranked: list[TreeFigures]
     prompts: list[str]
 
 
@@ -215,7 +215,7 @@ def _can_draw(pair: Pair, tree: str, draw: Draw) -> bool:
 
 def _ranked(
     pair: Pair, tree: str, draw: Draw, prompts: list[Prompt], settings: VerifierSettings, progress: Progress
-) -> OfTree:
+) -> TreeFigures:
     rules = [make_verifier(name) for name in offline_acceptance.EXPECTED_NODES]
     observed = _Observed(draw, [v for v in rules if draw in v.lossless_for], Dice(settings.seed))
     room = min(pair.positions, settings.prompt_tokens + settings.tokens)
@@ -235,7 +235,7 @@ def _ranked(
     found = {}
     for number, verifier in enumerate(observed.verifiers):
         first = number == 0
-        found[verifier.name] = OfVerifier(
+        found[verifier.name] = VerifierFigures(
             expected=float(means[:, number].mean()),
             error=float((errors[:, number] ** 2).sum() ** 0.5 / len(enough)),
             measured=float(np.mean([np.mean(trees.measured, axis=0)[number] for trees in enough])),
@@ -243,7 +243,9 @@ def _ranked(
             ahead=[None if first or each is None else float(each[0][number - 1]) for each in ahead],
             ahead_errors=[None if first or each is None else float(each[1][number - 1]) for each in ahead],
         )
-    return OfTree(tree=tree, draw=draw, steps=sum(len(trees.expected) for trees in records), verifiers=found)
+    return TreeFigures(
+        tree=tree, draw=draw, steps=sum(len(trees.expected) for trees in records), verifiers=found
+    )
 
 
 def _looked_at(engine: Engine, observed: _Observed, ids: list[int], settings: VerifierSettings) -> _Trees:
@@ -271,7 +273,7 @@ def _ids(pair: Pair, prompt: Prompt, most: int) -> list[int]:
     return ids[-most:]
 
 
-def _reason(found: list[OfTree], prompts: int) -> str:
+def _reason(found: list[TreeFigures], prompts: int) -> str:
     steps = sum(one.steps for one in found)
     pairs = [of for one in found for of in list(one.verifiers.values())[1:]]
     less, open_ = sum(of.prompts(-1) for of in pairs), 0

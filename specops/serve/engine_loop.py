@@ -15,7 +15,7 @@ from itertools import count
 
 from specops.engine.request import Emission, Sampling
 from specops.serve.admission import Refusal
-from specops.serve.engine_worker import Cancel, Command, Failed, Refused, Submit, Turn
+from specops.serve.engine_worker import Cancel, Command, Failed, RequestRefused, StepResult, Submit
 from specops.serve.metrics import ServerMetrics, Timeline
 from specops.serve.worker_process import Worker
 
@@ -170,16 +170,16 @@ class EngineLoop:
         try:
             while self._worker.connection.poll():
                 message = self._worker.connection.recv()
-                if isinstance(message, Turn):
+                if isinstance(message, StepResult):
                     self._deliver(message)
-                elif isinstance(message, Refused):
+                elif isinstance(message, RequestRefused):
                     self._refuse(message)
                 else:
                     self._fail(message)
         except (EOFError, OSError):
             self._fail(Failed("its process has ended"))
 
-    def _deliver(self, turn: Turn) -> None:
+    def _deliver(self, turn: StepResult) -> None:
         for key in turn.scheduled:
             if key in self._active:
                 self._active[key].timeline.scheduled = turn.started
@@ -196,7 +196,7 @@ class EngineLoop:
                 del self._active[key]
             sequence.generation.put(sequence.index, emission)
 
-    def _refuse(self, refused: Refused) -> None:
+    def _refuse(self, refused: RequestRefused) -> None:
         if sequence := self._active.get(refused.key):
             sequence.generation.refuse(Refusal(400, refused.message, param="prompt"))
 

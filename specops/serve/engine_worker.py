@@ -57,7 +57,7 @@ class Ready:
 
 
 @dataclass(frozen=True)
-class Turn:
+class StepResult:
     """The result of a step, all read at one instant, so that it is consistent."""
 
     started: float  # seconds of time.perf_counter, which all processes of a machine share
@@ -69,7 +69,7 @@ class Turn:
 
 
 @dataclass(frozen=True)
-class Refused:
+class RequestRefused:
     """The engine refuses a request, named by the key of its first sequence."""
 
     key: int
@@ -84,8 +84,8 @@ class Failed:
 
 
 def in_thread(engine: Streaming) -> Worker:
-    """A worker whose connection takes commands and gives Turn and Refused, and Failed if the engine breaks.
-    Its `ready` is a Ready."""
+    """A worker whose connection takes commands and gives StepResult and RequestRefused, and Failed if the
+    engine breaks. Its `ready` is a Ready."""
     return worker_process.in_thread(engine, _work)
 
 
@@ -134,7 +134,7 @@ class _Working:
                 self._cancel(command.key)
             wait = False
 
-    def _turn(self) -> Turn:
+    def _turn(self) -> StepResult:
         before = self._engine.counters.prompt_tokens + self._engine.counters.generated_tokens
         started = time.perf_counter()
         emissions = self._engine.step()
@@ -148,7 +148,7 @@ class _Working:
             if emission.finish_reason is not None:
                 del self._keys[emission.sequence_id], self._ids[key]
         tokens = load.counters.prompt_tokens + load.counters.generated_tokens - before
-        return Turn(started, ended, tokens, scheduled, by_key, load)
+        return StepResult(started, ended, tokens, scheduled, by_key, load)
 
     def _load(self) -> Load:
         engine = self._engine
@@ -163,7 +163,7 @@ class _Working:
             except UsageError as error:
                 for submitted, *_ in request.sequences:
                     self._cancel(submitted)
-                self._connection.send(Refused(request.sequences[0][0], error.message))
+                self._connection.send(RequestRefused(request.sequences[0][0], error.message))
                 return
             self._keys[identity], self._ids[key] = key, identity
             self._queued.append(key)

@@ -19,7 +19,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from specops.engine.request import Emission
-from specops.serve.engine_worker import Load, Turn
+from specops.serve.engine_worker import Load, StepResult
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -104,7 +104,7 @@ class ServerMetrics(Collector):
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
-    def turn(self, turn: Turn) -> None:
+    def turn(self, turn: StepResult) -> None:
         """Record a step of the engine."""
         self.load = turn.load
         if turn.tokens:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from specops.serving import command, embedded, endpoint, llamacpp, sglang, trtllm, vllm
-from specops.serving.argv import Command, CommandLine, Finding, Judged
+from specops.serving.argv import Command, CommandLine, Finding, LintResult
 from specops.serving.drafts import DraftSupport, ServedPair
 from specops.serving.endpoint import pool_at
 from specops.serving.engine import (
@@ -19,10 +19,10 @@ from specops.serving.engine import (
     Endpoint,
     Engine,
     Grid,
+    MultiHost,
     OwnModels,
     Pool,
     Setting,
-    Spread,
     Startable,
 )
 from specops.serving.known_issues import (
@@ -50,15 +50,15 @@ __all__ = [
     "Finding",
     "Gauges",
     "Grid",
-    "Judged",
     "KnownIssue",
+    "LintResult",
+    "MultiHost",
     "OwnModels",
     "Pool",
     "ReferenceAcceptance",
     "Series",
     "ServedPair",
     "Setting",
-    "Spread",
     "Startable",
     "issues",
     "namings",

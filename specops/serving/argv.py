@@ -247,7 +247,7 @@ class Command:
 
 
 @dataclass(frozen=True)
-class Judged:
+class LintResult:
     """`version` is the one that was judged for, and `because` why it; `corrected` the text to paste, where
     something could be fixed, and `left` the errors that it still has: those a person has to fix."""
 
@@ -266,7 +266,7 @@ class CommandLine:
 
     call: Call
     example: str
-    judge: Callable[[Command, str | None], Judged]
+    judge: Callable[[Command, str | None], LintResult]
     """The second: a version that the operator names. ConfigError for one that is invalid or too old."""
 
     flag: Callable[[str], bool] | None = None
@@ -288,14 +288,14 @@ ORDER = ("error", "warning", "note")
 
 
 @dataclass(frozen=True)
-class Found(Generic[W]):
+class RuleFinding(Generic[W]):
     finding: Finding
     fix: Callable[[W], W] | None = None
     """None: a person has to."""
 
 
 def settled(
-    given: W, context: C, rules: Iterable[Callable[[W, C], Iterator[Found[W]]]]
+    given: W, context: C, rules: Iterable[Callable[[W, C], Iterator[RuleFinding[W]]]]
 ) -> tuple[list[Finding], W]:
     """What the rules find, also where only a fix brought it to light, and the command with all fixes.
 

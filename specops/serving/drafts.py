@@ -23,7 +23,7 @@ class DraftRule:
 
 
 @dataclass(frozen=True)
-class Guess:
+class KindByName:
     """Text in a draft's path, the kind that the engine takes such a draft for, and since when."""
 
     text: str
@@ -105,7 +105,7 @@ class DraftSupport:
     """newest: one release is known, and others are judged by it. own: this specops is the version."""
 
     formats: tuple[Format, ...] = ()
-    guesses: tuple[Guess, ...] | None = None
+    guesses: tuple[KindByName, ...] | None = None
     """What it reads from a draft's path. None: nothing."""
 
     named_for_good: tuple[Kind, ...] = ()

@@ -115,7 +115,7 @@ class Container:
 
 
 @dataclass(frozen=True)
-class Spread:
+class MultiHost:
     """A server over several hosts."""
 
     first: tuple[str, ...]
@@ -307,7 +307,7 @@ class Startable(Pool):
     def container(self, port: int, name: str, version: str | None, drain_s: int) -> Container:
         """`version`: of the engine; None: the newest known. ConfigError for settings that it lacks."""
 
-    def spread(self, words: Sequence[str], nodes: int, address: str, rank: str) -> Spread | None:
+    def spread(self, words: Sequence[str], nodes: int, address: str, rank: str) -> MultiHost | None:
         """Its container's `words` over several hosts: `address` is the first one's, `rank` an other's number.
         None: the engine cannot, or not by its own words."""
         return None

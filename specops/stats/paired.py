@@ -174,7 +174,7 @@ def _summed(values: NDArray[np.float64], clusters: Sequence[Hashable] | None) ->
     return sums
 
 
-Taken = tuple[float, float]
+Times = tuple[float, float]
 """What the standard took and what the other arm did, or one arm at its first start and at its second."""
 
 
@@ -182,7 +182,7 @@ Taken = tuple[float, float]
 class Block:
     """One arm in one rung, with the standard that it is compared with."""
 
-    taken: Mapping[str, Taken]
+    taken: Mapping[str, Times]
     """By prompt."""
 
     share: float | None
@@ -210,7 +210,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class OneStart:
+class SingleStart:
     variance: float
     """What one start adds to the logarithm of a latency."""
 
@@ -226,8 +226,8 @@ class OneStart:
 
 
 def one_start(
-    turns: Sequence[Mapping[str, Taken]], repeated: Mapping[str, Sequence[Block]]
-) -> OneStart | None:
+    turns: Sequence[Mapping[str, Times]], repeated: Mapping[str, Sequence[Block]]
+) -> SingleStart | None:
     """The variance of one start, from the prompts of each arm that was started twice in a rung (`turns`, by
     prompt), and the blocks of each arm by its name. None with neither two starts nor two rungs."""
     squares = noise = expected = freedom = 0.0
@@ -253,10 +253,10 @@ def one_start(
     if not freedom:
         return None
     excess = max(0.0, squares - noise)
-    return OneStart(excess / expected, freedom * (excess / squares) ** 2 if squares else float(freedom))
+    return SingleStart(excess / expected, freedom * (excess / squares) ** 2 if squares else float(freedom))
 
 
-def _between(taken: Sequence[Mapping[str, Taken]]) -> tuple[NDArray[np.float64], float]:
+def _between(taken: Sequence[Mapping[str, Times]]) -> tuple[NDArray[np.float64], float]:
     """The logarithm of each block's ratio, and the sum of squares that its requests' scatter explains.
 
     Over prompts that all blocks have, where there are enough: what is a prompt's own cancels between them.
@@ -274,7 +274,7 @@ def _between(taken: Sequence[Mapping[str, Taken]]) -> tuple[NDArray[np.float64],
 
 
 def _columns(
-    taken: Sequence[Mapping[str, Taken]], prompts: Sequence[str]
+    taken: Sequence[Mapping[str, Times]], prompts: Sequence[str]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """What both took, as two arrays [blocks, prompts]."""
     both = np.array([[block[prompt] for prompt in prompts] for block in taken], dtype=np.float64)

@@ -28,7 +28,7 @@ from specops.engine.verifiers.verifier import Proposals, Verified
 from specops.launch.servers import Server
 from specops.load.settings import BaselineSettings
 from specops.phases.canary import conform
-from specops.progress import Silent
+from specops.progress import SilentProgress
 from specops.results import Result
 from specops.serve import responses
 from specops.serve.responses import Answer
@@ -62,7 +62,7 @@ class Servers:
             Server(self.speculative.url + "/v1", SPECULATIVE),
             asked,
             Canary(**settings),
-            Silent(),
+            SilentProgress(),
             folder=folder,
             only=only,
         )

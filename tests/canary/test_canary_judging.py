@@ -18,8 +18,8 @@ from specops.phases.ab.parity import Matches, Parity, Witness
 from specops.phases.canary.checks import CHECKS, distribution, endings, parity, sampling, structured
 from specops.phases.canary.client import (
     COMPLETIONS,
-    Ask,
     Call,
+    CanaryRequest,
     Choice,
     Reply,
     Token,
@@ -29,9 +29,9 @@ from specops.phases.canary.client import (
     whole,
 )
 from specops.phases.canary.pair import Finding, Side, held
-from specops.phases.canary.two_samples import Drawn
+from specops.phases.canary.two_samples import SampledAnswer
 
-ASK = Ask(COMPLETIONS, {"model": "m", "prompt": "it's", "max_tokens": 8})
+ASK = CanaryRequest(COMPLETIONS, {"model": "m", "prompt": "it's", "max_tokens": 8})
 
 
 def completion(text: str, reason: str = "length", tokens: int = 8, told: int | None = None) -> Reply:
@@ -190,7 +190,7 @@ def test_answers_without_all_log_probabilities_are_compared_by_their_text_alone(
     both = Reply({0: Choice("ab", "length", (whole, whole))})
     drafted = Reply({0: Choice("ab", "length", (whole, Token("b", 0.0)))})
     assert distribution._drawn(both).surprise is not None
-    assert distribution._drawn(drafted) == Drawn("ab")
+    assert distribution._drawn(drafted) == SampledAnswer("ab")
 
 
 def test_a_penalty_that_is_ignored_by_one_pool() -> None:

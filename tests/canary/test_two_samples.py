@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specops.phases.canary import two_samples
-from specops.phases.canary.two_samples import Drawn
+from specops.phases.canary.two_samples import SampledAnswer
 
 pytestmark = pytest.mark.usefixtures("few_permutations")
 WORDS = ["def", " ", "self", "(", ")", ".", "return", "x"]
@@ -24,8 +24,8 @@ def few_permutations() -> Iterator[None]:
         yield
 
 
-def drawn(rng: random.Random, weights: list[float], count: int) -> list[Drawn]:
-    return [Drawn("".join(rng.choices(WORDS, weights, k=6)), rng.gauss(0, 0.3)) for _ in range(count)]
+def drawn(rng: random.Random, weights: list[float], count: int) -> list[SampledAnswer]:
+    return [SampledAnswer("".join(rng.choices(WORDS, weights, k=6)), rng.gauss(0, 0.3)) for _ in range(count)]
 
 
 def test_a_true_null_is_rejected_as_often_as_it_says() -> None:
@@ -44,20 +44,20 @@ def test_texts_of_another_distribution_are_found() -> None:
 
 def test_tokens_that_are_too_unlikely_are_found_in_texts_that_are_alike() -> None:
     rng = random.Random(5)
-    ours = [[Drawn("x", rng.gauss(0, 0.3)) for _ in range(64)]]
-    theirs = [[Drawn("x", rng.gauss(-0.3, 0.3)) for _ in range(64)]]
+    ours = [[SampledAnswer("x", rng.gauss(0, 0.3)) for _ in range(64)]]
+    theirs = [[SampledAnswer("x", rng.gauss(-0.3, 0.3)) for _ in range(64)]]
     assert two_samples.p_value(ours, theirs) < 0.005
 
 
 def test_what_would_be_seen_is_seen_as_often_as_it_says() -> None:
     rng = random.Random(3)
-    ours = [[Drawn("x", rng.gauss(0, 0.3)) for _ in range(64)]]
+    ours = [[SampledAnswer("x", rng.gauss(0, 0.3)) for _ in range(64)]]
     shown = two_samples.shown(ours, 0.02)
     assert shown.pieces is None  # all texts are the same
     assert shown.nats == pytest.approx((2.576 + 1.282) * 0.3 * math.sqrt(2 / 64), rel=0.2)
     found = 0
     for _ in range(30):
-        theirs = [[Drawn("x", rng.gauss(shown.nats, 0.3)) for _ in range(64)]]
+        theirs = [[SampledAnswer("x", rng.gauss(shown.nats, 0.3)) for _ in range(64)]]
         found += two_samples.p_value(ours, theirs) <= 0.02
     assert found >= 18
 
@@ -72,7 +72,7 @@ def test_more_samples_show_less() -> None:
 @settings(max_examples=15)
 @given(st.lists(st.text(max_size=30), min_size=2, max_size=12))
 def test_any_text_is_taken(texts: list[str]) -> None:
-    ours = [[Drawn(text) for text in texts]]
+    ours = [[SampledAnswer(text) for text in texts]]
     assert two_samples.p_value(ours, ours) > 0.5  # nothing can be more alike
     assert two_samples.shown(ours, 0.01).nats is None
 

@@ -14,7 +14,7 @@ from grpc import aio
 from scripted_engine import ScriptedEngine, following
 
 from specops.edge import verification_pb2 as pb
-from specops.edge.link import Event, Proposal, Refused, Turn, Verdict
+from specops.edge.link import ClientTurn, Event, Proposal, SessionRefused, Verdict
 from specops.edge.server import ServiceSettings, VerifyServer
 from specops.edge.wire import SERVICE, close_request, event_of, mode_request, open_request, round_request
 from specops.engine.request import Sampling
@@ -94,7 +94,7 @@ class Drafting:
         self.key = secrets.token_bytes(16)
         self.output: list[int] = []
         self.ended = False
-        self.refused: Refused | None = None
+        self.refused: SessionRefused | None = None
 
     async def open(self, stream: Stream, *, server_drafts: bool = False) -> None:
         sampling = Sampling(max_tokens=self.max_tokens)
@@ -107,10 +107,10 @@ class Drafting:
 
     async def take(self, stream: Stream, event: Event, *, server_drafts: bool = False) -> None:
         """What came, and the round that follows from it."""
-        if isinstance(event, Refused):
+        if isinstance(event, SessionRefused):
             self.refused = event
             return
-        assert isinstance(event, Turn | Verdict)
+        assert isinstance(event, ClientTurn | Verdict)
         self.output += event.tokens
         self.ended = event.ended
         if not self.ended and not server_drafts:
@@ -140,5 +140,5 @@ async def finish(stream: Stream, *sessions: Drafting) -> None:
     by_number = {session.number: session for session in sessions}
     while not all(session.ended or session.refused for session in sessions):
         event = await stream.hear()
-        assert isinstance(event, Turn | Verdict | Refused)
+        assert isinstance(event, ClientTurn | Verdict | SessionRefused)
         await by_number[event.session].take(stream, event)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import struct
 from itertools import accumulate, pairwise
 
-from specops.edge.link import Drawn
+from specops.edge.link import DrawDistributions
 
 Nodes = dict[int, tuple[tuple[int, ...], tuple[int, ...]]]
 """By node, the tokens and the weights of its distribution."""
 
 
-def parted(drawn: Drawn) -> Nodes:
+def parted(drawn: DrawDistributions) -> Nodes:
     count = sum(drawn.sizes)
     tokens = struct.unpack(f"<{count}I", drawn.tokens)
     weights = struct.unpack(f"<{count}H", drawn.weights)
@@ -22,10 +22,10 @@ def parted(drawn: Drawn) -> Nodes:
     }
 
 
-def put_together(nodes: Nodes) -> Drawn:
+def put_together(nodes: Nodes) -> DrawDistributions:
     tokens = [token for some, _ in nodes.values() for token in some]
     weights = [weight for _, some in nodes.values() for weight in some]
-    return Drawn(
+    return DrawDistributions(
         tuple(nodes),
         tuple(len(some) for some, _ in nodes.values()),
         struct.pack(f"<{len(tokens)}I", *tokens),

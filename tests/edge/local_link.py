@@ -17,15 +17,15 @@ from torch import Tensor
 
 from specops.edge.link import (
     Branch,
-    Down,
+    ClientTurn,
     Event,
+    LinkDown,
+    LinkUp,
     Proposal,
     Reason,
-    Refused,
-    Served,
+    ServerLimits,
+    SessionRefused,
     Traffic,
-    Turn,
-    Up,
     Verdict,
 )
 from specops.engine.request import Sampling
@@ -79,19 +79,19 @@ class Rows:
         return self._of(node)
 
 
-def served(vocabulary: int, **other: object) -> Served:
+def served(vocabulary: int, **other: object) -> ServerLimits:
     usual = {
         "model": "target", "tokenizer": b"", "eos": frozenset(), "max_length": 160, "max_nodes": 64,
         "max_support": 32, "max_sessions": 8, "resume_s": 60.0, "own_tree": "none", "max_ahead": 16,
     }  # fmt: skip
-    return Served(vocabulary=vocabulary, **{**usual, **other})  # type: ignore[arg-type]
+    return ServerLimits(vocabulary=vocabulary, **{**usual, **other})  # type: ignore[arg-type]
 
 
 class LocalLink:
     def __init__(
         self,
         logits: Logits,
-        served: Served,
+        served: ServerLimits,
         *,
         delay: Callable[[], float] = lambda: 0.015,
         chance: Callable[[Sampling], Chance] = lambda sampling: Dice(sampling.seed),
@@ -121,16 +121,16 @@ class LocalLink:
         assert self._up, "opened while the link is down"
         if self.refusals:
             reason, retry_s = self.refusals.pop(0)
-            self._say(Refused(session, reason, f"it is {reason}", retry_s))
+            self._say(SessionRefused(session, reason, f"it is {reason}", retry_s))
             return
         there = self.there.get(key)
         if there is not None:
             assert known <= len(there.output)
             there.at, there.server_drafts = session, server_drafts
-            self._say(Turn(session, there.due, there.output[known:], there.ended))
+            self._say(ClientTurn(session, there.due, there.output[known:], there.ended))
             self._draft(there)
         elif known or not prompt:
-            self._say(Refused(session, "unknown", "there is no such session", 0.0))
+            self._say(SessionRefused(session, "unknown", "there is no such session", 0.0))
         else:
             there = There(key, list(prompt), sampling, self._chance(sampling), at=session)
             there.server_drafts = server_drafts
@@ -164,7 +164,7 @@ class LocalLink:
         if server_drafts:
             self._draft(there)
         else:
-            self._say(Turn(session, there.due, [], there.ended))
+            self._say(ClientTurn(session, there.due, [], there.ended))
 
     def end(self, session: int) -> None:
         for there in list(self.there.values()):
@@ -182,7 +182,7 @@ class LocalLink:
         events = []
         while self._coming and self._coming[0][0] <= self.clock.now:
             events.append(heapq.heappop(self._coming)[2])
-            if isinstance(events[-1], Up):
+            if isinstance(events[-1], LinkUp):
                 self._up = True
             if isinstance(events[-1], Verdict):
                 for there in self.there.values():
@@ -220,8 +220,8 @@ class LocalLink:
             self.there.clear()
         self._up = False
         down, up = (
-            (self.clock.now, next(self._order), Down("cut")),
-            (self.clock.now + for_s, next(self._order), Up()),
+            (self.clock.now, next(self._order), LinkDown("cut")),
+            (self.clock.now + for_s, next(self._order), LinkUp()),
         )
         self._coming = [down, up]
 
@@ -302,7 +302,7 @@ class LocalLink:
 
 
 def _session(event: Event) -> int | None:
-    return event.session if isinstance(event, Verdict | Turn | Refused) else None
+    return event.session if isinstance(event, Verdict | ClientTurn | SessionRefused) else None
 
 
 def logits_of(model: torch.nn.Module) -> Logits:

@@ -1,7 +1,8 @@
-"""Clients of a Verifying in its own thread: they answer rulings, when and how a test says, and nobody waits.
+"""Clients of a VerificationLoop in its own thread: they answer rulings, when and how a test says, and nobody
+waits.
 
-In the place of the queue of commands stands what hands out an answer when there is nothing else to step
-for, or earlier where a test's random source says so. Every interleaving is one of a seed, none of a clock.
+In the place of the queue of commands stands what hands out an answer when there is nothing else to step for,
+or earlier where a test's random source says so. Every interleaving is one of a seed, none of a clock.
 """
 
 from __future__ import annotations
@@ -17,9 +18,19 @@ from msgspec import msgpack
 
 from specops.edge.batching import DYNAMIC, Batching
 from specops.edge.link import Proposal
-from specops.edge.messages import Begin, End, Held, Propose, Refused, Ruling, Said, SetMode, Stepped
+from specops.edge.messages import (
+    Begin,
+    DraftingStopped,
+    End,
+    EngineMessage,
+    Propose,
+    SequenceRefused,
+    SequenceVerdict,
+    SetMode,
+    StepResults,
+)
 from specops.edge.server_engine import Remote
-from specops.edge.verification_loop import Verifying
+from specops.edge.verification_loop import VerificationLoop
 from specops.engine.draft import Drafter
 from specops.engine.models.model import FeatureModel
 from specops.engine.request import Emission, Sampling
@@ -45,8 +56,8 @@ class Session:
     """The number of the ruling after which it is taken back."""
 
     output: list[int] = field(default_factory=list)
-    rulings: list[Ruling] = field(default_factory=list)
-    held: list[Held] = field(default_factory=list)
+    rulings: list[SequenceVerdict] = field(default_factory=list)
+    held: list[DraftingStopped] = field(default_factory=list)
     sent: dict[int, Proposal] = field(default_factory=dict)  # by number
     refused: str | None = None
     waits: bool = False  # it asked for its turn back, and was not yet told that it has it
@@ -57,8 +68,8 @@ class Session:
         return bool(self.rulings) and self.rulings[-1].ended
 
 
-def as_it_arrives(said: Said) -> Said:
-    arrived: Said = msgpack.decode(msgpack.encode(said), type=Said)
+def as_it_arrives(said: EngineMessage) -> EngineMessage:
+    arrived: EngineMessage = msgpack.decode(msgpack.encode(said), type=EngineMessage)
     assert arrived == said
     return arrived
 
@@ -69,7 +80,7 @@ class Clients:
 
     def __init__(self, sessions: list[Session], random: Random | None = None, eager: float = 1.0) -> None:
         self.sessions = {session.key: session for session in sessions}
-        self.steps: list[Stepped] = []
+        self.steps: list[StepResults] = []
         self._random, self._eager = random, eager
         self._coming: list[Any] = [
             Begin(s.key, s.client, s.prompt, s.sampling, s.server_drafts) for s in sessions
@@ -77,7 +88,7 @@ class Clients:
 
     def run(self, engine: Engine, max_batch: int, batching: Batching = DYNAMIC) -> None:
         """Until every session has ended or was taken back."""
-        Verifying(engine, max_batch, batching).run(self, self.say)  # type: ignore[arg-type]
+        VerificationLoop(engine, max_batch, batching).run(self, self.say)  # type: ignore[arg-type]
 
     # --- a queue of commands ------------------------------------------------------------------
 
@@ -99,11 +110,11 @@ class Clients:
 
     # --- what is said -------------------------------------------------------------------------
 
-    def say(self, said: Said) -> None:
+    def say(self, said: EngineMessage) -> None:
         said = as_it_arrives(said)
-        if isinstance(said, Refused):
+        if isinstance(said, SequenceRefused):
             self.sessions[said.key].refused = said.message
-        if not isinstance(said, Stepped):
+        if not isinstance(said, StepResults):
             return
         self.steps.append(said)
         for ruling in said.rulings:
@@ -116,7 +127,7 @@ class Clients:
             session.waits = False
             self._answer(session)
 
-    def _hear(self, session: Session, ruling: Ruling) -> None:
+    def _hear(self, session: Session, ruling: SequenceVerdict) -> None:
         assert ruling.number == len(session.rulings), "numbers without a gap"
         assert ruling.tokens, "every ruling brings a token"
         proposal = session.sent.get(ruling.number)

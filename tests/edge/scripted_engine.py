@@ -18,15 +18,15 @@ from specops.edge.messages import (
     Begin,
     Command,
     Commands,
+    DraftingStopped,
     End,
-    Held,
-    Packed,
+    PackedConnection,
     Propose,
     Ready,
-    Refused,
-    Ruling,
+    SequenceRefused,
+    SequenceVerdict,
     SetMode,
-    Stepped,
+    StepResults,
 )
 from specops.engine.request import Sampling
 from specops.serve.worker_process import Channel, Worker
@@ -113,7 +113,7 @@ class ScriptedEngine:
         self.worker.connection.send_bytes(b"")
 
     def _run(self) -> None:
-        connection, stop = Packed[Commands](self._theirs, Commands), False
+        connection, stop = PackedConnection[Commands](self._theirs, Commands), False
         try:
             while not stop:
                 wanted = self._wanted()
@@ -140,7 +140,7 @@ class ScriptedEngine:
         self.seen.append(command)
         if isinstance(command, Begin):
             if command.prompt[0] == UNFIT:
-                connection.send(Refused(command.key, "the engine will not have it"))
+                connection.send(SequenceRefused(command.key, "the engine will not have it"))
             else:
                 self.live[command.key] = _Run(
                     list(command.prompt), len(command.prompt), command.sampling, command.server_drafts
@@ -165,17 +165,17 @@ class ScriptedEngine:
                 continue
             waited = time.perf_counter() - run.arrived if run.waiting else 0.0
             path, tokens, over = run.verify()
-            rulings.append(Ruling(key, run.number, path, tokens, over, waited, 0))
+            rulings.append(SequenceVerdict(key, run.number, path, tokens, over, waited, 0))
             run.number, run.fresh, run.waiting = run.number + 1, False, None
             if over:
                 del self.live[key]
-        held = [Held(key, self.live[key].number) for key in self._stopped if key in self.live]
+        held = [DraftingStopped(key, self.live[key].number) for key in self._stopped if key in self.live]
         self._stopped.clear()
         if rulings:
             self.sizes.append(len(rulings))
         if rulings or held:
             self._say(connection, rulings, held)
 
-    def _say(self, connection: Channel, rulings: list[Ruling], held: list[Held]) -> None:
+    def _say(self, connection: Channel, rulings: list[SequenceVerdict], held: list[DraftingStopped]) -> None:
         now = time.perf_counter()
-        connection.send(Stepped(now - 1e-4, now, rulings, held, len(self.live), 0, 0.0))
+        connection.send(StepResults(now - 1e-4, now, rulings, held, len(self.live), 0, 0.0))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specops.edge.batching import DYNAMIC, Arrived, Batching, Turns
+from specops.edge.batching import DYNAMIC, Batching, FairQueue, WaitingRound
 from specops.errors import UsageError
 
 
@@ -51,19 +51,19 @@ def test_static_batches_wait_for_so_many_or_so_long() -> None:
 
 @given(seed=st.integers(0, 2**32), most=st.integers(1, 5))
 def test_no_client_waits_for_anothers_many(seed: int, most: int) -> None:
-    """Against the bound that Turns states, while rounds keep coming: a client with one session beside others
-    with up to a hundred."""
+    """Against the bound that FairQueue states, while rounds keep coming: a client with one session beside
+    others with up to a hundred."""
     random = Random(seed)
     clients = random.randint(1, 6)
     sessions = {client: random.choice([1, 2, 100]) for client in range(clients)}
-    turns, step, number = Turns(), 0, 0
+    turns, step, number = FairQueue(), 0, 0
     waits: dict[int, tuple[int, int]] = {}  # key -> when it came, and how many of its client's were before it
     there = dict.fromkeys(sessions, 0)
     orders: dict[int, list[int]] = {client: [] for client in sessions}
     for step in range(60):
         for client, many in sessions.items():
             while there[client] < many and random.random() < 0.9:
-                turns.add(Arrived(number, client, float(number)))
+                turns.add(WaitingRound(number, client, float(number)))
                 waits[number] = step, there[client]
                 orders[client].append(number)
                 there[client] += 1
@@ -82,9 +82,9 @@ def test_no_client_waits_for_anothers_many(seed: int, most: int) -> None:
 
 
 def test_what_is_dropped_is_not_taken() -> None:
-    turns = Turns()
+    turns = FairQueue()
     for key, client in enumerate([0, 0, 1, 0]):
-        turns.add(Arrived(key, client, float(key)))
+        turns.add(WaitingRound(key, client, float(key)))
     turns.drop(0, 0)
     turns.drop(2, 1)
     turns.drop(2, 1)

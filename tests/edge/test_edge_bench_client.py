@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from specops.edge.link import Down, Event, Pong, Refused, Traffic, Turn, Up, Verdict
+from specops.edge.link import ClientTurn, Event, LinkDown, LinkUp, Pong, SessionRefused, Traffic, Verdict
 from specops.engine.request import Sampling
 from specops.phases.edge_bench.client import _Listening
 
@@ -59,15 +59,17 @@ def test_what_comes_together_is_one_verification() -> None:
 
 
 def test_a_turn_may_carry_the_end_and_others_sessions_do_not_count() -> None:
-    arm, _ = listening([], [verdict(9, 0, [1], ended=True), verdict(1, 0, [5])], [Turn(1, 1, [6], True)])
+    arm, _ = listening(
+        [], [verdict(9, 0, [1], ended=True), verdict(1, 0, [5])], [ClientTurn(1, 1, [6], True)]
+    )
     assert arm.answer([1], SAMPLING).tokens == [5, 6]
 
 
 @pytest.mark.parametrize(
     ("event", "words"),
     [
-        (Refused(1, "busy", "all sessions are taken", 0.5), "refused it: all sessions are taken"),
-        (Down("nobody listens there"), "the link broke: nobody listens there"),
+        (SessionRefused(1, "busy", "all sessions are taken", 0.5), "refused it: all sessions are taken"),
+        (LinkDown("nobody listens there"), "the link broke: nobody listens there"),
         (None, "sent nothing for"),
     ],
 )
@@ -81,6 +83,6 @@ def test_what_fails_is_told_and_not_waited_for(event: Event | None, words: str) 
 
 
 def test_a_link_that_broke_meanwhile_is_waited_for() -> None:
-    arm, link = listening([Down("cut")], [Up()], [verdict(1, 0, [5], ended=True)])
+    arm, link = listening([LinkDown("cut")], [LinkUp()], [verdict(1, 0, [5], ended=True)])
     assert arm.answer([1], SAMPLING).tokens == [5]
     assert [what for what, _ in link.asked] == ["receive", "receive", "open", "receive", "end"]

@@ -18,7 +18,7 @@ from scripted_verifier import DEADLINE, ScriptedVerifier, description
 from specops.edge import connection
 from specops.edge import verification_pb2 as pb
 from specops.edge.connection import Backoff, Connection, Destination, connect
-from specops.edge.link import Down, Event, Pong, Proposal, Turn, Up, Verdict
+from specops.edge.link import ClientTurn, Event, LinkDown, LinkUp, Pong, Proposal, Verdict
 from specops.edge.relay import relay
 from specops.engine.request import Sampling
 from specops.engine.tree import Draw
@@ -85,10 +85,10 @@ def test_what_a_client_says_arrives_and_what_comes_back_is_told(verifier: Any, l
     assert (said[1].round.number, said[1].round.drawn.weights) == (4, b"\1\0\2\0")
     stream.say(verdict(4))
     stream.say(pb.Response(session=1, turn=pb.Turn(number=5, tokens=[3])))
-    came = wait_for(link, Turn)
+    came = wait_for(link, ClientTurn)
     assert isinstance(came[0], Verdict)
     assert (came[0].number, came[0].tokens, came[0].step_s) == (4, [7, 8], 0.002)
-    assert came[1] == Turn(1, 5, [3], False)
+    assert came[1] == ClientTurn(1, 5, [3], False)
     assert link.traffic.sent == sum(each.ByteSize() for each in said)
     assert link.traffic.received > 0
 
@@ -99,8 +99,8 @@ def test_a_broken_stream_is_told_and_connected_again(verifier: Any, linked: Any)
     first = server.stream()
     first.say(verdict(1))
     first.end()
-    came = wait_for(link, Up)
-    assert [type(event) for event in came] == [Verdict, Down, Up]
+    came = wait_for(link, LinkUp)
+    assert [type(event) for event in came] == [Verdict, LinkDown, LinkUp]
     link.propose(1, 2, Proposal((9,), (0,)))
     assert server.stream().next().round.number == 2
     assert link.traffic.reconnects == 1
@@ -113,7 +113,7 @@ def test_nothing_goes_out_on_a_new_stream_before_its_end_was_told(verifier: Any,
     server.stream().end()
     second = server.stream()  # connected again, but nobody has looked
     link.propose(1, 2, Proposal((9,), (0,)))
-    assert [type(event) for event in wait_for(link, Up)] == [Down, Up]
+    assert [type(event) for event in wait_for(link, LinkUp)] == [LinkDown, LinkUp]
     link.open(1, KEY, [], Sampling(), known=3)
     assert second.next().open.known == 3
     assert second.came.empty()
@@ -127,7 +127,7 @@ def test_breaks_that_nobody_saw_are_told_as_one(verifier: Any, linked: Any) -> N
     last = server.stream()
     last.say(verdict(9))
     came = wait_for(link, Verdict)
-    assert [type(event) for event in came] == [Down, Up, Verdict]
+    assert [type(event) for event in came] == [LinkDown, LinkUp, Verdict]
     link.end(1)
     assert last.next().WhichOneof("kind") == "close"
 
@@ -136,9 +136,9 @@ def test_it_comes_back_when_the_server_does(verifier: Any, linked: Any) -> None:
     server = verifier()
     link = linked(server.port)
     server.stop()
-    assert isinstance(wait_for(link, Down)[0], Down)
+    assert isinstance(wait_for(link, LinkDown)[0], LinkDown)
     server.start()
-    assert isinstance(wait_for(link, Up)[-1], Up)
+    assert isinstance(wait_for(link, LinkUp)[-1], LinkUp)
 
 
 def test_a_cut_path_is_a_broken_stream(verifier: Any, linked: Any) -> None:
@@ -147,8 +147,8 @@ def test_a_cut_path_is_a_broken_stream(verifier: Any, linked: Any) -> None:
         link = linked(path.port)
         server.stream()
         path.cut()
-        came = wait_for(link, Up)
-        assert [type(event) for event in came] == [Down, Up]
+        came = wait_for(link, LinkUp)
+        assert [type(event) for event in came] == [LinkDown, LinkUp]
 
 
 def test_a_path_that_goes_silent_is_left(verifier: Any, linked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,10 +163,10 @@ def test_a_path_that_goes_silent_is_left(verifier: Any, linked: Any, monkeypatch
         link = linked(path.port)
         server.stream()
         path.delay_s = 1e6
-        came = wait_for(link, Down)
-        assert Down("it does not answer any more") in came
+        came = wait_for(link, LinkDown)
+        assert LinkDown("it does not answer any more") in came
         path.delay_s = 0.0
-        assert Up() in came or wait_for(link, Up)
+        assert LinkUp() in came or wait_for(link, LinkUp)
 
 
 def test_another_model_behind_the_same_address_is_the_end(verifier: Any, linked: Any) -> None:
@@ -174,7 +174,7 @@ def test_another_model_behind_the_same_address_is_the_end(verifier: Any, linked:
     link = linked(server.port)
     server.description = description(model="other", tokenizer=b"u" * 32)
     server.stream().end()
-    wait_for(link, Down)
+    wait_for(link, LinkDown)
     for _ in range(2):  # and it stays so
         with pytest.raises(EndpointError, match="serves another model now: other, no longer target"):
             link.receive(DEADLINE)
@@ -186,10 +186,10 @@ def test_a_server_that_takes_less_than_before_is_the_end_too(verifier: Any, link
     link = linked(server.port)
     server.description = description(max_nodes=128)  # more is welcome
     server.stream().end()
-    wait_for(link, Up)
+    wait_for(link, LinkUp)
     server.description = description(max_nodes=16)
     server.stream().end()
-    wait_for(link, Down)
+    wait_for(link, LinkDown)
     with pytest.raises(EndpointError, match="max_nodes is 16 now, no longer 128"):
         link.receive(DEADLINE)
 
@@ -209,7 +209,7 @@ def test_a_token_that_is_taken_back_is_the_end(verifier: Any, linked: Any) -> No
     stream = server.stream()
     server.token = "new"
     stream.end()
-    wait_for(link, Down)
+    wait_for(link, LinkDown)
     with pytest.raises(EndpointError, match="refuses the token"):
         link.receive(DEADLINE)
 
@@ -226,7 +226,7 @@ def test_certificates_that_are_gone_are_the_end(
 
     monkeypatch.setattr("specops.edge.connection.channel_to", unreadable)
     server.stream().end()
-    wait_for(link, Down)
+    wait_for(link, LinkDown)
     with pytest.raises(FileError, match="certificates"):
         link.receive(DEADLINE)
 
@@ -254,7 +254,7 @@ def test_a_server_that_does_not_read_is_left(
         if link.receive(0):
             break
     else:
-        wait_for(link, Down)
+        wait_for(link, LinkDown)
 
 
 def test_closing_ends_its_threads(verifier: Any) -> None:

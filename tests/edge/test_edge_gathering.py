@@ -10,7 +10,7 @@ from hypothesis import strategies as some
 
 from specops.edge.link import Proposal
 from specops.edge.messages import Begin, Command, End, Propose, SetMode
-from specops.edge.service import Gathering
+from specops.edge.service import CommandBatch
 from specops.engine.request import Sampling
 
 
@@ -28,7 +28,7 @@ class Engine:
     def __init__(self) -> None:
         self.told: list[list[Command]] = []
         self.timers: list[asyncio.TimerHandle] = []
-        self.gathering = Gathering(self.told.append, self.call_later)
+        self.gathering = CommandBatch(self.told.append, self.call_later)
         self._events = asyncio.new_event_loop()
         self._events.close()  # nothing runs in it
 

@@ -12,7 +12,7 @@ from tiny_models import POSITIONS, VOCABULARY, Pair
 from torch import Tensor
 
 from specops.edge.client_metrics import EdgeCounters
-from specops.edge.drafting import CHILDREN, Grown
+from specops.edge.drafting import CHILDREN, ModelDrafts
 from specops.edge.growth import Growth
 from specops.edge.settings import Drafting
 from specops.engine.attention import Layout, Span, causal
@@ -21,8 +21,8 @@ from specops.engine.request import Sampling
 from specops.engine.sequence import Sequence
 
 
-def grown(pair: Pair, drafting: Drafting) -> Grown:
-    return Grown(pair.draft_model, drafting, POSITIONS, nodes=64, support=32, counters=EdgeCounters())
+def grown(pair: Pair, drafting: Drafting) -> ModelDrafts:
+    return ModelDrafts(pair.draft_model, drafting, POSITIONS, nodes=64, support=32, counters=EdgeCounters())
 
 
 def sequence_of(pair: Pair, prompt: list[int], number: int = 0, temperature: float = 0.0) -> Sequence:
@@ -37,7 +37,7 @@ def sequence_of(pair: Pair, prompt: list[int], number: int = 0, temperature: flo
     )
 
 
-def tree_of(drafts: Grown, sequence: Sequence) -> Growth:
+def tree_of(drafts: ModelDrafts, sequence: Sequence) -> Growth:
     growth = drafts._places[sequence.id].growth
     assert growth is not None
     return growth
@@ -60,7 +60,7 @@ def from_scratch(model: Model, tokens: list[int]) -> tuple[Tensor, Tensor]:
     return cache.data[:, 0], logits[-1]
 
 
-def hit_at_random(drafts: Grown, sequence: Sequence, rng: random.Random) -> bool:
+def hit_at_random(drafts: ModelDrafts, sequence: Sequence, rng: random.Random) -> bool:
     """Go to one of the guesses that were run. Whether there was any."""
     growth = tree_of(drafts, sequence)
     assert growth.sent is not None
@@ -79,7 +79,7 @@ def hit_at_random(drafts: Grown, sequence: Sequence, rng: random.Random) -> bool
     return True
 
 
-def exhausted(drafts: Grown, sequence: Sequence) -> list[float]:
+def exhausted(drafts: ModelDrafts, sequence: Sequence) -> list[float]:
     """The best nodes that there are, however they were found: their scores."""
     while drafts.promise(sequence) != 0:
         assert drafts.work([sequence], [])
@@ -88,7 +88,7 @@ def exhausted(drafts: Grown, sequence: Sequence) -> list[float]:
     return sorted(growth.scores[node] for node in growth.order)
 
 
-def check_state(pair: Pair, drafts: Grown, sequence: Sequence) -> None:
+def check_state(pair: Pair, drafts: ModelDrafts, sequence: Sequence) -> None:
     """KV, positions and masks of what is kept, and what the draft says after each node."""
     growth = tree_of(drafts, sequence)
     cache = drafts._draft._cache.data[:, sequence.row]

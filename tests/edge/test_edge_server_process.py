@@ -17,7 +17,7 @@ import trustme
 from calling import specops
 from calling_edge import Drafting, Stream, finish
 
-from specops.edge.link import Branch, Proposal, Refused, Verdict
+from specops.edge.link import Branch, Proposal, SessionRefused, Verdict
 from specops.edge.service import own_token
 from specops.edge.wire import ahead_request, round_request, served_of
 from specops.engine import Sampling, load_engine
@@ -205,7 +205,7 @@ def test_a_second_signal_or_the_end_of_the_grace_ends_at_once(
         for _ in range(signals - 1):
             process.send_signal(signal.SIGTERM)
         refused = await stream.hear()
-        assert isinstance(refused, Refused)
+        assert isinstance(refused, SessionRefused)
         assert refused.reason == "draining"
         await stream.cut()
 

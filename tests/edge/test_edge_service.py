@@ -16,7 +16,7 @@ from grpc import aio
 from scripted_engine import LENGTH, UNFIT, VOCABULARY, continued
 
 from specops.edge import verification_pb2 as pb
-from specops.edge.link import Branch, Proposal, Refused, Verdict
+from specops.edge.link import Branch, Proposal, SessionRefused, Verdict
 from specops.edge.messages import Propose
 from specops.edge.server import Tls
 from specops.edge.service import Access
@@ -69,7 +69,7 @@ def test_nonsense_is_refused_and_a_session_beside_it_goes_on(garbage: pb.Request
             refused, took = None, 0
             while refused is None or took < 3:
                 event = await stream.hear()
-                if isinstance(event, Refused):
+                if isinstance(event, SessionRefused):
                     assert event.session in (0, 9)
                     assert event.reason in ("nonsense", "too large", "unknown")
                     refused = event
@@ -117,7 +117,7 @@ def test_a_session_that_speaks_out_of_turn_is_closed_and_its_number_can_be_opene
             engine.gate.clear()  # a round is out as long as the test wants it to be
             for request in rounds_out_of_turn(1)[kind]:
                 await stream.say(request)
-            while not isinstance(event := await stream.hear(), Refused):
+            while not isinstance(event := await stream.hear(), SessionRefused):
                 pass
             assert event.reason == "nonsense"
             engine.gate.set()
@@ -211,7 +211,7 @@ def test_a_session_belongs_to_the_name_of_its_token() -> None:
             await hers.take(ann, await ann.hear())
             await bob.say(open_request(1, hers.key, [], Sampling(), known=1))
             event = await bob.hear()
-            assert isinstance(event, Refused)
+            assert isinstance(event, SessionRefused)
             assert event.reason == "unknown"
             await finish(ann, hers)
             assert hers.output == continued([3], 60)
@@ -253,7 +253,7 @@ def test_a_stream_cut_anywhere_loses_and_doubles_nothing(server_drafts: bool) ->
                 await session.open(stream, server_drafts=server_drafts)
                 for _ in range(cut_after):
                     event = await stream.hear()
-                    assert not isinstance(event, Refused)
+                    assert not isinstance(event, SessionRefused)
                     await session.take(stream, event, server_drafts=server_drafts)
                     if session.ended:
                         break
@@ -333,7 +333,7 @@ async def all_taken(stream: Stream, unused: int) -> None:
     """What was said on the stream: a session that there is not is refused, in its turn, and only once."""
     await stream.say(mode_request(unused, server_drafts=True))
     event = await stream.hear()
-    assert isinstance(event, Refused)
+    assert isinstance(event, SessionRefused)
     assert event.session == unused
 
 

@@ -15,9 +15,9 @@ from hypothesis import settings
 from hypothesis import strategies as some
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from specops.edge.link import Branch, Proposal, Refused, Turn
-from specops.edge.messages import Begin, Command, End, Held, Propose, Ruling, Stepped
-from specops.edge.sessions import Answer, Effects, Limits, Ruled, Sessions
+from specops.edge.link import Branch, ClientTurn, Proposal, SessionRefused
+from specops.edge.messages import Begin, Command, DraftingStopped, End, Propose, SequenceVerdict, StepResults
+from specops.edge.sessions import Answer, Effects, Limits, RoundVerdict, Sessions
 from specops.edge.wire import Ahead, ClientRequest, Close, Mode, Open, Round, WireError
 from specops.engine.request import Sampling
 
@@ -64,12 +64,14 @@ class Engine:
                 assert command.key in self.drafting - self.stopping
                 self.stopping.add(command.key)
 
-    def step(self, tokens: int) -> Stepped:
+    def step(self, tokens: int) -> StepResults:
         rulings, held = [], []
         for key in sorted(self.out | self.drafting - self.stopping):
             start = self.given[key]
             end = min(start + tokens, LENGTH)
-            rulings.append(Ruling(key, self.number[key], [], list(range(start, end)), end == LENGTH, 0, 0))
+            rulings.append(
+                SequenceVerdict(key, self.number[key], [], list(range(start, end)), end == LENGTH, 0, 0)
+            )
             self.given[key] = end
             self.number[key] += 1
             self.out.discard(key)
@@ -78,10 +80,10 @@ class Engine:
                 self.drafting.discard(key)
                 self.stopping.discard(key)
         for key in sorted(self.stopping):
-            held.append(Held(key, self.number[key]))
+            held.append(DraftingStopped(key, self.number[key]))
         self.drafting -= self.stopping
         self.stopping.clear()
-        return Stepped(0, 0.001, rulings, held, 0, 0, 0.0)
+        return StepResults(0, 0.001, rulings, held, 0, 0, 0.0)
 
 
 def foreseen(bonus: int) -> Proposal:
@@ -140,7 +142,7 @@ class Client:
         self.say(Ahead(self.number, self.out, len(self.ahead), branches))
 
     def hear(self, answer: Answer, fresh: bytes, forgotten: bool) -> None:
-        if isinstance(answer, Refused):
+        if isinstance(answer, SessionRefused):
             assert answer.reason in ("busy", "unknown"), answer
             if answer.reason == "unknown":
                 assert forgotten or not self.output, "a session was forgotten"
@@ -150,11 +152,11 @@ class Client:
             self.key, self.begun, self.wire = fresh, False, None
             self.sent(None)
             return
-        tokens = answer.ruling.tokens if isinstance(answer, Ruled) else answer.tokens
+        tokens = answer.ruling.tokens if isinstance(answer, RoundVerdict) else answer.tokens
         assert tokens == list(range(len(self.output), len(self.output) + len(tokens)))
         self.output += tokens
-        if isinstance(answer, Turn):
-            assert self.owed > 0, "a Turn that nobody asked for"
+        if isinstance(answer, ClientTurn):
+            assert self.owed > 0, "a ClientTurn that nobody asked for"
             self.owed -= 1
             self.ended, due, taken = answer.ended, answer.number, 0
         else:
@@ -173,7 +175,7 @@ class Talking(RuleBasedStateMachine):
         super().__init__()
         self.table = Sessions(LIMITS)
         self.engine = Engine()
-        self.said: deque[Stepped] = deque()  # by the engine, on its way
+        self.said: deque[StepResults] = deque()  # by the engine, on its way
         self.streams = count()
         self.now = 0.0
         self.forgot = False  # some session may have been

@@ -22,7 +22,7 @@ from specops.edge.simulation.rounds import of_rates
 from specops.engine.load import load_engine
 from specops.engine.models import load_model
 from specops.engine.request import Sampling
-from specops.progress import Silent
+from specops.progress import SilentProgress
 
 QUICK = ["--acceptance", "0.8", "--rtt", "5,60", "--clients", "1,3", "--verify-ms", "30", "--draft-ms", "4"]
 FIXED = ["--depth", "included:4"]
@@ -135,7 +135,7 @@ def test_a_plan_against_every_setting_tried_by_hand() -> None:
     prices = Prices(4.0, 0.3)
     base = Setting(heads="many", nodes=8, max_batch=4)
     planner = Planner(base, costs, rounds, prices, fixed_depth=False)
-    plan = planner.plan([0.005, 0.06], [1, 4], None, Silent())
+    plan = planner.plan([0.005, 0.06], [1, 4], None, SilentProgress())
     for cell in plan.cells:
         depths = [
             planner._run(
@@ -167,7 +167,9 @@ def test_a_model_that_drafts_for_itself_is_accepted_and_hits() -> None:
     """With room for all, its own choice is always in the tree, and then among the guesses: two passes on."""
     itself = asset("playbooks", "embedded", "draft")
     texts = _texts(itself, LEVELS + 6)[:2]
-    rounds = measure(load_model(itself), texts, Drafting(nodes=64, beams=16, heads=64), "itself", Silent())
+    rounds = measure(
+        load_model(itself), texts, Drafting(nodes=64, beams=16, heads=64), "itself", SilentProgress()
+    )
     assert rounds.hit_share("many", 1, 1) == 0.0  # the first pass runs the leaf
     for levels in (1, 2):
         assert rounds.accepted[levels - 1] == (*(0.0,) * levels, 1.0)
@@ -180,7 +182,7 @@ def test_rounds_of_a_pair_are_those_of_its_engine(tiny_pair: tuple[Path, Path]) 
     """A chain, walked here token by token with the draft's own first choices."""
     texts = _texts(tiny_pair[0])
     model = load_model(tiny_pair[1])
-    rounds = measure(model, texts, Drafting(nodes=1, beams=1, heads=2), "chain", Silent())
+    rounds = measure(model, texts, Drafting(nodes=1, beams=1, heads=2), "chain", SilentProgress())
     engine = load_engine(tiny_pair[1], tree="none")
     accepted = total = 0
     for text in texts:

@@ -16,7 +16,7 @@ pytest.importorskip("google.protobuf", reason="the edge extra is not installed")
 
 from specops.economics import Prices
 from specops.edge.client_metrics import EdgeCounters
-from specops.edge.client_sessions import Stage, Talk, Talks
+from specops.edge.client_sessions import ClientSession, ClientSessions, Stage
 from specops.edge.fallback import Fallback
 from specops.edge.link import Branch, Proposal
 from specops.edge.settings import Included
@@ -209,7 +209,7 @@ class _Client:
         self._told = passes
         tree = Branch(0, 1, Proposal((), ()))
         drafts = SimpleNamespace(ahead=lambda *_: [(tree, 9.0)])
-        self._talks = Talks(
+        self._talks = ClientSessions(
             cast(Any, _Link(self)),
             cast(Any, drafts),
             Fallback.always(server_drafts=False),
@@ -222,7 +222,7 @@ class _Client:
             tokens=2, promised=1.0, home_s=0.0, away_s=served + way, served_s=served, way_s=way
         )
         sequence = cast(Any, SimpleNamespace(id=0, greedy=True))
-        self._talk = Talk(sequence, 1, [], cast(Any, None))
+        self._talk = ClientSession(sequence, 1, [], cast(Any, None))
         self._talk.proposal = Proposal((), ())
         self._talk.stage, self._talk.sent_at, self._talk.taken = Stage.AWAY, sent_at, taken
         self._talks._add(self._talk)

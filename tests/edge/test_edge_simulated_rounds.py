@@ -16,7 +16,7 @@ pytest.importorskip("google.protobuf", reason="the edge extra is not installed")
 from specops.edge.simulation import paper
 from specops.edge.simulation.model import EdgeCosts, Setting, straight
 from specops.edge.simulation.outcome import outcome, round_bytes, simulate
-from specops.edge.simulation.rounds import Fate, Rounds, Text, of_rates, of_texts
+from specops.edge.simulation.rounds import RoundOutcome, Rounds, Text, of_rates, of_texts
 from specops.errors import FileError, UsageError
 
 COSTS = EdgeCosts(straight(0.005), straight(0.030), straight(0.004))
@@ -37,7 +37,7 @@ def test_draws_are_those_of_the_table() -> None:
         assert abs(drawn - share) < 5 * math.sqrt(share * (1 - share) / count)
     hits = sum(fate.run_by == 2 for fate in fates) / count
     assert abs(hits - 0.25) < 5 * math.sqrt(0.25 * 0.75 / count)
-    assert {rounds.draw(chance, 0, "one") for _ in range(9)} == {Fate(0, None)}
+    assert {rounds.draw(chance, 0, "one") for _ in range(9)} == {RoundOutcome(0, None)}
     assert {rounds.draw(chance, 3, "none").run_by for _ in range(99)} == {None}
 
 

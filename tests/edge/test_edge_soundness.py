@@ -7,7 +7,7 @@ from drawn_nodes import Nodes, put_together
 from hypothesis import given
 from hypothesis import strategies as some
 
-from specops.edge.link import Drawn
+from specops.edge.link import DrawDistributions
 from specops.engine.cpu import ops, reference
 
 VOCABULARY, MOST = 6, 4
@@ -17,7 +17,7 @@ weights = some.sampled_from([0, 1, 1, 1, 2**16 - 1])
 
 
 @some.composite
-def trees(draw: some.DrawFn) -> tuple[Drawn, tuple[int, ...], tuple[int, ...]]:
+def trees(draw: some.DrawFn) -> tuple[DrawDistributions, tuple[int, ...], tuple[int, ...]]:
     """Good and bad ones: mostly one thing is wrong with them, or none."""
     nodes = draw(some.lists(some.integers(0, 9), min_size=1, max_size=4, unique=True))
     given: Nodes = {}
@@ -36,14 +36,14 @@ def trees(draw: some.DrawFn) -> tuple[Drawn, tuple[int, ...], tuple[int, ...]]:
 
 
 def is_sound(
-    drawn: Drawn, tokens: tuple[int, ...], parents: tuple[int, ...], vocabulary: int, most: int
+    drawn: DrawDistributions, tokens: tuple[int, ...], parents: tuple[int, ...], vocabulary: int, most: int
 ) -> bool:
     parts = drawn.nodes, drawn.sizes, drawn.tokens, drawn.weights, tokens, parents
     return ops.draws_are_sound(*parts, vocabulary=vocabulary, most=most)
 
 
 @given(trees())
-def test_it_is_its_plain_definition(tree: tuple[Drawn, tuple[int, ...], tuple[int, ...]]) -> None:
+def test_it_is_its_plain_definition(tree: tuple[DrawDistributions, tuple[int, ...], tuple[int, ...]]) -> None:
     drawn, *rest = tree
     parts = drawn.nodes, drawn.sizes, drawn.tokens, drawn.weights, *rest
     exact = reference.draws_are_sound(*parts, vocabulary=VOCABULARY, most=MOST)
@@ -77,7 +77,7 @@ def test_each_thing_that_can_be_wrong(
 def test_no_client_keeps_the_others_waiting_by_a_long_list() -> None:
     """Each node is held against all before it: of so many that would be minutes."""
     many = 1_000_000
-    drawn = Drawn(tuple(range(many)), (1,) * many, bytes(4 * many), b"\1\0" * many)
+    drawn = DrawDistributions(tuple(range(many)), (1,) * many, bytes(4 * many), b"\1\0" * many)
     assert not is_sound(drawn, (0,), (0,), VOCABULARY, MOST)
 
 
@@ -90,13 +90,13 @@ def test_the_highest_token_of_the_largest_vocabulary() -> None:
 @pytest.mark.parametrize(
     "drawn",
     [
-        Drawn((0, 0), (1, 1), bytes(8), b"\1\0\1\0"),
-        Drawn((0,), (1, 1), bytes(8), b"\1\0\1\0"),
-        Drawn((0,), (2,), bytes(4), b"\1\0\1\0"),
-        Drawn((0,), (1,), bytes(4), b"\1\0\1"),
-        Drawn((0,), (1,), bytes(3), b"\1\0"),
+        DrawDistributions((0, 0), (1, 1), bytes(8), b"\1\0\1\0"),
+        DrawDistributions((0,), (1, 1), bytes(8), b"\1\0\1\0"),
+        DrawDistributions((0,), (2,), bytes(4), b"\1\0\1\0"),
+        DrawDistributions((0,), (1,), bytes(4), b"\1\0\1"),
+        DrawDistributions((0,), (1,), bytes(3), b"\1\0"),
     ],
 )
-def test_what_does_not_fit_together(drawn: Drawn) -> None:
-    assert is_sound(Drawn((0,), (1,), bytes(4), b"\1\0"), (0,), (0,), VOCABULARY, MOST)
+def test_what_does_not_fit_together(drawn: DrawDistributions) -> None:
+    assert is_sound(DrawDistributions((0,), (1,), bytes(4), b"\1\0"), (0,), (0,), VOCABULARY, MOST)
     assert not is_sound(drawn, (0,), (0,), VOCABULARY, MOST)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from tiny_models import Pair
 
-from specops.edge.stand_in import FIGURES, Pace, Paced, PassCost
+from specops.edge.stand_in import FIGURES, DelayedModel, Pace, PassCost
 from specops.engine.load import load_engine
 from specops.engine.request import Sampling
 
@@ -48,7 +48,7 @@ class Model:
 def test_a_pass_takes_what_is_declared_for_its_tokens(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
     model: Any = Model(clock, 0.5)
-    paced = Paced(model, PassCost(2.0, 0.25))
+    paced = DelayedModel(model, PassCost(2.0, 0.25))
     tokens = torch.zeros(8, dtype=torch.int64)
     began = clock.now
     got: Any = getattr(paced, method)(tokens, "layout", "wanted")
@@ -61,7 +61,7 @@ def test_a_pass_takes_what_is_declared_for_its_tokens(method: str, monkeypatch: 
 def test_computing_longer_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
     model: Any = Model(clock, 5.0)
-    paced = Paced(model, PassCost(2.0, 0.25))
+    paced = DelayedModel(model, PassCost(2.0, 0.25))
     paced.forward(torch.zeros(8, dtype=torch.int64), "layout")  # type: ignore[arg-type]
     before = paced.pace
     assert clock.slept == []
@@ -75,7 +75,7 @@ def test_another_process_may_look(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
     model: Any = Model(clock, 0.5)
     kept: Any = RawArray("d", FIGURES)
-    Paced(model, PassCost(2.0, 0.0), kept).forward(torch.zeros(1), "layout")  # type: ignore[arg-type]
+    DelayedModel(model, PassCost(2.0, 0.0), kept).forward(torch.zeros(1), "layout")  # type: ignore[arg-type]
     assert list(kept) == [1, 0, 2.0, 0.5, 0.0]
 
 
@@ -84,7 +84,7 @@ def test_an_engine_says_the_same_over_paced_models(llama: Pair) -> None:
     plain = load_engine(llama.target, tree="ngram:4", threads=1)
     expected = plain.generate([5, 6, 7, 5, 6], Sampling(max_tokens=12, ignore_eos=True))
     engine = load_engine(llama.target, tree="ngram:4", threads=1)
-    engine.target = Paced(engine.target, PassCost(0.002, 0.0001))
+    engine.target = DelayedModel(engine.target, PassCost(0.002, 0.0001))
     got = engine.generate([5, 6, 7, 5, 6], Sampling(max_tokens=12, ignore_eos=True))
     assert got.tokens == expected.tokens
     pace = engine.target.pace

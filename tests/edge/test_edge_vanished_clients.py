@@ -19,7 +19,7 @@ from torch import Tensor
 from specops.edge.relay import relay
 from specops.edge.server import ServiceSettings, VerifyServer
 from specops.edge.server_engine import EngineSettings, load_verifier
-from specops.edge.stand_in import Paced, PassCost
+from specops.edge.stand_in import DelayedModel, PassCost
 from specops.edge.verification_loop import verify_in_thread
 from specops.edge.wire import open_request
 from specops.engine.attention import Layout
@@ -31,7 +31,7 @@ CHUNK, PROMPT = 16, 160
 """Tokens of a step, and of each prompt: reading one takes ten steps."""
 
 
-class Gated(Paced):
+class Gated(DelayedModel):
     """The target, each pass of which waits for the gate. `read` has the tokens of all passes."""
 
     def __init__(self, model: FeatureModel) -> None:

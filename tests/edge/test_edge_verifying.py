@@ -14,7 +14,16 @@ from tiny_models import POSITIONS, VOCABULARY, Pair, clear_prompts
 
 from specops.edge.batching import Batching
 from specops.edge.link import Proposal
-from specops.edge.messages import Begin, Failed, Packed, Propose, Ready, Refused, Said, Stepped
+from specops.edge.messages import (
+    Begin,
+    EngineMessage,
+    Failed,
+    PackedConnection,
+    Propose,
+    Ready,
+    SequenceRefused,
+    StepResults,
+)
 from specops.edge.server_engine import Remote
 from specops.edge.verification_loop import verify_in_thread
 from specops.engine.drafters import make_drafter
@@ -204,7 +213,7 @@ def test_over_a_connection(llama: Pair, expected: Expected) -> None:
     """As a process has it: told over a pipe, it says what came of it, and ends when it is told to."""
     worker = verify_in_thread(engine_of(llama, "none", rows=3, chunk=16), max_batch=2)
     assert worker.ready == Ready(POSITIONS, rows=3, vocabulary=VOCABULARY, eos=frozenset())
-    channel = Packed[Said](worker.connection, Said)
+    channel = PackedConnection[EngineMessage](worker.connection, EngineMessage)
     say, hear = channel.send, channel.recv
     (prompt, tokens), output, last = expected[2], [], 0.0
     say(
@@ -217,10 +226,10 @@ def test_over_a_connection(llama: Pair, expected: Expected) -> None:
     refused = []
     while len(output) < COUNT:
         said = hear()
-        if isinstance(said, Refused):
+        if isinstance(said, SequenceRefused):
             refused.append(said.key)
             continue
-        assert isinstance(said, Stepped)
+        assert isinstance(said, StepResults)
         assert said.started <= said.ended
         for ruling in said.rulings:
             output += ruling.tokens
@@ -246,7 +255,7 @@ def test_an_engine_that_breaks_says_so(llama: Pair) -> None:
 
     engine._forward = breaks  # type: ignore[assignment,method-assign]
     worker = verify_in_thread(engine, max_batch=1)
-    channel = Packed[Said](worker.connection, Said)
+    channel = PackedConnection[EngineMessage](worker.connection, EngineMessage)
     channel.send([Begin(0, 0, [1, 2], Sampling(), server_drafts=False)])
     assert channel.recv() == Failed("LookupError('no such layer')")
     worker.join()

@@ -16,15 +16,15 @@ from specops.edge import verification_pb2 as pb
 from specops.edge.link import (
     DRAWN_AHEAD,
     Branch,
-    Drawn,
+    ClientTurn,
+    DrawDistributions,
     Proposal,
-    Refused,
-    Served,
-    Turn,
+    ServerLimits,
+    SessionRefused,
     Verdict,
     tokenizer_digest,
 )
-from specops.edge.messages import Ruling
+from specops.edge.messages import SequenceVerdict
 from specops.edge.server import message_limit
 from specops.edge.wire import (
     Ahead,
@@ -51,7 +51,7 @@ from specops.engine.request import LEAST_TEMPERATURE, Sampling
 from specops.engine.tree import Draw
 from specops.errors import EndpointError, UsageError
 
-SERVED = Served(
+SERVED = ServerLimits(
     model="a model",
     vocabulary=50_000,
     tokenizer=b"d" * 32,
@@ -178,7 +178,7 @@ def test_the_largest_message_fits_into_the_limit(nodes: int, support: int, ahead
     )
     last = served.vocabulary - 1
     tokens, parents = tuple(range(last - nodes + 1, last + 1)), tuple(range(nodes))
-    drawn = Drawn()
+    drawn = DrawDistributions()
     if how is not Draw.DETERMINISTIC:
         others = tuple(range(last - nodes - support + 2, last - nodes + 1))
         weights = (2**16 - 1,) * support
@@ -378,19 +378,19 @@ def read_or_refusal(data: bytes) -> ClientRequest | str:
 
 
 def test_a_verdict_a_turn_and_a_refusal_arrive() -> None:
-    ruling = Ruling(11, 4, [1, 3], [8, 9, 10], True, 0.0015, 77)
+    ruling = SequenceVerdict(11, 4, [1, 3], [8, 9, 10], True, 0.0015, 77)
     verdict = event_of(verdict_response(2, ruling, 0.02).SerializeToString(), 5.0)
     assert verdict == Verdict(2, 4, [1, 3], [8, 9, 10], True, 0.0015, 0.02, 77, 5.0)
     assert event_of(verdict_response(2, ruling, 0.02, 3).SerializeToString(), 5.0) == replace(
         verdict, taken=3
     )
-    turn = Turn(2, 5, [1, 2], False)
+    turn = ClientTurn(2, 5, [1, 2], False)
     assert event_of(turn_response(turn).SerializeToString(), 5.0) == turn
     for reason in ("nonsense", "too large", "busy", "unknown", "draining", "failed"):
-        refused = Refused(2, reason, "because", 0.25)  # type: ignore[arg-type]
+        refused = SessionRefused(2, reason, "because", 0.25)  # type: ignore[arg-type]
         assert event_of(refusal_response(refused).SerializeToString(), 5.0) == refused
     later = pb.Response(session=2, refusal=pb.Refusal(reason=99))  # type: ignore[arg-type]
-    assert event_of(later.SerializeToString(), 5.0) == Refused(2, "failed", "", 0.0)
+    assert event_of(later.SerializeToString(), 5.0) == SessionRefused(2, "failed", "", 0.0)
     with pytest.raises(EndpointError, match="unknown kind"):
         event_of(b"", 5.0)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from specops.engine.draft import Drafter
 from specops.engine.drafters import make_drafter
-from specops.engine.drafters.expansion import Adaptive, Growing
+from specops.engine.drafters.expansion import Adaptive, PartialTree
 from specops.engine.heads.draft_model import ModelGrower
 from specops.engine.request import Sampling
 from specops.engine.sequence import Sequence
@@ -133,7 +133,7 @@ def test_greedily_it_is_argmax_decoding() -> None:
 class Peeking(Adaptive):
     """Ends by what it has just drawn, without it."""
 
-    def branch(self, trees: list[Growing], depth: int, logits: Tensor) -> None:
+    def branch(self, trees: list[PartialTree], depth: int, logits: Tensor) -> None:
         super().branch(trees, depth, logits)
         for tree in trees:
             if depth and float(tree.q[depth][0][tree.tokens[-1]]) < 0.5:

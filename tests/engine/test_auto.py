@@ -29,7 +29,7 @@ from specops.engine.drafters.auto import Auto
 from specops.engine.heads.draft_model import ModelGrower
 from specops.engine.heads.eagle import EagleGrower
 from specops.engine.planner.cost_model import ROUGH
-from specops.engine.planner.planner import NONE, Observation, Planner, Turn
+from specops.engine.planner.planner import NONE, Observation, Planner, StepTrees
 from specops.engine.planner.warm_up import warm_up
 from specops.engine.request import Sampling
 from specops.engine.step import Engine
@@ -41,28 +41,28 @@ from specops.trees import parse_tree
 EXACT = 1e-12
 Q = TableModel(random_table(1))
 TURNS = (
-    Turn("expand:2,1"),
-    Turn(NONE),
-    Turn(NONE, "chain:2", alone=True),
-    Turn("ngram:2"),
-    Turn("chain:3", NONE),
-    Turn("chain:1", "expand:3", alone=True),
-    Turn("ngram:3", "chain:3", alone=True),
-    Turn(NONE),
-    Turn("chain:2"),
+    StepTrees("expand:2,1"),
+    StepTrees(NONE),
+    StepTrees(NONE, "chain:2", alone=True),
+    StepTrees("ngram:2"),
+    StepTrees("chain:3", NONE),
+    StepTrees("chain:1", "expand:3", alone=True),
+    StepTrees("ngram:3", "chain:3", alone=True),
+    StepTrees(NONE),
+    StepTrees("chain:2"),
 )
 
 
 class Scripted:
     """Plans that change at every step, and what they were told."""
 
-    def __init__(self, turns: Iterable[Turn]) -> None:
+    def __init__(self, turns: Iterable[StepTrees]) -> None:
         self._turns = cycle(turns)
         self.seen: list[Observation] = []
         self.paths: list[tuple[int, ...]] = []
         self.copies: list[tuple[int, int]] = []
 
-    def turn(self, batch: int, behind: Callable[[], int] | None) -> Turn:
+    def turn(self, batch: int, behind: Callable[[], int] | None) -> StepTrees:
         return next(self._turns)
 
     def learn(self, seen: Observation) -> None:
@@ -147,15 +147,15 @@ def test_greedy_output_is_the_targets_while_plans_change(
 def test_a_draft_that_fell_behind_drafts_as_one_that_has_just_read_all(llama: Pair, cases: Cases) -> None:
     """After eleven steps without a draft, what is accepted is what it is with those tokens as the prompt."""
     prompt, output = cases[3]
-    ahead = Turn("chain:4")
+    ahead = StepTrees("chain:4")
 
-    def accepted(prompt: list[int], count: int, turns: Sequence[Turn]) -> list[tuple[int, ...]]:
+    def accepted(prompt: list[int], count: int, turns: Sequence[StepTrees]) -> list[tuple[int, ...]]:
         engine = llama.engine("auto:8", max_batch=1)
         plans = auto_of(engine).planner = Scripted(turns)
         engine.generate(prompt, Sampling(max_tokens=count))
         return plans.paths
 
-    behind = accepted(prompt, 24, [*[Turn(NONE)] * 11, *[ahead] * 30])
+    behind = accepted(prompt, 24, [*[StepTrees(NONE)] * 11, *[ahead] * 30])
     assert behind == accepted(prompt + output[:11], 13, [ahead])
     assert any(behind)
 
@@ -163,7 +163,7 @@ def test_a_draft_that_fell_behind_drafts_as_one_that_has_just_read_all(llama: Pa
 def test_the_planner_is_told_what_was_true(llama: Pair) -> None:
     """Costs only of steps without a prompt, how many tokens they gave, and what else the draft read."""
     engine = llama.engine("auto:8", max_batch=2)
-    plans = auto_of(engine).planner = Scripted([Turn("chain:2"), Turn("ngram:4")])
+    plans = auto_of(engine).planner = Scripted([StepTrees("chain:2"), StepTrees("ngram:4")])
     ids = [engine.submit([5, 6, 7, 8, 5, 6, 7, 8, 5, 6], Sampling(max_tokens=40)) for _ in range(2)]
     before, emitted, steps = 0, 0, 0
     while not engine.idle:

@@ -13,7 +13,7 @@ from specops.engine.planner.offline_acceptance import rates
 from specops.errors import UsageError
 from specops.phases import specinfer
 from specops.phases.verifiers import Ranking, VerifierSettings, measure
-from specops.progress import Silent
+from specops.progress import SilentProgress
 
 NEVER_REPEATS, REPEATS = "abcdefgh", "xyxyxyxyxyxy"
 
@@ -30,12 +30,12 @@ def settings(pair: tuple[Path, Path], folder: Path, tree: str, *texts: str) -> V
 @pytest.mark.parametrize("tree", ["none", "ngram:2"])
 def test_no_trees_to_verify(tree: str, tiny_pair: tuple[Path, Path], tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=f"could not compare verifiers on '{tree}'"):
-        measure(settings(tiny_pair, tmp_path, tree, NEVER_REPEATS), Silent())
+        measure(settings(tiny_pair, tmp_path, tree, NEVER_REPEATS), SilentProgress())
 
 
 def test_prompts_without_trees_say_nothing(tiny_pair: tuple[Path, Path], tmp_path: Path) -> None:
-    alone = measure(settings(tiny_pair, tmp_path, "ngram:2", REPEATS), Silent())
-    both = measure(settings(tiny_pair, tmp_path, "ngram:2", NEVER_REPEATS, REPEATS), Silent())
+    alone = measure(settings(tiny_pair, tmp_path, "ngram:2", REPEATS), SilentProgress())
+    both = measure(settings(tiny_pair, tmp_path, "ngram:2", NEVER_REPEATS, REPEATS), SilentProgress())
     (one,), (other,) = (Ranking.model_validate(result.data).ranked for result in (alone, both))
     assert one.verifiers["naive"].expected == other.verifiers["naive"].expected
     assert one.steps > 1
@@ -59,8 +59,8 @@ def test_specinfers_tables_have_a_row_for_the_class_and_for_all(
         target=target, draft=draft, prompts=prompts, count=1, tokens=specinfer.FEWEST_TOKENS
     )
     with pytest.raises(UsageError, match="15 tokens hold no step with a whole tree"):
-        specinfer.measure(settings.model_copy(update={"tokens": 15}), Silent())
-    found = specinfer.measure(settings, Silent())
+        specinfer.measure(settings.model_copy(update={"tokens": 15}), SilentProgress())
+    found = specinfer.measure(settings, SilentProgress())
     tables = specinfer.Tables.model_validate(found.data)
     shares = [figure.value for figure in tables.success["stochastic"]["all"]]
     assert shares == sorted(shares)  # a wider tree holds what a narrower one does

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specops.engine.drafters.ngram import DOUBT, LONGEST_MATCH, WORTH, Holding, NGram, alike
+from specops.engine.drafters.ngram import DOUBT, LONGEST_MATCH, WORTH, MatchLengths, NGram, alike
 from specops.engine.request import Sampling
 from specops.engine.sequence import Sequence
 
@@ -38,7 +38,7 @@ def test_alike_counts_equal_tokens_backwards(text: list[int], one: int, other: i
 
 
 def test_a_match_is_as_likely_to_go_on_as_it_was() -> None:
-    holding = Holding()
+    holding = MatchLengths()
     assert holding.chance(3) == pytest.approx(3 / 4)
     for _ in range(100):
         holding.learn(3, False)

@@ -17,9 +17,9 @@ from specops.engine.planner.step_costs import (
     PROBES,
     Costs,
     Probes,
+    ProbeStep,
     Reading,
     Readings,
-    Taken,
     costs_of,
     sheet_of,
 )
@@ -28,15 +28,15 @@ from specops.errors import UsageError
 from specops.trees import parse_tree
 
 
-def known_step(tree: str, *, slow: float = 1.0) -> Taken:
+def known_step(tree: str, *, slow: float = 1.0) -> ProbeStep:
     """A machine in which every part is linear, in seconds."""
     spec = parse_tree(tree)
     if not spec.needs_draft:
-        return Taken(0.0, slow * (1.0 + 0.1 * spec.nodes), 0.05, spec.nodes)
+        return ProbeStep(0.0, slow * (1.0 + 0.1 * spec.nodes), 0.05, spec.nodes)
     sizes = levels(spec.widths)
     draft = 0.3 + sum(0.2 + 0.01 * nodes for nodes in sizes[:-1])
     forward = slow * (1.0 + 0.1 * sum(sizes)) + 0.02 * (len(sizes) - 1)
-    return Taken(draft, forward, 0.15 if max(sizes) > 1 else 0.05, spec.nodes)
+    return ProbeStep(draft, forward, 0.15 if max(sizes) > 1 else 0.05, spec.nodes)
 
 
 def known(*, opens_bare: bool = False, slow: float = 1.0) -> Readings:
@@ -45,7 +45,7 @@ def known(*, opens_bare: bool = False, slow: float = 1.0) -> Readings:
         step = known_step(tree, slow=slow)
         reads = 3.0 + (0.5 if parse_tree(tree).needs_draft else 0.0)
         usual = 3 if opens_bare and parse_tree(tree).needs_draft else 4
-        nothing_found = Taken(0.0, slow, 0.05, 0)
+        nothing_found = ProbeStep(0.0, slow, 0.05, 0)
         steps = (step, step, step, nothing_found, nothing_found, nothing_found)
         kept = steps if tree == measured.COPYING else steps[:3]
         readings[tree] = Reading(reads + usual * step.whole, 4, kept)

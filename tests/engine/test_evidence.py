@@ -8,7 +8,7 @@ import pytest
 from test_planner import FORM, NODES, Truth, world
 
 from specops.engine.planner import tree_choice
-from specops.engine.planner.acceptance_counts import MEMORY, Copied, Grown, Lengths
+from specops.engine.planner.acceptance_counts import MEMORY, CopyAcceptance, Lengths, TreeAcceptance
 from specops.engine.planner.cost_model import MOST_KINDS, CostModel, Curve
 from specops.engine.planner.planner import NONE
 from specops.engine.planner.tree_choice import Goal
@@ -45,7 +45,7 @@ def test_copies_of_a_batch_never_take_less_than_even_trees() -> None:
 
 def test_copies_of_one_sequence_take_what_their_lengths_do() -> None:
     """Half of the look-ups give four tokens and half none: the mean of those passes, not that of the mean."""
-    copies = Copied(4)
+    copies = CopyAcceptance(4)
     for number in range(8 * MEMORY):
         copies.see(4, 2) if number % 2 else copies.see(0, 0)
     lengths = copies.lengths(4)
@@ -100,7 +100,7 @@ def test_a_slowness_that_is_over_is_not_held_against_the_others() -> None:
 
 
 def test_rates_follow_what_is_seen_level_by_level() -> None:
-    grown, chain = Grown(3), Topology.expansion((1, 1, 1))
+    grown, chain = TreeAcceptance(3), Topology.expansion((1, 1, 1))
     for number in range(4 * MEMORY):
         grown.see(chain, [1, 2] if number % 2 else [1])
     (root, *_), (second, *_), (third, *_) = grown.rates
@@ -112,7 +112,7 @@ def test_rates_follow_what_is_seen_level_by_level() -> None:
 
 
 def test_unseen_depths_are_like_the_one_above() -> None:
-    grown, leaf = Grown(4), Topology.expansion((1,))
+    grown, leaf = TreeAcceptance(4), Topology.expansion((1,))
     for number in range(2000):
         grown.see(leaf, [1] if number % 10 else [])
     assert grown.rates[3][0] == pytest.approx(grown.rates[0][0])
@@ -120,7 +120,7 @@ def test_unseen_depths_are_like_the_one_above() -> None:
 
 
 def test_copies_say_what_any_number_of_them_brings() -> None:
-    copies = Copied(8)
+    copies = CopyAcceptance(8)
     for number in range(4 * MEMORY):
         copies.see(6, 4) if number % 2 else copies.see(0, 0)
     tokens, drafted = copies.expected(3)

@@ -27,7 +27,7 @@ from specops.engine.drafters import Autoregressive
 from specops.engine.load import Backend, find_backend, load_target
 from specops.engine.models import graphs, load_model
 from specops.engine.models.generic import GenericModel
-from specops.engine.models.graphs import Form, Graphed
+from specops.engine.models.graphs import Graphed, GraphKey
 from specops.engine.step import Engine
 from specops.engine.tree import Topology
 
@@ -250,7 +250,7 @@ def test_few_forms_for_all_passes() -> None:
     for sequences, nodes, start in product(range(1, 17), range(1, 17), (0, 100, 1500)):
         mask = Topology.expansion((nodes - 1,)).mask if nodes > 1 else causal(1)
         spans = [Span(row, start, nodes, torch.full((nodes,), start), mask) for row in range(sequences)]
-        form = Form.of(Layout(spans, cache, 2))
+        form = GraphKey.of(Layout(spans, cache, 2))
         assert form is not None
         assert sequences * nodes <= form.tokens <= max(1.5 * sequences * nodes, sequences * nodes + 1)
         assert sequences <= form.sequences < 2 * sequences
@@ -268,7 +268,7 @@ def test_a_pass_of_many_tokens_has_none(counts: list[int]) -> None:
         Span(row, 0, count, torch.arange(count), mask)
         for row, (count, mask) in enumerate(zip(counts, masks, strict=True))
     ]
-    assert Form.of(Layout(spans, cache, 2)) is None
+    assert GraphKey.of(Layout(spans, cache, 2)) is None
 
 
 @pytest.mark.slow

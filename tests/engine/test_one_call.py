@@ -17,7 +17,7 @@ from torch import Tensor
 from specops.engine import Sampling, load_engine
 from specops.engine.attention import Mask, Span
 from specops.engine.cpu import ops, reference
-from specops.engine.cpu.ops import EaglePasses, Fed
+from specops.engine.cpu.ops import EagleInput, EaglePasses
 from specops.engine.drafters.expansion import Expansion
 from specops.engine.heads.eagle import EagleHead
 from specops.engine.heads.recurrent import Recurrent
@@ -102,8 +102,10 @@ def test_eagle(heads: int, kv_heads: int, dim: int, data: st.DataObject, seed: i
 
     passes = EaglePasses(of, norm, EPS, rope, kv_heads, dim, None)
     expected = cache.double()
-    exact, exact_logits = reference.guess(passes, Fed(entered, features, positions, expected, start, sees))
-    found, logits = passes.guess(Fed(entered, features, positions, cache, start, sees))
+    exact, exact_logits = reference.guess(
+        passes, EagleInput(entered, features, positions, expected, start, sees)
+    )
+    found, logits = passes.guess(EagleInput(entered, features, positions, cache, start, sees))
     near(cache, expected)
     near(found, exact)
     near(logits, exact_logits, exact.abs() @ kept[-1].double().abs().t())
@@ -157,9 +159,9 @@ def test_a_chain_is_pass_after_pass(
     features, past = random(n, width, seed=seed + 4), random(16, 2 * kv_heads, dim, seed=seed + 5)
     positions = torch.arange(start, start + n).clamp_(max=len(rope) - 1)
 
-    def read(cache: Tensor) -> Fed:
+    def read(cache: Tensor) -> EagleInput:
         sees = torch.ones(n, start + n, dtype=torch.bool)
-        return Fed(table[:n].clone(), features, positions, cache, start, sees)
+        return EagleInput(table[:n].clone(), features, positions, cache, start, sees)
 
     one, many = past.clone(), past.clone()
     found, q = passes.chain(read(one), dice, temperature=temperature, worth=worth)

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 import pytest
 
 from specops.engine.planner import tree_choice
-from specops.engine.planner.cost_model import Base, CostModel, Curve
+from specops.engine.planner.cost_model import BaseCosts, CostModel, Curve
 from specops.engine.planner.planner import EXPLORED, NONE, Observation, Planner
 from specops.engine.planner.tree_choice import Goal
 from specops.engine.tree import Topology
 from specops.trees import parse_tree
 
 NODES = 8
-FORM = Base(
+FORM = BaseCosts(
     target={
         batch: Curve(((batch, 1e-3 + 2e-4 * batch), (17 * batch, 1e-3 + 2e-4 * 17 * batch)))
         for batch in (1, 4, 16)

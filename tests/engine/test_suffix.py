@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specops.engine.drafters.ngram import LONGEST_MATCH, WORTH, Holding, alike
+from specops.engine.drafters.ngram import LONGEST_MATCH, WORTH, MatchLengths, alike
 from specops.engine.drafters.suffix import MOST_PLACES, Match, Suffix, Texts, likeliest
 from specops.engine.request import Sampling
 from specops.engine.sequence import Sequence
@@ -34,7 +34,7 @@ def scan(texts: list[list[int]], tokens: list[int]) -> list[tuple[list[int], int
 
 
 def odds_by_scan(
-    places: list[tuple[list[int], int]], tokens: list[int], holding: Holding, depth: int
+    places: list[tuple[list[int], int]], tokens: list[int], holding: MatchLengths, depth: int
 ) -> dict[Path, float]:
     """By path, of every continuation: by definition, level by level, from all places anew."""
     found: dict[Path, float] = {(): 1.0}
@@ -73,7 +73,7 @@ def test_the_likeliest_continuations_of_all_that_was_seen(
     places = scan(texts, tokens)
     if len(places) > MOST_PLACES:
         return  # the next test is about these
-    holding = Holding()
+    holding = MatchLengths()
     found = likeliest(index.matches(tokens), holding, count, depth)
     expected = odds_by_scan(places, tokens, holding, depth)
     paths: list[Path] = [()]
@@ -169,8 +169,8 @@ def test_what_held_is_learned_by_length() -> None:
             )
         odds.append(drafter._followed[sequence.id].holding)
     trusting, doubting = odds
-    assert trusting.chance(LONGEST_MATCH) > Holding().chance(LONGEST_MATCH)
-    assert doubting.chance(2) < Holding().chance(2) / 2
+    assert trusting.chance(LONGEST_MATCH) > MatchLengths().chance(LONGEST_MATCH)
+    assert doubting.chance(2) < MatchLengths().chance(2) / 2
 
 
 def test_a_copy_of_the_target_is_accepted_whole() -> None:

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from specops.cli.app import app
 from specops.errors import Exit
 from specops.phases import kernels
-from specops.phases.kernels import KernelSettings, Machine, Measured
-from specops.progress import Silent
+from specops.phases.kernels import KernelsData, KernelSettings, Machine
+from specops.progress import SilentProgress
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 CEILINGS = Ceilings(copied=1e9, multiplied=1e12)
@@ -130,7 +130,7 @@ def test_result_and_page() -> None:
         _contest(torch.ones(1), lambda: torch.ones(1)),
         _contest(torch.zeros(1), lambda: torch.ones(1)),
     )
-    result = kernels.measure(KernelSettings(), machine([right]), Silent())
+    result = kernels.measure(KernelSettings(), machine([right]), SilentProgress())
     assert (result.verdict, result.reason) == (
         "yes",
         "all 1 are right, within the tolerances of their references",
@@ -140,10 +140,10 @@ def test_result_and_page() -> None:
     assert "| a kernel, of one number | 1000000.0 | 0.0 | 2.0 | memory | 0% | 0% | 1.00× | – |" in page
     assert "- absent: not installed" in page
 
-    result = kernels.measure(KernelSettings(), machine([right, wrong]), Silent())
+    result = kernels.measure(KernelSettings(), machine([right, wrong]), SilentProgress())
     assert (result.verdict, result.exit_code) == ("no", Exit.NO)
     assert result.reason == "1 of 2 are wrong: a kernel, of one number"
-    measured = Measured.model_validate(result.data)
+    measured = KernelsData.model_validate(result.data)
     assert kernels.table(measured)[1][1][1] == "wrong"
     assert any("wrong by 1" in note for note in kernels.notes(measured))
 

@@ -12,7 +12,7 @@ import pytest
 
 from specops.assets import asset
 from specops.launch.servers import Server, serving
-from specops.progress import Silent
+from specops.progress import SilentProgress
 from specops.serving import pool_of
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
@@ -55,7 +55,7 @@ def serve(tmp_path: Path) -> Serve:
     @contextmanager
     def up(settings: Mapping[str, Any]) -> Iterator[Server]:
         log = tmp_path / f"server-{len(list(tmp_path.iterdir()))}.log"
-        with serving(pool_of(settings), "tested", model="", log=log, progress=Silent()) as server:
+        with serving(pool_of(settings), "tested", model="", log=log, progress=SilentProgress()) as server:
             yield server
 
     return up

@@ -16,10 +16,10 @@ from conftest import Serve
 from specops.assets import asset
 from specops.errors import ConfigError, ServerError
 from specops.launch import servers
-from specops.launch.servers import Known, running
+from specops.launch.servers import FixedAddress, running
 from specops.phases.verify_draft.pair import settings_for
 from specops.phases.verify_draft.verify import verify
-from specops.progress import Silent
+from specops.progress import SilentProgress
 from specops.prometheus.exposition import DraftCounts, draft_counts, scrape
 from specops.serving import pool_of
 from specops.serving.engine import Startable
@@ -104,7 +104,7 @@ def test_a_draft_of_another_vocabulary_is_not_used_as_verify_draft_says(
     settings = standard | {"speculation": drafting | {"model": str(tmp_path / "other.gguf")}}
     asked = settings_for(pool_of(settings))
     assert asked is not None
-    judged = verify(asked, None, Silent())
+    judged = verify(asked, None, SilentProgress())
     assert judged.verdict == "no"
     said = [one["detail"] for one in judged.data["findings"] if one["verdict"] == "incompatible"]
     assert any("serves without speculation" in detail for detail in said)
@@ -134,7 +134,13 @@ def test_a_port_in_use_is_said(standard, tmp_path: Path) -> None:
         start = pool.start(port, "m")
         with (
             pytest.raises(ServerError, match="ended before it was up") as ended,
-            running("s", start.words, address=Known.on(port), log=tmp_path / "log", progress=Silent()),
+            running(
+                "s",
+                start.words,
+                address=FixedAddress.on(port),
+                log=tmp_path / "log",
+                progress=SilentProgress(),
+            ),
         ):
             pass
     assert f"couldn't bind HTTP server socket, hostname: 127.0.0.1, port: {port}" in str(ended.value.hint)

@@ -33,7 +33,7 @@ from specops.guard.state import Evaluation
 from specops.phases.monitor.render import FOLDER, render
 from specops.phases.report.assembly import report
 from specops.phases.report.report import Window
-from specops.progress import Silent
+from specops.progress import SilentProgress
 from specops.prometheus import series
 from specops.prometheus.api import Api
 from specops.prometheus.promql import LATENCIES
@@ -67,7 +67,7 @@ def test_rules_guard_and_report_have_all_that_there_is(
         made = Rollout.model_validate(file)
         path = tmp_path / "rollout.yaml"
         path.write_text(yaml.safe_dump(file))
-        render(made, tmp_path, Silent())
+        render(made, tmp_path, SilentProgress())
         config = tmp_path / FOLDER / "prometheus.yml"
         with running(tmp_path / "route", made) as router, prometheus(config, tmp_path) as up:
             api = Api(up.url)
@@ -124,7 +124,7 @@ def test_rules_guard_and_report_have_all_that_there_is(
             # As of the end of this hour, since a report is of whole ones.
             ends = 3600 * (1 + int(time.time()) // 3600)
             window = Window(ends - 7200, ends, ZoneInfo("UTC"))
-            written = report(made, path, tmp_path, window, api, Silent()).data["pools"]
+            written = report(made, path, tmp_path, window, api, SilentProgress()).data["pools"]
             for pool in POOLS:
                 found = written[pool]
                 assert found["requests"] > 0

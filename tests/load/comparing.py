@@ -12,7 +12,7 @@ from specops.load.settings import BaselineSettings
 from specops.phases.ab.measure import compare
 from specops.phases.ab.visits import AbSettings, Arm, VisitRecord, measurements_of
 from specops.phases.inputs import NO_ADDRESS_YET
-from specops.progress import Silent
+from specops.progress import SilentProgress
 from specops.results import Result
 from specops.serving.endpoint import EndpointPool
 
@@ -48,7 +48,7 @@ def run(
         arms(*stubs),
         asked(prompts, **chosen),
         settings or AbSettings(looks=2, mixed_prompts=0),
-        Silent(),
+        SilentProgress(),
         logs=prompts.parent / "logs",
         previous=previous,
         on_partial=kept.append if kept is not None else lambda _: None,

@@ -9,7 +9,7 @@ from stub import Stub
 
 from specops.load.settings import BaselineSettings
 from specops.phases.baseline import measure
-from specops.progress import Silent
+from specops.progress import SilentProgress
 from specops.results import Result
 
 
@@ -19,4 +19,4 @@ def settings(stub: Stub, prompts: Path, **chosen: Any) -> BaselineSettings:
 
 
 def run(stub: Stub, prompts: Path, previous: Result | None = None, **chosen: Any) -> Result:
-    return measure(settings(stub, prompts, **chosen), Silent(), previous)
+    return measure(settings(stub, prompts, **chosen), SilentProgress(), previous)

@@ -14,7 +14,7 @@ from specops.phases.sweep.measure import Local
 from specops.phases.sweep.plan import Measurements, SweptCell, measurements_of
 from specops.phases.sweep.spec import SweepSpec, spec_of
 from specops.phases.sweep.sweep import sweep
-from specops.progress import Silent
+from specops.progress import SilentProgress
 from specops.results import Result
 from specops.serving.endpoint import EndpointPool
 
@@ -46,7 +46,7 @@ def run(
     previous: Result | None = None,
     on_partial: Callable[[Result], None] = lambda _: None,
 ) -> Result:
-    shown = Silent()
+    shown = SilentProgress()
     logs = Path(what.prompts.path).parent / "logs"
     here = Local(what.requests, what.prompts.prompts, logs, shown)
     return sweep(what, here, shown, previous=previous, on_partial=on_partial)

@@ -15,7 +15,7 @@ from specops.errors import EndpointError, FileError, PromptsError, UsageError
 from specops.phases.ab import verdict
 from specops.phases.ab.measure import compare
 from specops.phases.ab.visits import AbSettings, Arm, measurements_of
-from specops.progress import Silent
+from specops.progress import SilentProgress
 from specops.results import Result
 from specops.serving.command import CommandPool
 from specops.serving.endpoint import EndpointPool
@@ -372,7 +372,7 @@ def test_an_arm_that_is_down_at_the_start_is_the_environments_failure(stub: Stub
             [*arms(stub), Arm("b", down)],
             asked(prompts_file),
             AbSettings(),
-            Silent(),
+            SilentProgress(),
             logs=prompts_file.parent,
             on_partial=kept.append,
         )
@@ -387,6 +387,6 @@ def test_a_command_that_is_not_there_is_wrong_configuration(stub: Stub, prompts_
             [*arms(stub), Arm("b", pool)],
             asked(prompts_file),
             AbSettings(),
-            Silent(),
+            SilentProgress(),
             logs=prompts_file.parent,
         )

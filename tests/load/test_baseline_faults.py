@@ -13,7 +13,7 @@ from stub import CHUNKS, Body, Reply, Stub, fault, stream
 from specops import results
 from specops.errors import EndpointError, FileError, PromptsError
 from specops.phases.baseline import measure
-from specops.progress import Silent
+from specops.progress import SilentProgress
 from specops.prometheus import exposition
 from specops.results import Result
 
@@ -82,7 +82,7 @@ def test_nothing_measured_is_an_error_not_a_verdict(stub: Stub, prompts_file: Pa
     stub.answer = lambda body: fault(500, "boom") if len(stub.requests) > 1 else Reply(stream(body, CHUNKS))
     kept: list[Result] = []
     with pytest.raises(EndpointError, match=r"all 12 requests failed; .*boom"):
-        measure(settings(stub, prompts_file), Silent(), None, kept.append)
+        measure(settings(stub, prompts_file), SilentProgress(), None, kept.append)
     assert kept[-1].data["errors"]["by_kind"] == {"http_500": 12}
 
 
@@ -117,7 +117,7 @@ def test_a_fault_of_ours_keeps_what_was_measured(
     stub.answer = lambda body: fault(500, "x") if len(stub.requests) > 6 else Reply(stream(body, CHUNKS))
     kept: list[Result] = []
     with pytest.raises(RuntimeError, match="ours"):  # itself, not in a group
-        measure(settings(stub, prompts_file), Silent(), None, kept.append)
+        measure(settings(stub, prompts_file), SilentProgress(), None, kept.append)
     (cell,) = kept[-1].data["cells"]
     assert [row["error"] for row in cell["rows"]] == [None] * 5 + ["interrupted"]
     assert kept[-1].data["errors"]["failed"] == 0  # it was sent, and is no failure of the server
@@ -132,7 +132,7 @@ def test_a_result_that_cannot_be_written_is_tried_once(stub: Stub, prompts_file:
         raise FileError("could not write it: No space left on device")
 
     with pytest.raises(FileError):
-        measure(settings(stub, prompts_file), Silent(), None, full)
+        measure(settings(stub, prompts_file), SilentProgress(), None, full)
     assert len(tried) == 1
 
 
@@ -147,7 +147,7 @@ def test_a_stop_while_the_counters_are_read_keeps_the_cell(
     monkeypatch.setattr(exposition, "scrape", scrape)
     kept: list[Result] = []
     with pytest.raises(KeyboardInterrupt):
-        measure(settings(stub, prompts_file), Silent(), None, kept.append)
+        measure(settings(stub, prompts_file), SilentProgress(), None, kept.append)
     assert kept[-1].data["cells"][0]["complete"]
     assert kept[-1].data["acceptance_missing"] == "stopped before they were read"
 
@@ -161,7 +161,7 @@ def test_nothing_is_kept_of_a_run_without_a_request(
     monkeypatch.setattr(exposition, "scrape", stop)  # the opening one
     kept: list[Result] = []
     with pytest.raises(KeyboardInterrupt):
-        measure(settings(stub, prompts_file), Silent(), None, kept.append)
+        measure(settings(stub, prompts_file), SilentProgress(), None, kept.append)
     assert kept == []
 
 

@@ -12,7 +12,7 @@ from stub import CHUNKS, Reply, Stub, fault, stream
 from specops.errors import FileError
 from specops.load.workload import load_prompts
 from specops.phases.baseline import measure
-from specops.progress import Silent
+from specops.progress import SilentProgress
 from specops.results import Result
 
 pytestmark = pytest.mark.usefixtures("any_speed")
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("any_speed")
 
 def test_an_interrupted_run_goes_on_with_the_cells_it_lacks(stub: Stub, prompts_file: Path) -> None:
     partials: list[Result] = []
-    whole = measure(settings(stub, prompts_file, repeats=3), Silent(), None, partials.append)
+    whole = measure(settings(stub, prompts_file, repeats=3), SilentProgress(), None, partials.append)
     assert [len(p.data["cells"]) for p in partials] == [1, 2, 3]
     assert partials[0].verdict == "partial"
     assert partials[0].reason == "stopped after 1 of 3 cells"
@@ -52,8 +52,8 @@ def test_other_settings_or_prompts_are_measured_anew(stub: Stub, prompts_file: P
 def test_an_identity_stands_for_an_address_that_changes(stub: Stub, prompts_file: Path) -> None:
     one = settings(stub, prompts_file, identity="pool")
     two = one.model_copy(update={"base_url": "http://127.0.0.1:1/v1"})
-    whole = measure(one, Silent())
-    assert measure(two, Silent(), whole).summary == whole.summary
+    whole = measure(one, SilentProgress())
+    assert measure(two, SilentProgress(), whole).summary == whole.summary
     bare = [s.model_copy(update={"identity": None}) for s in (one, two)]
     hashes = [s.inputs(load_prompts(prompts_file))["settings"] for s in bare]
     assert hashes[0] != hashes[1]

@@ -20,7 +20,7 @@ from specops import results
 from specops.cli.app import app
 from specops.config import load, run_folder
 from specops.phases.checklist.checklist import checklist
-from specops.phases.checklist.evidence import Checked, Item
+from specops.phases.checklist.evidence import ChecklistData, Item
 
 CHUNKS = [("one ", 4), ("two ", 4), ("three ", 4), ("four", 4)]
 PLACEHOLDER = re.compile(r"[{}<>]|\b(?:NAME|URL|HOST|ROLLOUT|TARGET|DRAFT|FILE)\b")
@@ -62,7 +62,7 @@ def items(file: Path, now: datetime | None = None) -> dict[str, Item]:
     rollout = load(file)
     folder = run_folder(file, rollout.rollout)
     result = checklist(rollout, file, folder, now or datetime.now(UTC))
-    return {one.name: one for one in Checked.model_validate(result.data).items}
+    return {one.name: one for one in ChecklistData.model_validate(result.data).items}
 
 
 def parsed(command: str) -> Iterator[str]:

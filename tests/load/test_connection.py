@@ -28,7 +28,7 @@ from specops.load.record import Cell
 from specops.load.runner import Interrupted, run_cell
 from specops.load.settings import Decoding, Endpoint
 from specops.load.workload import Prompt
-from specops.progress import Silent
+from specops.progress import SilentProgress
 
 PROMPT = Prompt("p", "all", "Hello")
 ANSWER = b"".join(stream({"prompt": "", "stream_options": {"include_usage": True}}, CHUNKS))
@@ -115,7 +115,9 @@ def cell(base_url: str, count: int, concurrency: int, **endpoint: float) -> Cell
         async with Client(target, Decoding()) as client:
             prompts = [Prompt(str(i), "all", "Hello") for i in range(count)]
             level = Level(concurrency=concurrency)
-            return await run_cell(client, prompts, level, 0, seed=0, pace=Pace(None), progress=Silent())
+            return await run_cell(
+                client, prompts, level, 0, seed=0, pace=Pace(None), progress=SilentProgress()
+            )
 
     return asyncio.run(run())
 
@@ -320,7 +322,7 @@ def test_a_request_that_was_in_flight_when_the_run_was_stopped_is_kept(stub: Stu
             prompts = [Prompt(str(i), "all", "Hello") for i in range(9)]
             level = Level(concurrency=3)
             task = asyncio.ensure_future(
-                run_cell(client, prompts, level, 0, seed=0, pace=Pace(None), progress=Silent())
+                run_cell(client, prompts, level, 0, seed=0, pace=Pace(None), progress=SilentProgress())
             )
             await until(lambda: len(stub.requests) == 5)
             await asyncio.sleep(0.1)

@@ -18,7 +18,7 @@ from specops.phases.ab.measure import compare
 from specops.phases.ab.visits import AbSettings, Arm
 from specops.phases.doctor.deployment import pools
 from specops.phases.doctor.machine import Check
-from specops.progress import Silent
+from specops.progress import SilentProgress
 from specops.serving.embedded import EmbeddedPool
 from specops.serving.endpoint import EndpointPool
 
@@ -60,7 +60,7 @@ def test_other_spellings_of_one_address_are_refused(stub: Stub, prompts_file: Pa
     spelt = stub.base_url.replace("127.0.0.1", "LocalHost") + "/"
     pair.append(Arm("b", EndpointPool(engine="endpoint", base_url=spelt, model="stub")))
     with pytest.raises(UsageError, match="one server"):
-        compare(pair, asked(prompts_file), AbSettings(), Silent(), logs=prompts_file.parent)
+        compare(pair, asked(prompts_file), AbSettings(), SilentProgress(), logs=prompts_file.parent)
     assert stub.requests == []
 
 
@@ -140,7 +140,7 @@ def test_an_a_a_of_two_servers_is_refused(stub: Stub, other: Stub, prompts_file:
 def test_an_a_a_of_servers_that_would_be_started_is_refused(stub: Stub, prompts_file: Path) -> None:
     pair = [*arms(stub), Arm("b", EmbeddedPool(engine="embedded"))]
     with pytest.raises(UsageError, match="b would be started here"):
-        compare(pair, asked(prompts_file), A_A, Silent(), logs=prompts_file.parent)
+        compare(pair, asked(prompts_file), A_A, SilentProgress(), logs=prompts_file.parent)
 
 
 def rollout(folder: Path, prompts: Path, standard: Stub, speculative: Stub, **more: Any) -> Path:
@@ -160,7 +160,7 @@ def rollout(folder: Path, prompts: Path, standard: Stub, speculative: Stub, **mo
 
 def walk(path: Path, only: Phase = "baseline") -> playbook.Walk:
     file: Rollout = load(path)
-    return playbook.run(file, path, path.parent / "run", Silent(), only=only)
+    return playbook.run(file, path, path.parent / "run", SilentProgress(), only=only)
 
 
 def refused(path: Path) -> str:

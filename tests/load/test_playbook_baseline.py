@@ -17,7 +17,7 @@ from stub import CHUNKS, Body, Reply, Stub, fault, stream
 
 from specops.load.settings import BaselineSettings
 from specops.phases.baseline import measure
-from specops.progress import Silent
+from specops.progress import SilentProgress
 from specops.results import Result
 
 TOKENS = sum(tokens for _, tokens in CHUNKS)
@@ -61,7 +61,7 @@ def playbook(stub: Stub, prompts: Path, runs: int = 1) -> dict[str, Any]:
 def ours(stub: Stub, prompts: Path, **settings: Any) -> Result:
     chosen = {"warmup": 0, "repeats": 1} | settings
     return measure(
-        BaselineSettings(base_url=stub.base_url, model="stub", prompts=prompts, **chosen), Silent()
+        BaselineSettings(base_url=stub.base_url, model="stub", prompts=prompts, **chosen), SilentProgress()
     )
 
 

@@ -15,9 +15,9 @@ from sweeping import run as sweep
 from specops import results
 from specops.config import Rollout
 from specops.phases import playbook
-from specops.phases.capacity import Measured, Unmeasured, capacity, measured
+from specops.phases.capacity import MeasuredServer, UnknownCapacity, capacity, measured
 from specops.phases.sweep.spec import spec_of
-from specops.progress import Silent
+from specops.progress import SilentProgress
 from specops.serving.endpoint import EndpointPool
 
 SLO = {"e2e_ms": 10000}
@@ -52,7 +52,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with running_stub() as stub:
         stub.answer = lambda body: Reply(stream(body, CHUNKS), gap_s=0.005)
         served = Served(stub, prompts, {})
-        playbook.run(served.rollout(), folder / "rollout.yaml", folder, Silent(), only="baseline")
+        playbook.run(served.rollout(), folder / "rollout.yaml", folder, SilentProgress(), only="baseline")
         served.baseline.update(json.loads((folder / "baseline.json").read_text()))
         yield served
 
@@ -78,15 +78,15 @@ def baseline(served: Served) -> dict[str, Any]:
 def why(rollout: Rollout, folder: Path) -> str:
     """Why nothing counts; then the gate does not pass."""
     found = measured(rollout, folder)
-    assert isinstance(found, Unmeasured)
+    assert isinstance(found, UnknownCapacity)
     assert found.hint
     assert capacity(rollout, folder).verdict == "undecided"
     return found.why
 
 
-def counted(rollout: Rollout, folder: Path) -> Measured:
+def counted(rollout: Rollout, folder: Path) -> MeasuredServer:
     found = measured(rollout, folder)
-    assert isinstance(found, Measured)
+    assert isinstance(found, MeasuredServer)
     return found
 
 

@@ -17,7 +17,7 @@ from specops.cli.app import main
 from specops.errors import Exit
 from specops.load.settings import BaselineSettings
 from specops.phases.baseline import measure
-from specops.progress import Silent
+from specops.progress import SilentProgress
 
 pytestmark = pytest.mark.usefixtures("any_speed")
 
@@ -141,7 +141,7 @@ def test_a_dry_run_asks_nothing_and_tells_what_it_would(stub, other, rollout, ca
 
 def test_a_dry_run_knows_the_time_of_an_earlier_baseline(stub, other, rollout, call, prompts_file) -> None:
     asked = BaselineSettings(base_url=stub.base_url, model="stub", prompts=prompts_file, repeats=1)
-    results.write(rollout.parent / "baseline.json", measure(asked, Silent()))
+    results.write(rollout.parent / "baseline.json", measure(asked, SilentProgress()))
     told = json.loads(call(*attach(stub, other), "--dry-run", "--json")[1])
     assert (told["known_from"], told["without_starts"]) == ("baseline", True)
     assert told["seconds"] > 0

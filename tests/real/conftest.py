@@ -12,9 +12,9 @@ import pytest
 import yaml
 from walking import CANARY, MEASURE, PROMPTS, walk
 
-from specops.launch.servers import Announced, Server, running
+from specops.launch.servers import LoggedAddress, Server, running
 from specops.phases.playbook import Walk
-from specops.progress import Silent
+from specops.progress import SilentProgress
 from specops.serving.embedded import ANNOUNCED, EmbeddedPool
 
 Write = Callable[..., Path]
@@ -46,7 +46,11 @@ def _up(
     )
     log = tmp_path_factory.mktemp("server") / "log"
     with running(
-        "test", pool.start(0, "tiny").words, address=Announced(ANNOUNCED), log=log, progress=Silent()
+        "test",
+        pool.start(0, "tiny").words,
+        address=LoggedAddress(ANNOUNCED),
+        log=log,
+        progress=SilentProgress(),
     ) as up:
         yield up
 

@@ -22,7 +22,7 @@ from specops.phases.ab import verdict
 from specops.phases.ab.measure import compare
 from specops.phases.ab.visits import AbSettings, Arm, measurements_of
 from specops.phases.inputs import NO_ADDRESS_YET
-from specops.progress import Silent
+from specops.progress import SilentProgress
 from specops.serving.command import CommandPool
 from specops.serving.embedded import EmbeddedPool
 
@@ -61,7 +61,7 @@ http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_
 """
 
 
-class Notes(Silent):
+class Notes(SilentProgress):
     """Keeps what a person would read."""
 
     def __init__(self) -> None:
@@ -212,7 +212,12 @@ def test_what_was_measured_before_a_server_did_not_come_up_is_kept(fake, asked, 
     settings = AbSettings(design="abba-restart", looks=1, mixed_prompts=0)
     with pytest.raises(ServerError):
         compare(
-            arms(old=fake(), new=broken), asked, settings, Silent(), logs=tmp_path, on_partial=kept.append
+            arms(old=fake(), new=broken),
+            asked,
+            settings,
+            SilentProgress(),
+            logs=tmp_path,
+            on_partial=kept.append,
         )
     assert {visit.arm for visit in measurements_of(kept[-1], "it").visits} == {"old"}
 

@@ -20,8 +20,15 @@ from specops.config import Rollout
 from specops.phases.diagnose import diagnose
 from specops.phases.diagnose.collectors import gather, live
 from specops.phases.diagnose.finding import Finding
-from specops.phases.diagnose.observations import Baseline, Compared, Ends, Load, Observations, Swept
-from specops.progress import Silent
+from specops.phases.diagnose.observations import (
+    AbFigures,
+    Baseline,
+    Load,
+    Observations,
+    SpeedupInterval,
+    SweepFigures,
+)
+from specops.progress import SilentProgress
 
 pytestmark = pytest.mark.slow
 
@@ -31,12 +38,12 @@ BASELINE = Baseline(
     loads=tuple(Load(concurrency=at, ttft_ms=100, tpot_ms=30, token_ms=30) for at in LOADS),
 )
 ALONE = BASELINE.model_copy(update={"loads": BASELINE.loads[:1]})
-SWEPT = Swept(
+SWEPT = SweepFigures(
     source="sweep.json", setting="k=3", k=3, break_even=0.4, draft_ms=1.0, target_ms=10.0, per_position=(),
     on_max=8, off_min=16, by_length={}, by_temperature={}, classes_off={},
 )  # fmt: skip
-COMPARED = Compared(
-    source="ab.json", e2e=Ends(estimate=1.4, low=1.3, high=1.5), streams=1, up_to=1, ttft=None,
+COMPARED = AbFigures(
+    source="ab.json", e2e=SpeedupInterval(estimate=1.4, low=1.3, high=1.5), streams=1, up_to=1, ttft=None,
     ttft_change_ms=None, acceptance=0.7, drafts=1e5, classes={}, equal=None, compared=None, control=None,
 )  # fmt: skip
 MEASURED: Mapping[str, Any] = {"baseline": BASELINE, "swept": SWEPT, "compared": COMPARED}
@@ -207,7 +214,7 @@ def test_the_first_cause_is_the_fault(
 ) -> None:
     fault = FAULTS[name]
     monkeypatch.setattr(live, "gpu", lambda: "no driver answers")
-    seen = gather(rollout(name, prometheus), tmp_path, datetime.now(UTC), Silent(), requests=False)
+    seen = gather(rollout(name, prometheus), tmp_path, datetime.now(UTC), SilentProgress(), requests=False)
     measured = dict(MEASURED) | dict(fault.measured)
     found = causes(seen.model_copy(update=measured), name)
     if fault.cause is None:
@@ -225,7 +232,9 @@ def test_where_no_gpu_is_here_prometheus_has_its_memory(
     monkeypatch.setattr(live, "gpu", lambda: "no driver answers")
 
     def gpu(name: str) -> tuple[Any, str | None]:
-        seen = gather(rollout(name, prometheus), tmp_path, datetime.now(UTC), Silent(), requests=False)
+        seen = gather(
+            rollout(name, prometheus), tmp_path, datetime.now(UTC), SilentProgress(), requests=False
+        )
         return seen.gpu, seen.missing.get("gpu")
 
     found, _ = gpu("full-gpu")

@@ -23,7 +23,7 @@ from specops.assets import asset
 from specops.cli.diagnose import page
 from specops.launch.servers import serving
 from specops.phases.diagnose import FILE
-from specops.progress import Silent
+from specops.progress import SilentProgress
 from specops.prometheus.api import Api
 from specops.serving.embedded import EmbeddedPool
 
@@ -58,7 +58,7 @@ def pools(random_draft: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
                 {"engine": "embedded", "target": str(target), "speculation": speculation}
             )
             server = up.enter_context(
-                serving(pool, name, model="tiny", log=logs / f"{name}.log", progress=Silent())
+                serving(pool, name, model="tiny", log=logs / f"{name}.log", progress=SilentProgress())
             )
             found[name] = server.base_url
         yield found

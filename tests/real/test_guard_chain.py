@@ -19,7 +19,7 @@ from routers import running
 from specops.config import load
 from specops.guard.journal import FILE, Entry, history
 from specops.phases.monitor.render import FOLDER, render
-from specops.progress import Silent
+from specops.progress import SilentProgress
 
 POLICY = {
     "interval_s": 1,
@@ -40,10 +40,10 @@ class Chain:
         self._target, self._bad = pair
         self.speculative = parts.enter_context(Relay(up.pools["speculative"]))
         parts.enter_context(engine(up.pools["standard"], self._target, None, folder / "standard.log"))
-        render(load(up.file), up.run, Silent())
+        render(load(up.file), up.run, SilentProgress())
         alerting = parts.enter_context(alertmanager(up.run / FOLDER / "alertmanager.yml", folder))
         up.add(alertmanagers=[alerting.url.removeprefix("http://")])
-        render(load(up.file), up.run, Silent())
+        render(load(up.file), up.run, SilentProgress())
         self.prometheus = parts.enter_context(prometheus(up.run / FOLDER / "prometheus.yml", folder))
         up.add(prometheus=self.prometheus.url)
         self.router = parts.enter_context(running(up.run, load(up.file)))

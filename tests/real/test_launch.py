@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from specops.errors import EndpointError, FileError, ServerError
-from specops.launch.servers import Announced, Known, Server, running
-from specops.progress import Silent
+from specops.launch.servers import FixedAddress, LoggedAddress, Server, running
+from specops.progress import SilentProgress
 from specops.serving.embedded import ANNOUNCED, EmbeddedPool
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -51,13 +51,13 @@ server.serve_forever()
 
 START = """
 import sys, pathlib
-from specops.launch.servers import Announced
+from specops.launch.servers import LoggedAddress
 from specops.serving.embedded import ANNOUNCED
 from specops.launch.servers import running
-from specops.progress import Silent
+from specops.progress import SilentProgress
 folder = pathlib.Path(sys.argv[3])
-with running("fake", [sys.executable, sys.argv[1], sys.argv[2], str(folder)], address=Announced(ANNOUNCED),
-             log=folder / "log", progress=Silent(), grace_s=0.5):
+with running("fake", [sys.executable, *sys.argv[1:3], str(folder)], address=LoggedAddress(ANNOUNCED),
+             log=folder / "log", progress=SilentProgress(), grace_s=0.5):
     print("up", flush=True)
     sys.stdin.read()
 """
@@ -72,9 +72,9 @@ def fake(tmp_path: Path) -> Callable[..., object]:
         return running(
             "fake",
             [sys.executable, str(script), mode, str(tmp_path)],
-            address=Announced(ANNOUNCED),
+            address=LoggedAddress(ANNOUNCED),
             log=tmp_path / "logs" / "fake.log",
-            progress=Silent(),
+            progress=SilentProgress(),
             start_timeout_s=start_timeout_s,
             grace_s=grace_s,
         )
@@ -230,9 +230,9 @@ def test_a_log_that_cannot_be_written_is_said_with_a_hint(tmp_path) -> None:
     start = running(
         "fake",
         ["true"],
-        address=Known("http://127.0.0.1:9"),
+        address=FixedAddress("http://127.0.0.1:9"),
         log=tmp_path / "logs" / "log",
-        progress=Silent(),
+        progress=SilentProgress(),
     )
     with pytest.raises(FileError, match="could not write the fake server's log") as caught, start:
         pass

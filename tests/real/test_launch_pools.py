@@ -17,7 +17,7 @@ import pytest
 from specops.config import Pool
 from specops.errors import ConfigError
 from specops.launch.servers import check, serving
-from specops.progress import Silent
+from specops.progress import SilentProgress
 from specops.serving.argv import Words
 from specops.serving.sglang.pool import SglangPool
 from specops.serving.sglang.settings import SglangSpeculation
@@ -58,7 +58,7 @@ def test_a_pool_is_up_inside_the_block_and_gone_after_it(tmp_path, program, engi
         )
     )
     check(pool)
-    with serving(pool, "fake", model="", log=tmp_path / "log", progress=Silent()) as server:
+    with serving(pool, "fake", model="", log=tmp_path / "log", progress=SilentProgress()) as server:
         assert server.model == "fake"
         words, greeting = json.loads((tmp_path / "called.json").read_text())
     assert greeting == "two words"

@@ -18,7 +18,7 @@ from specops.config import Rollout, load
 from specops.config.monitor import ALERTS, alert_record
 from specops.phases.monitor.render import FOLDER, render, texts
 from specops.phases.monitor.thresholds import limits, measurements
-from specops.progress import Silent
+from specops.progress import SilentProgress
 from specops.prometheus import series
 from specops.prometheus.promql import selector
 from specops.render.prometheus.scrape import BY_SEVERITY
@@ -143,7 +143,7 @@ def test_other_engines_and_settings_load_as_well(addresses: dict[str, Any], tmp_
         "addresses": addresses,
         "monitor": {"labels": {"cluster": 'a"b\\c'}},
     }
-    result = render(Rollout.model_validate(made), tmp_path, Silent())
+    result = render(Rollout.model_validate(made), tmp_path, SilentProgress())
     assert result.verdict == "yes"
     checked = run("promtool", "check", "config", tmp_path / FOLDER / "prometheus.yml")
     assert checked.returncode == 0, checked.stderr
@@ -170,7 +170,7 @@ def test_two_clusters_of_one_rollout_are_recorded_and_alerted_on_apart(tmp_path:
         file = folder / "rollout.yaml"
         file.write_text(yaml.safe_dump(example))
         adopted_by(file)
-        render(load(file), folder, Silent())
+        render(load(file), folder, SilentProgress())
         config = yaml.safe_load((folder / FOLDER / "prometheus.yml").read_text())
         both.setdefault("scrape_configs", []).extend(config["scrape_configs"])
         both.setdefault("rule_files", []).extend(
@@ -238,7 +238,7 @@ def test_a_server_that_counts_tokens_at_the_end_of_an_answer_is_not_stuck_within
 ) -> None:
     """An answer of ten minutes, and a server that hangs for longer than any."""
     made = Rollout.model_validate({"rollout": "r", "pools": SGLANG_POOLS, "addresses": ADDRESSES})
-    render(made, tmp_path, Silent())
+    render(made, tmp_path, SilentProgress())
     ours = 'specops_rollout="r",specops_pool="speculative",instance="s"'
     ends = "0x40 100x80" if not long else "0x120"  # a sample every 15 s
     series = [
@@ -280,7 +280,7 @@ def test_without_a_router_a_pool_fails_by_what_its_own_api_answers(
 ) -> None:
     """The API counts 503s that its engine never had."""
     made = Rollout.model_validate({"rollout": "r", "pools": pools, "addresses": ADDRESSES})
-    result = render(made, tmp_path, Silent())
+    result = render(made, tmp_path, SilentProgress())
     assert "SpeculationFailovers" in result.data["left_out"]
     assert "SpeculationPoolFailing" not in result.data["left_out"]
     series = []
@@ -321,7 +321,7 @@ def test_an_acceptance_of_exactly_zero_is_critical_and_an_idle_gauge_is_not(
 ) -> None:
     gauge, verified, generated, acceptance = ZERO[case]
     made = Rollout.model_validate({"rollout": "r", "pools": SGLANG_POOLS, "addresses": ADDRESSES})
-    render(made, tmp_path, Silent())
+    render(made, tmp_path, SilentProgress())
     ours = 'specops_rollout="r",specops_pool="speculative",model_name="m"'
     values = {
         "sglang:spec_accept_rate": gauge,
@@ -360,7 +360,7 @@ def test_an_acceptance_of_exactly_zero_is_critical_and_an_idle_gauge_is_not(
 def recorded_of(pools: dict[str, Any], counted: dict[str, str], folder: Path) -> Callable[..., None]:
     """Renders for `pools`; the function that it gives asserts what is recorded of `counted`, 15 s apart."""
     made = Rollout.model_validate({"rollout": "r", "pools": pools, "addresses": ADDRESSES})
-    render(made, folder, Silent())
+    render(made, folder, SilentProgress())
     ours = 'specops_rollout="r",specops_pool="speculative",model_name="m"'
     given = [{"series": f"{name}{ours}}}", "values": values} for name, values in counted.items()]
 

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from specops.assets import asset
 from specops.config import Rollout
-from specops.launch.servers import Known, free_port, running
+from specops.launch.servers import FixedAddress, free_port, running
 from specops.phases.launch import render
-from specops.progress import Silent
+from specops.progress import SilentProgress
 from specops.render.server import script
 
 DRAFT = {"method": "draft_model", "model": "org/draft", "num_speculative_tokens": 5}
@@ -49,7 +49,7 @@ DEPLOY = {"secrets": {"HF_TOKEN": "hugging-face"}, "standard_replicas": 2, "imag
 def rendered(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     pools = ROLLOUTS[request.param]
     rollout = Rollout.model_validate({"rollout": request.param, "pools": pools, "deploy": DEPLOY})
-    result = render(rollout, tmp_path, Silent())
+    result = render(rollout, tmp_path, SilentProgress())
     assert result.summary["files"] == (11 if request.param == "vllm" else 9)
     return tmp_path / "rendered"
 
@@ -144,10 +144,12 @@ def test_the_script_of_the_shipped_pair_starts_a_server(
             "deploy": {"port": port - 1},  # the speculative pool's is the next one
         }
     )
-    render(rollout, tmp_path, Silent())
+    render(rollout, tmp_path, SilentProgress())
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     command = ["bash", str(tmp_path / "rendered" / "speculative.sh")]
     log = tmp_path / "server.log"
-    with running("rendered", command, address=Known.on(port), log=log, progress=Silent()) as server:
+    with running(
+        "rendered", command, address=FixedAddress.on(port), log=log, progress=SilentProgress()
+    ) as server:
         assert server.model == "shipped"
     assert "chain:3" in log.read_text()

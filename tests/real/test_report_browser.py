@@ -18,7 +18,6 @@ from specops.render.report.document import (
     Document,
     Level,
     Line,
-    OverTime,
     Ratio,
     Ratios,
     Samples,
@@ -26,6 +25,7 @@ from specops.render.report.document import (
     Step,
     Table,
     Tile,
+    TimeChart,
     Timeline,
 )
 from specops.render.report.formats import html
@@ -45,7 +45,7 @@ def made() -> Document:
     rows = tuple((f"row {n}", str(n), *cells) for n in range(60))
     long = Table("Many", ("name", "number", "why", "from", "of", "lowest"), rows, "A note.")
     charts = (
-        OverTime("Acceptance", HOSTILE, "share", (Line("a pool", wave), Line("another", wave[::-1])),
+        TimeChart("Acceptance", HOSTILE, "share", (Line("a pool", wave), Line("another", wave[::-1])),
                  (Level("0.55", 0.55),)),
         Timeline("When", "one", ((HOSTILE[:20] + r"$\frac$", ((3, 5.5), (20, 48))),)),
         Curve("By position", "falls", (Line("now", (0.8, 0.6, None)),)),

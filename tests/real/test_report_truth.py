@@ -25,7 +25,7 @@ from specops.phases.monitor.thresholds import measurements
 from specops.phases.report.assembly import report
 from specops.phases.report.delivery import read
 from specops.phases.report.report import Report, Window, window
-from specops.progress import Silent
+from specops.progress import SilentProgress
 from specops.prometheus.api import Api
 from specops.results import Result, sealed
 
@@ -86,7 +86,7 @@ def result(rollout: dict[str, Any], prometheus: Daemon, folder: Path, span: Wind
     assert (span.start, span.end) == (START, END)
     api = Api(prometheus.url, timeout_s=60)
     try:
-        return report(Rollout.model_validate(rollout), Path("r.yaml"), folder, span, api, Silent())
+        return report(Rollout.model_validate(rollout), Path("r.yaml"), folder, span, api, SilentProgress())
     finally:
         api.close()
 

@@ -25,7 +25,7 @@ from specops.phases.route.check import RULES, check_rollout, explained, trial
 from specops.phases.route.check import ask as ask_trial
 from specops.phases.route.explain import Judge, Request
 from specops.phases.route.thresholds import rules
-from specops.progress import Silent
+from specops.progress import SilentProgress
 
 NO_FOLDER = Path("no", "such", "run")
 
@@ -56,7 +56,7 @@ def _there_is_nginx() -> None:
 )
 def test_what_is_rendered_is_taken_and_does_as_it_says(changes: dict[str, object]) -> None:
     settings = rollout(standard=["127.0.0.1:1"], speculative=["[::1]:2"], **changes)
-    result = check_rollout(settings, NO_FOLDER, [], None, Silent())
+    result = check_rollout(settings, NO_FOLDER, [], None, SilentProgress())
     assert result.verdict == "yes", [one for one in result.data["tried"] if one["wrong"]]
     assert result.summary["requests"] > 20
 
@@ -95,7 +95,7 @@ def test_what_nginx_refuses_is_said_in_a_sentence(changes: dict[str, object], sa
     if "user" in changes and os.geteuid() != 0:
         pytest.skip("only root's NGINX looks at the user")
     settings = rollout(standard=["127.0.0.1:1"], speculative=["127.0.0.1:2"], **changes)
-    result = check_rollout(settings, NO_FOLDER, [], None, Silent())
+    result = check_rollout(settings, NO_FOLDER, [], None, SilentProgress())
     assert result.verdict == "no"
     assert said in result.reason
     assert result.data["hint"]
@@ -103,7 +103,7 @@ def test_what_nginx_refuses_is_said_in_a_sentence(changes: dict[str, object], sa
 
 def test_a_name_that_does_not_resolve() -> None:
     settings = rollout(standard=["no-such-host.invalid:1"], speculative=["127.0.0.1:2"])
-    result = check_rollout(settings, NO_FOLDER, [], None, Silent())
+    result = check_rollout(settings, NO_FOLDER, [], None, SilentProgress())
     assert result.verdict == "no"
     assert "the name no-such-host.invalid:1 does not resolve here" in result.reason
 
@@ -127,7 +127,7 @@ def test_regular_expressions_find_the_same_in_nginx_and_in_python() -> None:
     settings = rollout(standard=["127.0.0.1:1"], speculative=["127.0.0.1:2"], classes=classes)
     files = text(of(settings, rules(settings, NO_FOLDER)))
     seen = set()
-    with trial("nginx", files, Silent()) as connection:
+    with trial("nginx", files, SilentProgress()) as connection:
         judge = Judge(files[RULES])
         for _ in range(40):
             said = "".join(random.choices("aAbBcZzx1_-. \n\té\0", k=random.randrange(12)))

@@ -15,12 +15,12 @@ from guarded import Load
 from walking import CANARY, MEASURE, PROMPTS, walk
 
 from specops.assets import asset
-from specops.launch.servers import Announced, running
+from specops.launch.servers import LoggedAddress, running
 from specops.phases import guard_drill
-from specops.phases.checklist.evidence import Checked
+from specops.phases.checklist.evidence import ChecklistData
 from specops.phases.playbook import Walk
 from specops.phases.route import CONF, NGINX
-from specops.progress import Silent
+from specops.progress import SilentProgress
 from specops.serving.embedded import ANNOUNCED, EmbeddedPool
 
 MEASURED = ["baseline", "ab", "canary"]
@@ -56,7 +56,7 @@ def of_this_machine(folder: Path, standard: str, speculative: str, model: str) -
 def items(done: Walk) -> dict[str, str]:
     step = done.step("checklist")
     assert step is not None
-    return {item.name: item.status for item in Checked.model_validate(step.result.data).items}
+    return {item.name: item.status for item in ChecklistData.model_validate(step.result.data).items}
 
 
 @pytest.mark.slow
@@ -68,7 +68,9 @@ def test_two_pools_from_measuring_to_the_checklist(server, tiny_pair, tmp_path, 
     pool = EmbeddedPool.model_validate({"engine": "embedded", "target": tiny_pair[0], "threads": 1})
     words = pool.start(0, server.model).words
     log = tmp_path / "standard.log"
-    with running("standard", words, address=Announced(ANNOUNCED), log=log, progress=Silent()) as standard:
+    with running(
+        "standard", words, address=LoggedAddress(ANNOUNCED), log=log, progress=SilentProgress()
+    ) as standard:
         path = of_this_machine(tmp_path, standard.base_url, server.base_url, server.model)
         first, notes = walk(path, go_on=True)
         assert [one.phase for one in first.skipped] == ["drafts", "sweep", "guard-drill"]

@@ -37,8 +37,8 @@ from specops.phases.sweep.plan import (
     SweptCell,
     measurements_of,
 )
-from specops.phases.sweep.ray_executor import OnRay
-from specops.progress import Silent
+from specops.phases.sweep.ray_executor import RayExecutor
+from specops.progress import SilentProgress
 from specops.serving import Setting
 from specops.serving.command import CommandPool
 from specops.serving.endpoint import EndpointPool
@@ -59,7 +59,7 @@ GAP_S = 0.1
 """Between the four chunks of an answer."""
 
 
-class Notes(Silent):
+class Notes(SilentProgress):
     def __init__(self) -> None:
         self.told: list[str] = []
         self.done = 0
@@ -145,7 +145,7 @@ def test_what_a_lost_node_did_not_measure_is_measured_by_another(cluster, tmp_pa
             dead.append(record.machine)
             cluster.kill(record.machine.split()[-1])
 
-    with OnRay(cluster.client, settings, ASKED, PROMPTS, notes) as machines:
+    with RayExecutor(cluster.client, settings, ASKED, PROMPTS, notes) as machines:
         machines.run(rung_of(settings, (3, 12)), keep)
     assert dead, "only the head measured"
     wait_for_the_end_of(str(tmp_path))
@@ -176,7 +176,7 @@ def test_ctrl_c_stops_the_servers_and_keeps_what_was_measured(cluster, tmp_path)
 
     with (
         pytest.raises(KeyboardInterrupt),
-        OnRay(cluster.client, settings, ASKED, PROMPTS, Notes()) as machines,
+        RayExecutor(cluster.client, settings, ASKED, PROMPTS, Notes()) as machines,
     ):
         machines.run(rung_of(settings, (3, 60)), keep)
     assert processes_of(str(tmp_path)) == []
@@ -186,7 +186,7 @@ def test_ctrl_c_stops_the_servers_and_keeps_what_was_measured(cluster, tmp_path)
 
 def test_nodes_that_cannot_serve_are_told_with_the_reason(cluster, tmp_path) -> None:
     settings, notes = [setting(STANDARD, tmp_path, "no-such-program"), setting("k=0", tmp_path)], Notes()
-    ray = OnRay(cluster.gcs, settings, ASKED, PROMPTS, notes)
+    ray = RayExecutor(cluster.gcs, settings, ASKED, PROMPTS, notes)
     with pytest.raises(EnvironmentFailure, match="has no program no-such-program") as caught, ray as machines:
         machines.run(rung_of(settings), lambda record: None)
     assert "no machine of the Ray cluster can go on" in caught.value.message
@@ -197,10 +197,10 @@ def test_nodes_that_cannot_serve_are_told_with_the_reason(cluster, tmp_path) -> 
 OF_ITS_OWN = {"RAY_raylet_start_wait_time_s": SETTINGS["RAY_raylet_start_wait_time_s"]}
 KILLED = """
 import pickle, sys
-from specops.phases.sweep.ray_executor import OnRay
-from specops.progress import Silent
+from specops.phases.sweep.ray_executor import RayExecutor
+from specops.progress import SilentProgress
 settings, asked, prompts, rung = pickle.load(sys.stdin.buffer)
-with OnRay("local", settings, asked, prompts, Silent()) as machines:
+with RayExecutor("local", settings, asked, prompts, SilentProgress()) as machines:
     machines.run(rung, lambda record: print(record.setting, record.cell.complete, flush=True))
 """
 
@@ -240,7 +240,7 @@ def test_a_ray_that_specops_started_does_not_outlive_it(tmp_path) -> None:
     ],
 )
 def test_an_address_where_no_ray_is(tmp_path, address, error, told) -> None:
-    ray = OnRay(address, sweep_of(tmp_path, jobs=1), ASKED, PROMPTS, Notes())
+    ray = RayExecutor(address, sweep_of(tmp_path, jobs=1), ASKED, PROMPTS, Notes())
     with pytest.raises(error, match=told) as caught, ray:
         pass
     assert caught.value.hint
@@ -249,13 +249,13 @@ def test_an_address_where_no_ray_is(tmp_path, address, error, told) -> None:
 def test_endpoints_that_run_already_are_not_started_on_ray() -> None:
     endpoint = EndpointPool(engine="endpoint", base_url="http://127.0.0.1:9/v1", model="stub")
     with pytest.raises(UsageError, match="runs already") as caught:
-        OnRay("local", [Setting(STANDARD, endpoint, 0)], ASKED, PROMPTS, Notes())
+        RayExecutor("local", [Setting(STANDARD, endpoint, 0)], ASKED, PROMPTS, Notes())
     assert caught.value.hint == "leave out --on: this machine asks the endpoint"
 
 
 def test_without_ray_it_says_what_to_install(tmp_path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(EnvironmentFailure, match="Ray is not installed") as caught:
-        OnRay("local", sweep_of(tmp_path, jobs=1), ASKED, PROMPTS, Notes()).__enter__()
+        RayExecutor("local", sweep_of(tmp_path, jobs=1), ASKED, PROMPTS, Notes()).__enter__()
     assert caught.value.hint is not None
     assert "[ray]" in caught.value.hint

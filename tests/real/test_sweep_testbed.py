@@ -16,14 +16,14 @@ from specops.errors import ConfigError
 from specops.load.settings import BaselineSettings
 from specops.load.workload import Prompt
 from specops.phases.sweep.plan import ANY_LENGTH, FailedJob, Job, Load, PlannedCell, SweptCell
-from specops.phases.sweep.ray_executor import Errand
-from specops.phases.sweep.ray_testbed import Needs, Task, Testbed
+from specops.phases.sweep.ray_executor import ServerRun
+from specops.phases.sweep.ray_testbed import NodeRequirements, Task, Testbed
 from specops.serving import Setting
 from specops.serving.command import CommandPool
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 
-NEEDS = Needs(__version__, str(Path.cwd()))
+NEEDS = NodeRequirements(__version__, str(Path.cwd()))
 STUB = Path(__file__).parents[1] / "load" / "stub.py"
 PROMPTS = [Prompt(f"p{number}", "all", f"Prompt {number}", 8) for number in range(50)]
 
@@ -32,7 +32,7 @@ def task(command: str, prompts: int = 2) -> bytes:
     pool = CommandPool(engine="command", command=command)
     cell = PlannedCell(Load(1, 0.0, ANY_LENGTH), 0, tuple(prompt.id for prompt in PROMPTS[:prompts]))
     asked = BaselineSettings(base_url="http://127.0.0.1:9/v1", model="stub", warmup=0)
-    errand = Errand(Job(0, Setting("k=1", pool, 1), (cell,)))
+    errand = ServerRun(Job(0, Setting("k=1", pool, 1), (cell,)))
     return pickle.dumps(Task(errand, "a", asked, PROMPTS[:prompts]))
 
 
@@ -114,5 +114,5 @@ def test_nothing_is_left_of_an_errand_whose_worker_is_gone(tmp_path) -> None:
         (replace(NEEDS, folder="/no/such/folder", paths=["model"]), "has no model"),
     ],
 )
-def test_what_a_node_lacks_is_said_in_words(lacking: Needs, told: str) -> None:
+def test_what_a_node_lacks_is_said_in_words(lacking: NodeRequirements, told: str) -> None:
     assert Testbed(lacking).introduce()[1] == told

@@ -10,7 +10,7 @@ from published_schemas import check_result
 from specops.config import Rollout, load
 from specops.config.rollout import CheckName
 from specops.phases import playbook
-from specops.progress import Silent
+from specops.progress import SilentProgress
 
 CLASSES = {"short": 4, "long": 12, "edit": 8}
 PROMPTS = [
@@ -29,7 +29,7 @@ CANARY = {"prompts": 4, "samples": 32, "skip": sorted(set(get_args(CheckName)) -
 MEASURE = {"endpoint": "completions", "concurrency": [1, 2], "repeats": 2, "warmup": 1}
 
 
-class Notes(Silent):
+class Notes(SilentProgress):
     """Keeps what a person would read."""
 
     def __init__(self) -> None:

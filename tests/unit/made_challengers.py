@@ -9,15 +9,15 @@ from specops.load.arrivals import Level
 from specops.load.record import Spread
 from specops.phases.ab.report import (
     Acceptance,
+    ArmFigures,
     Challenger,
+    ClassFigures,
     ClassLevel,
-    Deployed,
-    Measured,
-    OfClass,
-    OfLevel,
-    OfParity,
+    DeployTarget,
+    EqualCounts,
+    LevelComparison,
+    ParityCounts,
     Report,
-    Same,
 )
 from specops.phases.ab.speedups import Speedups
 from specops.phases.ab.verdict import Decision, times
@@ -64,7 +64,7 @@ def challenger(
     """`classes` and `together` have a decision for each of `levels`. What pays is deployed, unless
     `decision`, the challenger's own, is another than yes."""
     deploy = [
-        Deployed(traffic_class=name, level=level)
+        DeployTarget(traffic_class=name, level=level)
         for name, decisions in classes.items()
         for level, each in zip(levels, decisions, strict=True)
         if each.verdict == "yes"
@@ -80,7 +80,7 @@ def challenger(
         "pays_up_to": None,
         "load": "",
         "classes": {
-            name: OfClass(
+            name: ClassFigures(
                 decision=decisions[0],
                 levels=[
                     ClassLevel(**vars(_speedups(level)), decision=each, lengths=None)
@@ -90,7 +90,7 @@ def challenger(
             for name, decisions in classes.items()
         },
         "levels": [
-            OfLevel(
+            LevelComparison(
                 decision=each,
                 speedups=_speedups(level),
                 throughput=None,
@@ -114,20 +114,20 @@ def _speedups(level: Level) -> Speedups:
     )
 
 
-def parity(level: Level, equal: int = 64, control: int | None = 64, **fields: Any) -> OfParity:
+def parity(level: Level, equal: int = 64, control: int | None = 64, **fields: Any) -> ParityCounts:
     known: dict[str, Any] = {
         "mixed": False,
         "level": level,
         "equal": equal,
         "compared": 64,
-        "control": None if control is None else Same(equal=control, compared=64),
+        "control": None if control is None else EqualCounts(equal=control, compared=64),
         "near_ties": 0,
         "witnesses": [],
     }
-    return OfParity(**known | fields)
+    return ParityCounts(**known | fields)
 
 
-def measured(level: Level, rate: float | None = 0.66, missing: str | None = None) -> Measured:
+def measured(level: Level, rate: float | None = 0.66, missing: str | None = None) -> ArmFigures:
     counts = None
     if rate is not None:
         counts = Acceptance(
@@ -140,7 +140,7 @@ def measured(level: Level, rate: float | None = 0.66, missing: str | None = None
             conditional=[],
             share_of_server_tokens=1.0,
         )
-    return Measured(
+    return ArmFigures(
         level=level,
         requests=128,
         failed=0,

@@ -17,12 +17,12 @@ from specops.phases import canary
 from specops.phases import route as routing
 from specops.phases.ab.visits import AbSettings, Arm
 from specops.phases.checklist.checklist import checklist
-from specops.phases.checklist.evidence import Checked, Item, attest
+from specops.phases.checklist.evidence import ChecklistData, Item, attest
 from specops.phases.inputs import inputs_of, inputs_of_arms, settings_of
 from specops.phases.monitor import render as monitoring
 from specops.phases.sweep.spec import spec_of
 from specops.phases.verify_draft.pair import Side
-from specops.progress import Silent
+from specops.progress import SilentProgress
 from specops.results import Result
 
 EXAMPLES = Path(__file__).parents[2] / "alerts" / "examples"
@@ -93,7 +93,7 @@ class Made:
         )
         self.put("canary", inputs=canary.inputs(rollout))
         for result in (
-            monitoring.render(rollout, self.folder, Silent()),
+            monitoring.render(rollout, self.folder, SilentProgress()),
             routing.render(rollout, self.folder),
         ):
             kept = result.model_copy(update={"created": NOW - timedelta(hours=1)})
@@ -109,7 +109,7 @@ class Made:
 
     def checked(self, now: datetime = NOW) -> tuple[Result, dict[str, Item]]:
         result = checklist(self.rollout, self.path, self.folder, now)
-        return result, {item.name: item for item in Checked.model_validate(result.data).items}
+        return result, {item.name: item for item in ChecklistData.model_validate(result.data).items}
 
 
 def model(name: str) -> Path:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal
 
 from specops.section import Section
 from specops.serving import ENGINES
-from specops.serving.argv import Call, Command, CommandLine, Finding, Judged
+from specops.serving.argv import Call, Command, CommandLine, Finding, LintResult
 from specops.serving.engine import (
     EVERYWHERE,
     Container,
@@ -131,9 +131,9 @@ def lint(words: Sequence[str]) -> list[Finding]:
     return [Finding("warning", "--ahead", "slow beyond 3", "3")] if "4" in words else []
 
 
-def judge(command: Command, asked: str | None) -> Judged:
+def judge(command: Command, asked: str | None) -> LintResult:
     version = asked or command.version or "1.2"
-    return Judged(command.where, "Quick", version, "known", lint(command.words), None, [])
+    return LintResult(command.where, "Quick", version, "known", lint(command.words), None, [])
 
 
 ENGINE = Engine(
@@ -164,14 +164,14 @@ def walk(file: Path) -> dict[str, Any]:
     from specops.phases.monitor.check import needs
     from specops.phases.sweep.recommend import method_of
     from specops.phases.sweep.spec import swept_settings
-    from specops.progress import Silent
+    from specops.progress import SilentProgress
     from specops.prometheus.exposition import draft_counts, parse
     from specops.prometheus.series import exposed
 
     rollout = load(file)
     folder = file.parent / "out"
     swept = swept_settings(rollout, folder)
-    rendered = render(rollout, folder, Silent()).data
+    rendered = render(rollout, folder, SilentProgress()).data
     counters = "quick_drafts_total {0}\nquick_drafted_total {1}\nquick_accepted_total {2}\nquick_running 1\n"
     before, after = parse(counters.format(1, 4, 2)), parse(counters.format(3, 12, 8))
     cli = CliRunner()

@@ -11,7 +11,7 @@ from made_visits import cell, row
 from specops.config import Pool
 from specops.load.arrivals import Level
 from specops.load.record import DraftCountsRecord, Row
-from specops.phases.sweep.judging import Judged, judge, picked_by
+from specops.phases.sweep.judging import SweepJudgement, judge, picked_by
 from specops.phases.sweep.plan import ANY_LENGTH, FailedJob, Load, Memory, SweptCell
 from specops.serving import Setting
 from specops.serving.embedded import EmbeddedPool, Speculation
@@ -120,7 +120,7 @@ def judged(
     cells: Sequence[SweptCell],
     failed: Sequence[FailedJob] = (),
     **judging: Any,
-) -> Judged:
+) -> SweepJudgement:
     """As a sweep does: what the choice picks is confirmed. Cells of a confirmation of others are left out."""
     choice = [cell for cell in cells if cell.stage == "choice"]
     fresh = judging.pop("fresh", True)

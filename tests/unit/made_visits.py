@@ -8,7 +8,7 @@ from typing import Any
 
 from specops.load.arrivals import Level
 from specops.load.record import CellRecord, DraftCountsRecord, Row, Spread
-from specops.phases.ab.judging import Judged, judge
+from specops.phases.ab.judging import AbJudgement, judge
 from specops.phases.ab.visits import AbSettings, Visit, VisitRecord, schedule
 
 ARMS = ("standard", "draft")
@@ -133,7 +133,7 @@ def visits(
     return made
 
 
-def judged(records: list[VisitRecord], arms: tuple[str, ...] = ARMS, **asked: Any) -> Judged:
+def judged(records: list[VisitRecord], arms: tuple[str, ...] = ARMS, **asked: Any) -> AbJudgement:
     known: dict[str, Any] = {"looks_done": 4, "looks": 4, "failed": {}, "temperature": 0.0}
     settings = asked.pop("settings", AbSettings())
     mixed = asked.pop("mixed", [])

@@ -24,7 +24,7 @@ from made_challengers import (
 
 from specops.load.arrivals import Level
 from specops.phases.ab.answer import answer
-from specops.phases.ab.report import Challenger, Same
+from specops.phases.ab.report import Challenger, EqualCounts
 from specops.phases.ab.verdict import Decision
 
 ONE_EIGHT = streams(1, 8)
@@ -238,7 +238,7 @@ def test_equality_is_told_where_it_was_not_compared_or_differs() -> None:
     assert said(found, greedy_requests=36)[-2].startswith("Same answers at temperature 0: 64 of 64.")
     near = parity(ONE_EIGHT[0], equal=63, near_ties=1, control=None)
     mixed = parity(ONE_EIGHT[1], equal=3, compared=8, mixed=True, control=None, failures=2).model_copy(
-        update={"control": Same(equal=8, compared=8)}
+        update={"control": EqualCounts(equal=8, compared=8)}
     )
     differing = said(found.model_copy(update={"parity": [near, mixed]}))[-2]
     assert differing.startswith(

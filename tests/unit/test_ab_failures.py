@@ -9,7 +9,7 @@ import pytest
 from made_visits import ARMS, judged, visits
 
 from specops.load.arrivals import Level
-from specops.phases.ab.confounders import SLOW, Counted, Requests
+from specops.phases.ab.confounders import SLOW, RequestCounts, Requests
 from specops.phases.ab.visits import AbSettings
 from specops.stats import paired_difference
 
@@ -138,7 +138,7 @@ def test_a_longer_tail_vetoes_where_it_is_sure() -> None:
 
 
 def test_slow_is_over_ten_times_what_the_standard_takes() -> None:
-    def counted(factor: float, **made: Any) -> Counted:
+    def counted(factor: float, **made: Any) -> RequestCounts:
         answer = nth(8, {"slower": factor})
         of = visits(1.0, prompts=48, noise=0.0, classes=("chat",), answer=answer, **made)
         found = Requests.of(of, *ARMS, ONE).counted("slow", 0.95)
@@ -172,8 +172,8 @@ def test_tails_are_in_the_data_of_each_arm() -> None:
     assert (failed["failed"], failed["failures"]) == (4, {"http_500": 4})
 
 
-def counted(standard: int, challenger: int, pairs: int = 200) -> Counted:
-    return Counted(
+def counted(standard: int, challenger: int, pairs: int = 200) -> RequestCounts:
+    return RequestCounts(
         kind="failed",
         pairs=pairs,
         prompts=pairs // 2,

@@ -9,7 +9,7 @@ from made_visits import ARMS, CLASSES, cell, judged, row, visits
 
 from specops.load.arrivals import Level
 from specops.phases.ab import parity
-from specops.phases.ab.judging import Judged
+from specops.phases.ab.judging import AbJudgement
 from specops.phases.ab.visits import AbSettings, VisitRecord
 from specops.stats import MIN_PAIRS
 
@@ -34,7 +34,7 @@ def standard(control: int = 0, level: Level = ONE, **fields: Any) -> list[VisitR
     return [sent("standard", 0, 0, level, **fields), sent("standard", control, 1, level, **fields)]
 
 
-def sampled(*greedy: VisitRecord, concurrency: tuple[int, ...] = (1,)) -> Judged:
+def sampled(*greedy: VisitRecord, concurrency: tuple[int, ...] = (1,)) -> AbJudgement:
     """A measurement in which the draft is twice as fast."""
     return judged(visits(2.0, concurrency=concurrency, looks=1), temperature=0.7, greedy=greedy)
 
@@ -175,7 +175,7 @@ def test_a_challenger_that_differs_in_half_of_the_answers_is_not_excused_by_a_bl
     assert found.is_blind(1 - 1e-6)
 
 
-def at_temperature(text: str | None, arm: str = "draft") -> Judged:
+def at_temperature(text: str | None, arm: str = "draft") -> AbJudgement:
     """A measurement in which each sampled answer of the standard is its own, and the arm's are `text`."""
 
     def answer(visit: Any, prompt: str, at: float) -> dict[str, Any]:
@@ -201,7 +201,7 @@ def test_an_arm_that_ignores_the_temperature_is_a_no() -> None:
 def test_a_beginning_of_the_standards_answer_is_another_answer_unless_lengths_are_accepted() -> None:
     greedy = [*standard(), sent("draft", text="answer to")]
 
-    def found(**settings: bool) -> Judged:
+    def found(**settings: bool) -> AbJudgement:
         records = visits(2.0, looks=1)
         return judged(records, temperature=0.7, greedy=greedy, settings=AbSettings(**settings))
 

@@ -15,7 +15,7 @@ from test_ab_repeats import caching
 from specops import results
 from specops.cli.ab_page import page
 from specops.errors import FileError
-from specops.phases.ab.judging import Judged
+from specops.phases.ab.judging import AbJudgement
 from specops.phases.ab.report import Report, picture, read, read_comparison
 from specops.render.ab_plot import draw
 from specops.render.figures import bar, sentence, times
@@ -34,7 +34,7 @@ POOLS = {
 HEADING = Heading("Comparison: yes", ("deploy",))
 
 
-def result(found: Judged, **data: Any) -> Result:
+def result(found: AbJudgement, **data: Any) -> Result:
     """As it is after it was written and read."""
     known = {
         "prompts": {"count": 48},
@@ -54,7 +54,7 @@ def result(found: Judged, **data: Any) -> Result:
     return Result.model_validate(json.loads(made.model_dump_json(by_alias=True)))
 
 
-def lines(found: Judged, **data: Any) -> list[str]:
+def lines(found: AbJudgement, **data: Any) -> list[str]:
     return page(result(found, **data), Path("ab.json"))
 
 

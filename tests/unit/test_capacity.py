@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from specops.config import Peak
-from specops.phases.capacity import Capacity, Measured, Rate, Unmeasured, gate
+from specops.phases.capacity import Capacity, MeasuredServer, Rate, UnknownCapacity, gate
 
 
 def rate(low: float | None, estimate: float, high: float | None, n: int = 3) -> Rate:
     return Rate(estimate=estimate, low=low, high=high, n=n)
 
 
-def found(requests: Rate | None, tokens: Rate | None = None, above: str | None = None) -> Measured:
-    return Measured(
+def found(requests: Rate | None, tokens: Rate | None = None, above: str | None = None) -> MeasuredServer:
+    return MeasuredServer(
         source="baseline.json",
         sha256="0" * 64,
         created="2026-11-20 12:00 UTC",
@@ -67,13 +67,13 @@ def test_one_repeat_never_passes() -> None:
     ("peak", "measured", "why"),
     [
         (None, found(rate(10.0, 11.0, 12.0)), "names no peak"),
-        (asked(1.0), Unmeasured(why="there is no baseline.json", hint="measure it"), "no baseline.json"),
+        (asked(1.0), UnknownCapacity(why="there is no baseline.json", hint="measure it"), "no baseline.json"),
         (asked(1.0, tokens=1.0), found(rate(10.0, 11.0, 12.0)), "has no tokens/s"),
         (asked(1.0), found(None), "has no requests/s"),
     ],
 )
 def test_what_is_not_known_does_not_pass_and_says_what_would_change_it(
-    peak: Peak | None, measured: Measured | Unmeasured, why: str
+    peak: Peak | None, measured: MeasuredServer | UnknownCapacity, why: str
 ) -> None:
     answer = gate(peak, 100, measured)
     assert answer.verdict == "undecided"

@@ -16,7 +16,7 @@ from made_monitoring import POOLS
 
 from specops import results
 from specops.guard.guard import status as guard_status
-from specops.guard.journal import Standing
+from specops.guard.journal import JournalState
 from specops.guard.state import Evaluation
 from specops.phases.checklist.checklist import ITEMS
 from specops.phases.checklist.evidence import FRESH_DAYS
@@ -211,7 +211,7 @@ def test_a_guard_is_late_after_five_intervals_and_not_within_five_minutes(
 ) -> None:
     write(made.path.parent, guard={"interval_s": interval_s})
     now = Evaluation(ts=NOW.timestamp() - ago_s, verdict="healthy", reason="it pays")
-    found = guard_status(Standing(evaluation=now), running=7)
+    found = guard_status(JournalState(evaluation=now), running=7)
     monkeypatch.setattr("specops.phases.checklist.items.standing", lambda _: found)
     assert made.checked()[1]["guard-running"].status == status
 

@@ -10,7 +10,7 @@ from calling import specops
 from made_checklists import Made
 
 from specops.cli.checklist import github, junit
-from specops.phases.checklist.evidence import Checked, Item
+from specops.phases.checklist.evidence import ChecklistData, Item
 from specops.results import Result
 
 FOLDER = Path("runs/made")
@@ -30,7 +30,7 @@ def made(**statuses: str) -> Result:
         settings={"rollout": "made"},
         verdict="no",
         reason="1 item failed",
-        data=Checked(rollout_file="a.yaml", items=items).model_dump(mode="json"),
+        data=ChecklistData(rollout_file="a.yaml", items=items).model_dump(mode="json"),
     )
 
 

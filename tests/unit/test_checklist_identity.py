@@ -14,7 +14,7 @@ from specops.assets import asset
 from specops.checkpoints.source import find
 from specops.config import load, run_folder
 from specops.phases.checklist.checklist import checklist
-from specops.phases.checklist.evidence import Checked, Status
+from specops.phases.checklist.evidence import ChecklistData, Status
 from specops.phases.inputs import identity, inputs_of, settings_of
 from specops.phases.sweep.spec import spec_of
 from specops.phases.verify_draft.pair import Side
@@ -70,7 +70,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def checked(path: Path) -> dict[str, tuple[Status, str]]:
     rollout = load(path)
     result = checklist(rollout, path, run_folder(path, rollout.rollout), NOW)
-    return {one.name: (one.status, one.found) for one in Checked.model_validate(result.data).items}
+    return {one.name: (one.status, one.found) for one in ChecklistData.model_validate(result.data).items}
 
 
 def test_the_same_by_any_path_from_any_directory(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

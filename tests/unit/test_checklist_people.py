@@ -17,8 +17,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_checklists import NOW, Made, write
 
-from specops.phases.checklist.evidence import ATTESTATIONS, VALID_DAYS, Look, Open, attest, latest, read
-from specops.phases.checklist.report_schedule import FRESH, Places, Scheduled, by, fires_within, scheduled
+from specops.phases.checklist.evidence import (
+    ATTESTATIONS,
+    VALID_DAYS,
+    CheckInput,
+    OpenItem,
+    attest,
+    latest,
+    read,
+)
+from specops.phases.checklist.report_schedule import (
+    FRESH,
+    FoundSchedule,
+    ScheduleFolders,
+    by,
+    fires_within,
+    scheduled,
+)
 
 
 def test_an_attestation_is_by_name_and_date_and_ends(tmp_path: Path) -> None:
@@ -106,7 +121,7 @@ WEEKLY = [datetime(2026, 11, 23, 9) + timedelta(weeks=week) for week in range(10
 MONTHLY = [datetime(2026, 11, 23, 9) + timedelta(days=30 * month) for month in range(10)]
 
 
-def places(tmp_path: Path, crontab: str = "", **changes: Any) -> Places:
+def places(tmp_path: Path, crontab: str = "", **changes: Any) -> ScheduleFolders:
     given: dict[str, Any] = {
         "crontab": lambda: crontab,
         "cron_files": (tmp_path / "crontab", tmp_path / "cron.d"),
@@ -116,15 +131,15 @@ def places(tmp_path: Path, crontab: str = "", **changes: Any) -> Places:
         "timer_runs": lambda timer: True,
         "calendar": lambda expression: WEEKLY,
     }
-    return Places(**given | changes)
+    return ScheduleFolders(**given | changes)
 
 
-def look(tmp_path: Path, now: datetime = NOW) -> Look:
+def look(tmp_path: Path, now: datetime = NOW) -> CheckInput:
     made = Made(tmp_path)
-    return Look(made.rollout, made.path, made.folder, now)
+    return CheckInput(made.rollout, made.path, made.folder, now)
 
 
-def found(rollout: Path, where: Places) -> list[Scheduled]:
+def found(rollout: Path, where: ScheduleFolders) -> list[FoundSchedule]:
     return list(scheduled(rollout, where, NOW))
 
 
@@ -235,7 +250,7 @@ def test_a_job_that_never_runs_leaves_the_item_open(tmp_path: Path) -> None:
         (line.replace("* * 1", "31 2 *"), {}, "does not fire every 8 days"),
         (line.replace(str(rollout), "x.yaml"), {}, "no cron job and no systemd timer"),
     ):
-        with pytest.raises(Open, match=said):
+        with pytest.raises(OpenItem, match=said):
             by(look(tmp_path), places(tmp_path, crontab, **changes))
 
 
@@ -290,12 +305,12 @@ def test_what_report_schedule_renders_is_found_once_it_is_installed(tmp_path: Pa
 
 def test_what_is_rendered_and_not_installed_is_the_command_that_is_next(tmp_path: Path) -> None:
     made = Made(tmp_path)
-    with pytest.raises(Open) as before:
+    with pytest.raises(OpenItem) as before:
         by(look(tmp_path), places(tmp_path))
     assert before.value.decide is None
     done = specops("report", "schedule", str(made.path), "--out", str(made.folder), "--quiet")
     assert done.returncode == 0, done.stderr
-    with pytest.raises(Open) as rendered:
+    with pytest.raises(OpenItem) as rendered:
         by(look(tmp_path), places(tmp_path))
     line = made.folder / "rendered" / "schedule" / "specops-report-made"
     assert rendered.value.decide == f"cp {line} /etc/cron.d/"
@@ -308,43 +323,43 @@ def test_a_timer_counts_once_it_is_enabled_and_runs(tmp_path: Path) -> None:
     timer = units / "specops-report-made.timer"
     timer.write_text("[Timer]\nOnCalendar=Mon 09:00\n")
     timer.with_suffix(".service").write_text(f"[Service]\nExecStart=-{program(tmp_path)} report {rollout}\n")
-    with pytest.raises(Open) as idle:
+    with pytest.raises(OpenItem) as idle:
         by(look(tmp_path), places(tmp_path))
     assert idle.value.decide == "systemctl enable --now specops-report-made.timer"
     (units / "timers.target.wants" / timer.name).symlink_to(timer)
     decided = by(look(tmp_path), places(tmp_path))
     assert decided.passed
     assert decided.evidence[0].source == str(timer)
-    with pytest.raises(Open, match="systemd does not run it"):
+    with pytest.raises(OpenItem, match="systemd does not run it"):
         by(look(tmp_path), places(tmp_path, timer_runs=lambda timer: False))
     for times in (MONTHLY, WEEKLY[3:], []):
-        with pytest.raises(Open, match="does not fire every 8 days"):
+        with pytest.raises(OpenItem, match="does not fire every 8 days"):
             by(look(tmp_path), places(tmp_path, calendar=lambda expression, times=times: times))
     timer.with_suffix(".service").write_text(f"[Service]\nExecStart=/bin/echo specops report {rollout}\n")
-    with pytest.raises(Open, match="no cron job and no systemd timer"):
+    with pytest.raises(OpenItem, match="no cron job and no systemd timer"):
         by(look(tmp_path), places(tmp_path))
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
 def test_systemd_says_when_a_timer_fires() -> None:
-    weekly = Places().calendar("Mon *-*-* 09:00:00 Asia/Seoul")
+    weekly = ScheduleFolders().calendar("Mon *-*-* 09:00:00 Asia/Seoul")
     assert {later - earlier for earlier, later in pairwise(weekly)} == {timedelta(weeks=1)}
     assert {time.hour for time in weekly} == {0}
-    assert Places().calendar("*-02-31 09:00:00") == []
-    assert Places().calendar("no time") == []
+    assert ScheduleFolders().calendar("*-02-31 09:00:00") == []
+    assert ScheduleFolders().calendar("no time") == []
 
 
 def test_the_last_report_is_looked_at(tmp_path: Path) -> None:
     made = Made(tmp_path)
     job = places(tmp_path, f"0 9 * * 1 {program(tmp_path)} report {made.path}")
     made.put("report", name="reports/2026-11-21")
-    with pytest.raises(Open, match="no cron job and no systemd timer"):
+    with pytest.raises(OpenItem, match="no cron job and no systemd timer"):
         by(look(tmp_path), places(tmp_path))  # a report may be made by hand
     assert by(look(tmp_path, NOW + timedelta(days=7)), job).passed
-    with pytest.raises(Open, match="9 days old"):
+    with pytest.raises(OpenItem, match="9 days old"):
         by(look(tmp_path, NOW + timedelta(days=9)), job)
     made.put("report", verdict="undecided", name="reports/2026-11-21")
-    with pytest.raises(Open, match="is undecided: made up") as undecided:
+    with pytest.raises(OpenItem, match="is undecided: made up") as undecided:
         by(look(tmp_path), job)
     assert undecided.value.decide == f"specops report {made.path} --out {made.folder}"
 
@@ -360,11 +375,11 @@ def test_a_job_that_is_old_and_made_no_report_does_not_work(tmp_path: Path) -> N
         if passed:
             assert "no report is due yet" in by(look(tmp_path), places(tmp_path)).found
         else:
-            with pytest.raises(Open, match="and no report is in reports/"):
+            with pytest.raises(OpenItem, match="and no report is in reports/"):
                 by(look(tmp_path), places(tmp_path))
 
 
 @given(st.text(max_size=200))
 def test_no_crontab_is_unreadable(text: str) -> None:
-    nowhere = Places(crontab=lambda: text, cron_files=(), weekly=Path("/none"), systemd=())
+    nowhere = ScheduleFolders(crontab=lambda: text, cron_files=(), weekly=Path("/none"), systemd=())
     assert found(Path("rollout.yaml"), nowhere) == [] or "specops" in text

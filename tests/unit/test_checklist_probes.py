@@ -10,10 +10,10 @@ import pytest
 from made_checklists import NOW, Made, write
 
 from specops.guard.guard import Status, status
-from specops.guard.journal import Standing
+from specops.guard.journal import JournalState
 from specops.guard.state import Evaluation
 from specops.phases.checklist import items
-from specops.phases.checklist.evidence import Look, Open
+from specops.phases.checklist.evidence import CheckInput, OpenItem
 from specops.phases.checklist.items import acceptance
 from specops.prometheus.api import Sample
 
@@ -38,8 +38,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     return made
 
 
-def look(made: Made, api: Any) -> Look:
-    found = Look(made.rollout, made.path, made.folder, NOW)
+def look(made: Made, api: Any) -> CheckInput:
+    found = CheckInput(made.rollout, made.path, made.folder, NOW)
     vars(found)["api"] = api
     return found
 
@@ -99,7 +99,7 @@ def test_gpu_memory_is_the_exporters_where_there_is_one(share: float, passed: bo
 
 def stands(verdict: Any, *, seconds_ago: float = 30.0, **changes: Any) -> Status:
     seen = Evaluation(ts=NOW.timestamp() - seconds_ago, verdict=verdict, reason="as it was made up")
-    return status(Standing(evaluation=seen), running=4711).model_copy(update=changes)
+    return status(JournalState(evaluation=seen), running=4711).model_copy(update=changes)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_guard_counts_while_it_runs_and_sees(
 ) -> None:
     monkeypatch.setattr(items, "standing", lambda folder: found)
     if passed is None:
-        with pytest.raises(Open, match=said):
+        with pytest.raises(OpenItem, match=said):
             items.guard_running(look(made, None))
         return
     decided = items.guard_running(look(made, None))

@@ -22,7 +22,7 @@ from specops.checkpoints.tokenizer import tokenizer_of
 from specops.errors import ModelError, UsageError
 from specops.phases.verify_draft.pair import Side, VerifySettings
 from specops.phases.verify_draft.verify import verify
-from specops.progress import Silent
+from specops.progress import SilentProgress
 from specops.results import Result
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
@@ -64,7 +64,7 @@ def written(
 
 def judged(target: Path, draft: Path, engine: str = "llamacpp") -> Result:
     settings = VerifySettings(target=str(target), draft=str(draft), engine=engine)
-    return verify(settings, None, Silent())
+    return verify(settings, None, SilentProgress())
 
 
 def finding(result: Result, check: str) -> tuple[str, str]:

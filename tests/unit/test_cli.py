@@ -13,7 +13,7 @@ from specops import __version__
 from specops.cli import app as cli
 from specops.cli.progress import progress
 from specops.errors import ConfigError, Exit, ServerError
-from specops.progress import Silent
+from specops.progress import SilentProgress
 
 HEAVY = ("torch", "transformers", "openai", "aiohttp", "matplotlib")
 
@@ -172,7 +172,7 @@ def test_progress_into_a_log_is_plain_lines_and_few(capsys) -> None:
 
 def test_quiet_is_silent(capsys) -> None:
     with progress(quiet=True) as report:
-        assert isinstance(report, Silent)
+        assert isinstance(report, SilentProgress)
 
 
 @pytest.mark.parametrize(

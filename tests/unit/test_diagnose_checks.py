@@ -10,26 +10,26 @@ from hypothesis import strategies as st
 from specops.phases.diagnose import CHECKS, Diagnosis, diagnose, findings
 from specops.phases.diagnose.finding import Finding
 from specops.phases.diagnose.observations import (
+    AbFigures,
     Baseline,
     Canary,
-    Compared,
+    CanaryCheck,
+    ClassVerdict,
     Drafts,
-    Earlier,
-    Ends,
-    FallBacks,
+    EarlierAcceptance,
+    Fallbacks,
     Gpu,
     Lint,
     LintFinding,
     Live,
     Load,
-    Logged,
-    Names,
+    MissingNames,
     Observations,
-    OfCheck,
-    OfClass,
+    RoutedShare,
+    SpeedupInterval,
     Stream,
-    Swept,
-    Switched,
+    SweepFigures,
+    VocabularyLogLines,
 )
 
 SHARE = st.floats(0, 1)
@@ -37,7 +37,7 @@ MS = st.floats(0.01, 1e5)
 MAYBE_SHARE, MAYBE_MS = st.none() | SHARE, st.none() | MS
 WORDS = st.sampled_from(["yes", "no", "undecided", "compatible", "degraded", "incompatible", "pass", "fail"])
 ENDS = st.builds(
-    lambda low, more, most: Ends(estimate=low + more, low=low, high=low + more + most),
+    lambda low, more, most: SpeedupInterval(estimate=low + more, low=low, high=low + more + most),
     st.floats(0.1, 3),
     st.floats(0, 2),
     st.floats(0, 2),
@@ -62,22 +62,22 @@ LIVE = st.builds(
 PARTS: dict[str, st.SearchStrategy[Any]] = {
     "live": LIVE,
     "standard": LIVE,
-    "switched": st.builds(Switched, source=SOURCE, percent=st.sampled_from([0.0, 25.0, 100.0])),
-    "earlier": st.builds(Earlier, source=SOURCE, week=MAYBE_SHARE, after_start=MAYBE_SHARE),
+    "switched": st.builds(RoutedShare, source=SOURCE, percent=st.sampled_from([0.0, 25.0, 100.0])),
+    "earlier": st.builds(EarlierAcceptance, source=SOURCE, week=MAYBE_SHARE, after_start=MAYBE_SHARE),
     "baseline": st.builds(Baseline, source=SOURCE, loads=LOADS),
     "compared": st.builds(
-        Compared, source=SOURCE, e2e=st.none() | ENDS, ttft=st.none() | ENDS,
+        AbFigures, source=SOURCE, e2e=st.none() | ENDS, ttft=st.none() | ENDS,
         streams=st.none() | st.just(1), up_to=st.none() | st.integers(0, 8),
         ttft_change_ms=st.none() | st.floats(-1e3, 1e3), acceptance=MAYBE_SHARE, drafts=st.floats(0, 1e5),
         classes=st.dictionaries(
             st.sampled_from(["code", "chat"]),
-            st.builds(OfClass, verdict=WORDS, reason=SOURCE, e2e=st.none() | ENDS),
+            st.builds(ClassVerdict, verdict=WORDS, reason=SOURCE, e2e=st.none() | ENDS),
         ),
         equal=st.none() | st.integers(0, 8), compared=st.none() | st.just(8), control=MAYBE_SHARE,
     ),
     "swept": st.builds(
-        Swept, source=SOURCE, setting=st.none(), k=st.none(), break_even=MAYBE_SHARE, draft_ms=MAYBE_MS,
-        target_ms=MAYBE_MS, per_position=CURVE, on_max=st.none() | st.integers(1, 8),
+        SweepFigures, source=SOURCE, setting=st.none(), k=st.none(), break_even=MAYBE_SHARE,
+        draft_ms=MAYBE_MS, target_ms=MAYBE_MS, per_position=CURVE, on_max=st.none() | st.integers(1, 8),
         off_min=st.none() | st.integers(9, 64),
         by_length=st.dictionaries(st.sampled_from(["short", "long"]), SHARE),
         by_temperature=st.dictionaries(st.sampled_from([0.0, 0.7, 1.0]), SHARE),
@@ -86,7 +86,9 @@ PARTS: dict[str, st.SearchStrategy[Any]] = {
     "drafts": st.builds(Drafts, source=SOURCE, verdict=WORDS, reason=SOURCE, wrong=st.just(("x: y",))),
     "canary": st.builds(
         Canary, source=SOURCE,
-        checks=st.lists(st.builds(OfCheck, name=SOURCE, status=WORDS, message=SOURCE), max_size=3).map(tuple),
+        checks=st.lists(
+            st.builds(CanaryCheck, name=SOURCE, status=WORDS, message=SOURCE), max_size=3
+        ).map(tuple),
     ),
     "lint": st.builds(
         Lint, source=SOURCE,
@@ -99,10 +101,10 @@ PARTS: dict[str, st.SearchStrategy[Any]] = {
         ).map(tuple),
     ),
     "names": st.builds(
-        Names, source=SOURCE, requested=st.just(9), lacking=st.lists(SOURCE, max_size=2).map(tuple),
+        MissingNames, source=SOURCE, requested=st.just(9), lacking=st.lists(SOURCE, max_size=2).map(tuple),
         fixes=st.just(()),
     ),
-    "logged": st.builds(Logged, source=SOURCE, files=st.just(1),
+    "logged": st.builds(VocabularyLogLines, source=SOURCE, files=st.just(1),
         lines=st.lists(SOURCE, max_size=1).map(tuple)),
     "gpu": st.builds(Gpu, source=SOURCE, used_gib=st.floats(0, 80), total_gib=st.just(80.0)),
     "stream": st.builds(
@@ -110,7 +112,7 @@ PARTS: dict[str, st.SearchStrategy[Any]] = {
         tokens_per_chunk_p95=st.none() | st.floats(1, 9), gap_p50_ms=MAYBE_MS, gap_p95_ms=MAYBE_MS,
         tokens_per_s=st.floats(1, 1e4), buffer_ms=MAYBE_MS,
     ),
-    "fall_backs": st.builds(FallBacks, source=SOURCE, week=st.integers(0, 20), last=st.none()),
+    "fall_backs": st.builds(Fallbacks, source=SOURCE, week=st.integers(0, 20), last=st.none()),
 }  # fmt: skip
 SEEN = st.builds(
     Observations, rollout=st.just("made"), branches=st.booleans(),

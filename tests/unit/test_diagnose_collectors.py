@@ -29,16 +29,16 @@ from specops.phases.diagnose.checks import draft
 from specops.phases.diagnose.collectors import live, run_folder
 from specops.phases.diagnose.collectors.live import ScrapedPool
 from specops.phases.diagnose.observations import (
+    AbFigures,
     Baseline,
-    Compared,
-    FallBacks,
+    Fallbacks,
     Gpu,
     Lint,
     Live,
-    Logged,
     Observations,
     Stream,
-    Swept,
+    SweepFigures,
+    VocabularyLogLines,
 )
 from specops.phases.monitor.thresholds import measurements
 from specops.phases.sweep.plan import STORED, Measurements
@@ -54,7 +54,7 @@ def test_what_was_compared_is_read_as_it_is_kept(tmp_path: Path) -> None:
     shutil.copy(EXAMPLES / "baseline.json", tmp_path)
     kept = json.loads((tmp_path / "ab.json").read_text())["data"]
     found = run_folder.compared(tmp_path)
-    assert isinstance(found, Compared)
+    assert isinstance(found, AbFigures)
     challenger = kept["challengers"]["speculative"]
     assert found.e2e is not None
     assert found.e2e.estimate == challenger["levels"][0]["speedups"]["e2e"]["estimate"]
@@ -88,7 +88,7 @@ def test_the_worst_of_greedy_answers_counts_also_where_sampled_ones_share_the_ba
     ]
     (tmp_path / "ab.json").write_text(sealed(kept))
     found = run_folder.compared(tmp_path)
-    assert isinstance(found, Compared)
+    assert isinstance(found, AbFigures)
     assert (found.equal, found.compared, found.control, found.mixed) == (1, 8, 1.0, True)
 
 
@@ -120,7 +120,7 @@ def test_a_log_that_names_unlike_vocabularies_is_recognised(line: str, tmp_path:
     (tmp_path / "logs" / "baseline.log").write_text("the vocab size of the model is 128256\n" * 100)
     (tmp_path / "logs" / "sweep" / "k=4.log").write_text(f"x\n(EngineCore pid=7) {line}\nbye\n")
     found = run_folder.logged(tmp_path)
-    assert isinstance(found, Logged)
+    assert isinstance(found, VocabularyLogLines)
     assert (len(found.lines), found.source) == (1, "logs/sweep/k=4.log")
     assert line in found.lines[0]
 
@@ -155,7 +155,7 @@ def test_fall_backs_of_a_week_are_counted_once_each(tmp_path: Path) -> None:
         told = Evidence(why=f"bad {id_}", events=("fell_back",))
         journal.append(Entry(ts=now - 86400 * days, id=id_, verdict="bad", evidence=told, state=State()))
     found = run_folder.fall_backs(tmp_path, datetime.now(UTC))
-    assert isinstance(found, FallBacks)
+    assert isinstance(found, Fallbacks)
     assert found.week == 2
     assert found.last is not None
     assert found.last.endswith("bad 3")
@@ -326,7 +326,7 @@ def test_figures_of_the_sweep_are_of_the_deployed_setting_not_of_the_recommended
     pools["speculative"] |= {"speculation": {"tree": tree}}  # type: ignore[dict-item]
     deployed = rollout(pools=pools)
     observed = run_folder.swept(deployed, tmp_path, measurements(deployed, tmp_path))
-    assert isinstance(observed, Swept)
+    assert isinstance(observed, SweepFigures)
     assert (observed.setting, observed.k, len(observed.per_position)) == (setting, k, k or 0)
     cost = draft.cost(Observations(rollout="r", swept=observed))
     assert ("did not measure the deployed setting" in cost.message) == (setting is None)

@@ -11,20 +11,20 @@ from specops.config.route import Route
 from specops.phases.diagnose import findings
 from specops.phases.diagnose.finding import Finding, Severity
 from specops.phases.diagnose.observations import (
+    AbFigures,
     Baseline,
     Canary,
-    Compared,
-    Earlier,
-    Ends,
+    CanaryCheck,
+    ClassVerdict,
+    EarlierAcceptance,
     Gpu,
     Live,
     Load,
     Observations,
-    OfCheck,
-    OfClass,
+    RoutedShare,
+    SpeedupInterval,
     Stream,
-    Swept,
-    Switched,
+    SweepFigures,
 )
 
 
@@ -33,7 +33,7 @@ def by_id(seen: Observations) -> dict[str, Finding]:
 
 
 LIVE = Live(source="a server", over="5m", answers=1000, drafted=1e7)
-SWEPT = Swept(
+SWEPT = SweepFigures(
     source="sweep.json", setting="k=4", k=4, break_even=None, draft_ms=2.0, target_ms=10.0, per_position=(),
     on_max=4, off_min=16, by_length={}, by_temperature={}, classes_off={},
 )  # fmt: skip
@@ -44,8 +44,8 @@ BASELINE = Baseline(
         Load(concurrency=9, ttft_ms=500, tpot_ms=50, token_ms=50),
     ),
 )
-FASTER = Compared(
-    source="ab.json", e2e=Ends(estimate=1.5, low=1.4, high=1.6), ttft=None, ttft_change_ms=None,
+FASTER = AbFigures(
+    source="ab.json", e2e=SpeedupInterval(estimate=1.5, low=1.4, high=1.6), ttft=None, ttft_change_ms=None,
     acceptance=None, drafts=0.0, classes={}, equal=None, compared=None, control=None,
 )  # fmt: skip
 
@@ -214,7 +214,7 @@ def test_both_pools_are_slow_where_the_standard_one_is_as_slow(
 def test_speculation_that_is_off_is_the_first_cause(
     percent: float | None, not_drafting: tuple[str, ...], severity: str
 ) -> None:
-    switched = None if percent is None else Switched(source="prometheus", percent=percent)
+    switched = None if percent is None else RoutedShare(source="prometheus", percent=percent)
     seen = live(not_drafting=not_drafting, acceptance=0.1, stuck=("b:1",))
     seen = seen.model_copy(update={"switched": switched})
     assert by_id(seen)["speculation-off"].severity == severity
@@ -252,7 +252,7 @@ def test_a_full_gpu_is_no_cause_while_its_kv_cache_has_room() -> None:
 
 
 def test_the_rule_for_a_weak_class_can_be_pasted_into_the_rollout_file() -> None:
-    losing = OfClass(verdict="no", reason="slower", e2e=Ends(estimate=0.8, low=0.7, high=0.9))
+    losing = ClassVerdict(verdict="no", reason="slower", e2e=SpeedupInterval(estimate=0.8, low=0.7, high=0.9))
     compared = FASTER.model_copy(update={"classes": {"code": losing, "maths": losing}})
     written: dict[str, dict[str, object]] = {"code": {"name": "code", "content": "def "}}
     found = by_id(Observations(rollout="made", compared=compared, classes=written))["weak-classes"]
@@ -272,21 +272,21 @@ def test_a_temperature_from_which_on_too_little_is_accepted_becomes_a_limit_of_t
 
 
 def test_acceptance_that_fell_since_the_start_is_told_apart_from_traffic_that_changed() -> None:
-    earlier = Earlier(source="prometheus", week=0.45, after_start=0.7, up_hours=90)
+    earlier = EarlierAcceptance(source="prometheus", week=0.45, after_start=0.7, up_hours=90)
     found = by_id(live(acceptance=0.45).model_copy(update={"earlier": earlier}))
     assert found["decay-with-uptime"].severity == "cause"
     assert found["acceptance-drift"].severity == "ruled_out"
 
 
 def test_a_fall_within_the_error_of_few_tokens_is_no_cause() -> None:
-    earlier = Earlier(source="prometheus", week=0.6, after_start=0.6, up_hours=90)
+    earlier = EarlierAcceptance(source="prometheus", week=0.6, after_start=0.6, up_hours=90)
     few = live(acceptance=0.48, drafted=210, per_position=(0.5,) * 5)
     found = by_id(few.model_copy(update={"earlier": earlier}))
     assert found["acceptance-drift"].severity == found["decay-with-uptime"].severity == "contributing"
 
 
 def canaried(*statuses: str) -> Finding:
-    checks = tuple(OfCheck(name=name, status=name, message="it is so", request=None) for name in statuses)
+    checks = tuple(CanaryCheck(name=name, status=name, message="it is so", request=None) for name in statuses)
     seen = Observations(rollout="made", canary=Canary(source="canary.json", checks=checks))
     return by_id(seen)["requests-that-break"]
 

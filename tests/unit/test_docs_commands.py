@@ -22,7 +22,7 @@ from specops.config import Rollout
 from specops.phases.launch import render as render_launch
 from specops.phases.report.delivery import schedule
 from specops.phases.route import render as render_route
-from specops.progress import Silent
+from specops.progress import SilentProgress
 
 RUNBOOK = ROOT / "alerts" / "runbook.md"
 COMPLETE = [RUNBOOK, ROOT / "nginx" / "README.md", ROOT / "alerts" / "examples" / "README.md"]
@@ -125,7 +125,7 @@ def rendered(made: Rollout, folder: Path) -> dict[str, str]:
     path = folder / "rollout.yaml"
     for at in (folder / "lua", folder / "native"):
         render_route(made, at, without_lua=at.name == "native")
-    render_launch(made, folder, Silent())
+    render_launch(made, folder, SilentProgress())
     now, zone = datetime(2026, 11, 23, 12, tzinfo=UTC), ZoneInfo("Asia/Seoul")
     schedule(made, path, folder, "Mon 09:00", zone, now)
     for file in sorted(folder.rglob("*")):

@@ -11,7 +11,7 @@ from specops.errors import UsageError
 from specops.phases.inputs import _model_folders, _serving
 from specops.phases.verify_draft.pair import VerifySettings, settings_for
 from specops.phases.verify_draft.verify import verify
-from specops.progress import Silent
+from specops.progress import SilentProgress
 from specops.serving.embedded import EmbeddedPool, Speculation, arguments
 from specops.trees import exit_layers
 
@@ -28,7 +28,7 @@ KINDS = {
 
 def judged(draft: str, engine: str = "embedded"):  # type: ignore[no-untyped-def]
     asked = {"target": str(EMBEDDED / "target"), "draft": draft, "engine": engine, "allow_degraded": True}
-    return verify(VerifySettings(**asked), None, Silent())
+    return verify(VerifySettings(**asked), None, SilentProgress())
 
 
 @pytest.mark.parametrize("folder", KINDS)

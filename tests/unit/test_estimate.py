@@ -16,7 +16,7 @@ import numpy as np
 from specops.cli.verify_draft import estimate_lines as lines
 from specops.engine.planner.cost_model import Curve
 from specops.engine.planner.offline_acceptance import Trace
-from specops.engine.planner.step_costs import Costs, Sheet
+from specops.engine.planner.step_costs import Costs, CostsByContext
 from specops.engine.text import load_tokenizer
 from specops.errors import PromptsError, UsageError
 from specops.load.workload import Prompt
@@ -32,7 +32,7 @@ from specops.phases.verify_draft.prediction import (
     _encoded,
     _spread,
 )
-from specops.progress import Silent
+from specops.progress import SilentProgress
 
 FLAT = Costs(
     plain=1.0,
@@ -50,7 +50,7 @@ FLAT = Costs(
 def machine(*, slow: float = 1.0, copied: bool = True) -> Machine:
     curve = Curve(((0, slow), (8, 2 * slow))) if copied else None
     costs = FLAT.towards(FLAT, 0.0)
-    return Machine(Sheet(10, 20, costs, costs, curve), Overhead(request=2.0, chunk=0.5))
+    return Machine(CostsByContext(10, 20, costs, costs, curve), Overhead(request=2.0, chunk=0.5))
 
 
 def text(hits: Sequence[float], *, bare: bool = False, length: int | None = None, of: str = "all") -> Text:
@@ -167,7 +167,7 @@ def test_a_real_pair_end_to_end(
     bodies += [{"messages": [{"role": "user", "content": "what does it serve?"}], "max_tokens": 12}]
     bodies += [{"prompt": [5] * 600, "max_tokens": 12}]
     prompts.write_text("\n".join(json.dumps({"custom_id": str(n), "body": b}) for n, b in enumerate(bodies)))
-    found = estimate(*tiny_pair, prompts, Silent(), threads=1, temperature=0.0)
+    found = estimate(*tiny_pair, prompts, SilentProgress(), threads=1, temperature=0.0)
     assert found.acceptance.prompts == 9
     assert any("left out" in assumption for assumption in found.assumptions)
     assert found.drafted.overall.interval is not None
@@ -179,7 +179,7 @@ def test_prompts_that_cannot_be_asked(tiny_pair: tuple[Path, Path], tmp_path: Pa
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text(json.dumps({"body": {"prompt": [5] * 600}}))
     with pytest.raises(UsageError, match="leaves room for an answer"):
-        estimate(*tiny_pair, prompts, Silent(), threads=1, temperature=0.0)
+        estimate(*tiny_pair, prompts, SilentProgress(), threads=1, temperature=0.0)
     prompts.write_text(json.dumps({"body": {"prompt": [10**6]}}))
     with pytest.raises(PromptsError, match="ids that the target does not know"):
-        estimate(*tiny_pair, prompts, Silent(), threads=1, temperature=0.0)
+        estimate(*tiny_pair, prompts, SilentProgress(), threads=1, temperature=0.0)

@@ -21,7 +21,7 @@ from specops.guard.signals import criteria, verdicts
 from specops.guard.signals.criteria import Baseline, Criteria, Missing, criteria_of
 from specops.guard.signals.noise import VERDICTS
 from specops.guard.signals.observation import Row, Window, evaluate, repeated
-from specops.guard.signals.query import FIGURES, LiveFigures, OfClass, Query, read, together
+from specops.guard.signals.query import FIGURES, ClassFigures, LiveFigures, Query, read, together
 from specops.guard.state import Evaluation, Threshold
 from specops.load.arrivals import Level
 from specops.load.record import CellRecord
@@ -207,7 +207,11 @@ def test_a_baseline_of_few_prompts_says_what_it_cannot_see(tmp_path: Path) -> No
 
 
 def test_of_classes_the_verdict_is_a_finding_of_its_own(plan: Criteria) -> None:
-    classes = {"long": OfClass(9.0, 4000.0), "short": OfClass(1.0, 4000.0), "new": OfClass(9.0, 900.0)}
+    classes = {
+        "long": ClassFigures(9.0, 4000.0),
+        "short": ClassFigures(1.0, 4000.0),
+        "new": ClassFigures(9.0, 900.0),
+    }
     found = evaluate(plan, seen(classes=classes), 1000.0)
     by_class = {one.traffic_class: one.verdict for one in found.findings if one.traffic_class}
     assert by_class == {"long": "bad", "short": "healthy"}
@@ -288,7 +292,7 @@ def test_one_query_s_answer_is_told_apart_by_its_label() -> None:
         Sample({"specops_signal": "class_n", "class": "code"}, 30.0, 7.0),
         Sample({"specops_signal": "of a later version"}, 1.0, 7.0),
     ])  # fmt: skip
-    assert (found.ts, found.tpot, found.classes) == (7.0, 0.02, {"code": OfClass(1.5, 30.0)})
+    assert (found.ts, found.tpot, found.classes) == (7.0, 0.02, {"code": ClassFigures(1.5, 30.0)})
     assert math.isnan(float(found.e2e))
 
 
@@ -335,7 +339,7 @@ def test_errors_are_counted_by_the_routers_though_the_pool_is_gone(plan: Criteri
 
 
 def test_a_class_is_not_judged_by_a_window_with_a_gap(plan: Criteria) -> None:
-    found = evaluate(plan, seen(classes={"long": OfClass(9.0, 4000.0)}, covered=0.5), 1000.0)
+    found = evaluate(plan, seen(classes={"long": ClassFigures(9.0, 4000.0)}, covered=0.5), 1000.0)
     assert [one.verdict for one in found.findings if one.traffic_class] == ["no_data"]
 
 

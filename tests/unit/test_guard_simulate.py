@@ -24,7 +24,7 @@ from specops.guard.signals.noise import VERDICTS
 from specops.guard.signals.query import FIGURES, LiveFigures, Query
 from specops.guard.simulation import traces
 from specops.guard.simulation.simulate import observed, simulate
-from specops.guard.simulation.synthetic import Incident, World, weeks
+from specops.guard.simulation.synthetic import Incident, WeekConstants, weeks
 from specops.guard.simulation.traces import Answers, Trace, windows
 from specops.guard.state import State, Threshold
 from specops.load.arrivals import Level as Load
@@ -50,7 +50,7 @@ PLAN = Criteria(
     max_error_share=Threshold(value=0.05, source="made up"),
     min_requests=None,
 )
-HOURS = World(BASELINE, 0.4, tokens=50.0, length_s=8 * 3600.0, busy=(1.5, 1.6))
+HOURS = WeekConstants(BASELINE, 0.4, tokens=50.0, length_s=8 * 3600.0, busy=(1.5, 1.6))
 
 
 def trace(**figures: list[float]) -> Trace:

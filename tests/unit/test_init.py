@@ -11,7 +11,7 @@ from specops.assets import asset
 from specops.config import load
 from specops.phases.inputs import settings_of
 from specops.phases.launch import render
-from specops.progress import Silent
+from specops.progress import SilentProgress
 from specops.serving import ENGINES
 
 TARGET, HEAD = asset("playbooks", "embedded", "target"), asset("playbooks", "embedded", "head")
@@ -50,7 +50,7 @@ def test_every_engine_has_a_short_file_that_loads_and_renders(tmp_path: Path, en
     assert len(text.splitlines()) <= 40
     assert [pool.engine for pool in (file.pools.standard, file.pools.speculative)] == [engine] * 2
     assert [pool.speculates for pool in (file.pools.standard, file.pools.speculative)] == [False, True]
-    result = render(file, tmp_path / "x", Silent())
+    result = render(file, tmp_path / "x", SilentProgress())
     assert result.summary["errors"] == 0, result.data["pools"]
 
 

@@ -15,7 +15,7 @@ from specops import results
 from specops.cli.interruption import message, sigterm_as_ctrl_c
 from specops.errors import ServerError, Stopped
 from specops.phases.measurement import Keep, partial_results
-from specops.progress import Silent
+from specops.progress import SilentProgress
 from specops.results import Result
 
 EXAMINE = "specops.phases.doctor.examine"
@@ -108,18 +108,24 @@ def test_where_partial_results_are(tmp_path: Path) -> None:
     def look() -> None:
         there.append(path.exists())
 
-    with pytest.raises(KeyboardInterrupt) as bare, partial_results(path, Silent(), before_first=look) as keep:
+    with (
+        pytest.raises(KeyboardInterrupt) as bare,
+        partial_results(path, SilentProgress(), before_first=look) as keep,
+    ):
         stop(keep)
     assert not isinstance(bare.value, Stopped)
     with (
         pytest.raises(KeyboardInterrupt) as saved,
-        partial_results(path, Silent(), before_first=look) as keep,
+        partial_results(path, SilentProgress(), before_first=look) as keep,
     ):
         stop(keep, result, result)
     assert (getattr(saved.value, "path", None), there) == (path, [False])
     assert results.read(path).verdict == "partial"
-    with pytest.raises(KeyboardInterrupt) as again, partial_results(path, Silent(), resumed=True) as keep:
+    with (
+        pytest.raises(KeyboardInterrupt) as again,
+        partial_results(path, SilentProgress(), resumed=True) as keep,
+    ):
         stop(keep)
     assert isinstance(again.value, Stopped)
-    with pytest.raises(ServerError), partial_results(path, Silent(), resumed=True):
+    with pytest.raises(ServerError), partial_results(path, SilentProgress(), resumed=True):
         raise ServerError("it ended")

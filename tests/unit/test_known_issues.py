@@ -13,7 +13,7 @@ import yaml
 from specops.config.rollout import CheckName
 from specops.phases.diagnose import findings
 from specops.phases.diagnose.finding import Finding
-from specops.phases.diagnose.observations import Canary, Deployed, Live, Observations, OfCheck
+from specops.phases.diagnose.observations import Canary, CanaryCheck, DeployedSettings, Live, Observations
 from specops.serving.argv import Call, Words
 from specops.serving.known_issues import (
     KnownIssue,
@@ -31,7 +31,7 @@ from specops.serving.sglang import releases as sglang
 from specops.serving.sglang.lint import CALL as SGLANG
 from specops.serving.trtllm import releases as trtllm
 from specops.serving.vllm import versions as vllm
-from specops.serving.vllm.given import Given
+from specops.serving.vllm.given import GivenCommand
 
 CASES = yaml.safe_load(Path(__file__).with_name("known_issue_cases.yaml").read_text(encoding="utf-8"))
 BY_ID = {issue.id: issue for issue in issues()}
@@ -45,7 +45,7 @@ def settings(issue: KnownIssue, case: str | Mapping[str, Any]) -> Mapping[str, s
         return flat(case)
     words = shlex.split(case)
     if issue.engine == "vllm":
-        return settings_of(Given.parse(words).as_words(), Given.CALL)
+        return settings_of(GivenCommand.parse(words).as_words(), GivenCommand.CALL)
     call = LLAMA_SERVER if issue.engine == "llamacpp" else SGLANG
     return settings_of(Words.parse(words), call)
 
@@ -113,7 +113,7 @@ def test_published_acceptance() -> None:
 def observed(acceptance: float, **deployed: object) -> Observations:
     live = Live(source="a server", over="5m", answers=1000, drafted=1e7, acceptance=acceptance)
     pool = {"engine": "vllm", "version": "0.33", "model": "MiniMaxAI/MiniMax-M3", "method": "eagle3", "k": 3}
-    return Observations(rollout="made", live=live, deployed=Deployed(**(pool | deployed)))
+    return Observations(rollout="made", live=live, deployed=DeployedSettings(**(pool | deployed)))
 
 
 def draft_quality(seen: Observations) -> Finding:
@@ -146,7 +146,7 @@ def test_otherwise_the_break_even_decides(acceptance: float, deployed: dict[str,
 
 
 def test_a_failed_check_of_the_canary_names_known_issues() -> None:
-    checks = (OfCheck(name="tools", status="fail", message="arguments are empty", request=None),)
+    checks = (CanaryCheck(name="tools", status="fail", message="arguments are empty", request=None),)
     seen = observed(0.6, version="0.28.0").model_copy(
         update={"canary": Canary(source="canary.json", checks=checks)}
     )

@@ -18,7 +18,7 @@ from specops.config import Rollout
 from specops.errors import ConfigError
 from specops.launch.command_files import commands_in, judge
 from specops.phases.launch import render
-from specops.progress import Silent
+from specops.progress import SilentProgress
 from specops.render import helm
 from specops.render.kubernetes import inference_service, llm_inference_service
 from specops.render.server import ADDRESS, own_host
@@ -64,7 +64,9 @@ def pod_is_of_kubernetes(spec: dict[str, Any]) -> None:
 def rendered(folder: Path, engine: str, **deployed: Any) -> Path:
     standard, speculation = ENGINES[engine]
     pools = {"standard": standard, "speculative": standard | speculation}
-    render(Rollout.model_validate({"rollout": "r", "pools": pools, "deploy": deployed}), folder, Silent())
+    render(
+        Rollout.model_validate({"rollout": "r", "pools": pools, "deploy": deployed}), folder, SilentProgress()
+    )
     return folder / "rendered"
 
 
@@ -146,7 +148,7 @@ def _data(folder: Path, engine: str, **deployed: Any) -> dict[str, Any]:
     standard, speculation = ENGINES[engine]
     pools = {"standard": standard, "speculative": standard | speculation}
     rollout = Rollout.model_validate({"rollout": "r", "pools": pools, "deploy": deployed})
-    return render(rollout, folder, Silent()).data
+    return render(rollout, folder, SilentProgress()).data
 
 
 @pytest.mark.parametrize("asked", [{}, SIZED, {"namespace": "llm", "cache_claim": "c"}])
@@ -201,7 +203,7 @@ def test_an_llm_inference_service_names_a_claims_model_and_how_it_is_called() ->
 def test_an_llm_inference_service_is_left_out_with_the_reason(deployed, model, why, tmp_path) -> None:
     pools = {"standard": VLLM | {"model": model}, "speculative": VLLM | {"model": model} | NGRAM}
     rollout = Rollout.model_validate({"rollout": "r", "pools": pools, "deploy": deployed})
-    data = render(rollout, tmp_path, Silent()).data
+    data = render(rollout, tmp_path, SilentProgress()).data
     assert data["pools"]["speculative"]["left_out"]["LLMInferenceService"] == why
     assert not (tmp_path / "rendered" / "llminferenceservice").exists()
 
@@ -237,7 +239,7 @@ def spread(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Path]:
     if engine == "vllm":  # vLLM refuses pipelines with speculation
         pools = {name: pool | {"pipeline_parallel_size": 1} for name, pool in pools.items()}
     rollout = Rollout.model_validate({"rollout": "r", "pools": pools, "deploy": {"nodes": 2}})
-    render(rollout, tmp_path, Silent())
+    render(rollout, tmp_path, SilentProgress())
     return engine, tmp_path / "rendered"
 
 

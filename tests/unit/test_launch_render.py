@@ -14,7 +14,7 @@ from specops.config import Rollout
 from specops.errors import ConfigError, Exit, FileError
 from specops.phases.commands import Commands
 from specops.phases.launch import lint_file, render
-from specops.progress import Silent
+from specops.progress import SilentProgress
 from specops.results import Result
 
 VLLM = {"engine": "vllm", "model": "org/target", "version": "0.33.0"}
@@ -56,7 +56,7 @@ def rollout(standard: dict[str, Any], speculative: dict[str, Any], **sections: A
 
 
 def rendered(folder: Path, *pools: dict[str, Any], **sections: Any) -> Result:
-    return render(rollout(*pools, **sections), folder, Silent())
+    return render(rollout(*pools, **sections), folder, SilentProgress())
 
 
 def findings(result: Result, pool: str = "speculative") -> list[dict[str, Any]]:

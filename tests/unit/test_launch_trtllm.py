@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from specops.errors import ConfigError
 from specops.launch.command_files import shell
 from specops.phases.diagnose.checks.speculation import off
-from specops.phases.diagnose.observations import Deployed, Live, Observations
+from specops.phases.diagnose.observations import DeployedSettings, Live, Observations
 from specops.prometheus import exposition
 from specops.prometheus.promql import Signals
 from specops.serving import ENGINES
@@ -175,12 +175,12 @@ def test_the_gate_is_known_to_the_pool_and_to_diagnose() -> None:
     assert served.ends_speculation == gate
     assert drafting("MTP", acceptance_rate_threshold=0.4).ends_speculation is None
     live = Live(source="p", over="5m", answers=500, drafted=0, not_drafting=("a:8000",))
-    deployed = Deployed(engine="trtllm", ends_speculation=gate)
+    deployed = DeployedSettings(engine="trtllm", ends_speculation=gate)
     found = off(Observations(rollout="r", live=live, deployed=deployed))
     assert found.severity == "cause"
     assert found.cause is not None
     assert found.cause.startswith(f"{gate} ends speculation for good")
-    plain = off(Observations(rollout="r", live=live, deployed=Deployed(engine="trtllm")))
+    plain = off(Observations(rollout="r", live=live, deployed=DeployedSettings(engine="trtllm")))
     assert plain.cause is not None
     assert "gate" not in plain.cause
 

@@ -14,9 +14,9 @@ import pytest
 from real_commands import ENGINES, Case, cases
 
 from specops.launch.command_files import judge
-from specops.serving import Judged
+from specops.serving import LintResult
 from specops.serving.argv import is_unknown
-from specops.serving.sglang.lint import Given
+from specops.serving.sglang.lint import GivenCommand
 from specops.serving.sglang.releases import table
 
 ALL = [(engine, case) for engine in ENGINES for case in cases(engine)]
@@ -63,7 +63,7 @@ def test_sglangs_flags_by_argparse(case: Case) -> None:
         assert not accepted(case.command.words, judged)
 
 
-def accepted(words: list[str] | tuple[str, ...], judged: Judged) -> bool:
+def accepted(words: list[str] | tuple[str, ...], judged: LintResult) -> bool:
     release, known = table().release(judged.version), table()
     parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
     nargs = {"one": None, "maybe": "?", "many": "*"}
@@ -73,8 +73,8 @@ def accepted(words: list[str] | tuple[str, ...], judged: Judged) -> bool:
                 parser.add_argument(flag, action="store_true")
             case arity:
                 parser.add_argument(flag, nargs=nargs[arity])
-    given = Given.parse(words)
-    flags = words[Given.CALL.start(words) :]
+    given = GivenCommand.parse(words)
+    flags = words[GivenCommand.CALL.start(words) :]
     assert given.options, words
     try:
         parser.parse_args([word for word in flags if not (is_unknown(word) and "[@]" in word)])

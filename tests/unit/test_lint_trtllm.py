@@ -16,13 +16,13 @@ import trtllm_table
 
 from specops.launch.command_files import commands_in, judge
 from specops.serving import Command
-from specops.serving.argv import Judged
+from specops.serving.argv import LintResult
 from specops.serving.trtllm.releases import Version, table
 
 STATS = "return_perf_metrics: true\nenable_iter_perf_stats: true\n"
 
 
-def judged(text: str, folder: Path, version: str | None = None, name: str = "serve.sh") -> Judged:
+def judged(text: str, folder: Path, version: str | None = None, name: str = "serve.sh") -> LintResult:
     path = folder / name
     path.write_text(text)
     (command,) = commands_in(path)
@@ -30,7 +30,7 @@ def judged(text: str, folder: Path, version: str | None = None, name: str = "ser
     return judge(command, version)
 
 
-def errors(found: Judged) -> list[str]:
+def errors(found: LintResult) -> list[str]:
     return [one.flag for one in found.findings if one.level == "error"]
 
 

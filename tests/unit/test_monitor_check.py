@@ -7,8 +7,8 @@ from typing import cast
 import pytest
 from made_monitoring import rollout
 
-from specops.phases.monitor.check import Found, check
-from specops.progress import Silent
+from specops.phases.monitor.check import NameState, check
+from specops.progress import SilentProgress
 from specops.prometheus import series
 from specops.prometheus.api import Api, Sample
 
@@ -33,9 +33,9 @@ class Answering:
         return [] if any(name in expr for name in self.lacking) else [Sample({}, 1.0, 0.0)]
 
 
-def found(standard: float, speculative: float, *lacking: str) -> tuple[str, dict[str, Found]]:
-    result = check(rollout(), cast(Api, Answering(lacking, standard, speculative)), Silent())
-    names = [Found.model_validate(each) for each in result.data["names"]]
+def found(standard: float, speculative: float, *lacking: str) -> tuple[str, dict[str, NameState]]:
+    result = check(rollout(), cast(Api, Answering(lacking, standard, speculative)), SilentProgress())
+    names = [NameState.model_validate(each) for each in result.data["names"]]
     return result.verdict, {each.name: each for each in names}
 
 

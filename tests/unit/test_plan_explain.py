@@ -12,14 +12,14 @@ from typer.testing import CliRunner
 from specops.cli.app import app
 from specops.cli.plan import page
 from specops.errors import UsageError
-from specops.phases.plan import Explained, PlanSettings, explain
-from specops.progress import Silent
+from specops.phases.plan import PlanExplanation, PlanSettings, explain
+from specops.progress import SilentProgress
 
 RUN = CliRunner()
 
 
 @pytest.fixture(scope="module")
-def explained(tiny_pair: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Explained:
+def explained(tiny_pair: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> PlanExplanation:
     """Of a tiny random pair, whose draft is its target."""
     prompts = tmp_path_factory.mktemp("plan") / "prompts.json"
     texts = [
@@ -37,14 +37,14 @@ def explained(tiny_pair: tuple[Path, Path], tmp_path_factory: pytest.TempPathFac
         tokens=40,
         steps=40,
     )
-    result = explain(settings, Silent())
+    result = explain(settings, SilentProgress())
     assert result.phase == "plan"
     assert result.exit_code == (0 if result.verdict == "yes" else 1)
     assert result.summary["chosen"].keys() == {1, 2}
-    return Explained.model_validate(result.data)
+    return PlanExplanation.model_validate(result.data)
 
 
-def test_every_batch_size_has_its_costs_and_its_options(explained: Explained) -> None:
+def test_every_batch_size_has_its_costs_and_its_options(explained: PlanExplanation) -> None:
     assert [at.batch for at in explained.by_batch] == [1, 2]
     for at in explained.by_batch:
         assert at.steps >= 40
@@ -58,13 +58,13 @@ def test_every_batch_size_has_its_costs_and_its_options(explained: Explained) ->
         assert {"none", "chain", "expand", "ngram"} <= kinds
 
 
-def test_a_draft_that_is_its_target_is_accepted(explained: Explained) -> None:
+def test_a_draft_that_is_its_target_is_accepted(explained: PlanExplanation) -> None:
     root = explained.acceptance[0]
     assert root.observations[0] > 15
     assert root.by_rank[0] > 0.9
 
 
-def test_break_even_is_where_the_options_meet(explained: Explained) -> None:
+def test_break_even_is_where_the_options_meet(explained: PlanExplanation) -> None:
     for at in explained.by_batch:
         best = at.options[0]
         for option in at.options[1:]:
@@ -73,14 +73,14 @@ def test_break_even_is_where_the_options_meet(explained: Explained) -> None:
             assert option.wins_at_tokens >= option.tokens_per_step - 1e-3
 
 
-def test_no_shape_gives_less_than_the_expansion(explained: Explained) -> None:
+def test_no_shape_gives_less_than_the_expansion(explained: PlanExplanation) -> None:
     for at in explained.by_batch:
         for option in at.options:
             if option.any_shape is not None:
                 assert option.any_shape >= option.tokens_per_step - 2e-3
 
 
-def test_the_page_says_what_was_chosen_and_why(explained: Explained) -> None:
+def test_the_page_says_what_was_chosen_and_why(explained: PlanExplanation) -> None:
     lines = page(explained)
     text = "\n".join(lines)
     for at in explained.by_batch:
@@ -114,7 +114,7 @@ def test_where_nothing_but_no_draft_fits(tiny_pair: tuple[Path, Path], tmp_path:
     settings = PlanSettings(
         target=tiny_pair[0], draft=None, prompts=prompts, batches=(1,), nodes=1, threads=1, tokens=8, steps=4
     )
-    found = Explained.model_validate(explain(settings, Silent()).data)
+    found = PlanExplanation.model_validate(explain(settings, SilentProgress()).data)
     [at] = found.by_batch
     assert [option.tree for option in at.options] == ["none"]
     assert at.why in "\n".join(page(found)).lower()
@@ -126,4 +126,4 @@ def test_answers_that_leave_no_room_are_refused(tiny_pair: tuple[Path, Path], tm
     target, _ = tiny_pair
     settings = PlanSettings(target=target, draft=None, prompts=prompts, batches=(1,), nodes=2, tokens=100_000)
     with pytest.raises(UsageError, match="leave no room"):
-        explain(settings, Silent())
+        explain(settings, SilentProgress())

@@ -16,9 +16,9 @@ from specops.phases.canary import inputs as asked
 from specops.phases.playbook import Skipped, Step, Walk, phases, walk
 from specops.phases.playbook.phases import PHASE_RUNS, drill_inputs, no_room
 from specops.phases.playbook.stage import STAGED, staged
-from specops.phases.playbook.step import Given
+from specops.phases.playbook.step import PhaseInput
 from specops.phases.playbook.walk import RECORD, Record
-from specops.progress import Silent
+from specops.progress import SilentProgress
 from specops.results import Result, Verdict
 
 ENDPOINT = {"engine": "endpoint", "base_url": "http://127.0.0.1:1/v1", "model": "m"}
@@ -33,7 +33,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-class Notes(Silent):
+class Notes(SilentProgress):
     def __init__(self) -> None:
         self.lines: list[str] = []
 
@@ -41,18 +41,18 @@ class Notes(Silent):
         self.lines.append(text)
 
 
-def given(folder: Path, pools: Any = RUNNING, **changes: Any) -> Given:
+def given(folder: Path, pools: Any = RUNNING, **changes: Any) -> PhaseInput:
     sections = {name: part for name, part in changes.items() if name not in ("fresh", "by_name")}
     rollout = Rollout.model_validate({"rollout": "demo", "pools": pools} | sections)
     options = {name: part for name, part in changes.items() if name not in sections}
-    return Given(rollout, folder / "rollout.yaml", folder, Silent(), **options)
+    return PhaseInput(rollout, folder / "rollout.yaml", folder, SilentProgress(), **options)
 
 
 def result(phase: str, verdict: Verdict = "yes", **more: Any) -> Result:
     return Result(phase=phase, verdict=verdict, reason=f"because of {phase}", **more)
 
 
-def kept(at: Given, phase: Phase, verdict: Verdict = "yes", **more: Any) -> Result:
+def kept(at: PhaseInput, phase: Phase, verdict: Verdict = "yes", **more: Any) -> Result:
     results.write(at.path(phase), result(phase, verdict, **more))
     return results.read(at.path(phase))
 
@@ -62,7 +62,7 @@ def walked(
 ) -> tuple[Walk, Notes]:
     """What each phase says, yes where it is not named; None: it does not apply."""
 
-    def run(at: Given, phase: Phase) -> Step | Skipped:
+    def run(at: PhaseInput, phase: Phase) -> Step | Skipped:
         answer = said.get(phase, "yes")
         if isinstance(answer, SpecopsError):
             raise answer
@@ -140,7 +140,7 @@ def test_a_fresh_walk_that_stops_leaves_no_earlier_result_of_later_phases(
         kept(at, phase)
     names = [path.name for path in sorted(tmp_path.iterdir())]
 
-    def baseline(at: Given) -> Step:
+    def baseline(at: PhaseInput) -> Step:
         if stored:
             kept(at, "baseline", "partial" if stop else "no")
         if stop:
@@ -183,7 +183,7 @@ def test_what_a_walk_cannot_do_with_pools_that_run_is_told_and_taken_where_it_wa
 
 
 def test_commands_are_swept_where_they_say_k_and_compared_where_they_do_not(tmp_path) -> None:
-    def at(command: str) -> Given:
+    def at(command: str) -> PhaseInput:
         speculative = {"engine": "command", "command": command}
         return given(tmp_path, {"standard": ENDPOINT, "speculative": speculative})
 

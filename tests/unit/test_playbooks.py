@@ -11,13 +11,13 @@ import yaml
 
 from specops.assets import asset
 from specops.config import Rollout, load
-from specops.phases.launch import Rendered
+from specops.phases.launch import LaunchData
 from specops.phases.launch import render as render_launch
 from specops.phases.monitor.render import render as render_monitor
 from specops.phases.route import render as render_route
 from specops.phases.sweep.spec import spec_of
 from specops.phases.verify_draft.pair import settings_for
-from specops.progress import Silent
+from specops.progress import SilentProgress
 
 PLAYBOOKS = asset("playbooks")
 FILES = ["embedded/rollout.yaml", "edge.yaml", "vllm-local.yaml", "vllm-pools.yaml", "ray-sweep.yaml"]
@@ -44,7 +44,7 @@ def test_an_editor_finds_nothing_wrong_by_the_schema_that_the_file_names(name) -
 
 @pytest.mark.parametrize("name", FILES)
 def test_the_lint_has_nothing_against_how_the_pools_are_started(name, tmp_path) -> None:
-    data = Rendered.model_validate(render_launch(rollout(name), tmp_path, Silent()).data)
+    data = LaunchData.model_validate(render_launch(rollout(name), tmp_path, SilentProgress()).data)
     found = [finding for pool in data.pools.values() for finding in pool.findings]
     assert [finding for finding in found if finding.level != "note"] == []
     assert data.capacity.verdict == "undecided", "nothing was measured"
@@ -52,7 +52,7 @@ def test_the_lint_has_nothing_against_how_the_pools_are_started(name, tmp_path) 
 
 @pytest.mark.parametrize("name", DEPLOYED)
 def test_monitoring_and_router_are_rendered(name, tmp_path) -> None:
-    assert render_monitor(rollout(name), tmp_path, Silent()).verdict == "yes"
+    assert render_monitor(rollout(name), tmp_path, SilentProgress()).verdict == "yes"
     assert render_route(rollout(name), tmp_path).verdict == "yes"
 
 

@@ -14,7 +14,7 @@ from made_monitoring import rollout
 from specops.errors import UsageError
 from specops.phases.report.prometheus_data import query
 from specops.phases.report.report import window
-from specops.progress import Silent as Quiet
+from specops.progress import SilentProgress as Quiet
 from specops.prometheus.api import Api, Sample, Series
 
 SEOUL = ZoneInfo("Asia/Seoul")

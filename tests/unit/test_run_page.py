@@ -33,7 +33,6 @@ from specops.render.report.document import (
     Document,
     Level,
     Line,
-    OverTime,
     Ratio,
     Ratios,
     Samples,
@@ -41,6 +40,7 @@ from specops.render.report.document import (
     Step,
     Table,
     Tile,
+    TimeChart,
     Timeline,
 )
 from specops.render.report.formats import html
@@ -299,7 +299,7 @@ def everything(text: str) -> Document:
     """A document in which every text is `text`."""
     cells = (text, Cell(text, "bad", text, code=True, anchor=text))
     charts = (
-        OverTime(text, text, text, (Line(text, (1.0, 2.0)), Line(text, (None, 1.0))), (Level(text, 1.0),)),
+        TimeChart(text, text, text, (Line(text, (1.0, 2.0)), Line(text, (None, 1.0))), (Level(text, 1.0),)),
         Timeline(text, text, ((text, ((0, 1),)),)),
         Curve(text, text, (Line(text, (0.5, 0.4)), Line(text, (0.5,)))),
         Ratios(text, text, text, (Ratio(text, text, "good", 2.0, 1.5, 2.5), Ratio(text, text, "none", None)),
@@ -415,7 +415,7 @@ def test_charts_are_drawn_of_extreme_figures() -> None:
     assert drawn.count("◂") == 1
     for values in ((), (5.0,), (1.0, 1.0, 1.0), (1e-3, 1e6), (0.0, 0.0)):
         drawn += draw(Distribution("t", "d", (Samples("a", values),)), axis, 0).svg
-    drawn += draw(OverTime("t", "d", "u", (Line("a", (None,)),)), axis, 0).svg
+    drawn += draw(TimeChart("t", "d", "u", (Line("a", (None,)),)), axis, 0).svg
     drawn += draw(Curve("t", "d", ()), axis, 0).svg
     places = [float(value) for value in re.findall(r'(?:x|cx|x1|x2)="(-?[\d.]+)%"', drawn)]
     assert min(places) >= 0

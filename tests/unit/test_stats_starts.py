@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from specops import stats
-from specops.stats import Block, OneStart, Taken
+from specops.stats import Block, SingleStart, Times
 
 EIGHT = [f"p{n}" for n in range(8)]
 UNEVEN = [80.0, 90.0, 95.0, 100.0, 100.0, 105.0, 110.0, 120.0]
@@ -41,16 +41,16 @@ def test_a_block_has_its_own_starts_and_the_standards(
 
 def test_blocks_count_by_their_weight() -> None:
     light, heavy = even(100.0), Block({"a": (2400.0, 100.0)}, 0.5)
-    found = OneStart(0.04, 3.0).over([light, heavy])
+    found = SingleStart(0.04, 3.0).over([light, heavy])
     assert found is not None
     assert found.variance == pytest.approx(0.04 * 1.5 * (0.25**2 + 0.75**2))
     assert found.freedom == 3.0
-    assert OneStart(0.0, 3.0).over([light]) is None
-    assert OneStart(0.04, 3.0).over([]) is None
+    assert SingleStart(0.0, 3.0).over([light]) is None
+    assert SingleStart(0.04, 3.0).over([]) is None
 
 
 def test_two_starts_of_an_arm_differ_by_two_variances() -> None:
-    turn: dict[str, Taken] = {"a": (100.0, 120.0), "b": (100.0, 130.0)}
+    turn: dict[str, Times] = {"a": (100.0, 120.0), "b": (100.0, 130.0)}
     found = stats.one_start([turn], {})
     assert found is not None
     square, noise = math.log(100 / 125) ** 2, (0.04**2 + 0.04**2) / 2

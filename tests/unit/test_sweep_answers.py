@@ -9,7 +9,7 @@ import pytest
 from made_sweeps import judged, loads, settings, swept
 
 from specops.load.record import Row
-from specops.phases.sweep.plan import Picked, SweptCell
+from specops.phases.sweep.plan import Finalists, SweptCell
 from specops.phases.sweep.vetoes import compare_answers
 
 Text = Callable[[SweptCell, Row], str]
@@ -85,7 +85,7 @@ def test_a_rung_whose_standard_was_measured_once_has_no_control() -> None:
 
 
 def test_the_reason_names_other_answers_of_the_recommended_setting() -> None:
-    picked = Picked(settings=("k=3",), streams=(1,))
+    picked = Finalists(settings=("k=3",), streams=(1,))
 
     def reason(many: int, begins: str = "So ") -> str:
         cells = saying(

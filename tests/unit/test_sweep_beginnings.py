@@ -9,13 +9,13 @@ import pytest
 from specops.phases.ab.confounders import Requests
 from specops.phases.ab.verdict import Decision
 from specops.phases.ab.visits import AbSettings
-from specops.phases.sweep.vetoes import Measured, limit
-from specops.stats import Interval, Taken
+from specops.phases.sweep.vetoes import StageMeasurements, limit
+from specops.stats import Interval, Times
 
 YES = Decision(verdict="yes", reason="1.40×", speedup=Interval(1.4, 1.2, 1.6, 24))
 
 
-def places(slow: int, *, standard: float = 1.0, setting: float = 1.0, gain: float = 1.0) -> list[list[Taken]]:
+def places(slow: int, *, standard: float = 1.0, setting: float = 1.0, gain: float = 1.0) -> list[list[Times]]:
     """Three visits of 24 requests; the first `slow` take so many times as long, and noise is 5%."""
     rng = random.Random(0)
 
@@ -25,8 +25,8 @@ def places(slow: int, *, standard: float = 1.0, setting: float = 1.0, gain: floa
     return [[(gain * took(standard, p), took(setting, p)) for _ in range(3)] for p in range(24)]
 
 
-def limited(found: list[list[Taken]], decision: Decision = YES) -> Decision:
-    return limit(decision, Measured(Requests(()), (), (None, None), places=found), AbSettings())
+def limited(found: list[list[Times]], decision: Decision = YES) -> Decision:
+    return limit(decision, StageMeasurements(Requests(()), (), (None, None), places=found), AbSettings())
 
 
 @pytest.mark.parametrize(("slow", "factor"), [(3, 4.0), (6, 2.0), (12, 1.5)])

@@ -22,7 +22,7 @@ from specops.phases.sweep import sweep as module
 from specops.phases.sweep.plan import Measurements, Sample, measurements_of
 from specops.phases.sweep.spec import SweepSpec, spec_of
 from specops.phases.sweep.stages import BudgetError
-from specops.progress import Silent
+from specops.progress import SilentProgress
 from specops.results import Result
 from specops.serving.endpoint import EndpointPool
 
@@ -56,7 +56,9 @@ def swept(
     clock = SimpleNamespace(monotonic=lambda: world.now, time=lambda: world.now)
     monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(module.clock, "now", lambda: world.now)
-    return module.sweep(spec, world, Silent(), previous=previous, earlier=earlier, on_partial=on_partial)
+    return module.sweep(
+        spec, world, SilentProgress(), previous=previous, earlier=earlier, on_partial=on_partial
+    )
 
 
 def kept(result: Result) -> Measurements:

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_sweeps import loads, settings
 
-from specops.phases.sweep.plan import ANY_LENGTH, Decks, Sample, Timing
+from specops.phases.sweep.plan import ANY_LENGTH, Sample, StagePrompts, Timing
 from specops.phases.sweep.stages import (
     LEAST_SHARE,
     BudgetError,
-    Confirming,
+    ConfirmationInputs,
     confidence_of,
     owed,
     refuse_short,
@@ -22,8 +22,8 @@ DECK = {ANY_LENGTH: tuple(f"p{n:03}" for n in range(48))}
 TWO = settings(3, 5)
 
 
-def confirming(at=None, owed: int = 0) -> Confirming:
-    return Confirming(TWO, at or loads(1), Decks(DECK, DECK, fresh=True), 5, {}, owed)
+def confirming(at=None, owed: int = 0) -> ConfirmationInputs:
+    return ConfirmationInputs(TWO, at or loads(1), StagePrompts(DECK, DECK, fresh=True), 5, {}, owed)
 
 
 def timing(start_s: float, prompt_s: float = 1.0) -> Timing:
@@ -75,7 +75,7 @@ def test_what_is_owed_gives_settings_their_share(standard: int, others: int) -> 
 
 
 def test_a_budget_is_refused_by_what_is_left_of_it() -> None:
-    rung = smallest(TWO, loads(1, 4), Decks(DECK, DECK, fresh=True))
+    rung = smallest(TWO, loads(1, 4), StagePrompts(DECK, DECK, fresh=True))
     jobs = [rung.standard, *rung.jobs, rung.standard]
     assert [(job.setting.name, len(job.cells)) for job in jobs] == [
         ("standard", 1), ("k=3", 1), ("k=3", 1), ("standard", 1),

@@ -14,7 +14,7 @@ from specops.load.settings import BaselineSettings
 from specops.phases.sweep import measure as module
 from specops.phases.sweep.measure import Local
 from specops.phases.sweep.plan import Job, PlannedCell, Rung
-from specops.progress import Silent
+from specops.progress import SilentProgress
 
 STANDARD, *OTHERS = [Job(0, one, (PlannedCell(loads(1)[0], 0, ("p",)),)) for one in settings(3, 4, 5)]
 RUNG = Rung(STANDARD, tuple(OTHERS))
@@ -35,7 +35,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(module, "measure_job", job)
         monkeypatch.setattr(module, "clock", SimpleNamespace(now=lambda: clock.now))
         asked = BaselineSettings(base_url="http://127.0.0.1:9/v1", model="m")
-        Local(asked, [], Path(), Silent()).run(rung, lambda record: None)
+        Local(asked, [], Path(), SilentProgress()).run(rung, lambda record: None)
         return found
 
     return measure

@@ -7,7 +7,7 @@ from made_sweeps import setting
 
 from specops.phases.ab.verdict import Decision
 from specops.phases.sweep.recommend import Candidate, Contest, best, pick
-from specops.phases.sweep.speedups import Where
+from specops.phases.sweep.speedups import Stratum
 from specops.results import Verdict
 from specops.stats import Interval
 
@@ -25,7 +25,7 @@ def candidate(
 
 
 def contest(streams: int, *candidates: Candidate) -> Contest:
-    return Contest(Where(streams), candidates, best(candidates, lambda one, other: False))
+    return Contest(Stratum(streams), candidates, best(candidates, lambda one, other: False))
 
 
 def chosen(*candidates: Candidate, apart: bool = False) -> str | None:
@@ -103,7 +103,7 @@ def test_where_nothing_is_sure_the_most_promising_is_picked() -> None:
 def test_what_does_not_look_faster_is_not_measured_again(one: Candidate) -> None:
     assert pick([contest(1, one)], {}, fresh=True) is None
     assert pick([], {}, fresh=True) is None
-    assert pick([Contest(Where(1), (), None)], {}, fresh=True) is None
+    assert pick([Contest(Stratum(1), (), None)], {}, fresh=True) is None
 
 
 def test_classes_are_picked_where_all_together_show_nothing() -> None:

@@ -63,7 +63,7 @@ def test_every_beginning_of_a_deck_has_the_mix_of_the_whole(sizes: dict[str, int
 
 def test_every_setting_is_asked_every_prompt_at_every_load_in_every_rung() -> None:
     grid = loads(1, 4, temperatures=(0.0, 0.7))
-    rungs = plan.whole(settings(3, 5, 8), grid, plan.Decks({ANY_LENGTH: DECK}, {}, fresh=True), 3)
+    rungs = plan.whole(settings(3, 5, 8), grid, plan.StagePrompts({ANY_LENGTH: DECK}, {}, fresh=True), 3)
     assert [rung.standard.rung for rung in rungs] == [0, 1, 2]
     for rung in rungs:
         for job in (rung.standard, *rung.jobs):

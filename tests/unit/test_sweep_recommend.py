@@ -15,11 +15,11 @@ from specops.phases.ab.confounders import Requests
 from specops.phases.ab.verdict import Decision
 from specops.phases.ab.visits import AbSettings
 from specops.phases.sweep import recommend, vetoes
-from specops.phases.sweep.judging import Judged
-from specops.phases.sweep.plan import Memory, Picked, Skipped, SweptCell
+from specops.phases.sweep.judging import SweepJudgement
+from specops.phases.sweep.plan import Finalists, Memory, Skipped, SweptCell
 from specops.phases.sweep.recommend import Candidate, Contest, apart, best, method_of, nothing_pays, of_each
 from specops.phases.sweep.report import Report
-from specops.phases.sweep.speedups import Swept, Where
+from specops.phases.sweep.speedups import Stratum, SweepCells
 from specops.phases.sweep.stages import confidence_of
 from specops.serving import Setting
 from specops.serving.embedded import EmbeddedPool, Speculation
@@ -30,14 +30,14 @@ from specops.stats import Interval
 THREE = settings(3, 5, 8)
 
 
-def judged(speed: Any, asked: list[Setting] = THREE, at: Any = None, **made: Any) -> Judged:
+def judged(speed: Any, asked: list[Setting] = THREE, at: Any = None, **made: Any) -> SweepJudgement:
     names = ("failed", "skipped", "cells", "picked", "fresh", "look", "margins")
     judging = {name: made.pop(name) for name in names if name in made}
     found: list[SweptCell] = judging.pop("cells", None) or swept(speed, asked, at, **made)
     return made_sweeps.judged(asked, at or loads(), found, judging.pop("failed", []), **judging)
 
 
-def report(found: Judged) -> Report:
+def report(found: SweepJudgement) -> Report:
     return Report.model_validate(found.data)
 
 
@@ -107,7 +107,7 @@ def test_undecided_says_how_many_prompts_would_tell() -> None:
     assert f"about {found.summary['more_prompts']} more prompts would decide" in found.reason
 
 
-def drifting(by: float, **made: Any) -> Judged:
+def drifting(by: float, **made: Any) -> SweepJudgement:
     """In every rung the standard's second turn takes `by` times as long as the first."""
     speeds = {"k=3": 1.3, "k=5": 1.2, "k=8": 1.1}
     return judged(speeds, rungs=1, confirming=1, slower=lambda r, n, turn, at: by if turn else 1.0, **made)
@@ -340,10 +340,10 @@ def test_a_tie_goes_to_the_one_that_drafts_less_whatever_their_order() -> None:
 def test_two_settings_are_told_apart_with_95_percent() -> None:
     """Between the ends of the 50% interval and those of the 95% one: a tie."""
     cells = swept({"k=3": 1.5, "k=5": 1.5}, settings(3, 5), noise=0.05, confirming=0, seed=seed_of_a_tie())
-    found = Swept(cells, settings(3, 5))
-    assert not apart(found, Where(1), "k=3", "k=5")
+    found = SweepCells(cells, settings(3, 5))
+    assert not apart(found, Stratum(1), "k=3", "k=5")
     clear = swept({"k=3": 1.5, "k=5": 1.7}, settings(3, 5), noise=0.05, confirming=0)
-    assert apart(Swept(clear, settings(3, 5)), Where(1), "k=3", "k=5")
+    assert apart(SweepCells(clear, settings(3, 5)), Stratum(1), "k=3", "k=5")
 
 
 def seed_of_a_tie() -> int:
@@ -351,7 +351,7 @@ def seed_of_a_tie() -> int:
     two = settings(3, 5)
     for seed in range(40):
         cells = swept({"k=3": 1.5, "k=5": 1.5}, two, noise=0.05, confirming=0, seed=seed)
-        pairs = Swept(cells, two).pairs("k=3", Where(1), over="k=5")
+        pairs = SweepCells(cells, two).pairs("k=3", Stratum(1), over="k=5")
         wide, narrow = pairs.ratio("e2e", 0.95), pairs.ratio("e2e", 0.5)
         assert wide is not None
         assert narrow is not None
@@ -373,9 +373,9 @@ def changed(cells: list[SweptCell], name: str, change: Any) -> list[SweptCell]:
     return [of(cell) if cell.setting == name else cell for cell in cells]
 
 
-def faulty(change: Any, name: str = "k=3") -> Judged:
+def faulty(change: Any, name: str = "k=3") -> SweepJudgement:
     one = settings(3)
-    picked = Picked(settings=("k=3",), streams=(1,))
+    picked = Finalists(settings=("k=3",), streams=(1,))
     cells = swept(FASTER, one, rungs=0, confirming=2)
     return judged({}, one, cells=changed(cells, name, change), picked=picked)
 
@@ -444,7 +444,7 @@ def slowed(rung: int, factor: float) -> Any:
     )
     kept = {(cell.rung, cell.setting, cell.turn): cell for cell in slower}
     cells = [kept.get((cell.rung, cell.setting, cell.turn), cell) for cell in cells]
-    return judged({}, one, cells=cells, picked=Picked(settings=("k=3",), streams=(1,)))
+    return judged({}, one, cells=cells, picked=Finalists(settings=("k=3",), streams=(1,)))
 
 
 @pytest.mark.parametrize("rung", [0, 1])
@@ -461,7 +461,7 @@ def test_only_a_gain_that_every_rung_shows_survives_rungs_that_differ() -> None:
     paying = Decision(verdict="yes", reason="1.4×", speedup=Interval(1.4, 1.25, 1.57, 48))
 
     def limited(found: dict[int, Interval]) -> Decision:
-        measured = vetoes.Measured(Requests(()), (), (None, None), found)
+        measured = vetoes.StageMeasurements(Requests(()), (), (None, None), found)
         return vetoes.limit(paying, measured, AbSettings())
 
     def verdict(found: dict[int, Interval]) -> str:
@@ -484,7 +484,7 @@ def test_only_a_gain_that_every_rung_shows_survives_rungs_that_differ() -> None:
 
 
 def test_a_client_that_was_the_bottleneck_decides_nothing() -> None:
-    one, picked = settings(3), Picked(settings=("k=3",), streams=(1,))
+    one, picked = settings(3), Finalists(settings=("k=3",), streams=(1,))
     cells = swept(FASTER, one, rungs=0, confirming=2)
     record = cells[0].cell.model_copy(
         update={"client_bound": "the client was the bottleneck: it was busy 97% of the time"}
@@ -499,7 +499,7 @@ def test_a_client_that_was_the_bottleneck_decides_nothing() -> None:
 def test_loads_are_decided_from_the_lightest() -> None:
     """It was chosen for 1 stream. That it pays at 4 is left open where it does not at 1."""
 
-    picked = Picked(settings=("k=3",), streams=(1, 4))
+    picked = Finalists(settings=("k=3",), streams=(1, 4))
     one, at = settings(3), loads(1, 4)
     cells = swept(lambda n, load, of: 1.5 if load.concurrency == 4 else 0.8, one, at, rungs=0)
     found = judged({}, one, at, cells=cells, picked=picked)
@@ -509,7 +509,7 @@ def test_loads_are_decided_from_the_lightest() -> None:
 
 
 def test_lengths_that_are_accepted_are_named_with_the_recommendation() -> None:
-    one, picked = settings(3), Picked(settings=("k=3",), streams=(1,))
+    one, picked = settings(3), Finalists(settings=("k=3",), streams=(1,))
 
     def halved(n: int, row: Any, cell: SweptCell) -> dict[str, Any]:
         return {"tokens": row.tokens // 2, "text": row.text[: len(row.text) // 2], **took(row.e2e_ms / 2)}
@@ -534,7 +534,7 @@ def candidate(name: int, low: float, high: float, n: int = 48, **fields: Any) ->
 
 
 def needed(*candidates: Candidate) -> int | None:
-    return nothing_pays([Contest(Where(1), candidates, None)]).more_prompts
+    return nothing_pays([Contest(Stratum(1), candidates, None)]).more_prompts
 
 
 def test_settings_that_all_look_slower_need_as_many_prompts_as_the_last_of_them_for_a_no() -> None:
@@ -569,7 +569,7 @@ def test_a_cache_that_the_standard_has_as_well_is_no_difference() -> None:
 
     def verdict(standard: tuple[float, float] | None, ours: tuple[float, float]) -> str:
         both = tuple(Interval(1.5, *ends, 24) if ends else None for ends in (standard, ours))
-        measured = vetoes.Measured(Requests(()), (), both)  # type: ignore[arg-type]
+        measured = vetoes.StageMeasurements(Requests(()), (), both)  # type: ignore[arg-type]
         return vetoes.limit(paying, measured, AbSettings()).verdict
 
     assert verdict(None, (1.3, 1.7)) == "undecided"
@@ -589,8 +589,8 @@ def test_a_setting_that_ttft_vetoes_still_has_its_speed_up() -> None:
     cells = changed(
         swept({"k=3": 1.5}, settings(3)), "k=3", lambda n, row, cell: {"ttft_ms": row.ttft_ms + 90}
     )
-    pairs = Swept(cells, settings(3)).pairs("k=3", Where(1))
-    found = recommend.candidate(settings(3)[-1], Where(1), pairs, 0.95, AbSettings(), lambda *of: of[-1])
+    pairs = SweepCells(cells, settings(3)).pairs("k=3", Stratum(1))
+    found = recommend.candidate(settings(3)[-1], Stratum(1), pairs, 0.95, AbSettings(), lambda *of: of[-1])
     assert found.decision.reason.startswith("TTFT grows by")
     assert found.decision.speedup is None
     assert found.speedup == pairs.ratio("e2e", 0.95)

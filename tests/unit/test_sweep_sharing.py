@@ -22,7 +22,7 @@ from specops.phases.sweep.plan import (
     Rung,
     SweptCell,
 )
-from specops.phases.sweep.ray_executor import MOST_TRIES, Errand, Sharing
+from specops.phases.sweep.ray_executor import MOST_TRIES, ServerRun, Sharing
 from specops.serving import Setting
 from specops.serving.command import CommandPool
 
@@ -62,7 +62,7 @@ def record(concurrency: int, complete: bool) -> CellRecord:
     )
 
 
-def measured(errand: Errand, cell: PlannedCell, machine: str, *, complete: bool = True) -> SweptCell:
+def measured(errand: ServerRun, cell: PlannedCell, machine: str, *, complete: bool = True) -> SweptCell:
     return SweptCell(
         rung=0,
         setting=errand.job.setting.name,
@@ -76,12 +76,12 @@ def measured(errand: Errand, cell: PlannedCell, machine: str, *, complete: bool 
     )
 
 
-def failed(errand: Errand, machine: str) -> FailedJob:
+def failed(errand: ServerRun, machine: str) -> FailedJob:
     name = errand.job.setting.name
     return FailedJob(rung=0, setting=name, turn=errand.turn, machine=machine, why="it died", log="")
 
 
-def do(sharing: Sharing, machine: str, errand: Errand) -> None:
+def do(sharing: Sharing, machine: str, errand: ServerRun) -> None:
     for cell in errand.job.cells:
         sharing.stored(machine, measured(errand, cell, machine))
     sharing.finished(machine, now=0.0)
@@ -243,7 +243,7 @@ def test_every_cell_is_measured_once_between_two_of_the_standard_whatever_dies(d
     machines = [f"m{n}" for n in range(data.draw(st.integers(1, 4)))]
     deaths = data.draw(st.integers(0, len(machines) - 1))
     sharing = Sharing(rung(jobs, cells))
-    busy: dict[str, tuple[Errand, list[PlannedCell]]] = {}
+    busy: dict[str, tuple[ServerRun, list[PlannedCell]]] = {}
     done: Counter[tuple[str, int]] = Counter()
     story: dict[str, list[str]] = defaultdict(list)
     failures: list[FailedJob] = []

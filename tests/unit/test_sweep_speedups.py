@@ -11,7 +11,7 @@ import pytest
 from made_sweeps import loads, setting, settings
 
 from specops.phases.sweep.plan import Load, SweptCell
-from specops.phases.sweep.speedups import Swept, Where, speedup
+from specops.phases.sweep.speedups import Stratum, SweepCells, speedup
 
 THREE = settings(3, 5)
 FASTER = {"k=3": 1.5, "k=5": 1.2}
@@ -20,7 +20,7 @@ AT = loads(1)[0]
 
 
 def found(cells: list[SweptCell], name: str = "k=3"):
-    return Swept(cells, THREE).pairs(name, Where(1)).ratio("e2e", 0.95)
+    return SweepCells(cells, THREE).pairs(name, Stratum(1)).ratio("e2e", 0.95)
 
 
 def without(cells: list[SweptCell], **fields: object) -> list[SweptCell]:
@@ -42,7 +42,7 @@ def test_an_even_drift_changes_no_speed_up() -> None:
     drifted = swept(FASTER, THREE, noise=0, slower=lambda rung, name, turn, now: 1 + now / end)
     for name, truth in FASTER.items():
         assert found(drifted, name).estimate == pytest.approx(truth, rel=0.015)
-    (first, *_) = Swept(drifted, THREE).turns(Where(1), "e2e")
+    (first, *_) = SweepCells(drifted, THREE).turns(Stratum(1), "e2e")
     before, after = zip(*first.taken.values(), strict=True)
     assert sum(after) > 1.3 * sum(before)
 
@@ -66,7 +66,7 @@ def test_restarts_widen_the_intervals_by_what_they_are() -> None:
         return by_start.setdefault((rung, name, turn), math.exp(0.08 * dealer.gauss(0, 1)))
 
     calm, shaken = swept(FASTER, THREE, rungs=4), swept(FASTER, THREE, rungs=4, slower=slower)
-    one = Swept(shaken, THREE).one_start(Where(1), "e2e")
+    one = SweepCells(shaken, THREE).one_start(Stratum(1), "e2e")
     assert one is not None
     assert 0.04 < math.sqrt(one.variance) < 0.14
     assert found(calm).high / found(calm).low < 1.03
@@ -90,7 +90,7 @@ def failing(cell: SweptCell, names: set[str], e2e_ms: float = 1.0) -> SweptCell:
 def test_prompts_that_the_standard_did_not_answer_are_left_out() -> None:
     cells = swept(FASTER, THREE, rungs=1)
     gone = {"standard": {"p001"}, "k=3": set[str](), "k=5": set[str]()}
-    pairs = Swept([failing(cell, gone[cell.setting]) for cell in cells], THREE).pairs("k=3", Where(1))
+    pairs = SweepCells([failing(cell, gone[cell.setting]) for cell in cells], THREE).pairs("k=3", Stratum(1))
     assert len(pairs.all) == 47
     assert "p001" not in {pair.prompt for pair in pairs.all}
     assert speedup(swept(FASTER, THREE, prompts=7), THREE, "k=3", AT, 0.95) is None
@@ -103,12 +103,12 @@ def test_a_failure_never_makes_a_setting_look_faster(after_ms: float) -> None:
     cells = swept(FASTER, THREE, rungs=1, noise=0)
     slowest = max(row.e2e_ms for cell in cells if cell.setting == "k=3" for row in cell.cell.rows)
     gone = {"standard": set[str](), "k=3": {"p002", "p003"}, "k=5": set[str]()}
-    broken = Swept([failing(cell, gone[cell.setting], after_ms) for cell in cells], THREE)
-    taken = {pair.prompt: pair.e2e for pair in broken.pairs("k=3", Where(1)).all}
+    broken = SweepCells([failing(cell, gone[cell.setting], after_ms) for cell in cells], THREE)
+    taken = {pair.prompt: pair.e2e for pair in broken.pairs("k=3", Stratum(1)).all}
     assert len(taken) == 48
     assert [theirs for _, theirs in taken["p002"]] == [max(after_ms, slowest)]
-    whole = Swept(cells, THREE).pairs("k=3", Where(1)).ratio("e2e", 0.95)
-    assert broken.pairs("k=3", Where(1)).ratio("e2e", 0.95).estimate < whole.estimate  # type: ignore[union-attr]
+    whole = SweepCells(cells, THREE).pairs("k=3", Stratum(1)).ratio("e2e", 0.95)
+    assert broken.pairs("k=3", Stratum(1)).ratio("e2e", 0.95).estimate < whole.estimate  # type: ignore[union-attr]
 
 
 def test_what_a_setting_is_judged_by_is_not_what_it_was_chosen_by() -> None:
@@ -116,13 +116,13 @@ def test_what_a_setting_is_judged_by_is_not_what_it_was_chosen_by() -> None:
         return 1.5 if rung > 1 and name == "k=3" else 1.0
 
     cells = made_sweeps.swept(FASTER, THREE, noise=0, slower=slower)
-    whole = Swept(cells, THREE)
-    assert whole.evidence("k=3", Where(1)).ratio("e2e", 0.95).estimate == pytest.approx(1.0)  # type: ignore[union-attr]
-    chosen = whole.pairs("k=3", Where(1, stage="choice")).ratio("e2e", 0.95)
+    whole = SweepCells(cells, THREE)
+    assert whole.evidence("k=3", Stratum(1)).ratio("e2e", 0.95).estimate == pytest.approx(1.0)  # type: ignore[union-attr]
+    chosen = whole.pairs("k=3", Stratum(1, stage="choice")).ratio("e2e", 0.95)
     assert chosen.estimate == pytest.approx(1.5)  # type: ignore[union-attr]
-    never = Swept([c for c in cells if c.setting != "k=5" or c.stage == "choice"], THREE)
-    assert not never.confirmed("k=5", Where(1))
-    assert never.evidence("k=5", Where(1)).ratio("e2e", 0.95).estimate == pytest.approx(1.2)  # type: ignore[union-attr]
+    never = SweepCells([c for c in cells if c.setting != "k=5" or c.stage == "choice"], THREE)
+    assert not never.confirmed("k=5", Stratum(1))
+    assert never.evidence("k=5", Stratum(1)).ratio("e2e", 0.95).estimate == pytest.approx(1.2)  # type: ignore[union-attr]
 
 
 def test_both_starts_of_a_setting_without_a_rival_count() -> None:
@@ -138,13 +138,13 @@ def test_both_starts_of_a_setting_without_a_rival_count() -> None:
             again = cell.cell.model_copy(update={"rows": tuple(slow)})
             later = {"turn": 1, "began": cell.began + cell.cell.wall_s, "cell": again}
             cells.append(cell.model_copy(update=later))
-    both = Swept(cells, two)
-    (pair, *_) = both.pairs("k=3", Where(1)).all
+    both = SweepCells(cells, two)
+    (pair, *_) = both.pairs("k=3", Stratum(1)).all
     assert len(pair.e2e) == 2
-    assert both.pairs("k=3", Where(1)).ratio("e2e", 0.95).estimate == pytest.approx(1.5 / 1.1)  # type: ignore[union-attr]
-    (turn,) = both.turns(Where(1), "e2e", "k=3")
+    assert both.pairs("k=3", Stratum(1)).ratio("e2e", 0.95).estimate == pytest.approx(1.5 / 1.1)  # type: ignore[union-attr]
+    (turn,) = both.turns(Stratum(1), "e2e", "k=3")
     assert {round(after / before, 6) for before, after in turn.taken.values()} == {1.2}
-    one = both.one_start(Where(1), "e2e")
+    one = both.one_start(Stratum(1), "e2e")
     assert one is not None
     assert one.variance > 0
 
@@ -161,22 +161,22 @@ def test_loads_classes_lengths_and_temperatures_are_kept_apart_and_put_together(
     def speed(name: str, load: Load, of: str) -> float:
         return {1: 2.0, 4: 1.0}[load.concurrency] * {"short": 1.5, "long": 1.0}[load.length]
 
-    whole = Swept(swept(speed, THREE, at, noise=0), THREE)
+    whole = SweepCells(swept(speed, THREE, at, noise=0), THREE)
     for length in lengths:
         for temperature in (0.0, 0.7):
-            pairs = whole.pairs("k=3", Where(1, temperature, length))
+            pairs = whole.pairs("k=3", Stratum(1, temperature, length))
             estimate = pairs.ratio("e2e", 0.95).estimate
             assert estimate == pytest.approx({"short": 3.0, "long": 2.0}[length])
-    together = whole.pairs("k=3", Where(1))
+    together = whole.pairs("k=3", Stratum(1))
     assert len(together.all) == 48
     assert {len(pair.e2e) for pair in together.all} == {4}  # two rungs at two temperatures
     assert 2.0 < together.ratio("e2e", 0.95).estimate < 3.0
-    of_class = whole.pairs("k=3", Where(1, traffic_class="edit"))
+    of_class = whole.pairs("k=3", Stratum(1, traffic_class="edit"))
     assert {pair.traffic_class for pair in of_class.all} == {"edit"}
 
 
 def test_two_settings_are_held_against_each_other_directly() -> None:
-    ratio = Swept(swept(FASTER, THREE), THREE).pairs("k=3", Where(1), over="k=5").ratio("e2e", 0.95)
+    ratio = SweepCells(swept(FASTER, THREE), THREE).pairs("k=3", Stratum(1), over="k=5").ratio("e2e", 0.95)
     assert ratio is not None
     assert ratio.low < 1.5 / 1.2 < ratio.high
 
@@ -188,7 +188,7 @@ def test_rungs_of_other_prompts_are_pooled() -> None:
     for cell in cells:
         rows = tuple(row for number, row in enumerate(cell.cell.rows) if number % 4 == cell.rung)
         parts.append(cell.model_copy(update={"cell": cell.cell.model_copy(update={"rows": rows})}))
-    pairs = Swept(parts, THREE).pairs("k=3", Where(1))
+    pairs = SweepCells(parts, THREE).pairs("k=3", Stratum(1))
     assert len(pairs.all) == 48
     interval = pairs.ratio("e2e", 0.95)
     assert interval is not None
@@ -197,4 +197,4 @@ def test_rungs_of_other_prompts_are_pooled() -> None:
 
 def test_the_standard_is_the_setting_without_drafts_whatever_its_name() -> None:
     named = [setting(3), setting(0, name="plain")]
-    assert Swept([], named).standard == "plain"
+    assert SweepCells([], named).standard == "plain"

@@ -14,7 +14,7 @@ from made_visits import ARMS, judged, row, visits
 from specops.load.record import CellRecord, Row
 from specops.phases.ab.speedups import Speedups, pair_up
 from specops.phases.ab.visits import VisitRecord
-from specops.phases.sweep.plan import Picked
+from specops.phases.sweep.plan import Finalists
 from specops.stats import Interval
 
 WRONG = (0.0, -5.0, math.nan, math.inf)
@@ -117,5 +117,5 @@ def test_a_setting_of_a_sweep_whose_answers_took_no_time_does_not_pay(value: flo
         else one
         for one in cells
     ]
-    found = judged_sweep(settings(3), loads(), changed, [], picked=Picked(settings=("k=3",), streams=(1,)))
+    found = judged_sweep(settings(3), loads(), changed, [], picked=Finalists(settings=("k=3",), streams=(1,)))
     assert found.verdict != "yes"

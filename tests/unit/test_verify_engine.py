@@ -17,7 +17,7 @@ from specops.phases.verify_draft.guide import advise
 from specops.phases.verify_draft.memory import MIB, memory_of
 from specops.phases.verify_draft.pair import VerifySettings
 from specops.phases.verify_draft.verify import verify
-from specops.progress import Silent
+from specops.progress import SilentProgress
 from specops.results import Result
 from specops.serving import ENGINES
 
@@ -154,7 +154,7 @@ def judged(
     if tensors is not None:
         weights(head, tensors)
     asked = VerifySettings(target=str(tmp_path / "target"), draft=str(head), **settings)
-    return verify(asked, None, Silent())
+    return verify(asked, None, SilentProgress())
 
 
 EAGLE = {"architectures": ["EagleLlamaForCausalLM"]}
@@ -249,4 +249,4 @@ def test_vllm_divides_a_draft_model_as_the_target(tmp_path: Path, gpus, verdict)
     draft_.config["num_attention_heads"] = 4
     folders = target.write(tmp_path / "target"), draft_.write(tmp_path / "draft")
     asked = VerifySettings(target=str(folders[0]), draft=str(folders[1]), tensor_parallel=gpus)
-    assert verify(asked, None, Silent()).summary["verdict"] == verdict
+    assert verify(asked, None, SilentProgress()).summary["verdict"] == verdict

@@ -11,7 +11,7 @@ import pytest
 from specops.phases.verify_draft import differences
 from specops.phases.verify_draft.pair import VerifySettings
 from specops.phases.verify_draft.verify import verify
-from specops.progress import Silent
+from specops.progress import SilentProgress
 from specops.results import Result
 
 EACH = 7
@@ -71,7 +71,9 @@ ROWS: list[tuple[made.Change, dict[str, str], str, str | None]] = [
 def judged(tmp_path: Any, seed: int, change: made.Change, **settings: Any) -> Result:
     target, draft = made.pair(seed, change)
     folders = target.write(tmp_path / "target"), draft.write(tmp_path / "draft")
-    return verify(VerifySettings(target=str(folders[0]), draft=str(folders[1]), **settings), None, Silent())
+    return verify(
+        VerifySettings(target=str(folders[0]), draft=str(folders[1]), **settings), None, SilentProgress()
+    )
 
 
 def test_there_are_enough_of_every_verdict() -> None:

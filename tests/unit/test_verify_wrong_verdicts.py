@@ -16,7 +16,7 @@ from specops.checkpoints import templates, tokenizer
 from specops.errors import ModelError
 from specops.phases.verify_draft.pair import Finding, VerifySettings
 from specops.phases.verify_draft.verify import verify
-from specops.progress import Silent
+from specops.progress import SilentProgress
 from specops.results import Result
 
 WIDTH = 64
@@ -26,7 +26,7 @@ EAGLE3 = {"architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama", "h
 
 def judge(tmp_path: Path, **settings: Any) -> Result:
     asked = VerifySettings(target=str(tmp_path / "target"), draft=str(tmp_path / "draft"), **settings)
-    return verify(asked, None, Silent())
+    return verify(asked, None, SilentProgress())
 
 
 def finding(result: Result, check: str) -> Finding:
@@ -335,7 +335,7 @@ def itself(tmp_path: Path, config: dict[str, Any], names: list[str]) -> Result:
     (folder / "config.json").write_text(json.dumps(own | config))
     rows = own["vocab_size"]
     save(folder, {EMBEDDING: np.zeros((rows, WIDTH), "f2")} | {name: np.zeros(2, "f2") for name in names})
-    return verify(VerifySettings(target=str(folder), draft=str(folder)), None, Silent())
+    return verify(VerifySettings(target=str(folder), draft=str(folder)), None, SilentProgress())
 
 
 LAYERS = [f"model.layers.{number}.mlp.weight" for number in range(2)]

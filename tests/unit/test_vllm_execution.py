@@ -15,9 +15,9 @@ from vllm_words import found, serve
 
 from specops.config import load
 from specops.phases.launch import render
-from specops.progress import Silent
+from specops.progress import SilentProgress
 from specops.serving.vllm.execution import PIN, Model, execution
-from specops.serving.vllm.given import Given
+from specops.serving.vllm.given import GivenCommand
 from specops.serving.vllm.versions import Version, table
 
 ROWS = json.loads(Path(__file__).with_name("vllm_execution_rows.json").read_text(encoding="utf-8"))
@@ -59,7 +59,7 @@ def said(version: Version, method: str, flag: str, pin: list[str], listed: str |
         words += ["--speculative-config", json.dumps(keys)]
     features = frozenset({flag} & set(OF_MODEL))
     model = Model((listed or "MadeUpForCausalLM",), features)
-    found = execution(Given.parse([*pin, *words]), table().release(version), model)
+    found = execution(GivenCommand.parse([*pin, *words]), table().release(version), model)
     runner = {"V1": "1", "V2": "2", "refused": "x"}[str(found.runner.value)]
     letter = {"on": "+", "off": "-", "refused": "x"}.get(str(found.asynchronous.value), "?")
     return runner + letter + str(found.graphs.value)[0]
@@ -114,7 +114,7 @@ def test_a_runner_that_another_option_decides_is_no_difference_between_the_pools
 def test_rendering_names_what_differs_between_the_pools_and_the_pin(pin, differ, tmp_path) -> None:
     file = tmp_path / "made.yaml"
     file.write_text(ROLLOUT % pin)
-    data = render(load(file), tmp_path / "out", Silent()).data
+    data = render(load(file), tmp_path / "out", SilentProgress()).data
     chosen = {
         name: {one["name"]: one["value"] for one in pool["conditions"]}
         for name, pool in data["pools"].items()

@@ -13,15 +13,15 @@ from specops.cli.run import plan_page
 from specops.config import load
 from specops.phases.ab.visits import schedule
 from specops.phases.inputs import settings_of
-from specops.phases.playbook.step import Given
+from specops.phases.playbook.step import PhaseInput
 from specops.phases.playbook.walk import PlannedPhase, WalkForecast, forecast
-from specops.progress import Silent
+from specops.progress import SilentProgress
 
 EMBEDDED = asset("playbooks") / "embedded" / "rollout.yaml"
 ENDPOINT = {"engine": "endpoint", "model": "m"}
 
 
-def given(folder: Path, **changes: Any) -> Given:
+def given(folder: Path, **changes: Any) -> PhaseInput:
     rollout = yaml.safe_load(EMBEDDED.read_text(encoding="utf-8"))
     path = folder / "rollout.yaml"
     rollout["prompts"] = str(EMBEDDED.parent / rollout["prompts"])
@@ -30,7 +30,7 @@ def given(folder: Path, **changes: Any) -> Given:
     for pool in rollout["pools"].values():
         pool["target"] = str(EMBEDDED.parent / pool["target"])
     path.write_text(yaml.safe_dump(rollout | changes), encoding="utf-8")
-    return Given(load(path), path, folder / "run", Silent())
+    return PhaseInput(load(path), path, folder / "run", SilentProgress())
 
 
 def of(plan: WalkForecast, phase: str) -> PlannedPhase:

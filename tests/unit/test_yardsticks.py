@@ -20,7 +20,7 @@ from specops.phases.guard import deployment_criteria
 from specops.phases.inputs import inputs_of, inputs_of_arms, left_out, settings_of, unlike, version_of
 from specops.phases.monitor.render import render
 from specops.phases.sweep.spec import spec_of
-from specops.progress import Silent
+from specops.progress import SilentProgress
 from specops.results import Result
 
 VLLM = {"engine": "vllm", "model": "m", "version": "0.33.0"}
@@ -175,7 +175,7 @@ def test_the_guard_says_at_its_start_what_it_does_not_judge_by(tmp_path: Path) -
 def test_monitor_render_says_the_same_and_leaves_them_out(tmp_path: Path) -> None:
     notes: list[str] = []
 
-    class Noting(Silent):
+    class Noting(SilentProgress):
         def note(self, text: str) -> None:
             notes.append(text)
 

@@ -14,7 +14,7 @@ from forked import fork_server
 from real_vllm import ENVIRONMENT, PAIR, PYTHON, VENV, command, speculating
 
 from specops.launch.servers import serving
-from specops.progress import Silent
+from specops.progress import SilentProgress
 from specops.serving.command import CommandPool
 
 
@@ -68,7 +68,7 @@ def speculative(request: pytest.FixtureRequest) -> str:
 @contextmanager
 def _up(name: str, words: str, logs: Path) -> Iterator[str]:
     pool = CommandPool(engine="command", command=words)
-    with serving(pool, name, model="", log=logs / f"{name}.log", progress=Silent()) as server:
+    with serving(pool, name, model="", log=logs / f"{name}.log", progress=SilentProgress()) as server:
         yield server.base_url
 
 

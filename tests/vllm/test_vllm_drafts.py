@@ -15,7 +15,7 @@ from real_vllm import PAIR, inside_vllm
 
 from specops.phases.verify_draft.pair import VerifySettings
 from specops.phases.verify_draft.verify import verify
-from specops.progress import Silent
+from specops.progress import SilentProgress
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(300)]
 
@@ -57,7 +57,7 @@ def ours(folders: dict[str, Path]) -> dict[str, Any]:
         asked = VerifySettings(
             target=str(PAIR / "target"), draft=str(folder), engine="vllm", engine_version="0.32.0"
         )
-        return verify(asked, None, Silent())
+        return verify(asked, None, SilentProgress())
 
     return {name: judged(folder) for name, folder in folders.items()}
 

@@ -14,7 +14,7 @@ from specops.guard.signals.criteria import criteria_of
 from specops.guard.signals.observation import observe
 from specops.guard.state import Evaluation
 from specops.phases.monitor.render import FOLDER, render
-from specops.progress import Silent
+from specops.progress import SilentProgress
 from specops.prometheus.api import Api
 
 pytestmark = pytest.mark.vllm
@@ -34,7 +34,7 @@ def test_no_traffic_and_then_acceptance_of_a_vllm(speculative, prompts, tmp_path
             "guard": {"min_acceptance": 0.01, "min_requests": 5},
         }
     )
-    render(rollout, tmp_path, Silent())
+    render(rollout, tmp_path, SilentProgress())
     plan = criteria_of(rollout, tmp_path, {})
     with prometheus(tmp_path / FOLDER / "prometheus.yml", tmp_path) as up:
         api = Api(up.url)

@@ -21,9 +21,9 @@ from real_vllm import ENVIRONMENT, FORKED, PAIR, UNFORKED, complete, counters, i
 
 from specops.errors import ConfigError
 from specops.launch.servers import serving
-from specops.progress import Silent
+from specops.progress import SilentProgress
 from specops.serving.argv import UNKNOWN
-from specops.serving.vllm.given import CALL, Given
+from specops.serving.vllm.given import CALL, GivenCommand
 from specops.serving.vllm.lint import corrected, lint
 from specops.serving.vllm.pool import VllmPool
 from specops.serving.vllm.settings import VllmSpeculation, command
@@ -159,7 +159,7 @@ SERVED = {"ngram": {}, "draft_model": {"model": DRAFT}, "eagle": {"model": HEAD}
 def in_practice(case: Case) -> list[str]:
     """What is behind `vllm serve`, corrected; its model as --model, variables as 1."""
     words = corrected(case.command.words, INSTALLED) or list(case.command.words)
-    read = Given.parse(words)
+    read = GivenCommand.parse(words)
     operands = read.program[CALL.start(read.program) :]
     named = ["--model", *operands[:1]] if operands and not read.has("--model") else []
     filled = [PIECE.sub("", word) for word in [*named, *read.words()[len(read.program) :]]]
@@ -168,7 +168,7 @@ def in_practice(case: Case) -> list[str]:
 
 def on_the_pair(case: Case) -> list[str] | None:
     """Its speculation, on the shipped pair; None where that cannot be."""
-    known = Given.parse(in_practice(case)).known
+    known = GivenCommand.parse(in_practice(case)).known
     method = known.get("method")
     if method not in SERVED:
         return None
@@ -237,7 +237,8 @@ def test_the_table_knows_how_many_words_a_flag_takes(said) -> None:
     wrong = {
         flag: (arity, table().arity(flag))
         for flag, arity in said["arities"].items()
-        if not flag.startswith(("--no-", "--help", "-h")) and table().arity(Given._canonical(flag)) != arity
+        if not flag.startswith(("--no-", "--help", "-h"))
+        and table().arity(GivenCommand._canonical(flag)) != arity
     }
     assert wrong == {}
 
@@ -312,7 +313,7 @@ def test_a_pool_is_started_and_answers(vllm, tmp_path) -> None:
         environment=ENVIRONMENT,
         speculation=VllmSpeculation(method="ngram", prompt_lookup_max=4, num_speculative_tokens=3),
     )
-    with serving(pool, "ngram", model="", log=tmp_path / "log", progress=Silent()) as server:
+    with serving(pool, "ngram", model="", log=tmp_path / "log", progress=SilentProgress()) as server:
         assert server.model == "pair"
         assert complete(server.base_url, "def main(", 8)[1] == 8
         assert counters(server.base_url)["generation_tokens_total"] == 8

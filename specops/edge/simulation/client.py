@@ -22,8 +22,8 @@ import simpy
 from specops.edge.client_sessions import SLACK, VERSIONS
 from specops.edge.settings import Draft, Pace, Pacing, parse_depth
 from specops.edge.simulation.model import Verdict
-from specops.edge.simulation.rounds import Fate
-from specops.edge.simulation.server import Server, Steps, Work
+from specops.edge.simulation.rounds import RoundOutcome
+from specops.edge.simulation.server import Server, ServerWork, Steps
 
 TICK = 1e-9
 """Tolerance in seconds or passes: events within it count as simultaneous, whatever the rounding."""
@@ -95,8 +95,8 @@ class _Out:
     """A round that is out."""
 
     levels: int
-    fate: Fate
-    work: Work
+    fate: RoundOutcome
+    work: ServerWork
     home_s: float = 0.0
     """Seconds of drafting that the stream waited for."""
 
@@ -124,7 +124,7 @@ class _Client:
     def _across(self) -> Steps:
         yield self._env.timeout(self._server.way(self._chance))
 
-    def _ask(self, levels: int | None, *, own: bool, after_s: float = 0.0) -> Work:
+    def _ask(self, levels: int | None, *, own: bool, after_s: float = 0.0) -> ServerWork:
         """Send a tree with `levels` levels; None: the prompt."""
         setting = self._setting
         tokens = max(setting.prompt_tokens, 1) if levels is None else 1 + setting.nodes_of(levels)
@@ -134,7 +134,7 @@ class _Client:
         self,
         since: float,
         tokens: int,
-        work: Work,
+        work: ServerWork,
         *,
         first: bool = False,
         ahead: int = 0,
@@ -150,7 +150,7 @@ class _Client:
         return now
 
 
-class Served(_Client):
+class ServedStream(_Client):
     """A stream for which the server drafts, or nobody. All its tokens arrive later by the one-way time."""
 
     def run(self) -> Steps:
@@ -252,7 +252,7 @@ class Edge(_Client):
         """Seconds of a pass at this level; the first reads the bonus only."""
         return self._server.costs.draft.at(self._setting.beams if levels else 1)
 
-    def _verdict(self, work: Work) -> Steps:
+    def _verdict(self, work: ServerWork) -> Steps:
         """Wait for the verdict of `work`, which may have been sent for some time and comes after the one
         before."""
         way = self._server.way(self._chance)

@@ -10,9 +10,9 @@ from typing import Any
 
 import simpy
 
-from specops.economics import Prices, Spent
+from specops.economics import Prices, TokenTime
 from specops.edge.link import Proposal
-from specops.edge.simulation.client import Edge, Served
+from specops.edge.simulation.client import Edge, ServedStream
 from specops.edge.simulation.model import EdgeCosts, Log, Setting
 from specops.edge.simulation.rounds import Rounds
 from specops.edge.simulation.server import Server
@@ -28,7 +28,7 @@ def simulate(setting: Setting, costs: EdgeCosts, rounds: Rounds, *, seed: int, s
     """The log of `seconds` simulated seconds, which begin with the first request of every client."""
     env, log = simpy.Environment(), Log()
     server = Server(env, setting, costs, rounds, log)
-    kind = Edge if setting.arm == "edge" else Served
+    kind = Edge if setting.arm == "edge" else ServedStream
     for number in range(setting.clients):
         # Each client has its own, so that what one meets with does not depend on how many others there are.
         env.process(kind(server, number, random.Random(f"{seed}/{number}")).run())
@@ -101,7 +101,7 @@ def outcome(log: Log, setting: Setting, prices: Prices) -> Outcome:
     ]
     ahead = sum(verdict.ahead for verdict in rounds)
     edge_s = setting.clients * span if setting.arm == "edge" else 0.0
-    spent = Spent(tokens, span, edge_s)
+    spent = TokenTime(tokens, span, edge_s)
     return Outcome(
         tokens_per_s=tokens / span,
         itl_ms=itl,

@@ -27,7 +27,7 @@ SEEDS = (0, 1, 2)
 
 
 @dataclass(frozen=True)
-class Served:
+class ServerFigures:
     """Figures of a server that drafts for itself, or does not draft, with a number of clients."""
 
     clients: int
@@ -51,7 +51,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class AtRtt:
+class RttCapacity:
     rtt_s: float
     busy_from: int | None
     """Smallest number of clients with which the server idles less than IDLE; None: more than were
@@ -65,7 +65,7 @@ class AtRtt:
 
 
 @dataclass(frozen=True)
-class Even:
+class BreakEven:
     clients: int
     rtt_s: float | None
     """Round-trip time in seconds from which server-only has the lower inter-token latency; None: at all of
@@ -75,9 +75,9 @@ class Even:
 @dataclass(frozen=True)
 class Plan:
     cells: tuple[Cell, ...]
-    served: tuple[Served, ...]
-    at_rtt: tuple[AtRtt, ...]
-    even: tuple[Even, ...]
+    served: tuple[ServerFigures, ...]
+    at_rtt: tuple[RttCapacity, ...]
+    even: tuple[BreakEven, ...]
     itl_bound_ms: float
 
 
@@ -114,17 +114,17 @@ class Planner:
             cells += row
             at_rtt.append(self._at(rtt_s, row, bound, progress))
         even = [
-            Even(count, crossing([(c.rtt_s, c.itl_ratio) for c in cells if c.clients == count], 1.0))
+            BreakEven(count, crossing([(c.rtt_s, c.itl_ratio) for c in cells if c.clients == count], 1.0))
             for count in clients
         ]
         return Plan(tuple(cells), tuple(served), tuple(at_rtt), tuple(even), bound)
 
-    def _served(self, clients: int) -> Served:
+    def _served(self, clients: int) -> ServerFigures:
         own = replace(self._base, arm="server-only", clients=clients, depth="included:4")
         plain = replace(own, arm="autoregressive")
-        return Served(clients, self._run(self._best(own)), self._run(plain))
+        return ServerFigures(clients, self._run(self._best(own)), self._run(plain))
 
-    def _cell(self, rtt_s: float, alone: Served) -> Cell:
+    def _cell(self, rtt_s: float, alone: ServerFigures) -> Cell:
         setting = replace(self._base, rtt_s=rtt_s, clients=alone.clients)
         edge = self._run(setting if self._fixed else self._best(setting))
         own = alone.server_only
@@ -144,7 +144,7 @@ class Planner:
         tried = [replace(setting, depth=f"{kind}:{depth}") for depth in range(1, self._rounds.levels + 1)]
         return min(tried, key=lambda one: mean(self._run(one, SEEDS[:1]), "itl_ms"))
 
-    def _at(self, rtt_s: float, row: Sequence[Cell], bound: float, progress: Progress) -> AtRtt:
+    def _at(self, rtt_s: float, row: Sequence[Cell], bound: float, progress: Progress) -> RttCapacity:
         def busy(summary: Summary) -> bool:
             return mean(summary, "idle") < IDLE
 
@@ -156,7 +156,7 @@ class Planner:
         slow_from = self._first(row, lambda summary: not within(summary))
         progress.advance()
         carried = row[-1].clients if slow_from is None else slow_from - 1
-        return AtRtt(rtt_s, busy_from, carried or None, slow_from is None)
+        return RttCapacity(rtt_s, busy_from, carried or None, slow_from is None)
 
     def _first(self, row: Sequence[Cell], holds: Callable[[Summary], bool]) -> int | None:
         """Smallest number of clients for which `holds` is true, by bisection between those of `row`; None

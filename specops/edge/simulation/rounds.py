@@ -27,7 +27,7 @@ Shares = tuple[float, ...]
 
 
 @dataclass(frozen=True)
-class Fate:
+class RoundOutcome:
     """Outcome of one round, which the client does not know yet."""
 
     accepted: int
@@ -55,9 +55,9 @@ class Text:
     def roots(self) -> int:
         return len(self.accepted[0])
 
-    def fate(self, levels: int, place: int, heads: Heads) -> Fate:
+    def fate(self, levels: int, place: int, heads: Heads) -> RoundOutcome:
         run_by = 0 if heads == "none" else self.run_by[heads][levels - 1][place]
-        return Fate(self.accepted[levels - 1][place], run_by or None)
+        return RoundOutcome(self.accepted[levels - 1][place], run_by or None)
 
 
 class Stream(Protocol):
@@ -66,7 +66,7 @@ class Stream(Protocol):
     def begin(self) -> None:
         """Begin another request."""
 
-    def fate(self, levels: int, heads: Heads) -> Fate: ...
+    def fate(self, levels: int, heads: Heads) -> RoundOutcome: ...
 
     def go_on(self, tokens: int) -> None: ...
 
@@ -133,17 +133,17 @@ class Rounds:
     def stream(self, chance: random.Random) -> Stream:
         return _Walked(self.texts, chance) if self.texts else _Drawn(self, chance)
 
-    def draw(self, chance: random.Random, levels: int, heads: Heads) -> Fate:
+    def draw(self, chance: random.Random, levels: int, heads: Heads) -> RoundOutcome:
         if levels == 0:
-            return Fate(0, None)
+            return RoundOutcome(0, None)
         levels = min(levels, self.levels)
         cumulated = self._cumulated[levels - 1]
         accepted = min(bisect_right(cumulated, chance.random() * cumulated[-1]), levels)
         if heads == "none":
-            return Fate(accepted, None)
+            return RoundOutcome(accepted, None)
         found = tuple(accumulate(self.found[heads][levels - 1][accepted]))
         run_by = bisect_right(found, chance.random()) + 1
-        return Fate(accepted, run_by if run_by <= len(found) else None)
+        return RoundOutcome(accepted, run_by if run_by <= len(found) else None)
 
     @cached_property
     def _cumulated(self) -> tuple[Shares, ...]:
@@ -208,7 +208,7 @@ class _Drawn:
 
     def begin(self) -> None: ...
 
-    def fate(self, levels: int, heads: Heads) -> Fate:
+    def fate(self, levels: int, heads: Heads) -> RoundOutcome:
         return self._rounds.draw(self._chance, levels, heads)
 
     def go_on(self, tokens: int) -> None: ...
@@ -224,9 +224,9 @@ class _Walked:
     def begin(self) -> None:
         self._text, self._place = self._chance.choice(self._texts), 0
 
-    def fate(self, levels: int, heads: Heads) -> Fate:
+    def fate(self, levels: int, heads: Heads) -> RoundOutcome:
         if levels == 0:
-            return Fate(0, None)
+            return RoundOutcome(0, None)
         return self._text.fate(min(levels, len(self._text.accepted)), self._place, heads)
 
     def go_on(self, tokens: int) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import simpy
 
-from specops.edge.batching import Arrived, Batching, Turns
+from specops.edge.batching import Batching, FairQueue, WaitingRound
 from specops.edge.settings import Excluded, Included, parse_depth
 from specops.edge.simulation.model import EdgeCosts, Log, Setting, Step
 from specops.edge.simulation.rounds import Rounds
@@ -23,7 +23,7 @@ Steps = Generator[simpy.Event, Any, None]
 
 
 @dataclass
-class Work:
+class ServerWork:
     """A piece of work for a step of the server."""
 
     client: int
@@ -49,8 +49,8 @@ class Server:
         """Places for streams for which the server drafts."""
 
         self._batching = Batching.parse(setting.batching)
-        self._turns = Turns()
-        self._awaited: dict[int, Work] = {}  # by client, of whom it waits
+        self._turns = FairQueue()
+        self._awaited: dict[int, ServerWork] = {}  # by client, of whom it waits
         self._arrival = env.event()
 
     def way(self, chance: random.Random) -> float:
@@ -61,22 +61,22 @@ class Server:
             way += chance.random() * setting.jitter_s
         return way
 
-    def ask(self, client: int, tokens: int, *, own: bool, after_s: float = 0.0) -> Work:
+    def ask(self, client: int, tokens: int, *, own: bool, after_s: float = 0.0) -> ServerWork:
         """Send work to the server. after_s: seconds until it arrives."""
-        work = Work(client, tokens, own, self.env.now + after_s, self.env.event())
+        work = ServerWork(client, tokens, own, self.env.now + after_s, self.env.event())
         if after_s:
             self.env.process(self._arrives(work, after_s))
         else:
             self._arrived(work)
         return work
 
-    def _arrives(self, work: Work, after_s: float) -> Steps:
+    def _arrives(self, work: ServerWork, after_s: float) -> Steps:
         yield self.env.timeout(after_s)
         self._arrived(work)
 
-    def _arrived(self, work: Work) -> None:
+    def _arrived(self, work: ServerWork) -> None:
         self._awaited[work.client] = work
-        self._turns.add(Arrived(work.client, work.client, self.env.now))
+        self._turns.add(WaitingRound(work.client, work.client, self.env.now))
         if not self._arrival.triggered:
             self._arrival.succeed()
 
@@ -113,7 +113,7 @@ class Server:
         possible = min(self.setting.clients, self.setting.max_batch)
         return self._batching.pause(len(self._turns), possible, self._turns.oldest, self.env.now)
 
-    def _seconds(self, batch: list[Work], tokens: int) -> float:
+    def _seconds(self, batch: list[ServerWork], tokens: int) -> float:
         costs, drafting, drafted = self.costs, sum(work.own for work in batch), 0.0
         if drafting:
             for level in range(self.own_levels):

@@ -235,7 +235,7 @@ def recurrent(state: Tensor, token: Tensor, of: Quantised) -> tuple[Tensor, Tens
 
 
 @dataclass(frozen=True)
-class Fed:
+class EagleInput:
     """n tokens of one sequence, as an EAGLE head reads them."""
 
     entered: Tensor  # [n, width + queries + keys + values], the head's table row of each; overwritten
@@ -276,12 +276,12 @@ class EaglePasses:
         self._scratch = ROWS + entered + 2 * queries + self.width + 3 * self.inter
         self._call = _eagle_of(self.heads, kv_heads, head_dim)
 
-    def guess(self, fed: Fed) -> tuple[Tensor, Tensor]:
+    def guess(self, fed: EagleInput) -> tuple[Tensor, Tensor]:
         """The guess at the last token's feature, [1, width], and [1, V] logits from it."""
         return self._run(fed, 1, (0, None, 0, 0.0, 0.0, None, None, None))
 
     def chain(
-        self, fed: Fed, dice: list[float], *, temperature: float, worth: float
+        self, fed: EagleInput, dice: list[float], *, temperature: float, worth: float
     ) -> tuple[list[int], Tensor]:
         """Draw a chain: a token by the first of the `dice` after a pass, the next after a pass over it, and
         so on.
@@ -299,7 +299,7 @@ class EaglePasses:
         self._run(fed, most, (most, table, final, temperature, worth, chances, into, drawn))
         return drawn[1 : 1 + drawn[0]], q[: drawn[0]]
 
-    def _run(self, fed: Fed, passes: int, drawing: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
+    def _run(self, fed: EagleInput, passes: int, drawing: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
         of, features = self.of, fed.features
         n, last = fed.sees.shape
         guess, logits = features.new_empty(1, self.width), features.new_empty(1, self.vocab)

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specops.engine.cpu.ops import EaglePasses, Fed, Quantised, SpanRow, SpanTable
+from specops.engine.cpu.ops import EagleInput, EaglePasses, Quantised, SpanRow, SpanTable
 
 
 def norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -113,7 +113,7 @@ def recurrent(state: Tensor, token: Tensor, of: Quantised) -> tuple[Tensor, Tens
     return after, after @ output.T
 
 
-def guess(passes: EaglePasses, fed: Fed) -> tuple[Tensor, Tensor]:
+def guess(passes: EaglePasses, fed: EagleInput) -> tuple[Tensor, Tensor]:
     """EaglePasses.guess. It writes the keys and values of all fed tokens to the cache."""
     to_queries, to_keys, out, gate_up, down, output = passes.of.plain()
     n, queries = fed.sees.size(0), passes.heads * passes.head_dim
@@ -131,12 +131,12 @@ def guess(passes: EaglePasses, fed: Fed) -> tuple[Tensor, Tensor]:
 
 def chain(
     passes: EaglePasses,
-    fed: Fed,
+    fed: EagleInput,
     dice: list[float],
     *,
     temperature: float,
     worth: float,
-    guess: Callable[[Fed], tuple[Tensor, Tensor]],
+    guess: Callable[[EagleInput], tuple[Tensor, Tensor]],
 ) -> tuple[list[int], Tensor]:
     """EaglePasses.chain, pass after pass by `guess`: `passes.guess`, or the definition above."""
     assert passes.table is not None
@@ -154,6 +154,6 @@ def chain(
         position = min(position + 1, len(passes.rope) - 1)
         sees = torch.cat((fed.sees[-1:], torch.ones(1, 1, dtype=torch.bool)), 1)
         entered = passes.table[tokens[-1:]]
-        fed = Fed(entered, feature, torch.tensor([position]), fed.cache, start, sees)
+        fed = EagleInput(entered, feature, torch.tensor([position]), fed.cache, start, sees)
         start += 1
     return tokens, torch.stack(drawn)

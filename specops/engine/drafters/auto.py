@@ -21,8 +21,8 @@ from torch import Tensor
 from specops.engine.draft import Grower, MakeGrower, Recipe
 from specops.engine.drafters.expansion import Expansion
 from specops.engine.drafters.ngram import NGram
-from specops.engine.planner.acceptance_counts import Ended
-from specops.engine.planner.planner import COPIES, DEPTH, NONE, Observation, Planner, Plans, Turn
+from specops.engine.planner.acceptance_counts import FinishedLengths
+from specops.engine.planner.planner import COPIES, DEPTH, NONE, Observation, Planner, Plans, StepTrees
 from specops.engine.planner.tree_choice import levels
 from specops.engine.request import StepTimes
 from specops.engine.sequence import Sequence
@@ -57,7 +57,7 @@ class _LookedUp:
 class _Step:
     """The current step, from which the planner learns once it is done."""
 
-    turn: Turn
+    turn: StepTrees
     batch: int
     levels: tuple[int, ...] | None
     tokens: int
@@ -90,7 +90,7 @@ class Auto:
         self._trees: dict[int, TokenTree] = {}  # by row: of this step, where it has nodes
         self._read: dict[int, int] = {}  # by row: tokens that the draft has read
         self._looked_up: dict[int, _LookedUp] = {}  # by sequence
-        self._ended = Ended()
+        self._ended = FinishedLengths()
         self._steps = 0  # steps in which copies were not drafted
         self._watching: int | None = None  # the sequence whose look-ups follow one on the other
         self._step: _Step | None = None
@@ -126,9 +126,9 @@ class Auto:
             self._step = _Step(turn, len(deciding), shape, tokens, decoding, read)
         return found
 
-    def _turn(self, deciding: Batch[Sequence], decoding: bool) -> Turn:
+    def _turn(self, deciding: Batch[Sequence], decoding: bool) -> StepTrees:
         if not deciding:
-            return Turn(NONE)
+            return StepTrees(NONE)
         return self.planner.turn(
             len(deciding), (lambda: min(map(self._behind, deciding))) if decoding else None
         )

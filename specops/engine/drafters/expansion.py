@@ -76,7 +76,7 @@ class _Plan:
         return _Plan.of(Topology.of(self.topology.parents[:retained]))
 
 
-class Growing:
+class PartialTree:
     """The tree of one sequence on its way: nodes are grown in the order of their numbers."""
 
     odds = 1.0
@@ -147,7 +147,7 @@ class Expansion:
             return [chain]
         ready, logits = self._grower.read(sequences)
         nothing = self._plan.to_depth(0)
-        trees = [Growing(sequence, nothing) for sequence in sequences]
+        trees = [PartialTree(sequence, nothing) for sequence in sequences]
         growing = [trees[index] for index in ready]
         for tree in growing:
             tree.plan = self._plan.to_depth(tree.sequence.depth_left)
@@ -177,7 +177,7 @@ class Expansion:
         draw = self.draws if sampled else Draw.DETERMINISTIC
         return TokenTree(plan.topology, [root, *tokens], draw, sources)
 
-    def branch(self, trees: list[Growing], depth: int, logits: Tensor) -> None:
+    def branch(self, trees: list[PartialTree], depth: int, logits: Tensor) -> None:
         """logits: a row for each node of the trees that has children at this depth, tree after tree."""
         rounds = [tree.plan.rounds[depth] for tree in trees]
         best: list[list[int]] | None = None
@@ -226,7 +226,7 @@ class Adaptive(Expansion):
     def of(cls, spec: TreeSpec, recipe: Recipe) -> Adaptive:
         return cls(spec.nodes, recipe.draw, next(recipe.growers), recipe.rows, recipe.length)
 
-    def branch(self, trees: list[Growing], depth: int, logits: Tensor) -> None:
+    def branch(self, trees: list[PartialTree], depth: int, logits: Tensor) -> None:
         super().branch(trees, depth, logits)
         if depth + 1 == self.depth:
             return
@@ -235,7 +235,7 @@ class Adaptive(Expansion):
             if tree.odds < self.worth_a_pass:
                 tree.plan = tree.plan.to_depth(depth + 1)
 
-    def _acceptance(self, tree: Growing, depth: int, logits: Tensor) -> float:
+    def _acceptance(self, tree: PartialTree, depth: int, logits: Tensor) -> float:
         """Estimated probability that the token after node `depth` is accepted if the node is, from the
         draft's logits alone.
 

@@ -25,7 +25,7 @@ DOUBT = 4.0
 """Observations that the prior counts for."""
 
 
-class Holding:
+class MatchLengths:
     """For one sequence: the probability that a match of a given length goes on by one more token."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class _Place:
         self._known = 0  # tokens that were looked at
         self._at = -1  # what is to be copied next; -1: there is nothing like the last few tokens
         self._length = 0  # of the match before it
-        self._holding = Holding()
+        self._holding = MatchLengths()
 
     def copy(self, sequence: Sequence, count: int) -> tuple[list[int], list[float]]:
         """Up to `count` copied tokens, and for each the estimated probability of acceptance."""

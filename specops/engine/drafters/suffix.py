@@ -20,7 +20,7 @@ from itertools import groupby
 from torch import Tensor
 
 from specops.engine.draft import Recipe
-from specops.engine.drafters.ngram import LONGEST_MATCH, WORTH, Holding, alike
+from specops.engine.drafters.ngram import LONGEST_MATCH, WORTH, MatchLengths, alike
 from specops.engine.sequence import Sequence
 from specops.engine.tree import Draw, TokenTree, Topology
 from specops.trees import TreeSpec
@@ -114,7 +114,7 @@ class Branches:
     odds: list[float]  # by node
 
 
-def likeliest(matches: list[Match], holding: Holding, count: int, depth: int) -> Branches:
+def likeliest(matches: list[Match], holding: MatchLengths, count: int, depth: int) -> Branches:
     """The `count` likeliest nodes of up to `depth` tokens that continue the matches.
 
     Likelier nodes come first, and so each node after its parent; of equal ones the one that was found first.
@@ -141,7 +141,7 @@ def likeliest(matches: list[Match], holding: Holding, count: int, depth: int) ->
         at.append(at[parent] + 1)
 
 
-def continuations(matches: list[Match], holding: Holding) -> Iterator[tuple[int, float, list[Match]]]:
+def continuations(matches: list[Match], holding: MatchLengths) -> Iterator[tuple[int, float, list[Match]]]:
     """The possible next tokens, each once: (token, probability, matches that go on with it)."""
     going_on = [match for match in matches if match.next < len(match.text)]
     if len(going_on) == 1:  # most places of a text occurred once before
@@ -208,7 +208,7 @@ class _Followed:
     """Which matches of one sequence's last look-up went on."""
 
     def __init__(self, known: int) -> None:
-        self.holding = Holding()
+        self.holding = MatchLengths()
         self.matches: list[Match] = []
         self._known = known
 

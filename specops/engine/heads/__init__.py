@@ -21,7 +21,7 @@ from specops.errors import ModelError
 from specops.trees import exit_layers
 
 
-class Form(Protocol):
+class DraftForm(Protocol):
     """Loads a draft of one form: a class of drafts is one."""
 
     marks: frozenset[str]
@@ -30,7 +30,7 @@ class Form(Protocol):
         """Raises ModelError if the folder is damaged, or the draft belongs to another target."""
 
 
-HEADS: tuple[Form, ...] = (EagleHead, Recurrent, Medusa, EarlyExit)
+HEADS: tuple[DraftForm, ...] = (EagleHead, Recurrent, Medusa, EarlyExit)
 """The registry of all forms that draft beside their target only."""
 
 
@@ -78,6 +78,6 @@ def check_pair(target: str | Path, model: Model, draft: str | Path, draft_model:
         )
 
 
-def _form(folder: Path) -> Form | None:
+def _form(folder: Path) -> DraftForm | None:
     names = weight_names(folder)
     return next((form for form in HEADS if names & form.marks), None)

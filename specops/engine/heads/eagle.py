@@ -19,7 +19,7 @@ from torch import Tensor
 
 from specops.engine.attention import SHORT, KVCache, Layout, Mask, Span, attend_rotated, causal
 from specops.engine.cpu import ops
-from specops.engine.cpu.ops import EaglePasses, Fed, Quantised
+from specops.engine.cpu.ops import EagleInput, EaglePasses, Quantised
 from specops.engine.draft import CachedGrower, Draft, Level, joined, read_weights
 from specops.engine.models import first_reason
 from specops.engine.models.linear import Linear, TokenTable
@@ -161,9 +161,9 @@ class EagleHead(Draft):
         fed = self._fed(torch.tensor(tokens), features, span, cache)
         return self._in_one_call.chain(fed, dice, temperature=temperature, worth=worth)
 
-    def _fed(self, tokens: Tensor, features: Tensor, span: Span, cache: KVCache) -> Fed:
+    def _fed(self, tokens: Tensor, features: Tensor, span: Span, cache: KVCache) -> EagleInput:
         row = cache.layers[0][span.row]
-        return Fed(self._of_token(tokens), features, span.positions, row, span.start, span.mask.sees)
+        return EagleInput(self._of_token(tokens), features, span.positions, row, span.start, span.mask.sees)
 
     def forward(
         self, tokens: Tensor, features: Tensor, layout: Layout, wanted: Tensor | None = None

@@ -83,7 +83,7 @@ def _refused_to_wait() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Form:
+class GraphKey:
     """What a graph fixes: passes of one form are run by the same graph."""
 
     cache: tuple[int, ...]  # where it lies, and its shape
@@ -94,7 +94,7 @@ class Form:
     longest: int
 
     @staticmethod
-    def of(layout: Layout) -> Form | None:
+    def of(layout: Layout) -> GraphKey | None:
         """The form of a pass, with every number rounded up; None if a graph does not pay.
 
         Tokens are rounded to quarters of a power of two, sequences to powers of two. `most` and `longest`
@@ -109,7 +109,7 @@ class Form:
         tokens = -(-fed // step) * step
         data, capacity = layout.cache.data, layout.cache.capacity
         stop = max(span.stop for span in layout.spans)
-        return Form(
+        return GraphKey(
             cache=(data.data_ptr(), *data.shape),
             tokens=tokens,
             sequences=_power_of_two(len(counts)),
@@ -132,7 +132,7 @@ def _times_four(bound: int, least: int) -> int:
 class _Inputs:
     """Everything that differs between passes of a form: parts of one buffer on the device."""
 
-    def __init__(self, form: Form, device: torch.device) -> None:
+    def __init__(self, form: GraphKey, device: torch.device) -> None:
         n, b = form.tokens, form.sequences
         short, long = [b, b + 1, b, b], [n * form.words, n, n, n]
         rooms = [_room(size) // 2 for size in short]
@@ -212,8 +212,8 @@ class Graphed:
         """Passes that graphs have run."""
         self._model, self._capture = model, capture
         self._given_up = False
-        self._met: set[Form] = set()
-        self._graphs: dict[Form, _Graph] = {}  # the one unused for longest first
+        self._met: set[GraphKey] = set()
+        self._graphs: dict[GraphKey, _Graph] = {}  # the one unused for longest first
 
     def beside(self, model: FeatureModel) -> Graphed:
         """Another model that runs in turn with this one."""
@@ -245,7 +245,7 @@ class Graphed:
     def _ran(self, tokens: Tensor, layout: Layout) -> bool:
         """Whether a graph has run this pass; its logits and features are then in `_logits` and
         `_features`."""
-        form = Form.of(layout) if layout.kernel and not self._given_up else None
+        form = GraphKey.of(layout) if layout.kernel and not self._given_up else None
         if form is None:
             return False
         graph = self._graphs.pop(form, None)
@@ -264,7 +264,7 @@ class Graphed:
         self.replays += 1
         return True
 
-    def _record(self, form: Form, tokens: Tensor, layout: Layout) -> None:
+    def _record(self, form: GraphKey, tokens: Tensor, layout: Layout) -> None:
         inputs = _Inputs(form, self.shape.device)
         inputs.write(tokens, layout)
         lasting = Layout(layout.spans, layout.cache, self.shape.tile, inputs.addresses)

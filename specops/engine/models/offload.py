@@ -36,7 +36,7 @@ PIECE = 1 << 20
 
 
 @dataclass(frozen=True)
-class Place:
+class TensorLocation:
     """Location of a tensor: row-major, `offset` bytes into a safetensors file."""
 
     path: Path
@@ -50,7 +50,7 @@ class Place:
         return prod(self.shape) * self.dtype.itemsize
 
 
-def places(folder: Path) -> dict[str, Place]:
+def places(folder: Path) -> dict[str, TensorLocation]:
     """The place of each tensor in a folder's safetensors files, by name. Raises ModelError for an unusable
     file."""
     source, found = Folder(folder), {}
@@ -64,7 +64,7 @@ def places(folder: Path) -> dict[str, Place]:
                 continue
             try:
                 dtype, shape = _DTYPES[entry["dtype"]], tuple(map(int, entry["shape"]))
-                place = Place(path, begin + int(entry["data_offsets"][0]), dtype, shape)
+                place = TensorLocation(path, begin + int(entry["data_offsets"][0]), dtype, shape)
                 complete = int(entry["data_offsets"][1]) - int(entry["data_offsets"][0]) == place.size
             except (KeyError, IndexError, TypeError, ValueError) as error:
                 raise ModelError(
@@ -91,7 +91,9 @@ def _data(path: Path) -> int:
         return 8 + int.from_bytes(file.read(8), "little")
 
 
-def read(place: Place, into: Tensor | None = None, pay: Callable[[int], None] | None = None) -> Tensor:
+def read(
+    place: TensorLocation, into: Tensor | None = None, pay: Callable[[int], None] | None = None
+) -> Tensor:
     """The stored tensor.
 
     into: uint8 memory of at least its bytes, which the result is then a view of. pay: called with the bytes
@@ -157,11 +159,11 @@ class Throttle:
 class Source(Protocol):
     """Reads the stored tensors of layers."""
 
-    def __call__(self, place: Place) -> Tensor:
+    def __call__(self, place: TensorLocation) -> Tensor:
         """The stored tensor, valid until the next call."""
 
 
-def make_source(offload: Offload, streamed: list[Place], device: torch.device) -> Source:
+def make_source(offload: Offload, streamed: list[TensorLocation], device: torch.device) -> Source:
     """A source of the tensors `streamed`. For a GPU, the memory that it copies from is pinned."""
     pay = None if offload.bandwidth is None else Throttle(offload.bandwidth)
     pinned = device.type == "cuda"
@@ -176,21 +178,23 @@ class _Disk:
     def __init__(self, largest: int, pay: Callable[[int], None] | None, pinned: bool) -> None:
         self._buffer, self._pay = torch.empty(largest, dtype=torch.uint8, pin_memory=pinned), pay
 
-    def __call__(self, place: Place) -> Tensor:
+    def __call__(self, place: TensorLocation) -> Tensor:
         return read(place, self._buffer, self._pay)
 
 
 class _Host:
     """Holds all tensors in host memory."""
 
-    def __init__(self, streamed: list[Place], pay: Callable[[int], None] | None, pinned: bool) -> None:
+    def __init__(
+        self, streamed: list[TensorLocation], pay: Callable[[int], None] | None, pinned: bool
+    ) -> None:
         self._pay = pay
         self._held = {
             place: read(place, torch.empty(place.size, dtype=torch.uint8, pin_memory=pinned))
             for place in streamed
         }
 
-    def __call__(self, place: Place) -> Tensor:
+    def __call__(self, place: TensorLocation) -> Tensor:
         if self._pay is not None:
             self._pay(place.size)
         return self._held[place]
@@ -261,7 +265,7 @@ def _read_on(
         ready.put((index, slot))
 
 
-Layer = dict[str, Place]
+Layer = dict[str, TensorLocation]
 """The places of a layer's weights, by their names in the layer."""
 
 
@@ -364,7 +368,7 @@ def _layers(source: nn.Module, count: int) -> tuple[str, list[nn.Module]]:
     )
 
 
-def _place(folder: Path, found: dict[str, Place], name: str, weight: Tensor) -> Place:
+def _place(folder: Path, found: dict[str, TensorLocation], name: str, weight: Tensor) -> TensorLocation:
     """The place of a weight. Raises ModelError if it is missing, or its shape is not what config.json
     requires."""
     if name not in found:

@@ -43,7 +43,7 @@ from specops.engine.verifiers.verifier import Verified
 from specops.errors import EnvironmentFailure, UsageError
 from specops.trees import parse_tree
 
-Decided = list[tuple[Sequence, TokenTree, Verified, list[TokenLogprob]]]
+TreeVerdicts = list[tuple[Sequence, TokenTree, Verified, list[TokenLogprob]]]
 
 
 class ParallelEngine(Engine):
@@ -73,7 +73,7 @@ class ParallelEngine(Engine):
         self._ranks.broadcast_work(news)
         return super().step()
 
-    def _verify(self, pairs: list[tuple[Sequence, TokenTree]], logits: Tensor) -> Decided:
+    def _verify(self, pairs: list[tuple[Sequence, TokenTree]], logits: Tensor) -> TreeVerdicts:
         if self._ranks.first:
             decided = super()._verify(pairs, logits)
             self._ranks.broadcast([verified for _, _, verified, _ in decided])

@@ -42,7 +42,7 @@ class _Fading:
         return self.weight
 
 
-class Grown:
+class TreeAcceptance:
     """Acceptance of trees that a draft grew: how often the child of each rank was accepted, if its parent
     was and its siblings before it were not. So rarely tried ranks do not distort the others."""
 
@@ -89,7 +89,7 @@ class Grown:
         return found
 
 
-class Copied:
+class CopyAcceptance:
     """Acceptance of copies (n-grams): how far a look-up goes, and how much of it is right."""
 
     def __init__(self, most: int) -> None:
@@ -133,7 +133,7 @@ class Lengths:
     written: float = 1.0
 
 
-class Ended:
+class FinishedLengths:
     """Lengths of sequences that have ended. A draft has to read their prompts."""
 
     def __init__(self) -> None:

@@ -84,7 +84,7 @@ class _Form:
 
 
 @dataclass(frozen=True)
-class Base:
+class BaseCosts:
     """The first measurement, in seconds."""
 
     target: dict[int, Curve]
@@ -124,7 +124,7 @@ class Base:
         return low + (batch - below) / (above - below) * (self.target[above].at(tokens) - low)
 
 
-ROUGH = Base(
+ROUGH = BaseCosts(
     target={1: Curve(((1, 1.0), (17, 2.0)))},
     first=Curve(((1, 0.15), (17, 0.3))),
     level=Curve(((1, 0.15), (17, 0.3))),
@@ -134,7 +134,7 @@ ROUGH = Base(
 
 
 @dataclass(frozen=True)
-class Here:
+class BatchCosts:
     """Seconds at one batch size, as tables that `tree_choice.ranked` reads a few hundred times."""
 
     batch: int
@@ -239,7 +239,7 @@ def _bucket(count: float) -> int:
 
 
 class CostModel:
-    def __init__(self, base: Base = ROUGH) -> None:
+    def __init__(self, base: BaseCosts = ROUGH) -> None:
         self.base = base
         self._verify, self._copied = _Ratios(), _Ratios()
         self._draft, self._read = _Ratios(), _Ratios()
@@ -286,7 +286,7 @@ class CostModel:
         """Number of kinds of steps with observations."""
         return sum(map(len, (self._verify, self._copied, self._draft, self._read, self._look_up, self._rest)))
 
-    def here(self, batch: int, nodes: int) -> Here:
+    def here(self, batch: int, nodes: int) -> BatchCosts:
         """The expected times of steps with trees of up to `nodes` nodes."""
         verify, copied, slow = self._verify.at(batch), self._copied.at(batch), self.slowness
         form = self.base.form(batch, nodes)
@@ -298,7 +298,7 @@ class CostModel:
             passes = zip(even, form.verify, counts, strict=True)
             # Never less than even trees take: what was observed of short copies says little of long ones.
             uneven = tuple(max(least, slow * passed * copied(count)) for least, passed, count in passes)
-        return Here(
+        return BatchCosts(
             batch=batch,
             plain=even[0] + rest,
             verify=even,

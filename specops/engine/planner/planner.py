@@ -20,8 +20,8 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from specops.engine.planner import tree_choice
-from specops.engine.planner.acceptance_counts import MEMORY, SELDOM, Copied, Grown, Lengths
-from specops.engine.planner.cost_model import CostModel, Here
+from specops.engine.planner.acceptance_counts import MEMORY, SELDOM, CopyAcceptance, Lengths, TreeAcceptance
+from specops.engine.planner.cost_model import BatchCosts, CostModel
 from specops.engine.planner.tree_choice import Goal, Option
 from specops.engine.tree import Topology
 from specops.trees import parse_tree
@@ -68,7 +68,7 @@ WIDE = ("expand:3,1", "expand:2", "chain:1")
 
 
 @dataclass(frozen=True)
-class Turn:
+class StepTrees:
     """The trees that a step drafts."""
 
     tree: str
@@ -92,7 +92,7 @@ class Observation:
     other steps that read a prompt are not observed."""
 
     batch: int
-    turn: Turn
+    turn: StepTrees
     levels: tuple[int, ...] | None
     """Nodes on each level of the grown trees; () if none was grown, None if their shapes differ."""
 
@@ -116,7 +116,7 @@ class Observation:
 class Plans(Protocol):
     """The planner's interface for the drafter `auto`."""
 
-    def turn(self, batch: int, behind: Callable[[], int] | None) -> Turn:
+    def turn(self, batch: int, behind: Callable[[], int] | None) -> StepTrees:
         """The trees of the next step for `batch` sequences.
 
         behind: returns the fewest tokens by which the draft is behind of any sequence; None if the step reads
@@ -159,8 +159,8 @@ class Planner:
 
     goal: Goal = field(default_factory=Goal)
     paid: CostModel = field(default_factory=CostModel)
-    accepted: Grown = field(default_factory=lambda: Grown(DEPTH))
-    copies: Copied = field(init=False)
+    accepted: TreeAcceptance = field(default_factory=lambda: TreeAcceptance(DEPTH))
+    copies: CopyAcceptance = field(init=False)
     lengths: Lengths = field(default_factory=Lengths)
     """Mean lengths of the last sequences."""
 
@@ -174,7 +174,7 @@ class Planner:
     _trials: int = 0
     """Number of trials."""
 
-    _asking: tuple[int, Turn, int] | None = None
+    _asking: tuple[int, StepTrees, int] | None = None
     """Batch size of the running trial, its trees, and its remaining steps."""
 
     _settled: tuple[int, str, int] = (0, "", 0)
@@ -184,9 +184,9 @@ class Planner:
     _grows_now: bool = False
 
     def __post_init__(self) -> None:
-        self.copies = Copied(min(max(COPIES), self.most_nodes))
+        self.copies = CopyAcceptance(min(max(COPIES), self.most_nodes))
 
-    def turn(self, batch: int, behind: Callable[[], int] | None) -> Turn:
+    def turn(self, batch: int, behind: Callable[[], int] | None) -> StepTrees:
         held = self._held.get(batch)
         if held is None:
             options = self.options(batch)
@@ -207,7 +207,7 @@ class Planner:
         question = self._question(batch, behind(), held) if behind is not None and asks else None
         if question is not None and not question.alone:
             self._asking = batch, question, LASTS - 1
-        return question or Turn(held.option.tree)
+        return question or StepTrees(held.option.tree)
 
     def learn(self, observed: Observation) -> None:
         self.lengths = observed.lengths
@@ -255,10 +255,10 @@ class Planner:
     def _rates(self) -> list[list[float]]:
         return self.accepted.rates if self.grows else []
 
-    def _copying(self, here: Here) -> list[Option]:
+    def _copying(self, here: BatchCosts) -> list[Option]:
         return [self._copy(count, here) for count in COPIES if count <= self.most_nodes]
 
-    def _copy(self, count: int, here: Here) -> Option:
+    def _copy(self, count: int, here: BatchCosts) -> Option:
         tokens, drafted = self.copies.expected(count)
         return Option(f"ngram:{count}", tokens, here.copying(drafted, self.copies.lengths(count)))
 
@@ -319,7 +319,7 @@ class Planner:
         if held.wins >= PATIENCE:
             held.option, held.wins = next(each for each in options if each.tree == best.tree), 0
 
-    def _question(self, batch: int, behind: int, held: _Held) -> Turn | None:
+    def _question(self, batch: int, behind: int, held: _Held) -> StepTrees | None:
         """The trial of this step; None if the credit does not cover its cost."""
         trial = self._questions_at(batch, behind, held)
         if not trial:  # trees of one node, without a draft: copies start at two
@@ -333,7 +333,7 @@ class Planner:
         self._trials += 1
         return question
 
-    def _questions_at(self, batch: int, behind: int, held: _Held) -> list[Turn]:
+    def _questions_at(self, batch: int, behind: int, held: _Held) -> list[StepTrees]:
         """Possible trials at this batch size. Trees that the draft can grow for all sequences are tried on
         all. On one sequence alone are tried: trees for which the draft would have to catch up, and a wide
         one that shows further ranks."""
@@ -342,14 +342,14 @@ class Planner:
         rivals = [each for each in held.short if each not in (tree, NONE)]
         if tree != NONE:  # tried as often as all others: what must not be slower than it
             rivals = [each for rival in rivals for each in (NONE, rival)]
-        trial = [Turn(tree, each) for each in rivals if follows or not parse_tree(each).needs_draft]
+        trial = [StepTrees(tree, each) for each in rivals if follows or not parse_tree(each).needs_draft]
         if self.grows:
             wide = next(each for each in WIDE if parse_tree(each).nodes <= self.most_nodes)
             alone = (wide,) if follows else (wide, held.grown, held.grown)
-            trial += [Turn(tree, each, alone=True) for each in alone]
+            trial += [StepTrees(tree, each, alone=True) for each in alone]
         return trial
 
-    def _cost(self, question: Turn, batch: int, behind: int, held: _Held) -> float:
+    def _cost(self, question: StepTrees, batch: int, behind: int, held: _Held) -> float:
         """Predicted cost of a trial, in seconds. A trial on one sequence counts as if nothing of it were
         accepted."""
         assert question.trial is not None

@@ -57,7 +57,7 @@ ROOM = SETTLED_TOKENS + (1 + STEPS) * 9
 
 
 @dataclass(frozen=True)
-class Taken:
+class ProbeStep:
     """Times of one step, in seconds."""
 
     draft: float
@@ -74,8 +74,8 @@ class Taken:
     def whole(self) -> float:
         return self.draft + self.forward + self.commit
 
-    def over(self, slowness: float) -> Taken:
-        return Taken(self.draft / slowness, self.forward / slowness, self.commit / slowness, self.drafted)
+    def over(self, slowness: float) -> ProbeStep:
+        return ProbeStep(self.draft / slowness, self.forward / slowness, self.commit / slowness, self.drafted)
 
 
 @dataclass(frozen=True)
@@ -87,9 +87,9 @@ class Reading:
     in the second step."""
 
     opening_steps: int
-    steps: tuple[Taken, ...]
+    steps: tuple[ProbeStep, ...]
 
-    def mean(self, part: Callable[[Taken], float]) -> float:
+    def mean(self, part: Callable[[ProbeStep], float]) -> float:
         """Mean time of a part over the steps. A median would be that of an idle machine: on a busy one,
         long steps are delayed more often than short ones."""
         return statistics.fmean(map(part, self.steps))
@@ -129,21 +129,21 @@ def _read(engine: Engine, prompt: list[int], sampling: Sampling) -> Reading:
             opening_steps += 1
             tokens += len(emission.tokens)
     opening = perf_counter() - started
-    taken: list[Taken] = []
+    taken: list[ProbeStep] = []
     while not engine.idle and len(taken) < STEPS:
         taken.append(_timed(engine))
     engine.cancel(sequence)
     return Reading(opening, opening_steps, tuple(taken) if len(taken) == STEPS else ())
 
 
-def _timed(engine: Engine) -> Taken:
+def _timed(engine: Engine) -> ProbeStep:
     counters = engine.counters
     draft, forward, drafted = counters.draft_seconds, counters.verify_seconds, counters.draft_tokens
     began = perf_counter()
     engine.step()
     whole = perf_counter() - began
     draft, forward = counters.draft_seconds - draft, counters.verify_seconds - forward
-    return Taken(draft, forward, whole - draft - forward, counters.draft_tokens - drafted)
+    return ProbeStep(draft, forward, whole - draft - forward, counters.draft_tokens - drafted)
 
 
 @dataclass(frozen=True)
@@ -217,7 +217,7 @@ def costs_of(rounds: Sequence[Readings], *, opens_bare: bool) -> Costs:
     """
     rounds = _levelled(rounds)
 
-    def median(tree: str, part: Callable[[Taken], float]) -> float:
+    def median(tree: str, part: Callable[[ProbeStep], float]) -> float:
         found = [readings[tree].mean(part) for readings in rounds if readings[tree].steps]
         if not found:
             raise UsageError(
@@ -274,7 +274,7 @@ def _levelled(rounds: Sequence[Readings]) -> list[Readings]:
 
 
 @dataclass(frozen=True)
-class Sheet:
+class CostsByContext:
     """Costs by length of context, and the cost of copied drafts, whose number changes from step to step."""
 
     short: int
@@ -299,11 +299,11 @@ class Sheet:
 
 def sheet_of(
     contexts: tuple[int, int], rounds: Sequence[tuple[Readings, Readings]], *, opens_bare: bool
-) -> Sheet:
+) -> CostsByContext:
     """The costs from `rounds`: the probes' times after a short and after a long prompt. contexts: the
     lengths of both, in tokens."""
     short, long = (costs_of([pair[end] for pair in rounds], opens_bare=opens_bare) for end in (0, 1))
-    return Sheet(*contexts, short, long, _copied(rounds))
+    return CostsByContext(*contexts, short, long, _copied(rounds))
 
 
 def _copied(rounds: Sequence[tuple[Readings, Readings]]) -> Curve | None:

@@ -18,8 +18,8 @@ from torch import Tensor
 from specops.engine.draft import Level, MakeGrower
 from specops.engine.drafters.auto import Auto
 from specops.engine.models.model import FeatureModel
-from specops.engine.planner.cost_model import Base, Curve
-from specops.engine.planner.planner import NONE, SETTLING, Observation, Planner, Turn
+from specops.engine.planner.cost_model import BaseCosts, Curve
+from specops.engine.planner.planner import NONE, SETTLING, Observation, Planner, StepTrees
 from specops.engine.request import Sampling
 from specops.engine.sequence import Sequence as Decoded
 from specops.engine.step import Engine
@@ -55,8 +55,8 @@ class _Rehearsal:
         self.tree = NONE
         self.observed: list[Observation] = []
 
-    def turn(self, batch: int, behind: Callable[[], int] | None) -> Turn:
-        return Turn(self.tree)
+    def turn(self, batch: int, behind: Callable[[], int] | None) -> StepTrees:
+        return StepTrees(self.tree)
 
     def learn(self, observed: Observation) -> None:
         self.observed.append(observed)
@@ -101,7 +101,7 @@ def warm_up(engine: Engine, auto: Auto) -> None:
 
 def _measure(
     target: FeatureModel, draft: MakeGrower | None, tokenizer: Any, nodes: int, max_batch: int
-) -> Base:
+) -> BaseCosts:
     trees = [tree for tree in TREES if parse_tree(tree).nodes <= nodes]
     sizes = dict.fromkeys((1, max_batch, round(max_batch**0.5)))
     length = min(target.shape.max_positions, PROMPT + ROUNDS * len(trees) * ROOM)
@@ -176,7 +176,7 @@ def _timed(
     return found
 
 
-def _base(times: dict[tuple[int, str], list[Observation]], trees: Sequence[str]) -> Base:
+def _base(times: dict[tuple[int, str], list[Observation]], trees: Sequence[str]) -> BaseCosts:
     sizes = sorted({batch for batch, _ in times})
 
     def usual(batch: int, tree: str, part: Callable[[Observation], float]) -> float:
@@ -194,7 +194,7 @@ def _base(times: dict[tuple[int, str], list[Observation]], trees: Sequence[str])
             if tree in trees:
                 wide = parse_tree(tree).widths[0]
                 level[batch * wide].append(max(0.0, draft(batch, tree) - draft(batch, LEAST)))
-    return Base(
+    return BaseCosts(
         target={
             batch: Curve.rising(
                 {

@@ -26,7 +26,7 @@ NOTHING = math.nan
 
 
 @dataclass(frozen=True)
-class OfClass:
+class ClassFigures:
     """A traffic class on the speculative pool, by the router."""
 
     e2e: Numbers = NOTHING
@@ -105,7 +105,7 @@ class LiveFigures:
     standard_gauged: Numbers = NOTHING
     standard_covered: Numbers = NOTHING
     standard_sampled: Numbers = NOTHING
-    classes: Mapping[str, OfClass] = field(default_factory=dict)
+    classes: Mapping[str, ClassFigures] = field(default_factory=dict)
 
     @classmethod
     def of(cls, figures: Mapping[str, Any]) -> LiveFigures:
@@ -302,7 +302,7 @@ def read(samples: Sequence[Sample]) -> LiveFigures:
     return LiveFigures(
         ts=samples[0].ts if samples else NOTHING,
         classes={
-            name: OfClass(found.get("e2e", NOTHING), found.get("n", NOTHING) / copies)
+            name: ClassFigures(found.get("e2e", NOTHING), found.get("n", NOTHING) / copies)
             for name, found in sorted(classes.items())
         },
         **figures,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from specops.guard.signals import noise
 from specops.guard.signals.criteria import Baseline, Criteria, Missing, Range
 from specops.guard.signals.noise import BAD, HEALTHY, NO_DATA, NO_TRAFFIC, UNKNOWN, VERDICTS, Codes, Numbers
-from specops.guard.signals.query import LiveFigures, OfClass
+from specops.guard.signals.query import ClassFigures, LiveFigures
 from specops.guard.state import Signal, Verdict
 from specops.serving import Series
 
@@ -337,7 +337,7 @@ def _may_be_slower(criteria: Criteria, judged: Judgement) -> NDArray[np.bool_]:
     return np.asarray(np.isnan(judged.beside) | np.greater(judged.beside, halfway))
 
 
-def judge_class(criteria: Criteria, name: str, live: LiveFigures, found: OfClass) -> Judgement | None:
+def judge_class(criteria: Criteria, name: str, live: LiveFigures, found: ClassFigures) -> Judgement | None:
     """None where the baseline had no such class."""
     times = criteria.baseline.of_class(name) if isinstance(criteria.baseline, Baseline) else None
     if times is None:

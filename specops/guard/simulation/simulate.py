@@ -23,7 +23,7 @@ from specops.guard.signals.observation import Row, Window, evaluate, repeated, w
 from specops.guard.signals.query import LiveFigures
 from specops.guard.simulation.traces import PlaybookGuard, Trace, cut_window, one, windows
 from specops.guard.state import FULL, Evaluation, Event, State
-from specops.progress import Progress, Silent
+from specops.progress import Progress, SilentProgress
 
 Rightly = Literal["yes", "no", "unknown"]
 PAYS_UP_TO = 1.05
@@ -71,7 +71,7 @@ class Simulated:
 
 def simulate(trace: Trace, criteria: Criteria, rules: Rules, progress: Progress | None = None) -> Simulated:
     """From the first interval to the last of one trace, with an evaluation at the end of each."""
-    progress = progress or Silent()
+    progress = progress or SilentProgress()
     progress.start("replaying", len(trace))
     length = window_of(trace, criteria)
     live = windows(trace, length, 2 * length)

@@ -49,7 +49,7 @@ BUSY = 0.4
 
 
 @dataclass(frozen=True)
-class World:
+class WeekConstants:
     """What every week has in common."""
 
     baseline: Baseline
@@ -109,7 +109,7 @@ def week(criteria: Criteria, seed: int, slower: float | None) -> Trace:
     )
     top = criteria.baseline.levels[-1]
     tokens = (top.e2e - top.ttft) / top.token + 1
-    world = World(criteria.baseline, least, tokens=tokens, busy=(0.8, 1.6))
+    world = WeekConstants(criteria.baseline, least, tokens=tokens, busy=(0.8, 1.6))
     random = np.random.default_rng(seed)
     incident = None
     if slower is not None:
@@ -120,7 +120,7 @@ def week(criteria: Criteria, seed: int, slower: float | None) -> Trace:
 
 
 def weeks(
-    world: World,
+    world: WeekConstants,
     count: int,
     random: np.random.Generator,
     incident: Incident | None = None,
@@ -153,7 +153,7 @@ def weeks(
     return replace(made, slower=gain)
 
 
-def _scraped(world: World, shape: tuple[int, int], random: np.random.Generator) -> dict[str, Figures]:
+def _scraped(world: WeekConstants, shape: tuple[int, int], random: np.random.Generator) -> dict[str, Figures]:
     """Share of the scrapes that there are of each part, interval by interval."""
     per_interval = max(round(world.interval_s / SCRAPE_S), 1)
     often = GAPS_A_WEEK * world.length_s / WEEK_S
@@ -165,7 +165,7 @@ def _scraped(world: World, shape: tuple[int, int], random: np.random.Generator) 
 
 
 def _with_standard(
-    world: World,
+    world: WeekConstants,
     made: Trace,
     load: Figures,
     common: Figures,
@@ -225,7 +225,7 @@ def _spread(scrapes: Figures, random: np.random.Generator) -> Figures:
 
 
 def _measured(
-    world: World,
+    world: WeekConstants,
     load: Figures,
     gain: Figures,
     acceptance: Figures,
@@ -281,7 +281,7 @@ def _measured(
     return Trace(world.interval_s, each, _playbook(world, figures, random), np.full(shape, np.nan))
 
 
-def _playbook(world: World, figures: dict[str, Figures], random: np.random.Generator) -> Answers:
+def _playbook(world: WeekConstants, figures: dict[str, Figures], random: np.random.Generator) -> Answers:
     """With rules that record its names. Its p95 is that of a normal spread, in buckets that are infinitely
     fine, and its baseline's that of the highest load: it is given the better of what it could have."""
     window = round(WINDOW_S / world.interval_s)
@@ -308,13 +308,13 @@ def _latencies(baseline: Baseline, load: Figures, gain: Figures, tokens: Figures
     return tpot, first + (whole - first) * gain
 
 
-def _acceptance(world: World, gain: Figures) -> Figures:
+def _acceptance(world: WeekConstants, gain: Figures) -> Figures:
     """That makes a step so much shorter than the tokens that it yields."""
     cost = 1 + world.k * world.break_even
     return np.clip((cost / gain - 1) / world.k, 0.02, 0.97)
 
 
-def _traffic(world: World, shape: tuple[int, int], random: np.random.Generator) -> Figures:
+def _traffic(world: WeekConstants, shape: tuple[int, int], random: np.random.Generator) -> Figures:
     """Requests at a time on one server, were it as fast as the standard."""
     at = np.arange(shape[1]) * world.interval_s / 86400 + random.uniform(0, 7, (shape[0], 1))
     day = 0.08 + 0.92 * np.sin(np.pi * (at % 1)) ** 2
@@ -328,7 +328,7 @@ Kind = tuple[float, float, float]
 """Spells a week, and how long they are in intervals, from … to."""
 
 
-def _kinds(world: World) -> tuple[Kind, Kind, Kind]:
+def _kinds(world: WeekConstants) -> tuple[Kind, Kind, Kind]:
     share, minute = world.length_s / WEEK_S, 60 / world.interval_s
     return (
         (2 * share, 10 * minute, 480 * minute),  # nobody asks

@@ -19,7 +19,7 @@ from pathlib import Path
 from specops.errors import FileError, UsageError
 from specops.launch.command_files import containers, documents, shell
 from specops.launch.command_files.recognition import command_lines, recognised, titles
-from specops.serving import Command, Judged
+from specops.serving import Command, LintResult
 
 YAML = (".yaml", ".yml", ".json")
 KINDS = (
@@ -28,7 +28,7 @@ KINDS = (
 )
 
 
-def judge(command: Command, requested: str | None = None) -> Judged:
+def judge(command: Command, requested: str | None = None) -> LintResult:
     """`requested`: a version that the operator names. ConfigError for one that is invalid or too old."""
     return command_lines()[command.engine].judge(command, requested)
 

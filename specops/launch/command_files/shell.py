@@ -53,7 +53,7 @@ class Word:
 
 
 @dataclass
-class Here:
+class HereDocument:
     """A here document: what follows <<, up to its delimiter. `filled`: variables in it are filled in."""
 
     text: str
@@ -69,7 +69,7 @@ class Simple:
     target: Word | None = None
     """Of > and >>."""
 
-    here: list[Here] = field(default_factory=list)
+    here: list[HereDocument] = field(default_factory=list)
     waits: bool = False
     """It has a here document, whose text follows."""
 
@@ -265,7 +265,7 @@ class _Lexer:
                 if (line.lstrip("\t") if tabs else line).rstrip("\r") == delimiter:
                     break
                 lines.append(line.lstrip("\t") if tabs else line)
-            simple.here.append(Here("\n".join(lines) + "\n", filled))
+            simple.here.append(HereDocument("\n".join(lines) + "\n", filled))
         self.waiting = []
 
 

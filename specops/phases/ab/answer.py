@@ -12,7 +12,7 @@ from itertools import groupby, pairwise
 from typing import Literal
 
 from specops.load.arrivals import Level
-from specops.phases.ab.report import Challenger, Deployed, Measured, OfParity, Report
+from specops.phases.ab.report import ArmFigures, Challenger, DeployTarget, ParityCounts, Report
 from specops.phases.ab.verdict import Decision
 from specops.render.figures import count, times
 from specops.stats import Interval
@@ -148,12 +148,12 @@ def _rounded(speedup: Interval) -> str:
     return f"{speedup.estimate:.{digits}f}"
 
 
-def same_answers(report: Report, challenger: Challenger, measured: Sequence[Measured]) -> str:
+def same_answers(report: Report, challenger: Challenger, measured: Sequence[ArmFigures]) -> str:
     """Whether the arms answered the same, and what was accepted."""
     return f"{_same(report, challenger.parity)}  {_accepted(measured)}"
 
 
-def _same(report: Report, found: Sequence[OfParity]) -> str:
+def _same(report: Report, found: Sequence[ParityCounts]) -> str:
     if report.parity_missing:
         return f"Answers were not compared: {report.parity_missing}."
     if not found:
@@ -167,7 +167,7 @@ def _same(report: Report, found: Sequence[OfParity]) -> str:
     return f"{what}: {'; '.join(map(_parity, shown))}."
 
 
-def _parity(found: OfParity) -> str:
+def _parity(found: ParityCounts) -> str:
     where = "among sampled requests" if found.mixed else f"at {found.level}"
     where = f"where prompts come again {where}" if found.repeated else where
     where = f"begin the same {where}" if found.opening else where
@@ -181,7 +181,7 @@ def _parity(found: OfParity) -> str:
     return f"{found.equal} of {found.compared} {where} ({', '.join(more)})"
 
 
-def _accepted(measured: Sequence[Measured]) -> str:
+def _accepted(measured: Sequence[ArmFigures]) -> str:
     at: dict[str, list[str]] = {}
     for each in measured:
         counts = each.acceptance
@@ -208,7 +208,9 @@ def decision_sentence(challenger: Challenger) -> str:
     """Where to use it, and where not."""
     levels = [each.speedups.level for each in challenger.levels]
     used = {
-        name: [level for level in levels if Deployed(traffic_class=name, level=level) in challenger.deploy]
+        name: [
+            level for level in levels if DeployTarget(traffic_class=name, level=level) in challenger.deploy
+        ]
         for name in challenger.classes
     }
     if challenger.decision.verdict != "yes" or not any(used.values()):

@@ -21,7 +21,7 @@ from specops.load.validity import COUNT_ADVICE
 from specops.phases.ab.drift import Drift
 from specops.phases.ab.parity import Parity
 from specops.phases.ab.report import Challenger, Noise
-from specops.phases.ab.speedups import Shown, levels_of
+from specops.phases.ab.speedups import StoredInterval, levels_of
 from specops.phases.ab.verdict import (
     PER,
     Cell,
@@ -397,7 +397,7 @@ def noise_of(challengers: Mapping[str, Challenger]) -> list[Noise]:
     ]
 
 
-def _below(interval: Shown | None) -> float | None:
+def _below(interval: StoredInterval | None) -> float | None:
     """A relative difference below which an interval as wide as this one may include 1."""
     if interval is None:
         return None

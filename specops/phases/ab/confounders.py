@@ -25,9 +25,9 @@ from specops import stats
 from specops.load.arrivals import Level
 from specops.load.record import SLOW, Row, positive
 from specops.load.validity import is_filtered, is_stock, loops, no_answer
-from specops.phases.ab.speedups import FIGURES, Figure, Pair, Pairs, Shown, ordered, pair_up
+from specops.phases.ab.speedups import FIGURES, Figure, Pair, Pairs, StoredInterval, ordered, pair_up
 from specops.phases.ab.visits import AbSettings, VisitRecord
-from specops.stats import Interval, Taken
+from specops.stats import Interval, Times
 
 LATE = 3
 """More requests over `LATE` times the median are no reason to doubt a gain, unless they are surely more. A
@@ -43,7 +43,7 @@ answer to another prompt. looped: most of it is one passage over and over. unans
 nothing else. filtered: a content filter ended it."""
 
 
-class Counted(BaseModel):
+class RequestCounts(BaseModel):
     """Requests of one kind at one load, all classes together."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -59,7 +59,7 @@ class Counted(BaseModel):
     only_challenger: int
     """Pairs in which it happened to the challenger's request alone."""
 
-    difference: Shown
+    difference: StoredInterval
     """The challenger's share less the standard's, with an exact interval."""
 
     def surely_more(self, margin: float) -> bool:
@@ -117,7 +117,7 @@ class Requests:
         both = [rows for _, rows in sorted(sent.items()) if len(rows) == 2]
         return cls(tuple((rows[standard], rows[challenger]) for rows in both))
 
-    def counted(self, kind: Kind, confidence: float) -> Counted | None:
+    def counted(self, kind: Kind, confidence: float) -> RequestCounts | None:
         """The requests of one kind, counted in both arms; None where nothing was sent to both."""
         if not self.pairs:
             return None
@@ -130,7 +130,7 @@ class Requests:
             found = [(happened(ours), happened(theirs)) for ours, theirs in self.pairs]
         only_standard = sum(ours and not theirs for ours, theirs in found)
         only_challenger = sum(theirs and not ours for ours, theirs in found)
-        return Counted(
+        return RequestCounts(
             kind=kind,
             pairs=len(found),
             prompts=len({ours.prompt for ours, _ in self.pairs}),
@@ -230,7 +230,7 @@ class Lengths(BaseModel):
 
     unit: Unit
     prompts: int
-    ratio: Shown | None
+    ratio: StoredInterval | None
     """The challenger's length over the standard's; None with too few prompts for an interval."""
 
     finding: Finding
@@ -269,7 +269,7 @@ def compare_lengths(pairs: Sequence[Pair], margin: float, confidence: float) -> 
 
 
 def _compare_unit(pairs: Sequence[Pair], unit: Unit, margin: float, confidence: float) -> Lengths | None:
-    rounds: list[tuple[Taken, ...]] = [pair.tokens if unit == "tokens" else pair.characters for pair in pairs]
+    rounds: list[tuple[Times, ...]] = [pair.tokens if unit == "tokens" else pair.characters for pair in pairs]
     known = [(sum(one for one, _ in each), sum(other for _, other in each)) for each in rounds if each]
     if not known or (unit == "tokens" and 2 * len(known) < len(pairs)):
         return None
@@ -324,7 +324,7 @@ class Repeats(BaseModel):
 
     arm: str
     figure: Figure
-    ratio: Shown | None
+    ratio: StoredInterval | None
     """What first requests took over what repeats took; above 1, repeats are faster."""
 
     cached: bool

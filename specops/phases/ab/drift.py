@@ -24,7 +24,7 @@ from specops import stats
 from specops.errors import UsageError
 from specops.load.arrivals import Level
 from specops.load.record import Row, positive
-from specops.phases.ab.speedups import Pairs, Shown, pair_up
+from specops.phases.ab.speedups import Pairs, StoredInterval, pair_up
 from specops.phases.ab.visits import VisitRecord, measurements_of
 from specops.results import Result
 from specops.serving import ENGINES
@@ -47,7 +47,7 @@ class Drift(BaseModel):
 
     kind: Kind
     arm: str
-    change: Shown | None
+    change: StoredInterval | None
     """A ratio: 1 is no change. None where there are too few samples to say."""
 
     flagged: bool
@@ -332,11 +332,11 @@ class Change(BaseModel):
     arm: str
     level: Level
     prompts: int
-    e2e: Shown | None
-    tpot: Shown | None
+    e2e: StoredInterval | None
+    tpot: StoredInterval | None
 
 
-class Against(BaseModel):
+class BaselineDrift(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     recorded: datetime
@@ -393,7 +393,7 @@ def refuse_unlike(
         )
 
 
-def against(recorded: Result, now: Result, name: str, confidence: float) -> Against:
+def against(recorded: Result, now: Result, name: str, confidence: float) -> BaselineDrift:
     """What changed since the comparison called `name`, arm by arm, and what in the environment may be why.
 
     Raises what `refuse_unlike` does, and FileError where the earlier result is damaged. Each interval has
@@ -413,7 +413,7 @@ def against(recorded: Result, now: Result, name: str, confidence: float) -> Agai
             for result in (recorded, now)
         )
         differences += [(arm, *unlike) for unlike in _unlike(*facts)]
-    return Against(
+    return BaselineDrift(
         recorded=recorded.created,
         changes=tuple(change for arm in arms for change in _changes(then, new, arm, confidence)),
         differences=tuple(

@@ -33,16 +33,16 @@ from specops.phases.ab.parity import Parity, Place
 from specops.phases.ab.report import (
     EXPECTED,
     Acceptance,
+    ArmFigures,
     Challenger,
+    ClassFigures,
     ClassLevel,
-    Deployed,
+    DeployTarget,
     Dot,
-    Measured,
-    OfClass,
-    OfLevel,
-    OfParity,
+    EqualCounts,
+    LevelComparison,
+    ParityCounts,
     Report,
-    Same,
 )
 from specops.phases.ab.speedups import Pair, Pairs, levels_of, speedups, throughput
 from specops.phases.ab.verdict import Confidences, Decision, Verdicts
@@ -52,7 +52,7 @@ from specops.stats import Interval
 
 
 @dataclass(frozen=True)
-class Judged:
+class AbJudgement:
     verdict: Verdict
     reason: str
     summary: dict[str, Any]
@@ -74,7 +74,7 @@ def judge(
     margins: Mapping[Place, float | None] | None = None,
     sent_before: Collection[str] = (),
     greedy: Sequence[VisitRecord] = (),
-) -> Judged:
+) -> AbJudgement:
     """Judge every challenger; the first of `arms` is the standard.
 
     `failed` says why an arm failed, `facts` what is known of each arm (`drift.of_arms`). `margins` says how
@@ -126,7 +126,7 @@ def judge(
         standard_note=note,
         same_server=noise,
     )
-    return Judged(
+    return AbJudgement(
         decision.verdict,
         "; ".join([decision.reason, *_without_reasons(records, arms)]),
         _summary(report, decision, looks_done, looks),
@@ -184,14 +184,14 @@ class _Judging:
         levels = [cell.level for cell in verdicts.together]
         return Challenger(
             decision=decision,
-            deploy=[Deployed(traffic_class=of, level=level) for of, level in verdicts.deploy]
+            deploy=[DeployTarget(traffic_class=of, level=level) for of, level in verdicts.deploy]
             if decision.verdict == "yes"
             else [],
             failed=failed.get(name),
             pays_up_to=best.concurrency if best else None,
             load=load_sentence(verdicts.together),
             classes={
-                of: OfClass(
+                of: ClassFigures(
                     decision=over_loads(cells),
                     levels=[
                         ClassLevel(
@@ -205,7 +205,7 @@ class _Judging:
                 for of, cells in verdicts.classes.items()
             },
             levels=[
-                OfLevel(
+                LevelComparison(
                     decision=cell.decision,
                     speedups=speedups(pairs, cell.level, confidences.of_levels),
                     throughput=throughput(
@@ -291,7 +291,7 @@ def _e2e(challenger: Challenger) -> Interval | None:
     return challenger.levels[0].speedups.e2e if challenger.levels else None
 
 
-def _measured(visits: Sequence[VisitRecord], arm: str) -> list[Measured]:
+def _measured(visits: Sequence[VisitRecord], arm: str) -> list[ArmFigures]:
     found = []
     for level in levels_of(visits):
         cells = [visit.cell for visit in visits if visit.arm == arm and visit.cell.level == level]
@@ -301,7 +301,7 @@ def _measured(visits: Sequence[VisitRecord], arm: str) -> list[Measured]:
         wall = sum(cell.wall_s for cell in cells if cell.tokens is not None)
         tokens = sum(cell.tokens for cell in cells if cell.tokens is not None)
         found.append(
-            Measured(
+            ArmFigures(
                 level=level,
                 requests=len(rows),
                 failed=len(rows) - len(good),
@@ -324,16 +324,16 @@ def _measured(visits: Sequence[VisitRecord], arm: str) -> list[Measured]:
     return found
 
 
-def _parity(found: Parity) -> OfParity:
+def _parity(found: Parity) -> ParityCounts:
     control = found.control
-    return OfParity(
+    return ParityCounts(
         mixed=found.mixed,
         repeated=found.repeated,
         opening=found.opening,
         level=found.level,
         equal=found.arms.equal,
         compared=found.arms.compared,
-        control=Same(equal=control.equal, compared=control.compared) if control else None,
+        control=EqualCounts(equal=control.equal, compared=control.compared) if control else None,
         near_ties=sum(witness.near_tie for witness in found.arms.witnesses),
         failures=len(found.failures),
         witnesses=list(found.arms.witnesses),

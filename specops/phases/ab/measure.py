@@ -24,7 +24,7 @@ from specops.load.answer import Failure, token_counter
 from specops.load.arrivals import Pace, Watch
 from specops.load.client import endpoint_error
 from specops.load.record import CellRecord
-from specops.load.runner import Broken
+from specops.load.runner import CellFailed
 from specops.load.server_identity import moved_with, one_address, same_process
 from specops.load.settings import BaselineSettings
 from specops.load.target_server import TargetServer
@@ -32,10 +32,10 @@ from specops.load.workload import Prompt
 from specops.phases.ab import judging
 from specops.phases.ab.evidence import Evidence, margins_of, send_greedy, send_mixed
 from specops.phases.ab.visits import (
+    AbData,
     AbSettings,
     Arm,
-    Looks,
-    Stored,
+    LookCounts,
     Visit,
     VisitRecord,
     measurements_of,
@@ -196,7 +196,7 @@ class _Comparison:
             # written a moment ago was saved elsewhere then.
             if self.found.visits and not isinstance(stop, FileError):
                 self.on_partial(self.partial())
-            if isinstance(stop, Broken) and stop.__cause__:
+            if isinstance(stop, CellFailed) and stop.__cause__:
                 raise stop.__cause__ from None
             raise
 
@@ -315,10 +315,10 @@ class _Comparison:
     ) -> Result:
         found = self.found
 
-        stored = Stored(
+        stored = AbData(
             prompts=self.prompts.provenance(),
             failed=found.failed,
-            looks=Looks(done=len(found.decided), planned=found.looks),
+            looks=LookCounts(done=len(found.decided), planned=found.looks),
             visits_planned=len(found.plan),
             visits=list(found.visits.values()),
             mixed=list(found.mixed.values()),

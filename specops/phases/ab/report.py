@@ -34,10 +34,10 @@ from specops import results
 from specops.errors import FileError
 from specops.load.arrivals import Level
 from specops.load.record import Spread
-from specops.phases.ab.confounders import Counted, Lengths, Repeats
+from specops.phases.ab.confounders import Lengths, Repeats, RequestCounts
 from specops.phases.ab.drift import Difference, Drift
 from specops.phases.ab.parity import Witness
-from specops.phases.ab.speedups import Shown, Speedups, Throughput
+from specops.phases.ab.speedups import Speedups, StoredInterval, Throughput
 from specops.phases.ab.verdict import Decision
 from specops.phases.ab.visits import measurements_of
 from specops.phases.measurement import checked
@@ -76,7 +76,7 @@ class Acceptance(_Part):
     """Less than 1 where others used the server too."""
 
 
-class Measured(_Part):
+class ArmFigures(_Part):
     """One arm at one level, all classes together. Latencies are those of whole answers."""
 
     level: Level
@@ -102,7 +102,7 @@ class Measured(_Part):
     acceptance_missing: str | None
 
 
-class Deployed(_Part):
+class DeployTarget(_Part):
     """A traffic class and a load at which a challenger is to be deployed for it."""
 
     traffic_class: str
@@ -116,31 +116,31 @@ class ClassLevel(Speedups):
     lengths: Lengths | None
 
 
-class OfClass(_Part):
+class ClassFigures(_Part):
     decision: Decision
     """Over all loads."""
 
     levels: list[ClassLevel] = Field(min_length=1)
 
 
-class OfLevel(_Part):
+class LevelComparison(_Part):
     """All classes together at one load."""
 
     decision: Decision
     speedups: Speedups
     throughput: Throughput | None
     lengths: Lengths | None
-    failures: Counted | None
+    failures: RequestCounts | None
     """Requests that failed, were aborted, or ran into the timeout."""
 
-    slow: Counted | None
+    slow: RequestCounts | None
     """Requests that took over ten times as long as is usual for their prompt and class."""
 
     client_bound: str | None
     """Why the client, and not the servers, limited the load here."""
 
 
-class Same(_Part):
+class EqualCounts(_Part):
     equal: int
     compared: int
 
@@ -148,7 +148,7 @@ class Same(_Part):
         return f"{self.equal}/{self.compared}"
 
 
-class OfParity(Same):
+class ParityCounts(EqualCounts):
     mixed: bool
     repeated: bool = False
     """The challenger's later answers with its own first ones; the control is the same of the standard."""
@@ -157,7 +157,7 @@ class OfParity(Same):
     """Only the first characters of each answer are compared: the standard repeats too few whole answers."""
 
     level: Level
-    control: Same | None
+    control: EqualCounts | None
     near_ties: int
     failures: int = 0
     """Of greedy requests among sampled ones, or beside them, where the standard answered the same."""
@@ -176,7 +176,7 @@ class Dot(_Part):
 
 class Challenger(_Part):
     decision: Decision
-    deploy: list[Deployed]
+    deploy: list[DeployTarget]
     """Empty unless the decision is yes."""
 
     failed: str | None
@@ -186,10 +186,10 @@ class Challenger(_Part):
     load: str
     """One sentence on the heavier loads."""
 
-    classes: dict[str, OfClass]
-    levels: list[OfLevel]
+    classes: dict[str, ClassFigures]
+    levels: list[LevelComparison]
     repeats: list[Repeats]
-    parity: list[OfParity]
+    parity: list[ParityCounts]
     prompts: list[Dot]
 
 
@@ -198,7 +198,7 @@ class Noise(_Part):
 
     arm: str
     level: Level
-    e2e: Shown | None
+    e2e: StoredInterval | None
     below: float | None
     """Differences below this share are within the noise; None with too few prompts for an interval."""
 
@@ -220,7 +220,7 @@ class Report(_Part):
     greedy_requests: int = 0
     """Requests at temperature 0 beside a measurement at a higher one, of all arms; parity rests on them."""
 
-    arms: dict[str, list[Measured]]
+    arms: dict[str, list[ArmFigures]]
     challengers: dict[str, Challenger]
     drift: list[Drift]
     differences: list[Difference]
@@ -289,7 +289,7 @@ def _mark(level: Level, interval: Interval) -> Mark:
     return Mark(str(level), interval.estimate, interval.low, interval.high)
 
 
-def _curves(measured: list[Measured]) -> tuple[Curve, ...]:
+def _curves(measured: list[ArmFigures]) -> tuple[Curve, ...]:
     return tuple(
         Curve(
             str(found.level),
@@ -301,7 +301,7 @@ def _curves(measured: list[Measured]) -> tuple[Curve, ...]:
     )
 
 
-def _missing(measured: list[Measured]) -> str:
+def _missing(measured: list[ArmFigures]) -> str:
     return next((found.acceptance_missing for found in measured if found.acceptance_missing), "no position")
 
 

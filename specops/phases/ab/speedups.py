@@ -27,7 +27,7 @@ from specops.config.rollout import Design
 from specops.load.arrivals import Level
 from specops.load.record import Row, positive
 from specops.phases.ab.visits import VisitRecord
-from specops.stats import Interval, Starts, Taken
+from specops.stats import Interval, Starts, Times
 
 Figure = Literal["e2e", "tpot", "ttft"]
 FIGURES: tuple[Figure, ...] = ("e2e", "tpot", "ttft")
@@ -42,7 +42,7 @@ _STARTS: Mapping[Figure | Further, Figure] = {
 }
 """A figure, and the one by whose restarts its interval is widened."""
 
-Shown = Annotated[
+StoredInterval = Annotated[
     Interval,
     PlainSerializer(lambda interval: {name: round(value, 6) for name, value in vars(interval).items()}),
 ]
@@ -53,7 +53,7 @@ def _ratio(interval: Interval | None) -> Interval | None:
     return interval if interval is not None and positive(interval.low) is not None else None
 
 
-Ratio = Annotated[Shown | None, AfterValidator(_ratio)]
+Ratio = Annotated[StoredInterval | None, AfterValidator(_ratio)]
 """Of latencies or rates, or None where it is not known: one that reaches 0 is no evidence."""
 
 
@@ -68,23 +68,23 @@ class Pair:
     began: float
     """Of the first visit, in seconds since the epoch."""
 
-    e2e: tuple[Taken, ...]
-    tpot: tuple[Taken, ...]
-    ttft: tuple[Taken, ...]
-    tokens: tuple[Taken, ...]
+    e2e: tuple[Times, ...]
+    tpot: tuple[Times, ...]
+    ttft: tuple[Times, ...]
+    tokens: tuple[Times, ...]
     """Of the answers, where both are known."""
 
     block: int | None = None
     """Of its stage; the prompts of a block share noise. None: the prompt shares noise with no other."""
 
-    answered: tuple[Taken, ...] | None = None
+    answered: tuple[Times, ...] | None = None
     """End to end, of the rounds in which both arms answered, without refused attempts; None where that is
     `e2e`."""
 
-    characters: tuple[Taken, ...] = ()
+    characters: tuple[Times, ...] = ()
     """Of the answers' texts."""
 
-    per_character: tuple[Taken, ...] = ()
+    per_character: tuple[Times, ...] = ()
     """Milliseconds for each character after the first token."""
 
     standard_cut: int = 0
@@ -94,11 +94,11 @@ class Pair:
     def cluster(self) -> Hashable:
         return self.prompt if self.block is None else (self.stage, self.block)
 
-    def rounds(self, figure: Figure | Further) -> tuple[Taken, ...]:
-        taken: tuple[Taken, ...] | None = getattr(self, figure)
+    def rounds(self, figure: Figure | Further) -> tuple[Times, ...]:
+        taken: tuple[Times, ...] | None = getattr(self, figure)
         return self.e2e if taken is None else taken
 
-    def mean(self, figure: Figure | Further) -> Taken | None:
+    def mean(self, figure: Figure | Further) -> Times | None:
         """Over the rounds; None where no round has it in both arms."""
         rounds = self.rounds(figure)
         return (fmean(ours for ours, _ in rounds), fmean(theirs for _, theirs in rounds)) if rounds else None
@@ -176,7 +176,7 @@ class Throughput(BaseModel):
     standard: float
     challenger: float
     blocks: int
-    ratio: Shown | None
+    ratio: StoredInterval | None
     """None with too few blocks for an interval."""
 
     @property
@@ -278,7 +278,7 @@ def throughput(
         ours = visit.arm in (standard, challenger) and cell.level == level and cell.complete
         if ours and cell.tokens and cell.wall_s > 0:
             blocks[visit.stage, visit.block][visit.round][visit.arm] = cell.wall_s / cell.tokens
-    taken: list[tuple[int, tuple[Taken, ...]]] = []
+    taken: list[tuple[int, tuple[Times, ...]]] = []
     for (stage, _), rounds in sorted(blocks.items()):
         both = tuple((s[standard], s[challenger]) for _, s in sorted(rounds.items()) if len(s) == 2)
         if both:
@@ -324,14 +324,14 @@ def _censored(row: Row, least: float) -> float:
     return max(row.e2e_with_retries_ms, row.e2e_ms, least)
 
 
-def _taken(rows: Iterable[tuple[_Sent, _Sent]], read: Callable[[Row], float | None]) -> Iterator[Taken]:
+def _taken(rows: Iterable[tuple[_Sent, _Sent]], read: Callable[[Row], float | None]) -> Iterator[Times]:
     """The figure in the rounds in which both arms answered."""
     return _both(
         ((ours, theirs) for ours, theirs in rows if ours.row.error is None and theirs.row.error is None), read
     )
 
 
-def _both(rows: Iterable[tuple[_Sent, _Sent]], read: Callable[[Row], float | None]) -> Iterator[Taken]:
+def _both(rows: Iterable[tuple[_Sent, _Sent]], read: Callable[[Row], float | None]) -> Iterator[Times]:
     """The figure in the rounds in which both have it; one of 0 or less is unknown, and has no ratio."""
     for ours, theirs in rows:
         one, other = positive(read(ours.row)), positive(read(theirs.row))
@@ -339,7 +339,7 @@ def _both(rows: Iterable[tuple[_Sent, _Sent]], read: Callable[[Row], float | Non
             yield one, other
 
 
-def _counts(rows: Iterable[tuple[_Sent, _Sent]], read: Callable[[Row], int | None]) -> Iterator[Taken]:
+def _counts(rows: Iterable[tuple[_Sent, _Sent]], read: Callable[[Row], int | None]) -> Iterator[Times]:
     """Lengths of answers in the rounds in which both arms answered. A length of 0 counts."""
     for ours, theirs in rows:
         if ours.row.error is None and theirs.row.error is None:
@@ -374,13 +374,13 @@ def _starts(pairs: Sequence[Pair]) -> dict[tuple[Level, Figure], Starts]:
     return found
 
 
-def _by_block(pairs: Sequence[Pair], figure: Figure) -> list[tuple[int, tuple[Taken, ...]]]:
+def _by_block(pairs: Sequence[Pair], figure: Figure) -> list[tuple[int, tuple[Times, ...]]]:
     """The stage of each block, and what its prompts took together in each round, of those that have as many
     rounds as any of the stage."""
     most: dict[int, int] = defaultdict(int)
     for pair in pairs:
         most[pair.stage] = max(most[pair.stage], len(pair.rounds(figure)))
-    blocks: dict[tuple[int, Hashable], list[tuple[Taken, ...]]] = defaultdict(list)
+    blocks: dict[tuple[int, Hashable], list[tuple[Times, ...]]] = defaultdict(list)
     for pair in pairs:
         if len(pair.rounds(figure)) == most[pair.stage]:
             blocks[pair.stage, pair.cluster].append(pair.rounds(figure))
@@ -394,10 +394,10 @@ def _by_block(pairs: Sequence[Pair], figure: Figure) -> list[tuple[int, tuple[Ta
 
 
 def _stages(
-    taken: Iterable[tuple[int, tuple[Taken, ...]]],
+    taken: Iterable[tuple[int, tuple[Times, ...]]],
 ) -> list[tuple[np.typing.NDArray[np.float64], np.typing.NDArray[np.float64]]]:
     """What both arms took in each stage, [rounds, pairs], of the pairs that were taken in every round."""
-    by_stage: dict[int, list[tuple[Taken, ...]]] = defaultdict(list)
+    by_stage: dict[int, list[tuple[Times, ...]]] = defaultdict(list)
     for stage, rounds in taken:
         by_stage[stage].append(rounds)
     found = []

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict
 
 from specops import stats
 from specops.load.arrivals import Level
-from specops.phases.ab.confounders import Counted, Lengths, Requests, compare_lengths, pairs_of
+from specops.phases.ab.confounders import Lengths, RequestCounts, Requests, compare_lengths, pairs_of
 from specops.phases.ab.speedups import Pairs, Ratio, levels_of
 from specops.phases.ab.visits import AbSettings, VisitRecord
 from specops.results import Verdict
@@ -47,7 +47,7 @@ class Decision(BaseModel):
 
 
 @dataclass(frozen=True)
-class Look:
+class InterimLook:
     """What the evidence says between two stages."""
 
     decided: bool
@@ -59,15 +59,15 @@ class Look:
 class Checks:
     """Counts of requests of all classes at one load, which limit the decision on each class there."""
 
-    failures: Counted | None = None
-    refused: Counted | None = None
-    slow: Counted | None = None
-    late: Counted | None = None
-    stock: Counted | None = None
-    stumps: Counted | None = None
-    looped: Counted | None = None
-    unanswered: Counted | None = None
-    filtered: Counted | None = None
+    failures: RequestCounts | None = None
+    refused: RequestCounts | None = None
+    slow: RequestCounts | None = None
+    late: RequestCounts | None = None
+    stock: RequestCounts | None = None
+    stumps: RequestCounts | None = None
+    looped: RequestCounts | None = None
+    unanswered: RequestCounts | None = None
+    filtered: RequestCounts | None = None
     client_bound: str | None = None
 
     @classmethod
@@ -169,7 +169,7 @@ def look(
     done: int,
     looks: int,
     sent_before: Collection[str] = (),
-) -> Look:
+) -> InterimLook:
     """Whether nothing is open after `done` of `looks` looks, so that the comparison may end.
 
     `arms` are those that work, the standard first; `visits` those of the stages so far; `sent_before` are
@@ -178,11 +178,11 @@ def look(
     for challenger in arms[1:]:
         pairs = pairs_of(visits, arms[0], challenger, settings, sent_before)
         if not pairs.all:
-            return Look(decided=False)
+            return InterimLook(decided=False)
         confidences = Confidences.at(settings, pairs.classes, len(arms) - 1, done, looks)
         if not of_each(visits, pairs, arms[0], challenger, confidences, settings).decided:
-            return Look(decided=False)
-    return Look(decided=True)
+            return InterimLook(decided=False)
+    return InterimLook(decided=True)
 
 
 @dataclass(frozen=True)

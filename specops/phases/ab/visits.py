@@ -212,21 +212,21 @@ class Measurements(BaseModel):
     """Requests at temperature 0 beside a measurement at a higher one, for each arm, load and round."""
 
 
-class Looks(BaseModel):
+class LookCounts(BaseModel):
     """How often the evidence was judged, and how often at most."""
 
     done: int
     planned: int
 
 
-class Stored(Measurements):
+class AbData(Measurements):
     """`data` of ab.json beside the report (report.py)."""
 
     prompts: StoredProvenance
     failed: dict[str, str]
     """Arms that failed, and why."""
 
-    looks: Looks
+    looks: LookCounts
     visits_planned: int
 
 

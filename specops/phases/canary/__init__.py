@@ -27,7 +27,7 @@ from specops.load.arrivals import Pace
 from specops.load.settings import BaselineSettings, Endpoint
 from specops.load.workload import PromptSet
 from specops.phases.canary.checks import CHECKS
-from specops.phases.canary.client import Gone, Pool, pasted
+from specops.phases.canary.client import Pool, PoolLost, pasted
 from specops.phases.canary.pair import Check, Conformance, Finding, Outcome, Pair, Unsupported, spread
 from specops.phases.inputs import changed, inputs_of_settings, settings_of
 from specops.phases.measurement import checked
@@ -232,7 +232,7 @@ async def _requested(
             progress.note(f"{len(before)} of {len(checks)} checks stand; the others are made")
         progress.start("checking that both pools answer alike", len(checks))
         found: list[Finding] = []
-        gone: Gone | None = None
+        gone: PoolLost | None = None
 
         def so_far() -> Conformance:
             return Conformance(
@@ -254,7 +254,7 @@ async def _requested(
                         outcome = replace(
                             outcome, message=f"{outcome.message}; then it answers nothing any more"
                         )
-                except Gone as error:
+                except PoolLost as error:
                     gone, outcome = error, _ended(error)
             else:
                 outcome = Outcome("undecided", f"not sent: {gone}")
@@ -269,19 +269,19 @@ def _at(requested: BaselineSettings, server: Server) -> Endpoint:
     return requested.at(server.base_url, server.model).target()
 
 
-async def _gone(pair: Pair) -> Gone | None:
+async def _gone(pair: Pair) -> PoolLost | None:
     """Why the speculative pool does not answer the plainest request any more; None where it does."""
     try:
         reply = await pair.speculative.ask(pair.speculative.greedy(pair.prompts[0], 1))
-    except Gone as error:
+    except PoolLost as error:
         return error
     if reply.ok:
         return None
     assert reply.failure is not None
-    return Gone("speculative", reply.failure)
+    return PoolLost("speculative", reply.failure)
 
 
-def _ended(error: Gone) -> Outcome:
+def _ended(error: PoolLost) -> Outcome:
     """A pool that ended while a check was made: a fault of the speculative one, where it is that."""
     return Outcome("fail" if error.pool == "speculative" else "undecided", str(error))
 

@@ -191,28 +191,28 @@ GONE = ("refused", "unreachable")
 
 
 @dataclass(frozen=True)
-class Ask:
+class CanaryRequest:
     """One request."""
 
     path: str
     body: dict[str, Any]
 
-    def having(self, **fields: Any) -> Ask:
+    def having(self, **fields: Any) -> CanaryRequest:
         """The same with other fields; None leaves one out."""
         body = {key: value for key, value in (self.body | fields).items() if value is not None}
-        return Ask(self.path, body)
+        return CanaryRequest(self.path, body)
 
-    def streaming(self) -> Ask:
+    def streaming(self) -> CanaryRequest:
         return self.having(stream=True, stream_options={"include_usage": True})
 
-    def telling(self, top: int) -> Ask:
+    def telling(self, top: int) -> CanaryRequest:
         """With the log-probability of each token, and of the `top` likeliest."""
         if self.path == CHAT:
             return self.having(logprobs=True, top_logprobs=top)
         return self.having(logprobs=top)
 
 
-class Gone(Exception):
+class PoolLost(Exception):
     """A pool that had answered does not any more."""
 
     def __init__(self, pool: str, failure: Failure) -> None:
@@ -250,36 +250,38 @@ class Pool:
     ) -> None:
         await self._session.close()
 
-    def greedy(self, prompt: Prompt, max_tokens: int) -> Ask:
+    def greedy(self, prompt: Prompt, max_tokens: int) -> CanaryRequest:
         return self.asking(prompt, max_tokens=max_tokens, temperature=0)
 
-    def asking(self, prompt: Prompt, **fields: Any) -> Ask:
+    def asking(self, prompt: Prompt, **fields: Any) -> CanaryRequest:
         """A prompt of the set, at the route that is measured."""
         if self.endpoint.kind == "chat":
-            return Ask(CHAT, {"model": self.endpoint.model, "messages": prompt.messages(), **fields})
-        return Ask(
+            return CanaryRequest(
+                CHAT, {"model": self.endpoint.model, "messages": prompt.messages(), **fields}
+            )
+        return CanaryRequest(
             COMPLETIONS, {"model": self.endpoint.model, "prompt": prompt.completion_prompt(), **fields}
         )
 
-    def chatting(self, text: str, **fields: Any) -> Ask:
+    def chatting(self, text: str, **fields: Any) -> CanaryRequest:
         messages = [{"role": "user", "content": text}]
-        return Ask(CHAT, {"model": self.endpoint.model, "messages": messages, **fields})
+        return CanaryRequest(CHAT, {"model": self.endpoint.model, "messages": messages, **fields})
 
-    async def plain(self, ask: Ask) -> Reply:
+    async def plain(self, ask: CanaryRequest) -> Reply:
         """As `ask`, but what was sent before is not sent again."""
         key = json.dumps([ask.path, ask.body], sort_keys=True)
         if key not in self._plain:
             self._plain[key] = await self.ask(ask)
         return self._plain[key]
 
-    async def ask_all(self, asks: Sequence[Ask]) -> list[Reply]:
+    async def ask_all(self, asks: Sequence[CanaryRequest]) -> list[Reply]:
         return list(await asyncio.gather(*(self.ask(ask) for ask in asks)))
 
-    async def ask(self, ask: Ask, *, leave_after: int | None = None) -> Reply:
+    async def ask(self, ask: CanaryRequest, *, leave_after: int | None = None) -> Reply:
         """The answer, or what came in its place. A server that is too busy gets it again, not for ever.
 
         leave_after: go away after so many events of the stream.
-        Raises Gone where the pool cannot be reached any more, and EndpointError where it never could.
+        Raises PoolLost where the pool cannot be reached any more, and EndpointError where it never could.
         """
         async with self._free:
             for attempt in range(TRIES):
@@ -295,10 +297,10 @@ class Pool:
             if kind not in GONE:
                 return reply
             if self._answered:
-                raise Gone(self.name, reply.failure)
+                raise PoolLost(self.name, reply.failure)
             raise endpoint_error(self.endpoint.base_url, reply.failure)
 
-    async def _once(self, ask: Ask, leave_after: int | None) -> Reply:
+    async def _once(self, ask: CanaryRequest, leave_after: int | None) -> Reply:
         url = self.endpoint.base_url + ask.path
         reads: list[tuple[float, bytes]] = []
         try:
@@ -357,7 +359,7 @@ class Pool:
         """What its engine calls the request parameter; `name` is vLLM's."""
         return parameter(name, series_of(await self.gauges() or {}))
 
-    async def introduce(self, ask: Ask) -> None:
+    async def introduce(self, ask: CanaryRequest) -> None:
         """EndpointError where the pool does not answer the plainest request."""
         reply = await self.ask(ask)
         if reply.failure is not None:
@@ -371,7 +373,7 @@ Keep = Callable[[str], str]
 """Keeps a body, and says in which file."""
 
 
-def pasted(ask: Ask, endpoint: Endpoint, keep: Keep, among: Sequence[Ask] = ()) -> str:
+def pasted(ask: CanaryRequest, endpoint: Endpoint, keep: Keep, among: Sequence[CanaryRequest] = ()) -> str:
     """A curl of `ask`, behind those of `among`, which go out first and are still under way.
 
     BASE_URL stands in for the address where it is set: a server that specops started is gone by then.
@@ -381,7 +383,7 @@ def pasted(ask: Ask, endpoint: Endpoint, keep: Keep, among: Sequence[Ask] = ()) 
     return "\n".join([*lines, _curl(ask, endpoint, keep), *(["wait"] if among else [])])
 
 
-def _curl(ask: Ask, endpoint: Endpoint, keep: Keep) -> str:
+def _curl(ask: CanaryRequest, endpoint: Endpoint, keep: Keep) -> str:
     words = ["curl -sS", f'"$BASE_URL{ask.path}"', "-H 'Content-Type: application/json'"]
     if endpoint.api_key != NO_KEY:
         words.append('-H "Authorization: Bearer $SPECOPS_API_KEY"')

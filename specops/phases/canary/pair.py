@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from specops.config.rollout import Canary, CheckName
 from specops.load.workload import Prompt, PromptSet, StoredProvenance
-from specops.phases.canary.client import PASSING, Ask, Pool, Reply
+from specops.phases.canary.client import PASSING, CanaryRequest, Pool, Reply
 
 Status = Literal["pass", "fail", "unsupported", "differs", "undecided"]
 """`unsupported`: by neither pool. `differs`: one pool takes what the other does not."""
@@ -67,7 +67,7 @@ class Side:
 
     state: Literal["ok", "refused", "ignored", "wrong", "unsure"]
     message: str = ""
-    ask: Ask | None = None
+    ask: CanaryRequest | None = None
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,8 @@ class Outcome:
 
     status: Status
     message: str
-    ask: Ask | None = None
-    among: tuple[Ask, ...] = ()
+    ask: CanaryRequest | None = None
+    among: tuple[CanaryRequest, ...] = ()
     """Requests that must be in flight for it to show."""
 
     standard: str = ""
@@ -85,7 +85,7 @@ class Outcome:
     evidence: dict[str, Any] | None = None
 
 
-def trouble(reply: Reply, ask: Ask) -> Side | None:
+def trouble(reply: Reply, ask: CanaryRequest) -> Side | None:
     """What is wrong with a reply that is no answer; None for one that is."""
     if reply.failure is None:
         return None
@@ -140,7 +140,7 @@ class Pair:
         return self.prompts[:FEW]
 
 
-Look = Callable[[Pool, Pair], Awaitable[Side]]
+CheckFunction = Callable[[Pool, Pair], Awaitable[Side]]
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class Check:
     parameter: str | None = None
 
 
-def of_each(name: CheckName, about: str, look: Look, parameter: str | None = None) -> Check:
+def of_each(name: CheckName, about: str, look: CheckFunction, parameter: str | None = None) -> Check:
     """A check of what each pool does by itself: the standard pool is what the other is held against."""
 
     async def run(pair: Pair) -> Outcome:
@@ -169,12 +169,14 @@ def spread(prompts: PromptSet, count: int) -> tuple[Prompt, ...]:
     return tuple(p for p in chain(*zip_longest(*classes)) if p is not None)[:count]
 
 
-async def same_text(pool: Pool, plain: Ask, other: Ask) -> bool | None:
+async def same_text(pool: Pool, plain: CanaryRequest, other: CanaryRequest) -> bool | None:
     """As `same_texts`, of one."""
     return (await same_texts(pool, [plain], [other]))[0]
 
 
-async def same_texts(pool: Pool, plain: Sequence[Ask], other: Sequence[Ask]) -> list[bool | None]:
+async def same_texts(
+    pool: Pool, plain: Sequence[CanaryRequest], other: Sequence[CanaryRequest]
+) -> list[bool | None]:
     """Whether each of `other` is answered as the plain request beside it, by their texts.
 
     A server may differ from itself, since sums of floating point depend on the batch. So what differs is

@@ -33,19 +33,19 @@ _BEYOND = 50
 
 
 @dataclass(frozen=True)
-class Drawn:
+class SampledAnswer:
     """An answer. `surprise`: how much likelier its tokens are than expected, in nats a token."""
 
     text: str
     surprise: float | None = None
 
 
-Answers = Sequence[Sequence[Drawn]]
+Answers = Sequence[Sequence[SampledAnswer]]
 """By prompt."""
 
 
 @dataclass(frozen=True)
-class Shown:
+class DetectableDifferences:
     """The least differences that would be found; None where none would be."""
 
     pieces: float | None
@@ -100,13 +100,13 @@ def of_means(ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]])
     return _share(np.abs(null) >= abs(observed) - 1e-12)
 
 
-def shown(ours: Answers, alpha: float) -> Shown:
+def shown(ours: Answers, alpha: float) -> DetectableDifferences:
     """What would be found at `alpha` with POWER, with as many of theirs."""
     share = alpha / TESTS
     surprises = _surprises(ours)
     if surprises is None:
-        return Shown(_pieces_shown(_texts(ours), alpha), None)
-    return Shown(_pieces_shown(_texts(ours), share), _nats_shown(surprises, share))
+        return DetectableDifferences(_pieces_shown(_texts(ours), alpha), None)
+    return DetectableDifferences(_pieces_shown(_texts(ours), share), _nats_shown(surprises, share))
 
 
 def _nats_shown(ours: Sequence[Sequence[float]], alpha: float) -> float | None:

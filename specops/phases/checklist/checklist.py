@@ -17,13 +17,13 @@ from specops.phases.checklist.evidence import (
     CLOCK_SKEW,
     FRESH_DAYS,
     Attestation,
-    Checked,
-    Decided,
+    CheckInput,
+    ChecklistData,
     Evidence,
     Item,
-    Look,
-    Open,
-    Refused,
+    ItemDecision,
+    OpenItem,
+    RefusedFile,
     Spec,
     Status,
     latest,
@@ -43,7 +43,7 @@ def checklist(rollout: Rollout, path: Path, folder: Path, now: datetime) -> Resu
     raises FileError. The result is the caller's to write, as `FILE` in the run folder.
     """
     said = read(folder)
-    look = Look(rollout, path, folder, now)
+    look = CheckInput(rollout, path, folder, now)
     try:
         items = [_item(spec, look, said) for spec in ITEMS]
     finally:
@@ -51,7 +51,7 @@ def checklist(rollout: Rollout, path: Path, folder: Path, now: datetime) -> Resu
     return _result(look, items)
 
 
-def _item(spec: Spec, look: Look, said: Sequence[Attestation]) -> Item:
+def _item(spec: Spec, look: CheckInput, said: Sequence[Attestation]) -> Item:
     status: Status
     refused = False
     """A file is damaged, was changed, or is dated in the future: no attestation takes its place."""
@@ -60,10 +60,10 @@ def _item(spec: Spec, look: Look, said: Sequence[Attestation]) -> Item:
         status = "passed" if decided.passed else "failed"
         found, evidence, change = decided.found, list(decided.evidence), decided.change
         decide = None if decided.passed else decided.decide or spec.command(look)
-    except Open as why:
+    except OpenItem as why:
         status, found, evidence, change = "open", why.why, list(why.evidence), why.change
         decide = why.decide or spec.command(look)
-        refused = isinstance(why, Refused)
+        refused = isinstance(why, RefusedFile)
     except SpecopsError as error:
         status, found, evidence, change = "open", error.message, [], error.hint
         decide = spec.command(look)
@@ -90,7 +90,7 @@ def _item(spec: Spec, look: Look, said: Sequence[Attestation]) -> Item:
     )
 
 
-def _why_not(one: Attestation, look: Look) -> str | None:
+def _why_not(one: Attestation, look: CheckInput) -> str | None:
     """Why an attestation does not count."""
     if one.at - look.now > CLOCK_SKEW:
         return f"dated {one.at:%Y-%m-%d}, in the future"
@@ -101,11 +101,11 @@ def _why_not(one: Attestation, look: Look) -> str | None:
     return None
 
 
-def _of(one: Attestation, look: Look) -> Evidence:
+def _of(one: Attestation, look: CheckInput) -> Evidence:
     return look.file(look.folder / ATTESTATIONS, one.at, f"{one.by}, until {one.until:%Y-%m-%d}")
 
 
-def _result(look: Look, items: list[Item]) -> Result:
+def _result(look: CheckInput, items: list[Item]) -> Result:
     counts = Counter(item.status for item in items)
     verdict: Verdict = "no" if counts["failed"] else "undecided" if counts["open"] else "yes"
     inputs = {"rollout": identity(look.rollout)}
@@ -119,7 +119,7 @@ def _result(look: Look, items: list[Item]) -> Result:
         verdict=verdict,
         reason=_reason(items),
         summary={status: counts[status] for status in get_args(Status)},
-        data=Checked(rollout_file=str(look.path), items=items).model_dump(mode="json"),
+        data=ChecklistData(rollout_file=str(look.path), items=items).model_dump(mode="json"),
     )
 
 
@@ -135,16 +135,16 @@ def _reason(items: Sequence[Item]) -> str:
     return f"it may not go live yet: {'; '.join(blocked)}"
 
 
-def by_phase(phase: str) -> Callable[[Look], str]:
+def by_phase(phase: str) -> Callable[[CheckInput], str]:
     return lambda look: look.command(phase)
 
 
-def by_words(words: str) -> Callable[[Look], str]:
+def by_words(words: str) -> Callable[[CheckInput], str]:
     return lambda look: look.commands.of(words)
 
 
-def _said_by_people(_: Look) -> Decided:
-    raise Open("only a person can say it")
+def _said_by_people(_: CheckInput) -> ItemDecision:
+    raise OpenItem("only a person can say it")
 
 
 ITEMS: Sequence[Spec] = (

@@ -32,7 +32,7 @@ Origin = Literal["playbook", "specops"]
 
 
 @dataclass(frozen=True)
-class Decided:
+class ItemDecision:
     """What a look made of an item: in words, and by what."""
 
     passed: bool
@@ -49,10 +49,10 @@ class Decided:
 class Spec:
     name: str
     asks: str
-    command: Callable[[Look], str]
+    command: Callable[[CheckInput], str]
     """The complete command that decides the item."""
 
-    look: Callable[[Look], Decided]
+    look: Callable[[CheckInput], ItemDecision]
     origin: Origin = "playbook"
     attestable: bool = False
     """Where no look can tell, a person may. A look that can tell is not overruled."""
@@ -78,7 +78,7 @@ class Item(_Stored):
     """The command that would decide it, or change the answer; null where nothing is left to do."""
 
 
-class Checked(_Stored):
+class ChecklistData(_Stored):
     """`data` of checklist.json."""
 
     rollout_file: str
@@ -192,7 +192,7 @@ class Evidence(BaseModel):
     """What it says, with its figures."""
 
 
-class Open(Exception):
+class OpenItem(Exception):
     """The item cannot be decided: why, with the evidence that there is. `change` says what to change first,
     in the rollout file or outside specops; `decide` is the command after that, if not the item's own."""
 
@@ -203,7 +203,7 @@ class Open(Exception):
         self.why, self.evidence, self.decide, self.change = why, evidence, decide, change
 
 
-class Refused(Open):
+class RefusedFile(OpenItem):
     """A file that is damaged, was changed after it was written, or is dated in the future. No attestation
     takes its place."""
 
@@ -227,7 +227,7 @@ FRESH_DAYS = 30
 
 
 @dataclass(frozen=True)
-class Found:
+class ResultEvidence:
     """A result that is evidence."""
 
     result: Result
@@ -236,7 +236,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Look:
+class CheckInput:
     rollout: Rollout
     path: Path
     """Of the rollout file."""
@@ -287,12 +287,12 @@ class Look:
             figure=figure,
         )
 
-    def baseline(self) -> Found:
+    def baseline(self) -> ResultEvidence:
         pool = self.rollout.pools.standard
         here = pool.own is not None
         return self.measured("baseline", lambda: inputs_of(settings_of(self.rollout, pool), pool), here=here)
 
-    def ab(self) -> Found:
+    def ab(self) -> ResultEvidence:
         pools = self.rollout.pools
         arms = [Arm("standard", pools.standard), Arm("speculative", pools.speculative)]
         requested = settings_of(self.rollout, pools.standard)
@@ -301,7 +301,7 @@ class Look:
             "ab", lambda: inputs_of_arms(arms, requested, settings, requested.prompt_set()), here=self._here
         )
 
-    def sweep(self) -> Found:
+    def sweep(self) -> ResultEvidence:
         return self.measured("sweep", lambda: self.wanted().inputs(), here=self._here)
 
     def wanted(self) -> SweepSpec:
@@ -317,14 +317,14 @@ class Look:
         try:
             return endpoints_in(swept)
         except ValueError:  # pydantic's ValidationError is one
-            raise Open(
+            raise OpenItem(
                 "sweep.json is of pools that specops started, not of endpoints", found.evidence
             ) from None
 
-    def canary(self) -> Found:
+    def canary(self) -> ResultEvidence:
         return self.measured("canary", lambda: inputs_of_canary(self.rollout), here=self._here)
 
-    def measured(self, phase: str, inputs: Callable[[], Mapping[str, str]], *, here: bool) -> Found:
+    def measured(self, phase: str, inputs: Callable[[], Mapping[str, str]], *, here: bool) -> ResultEvidence:
         """A result whose inputs are still the rollout's. The machine counts where it serves as well (`here`):
         who drives the load changes little, and a checklist may be made elsewhere."""
         found = self.result(phase)
@@ -334,27 +334,27 @@ class Look:
             then.pop("machine", None)
         unlike = changed(found.result.model_copy(update={"inputs": then}), now)
         if unlike:
-            raise Open(
+            raise OpenItem(
                 f"{found.path.name} does not count: {unlike} changed since",
                 found.evidence,
                 decide=self.command(phase),
             )
         return found
 
-    def set_up(self, phase: str, parts: Mapping[str, Any], reads: Sequence[str]) -> Found:
+    def set_up(self, phase: str, parts: Mapping[str, Any], reads: Sequence[str]) -> ResultEvidence:
         """A result whose settings have the rollout's `parts` by these names, and that knows the results of
         the phases that it `reads` as they are now."""
         found = self.result(phase)
         for name, part in parts.items():
             if found.result.settings.get(name) != part:
-                raise Open(
+                raise OpenItem(
                     f"{found.path.name} is of another rollout file: {name} changed since",
                     found.evidence,
                     decide=self.command(phase),
                 )
         for name in reads:
             if self._unknown(found.result, self.folder / f"{name}.json"):
-                raise Open(
+                raise OpenItem(
                     f"{found.path.name} is stale: {name}.json has changed since",
                     found.evidence,
                     decide=self.command(phase),
@@ -369,33 +369,36 @@ class Look:
             return result.inputs[path.stem] != results.sha256(path)
         return results.read(path).created > result.created
 
-    def result(self, phase: str) -> Found:
-        """A finished one that is not too old, whatever it says; Open or Refused otherwise."""
+    def result(self, phase: str) -> ResultEvidence:
+        """A finished one that is not too old, whatever it says; raises OpenItem or RefusedFile otherwise."""
         path = self.folder / f"{phase}.json"
         if not path.exists():
-            raise Open(f"there is no {path.name}", decide=self.command(phase))
+            raise OpenItem(f"there is no {path.name}", decide=self.command(phase))
         again = self.command(phase, fresh=True)
         try:
             result = results.read(path)
         except FileError as error:
-            raise Refused(error.message, decide=again) from error
+            raise RefusedFile(error.message, decide=again) from error
         evidence = self.file(path, result.created, result.reason)
         self.refuse_future(evidence, again)
         if result.verdict == "partial":
-            raise Open(
+            raise OpenItem(
                 f"{path.name} was stopped before its end: {result.reason}",
                 evidence,
                 decide=self.command(phase),
             )
         if self.now - result.created > timedelta(days=FRESH_DAYS):
             old = (self.now - result.created).days
-            raise Open(f"{path.name} is {old} days old, and counts for {FRESH_DAYS}", evidence, decide=again)
-        return Found(result, path, evidence)
+            raise OpenItem(
+                f"{path.name} is {old} days old, and counts for {FRESH_DAYS}", evidence, decide=again
+            )
+        return ResultEvidence(result, path, evidence)
 
     def refuse_future(self, evidence: Evidence, decide: str) -> None:
-        """Refused for evidence dated later than now. Clocks of two machines may differ by CLOCK_SKEW."""
+        """Raise RefusedFile for evidence dated later than now. Clocks of two machines may differ by
+        CLOCK_SKEW."""
         if evidence.created - self.now > CLOCK_SKEW:
-            raise Refused(
+            raise RefusedFile(
                 f"{evidence.source} is dated {evidence.created:%Y-%m-%d}, in the future",
                 evidence,
                 decide=decide,

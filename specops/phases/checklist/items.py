@@ -13,23 +13,23 @@ from specops.config import Rollout
 from specops.guard.journal import FILE as JOURNAL
 from specops.guard.switch import decided
 from specops.phases.ab import report as ab_report
-from specops.phases.ab.report import Challenger, Deployed
+from specops.phases.ab.report import Challenger, DeployTarget
 from specops.phases.ab.verdict import Decision
 from specops.phases.capacity import AGAIN
 from specops.phases.capacity import capacity as gate
-from specops.phases.checklist.evidence import Decided, Evidence, Found, Look, Open
+from specops.phases.checklist.evidence import CheckInput, Evidence, ItemDecision, OpenItem, ResultEvidence
 from specops.phases.guard import GUARD, standing
 from specops.phases.inputs import identity
 from specops.phases.measurement import checked
 from specops.phases.monitor.check import check
-from specops.phases.monitor.render import Rendered
+from specops.phases.monitor.render import MonitorData
 from specops.phases.monitor.thresholds import measurements
-from specops.phases.route import CONF, NGINX, Routed
+from specops.phases.route import CONF, NGINX, RouteData
 from specops.phases.route.thresholds import rules
 from specops.phases.sweep import report as sweep_report
 from specops.phases.sweep.report import Cell
 from specops.phases.verify_draft.pair import Side, settings_for
-from specops.progress import Silent
+from specops.progress import SilentProgress
 from specops.prometheus import exposition
 from specops.prometheus.promql import Signals, selector
 from specops.prometheus.series import GPU_MEMORY, POOL, ROLLOUT, exposed
@@ -45,16 +45,16 @@ LATE_LOOKS = 5
 """Of the guard, in a row, that may be missing: as the alert SpecopsGuardDown has it."""
 
 
-def baseline(look: Look) -> Decided:
+def baseline(look: CheckInput) -> ItemDecision:
     found = look.baseline()
-    return Decided(found.result.verdict == "yes", found.result.reason, (found.evidence,))
+    return ItemDecision(found.result.verdict == "yes", found.result.reason, (found.evidence,))
 
 
-def draft_compatible(look: Look) -> Decided:
+def draft_compatible(look: CheckInput) -> ItemDecision:
     pair = settings_for(look.rollout.pools.speculative)
     if pair is None:
         engine = look.rollout.pools.speculative.engine
-        raise Open(
+        raise OpenItem(
             f"the rollout file does not name the models of a pool of engine {engine}",
             change="compare its two models (`specops verify-draft TARGET DRAFT`), then attest it",
             decide=look.attest("draft-compatible"),
@@ -63,34 +63,34 @@ def draft_compatible(look: Look) -> Decided:
     _refuse_another(look, found, "target", pair.target)
     _refuse_another(look, found, "draft", pair.draft)
     if found.result.verdict == "undecided":
-        raise Open(found.result.reason, found.evidence)
-    return Decided(found.result.verdict == "yes", found.result.reason, (found.evidence,))
+        raise OpenItem(found.result.reason, found.evidence)
+    return ItemDecision(found.result.verdict == "yes", found.result.reason, (found.evidence,))
 
 
-def _refuse_another(look: Look, found: Found, role: str, name: str) -> None:
-    """Open where the result is of another model than `name`: of a folder by its files, else by its name. A
-    relative folder is relative to the rollout file."""
+def _refuse_another(look: CheckInput, found: ResultEvidence, role: str, name: str) -> None:
+    """Raise OpenItem where the result is of another model than `name`: of a folder by its files, else by its
+    name. A relative folder is relative to the rollout file."""
     was = str(found.result.settings.get(role))
     folder = look.path.parent / name
     known = found.result.inputs.get(role)
     if folder.is_dir() and known is not None:
         if Side(find(str(folder))).sha256() != known:
-            raise Open(
+            raise OpenItem(
                 f"drafts.json is of other files: {was} was compared, {name} is the {role}", found.evidence
             )
     elif was != name:
-        raise Open(f"drafts.json is of another {role}: {was}, not {name}", found.evidence)
+        raise OpenItem(f"drafts.json is of another {role}: {was}, not {name}", found.evidence)
 
 
-def k_swept(look: Look) -> Decided:
+def k_swept(look: CheckInput) -> ItemDecision:
     """That the best was looked for, and that it is what is deployed, or cannot be distinguished from it."""
     found = look.sweep()
     report = sweep_report.read(found.result, found.path.name)
     advice = sweep_report.recommendation(found.result, found.path.name)
     if found.result.verdict == "undecided":
-        raise Open(found.result.reason, found.evidence)
+        raise OpenItem(found.result.reason, found.evidence)
     if found.result.verdict == "no" or advice.setting is None:
-        return Decided(
+        return ItemDecision(
             False,
             found.result.reason,
             (found.evidence,),
@@ -99,14 +99,14 @@ def k_swept(look: Look) -> Decided:
         )
     ours = deployed(look)
     if ours is None or not any(cell.setting == ours for cell in report.cells):
-        raise Open("the sweep did not measure the speculative pool as it is deployed", found.evidence)
+        raise OpenItem("the sweep did not measure the speculative pool as it is deployed", found.evidence)
     if ours == advice.setting:
-        return Decided(True, f"{ours} is the best that was swept, and is deployed", (found.evidence,))
+        return ItemDecision(True, f"{ours} is the best that was swept, and is deployed", (found.evidence,))
     rival = next((one for one in report.rivals if one.setting == ours), None)
     if rival is not None and not rival.apart:
         message = f"{ours} is deployed, and is within the noise of {advice.setting}, the best that was swept"
-        return Decided(True, message, (found.evidence,))
-    return Decided(
+        return ItemDecision(True, message, (found.evidence,))
+    return ItemDecision(
         False,
         f"{ours} is deployed, and {advice.setting} is better",
         (found.evidence,),
@@ -114,21 +114,21 @@ def k_swept(look: Look) -> Decided:
     )
 
 
-def deployed(look: Look) -> str | None:
+def deployed(look: CheckInput) -> str | None:
     """The setting of the sweep that is the speculative pool as the rollout file has it; None where it was not
     swept. The sweep's inputs are those of `look.wanted`, so its settings are too."""
     ours = identity(look.rollout.pools.speculative)
     return next((one.name for one in look.wanted().settings if identity(one.pool) == ours), None)
 
 
-def acceptance(look: Look) -> Decided:
+def acceptance(look: CheckInput) -> ItemDecision:
     """Of the last day's traffic where there was enough, else of the comparison's prompts."""
     known = measurements(look.rollout, look.folder)
     if known.break_even is not None:
         look.sweep()  # what it says is of this rollout
         gate, source = known.break_even.value, f"break-even by {known.break_even.source}"
     elif known.branches:
-        raise Open(
+        raise OpenItem(
             "of a tree that branches most cannot be accepted, and no sweep measured its break-even",
             decide=look.command("sweep"),
         )
@@ -143,10 +143,10 @@ def acceptance(look: Look) -> Decided:
         of = f"of the prompts that were compared; {_no_traffic(look)}"
     above = "above" if rate > gate else "not above"
     message = f"{rate:.2f} {of}: {above} {gate:.2f}, {source}"
-    return Decided(rate > gate, message, (evidence,))
+    return ItemDecision(rate > gate, message, (evidence,))
 
 
-def _live_acceptance(look: Look) -> tuple[float, Evidence] | None:
+def _live_acceptance(look: CheckInput) -> tuple[float, Evidence] | None:
     if look.api is None:
         return None
     rollout = look.rollout
@@ -159,18 +159,18 @@ def _live_acceptance(look: Look) -> tuple[float, Evidence] | None:
     return rate[0].value, look.probed(look.api.url, figure)
 
 
-def _no_traffic(look: Look) -> str:
+def _no_traffic(look: CheckInput) -> str:
     return "no Prometheus to ask" if look.api is None else "its traffic of a day is too little to go by"
 
 
-def _compared_acceptance(look: Look) -> tuple[float, Evidence]:
+def _compared_acceptance(look: CheckInput) -> tuple[float, Evidence]:
     found = look.ab()
     report = ab_report.read(found.result, found.path.name)
     counted = [one.acceptance for one in report.arms.get(CHALLENGER, []) if one.acceptance is not None]
     drafted = sum(one.draft_tokens for one in counted)
     if not drafted:
         missing = [one.acceptance_missing for one in report.arms.get(CHALLENGER, [])]
-        raise Open(
+        raise OpenItem(
             f"ab.json has no acceptance: {next(filter(None, missing), 'nothing was drafted')}", found.evidence
         )
     rate = sum(one.accepted_tokens for one in counted) / drafted
@@ -178,21 +178,21 @@ def _compared_acceptance(look: Look) -> tuple[float, Evidence]:
     return rate, found.evidence.model_copy(update={"figure": figure})
 
 
-def speedup(look: Look) -> Decided:
+def speedup(look: CheckInput) -> ItemDecision:
     """The least speed-up of the classes and loads that the comparison deploys. The lower end of its interval
     has to reach the gate: an estimate above it is as often below as not."""
     found = look.ab()
     challenger = ab_report.read(found.result, found.path.name).challengers.get(CHALLENGER)
     if challenger is None:
-        raise Open(f"{found.path.name} compares no arm called {CHALLENGER}", found.evidence)
+        raise OpenItem(f"{found.path.name} compares no arm called {CHALLENGER}", found.evidence)
     if not challenger.deploy:
         if challenger.decision.verdict == "no":
-            return Decided(False, challenger.decision.reason, (found.evidence,))
-        raise Open(challenger.decision.reason, found.evidence, change=_more(look))
+            return ItemDecision(False, challenger.decision.reason, (found.evidence,))
+        raise OpenItem(challenger.decision.reason, found.evidence, change=_more(look))
     used = _used(challenger, look.rollout)
     if not used:
         limit = look.rollout.route.max_in_flight
-        raise Open(
+        raise OpenItem(
             f"no load of at most {limit} streams was measured, which is route.max_in_flight",
             found.evidence,
             change=f"add that load to measure.concurrency in {look.path}",
@@ -200,7 +200,7 @@ def speedup(look: Look) -> Decided:
     one, decision = min(used, key=lambda each: each[1].speedup.low if each[1].speedup else 0.0)
     shown = decision.speedup
     if shown is None:
-        raise Open(f"no interval for {one.traffic_class} at {one.level}", found.evidence)
+        raise OpenItem(f"no interval for {one.traffic_class} at {one.level}", found.evidence)
     basis = {"e2e": "end to end", "tpot": "per output token", "per_character": "per character"}[
         decision.basis
     ]
@@ -210,18 +210,18 @@ def speedup(look: Look) -> Decided:
     evidence = found.evidence.model_copy(update={"figure": figure})
     gate = f"threshold {SPEEDUP:g}×, playbook"
     if shown.low > SPEEDUP:
-        return Decided(True, f"{figure} ({gate})", (evidence,))
+        return ItemDecision(True, f"{figure} ({gate})", (evidence,))
     if shown.high <= SPEEDUP:
         lower = f"keep it standard in {look.path}: route.classes, route.max_in_flight"
-        return Decided(False, f"{figure}: not above the {gate}", (evidence,), change=lower)
-    raise Open(f"{figure}: the interval includes the {gate}", evidence, change=_more(look))
+        return ItemDecision(False, f"{figure}: not above the {gate}", (evidence,), change=lower)
+    raise OpenItem(f"{figure}: the interval includes the {gate}", evidence, change=_more(look))
 
 
-def _more(look: Look) -> str:
+def _more(look: CheckInput) -> str:
     return f"add prompts, or repeats (measure.repeats), in {look.path}"
 
 
-def _used(challenger: Challenger, rollout: Rollout) -> list[tuple[Deployed, Decision]]:
+def _used(challenger: Challenger, rollout: Rollout) -> list[tuple[DeployTarget, Decision]]:
     """What deploys, with the decision on it, up to the load that route.max_in_flight lets through."""
     limit = rollout.route.max_in_flight
     return [
@@ -239,7 +239,7 @@ GIB = 2**30
 MEMINFO = Path("/proc/meminfo")
 
 
-def gpu_memory(look: Look) -> Decided:
+def gpu_memory(look: CheckInput) -> ItemDecision:
     """By the sweep's cells of the pool as it is deployed, and by Prometheus where there is one."""
     evidence: list[Evidence] = []
     parts: list[str] = []
@@ -265,10 +265,10 @@ def gpu_memory(look: Look) -> Decided:
         parts.append(said)
         passed = passed and enough
     change = f"draft fewer tokens (K = 3), or serve with a shorter max_model_len: {look.path}"
-    return Decided(passed, "; ".join(parts), tuple(evidence), change=None if passed else change)
+    return ItemDecision(passed, "; ".join(parts), tuple(evidence), change=None if passed else change)
 
 
-def _live_share(look: Look) -> tuple[float, Evidence] | None:
+def _live_share(look: CheckInput) -> tuple[float, Evidence] | None:
     if look.api is None or not look.rollout.addresses.gpus:
         return None
     requested = f"max(max_over_time({GPU_MEMORY}{selector({ROLLOUT: look.rollout.rollout})}[1d]))"
@@ -278,18 +278,18 @@ def _live_share(look: Look) -> tuple[float, Evidence] | None:
     return samples[0].value, look.probed(look.api.url, f"{GPU_MEMORY} {samples[0].value:.3f}")
 
 
-def _swept(look: Look, found: Found) -> tuple[bool, str, Evidence]:
+def _swept(look: CheckInput, found: ResultEvidence) -> tuple[bool, str, Evidence]:
     name = deployed(look)
     report = sweep_report.read(found.result, found.path.name)
     cells = [cell for cell in report.cells if cell.setting == name]
     if not cells:
-        raise Open("the sweep did not measure the speculative pool as it is deployed", found.evidence)
+        raise OpenItem("the sweep did not measure the speculative pool as it is deployed", found.evidence)
     shares = [cell.gpu_memory_share for cell in cells if cell.gpu_memory_share is not None]
     if shares:
         message = f"GPU memory {max(shares):.0%} at its most in the sweep"
         return max(shares) < FULL, message, found.evidence.model_copy(update={"figure": message})
     if look.rollout.pools.speculative.own is None:
-        raise Open(
+        raise OpenItem(
             "the sweep could not see the GPU's memory: nvidia-ml-py was not there, or the server was"
             " elsewhere",
             found.evidence,
@@ -299,14 +299,14 @@ def _swept(look: Look, found: Found) -> tuple[bool, str, Evidence]:
     return _of_host(cells, found)
 
 
-def _of_host(cells: list[Cell], found: Found) -> tuple[bool, str, Evidence]:
+def _of_host(cells: list[Cell], found: ResultEvidence) -> tuple[bool, str, Evidence]:
     """The embedded engine serves from a CPU: it has the host's memory, and no GPU's."""
     resident = [cell.resident_gb for cell in cells if cell.resident_gb is not None]
     total = _host_gib()
     here = results.environment()
     same = all(found.result.environment.get(name) == here[name] for name in ("processor", "cores"))
     if not resident or total is None or not same:
-        raise Open(
+        raise OpenItem(
             "it serves from a CPU, and how much of the host's memory is not known here", found.evidence
         )
     share = max(resident) / total
@@ -325,7 +325,7 @@ def _host_gib() -> float | None:
     return None
 
 
-def _pressed(look: Look) -> tuple[bool, str, Evidence] | None:
+def _pressed(look: CheckInput) -> tuple[bool, str, Evidence] | None:
     """The KV cache and preemptions within a day; None without Prometheus, or it has neither."""
     if look.api is None:
         return None
@@ -343,43 +343,43 @@ def _pressed(look: Look) -> tuple[bool, str, Evidence] | None:
     return share < FULL and count < 0.5, message, look.probed(look.api.url, message)
 
 
-def fallback_tested(look: Look) -> Decided:
+def fallback_tested(look: CheckInput) -> ItemDecision:
     """By a drill on the live set-up. `run` rehearses pools that it starts itself on a stage of its own, which
     shows that the parts fit and nothing of what will serve."""
     switched = look.rollout.addresses.routers or any(one.switches for one in look.rollout.guard.actions)
     if not switched and not (look.folder / "guard-drill.json").exists():
-        raise Open(
+        raise OpenItem(
             "the rollout file names nothing that a guard can switch",
             change=f"add addresses.routers, the admin listeners of NGINX, or guard.actions to {look.path}",
         )
     rehearsed = look.result("guard-drill")
     if "stage" in rehearsed.result.settings:
-        raise Open(f"not on the live set-up: {rehearsed.result.reason}", rehearsed.evidence)
+        raise OpenItem(f"not on the live set-up: {rehearsed.result.reason}", rehearsed.evidence)
     parts = {
         "guard": look.rollout.guard.model_dump(mode="json"),
         "addresses": look.rollout.addresses.model_dump(mode="json"),
     }
     found = look.set_up("guard-drill", parts, reads=())
     if found.result.verdict == "undecided":
-        raise Open(found.result.reason, found.evidence)
-    return Decided(found.result.verdict == "yes", found.result.reason, (found.evidence,))
+        raise OpenItem(found.result.reason, found.evidence)
+    return ItemDecision(found.result.verdict == "yes", found.result.reason, (found.evidence,))
 
 
-def routing(look: Look) -> Decided:
+def routing(look: CheckInput) -> ItemDecision:
     """Rendered from the rollout file and the results as they are now; and the routers answer."""
     parts = {
         "route": look.rollout.route.model_dump(mode="json"),
         "addresses": look.rollout.addresses.model_dump(mode="json"),
     }
     found = look.set_up("route", parts, reads=("sweep", "ab", "canary"))
-    routed = checked(Routed, found.result.data, "route.json is damaged: data")
+    routed = checked(RouteData, found.result.data, "route.json is damaged: data")
     if routed.rules != rules(look.rollout, look.folder).table:
-        raise Open("route.json has other rules than the results now make", found.evidence)
+        raise OpenItem("route.json has other rules than the results now make", found.evidence)
     _refuse_missing_files(look, routed.files, found.evidence)
     routers = look.rollout.addresses.routers
     if not routers:
         prefix = look.folder / NGINX
-        raise Open(
+        raise OpenItem(
             f"{found.result.reason}; addresses.routers names no router to probe",
             found.evidence,
             change=f"start the router: nginx -p {prefix} -c {CONF}; add its HOST:PORT to addresses.routers in"
@@ -390,11 +390,11 @@ def routing(look: Look) -> Decided:
     for router in routers:
         runs = _runs(router)
         if runs != look.rollout.rollout:
-            raise Open(f"router {router} runs {runs or 'no rollout of specops'}", found.evidence)
+            raise OpenItem(f"router {router} runs {runs or 'no rollout of specops'}", found.evidence)
     message = (
         f"{len(routers)} router{'s' if len(routers) > 1 else ''} answered: {_requests(counts)} decided so far"
     )
-    return Decided(True, message, (found.evidence, look.probed(", ".join(routers), message)))
+    return ItemDecision(True, message, (found.evidence, look.probed(", ".join(routers), message)))
 
 
 def _runs(router: str) -> str | None:
@@ -407,44 +407,44 @@ def _requests(counts: dict[str, float]) -> str:
     return ", ".join(f"{count:.0f} {pool}" for pool, count in sorted(counts.items())) or "nothing"
 
 
-def monitoring(look: Look) -> Decided:
+def monitoring(look: CheckInput) -> ItemDecision:
     """Rendered, and a Prometheus has every name that rules and panels need."""
     parts = {
         "addresses": look.rollout.addresses.model_dump(mode="json"),
         "monitor": look.rollout.monitor.model_dump(mode="json"),
     }
     found = look.set_up("monitor", parts, reads=("baseline", "ab", "sweep"))
-    rendered = checked(Rendered, found.result.data, "monitor.json is damaged: data")
+    rendered = checked(MonitorData, found.result.data, "monitor.json is damaged: data")
     _refuse_missing_files(look, rendered.files, found.evidence)
     if look.api is None:
-        raise Open(
+        raise OpenItem(
             f"{found.result.reason}; whether a Prometheus has loaded them is unknown: there"
             " is no addresses.prometheus",
             found.evidence,
             change=f"let a Prometheus load {look.folder}/rendered, and name its root, such as"
             f" http://HOST:9090, as addresses.prometheus in {look.path}",
         )
-    live = check(look.rollout, look.api, Silent())
+    live = check(look.rollout, look.api, SilentProgress())
     evidence = (found.evidence, look.probed(look.api.url, live.reason))
     command = look.commands.of("monitor check {file}")
-    return Decided(live.verdict == "yes", live.reason, evidence, decide=command)
+    return ItemDecision(live.verdict == "yes", live.reason, evidence, decide=command)
 
 
-def _refuse_missing_files(look: Look, files: list[str], evidence: Evidence) -> None:
+def _refuse_missing_files(look: CheckInput, files: list[str], evidence: Evidence) -> None:
     gone = next((name for name in files if not (look.folder / name).is_file()), None)
     if gone is not None:
-        raise Open(f"{gone} was rendered, and is not there any more", evidence)
+        raise OpenItem(f"{gone} was rendered, and is not there any more", evidence)
 
 
-def capacity(look: Look) -> Decided:
+def capacity(look: CheckInput) -> ItemDecision:
     found = gate(look.rollout, look.folder)
     evidence: tuple[Evidence, ...] = ()
     if found.measured is not None:
         phase = Path(found.measured.source).stem
         evidence = (look.result(phase).evidence.model_copy(update={"figure": found.reason}),)
     if found.verdict == "undecided":
-        raise Open(found.reason, *evidence, change=_change(found.hint))
-    return Decided(found.verdict == "yes", found.reason, evidence, change=_change(found.hint))
+        raise OpenItem(found.reason, *evidence, change=_change(found.hint))
+    return ItemDecision(found.verdict == "yes", found.reason, evidence, change=_change(found.hint))
 
 
 def _change(hint: str | None) -> str | None:
@@ -452,14 +452,14 @@ def _change(hint: str | None) -> str | None:
     return None if hint == AGAIN else hint
 
 
-def canary(look: Look) -> Decided:
+def canary(look: CheckInput) -> ItemDecision:
     found = look.canary()
     if found.result.verdict == "undecided":
-        raise Open(found.result.reason, found.evidence)
-    return Decided(found.result.verdict == "yes", found.result.reason, (found.evidence,))
+        raise OpenItem(found.result.reason, found.evidence)
+    return ItemDecision(found.result.verdict == "yes", found.result.reason, (found.evidence,))
 
 
-def guard_running(look: Look) -> Decided:
+def guard_running(look: CheckInput) -> ItemDecision:
     """A guard of this run folder runs, looks in time, and has data."""
     journal = look.folder / GUARD / JOURNAL
     now = standing(look.folder)
@@ -467,14 +467,14 @@ def guard_running(look: Look) -> Decided:
         change = None
         if look.rollout.addresses.prometheus is None:
             change = f"add addresses.prometheus, such as http://127.0.0.1:9090, to {look.path}"
-        raise Open(
+        raise OpenItem(
             "no guard of this run folder runs on this machine",
             *_journal(look, now.decided_at),
             change=change,
         )
     observed = now.evaluation
     if observed is None:
-        raise Open(f"the guard runs (pid {now.running}), and has evaluated nothing yet")
+        raise OpenItem(f"the guard runs (pid {now.running}), and has evaluated nothing yet")
     age = look.now.timestamp() - observed.ts
     late = max(300.0, float(LATE_LOOKS * look.rollout.guard.interval_s))
     verdict = observed.verdict.replace("_", " ")
@@ -483,15 +483,15 @@ def guard_running(look: Look) -> Decided:
         (look.file(journal, datetime.fromtimestamp(observed.ts, UTC), message),) if journal.exists() else ()
     )
     if age > late:
-        return Decided(False, f"the guard's last look was {age:.0f} s ago (pid {now.running})", evidence)
+        return ItemDecision(False, f"the guard's last look was {age:.0f} s ago (pid {now.running})", evidence)
     if observed.verdict in ("no_data", "unknown"):
-        return Decided(False, f"the guard runs and has no data: {observed.reason}", evidence)
+        return ItemDecision(False, f"the guard runs and has no data: {observed.reason}", evidence)
     if now.unconfirmed:
-        return Decided(False, f"the guard's decision is not in effect: {now.unconfirmed}", evidence)
-    return Decided(True, message, evidence)
+        return ItemDecision(False, f"the guard's decision is not in effect: {now.unconfirmed}", evidence)
+    return ItemDecision(True, message, evidence)
 
 
-def _journal(look: Look, decided_at: float | None) -> tuple[Evidence, ...]:
+def _journal(look: CheckInput, decided_at: float | None) -> tuple[Evidence, ...]:
     journal = look.folder / GUARD / JOURNAL
     if decided_at is None or not journal.exists():
         return ()

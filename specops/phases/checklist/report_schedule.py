@@ -23,7 +23,7 @@ from cronsim import CronSim, CronSimError
 
 from specops import results
 from specops.errors import FileError
-from specops.phases.checklist.evidence import Decided, Evidence, Look, Open, Refused
+from specops.phases.checklist.evidence import CheckInput, Evidence, ItemDecision, OpenItem, RefusedFile
 from specops.phases.report.delivery import FOLDER as RENDERED
 from specops.results import Result
 
@@ -74,7 +74,7 @@ def _calendar(expression: str) -> list[datetime]:
 
 
 @dataclass(frozen=True)
-class Places:
+class ScheduleFolders:
     """Where a schedule may be, and who says that it is carried out."""
 
     crontab: Callable[[], str] = _own_crontab
@@ -87,7 +87,7 @@ class Places:
 
 
 @dataclass(frozen=True)
-class Scheduled:
+class FoundSchedule:
     what: str
     file: Path | None
     """None of a user's own crontab, which only cron hands out."""
@@ -99,13 +99,13 @@ class Scheduled:
     """The command that solves the problem."""
 
 
-def weekly_report(look: Look) -> Decided:
-    return by(look, Places())
+def weekly_report(look: CheckInput) -> ItemDecision:
+    return by(look, ScheduleFolders())
 
 
-def by(look: Look, places: Places) -> Decided:
-    """The item, by what is scheduled in `places` and the last report. Open where nothing is scheduled that
-    works, and where the last report is missing, old or not a yes."""
+def by(look: CheckInput, places: ScheduleFolders) -> ItemDecision:
+    """The item, by what is scheduled in `places` and the last report. Raises OpenItem where nothing is
+    scheduled that works, and where the last report is missing, old or not a yes."""
     found = list(scheduled(look.path, places, look.now))
     job = next((one for one in found if one.problem is None), None)
     latest = _latest(look)
@@ -113,8 +113,8 @@ def by(look: Look, places: Places) -> Decided:
     if job is None:
         bad = next(iter(found), None)
         if bad is not None:
-            raise Open(f"{bad.what}: {bad.problem}", *evidence, decide=bad.decide)
-        raise Open(
+            raise OpenItem(f"{bad.what}: {bad.problem}", *evidence, decide=bad.decide)
+        raise OpenItem(
             "no cron job and no systemd timer on this machine makes it", *evidence, decide=_install(look)
         )
     path = job.file
@@ -123,24 +123,26 @@ def by(look: Look, places: Places) -> Decided:
     make = look.commands.of("report {rollout}")
     if latest is None:
         if look.now - since > FRESH:
-            raise Open(
+            raise OpenItem(
                 f"{job.what}; it is there since {since:%Y-%m-%d}, and no report is in {REPORTS}/",
                 *evidence,
                 decide=make,
             )
-        return Decided(True, f"{job.what}; no report is due yet", tuple(evidence))
+        return ItemDecision(True, f"{job.what}; no report is due yet", tuple(evidence))
     last, shown = latest
     if look.now - last.created > FRESH:
         days = (look.now - last.created).days
-        raise Open(f"{job.what}; the last report, {shown.source}, is {days} days old", *evidence, decide=make)
+        raise OpenItem(
+            f"{job.what}; the last report, {shown.source}, is {days} days old", *evidence, decide=make
+        )
     if last.verdict != "yes":
-        raise Open(
+        raise OpenItem(
             f"the last report, {shown.source}, is {last.verdict}: {last.reason}", *evidence, decide=make
         )
-    return Decided(True, f"{job.what}; the last report is {shown.source}", tuple(evidence))
+    return ItemDecision(True, f"{job.what}; the last report is {shown.source}", tuple(evidence))
 
 
-def _install(look: Look) -> str | None:
+def _install(look: CheckInput) -> str | None:
     """What installs the line for cron that was rendered for this rollout; None where there is none yet."""
     lines = [path for path in sorted((look.folder / RENDERED).glob("*")) if not path.suffix]
     mine = (path for path in lines if _cron_jobs_of(path, look.path))
@@ -152,15 +154,15 @@ def _cron_jobs_of(path: Path, rollout: Path) -> bool:
     return any(reports(job.command, rollout, _home(job.user), job.path) for job in parsed)
 
 
-def _latest(look: Look) -> tuple[Result, Evidence] | None:
-    """The last report. Refused for one that is damaged, was changed, or is dated in the future."""
+def _latest(look: CheckInput) -> tuple[Result, Evidence] | None:
+    """The last report. Raises RefusedFile for one that is damaged, was changed, or is dated in the future."""
     found: list[tuple[Result, Evidence]] = []
     make = look.commands.of("report {rollout}")
     for path in sorted((look.folder / REPORTS).glob("*.json")):
         try:
             result = results.read(path)
         except FileError as error:
-            raise Refused(error.message, change=f"remove {path}", decide=make) from error
+            raise RefusedFile(error.message, change=f"remove {path}", decide=make) from error
         if result.phase == "report":
             evidence = look.file(path, result.created, result.reason)
             look.refuse_future(evidence, make)
@@ -168,7 +170,7 @@ def _latest(look: Look) -> tuple[Result, Evidence] | None:
     return max(found, key=lambda one: one[0].created, default=None)
 
 
-def scheduled(rollout: Path, places: Places, now: datetime) -> Iterator[Scheduled]:
+def scheduled(rollout: Path, places: ScheduleFolders, now: datetime) -> Iterator[FoundSchedule]:
     """What runs `specops report` for the rollout file, whether it works or not."""
     for file in _files(places.cron_files):
         yield from _cron_jobs(_text(file), file, rollout, places, now)
@@ -176,23 +178,25 @@ def scheduled(rollout: Path, places: Places, now: datetime) -> Iterator[Schedule
     for file in _files([places.weekly]):
         if reports(_text(file), rollout, Path("/"), PATH):
             problem = None if os.access(file, os.X_OK) else "it is not executable"
-            yield Scheduled(f"{file} runs every week", file, problem or _no_cron(places), f"chmod +x {file}")
+            yield FoundSchedule(
+                f"{file} runs every week", file, problem or _no_cron(places), f"chmod +x {file}"
+            )
     yield from _timers(rollout, places, now)
 
 
 def _cron_jobs(
-    text: str, file: Path | None, rollout: Path, places: Places, now: datetime
-) -> Iterator[Scheduled]:
+    text: str, file: Path | None, rollout: Path, places: ScheduleFolders, now: datetime
+) -> Iterator[FoundSchedule]:
     for job in jobs(text, with_user=file is not None):
         if reports(job.command, rollout, _home(job.user), job.path):
             local = now.astimezone()
             rare = (
                 None if fires_within(job.when, FRESH, local) else f"it does not fire every {FRESH.days} days"
             )
-            yield Scheduled(f"cron runs it: {job.line}", file, rare or _no_cron(places))
+            yield FoundSchedule(f"cron runs it: {job.line}", file, rare or _no_cron(places))
 
 
-def _no_cron(places: Places) -> str | None:
+def _no_cron(places: ScheduleFolders) -> str | None:
     return None if places.cron_runs() else "no cron daemon runs on this machine"
 
 
@@ -204,7 +208,7 @@ def _home(user: str | None) -> Path | None:
         return None
 
 
-def _timers(rollout: Path, places: Places, now: datetime) -> Iterator[Scheduled]:
+def _timers(rollout: Path, places: ScheduleFolders, now: datetime) -> Iterator[FoundSchedule]:
     """Timers whose service runs it. An enabled one is linked from a *.wants folder."""
     for folder in places.systemd:
         for timer in sorted(folder.glob("*.timer")):
@@ -218,10 +222,10 @@ def _timers(rollout: Path, places: Places, now: datetime) -> Iterator[Scheduled]
                 problem = "systemd does not run it"
             elif not _often(_values(_text(timer), "OnCalendar"), places, now):
                 problem, enable = f"its OnCalendar does not fire every {FRESH.days} days", ""
-            yield Scheduled(f"{timer.name} runs it", timer, problem, enable or None)
+            yield FoundSchedule(f"{timer.name} runs it", timer, problem, enable or None)
 
 
-def _often(expressions: Sequence[str], places: Places, now: datetime) -> bool:
+def _often(expressions: Sequence[str], places: ScheduleFolders, now: datetime) -> bool:
     """Whether one of the expressions fires at least every 8 days, by its next ten times."""
     start = now.astimezone(UTC).replace(tzinfo=None)
     for expression in expressions:

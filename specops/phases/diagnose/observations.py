@@ -50,7 +50,7 @@ class Live(Record):
     """Servers that had requests running all the time and made no token."""
 
 
-class Switched(Record):
+class RoutedShare(Record):
     """What the routers send to the speculative pool, of what their rules allow."""
 
     source: str
@@ -58,7 +58,7 @@ class Switched(Record):
     """Of the router that sends most."""
 
 
-class Earlier(Record):
+class EarlierAcceptance(Record):
     """Acceptance of other times, by Prometheus."""
 
     source: str
@@ -86,7 +86,7 @@ class Baseline(Record):
     loads: tuple[Load, ...]
 
 
-class Ends(Record):
+class SpeedupInterval(Record):
     estimate: float
     low: float
     high: float
@@ -95,17 +95,17 @@ class Ends(Record):
         return f"{self.estimate:.2f}× [{self.low:.2f}, {self.high:.2f}]"
 
 
-class OfClass(Record):
+class ClassVerdict(Record):
     verdict: str
     reason: str
-    e2e: Ends | None
+    e2e: SpeedupInterval | None
 
 
-class Compared(Record):
+class AbFigures(Record):
     """ab.json, of the arm called speculative."""
 
     source: str
-    e2e: Ends | None
+    e2e: SpeedupInterval | None
     """At the lightest load, all classes together."""
 
     streams: int | None = None
@@ -114,7 +114,7 @@ class Compared(Record):
     up_to: int | None = None
     """The most streams at which it was decided to deploy it, for any class; 0: none; None: not measured."""
 
-    ttft: Ends | None
+    ttft: SpeedupInterval | None
     """The standard's over the challenger's: below 1 is later."""
 
     ttft_change_ms: float | None
@@ -122,7 +122,7 @@ class Compared(Record):
     drafts: float
     """That `acceptance` is of."""
 
-    classes: dict[str, OfClass]
+    classes: dict[str, ClassVerdict]
     equal: int | None
     """Greedy answers that are the standard's, of `compared`; near ties count as equal."""
 
@@ -134,7 +134,7 @@ class Compared(Record):
     """These answers were given while sampled requests shared the batch."""
 
 
-class Swept(Record):
+class SweepFigures(Record):
     """sweep.json, of the setting that is deployed."""
 
     source: str
@@ -172,7 +172,7 @@ class Drafts(Record):
     """What was found that is not compatible."""
 
 
-class OfCheck(Record):
+class CanaryCheck(Record):
     name: str
     status: str
     message: str
@@ -181,7 +181,7 @@ class OfCheck(Record):
 
 class Canary(Record):
     source: str
-    checks: tuple[OfCheck, ...]
+    checks: tuple[CanaryCheck, ...]
 
 
 class LintFinding(Record):
@@ -198,7 +198,7 @@ class Lint(Record):
     findings: tuple[LintFinding, ...]
 
 
-class Names(Record):
+class MissingNames(Record):
     """What rules and panels need, and a Prometheus lacks."""
 
     source: str
@@ -207,7 +207,7 @@ class Names(Record):
     fixes: tuple[str, ...]
 
 
-class Logged(Record):
+class VocabularyLogLines(Record):
     """Lines of servers' logs that name unlike vocabularies."""
 
     source: str
@@ -246,7 +246,7 @@ class Stream(Record):
     """What a reader at that pace has to hold back, so that none of these answers runs dry on the way."""
 
 
-class FallBacks(Record):
+class Fallbacks(Record):
     source: str
     week: int
     """In the 7 days before."""
@@ -254,7 +254,7 @@ class FallBacks(Record):
     last: str | None
 
 
-class Deployed(Record):
+class DeployedSettings(Record):
     """The speculative pool by its settings."""
 
     engine: str
@@ -268,7 +268,7 @@ class Deployed(Record):
 
 class Observations(Record):
     rollout: str
-    deployed: Deployed | None = None
+    deployed: DeployedSettings | None = None
     branches: bool = False
     """Its drafts are trees that branch: most of what is drafted cannot be accepted."""
 
@@ -279,19 +279,19 @@ class Observations(Record):
     """Of the speculative pool."""
 
     standard: Live | None = None
-    switched: Switched | None = None
-    earlier: Earlier | None = None
+    switched: RoutedShare | None = None
+    earlier: EarlierAcceptance | None = None
     baseline: Baseline | None = None
-    compared: Compared | None = None
-    swept: Swept | None = None
+    compared: AbFigures | None = None
+    swept: SweepFigures | None = None
     drafts: Drafts | None = None
     canary: Canary | None = None
     lint: Lint | None = None
-    names: Names | None = None
-    logged: Logged | None = None
+    names: MissingNames | None = None
+    logged: VocabularyLogLines | None = None
     gpu: Gpu | None = None
     stream: Stream | None = None
-    fall_backs: FallBacks | None = None
+    fall_backs: Fallbacks | None = None
     missing: dict[str, str] = {}
 
     def why_not(self, *parts: str) -> str:

@@ -57,14 +57,16 @@ def examine(
     if base_url is not None:
         checks += endpoint(base_url)
     if prometheus is not None:
-        watched = programs.Watched(rollout, run_folder(path, rollout.rollout)) if rollout and path else None
+        watched = (
+            programs.ScrapedRollout(rollout, run_folder(path, rollout.rollout)) if rollout and path else None
+        )
         checks += programs.prometheus_at(prometheus, watched, base_url)
     if rollout is not None:
         checks += deployment(rollout, path)
     return checks
 
 
-class Examined(BaseModel):
+class DoctorData(BaseModel):
     """`data` of the result."""
 
     model_config = ConfigDict(extra="forbid")
@@ -80,5 +82,5 @@ def result(checks: list[Check]) -> Result:
         environment=environment(),
         verdict="no" if failed else "yes",
         reason=f"failed: {', '.join(failed)}" if failed else "no check failed",
-        data=Examined(checks=checks).model_dump(mode="json"),
+        data=DoctorData(checks=checks).model_dump(mode="json"),
     )

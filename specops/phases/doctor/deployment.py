@@ -23,9 +23,9 @@ from specops.load.server_identity import address, probe
 from specops.load.settings import BaselineSettings
 from specops.net import is_loopback
 from specops.phases.doctor import fixes
-from specops.phases.doctor.endpoint import Place, endpoint
-from specops.phases.doctor.machine import ANSWER_S, Check, Paste
-from specops.phases.doctor.programs import Watched, prometheus_at
+from specops.phases.doctor.endpoint import PoolSection, endpoint
+from specops.phases.doctor.machine import ANSWER_S, Check, FileText
+from specops.phases.doctor.programs import ScrapedRollout, prometheus_at
 from specops.phases.inputs import settings_of
 from specops.phases.route import CONF, NGINX
 from specops.prometheus.series import POOLS, PoolName
@@ -44,7 +44,7 @@ def deployment(rollout: Rollout, path: Path | None = None) -> Iterator[Check]:
     looks += [partial(_router, rollout, folder, where) for where in addresses.routers]
     looks += [partial(_guard, rollout, addresses.guard)] if addresses.guard else []
     if addresses.prometheus:
-        looks += [partial(prometheus_at, addresses.prometheus, Watched(rollout, folder))]
+        looks += [partial(prometheus_at, addresses.prometheus, ScrapedRollout(rollout, folder))]
     with ThreadPoolExecutor(len(looks)) as threads:
         for found in threads.map(lambda look: list(look()), looks):
             yield from found
@@ -59,7 +59,7 @@ def _prompts(rollout: Rollout) -> Check:
             name="prompts",
             status="fail",
             found=found,
-            paste=Paste(into=fixes.INTO_ROLLOUT, text=OWN_PROMPTS),
+            paste=FileText(into=fixes.INTO_ROLLOUT, text=OWN_PROMPTS),
         )
     classes = Counter(prompt.traffic_class for prompt in prompts.prompts)
     name, number = min(classes.items(), key=lambda one: one[1])
@@ -79,7 +79,7 @@ def _prompts(rollout: Rollout) -> Check:
             name="prompts",
             status="warn",
             found=f"{found}, the samples that ship with specops: acceptance depends on the prompts",
-            paste=Paste(into=fixes.INTO_ROLLOUT, text=OWN_PROMPTS),
+            paste=FileText(into=fixes.INTO_ROLLOUT, text=OWN_PROMPTS),
         )
     return Check(name="prompts", status="ok", found=found)
 
@@ -149,7 +149,7 @@ def _endpoint(rollout: Rollout, name: PoolName) -> Iterator[Check]:
     at = getattr(rollout.pools, name).endpoint
     if at is None:
         return
-    for check in endpoint(at.base_url, Place(rollout, name)):
+    for check in endpoint(at.base_url, PoolSection(rollout, name)):
         yield check.model_copy(update={"name": f"{name} {check.name}"})
 
 
@@ -168,7 +168,7 @@ def _router(rollout: Rollout, folder: Path, where: str) -> Iterator[Check]:
     yield Check(name="router", status="ok", found=f"{where} answers, and says where its switch stands")
 
 
-def _listening(rollout: Rollout, where: str, listens: str) -> Paste | None:
+def _listening(rollout: Rollout, where: str, listens: str) -> FileText | None:
     """The addresses, with the one at which a program of this machine listens by the rollout file."""
     if where == listens or not is_loopback(f"http://{where}"):
         return None

@@ -18,7 +18,7 @@ from specops.config import Rollout
 from specops.errors import EndpointError, UsageError
 from specops.load.settings import API_KEYS, NO_KEY, api_key, checked_base_url
 from specops.phases.doctor import fixes
-from specops.phases.doctor.machine import ANSWER_S, Check, Paste
+from specops.phases.doctor.machine import ANSWER_S, Check, FileText
 from specops.phases.monitor.check import fitting, of_server
 from specops.prometheus import exposition
 from specops.prometheus.series import PoolName
@@ -46,7 +46,7 @@ def usable(base_url: str) -> str:
 
 
 @dataclass(frozen=True)
-class Place:
+class PoolSection:
     """The endpoint as a pool of a rollout file."""
 
     rollout: Rollout
@@ -61,11 +61,11 @@ class Place:
     def speculates(self) -> bool:
         return self.pool == "speculative"
 
-    def at(self, **changes: str) -> Paste:
+    def at(self, **changes: str) -> FileText:
         return fixes.pool_at(self.rollout, self.pool, **changes)
 
 
-def endpoint(base_url: str, place: Place | None = None) -> Iterator[Check]:
+def endpoint(base_url: str, place: PoolSection | None = None) -> Iterator[Check]:
     """`place`: where a rollout file names it; None: it is known by its address alone."""
     try:
         body, sent = _models(base_url, place)
@@ -97,7 +97,7 @@ def endpoint(base_url: str, place: Place | None = None) -> Iterator[Check]:
     yield from _metrics(base_url, models, place)
 
 
-def _models(base_url: str, place: Place | None) -> tuple[bytes, str | None]:
+def _models(base_url: str, place: PoolSection | None) -> tuple[bytes, str | None]:
     """The list of models, and the Date of the answer. It is requested a second time where it was limited and
     the rollout file has a limit: after as long a pause as that limit gives."""
     key = api_key()
@@ -118,19 +118,19 @@ def _models(base_url: str, place: Place | None) -> tuple[bytes, str | None]:
     raise AssertionError
 
 
-def _failed(found: str, fix: str | None = None, paste: Paste | None = None) -> Check:
+def _failed(found: str, fix: str | None = None, paste: FileText | None = None) -> Check:
     return Check(name="endpoint", status="fail", found=found, fix=fix, paste=paste)
 
 
 class Fix(TypedDict, total=False):
     fix: str
-    paste: Paste
+    paste: FileText
 
 
 LIMITED = 429
 
 
-def _refused(base_url: str, place: Place | None, error: urllib.error.HTTPError) -> Fix:
+def _refused(base_url: str, place: PoolSection | None, error: urllib.error.HTTPError) -> Fix:
     if error.code in (401, 403):
         return {"fix": f"export {API_KEYS[0]}=YOUR_KEY"}
     if error.code == LIMITED:
@@ -151,7 +151,7 @@ PAUSE_S = 2
 """Between two requests to a server that limits them and does not say how."""
 
 
-def _up_to_v1(base_url: str, place: Place | None) -> Fix:
+def _up_to_v1(base_url: str, place: PoolSection | None) -> Fix:
     root = base_url if base_url.endswith("/v1") else f"{base_url}/v1"
     other = fixes.ELSEWHERE if root == base_url else root
     if place is not None:
@@ -159,7 +159,7 @@ def _up_to_v1(base_url: str, place: Place | None) -> Fix:
     return {"fix": f"specops doctor --base-url {shlex.quote(other)}"}
 
 
-def _serving(base_url: str, models: Sequence[str], place: Place | None) -> Check:
+def _serving(base_url: str, models: Sequence[str], place: PoolSection | None) -> Check:
     wanted = place.model if place else None
     found = f"{base_url} serves {', '.join(models) or 'no model'}"
     if models and wanted in (None, *models):
@@ -198,7 +198,7 @@ def _seconds(date: str | None) -> float | None:
         return None
 
 
-def _metrics(base_url: str, models: Sequence[str], place: Place | None) -> Iterator[Check]:
+def _metrics(base_url: str, models: Sequence[str], place: PoolSection | None) -> Iterator[Check]:
     try:
         exposed = {name for name, _ in exposition.scrape(base_url)}
     except EndpointError as error:
@@ -227,7 +227,9 @@ def _of(exposed: Collection[str]) -> Series:
     return next((one for one in tables() if one.e2e + "_count" in exposed), USUAL)
 
 
-def _watched(base_url: str, exposed: Collection[str], models: Sequence[str], place: Place | None) -> Check:
+def _watched(
+    base_url: str, exposed: Collection[str], models: Sequence[str], place: PoolSection | None
+) -> Check:
     """The names that rules, panels and the guard read of it in Prometheus."""
     pool: PoolName = "speculative" if place is None else place.pool
     series = _of(exposed) if place is None else series_of(place.rollout, pool)
@@ -252,7 +254,7 @@ def _watched(base_url: str, exposed: Collection[str], models: Sequence[str], pla
     )
 
 
-def _named(base_url: str, place: Place | None, naming: str | None) -> Fix:
+def _named(base_url: str, place: PoolSection | None, naming: str | None) -> Fix:
     """`naming`: the word of `monitor.names` for the names that it has; None: something renamed them."""
     if place is None and naming is None:
         return {"fix": f"specops doctor --base-url {fixes.ELSEWHERE}  # of the server itself"}

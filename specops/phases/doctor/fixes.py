@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from specops.config import Rollout
 from specops.load.settings import API_KEYS
 from specops.net import is_loopback
-from specops.phases.doctor.machine import Paste
+from specops.phases.doctor.machine import FileText
 from specops.prometheus.series import POOLS, PoolName
 from specops.render.server import to_yaml
 
@@ -53,20 +53,20 @@ def request(base_url: str, model: str) -> str:
 INTO_ROLLOUT = "ROLLOUT, in place of the sections of the same names"
 
 
-def sections(rollout: Rollout, changes: Mapping[str, Mapping[str, Any]]) -> Paste:
+def sections(rollout: Rollout, changes: Mapping[str, Mapping[str, Any]]) -> FileText:
     """Whole sections of the rollout file, each with what it has and the changes to it."""
     written = rollout.model_dump(mode="json", exclude_unset=True, include=set(changes))
     changed = {name: written.get(name, {}) | dict(change) for name, change in changes.items()}
-    return Paste(into=INTO_ROLLOUT, text=to_yaml(changed))
+    return FileText(into=INTO_ROLLOUT, text=to_yaml(changed))
 
 
-def pool_at(rollout: Rollout, pool: PoolName, **changes: str) -> Paste:
+def pool_at(rollout: Rollout, pool: PoolName, **changes: str) -> FileText:
     """The section `pools`, in which an endpoint has another address or model."""
     pools = _pools(rollout)
     return sections(rollout, {"pools": pools | {pool: pools[pool] | changes}})
 
 
-def swapped(rollout: Rollout) -> Paste:
+def swapped(rollout: Rollout) -> FileText:
     """The sections that name a pool, each the other way round."""
     changes: dict[str, Mapping[str, Any]] = {"pools": _swapped(_pools(rollout))}
     if rollout.addresses.standard or rollout.addresses.speculative:

@@ -25,7 +25,7 @@ ANSWER_S = 5.0
 """How long a program or a server may take to answer."""
 
 
-class Paste(BaseModel):
+class FileText(BaseModel):
     """Text for a file that the user keeps."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -45,7 +45,7 @@ class Check(BaseModel):
     fix: str | None = None
     """A command to paste into a shell; words in capitals are to be filled in."""
 
-    paste: Paste | None = None
+    paste: FileText | None = None
     """Before the command, where there are both."""
 
 

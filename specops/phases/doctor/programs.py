@@ -19,10 +19,10 @@ from specops.errors import ConfigError, SpecopsError
 from specops.net import is_loopback
 from specops.phases.doctor.endpoint import Fix, clock
 from specops.phases.doctor.fixes import ELSEWHERE
-from specops.phases.doctor.machine import ANSWER_S, Check, Paste
-from specops.phases.monitor.check import GOOD, Found, check
+from specops.phases.doctor.machine import ANSWER_S, Check, FileText
+from specops.phases.monitor.check import GOOD, NameState, check
 from specops.phases.monitor.render import FOLDER
-from specops.progress import Silent
+from specops.progress import SilentProgress
 from specops.prometheus.api import HINT_ACCESS, HINT_UP, TOKEN, Api
 from specops.prometheus.exposition import metrics_url
 from specops.render.figures import count
@@ -85,7 +85,7 @@ def scheduler() -> Check:
 
 
 @dataclass(frozen=True)
-class Watched:
+class ScrapedRollout:
     """The rollout whose names a Prometheus is to have."""
 
     rollout: Rollout
@@ -96,7 +96,7 @@ class Watched:
     def rendered(self) -> Path:
         return self.folder / FOLDER
 
-    def entries(self) -> Paste | None:
+    def entries(self) -> FileText | None:
         """What makes a Prometheus scrape and record the rollout; None where a pool has no known address."""
         try:
             config = prometheus_config(self.rollout)
@@ -105,10 +105,12 @@ class Watched:
         jobs = yaml.safe_load(config)["scrape_configs"]
         rules = [str((self.rendered / name).resolve()) for name in RULE_FILES]
         text = to_yaml({"rule_files": rules, "scrape_configs": jobs})
-        return Paste(into=INTO_PROMETHEUS, text=text)
+        return FileText(into=INTO_PROMETHEUS, text=text)
 
 
-def prometheus_at(url: str, watched: Watched | None = None, base_url: str | None = None) -> Iterator[Check]:
+def prometheus_at(
+    url: str, watched: ScrapedRollout | None = None, base_url: str | None = None
+) -> Iterator[Check]:
     """One that runs: whether it answers, with the token or headers of the environment, and has the names that
     are read of it. `base_url`: an endpoint that it should scrape."""
     rollout = watched.rollout if watched else None
@@ -123,7 +125,7 @@ def prometheus_at(url: str, watched: Watched | None = None, base_url: str | None
         else:
             yield Check(name="prometheus server", status="ok", found=found)
         yield from clock(url, api.instant("vector(time())")[0].value)
-        yield _named(check(rollout, api, Silent()), url, watched)
+        yield _named(check(rollout, api, SilentProgress()), url, watched)
     except SpecopsError as error:
         fixes = {HINT_UP: _answering(url, watched), HINT_ACCESS: f"export {TOKEN}=YOUR_TOKEN"}
         other = f"curl -i {shlex.quote(url)}/api/v1/status/buildinfo  # is it a Prometheus?"
@@ -148,7 +150,7 @@ def _scraping(url: str, base_url: str | None) -> Fix:
         "static_configs": [{"targets": [metrics.netloc]}],
     }
     return {
-        "paste": Paste(into=INTO_PROMETHEUS, text=to_yaml({"scrape_configs": [job]})),
+        "paste": FileText(into=INTO_PROMETHEUS, text=to_yaml({"scrape_configs": [job]})),
         "fix": f"curl -X POST {shlex.quote(url)}/-/reload  # or send it SIGHUP",
     }
 
@@ -156,7 +158,7 @@ def _scraping(url: str, base_url: str | None) -> Fix:
 INTO_PROMETHEUS = "its prometheus.yml, as further entries of these lists"
 
 
-def _answering(url: str, watched: Watched | None) -> str:
+def _answering(url: str, watched: ScrapedRollout | None) -> str:
     """A command that starts a Prometheus at `url`."""
     at = urlsplit(url)
     where = "" if is_loopback(url) else f"  # on {at.hostname}"
@@ -170,9 +172,9 @@ def _answering(url: str, watched: Watched | None) -> str:
     )
 
 
-def _named(found: Result, url: str, watched: Watched | None) -> Check:
+def _named(found: Result, url: str, watched: ScrapedRollout | None) -> Check:
     """Which of our names have data."""
-    names = [Found.model_validate(each) for each in found.data["names"]]
+    names = [NameState.model_validate(each) for each in found.data["names"]]
     there = sum(each.status == "there" for each in names)
     waiting = sum(each.status == "no traffic" for each in names)
     lacking = [each for each in names if each.status not in GOOD]

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from specops.edge.client import EdgeEngine
 from specops.edge.connection import Connection, Destination, connect
-from specops.edge.link import Down, Link, Refused, Turn, Verdict
+from specops.edge.link import ClientTurn, Link, LinkDown, SessionRefused, Verdict
 from specops.edge.settings import Drafting
 from specops.engine.models.model import Model
 from specops.engine.request import Sampling
@@ -26,7 +26,7 @@ SILENCE_S = 120.0
 
 
 @dataclass(frozen=True)
-class Way:
+class ArmConnection:
     """How an arm is reached, and what drafts there."""
 
     address: str
@@ -39,13 +39,13 @@ class Block:
     """Prompts to be answered, one after the other."""
 
     arm: str
-    way: Way
+    way: ArmConnection
     prompts: list[tuple[str, list[int]]]  # id, tokens
     sampling: Sampling
 
 
 @dataclass(frozen=True)
-class Done:
+class BlockResult:
     """Times are of time.perf_counter, which all processes of a machine share."""
 
     answers: list[Answer]
@@ -98,7 +98,7 @@ class _Listening:
     def _wait_for_link(self) -> None:
         """It may have broken while other arms were measured."""
         events = self._link.receive(0.0)
-        while events and isinstance(events[-1], Down):
+        while events and isinstance(events[-1], LinkDown):
             events = self._link.receive(SILENCE_S)
 
     def _take(self, session: int, answered: _Answered) -> bool:
@@ -108,7 +108,7 @@ class _Listening:
         if not events:
             answered.error = f"the server sent nothing for {SILENCE_S:g} s"
         for event in events:
-            if isinstance(event, Verdict | Turn) and event.session == session:
+            if isinstance(event, Verdict | ClientTurn) and event.session == session:
                 answered.came(event.tokens, now)
                 if isinstance(event, Verdict):
                     self._verdicts += 1
@@ -116,9 +116,9 @@ class _Listening:
                     self._step += event.step_s
                 if event.ended:
                     return True
-            elif isinstance(event, Refused) and event.session == session:
+            elif isinstance(event, SessionRefused) and event.session == session:
                 answered.error = f"the server refused it: {event.message}"
-            elif isinstance(event, Down):
+            elif isinstance(event, LinkDown):
                 answered.error = f"the link broke: {event.why}"
         return answered.error is not None
 
@@ -176,7 +176,7 @@ def _less(now: ClientEffort, before: ClientEffort) -> ClientEffort:
 
 
 def run_client(pipe: Pipe, number: int, draft: Model, tokenizer: Any) -> None:
-    """Answer Blocks with Done, or with the error that ends this client, until the pipe is closed."""
+    """Answer Blocks with BlockResult, or with the error that ends this client, until the pipe is closed."""
     arms: dict[str, _Arm] = {}
     links: list[Connection] = []
     try:
@@ -201,7 +201,7 @@ def run_client(pipe: Pipe, number: int, draft: Model, tokenizer: Any) -> None:
             link.close()
 
 
-def _done(arm: _Arm, block: Block, number: int) -> Done:
+def _done(arm: _Arm, block: Block, number: int) -> BlockResult:
     before = arm.effort()
     answers = []
     for prompt, tokens in block.prompts:
@@ -216,4 +216,4 @@ def _done(arm: _Arm, block: Block, number: int) -> Done:
                 error=answered.error,
             )
         )
-    return Done(answers, _less(arm.effort(), before))
+    return BlockResult(answers, _less(arm.effort(), before))

@@ -15,8 +15,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from specops import stats
-from specops.economics import Prices, Spent
-from specops.phases.ab.speedups import Shown
+from specops.economics import Prices, TokenTime
+from specops.phases.ab.speedups import StoredInterval
 from specops.phases.edge_bench.records import Answer, ClientEffort, VisitRecord
 from specops.phases.edge_bench.settings import AUTOREGRESSIVE, SERVER_ONLY, Arm
 from specops.results import Verdict
@@ -109,7 +109,7 @@ def figures(visits: Sequence[VisitRecord], prices: Prices | None) -> Figures:
     rounds = sum(visit.server.rounds for visit in visits)
     used = math.fsum(answer.chunks[-1][0] for answer in answers if answer.chunks)
     edge_s = used if first.effort.drafts else 0.0
-    by_wall, by_busy = Spent(tokens, seconds, edge_s), Spent(tokens, busy, edge_s)
+    by_wall, by_busy = TokenTime(tokens, seconds, edge_s), TokenTime(tokens, busy, edge_s)
     paces = [pace for visit in visits for pace in (visit.target_pace, visit.draft_pace) if pace is not None]
     passes = sum(pace.passes for pace in paces)
     return Figures(
@@ -193,7 +193,7 @@ class Ratio(BaseModel):
     over: str
     clients: int
     estimate: float
-    interval: Shown | None
+    interval: StoredInterval | None
 
 
 def ratios_of(

@@ -34,10 +34,10 @@ from specops.errors import EnvironmentFailure, SpecopsError, UsageError
 from specops.load.arrivals import Level
 from specops.load.workload import Prompt, load_prompts
 from specops.phases.ab.visits import Visit, schedule
-from specops.phases.edge_bench.client import Block, Way, run_client
+from specops.phases.edge_bench.client import ArmConnection, Block, run_client
 from specops.phases.edge_bench.judging import Comparison, compare, summed, verdict
 from specops.phases.edge_bench.records import Lateness, VisitRecord, Visits
-from specops.phases.edge_bench.server import Hosted, Totals, paced, run_server
+from specops.phases.edge_bench.server import BenchServer, Totals, paced, run_server
 from specops.phases.edge_bench.settings import SERVER_ONLY, Arm, EdgeBenchSettings, arms_of, stands_in
 from specops.progress import Progress
 
@@ -59,7 +59,7 @@ class _Server:
     draft_pace: Sequence[float]
 
 
-class Site:
+class BenchTestbed:
     """Two servers of one target, and as many clients as ever work at a time."""
 
     def __init__(
@@ -87,7 +87,7 @@ class Site:
             max_tokens=settings.tokens,
             ignore_eos=True,
         )
-        way = Way(server.address, _drafting(arm, settings) if arm.kind == "edge" else None)
+        way = ArmConnection(server.address, _drafting(arm, settings) if arm.kind == "edge" else None)
         pipes = self._clients[:clients]
         before, paces = Totals.of(server.ports), _paces(server, self._draft_paces)
         for number, pipe in enumerate(pipes):
@@ -116,7 +116,7 @@ class Site:
 
 
 @contextmanager
-def site(settings: EdgeBenchSettings, arms: Sequence[Arm], tokenizer: Any) -> Iterator[Site]:
+def site(settings: EdgeBenchSettings, arms: Sequence[Arm], tokenizer: Any) -> Iterator[BenchTestbed]:
     """Everything started, and ended with the block. Raises SpecopsError where something cannot be."""
     compute_with(threads=1)  # before the fork: a pool of threads would not survive it
     draft, edge = load_model(settings.draft), settings.edge
@@ -137,7 +137,7 @@ def site(settings: EdgeBenchSettings, arms: Sequence[Arm], tokenizer: Any) -> It
             way = ending.enter_context(relay(ports.service, edge.rtt_ms / 2000))
             each = hosted[tree]
             made[tree] = _Server(ports, f"127.0.0.1:{way.port}", each.target_pace, each.draft_pace)
-        yield Site(settings, made, clients, paces)
+        yield BenchTestbed(settings, made, clients, paces)
 
 
 class _Host:
@@ -197,7 +197,7 @@ def _tree(arm: Arm, settings: EdgeBenchSettings) -> str:
     return settings.server_tree if arm.kind == "server-only" else "none"
 
 
-def _hosted(settings: EdgeBenchSettings, tree: str) -> Hosted:
+def _hosted(settings: EdgeBenchSettings, tree: str) -> BenchServer:
     edge = settings.edge
     server = EngineSettings(
         target=settings.target,
@@ -208,7 +208,7 @@ def _hosted(settings: EdgeBenchSettings, tree: str) -> Hosted:
         max_nodes=edge.nodes,
         threads=1,
     )
-    return Hosted(server, edge.batching, edge.stand_in, _shared(), _shared())
+    return BenchServer(server, edge.batching, edge.stand_in, _shared(), _shared())
 
 
 def _at_edge(draft: FeatureModel, settings: EdgeBenchSettings, totals: Any) -> FeatureModel:

@@ -16,7 +16,7 @@ from specops.edge.batching import Batching
 from specops.edge.link import tokenizer_digest
 from specops.edge.server import Ports, ServiceSettings, serve_verification
 from specops.edge.server_engine import EngineSettings, load_verifier
-from specops.edge.stand_in import Paced, PassCost
+from specops.edge.stand_in import DelayedModel, PassCost
 from specops.edge.verification_loop import verify_in_process
 from specops.engine.models.model import FeatureModel
 from specops.engine.step import Engine
@@ -31,7 +31,7 @@ GRACE_S = 1.0
 
 
 @dataclass(frozen=True)
-class Hosted:
+class BenchServer:
     """One server of the bench."""
 
     settings: EngineSettings
@@ -55,10 +55,10 @@ class Hosted:
 def paced(declared: DeclaredPass, totals: MutableSequence[float]) -> Callable[[FeatureModel], FeatureModel]:
     """What wraps a model so that its passes take what is declared."""
     cost = PassCost(declared.pass_ms / 1000, declared.token_ms / 1000)
-    return partial(Paced, cost=cost, totals=totals)
+    return partial(DelayedModel, cost=cost, totals=totals)
 
 
-def run_server(pipe: Pipe, hosted: Hosted) -> None:
+def run_server(pipe: Pipe, hosted: BenchServer) -> None:
     """Serve until the pipe is closed; it gets the Ports, or the error that there is."""
     settings = hosted.settings
     try:

@@ -213,7 +213,7 @@ Status = Literal["there", "old", "no traffic", "renamed", "absent"]
 GOOD: tuple[Status, ...] = ("there", "no traffic")
 
 
-class Found(BaseModel):
+class NameState(BaseModel):
     """The state of one name; `data.names[]` of the result."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -229,10 +229,10 @@ class Found(BaseModel):
     fix: str | None
 
 
-class Checked(BaseModel):
+class MonitorCheckData(BaseModel):
     """`data` of the result."""
 
-    names: Sequence[Found]
+    names: Sequence[NameState]
 
 
 def check(rollout: Rollout | None, api: Api, progress: Progress) -> Result:
@@ -266,7 +266,7 @@ class _Looking:
         self.old_s = old_s
         self._traffic: dict[str, bool] = {}
 
-    def look(self, need: Need) -> Found:
+    def look(self, need: Need) -> NameState:
         age = self._age(f"{need.name}{selector(need.labels)}")
         if age is not None:
             status: Status = "there" if age <= self.old_s else "old"
@@ -306,8 +306,8 @@ def _found(
     *,
     now_called: str | None = None,
     fix: str | None = None,
-) -> Found:
-    return Found(
+) -> NameState:
+    return NameState(
         name=need.name,
         where=need.where,
         needs=need.needs,
@@ -318,7 +318,7 @@ def _found(
     )
 
 
-def _result(rollout: Rollout | None, url: str, found: Sequence[Found]) -> Result:
+def _result(rollout: Rollout | None, url: str, found: Sequence[NameState]) -> Result:
     lacking = [each for each in found if each.status not in GOOD]
     settings: dict[str, Any] = {
         "prometheus": url,
@@ -338,5 +338,5 @@ def _result(rollout: Rollout | None, url: str, found: Sequence[Found]) -> Result
         verdict="no" if lacking else "yes",
         reason=reason,
         summary={status: sum(each.status == status for each in found) for status in get_args(Status)},
-        data=Checked(names=found).model_dump(mode="json"),
+        data=MonitorCheckData(names=found).model_dump(mode="json"),
     )

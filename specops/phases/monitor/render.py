@@ -18,7 +18,7 @@ from specops.progress import Progress
 from specops.render import write_files
 from specops.render.grafana.dashboard import dashboard, dashboard_provider, datasource
 from specops.render.prometheus.alerts import RUNBOOK, Limits, alert_info, alerts, runbook_of
-from specops.render.prometheus.rules import Measured, rules
+from specops.render.prometheus.rules import MeasuredSeries, rules
 from specops.render.prometheus.scrape import alertmanager_config, prometheus_config, targets
 from specops.results import Result
 
@@ -37,7 +37,7 @@ class Threshold(_Stored):
     for_source: str
 
 
-class Rendered(_Stored):
+class MonitorData(_Stored):
     """`data` of monitor.json."""
 
     folder: str
@@ -71,7 +71,7 @@ def render(rollout: Rollout, folder: Path, progress: Progress, path: Path | None
     files = texts(rollout, known, decided, path)
     write_files(folder / FOLDER, files)
     progress.note(f"rendered into {folder / FOLDER}")
-    data = Rendered(
+    data = MonitorData(
         folder=str(folder),
         files=[(FOLDER / name).as_posix() for name in files],
         targets={each.job: list(each.addresses) for each in targets(rollout)},
@@ -89,7 +89,7 @@ def render(rollout: Rollout, folder: Path, progress: Progress, path: Path | None
 
 def texts(rollout: Rollout, known: Measurements, decided: Limits, path: Path | None = None) -> dict[str, str]:
     """All files, by their names in rendered/monitor."""
-    measured = Measured(known.loads, known.acceptance.value if known.acceptance else None)
+    measured = MeasuredSeries(known.loads, known.acceptance.value if known.acceptance else None)
     return {
         "prometheus.yml": prometheus_config(rollout),
         "rules.yml": rules(rollout, measured, alert_info(rollout, decided)),
@@ -102,7 +102,7 @@ def texts(rollout: Rollout, known: Measurements, decided: Limits, path: Path | N
     }
 
 
-def _result(rollout: Rollout, known: Measurements, data: Rendered) -> Result:
+def _result(rollout: Rollout, known: Measurements, data: MonitorData) -> Result:
     settings: Mapping[str, Any] = {
         "addresses": rollout.addresses.model_dump(mode="json"),
         "monitor": rollout.monitor.model_dump(mode="json"),

@@ -37,7 +37,7 @@ from specops.phases.measurement import Keep
 from specops.phases.monitor.render import render as render_monitor
 from specops.phases.playbook.stage import STAGED, missing, staged
 from specops.phases.playbook.step import (
-    Given,
+    PhaseInput,
     Run,
     Skipped,
     Step,
@@ -65,7 +65,7 @@ DRILL_LIMIT_S = 60.0
 
 
 def _measured(
-    at: Given,
+    at: PhaseInput,
     phase: Phase,
     inputs: dict[str, str],
     previous: Result | None,
@@ -84,7 +84,7 @@ def _measured(
     return Step(phase, path, results.read(path))
 
 
-def _baseline(at: Given) -> Step:
+def _baseline(at: PhaseInput) -> Step:
     """Measure the standard pool."""
     pool, path, progress = at.rollout.pools.standard, at.path("baseline"), at.progress
     settings = settings_of(at.rollout, pool)
@@ -111,7 +111,7 @@ def _baseline(at: Given) -> Step:
     return step
 
 
-def _drafts(at: Given) -> Step | Skipped:
+def _drafts(at: PhaseInput) -> Step | Skipped:
     """Judge the draft and the target of the speculative pool from their files. They may have changed on the
     hub, so this is done at each walk."""
     settings = settings_for(at.rollout.pools.speculative)
@@ -137,7 +137,7 @@ def _local(name: str) -> bool:
     return name in WITHOUT_MODEL or exit_layers(name) is not None or Path(name).is_dir()
 
 
-def _sweep(at: Given) -> Step | Skipped:
+def _sweep(at: PhaseInput) -> Step | Skipped:
     """Measure which K, or which tree, pays at which load."""
     rollout, path, progress = at.rollout, at.path("sweep"), at.progress
     command = Commands(rollout, at.file, at.folder).sweep()
@@ -173,7 +173,7 @@ def _fixed_k(rollout: Rollout) -> str | None:
     return pool.fixed_k
 
 
-def _ab(at: Given) -> Step:
+def _ab(at: PhaseInput) -> Step:
     """Compare both pools: visited in turn, paired by prompt."""
     rollout, path = at.rollout, at.path("ab")
     pool = rollout.pools.speculative
@@ -199,7 +199,7 @@ def _ab(at: Given) -> Step:
     return _measured(at, "ab", inputs, previous, measured, stands=stands)
 
 
-def _canary(at: Given) -> Step | Skipped:
+def _canary(at: PhaseInput) -> Step | Skipped:
     """Check that the speculative pool answers as the standard pool does, for all kinds of requests."""
     inputs, path = canary_inputs(at.rollout), at.path("canary")
     previous = results.read(path) if path.exists() and not at.fresh else None
@@ -216,11 +216,11 @@ def _canary(at: Given) -> Step | Skipped:
         return no_room(at, "canary", error)
 
 
-def _rendered(phase: Phase, render: Callable[[Given], Result]) -> Run:
+def _rendered(phase: Phase, render: Callable[[PhaseInput], Result]) -> Run:
     """A phase that renders files. It is skipped while the address of a pool is unknown: specops starts that
     pool only to measure it."""
 
-    def run(at: Given) -> Step | Skipped:
+    def run(at: PhaseInput) -> Step | Skipped:
         try:
             servers(at.rollout, "standard")
             servers(at.rollout, "speculative")
@@ -231,7 +231,7 @@ def _rendered(phase: Phase, render: Callable[[Given], Result]) -> Run:
     return run
 
 
-def _drill(at: Given) -> Step | Skipped:
+def _drill(at: PhaseInput) -> Step | Skipped:
     """Rehearse a fall-back and a return on pools and a router that are started for it.
 
     On pools that run already a drill moves live traffic. An operator decides when: with `specops guard
@@ -251,7 +251,7 @@ def _drill(at: Given) -> Step | Skipped:
     )
 
 
-def _rehearsal(at: Given) -> Step | Skipped:
+def _rehearsal(at: PhaseInput) -> Step | Skipped:
     phase: Phase = "guard-drill"
     inputs = drill_inputs(at.rollout)
     previous = earlier(at, phase)
@@ -285,7 +285,7 @@ def drill_inputs(rollout: Rollout) -> dict[str, str]:
     return inputs_of_settings(pools, requested, rehearsed, requested.prompt_set())
 
 
-def no_room(at: Given, phase: Phase, error: ServerError) -> Skipped:
+def no_room(at: PhaseInput, phase: Phase, error: ServerError) -> Skipped:
     """The phase is skipped if both pools share a device, since it needs both at once. Otherwise raises
     `error`: the comparison ran both."""
     if at.rollout.ab.design != "abba-restart":
@@ -297,7 +297,7 @@ def no_room(at: Given, phase: Phase, error: ServerError) -> Skipped:
     )
 
 
-def check_addresses(at: Given) -> None:
+def check_addresses(at: PhaseInput) -> None:
     """ConfigError for two pools with one address. Sends nothing."""
     one, other = at.rollout.pools.standard, at.rollout.pools.speculative
     if one.endpoint is not None and other.endpoint is not None:
@@ -306,7 +306,7 @@ def check_addresses(at: Given) -> None:
             raise _one_server(reason, at)
 
 
-def check_servers(at: Given) -> None:
+def check_servers(at: PhaseInput) -> None:
     """ConfigError for running pools that show that they are one server, or that the standard pool speculates.
     Sends short requests to both."""
     requested = settings_of(at.rollout, at.rollout.pools.standard)
@@ -328,7 +328,7 @@ def check_servers(at: Given) -> None:
             )
 
 
-def _one_server(reason: str, at: Given) -> ConfigError:
+def _one_server(reason: str, at: PhaseInput) -> ConfigError:
     return ConfigError(
         f"the standard and the speculative pool are one server: {reason}",
         hint=f"write the address of the second server to {at.file}, then: specops doctor {at.file}",

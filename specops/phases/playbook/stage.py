@@ -25,7 +25,7 @@ from specops.load.client import Client
 from specops.load.settings import BaselineSettings
 from specops.load.workload import Prompt
 from specops.phases.inputs import settings_of
-from specops.phases.playbook.step import Given
+from specops.phases.playbook.step import PhaseInput
 from specops.phases.route import NGINX, of, render, text
 from specops.phases.route.check import explained, nginx, refusal, started
 from specops.phases.route.thresholds import rules
@@ -52,7 +52,7 @@ def missing(rollout: Rollout) -> EnvironmentFailure | None:
 
 
 @contextmanager
-def staged(at: Given) -> Iterator[tuple[Rollout, Path]]:
+def staged(at: PhaseInput) -> Iterator[tuple[Rollout, Path]]:
     """The stage's rollout and its run folder, while traffic flows through its router.
 
     Raises as `launch.servers.serving` does, ConfigError for pools that no router can be put before.

@@ -41,7 +41,7 @@ class Skipped:
 
 
 @dataclass(frozen=True)
-class Given:
+class PhaseInput:
     """The input of each phase."""
 
     rollout: Rollout
@@ -64,7 +64,7 @@ class Given:
         return self.folder / "logs"
 
 
-Run = Callable[[Given], Step | Skipped]
+Run = Callable[[PhaseInput], Step | Skipped]
 
 
 def unchanged(
@@ -78,7 +78,7 @@ def unchanged(
     return None
 
 
-def earlier(at: Given, phase: Phase) -> Result | None:
+def earlier(at: PhaseInput, phase: Phase) -> Result | None:
     """The complete result of an earlier run; None if there is none, or `fresh` forbids its use."""
     path = at.path(phase)
     if at.fresh or not path.exists():
@@ -87,7 +87,7 @@ def earlier(at: Given, phase: Phase) -> Result | None:
     return None if previous.verdict == "partial" else previous
 
 
-def by_hand(at: Given, phase: Phase) -> Step | None:
+def by_hand(at: PhaseInput, phase: Phase) -> Step | None:
     """The step of a result that the phase's own command wrote, for a phase that a walk cannot run."""
     previous = earlier(at, phase)
     return Step(phase, at.path(phase), previous, reused=True, by_hand=True) if previous is not None else None
@@ -99,7 +99,7 @@ def set_aside(phase: Phase, path: Path, progress: Progress) -> None:
         progress.note(f"{phase}: the earlier measurement is now {results.set_aside(path)}")
 
 
-def written(at: Given, phase: Phase, result: Result) -> Step:
+def written(at: PhaseInput, phase: Phase, result: Result) -> Step:
     """Write `result`. It replaces an earlier one."""
     path = at.path(phase)
     results.write(path, result)

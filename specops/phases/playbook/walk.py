@@ -20,9 +20,9 @@ from specops.phases.ab.visits import AbSettings, Arm, schedule
 from specops.phases.canary import inputs as canary_inputs
 from specops.phases.commands import Commands
 from specops.phases.inputs import changed, inputs_of, inputs_of_arms, settings_of
-from specops.phases.launch import Rendered
+from specops.phases.launch import LaunchData
 from specops.phases.playbook.phases import PHASE_RUNS, check_addresses
-from specops.phases.playbook.step import Given, Skipped, Step, set_aside
+from specops.phases.playbook.step import PhaseInput, Skipped, Step, set_aside
 from specops.phases.sweep.plan import Sample
 from specops.phases.sweep.spec import forecast as forecast_sweep
 from specops.phases.sweep.spec import samples_of, spec_of
@@ -92,7 +92,7 @@ def run(
     result. Raises what the phases raise; what was measured until then is in `folder`, and the same call
     resumes. ConfigError for pools that are one server.
     """
-    given = Given(rollout, file, folder, progress, fresh=fresh, by_name=only is not None)
+    given = PhaseInput(rollout, file, folder, progress, fresh=fresh, by_name=only is not None)
     check_addresses(given)
     walk = Walk(rollout.rollout, folder)
     progress.phases(_expected(given, only))
@@ -137,7 +137,7 @@ def run(
     return walk
 
 
-def _record(walk: Walk, at: Given, order: Sequence[Phase]) -> None:
+def _record(walk: Walk, at: PhaseInput, order: Sequence[Phase]) -> None:
     """Write run.json. What an earlier walk said of phases that are not in `order` is carried over."""
     path = at.folder / RECORD
     try:
@@ -165,7 +165,7 @@ def _record(walk: Walk, at: Given, order: Sequence[Phase]) -> None:
     )
 
 
-def _expected(at: Given, only: Phase | None) -> Mapping[str, float | None]:
+def _expected(at: PhaseInput, only: Phase | None) -> Mapping[str, float | None]:
     """Seconds by phase, for progress. What is wrong with a phase's settings, the phase itself says."""
     try:
         return forecast(at, only).known_s
@@ -182,7 +182,7 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     return found.st_ino, found.st_mtime_ns
 
 
-def _set_aside_later(at: Given, stopped: Phase, before: Mapping[Phase, tuple[int, int] | None]) -> None:
+def _set_aside_later(at: PhaseInput, stopped: Phase, before: Mapping[Phase, tuple[int, int] | None]) -> None:
     """A fresh walk that stopped at a phase resumes without `--fresh`. So it must not find the earlier results
     of later phases. Nothing is set aside where the walk has stored nothing yet."""
     order = tuple(before)
@@ -263,7 +263,7 @@ class _Times:
         return fmean(known) if known else ASSUMED_START_S
 
 
-def forecast(at: Given, only: Phase | None = None) -> WalkForecast:
+def forecast(at: PhaseInput, only: Phase | None = None) -> WalkForecast:
     """Raises what the phases raise for wrong settings or damaged results."""
     requested = settings_of(at.rollout, at.rollout.pools.standard)
     samples, _ = samples_of(at.path("sweep"))
@@ -278,7 +278,7 @@ def _started(*pools: Pool) -> int:
     return sum(pool.endpoint is None for pool in pools)
 
 
-def _stands(at: Given, phase: Phase, inputs: Mapping[str, str]) -> bool:
+def _stands(at: PhaseInput, phase: Phase, inputs: Mapping[str, str]) -> bool:
     path = at.path(phase)
     if at.fresh or not path.exists():
         return False
@@ -289,11 +289,11 @@ def _stands(at: Given, phase: Phase, inputs: Mapping[str, str]) -> bool:
     return previous.verdict not in ("partial", "no") and changed(previous, dict(inputs)) is None
 
 
-def _quick(at: Given, phase: Phase, requested: BaselineSettings, times: _Times) -> PlannedPhase:
+def _quick(at: PhaseInput, phase: Phase, requested: BaselineSettings, times: _Times) -> PlannedPhase:
     return PlannedPhase(phase)
 
 
-def _baseline(at: Given, phase: Phase, requested: BaselineSettings, times: _Times) -> PlannedPhase:
+def _baseline(at: PhaseInput, phase: Phase, requested: BaselineSettings, times: _Times) -> PlannedPhase:
     pool, prompts = at.rollout.pools.standard, len(requested.prompt_set().prompts)
     starts = _started(pool)
     each = [level.concurrency or 1 for level in requested.levels() for _ in range(requested.repeats)]
@@ -302,7 +302,7 @@ def _baseline(at: Given, phase: Phase, requested: BaselineSettings, times: _Time
     return PlannedPhase(phase, starts, requests, seconds, _stands(at, phase, inputs_of(requested, pool)))
 
 
-def _sweep(at: Given, phase: Phase, requested: BaselineSettings, times: _Times) -> PlannedPhase:
+def _sweep(at: PhaseInput, phase: Phase, requested: BaselineSettings, times: _Times) -> PlannedPhase:
     pool = at.rollout.pools.speculative
     if pool.endpoint is not None or pool.fixed_k is not None:
         return PlannedPhase(phase, seconds=0.0, note="not run: specops cannot set K of this pool")
@@ -317,7 +317,7 @@ def _sweep(at: Given, phase: Phase, requested: BaselineSettings, times: _Times) 
     return PlannedPhase(phase, starts, requests, seconds, _stands(at, phase, spec.inputs()), note)
 
 
-def _ab(at: Given, phase: Phase, requested: BaselineSettings, times: _Times) -> PlannedPhase:
+def _ab(at: PhaseInput, phase: Phase, requested: BaselineSettings, times: _Times) -> PlannedPhase:
     pools = (at.rollout.pools.standard, at.rollout.pools.speculative)
     arms = [Arm("standard", pools[0]), Arm("speculative", pools[1])]
     settings, prompts = AbSettings(**at.rollout.ab.model_dump()), requested.prompt_set()
@@ -341,7 +341,7 @@ def _ab(at: Given, phase: Phase, requested: BaselineSettings, times: _Times) -> 
     )
 
 
-def _canary(at: Given, phase: Phase, requested: BaselineSettings, times: _Times) -> PlannedPhase:
+def _canary(at: PhaseInput, phase: Phase, requested: BaselineSettings, times: _Times) -> PlannedPhase:
     pools, settings = at.rollout.pools, at.rollout.canary
     starts = _started(pools.standard, pools.speculative)
     requests = 2 * (settings.samples + 4 * settings.prompts + 4 * CANARY_CHECKS)
@@ -351,14 +351,14 @@ def _canary(at: Given, phase: Phase, requested: BaselineSettings, times: _Times)
     )
 
 
-def _drill(at: Given, phase: Phase, requested: BaselineSettings, times: _Times) -> PlannedPhase:
+def _drill(at: PhaseInput, phase: Phase, requested: BaselineSettings, times: _Times) -> PlannedPhase:
     pools = at.rollout.pools
     if pools.standard.endpoint or pools.speculative.endpoint:
         return PlannedPhase(phase, seconds=0.0, note="not run: it would move live traffic")
     return PlannedPhase(phase, 2, 0, 2 * times.start_s() + DRILL_S, note="and NGINX, on loopback")
 
 
-_PLANS: Mapping[Phase, Callable[[Given, Phase, BaselineSettings, _Times], PlannedPhase]] = {
+_PLANS: Mapping[Phase, Callable[[PhaseInput, Phase, BaselineSettings, _Times], PlannedPhase]] = {
     "baseline": _baseline,
     "sweep": _sweep,
     "ab": _ab,
@@ -422,7 +422,7 @@ def _after_no(step: Step, walk: Walk, commands: Commands) -> list[str]:
 
 def _of_launch(step: Step) -> str:
     """The gate's hint where it is the gate that said no, else what was rendered has errors."""
-    data = Rendered.model_validate(step.result.data)
+    data = LaunchData.model_validate(step.result.data)
     if step.result.verdict == data.capacity.verdict and data.capacity.hint:
         return data.capacity.hint
     return f"fix the errors that {step.path} names"

@@ -17,7 +17,7 @@ from specops.phases.inputs import left_out, version_of
 from specops.phases.monitor.thresholds import Measurements, measurements
 from specops.phases.report import comparison, events, pools, recommend
 from specops.phases.report.prometheus_data import Floats, PoolData, PrometheusData, query
-from specops.phases.report.report import Fallback, Missing, Report, Saved, Times, Window
+from specops.phases.report.report import Fallback, Missing, Report, SavedTime, Times, Window
 from specops.placeholder import named
 from specops.progress import Progress
 from specops.prometheus.api import Api
@@ -81,7 +81,7 @@ def _report(
     fired = events.incidents(window, observed.firing, observed.up) if observed.up else None
     fell, no_journal = _fallbacks(window, folder / JOURNAL)
     memory = pools.gpus(observed)
-    basis = recommend.Found(
+    basis = recommend.RecommendationInputs(
         rollout=rollout,
         path=path,
         window=window,
@@ -143,7 +143,9 @@ def _mean_load(load: Floats, n: Floats) -> float | None:
     return float(np.average(load[both], weights=n[both])) if both.any() else None
 
 
-def _saved(rollout: Rollout, spec: PoolData, window: Window, now: slice, known: Measurements) -> Saved | None:
+def _saved(
+    rollout: Rollout, spec: PoolData, window: Window, now: slice, known: Measurements
+) -> SavedTime | None:
     taken = comparison.taken(spec, "e2e", window, now, known.loads)
     return comparison.saved(taken, pools.increases(spec, spec.names.generated, now).hourly, rollout.costs)
 

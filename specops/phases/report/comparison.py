@@ -24,7 +24,7 @@ from specops.phases.ab import report as ab_report
 from specops.phases.monitor.thresholds import Figure
 from specops.phases.report.pools import divided, extremes, hours, increases, load, ratio, sums
 from specops.phases.report.prometheus_data import Floats, PoolData
-from specops.phases.report.report import Acceptance, Day, Drift, Saved, Speedup, SpeedupOf, Window
+from specops.phases.report.report import Acceptance, Day, Drift, LatencySpeedup, SavedTime, Speedup, Window
 from specops.prometheus.promql import LATENCIES, Latency
 from specops.render.prometheus.alerts import MIN_REQUESTS
 from specops.render.prometheus.rules import Load
@@ -37,7 +37,7 @@ ASSUMED = (
 
 
 @dataclass(frozen=True)
-class Taken:
+class HourlySeconds:
     """Of one latency, hour for hour: seconds in all, as they were, and by the baseline at that load."""
 
     was: Floats
@@ -61,7 +61,9 @@ def speedup(
     )
 
 
-def taken(observed: PoolData, latency: Latency, window: Window, which: slice, loads: Sequence[Load]) -> Taken:
+def taken(
+    observed: PoolData, latency: Latency, window: Window, which: slice, loads: Sequence[Load]
+) -> HourlySeconds:
     met = load(observed, window, which)
     was, n = sums(observed, latency, which)
     if latency == "e2e":
@@ -74,7 +76,7 @@ def taken(observed: PoolData, latency: Latency, window: Window, which: slice, lo
         each_s = _interpolated(
             met, [(each.concurrency, each.seconds.get((latency, "mean"))) for each in loads]
         )
-    return Taken(was, each_s * n, n, met)
+    return HourlySeconds(was, each_s * n, n, met)
 
 
 def _interpolated(at: Floats, points: Sequence[tuple[int, float | None]]) -> Floats:
@@ -85,13 +87,13 @@ def _interpolated(at: Floats, points: Sequence[tuple[int, float | None]]) -> Flo
     return np.asarray(np.interp(at, loads, values, left=np.nan, right=np.nan), dtype=np.float64)
 
 
-def _of(of: Taken, window: Window, measured: bool) -> SpeedupOf:
+def _of(of: HourlySeconds, window: Window, measured: bool) -> LatencySpeedup:
     found = ratio(of.expected, of.was)
     by_hour = divided(of.expected, of.was)
     comparable = ~np.isnan(by_hour)
     lowest, highest = extremes(window, by_hour, of.n >= MIN_REQUESTS)
     busy = np.nan_to_num(of.n)
-    return SpeedupOf(
+    return LatencySpeedup(
         ratio=found.value if found else None,
         error=found.error if found else None,
         lowest=lowest,
@@ -103,7 +105,7 @@ def _of(of: Taken, window: Window, measured: bool) -> SpeedupOf:
     )
 
 
-def _why_not(of: Taken, measured: bool, busy: float) -> str:
+def _why_not(of: HourlySeconds, measured: bool, busy: float) -> str:
     if not measured:
         return "there is no baseline"
     if not busy:
@@ -113,7 +115,7 @@ def _why_not(of: Taken, measured: bool, busy: float) -> str:
     return f"no hour had a load that the baseline was measured at: it was {between} requests at a server"
 
 
-def saved(of: Taken, tokens: Floats, costs: Costs | None) -> Saved | None:
+def saved(of: HourlySeconds, tokens: Floats, costs: Costs | None) -> SavedTime | None:
     """`of` end to end. A server's time is its requests' seconds over how many it has at a time."""
     comparable = ~np.isnan(of.expected) & (of.was > 0)
     if not comparable.any():
@@ -121,7 +123,7 @@ def saved(of: Taken, tokens: Floats, costs: Costs | None) -> Saved | None:
     was = float((of.was[comparable] / of.load[comparable]).sum()) / 3600
     without = float((of.expected[comparable] / of.load[comparable]).sum()) / 3600
     money = None if costs is None else without * costs.standard_per_hour - was * costs.speculative
-    return Saved(
+    return SavedTime(
         requests=float(of.n[comparable].sum()),
         tokens=float(np.nansum(tokens[comparable])),
         server_hours=was,
@@ -179,7 +181,7 @@ def drift(
     recorded: Figure | None,
     faster: Speedup,
     faster_then: Speedup,
-    compared: Sequence[Compared],
+    compared: Sequence[MeasuredSpeedup],
     load: float | None,
 ) -> list[Drift]:
     """`load`: the one that the window's requests met on average; the comparison's nearest to it is taken."""
@@ -206,7 +208,9 @@ def _acceptance(now: Acceptance | None, then: Acceptance | None, recorded: Figur
         yield _drift("acceptance", recorded.value, now.rate, _noise(now.error, 0.0), recorded.source)
 
 
-def _against_comparison(e2e: SpeedupOf, compared: Sequence[Compared], load: float | None) -> Iterator[Drift]:
+def _against_comparison(
+    e2e: LatencySpeedup, compared: Sequence[MeasuredSpeedup], load: float | None
+) -> Iterator[Drift]:
     if not compared or load is None or e2e.ratio is None:
         return
     if load > BEYOND * max(each.concurrency for each in compared):
@@ -226,7 +230,7 @@ def _drift(what: str, then: float, now: float, noise: float | None, source: str)
 
 
 @dataclass(frozen=True)
-class Compared:
+class MeasuredSpeedup:
     """The speed-up end to end that was measured at one load."""
 
     concurrency: int
@@ -234,7 +238,7 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Paid:
+class PayingLoads:
     """Up to which load of a server the comparison deploys speculation, for any class."""
 
     up_to: int
@@ -243,7 +247,7 @@ class Paid:
     source: str
 
 
-def compared(folder: Path) -> list[Compared]:
+def compared(folder: Path) -> list[MeasuredSpeedup]:
     """The rollout's own challenger, else the best one, by load; empty where there is no finished comparison.
     That it is missing or damaged is said where acceptance is read."""
     found = _challenger(folder)
@@ -251,13 +255,13 @@ def compared(folder: Path) -> list[Compared]:
         return []
     challenger, source = found
     return [
-        Compared(each.speedups.level.concurrency, Figure(each.speedups.e2e.estimate, source))
+        MeasuredSpeedup(each.speedups.level.concurrency, Figure(each.speedups.e2e.estimate, source))
         for each in challenger.levels
         if each.speedups.e2e is not None and each.speedups.level.concurrency is not None
     ]
 
 
-def paid(folder: Path) -> Paid | None:
+def paid(folder: Path) -> PayingLoads | None:
     """None where there is no finished comparison, or it was measured at rates only."""
     found = _challenger(folder)
     if found is None:
@@ -266,7 +270,7 @@ def paid(folder: Path) -> Paid | None:
     if all(each.speedups.level.concurrency is None for each in challenger.levels):
         return None
     streams = [one.level.concurrency for one in challenger.deploy if one.level.concurrency is not None]
-    return Paid(max(streams, default=0), source)
+    return PayingLoads(max(streams, default=0), source)
 
 
 def _challenger(folder: Path) -> tuple[ab_report.Challenger, str] | None:

@@ -118,14 +118,16 @@ SECRETS = Path("/etc/specops")
 
 
 @dataclass(frozen=True)
-class Scheduled:
+class WrittenSchedule:
     folder: Path
     names: tuple[str, ...]
     cron_name: str
     calendar: str
 
 
-def schedule(rollout: Rollout, path: Path, folder: Path, at: str, zone: ZoneInfo, now: datetime) -> Scheduled:
+def schedule(
+    rollout: Rollout, path: Path, folder: Path, at: str, zone: ZoneInfo, now: datetime
+) -> WrittenSchedule:
     """Write the files into `folder`/rendered/schedule. The report will be made by this Python, as this user,
     from here, of what the rollout file says by then. Raises UsageError, FileError."""
     day, _, clock = at.rpartition(" ")
@@ -158,4 +160,4 @@ def schedule(rollout: Rollout, path: Path, folder: Path, at: str, zone: ZoneInfo
     )
     texts = render.files(made, now)
     write_files(folder / FOLDER, texts)
-    return Scheduled(folder / FOLDER, tuple(texts), made.cron_name, made.calendar)
+    return WrittenSchedule(folder / FOLDER, tuple(texts), made.cron_name, made.calendar)

@@ -18,11 +18,11 @@ from specops.render.report.document import (
     Document,
     Level,
     Line,
-    OverTime,
     Section,
     State,
     Step,
     Tile,
+    TimeChart,
     Timeline,
 )
 from specops.results import Result
@@ -257,7 +257,7 @@ def speedup(report: Report) -> tuple[Chart, ...]:
         Line("per output token", tuple(report.speedup.by["tpot"].by_hour)),
     )
     return (
-        OverTime("Speed-up against the baseline", description, "speed-up", lines, (Level("equal", 1.0),)),
+        TimeChart("Speed-up against the baseline", description, "speed-up", lines, (Level("equal", 1.0),)),
     )
 
 
@@ -273,7 +273,7 @@ def acceptance(report: Report) -> tuple[Chart, ...]:
         if one.rule == "acceptance" and one.threshold is not None
     )
     charts: list[Chart] = [
-        OverTime(
+        TimeChart(
             "Acceptance of drafted tokens", description, "accepted / drafted",
             (Line("acceptance", tuple(accepted.by_hour)),), limits, most=1,
         )
@@ -299,8 +299,8 @@ def traffic(report: Report) -> tuple[Chart, ...]:
         for name, pool in pools
     )
     return (
-        OverTime("Requests", "finished requests by hour and pool", "requests an hour", requests),
-        OverTime("Time per output token", "mean by hour and pool", "ms", token),
+        TimeChart("Requests", "finished requests by hour and pool", "requests an hour", requests),
+        TimeChart("Time per output token", "mean by hour and pool", "ms", token),
     )
 
 
@@ -319,7 +319,7 @@ def memory(report: Report) -> tuple[Chart, ...]:
         for name, pool in ((name, report.pools[name]) for name in ORDER if name in report.pools)
         if pool.kv_usage is not None
     )
-    chart = OverTime("KV cache in use", "the fullest server, by hour", "%", lines, most=100)
+    chart = TimeChart("KV cache in use", "the fullest server, by hour", "%", lines, most=100)
     return (chart,) if lines else ()
 
 

@@ -14,13 +14,13 @@ from specops.phases.report.prometheus_data import Floats, Gauge, Increases, Pool
 from specops.phases.report.report import (
     HOUR_S,
     Acceptance,
+    ClassTraffic,
     EngineLatency,
     Extreme,
     Gpu,
     Hours,
     KvUsage,
-    LatencyOf,
-    OfClass,
+    LatencyFigures,
     Pool,
     Quantile,
     Window,
@@ -272,7 +272,7 @@ def _gpu(gauge: Gauge) -> str:
     return f"{where} GPU {gauge.labels.get('gpu', '?')}"
 
 
-def classes(router: Mapping[str, Increases]) -> list[OfClass]:
+def classes(router: Mapping[str, Increases]) -> list[ClassTraffic]:
     """Latencies are of what the pool answered, requests and failures of what was sent to it."""
     found = []
     for name, of_class in router[ROUTE_REQUESTS].by("class").items():
@@ -286,21 +286,21 @@ def classes(router: Mapping[str, Increases]) -> list[OfClass]:
             )
             failed = sent.only(status="5xx").total or 0.0
             found.append(
-                OfClass(
+                ClassTraffic(
                     name=name, pool=pool, requests=total, failed=failed, duration=duration, first_byte=first
                 )
             )
     return found
 
 
-def _router_latency(router: Mapping[str, Increases], histogram: str, name: str, pool: str) -> LatencyOf:
+def _router_latency(router: Mapping[str, Increases], histogram: str, name: str, pool: str) -> LatencyFigures:
     seconds, n, counted = (
         router[f"{histogram}_{part}"].only(**{"class": name, "pool": pool})
         for part in ("sum", "count", "bucket")
     )
     mean = ratio(seconds.hourly, n.hourly)
     by_bound = counts(counted)
-    return LatencyOf(
+    return LatencyFigures(
         n=n.total or 0.0,
         mean=mean.value if mean else None,
         p50=quantile(by_bound, 0.5),

@@ -12,7 +12,7 @@ from specops.config import Rollout
 from specops.config.monitor import OURS
 from specops.economics import StepCost
 from specops.phases.monitor.thresholds import Measurements
-from specops.phases.report.comparison import LEAST, Paid
+from specops.phases.report.comparison import LEAST, PayingLoads
 from specops.phases.report.events import GUARD
 from specops.phases.report.report import (
     Acceptance,
@@ -39,7 +39,7 @@ UNSEEN = 0.02
 
 
 @dataclass(frozen=True)
-class Found:
+class RecommendationInputs:
     """What recommendations are made from."""
 
     rollout: Rollout
@@ -58,17 +58,17 @@ class Found:
     load: float | None = None
     """Requests at a time of a server, as the window's requests met them on average."""
 
-    paid: Paid | None = None
+    paid: PayingLoads | None = None
 
 
-def recommendations(found: Found) -> list[Recommendation]:
+def recommendations(found: RecommendationInputs) -> list[Recommendation]:
     """The gravest first."""
     return [*_off(found), *_firing(found), *_watching(found), *_idle(found), *_acceptance(found),
             *_speedup(found), *_heavy(found), *_fallbacks(found), *_memory(found), *_drift(found),
             *_shorter(found)]  # fmt: skip
 
 
-def _off(found: Found) -> Iterator[Recommendation]:
+def _off(found: RecommendationInputs) -> Iterator[Recommendation]:
     standing = next((one for one in found.fallbacks or [] if one.ended is None), None)
     if standing is not None:
         left = f"down to {standing.percent}%" if standing.percent else "off"
@@ -82,7 +82,7 @@ def _off(found: Found) -> Iterator[Recommendation]:
         )
 
 
-def _firing(found: Found) -> Iterator[Recommendation]:
+def _firing(found: RecommendationInputs) -> Iterator[Recommendation]:
     still = {one.alert for one in found.incidents or [] if one.end is None and one.severity != "info"}
     if still:
         yield Recommendation(
@@ -95,7 +95,7 @@ def _firing(found: Found) -> Iterator[Recommendation]:
         )
 
 
-def _idle(found: Found) -> Iterator[Recommendation]:
+def _idle(found: RecommendationInputs) -> Iterator[Recommendation]:
     pool = found.pools.get("speculative")
     if pool is not None and not pool.requests:
         yield Recommendation(
@@ -108,16 +108,16 @@ def _idle(found: Found) -> Iterator[Recommendation]:
         )
 
 
-def _accepted(found: Found) -> Acceptance | None:
+def _accepted(found: RecommendationInputs) -> Acceptance | None:
     pool = found.pools.get("speculative")
     return pool.acceptance if pool else None
 
 
-def _by(found: Found, key: str) -> str:
+def _by(found: RecommendationInputs, key: str) -> str:
     return f"report.{key} of the rollout file" if key in found.rollout.report.model_fields_set else PLAYBOOK
 
 
-def _acceptance(found: Found) -> Iterator[Recommendation]:
+def _acceptance(found: RecommendationInputs) -> Iterator[Recommendation]:
     accepted, limit = _accepted(found), found.rollout.report.min_acceptance
     if accepted is None or accepted.rate is None or accepted.rate >= limit or found.before.branches:
         return
@@ -132,7 +132,7 @@ def _acceptance(found: Found) -> Iterator[Recommendation]:
     )
 
 
-def _speedup(found: Found) -> Iterator[Recommendation]:
+def _speedup(found: RecommendationInputs) -> Iterator[Recommendation]:
     e2e, limit = found.speedup.by["e2e"], found.rollout.report.min_speedup
     if e2e.ratio is not None and e2e.ratio < limit:
         slower = e2e.ratio < 1
@@ -150,7 +150,7 @@ def _speedup(found: Found) -> Iterator[Recommendation]:
         yield _unmeasured_load(found, uncompared)
 
 
-def _heavy(found: Found) -> Iterator[Recommendation]:
+def _heavy(found: RecommendationInputs) -> Iterator[Recommendation]:
     """A load at which speculation was not shown to pay."""
     load, paid = found.load, found.paid
     if load is None or paid is None or load <= paid.up_to * ROOM:
@@ -166,7 +166,7 @@ def _heavy(found: Found) -> Iterator[Recommendation]:
     )
 
 
-def _unmeasured_load(found: Found, uncompared: float) -> Recommendation:
+def _unmeasured_load(found: RecommendationInputs, uncompared: float) -> Recommendation:
     pool = found.pools["speculative"]
     met = [load for load in pool.load_by_hour if load is not None]
     measured = found.speedup.loads
@@ -184,7 +184,7 @@ def _unmeasured_load(found: Found, uncompared: float) -> Recommendation:
     )
 
 
-def _fallbacks(found: Found) -> Iterator[Recommendation]:
+def _fallbacks(found: RecommendationInputs) -> Iterator[Recommendation]:
     settings, weeks = found.rollout.report, found.window.weeks
     by_guard = [one for one in found.fallbacks or [] if one.by == GUARD]
     limit = settings.max_fallbacks * weeks
@@ -199,7 +199,7 @@ def _fallbacks(found: Found) -> Iterator[Recommendation]:
         )
 
 
-def _watching(found: Found) -> Iterator[Recommendation]:
+def _watching(found: RecommendationInputs) -> Iterator[Recommendation]:
     down = [one for one in found.incidents or [] if one.alert == "SpecopsGuardDown"]
     if down:
         hours = sum(one.seconds for one in down) / 3600
@@ -220,7 +220,7 @@ def _watching(found: Found) -> Iterator[Recommendation]:
             yield _unseen(found, name, unseen)
 
 
-def _unseen(found: Found, pool: PoolName, share: float) -> Recommendation:
+def _unseen(found: RecommendationInputs, pool: PoolName, share: float) -> Recommendation:
     return Recommendation(
         rule="data",
         value=share,
@@ -231,7 +231,7 @@ def _unseen(found: Found, pool: PoolName, share: float) -> Recommendation:
     )
 
 
-def _memory(found: Found) -> Iterator[Recommendation]:
+def _memory(found: RecommendationInputs) -> Iterator[Recommendation]:
     pool = found.pools.get("speculative")
     if pool is None or not pool.preemptions:
         return
@@ -243,7 +243,7 @@ def _memory(found: Found) -> Iterator[Recommendation]:
             )
 
 
-def _full(what: str, most: float, found: Found) -> Recommendation:
+def _full(what: str, most: float, found: RecommendationInputs) -> Recommendation:
     return Recommendation(
         rule="memory",
         value=most,
@@ -254,7 +254,7 @@ def _full(what: str, most: float, found: Found) -> Recommendation:
     )
 
 
-def _drift(found: Found) -> Iterator[Recommendation]:
+def _drift(found: RecommendationInputs) -> Iterator[Recommendation]:
     for one in found.drift:
         if one.beyond and one.now < one.then:
             yield Recommendation(
@@ -267,7 +267,7 @@ def _drift(found: Found) -> Iterator[Recommendation]:
             )
 
 
-def _shorter(found: Found) -> Iterator[Recommendation]:
+def _shorter(found: RecommendationInputs) -> Iterator[Recommendation]:
     """By the week's own acceptance by position and the sweep's cost of a drafted token."""
     accepted = _accepted(found)
     if accepted is None or found.cost is None or found.before.branches:

@@ -202,7 +202,7 @@ class Quantile(_Part):
     """None: in the last bucket, which has no upper bound."""
 
 
-class LatencyOf(_Part):
+class LatencyFigures(_Part):
     n: float
     """What it is a mean of: requests, or output tokens."""
 
@@ -211,7 +211,7 @@ class LatencyOf(_Part):
     p95: Quantile | None
 
 
-class EngineLatency(LatencyOf):
+class EngineLatency(LatencyFigures):
     by_hour: Hours
 
 
@@ -239,7 +239,7 @@ class Pool(_Part):
     """None where no drafted tokens are counted: nothing is drafted, or the engine has no counter for it."""
 
 
-class SpeedupOf(_Part):
+class LatencySpeedup(_Part):
     """How many times as fast as the baseline at the load that there was: expected over measured time."""
 
     ratio: float | None
@@ -259,7 +259,7 @@ class Speedup(_Part):
     loads: list[int]
     """That the baseline was measured at: between the first and the last is comparable."""
 
-    by: dict[Latency, SpeedupOf]
+    by: dict[Latency, LatencySpeedup]
 
 
 class Day(_Part):
@@ -275,15 +275,15 @@ class Day(_Part):
     """End to end, of its comparable hours."""
 
 
-class OfClass(_Part):
+class ClassTraffic(_Part):
     """By the routers: requests of a class that a pool answered."""
 
     name: str
     pool: str
     requests: float
     failed: float
-    duration: LatencyOf
-    first_byte: LatencyOf
+    duration: LatencyFigures
+    first_byte: LatencyFigures
 
 
 class Incident(_Part):
@@ -327,7 +327,7 @@ class Gpu(_Part):
     most_share: float
 
 
-class Saved(_Part):
+class SavedTime(_Part):
     """Of the requests at comparable load; null where there are none."""
 
     requests: float
@@ -378,7 +378,7 @@ class Report(_Part):
     pools: dict[PoolName, Pool]
     speedup: Speedup
     days: list[Day]
-    classes: list[OfClass]
+    classes: list[ClassTraffic]
     incidents: list[Incident] | None
     """None where Prometheus has no `up` of the rollout: that nothing fired would mean nothing."""
 
@@ -386,7 +386,7 @@ class Report(_Part):
     """None where the guard left no journal."""
 
     gpus: list[Gpu]
-    saved: Saved | None
+    saved: SavedTime | None
     drift: list[Drift]
     recommendations: list[Recommendation]
     missing: list[Missing]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from datetime import date, datetime
 
-from specops.phases.report.report import Extreme, Incident, Pool, Quantile, Report, Saved
+from specops.phases.report.report import Extreme, Incident, Pool, Quantile, Report, SavedTime
 from specops.prometheus.promql import LATENCIES
 from specops.render.prometheus.alerts import MIN_DRAFTED
 from specops.render.report.document import Table
@@ -144,7 +144,7 @@ def memory(report: Report) -> Iterator[Table]:
         yield Table("GPU memory", ("GPU", "mean", "highest", "share"), gpus, note)
 
 
-def saved(saved: Saved) -> Table:
+def saved(saved: SavedTime) -> Table:
     saving = saved.without_server_hours - saved.server_hours
     worth = NONE if saved.money is None else f"{money(saved.money)} {saved.currency}"
     rows = (

@@ -31,7 +31,7 @@ SWITCH = "switch.conf"
 """The switch without Lua. With Lua it is switch.json, which NGINX writes."""
 
 
-class Routed(BaseModel):
+class RouteData(BaseModel):
     """`data` of route.json."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -63,7 +63,7 @@ def render(rollout: Rollout, folder: Path, *, without_lua: bool = False) -> Resu
     if without_lua and (prefix / SWITCH).exists():
         del files[SWITCH]  # where someone has set it
     write(prefix, files)
-    data = Routed(
+    data = RouteData(
         folder=str(folder),
         files=[f"{NGINX}/{name}" for name in files],
         native=without_lua,

@@ -28,7 +28,7 @@ from pydantic import BaseModel, ConfigDict
 from specops import results
 from specops.config import Rollout
 from specops.errors import EnvironmentFailure, FileError, ServerError, UsageError
-from specops.launch.servers import Known, Server, free_port, running
+from specops.launch.servers import FixedAddress, Server, free_port, running
 from specops.phases.route import CONF, of, text, write
 from specops.phases.route.cases import Case, fuzz, shipped
 from specops.phases.route.explain import LOOPBACK, Judge, Request, damaged, may_choose
@@ -42,7 +42,7 @@ START_S = 30.0
 
 
 @dataclass(frozen=True)
-class Answer:
+class RouterAnswer:
     status: int
     pool: str
     """The pool that answered; `none` if the router itself did."""
@@ -99,12 +99,12 @@ def started(program: str, prefix: Path, port: int, *, log: Path, progress: Progr
     """NGINX in the folder `prefix`. It must answer /health and /v1/models on this port of loopback."""
     command = [program, "-p", str(prefix), "-c", CONF, "-e", "stderr", "-g", "daemon off;"]
     with running(
-        "router", command, address=Known.on(port), log=log, progress=progress, start_timeout_s=START_S
+        "router", command, address=FixedAddress.on(port), log=log, progress=progress, start_timeout_s=START_S
     ) as server:
         yield server
 
 
-def ask(connection: http.client.HTTPConnection, request: Request) -> Answer:
+def ask(connection: http.client.HTTPConnection, request: Request) -> RouterAnswer:
     """Send `request`. The answer names the pool whose server answered. ServerError if the router does not
     answer."""
     try:
@@ -118,7 +118,7 @@ def ask(connection: http.client.HTTPConnection, request: Request) -> Answer:
         pool = str(json.loads(body)["pool"])
     except (ValueError, KeyError, TypeError):
         pool = "none"
-    return Answer(
+    return RouterAnswer(
         answer.status,
         pool,
         answer.headers.get("X-Specops-Class", ""),
@@ -217,7 +217,7 @@ FUZZED, SEED = 300, 0
 may differ."""
 
 
-class Tried(BaseModel):
+class CaseOutcome(BaseModel):
     """A case and its outcome."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -233,10 +233,10 @@ class Tried(BaseModel):
     """Why the outcome is wrong; None if it is right."""
 
 
-class Checked(BaseModel):
+class RouteCheckData(BaseModel):
     """`data` of the result."""
 
-    tried: list[Tried]
+    tried: list[CaseOutcome]
     fuzzed: int | None = None
     """Random bodies that the router and `route explain` read; null if NGINX refused its files."""
 
@@ -275,7 +275,7 @@ def check(files: Mapping[str, str], cases: Sequence[Case], named: str | None, pr
     refused = refusal(program, files)
     if refused is not None:
         said, hint = explained(refused)
-        return _result(inputs, "no", said, Checked(tried=[], refused=refused, hint=hint))
+        return _result(inputs, "no", said, RouteCheckData(tried=[], refused=refused, hint=hint))
     networks = trusted(files[CONF])
     judge = Judge(files[RULES], networks)
     every = [*shipped(whole(judge.table), trusted=may_choose(LOOPBACK, networks)), *cases]
@@ -288,10 +288,12 @@ def check(files: Mapping[str, str], cases: Sequence[Case], named: str | None, pr
         for request in islice(fuzz(SEED), FUZZED):
             if why := disagreement(request, ask(connection, request), judge):
                 name = f"fuzz: {request.body[:200]!r}"
-                tried.append(Tried(name=name, expected="", pool="", traffic_class="", reason="", wrong=why))
+                tried.append(
+                    CaseOutcome(name=name, expected="", pool="", traffic_class="", reason="", wrong=why)
+                )
             progress.advance()
     wrong = [one for one in tried if one.wrong]
-    found = Checked(tried=tried, fuzzed=FUZZED)
+    found = RouteCheckData(tried=tried, fuzzed=FUZZED)
     if wrong:
         return _result(inputs, "no", f"{len(wrong)} of {len(tried)} requests went wrong", found)
     reason = f"all {len(tried)} requests went where they should, and {FUZZED} random bodies as `explain` says"
@@ -310,9 +312,9 @@ def whole(table: object) -> Mapping[str, Any]:
     return table
 
 
-def _try(connection: http.client.HTTPConnection, judge: Judge, case: Case) -> Tried:
+def _try(connection: http.client.HTTPConnection, judge: Judge, case: Case) -> CaseOutcome:
     got = ask(connection, case.request)
-    return Tried(
+    return CaseOutcome(
         name=case.name,
         expected=case.pool,
         pool=got.pool,
@@ -322,7 +324,7 @@ def _try(connection: http.client.HTTPConnection, judge: Judge, case: Case) -> Tr
     )
 
 
-def _wrong(case: Case, got: Answer, judge: Judge) -> str | None:
+def _wrong(case: Case, got: RouterAnswer, judge: Judge) -> str | None:
     if got.pool != case.pool:
         return f"it went to {got.pool}, and not to {case.pool}"
     if case.traffic_class is not None and got.traffic_class != case.traffic_class:
@@ -330,7 +332,7 @@ def _wrong(case: Case, got: Answer, judge: Judge) -> str | None:
     return disagreement(case.request, got, judge)
 
 
-def disagreement(request: Request, got: Answer, judge: Judge) -> str | None:
+def disagreement(request: Request, got: RouterAnswer, judge: Judge) -> str | None:
     """How the router and `route explain` differ; None if they agree."""
     if got.status >= 500:
         return f"it was answered {got.status}"
@@ -377,7 +379,7 @@ def explained(message: str) -> tuple[str, str]:
     return f"NGINX refuses the configuration: {message}", "correct the section route of the rollout file"
 
 
-def _result(inputs: dict[str, str], verdict: results.Verdict, reason: str, found: Checked) -> Result:
+def _result(inputs: dict[str, str], verdict: results.Verdict, reason: str, found: RouteCheckData) -> Result:
     return Result(
         phase="route-check",
         inputs=inputs,

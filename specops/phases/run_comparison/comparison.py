@@ -22,7 +22,7 @@ from specops.load.arrivals import Level
 from specops.phases import PHASES, Phase
 from specops.phases.ab.confounders import Lengths
 from specops.phases.ab.report import Report
-from specops.phases.ab.speedups import Shown, Speedups
+from specops.phases.ab.speedups import Speedups, StoredInterval
 from specops.phases.ab.verdict import Basis
 from specops.phases.measurement import checked
 from specops.phases.run_comparison import latencies
@@ -63,15 +63,15 @@ class Change(_Part):
     figure: Figure
     traffic_class: str
     load: str
-    a: Shown
-    b: Shown
-    change: Shown
+    a: StoredInterval
+    b: StoredInterval
+    change: StoredInterval
     """The speed-up of B over that of A."""
 
     outcome: Outcome
 
 
-class Alone(_Part):
+class UnmatchedPhase(_Part):
     """A phase whose result only one run has."""
 
     phase: Phase
@@ -85,7 +85,7 @@ class Gate(_Part):
     outcome: Outcome
 
 
-class Unknown(_Part):
+class Incomparable(_Part):
     """Something that cannot be compared."""
 
     what: str
@@ -105,8 +105,8 @@ class Comparison(_Part):
     latencies: list[Latency]
     acceptances: list[Latency]
     gates: list[Gate]
-    alone: list[Alone]
-    unknown: list[Unknown]
+    alone: list[UnmatchedPhase]
+    unknown: list[Incomparable]
 
 
 def compared(a: Path, b: Path) -> Result:
@@ -183,15 +183,17 @@ def _comparison(a: RunFolder, b: RunFolder) -> Comparison:
     one, other = a.comparison, b.comparison
     same = one is not None and other is not None and _hash(a.results["ab"]) == _hash(b.results["ab"])
     unknown = [
-        Unknown(what=f"{run.path}/{each.name}", why=each.why) for run in (a, b) for each in run.unreadable
+        Incomparable(what=f"{run.path}/{each.name}", why=each.why)
+        for run in (a, b)
+        for each in run.unreadable
     ]
     changes: list[Change] = []
     if one is None or other is None:
         missing = [run.path for run, found in ((a, one), (b, other)) if found is None]
         why = " and ".join(f"{path} has no finished comparison (ab.json)" for path in missing)
-        unknown.append(Unknown(what="speed-ups", why=why))
+        unknown.append(Incomparable(what="speed-ups", why=why))
     elif unlike := _unlike(a, b):
-        unknown.append(Unknown(what="speed-ups", why=unlike))
+        unknown.append(Incomparable(what="speed-ups", why=unlike))
     elif not same:
         changes = list(_changes(one, other))
         unknown += _left(one, other)
@@ -223,12 +225,12 @@ def _alike(a: RunFolder, b: RunFolder) -> bool:
     return same and _prompts(one) is not None and _prompts(one) == _prompts(other)
 
 
-def _alone(a: RunFolder, b: RunFolder) -> Iterator[Alone]:
+def _alone(a: RunFolder, b: RunFolder) -> Iterator[UnmatchedPhase]:
     """A file that is there and unreadable is named as unknown."""
     unreadable = {one.name for run in (a, b) for one in run.unreadable}
     for phase in PHASES:
         if (phase in a.results) != (phase in b.results) and f"{phase}.json" not in unreadable:
-            yield Alone(phase=phase, run="A" if phase in a.results else "B")
+            yield UnmatchedPhase(phase=phase, run="A" if phase in a.results else "B")
 
 
 def _unlike(a: RunFolder, b: RunFolder) -> str | None:
@@ -316,7 +318,7 @@ def _cells(report: Report) -> dict[Key, _Cell]:
     return found
 
 
-def _left(one: Report, other: Report) -> Iterator[Unknown]:
+def _left(one: Report, other: Report) -> Iterator[Incomparable]:
     """What was measured in one run only, and what has no interval or answers of other lengths."""
     ours, theirs = _cells(one), _cells(other)
     alone: dict[tuple[str, Level], list[str]] = {}
@@ -325,12 +327,12 @@ def _left(one: Report, other: Report) -> Iterator[Unknown]:
         if key not in ours or key not in theirs:
             alone.setdefault(("A" if key in ours else "B", level), []).append(name)
         elif ours[key].speedups.e2e is None or theirs[key].speedups.e2e is None:
-            yield Unknown(what=f"{name} at {level}", why="too few prompts for an interval")
+            yield Incomparable(what=f"{name} at {level}", why="too few prompts for an interval")
         elif not (ours[key].end_to_end and theirs[key].end_to_end):
             why = "answers differ in length from the standard's, so the end-to-end time says nothing"
-            yield Unknown(what=f"{name} at {level}", why=why)
+            yield Incomparable(what=f"{name} at {level}", why=why)
     for (run, level), names in alone.items():
-        yield Unknown(what=f"{', '.join(names)} at {level}", why=f"measured in {run} only")
+        yield Incomparable(what=f"{', '.join(names)} at {level}", why=f"measured in {run} only")
 
 
 def _gates(a: RunFolder, b: RunFolder) -> Iterator[Gate]:

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from specops import stats
 from specops.load.arrivals import Level
 from specops.load.record import CellRecord
-from specops.phases.ab.speedups import Shown
+from specops.phases.ab.speedups import StoredInterval
 from specops.phases.run_page.conclusion import challenger_of
 from specops.phases.run_page.folder import RunFolder
 from specops.stats import Interval
@@ -46,11 +46,11 @@ class Figure(BaseModel):
     load: str
     a: float | None
     b: float | None
-    a_interval: Shown | None
+    a_interval: StoredInterval | None
     """Null where the requests or visits are too few for an interval."""
 
-    b_interval: Shown | None
-    change: Shown | None
+    b_interval: StoredInterval | None
+    change: StoredInterval | None
     """A latency of B over that of A; acceptance of B less that of A."""
 
     outcome: Moved

@@ -22,7 +22,7 @@ from specops.phases import PHASES, Phase
 from specops.phases.ab import report as ab_report
 from specops.phases.ab import visits as ab_visits
 from specops.phases.canary.pair import Conformance
-from specops.phases.checklist.evidence import Checked
+from specops.phases.checklist.evidence import ChecklistData
 from specops.phases.measurement import cells_of, checked
 from specops.phases.measurement import read as read_measurement
 from specops.phases.playbook.step import Skipped, Step
@@ -78,8 +78,8 @@ class RunFolder:
         return self._part("sweep", sweep_report.Report)
 
     @property
-    def checklist(self) -> Checked | None:
-        return self._part("checklist", Checked)
+    def checklist(self) -> ChecklistData | None:
+        return self._part("checklist", ChecklistData)
 
     @property
     def conformance(self) -> Conformance | None:
@@ -194,5 +194,5 @@ _PARTS: Mapping[Phase, Callable[[Result, str], BaseModel]] = {
     "canary": _model(Conformance),
     "monitor": _model(Files),
     "route": _model(Files),
-    "checklist": _model(Checked),
+    "checklist": _model(ChecklistData),
 }

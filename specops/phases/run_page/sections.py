@@ -17,15 +17,15 @@ from specops.errors import FileError
 from specops.load.arrivals import Level
 from specops.load.record import Row, Spread
 from specops.phases import PHASES, Phase
-from specops.phases.ab.report import Challenger, Measured, OfParity
+from specops.phases.ab.report import ArmFigures, Challenger, ParityCounts
 from specops.phases.ab.speedups import Speedups
 from specops.phases.ab.verdict import Decision
 from specops.phases.checklist.evidence import Item, Status
 from specops.phases.checklist.evidence import todo as checklist_todo
 from specops.phases.run_page.conclusion import STATES, challenger_of
 from specops.phases.run_page.folder import RunFolder
-from specops.phases.sweep.report import OfSetting
 from specops.phases.sweep.report import Report as Sweep
+from specops.phases.sweep.report import SettingFigures
 from specops.render.figures import NONE, count, milliseconds, sentence, times
 from specops.render.report.document import (
     Cell,
@@ -288,7 +288,7 @@ def _acceptance(run: RunFolder) -> Section | None:
     return Section("Acceptance", tuple(text), charts, (Table("", columns, rows),), sources=("ab.json",))
 
 
-def _accepted(found: Measured, positions: int) -> tuple[str, ...]:
+def _accepted(found: ArmFigures, positions: int) -> tuple[str, ...]:
     counts = found.acceptance
     assert counts is not None
     reached = [*counts.per_position, *[None] * (positions - len(counts.per_position))]
@@ -335,14 +335,14 @@ def _sweep(run: RunFolder) -> Section | None:
     )
 
 
-def _swept(found: OfSetting) -> Ratio:
+def _swept(found: SettingFigures) -> Ratio:
     assert found.decision is not None
     state, _ = STATES[found.decision.verdict]
     interval = found.speedups.e2e if found.speedups is not None else None
     return _ratio(found.setting, count(found.concurrency, "stream"), state, interval)
 
 
-def _setting(report: Sweep, found: OfSetting) -> tuple[str | Cell, ...]:
+def _setting(report: Sweep, found: SettingFigures) -> tuple[str | Cell, ...]:
     accepted = [
         cell.accept_ratio
         for cell in report.cells
@@ -394,7 +394,7 @@ def _answers(run: RunFolder) -> Section | None:
     return Section("Answers", tuple(text), (), tuple(tables), sources=tuple(sources))
 
 
-def _parity(found: OfParity) -> tuple[str | Cell, ...]:
+def _parity(found: ParityCounts) -> tuple[str | Cell, ...]:
     kinds = [
         *(["sampled batch"] if found.mixed else []),
         *(["repeated prompts"] if found.repeated else []),

@@ -23,33 +23,33 @@ from specops import economics, stats
 from specops.economics import StepCost
 from specops.load import record
 from specops.load.record import CellRecord
-from specops.phases.ab.speedups import Pair, Pairs, Shown
+from specops.phases.ab.speedups import Pair, Pairs, StoredInterval
 from specops.phases.ab.verdict import Decision, times
 from specops.phases.sweep import recommend
 from specops.phases.sweep.recommend import Choice, Contest
-from specops.phases.sweep.speedups import Swept, Where
+from specops.phases.sweep.speedups import Stratum, SweepCells
 from specops.serving import Setting
 from specops.trees import parse_tree
 
 
-class Rival(BaseModel):
+class Alternative(BaseModel):
     """How many times as fast the recommended setting is as another that pays as well."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     setting: str
-    ratio: Shown | None
+    ratio: StoredInterval | None
     apart: bool
     """Whether the two can be distinguished."""
 
 
-def rivals(swept: Swept, choices: Sequence[Contest], choice: Choice) -> list[Rival]:
+def rivals(swept: SweepCells, choices: Sequence[Contest], choice: Choice) -> list[Alternative]:
     """The others that looked as if they paid, where all prompts together recommend a setting. Its runner-up
     is compared with it by the confirmation, the rest by the choice."""
     ours = choice.setting
     if ours is None or choice.only:
         return []
-    where = Where(choice.at or 1)
+    where = Stratum(choice.at or 1)
     contest = next(found for found in choices if found.where.concurrency == where.concurrency)
     names = {one.setting.name for one in contest.candidates if one.decision.verdict == "yes"}
     found = []
@@ -58,7 +58,7 @@ def rivals(swept: Swept, choices: Sequence[Contest], choice: Choice) -> list[Riv
         if other.name != ours.name and (other.name in names or swept.confirmed(other.name, where)):
             ratio = pairs.ratio("e2e", stats.LEVEL)
             apart = ratio is not None and not ratio.low <= 1 <= ratio.high
-            found.append(Rival(setting=other.name, ratio=ratio, apart=apart))
+            found.append(Alternative(setting=other.name, ratio=ratio, apart=apart))
     return found
 
 
@@ -74,7 +74,7 @@ def crossed(contests: Sequence[Contest], choice: Choice) -> Crossover | None:
 
 
 def planned(
-    swept: Swept, choices: Sequence[Contest], finals: Sequence[Contest], choice: Choice
+    swept: SweepCells, choices: Sequence[Contest], finals: Sequence[Contest], choice: Choice
 ) -> tuple[Schedule | None, str | None]:
     """The schedule over the settings that a server with the recommended draft can change between, or why
     there is none. At each load the confirmation decides on what it measured, and the choice on the rest."""
@@ -149,7 +149,7 @@ class Step(_Part):
     missing: str | None
 
 
-class At(_Part):
+class DraftPosition(_Part):
     """A position in a draft."""
 
     k: int
@@ -158,7 +158,7 @@ class At(_Part):
     pays: bool | None
 
 
-class Line(_Part):
+class FamilySteps(_Part):
     """The steps of a family at one load, and the curve of its longest draft."""
 
     draft: str | None
@@ -175,7 +175,7 @@ class Line(_Part):
     curve_of: str | None
     """The setting whose positions these are."""
 
-    positions: list[At]
+    positions: list[DraftPosition]
     cut: int | None
     """The last K before a position that costs more than it brings. It comes from a line through measured
     steps: a K that was not measured is not recommended."""
@@ -219,13 +219,13 @@ def step_of(setting: Setting, pairs: Pairs, cells: Sequence[CellRecord]) -> Step
     )
 
 
-def line_of(of: Family, settings: Sequence[Setting], steps: Mapping[str, Step], cells: _Cells) -> Line:
+def line_of(of: Family, settings: Sequence[Setting], steps: Mapping[str, Step], cells: _Cells) -> FamilySteps:
     """The line through the steps of one family, measured at one load; `cells` by the name of the setting."""
     ours = [setting for setting in settings if family_of(setting) == of]
     fitted = _fitted([steps[setting.name] for setting in ours if setting.name in steps])
     name, curve, missing = _curve(ours, cells)
     found = economics.positions(curve, fitted) if fitted and curve else []
-    return Line(
+    return FamilySteps(
         draft=of[0],
         kind=of[1],
         requests=sum(_requests(cells.get(setting.name, [])) for setting in ours),
@@ -235,10 +235,15 @@ def line_of(of: Family, settings: Sequence[Setting], steps: Mapping[str, Step], 
         measured=list(fitted.measured) if fitted else [],
         curve_of=name,
         positions=[
-            At(k=at.k, accepted=round(at.accepted, 4), token_ms=round(at.token_ms, 4), pays=at.pays)
+            DraftPosition(
+                k=at.k, accepted=round(at.accepted, 4), token_ms=round(at.token_ms, 4), pays=at.pays
+            )
             for at in found
         ]
-        or [At(k=k, accepted=round(p, 4), token_ms=None, pays=None) for k, p in enumerate(curve, start=1)],
+        or [
+            DraftPosition(k=k, accepted=round(p, 4), token_ms=None, pays=None)
+            for k, p in enumerate(curve, start=1)
+        ],
         cut=economics.cut(found) if found else None,
         missing=missing if not curve else None if fitted else "no step times to draw a line through",
     )

@@ -14,8 +14,8 @@ from specops.phases.ab.speedups import Speedups, speedups
 from specops.phases.ab.verdict import Decision
 from specops.phases.ab.visits import AbSettings
 from specops.phases.sweep import advice, recommend, vetoes
-from specops.phases.sweep.advice import Line, Step
-from specops.phases.sweep.plan import FailedJob, Load, Picked, Skipped, Stage, SweptCell, load_of
+from specops.phases.sweep.advice import FamilySteps, Step
+from specops.phases.sweep.plan import FailedJob, Finalists, Load, Skipped, Stage, SweptCell, load_of
 from specops.phases.sweep.recommend import Choice, Contest, choose, deciding, method_of, pick
 from specops.phases.sweep.report import (
     Cell,
@@ -23,16 +23,16 @@ from specops.phases.sweep.report import (
     Confirmation,
     Confirmed,
     Cost,
-    OfGroup,
-    OfSetting,
+    GroupFigures,
     Recommendation,
     Report,
+    SettingFigures,
     Streams,
     cell_of,
     of_group,
     of_setting,
 )
-from specops.phases.sweep.speedups import Swept, Where
+from specops.phases.sweep.speedups import Stratum, SweepCells
 from specops.phases.sweep.stages import confidence_of
 from specops.results import Verdict
 from specops.serving import Setting
@@ -41,7 +41,7 @@ MARGINS = AbSettings()
 
 
 @dataclass(frozen=True)
-class Judged:
+class SweepJudgement:
     verdict: Verdict
     reason: str
     summary: dict[str, Any]
@@ -60,10 +60,10 @@ def judge(
     *,
     confidence: float = stats.LEVEL,
     skipped: Sequence[Skipped] = (),
-    picked: Picked | None = None,
+    picked: Finalists | None = None,
     look: int = 1,
     margins: AbSettings = MARGINS,
-) -> Judged:
+) -> SweepJudgement:
     """Judge every setting at every load; the setting with k = 0 is the standard.
 
     `confidence` is of all intervals of a kind together. A setting that failed once is not recommended: it
@@ -74,7 +74,7 @@ def judge(
     judging = _Judging(settings, loads, cells, failed, confidence, skipped, picked, look, margins)
     report = judging.report()
     recommendation = judging.recommendation(report)
-    return Judged(
+    return SweepJudgement(
         judging.choice.decision.verdict,
         "; ".join([judging.choice.decision.reason, *_other_answers(report), *_without_reasons(cells)]),
         _summary(report, judging.choice, recommendation),
@@ -109,7 +109,7 @@ def picked_by(
     skipped: Sequence[Skipped],
     fresh: bool,
     margins: AbSettings = MARGINS,
-) -> Picked | None:
+) -> Finalists | None:
     """What the evidence of the choice says to confirm; None where nothing may pay."""
     judging = _Judging(settings, loads, cells, failed, confidence, skipped, None, 1, margins)
     return pick(judging.choices, judging.several, fresh=fresh)
@@ -126,14 +126,14 @@ class _Judging:
         failed: Sequence[FailedJob],
         confidence: float,
         skipped: Sequence[Skipped],
-        picked: Picked | None,
+        picked: Finalists | None,
         look: int,
         margins: AbSettings,
     ) -> None:
         self.settings, self.loads, self.cells = settings, loads, cells
-        self.swept = Swept(cells, settings)
+        self.swept = SweepCells(cells, settings)
         self.confidence, self.picked, self.look, self.margins = confidence, picked, look, margins
-        self._measured_at: dict[tuple[str, Where], vetoes.Measured] = {}
+        self._measured_at: dict[tuple[str, Stratum], vetoes.StageMeasurements] = {}
         self.why = {one.setting: one.why for one in failed}
         narrowed = any(one.setting not in self.why for one in skipped)
         self.looks = max(1, self.swept.rungs) if narrowed else 1
@@ -141,12 +141,12 @@ class _Judging:
         self.streams = sorted({load.concurrency for load in loads})
         self.of_each = self.each_of(len(self.streams))
         self.of_confirmed = self.each_confirmed()
-        self.choices = [self.contest(Where(streams), self.of_each) for streams in self.streams]
+        self.choices = [self.contest(Stratum(streams), self.of_each) for streams in self.streams]
         lightest = deciding(self.choices)
         found = self.groups(lightest.where, "traffic_class", self.swept.classes)
         self.several = found if len(found) > 1 else {}
-        self.finals = [self.final(Where(streams), self.of_each) for streams in self.streams]
-        decides = Where(picked.streams[0]) if picked else replace(lightest.where, stage=None)
+        self.finals = [self.final(Stratum(streams), self.of_each) for streams in self.streams]
+        decides = Stratum(picked.streams[0]) if picked else replace(lightest.where, stage=None)
         self.classes = self.final_groups(decides, "traffic_class", self.swept.classes)
         several = self.classes if len(self.classes) > 1 else {}
         self.choice = choose(
@@ -159,7 +159,7 @@ class _Judging:
                 self.swept, replace(decides, stage="confirmation"), one, other
             ),
         )
-        self.at = Where(self.choice.at) if self.choice.at is not None else None
+        self.at = Stratum(self.choice.at) if self.choice.at is not None else None
 
     def each_of(self, groups: int) -> float:
         """The confidence of each interval of a kind: one for each setting in each of so many groups."""
@@ -171,16 +171,16 @@ class _Judging:
         among = len(self.picked.settings) if self.picked else 1
         return confidence_of(self.confidence, self.look, among * groups)
 
-    def contest(self, where: Where, confidence: float) -> Contest:
+    def contest(self, where: Stratum, confidence: float) -> Contest:
         """The contest at `where`, by the evidence of the choice."""
         return recommend.contest(self.swept, where, self.working, confidence, self.margins, self.limit)
 
-    def groups(self, where: Where, kind: str, names: Collection[Any]) -> dict[str, Contest]:
+    def groups(self, where: Stratum, kind: str, names: Collection[Any]) -> dict[str, Contest]:
         """A contest for each class, length or temperature at `where`, by the evidence of the choice."""
         each = self.each_of(len(names))
         return {str(name): self.contest(replace(where, **{kind: name}), each) for name in sorted(names)}
 
-    def final(self, where: Where, of_each: float, groups: int = 1) -> Contest:
+    def final(self, where: Stratum, of_each: float, groups: int = 1) -> Contest:
         """The contest at `where`, by the evidence of the confirmation where there is any. What only the
         choice measured may be ruled out, and never pays."""
         found = []
@@ -198,7 +198,7 @@ class _Judging:
 
         return Contest(where, tuple(found), recommend.best(found, apart))
 
-    def final_groups(self, where: Where, kind: str, names: Collection[Any]) -> dict[str, Contest]:
+    def final_groups(self, where: Stratum, kind: str, names: Collection[Any]) -> dict[str, Contest]:
         each = self.each_of(len(names))
         among = names
         if self.picked and self.picked.only and kind == "traffic_class":
@@ -208,12 +208,12 @@ class _Judging:
             for name in sorted(names)
         }
 
-    def limit(self, setting: Setting, where: Where, decision: Decision) -> Decision:
+    def limit(self, setting: Setting, where: Stratum, decision: Decision) -> Decision:
         """The decision, limited by all that was measured of the setting at this concurrency."""
-        where = Where(where.concurrency)
+        where = Stratum(where.concurrency)
         standard = next(one for one in self.settings if one.name == self.swept.standard)
         if (setting.name, where) not in self._measured_at:
-            self._measured_at[setting.name, where] = vetoes.Measured(
+            self._measured_at[setting.name, where] = vetoes.StageMeasurements(
                 self.swept.requests(setting.name, where),
                 [*self._records(standard, where), *self._records(setting, where)],
                 (self.swept.repeats(standard.name, where), self.swept.repeats(setting.name, where)),
@@ -259,11 +259,11 @@ class _Judging:
         for setting in self.settings:
             ours = [cell for cell in self._measured(setting) if load_of(cell) == load]
             if ours:
-                where = Where.of(load)
+                where = Stratum.of(load)
                 pairs = self.swept.evidence(setting.name, where)
                 yield cell_of(setting, load, ours, pairs, self.confidence_at(setting, where))
 
-    def together(self, contest: Contest) -> Iterator[OfSetting]:
+    def together(self, contest: Contest) -> Iterator[SettingFigures]:
         where = contest.where
         for setting in self.settings:
             stage = self.stage_of(setting, where)
@@ -282,17 +282,17 @@ class _Judging:
         ]
         return [one for one in found if one is not None]
 
-    def stage_of(self, setting: Setting, where: Where) -> Stage | None:
+    def stage_of(self, setting: Setting, where: Stratum) -> Stage | None:
         """Which stage's figures are shown of a setting; of the standard, those of both."""
         if setting.k == 0:
             return None
         return "confirmation" if self.swept.confirmed(setting.name, where) else "choice"
 
-    def speedups(self, setting: Setting, where: Where) -> Speedups:
+    def speedups(self, setting: Setting, where: Stratum) -> Speedups:
         pairs = self.swept.evidence(setting.name, where)
         return speedups(pairs, where.level, self.confidence_at(setting, where))
 
-    def confidence_at(self, setting: Setting, where: Where) -> float:
+    def confidence_at(self, setting: Setting, where: Stratum) -> float:
         confirmed = self.swept.confirmed(setting.name, where)
         return self.of_confirmed if confirmed else self.of_each
 
@@ -300,7 +300,7 @@ class _Judging:
         """The figures of the picked settings by the choice, and by the confirmation."""
         if self.picked is None:
             return None
-        at = Where(self.picked.streams[0])
+        at = Stratum(self.picked.streams[0])
         rungs = {cell.rung for cell in self.cells if cell.stage == "confirmation"}
         chosen = next((one for one in self.choices if one.where.concurrency == at.concurrency), None)
         found = []
@@ -325,14 +325,14 @@ class _Judging:
             settings=found,
         )
 
-    def of_groups(self, kind: str, names: Collection[Any]) -> dict[str, OfGroup]:
+    def of_groups(self, kind: str, names: Collection[Any]) -> dict[str, GroupFigures]:
         """The verdicts by length or temperature, where there is more than one."""
         if self.at is None or len(names) < 2:
             return {}
         name = self.choice.setting.name if self.choice.setting else None
         return {g: of_group(found, name) for g, found in self.final_groups(self.at, kind, names).items()}
 
-    def costs(self) -> tuple[list[Step], list[Line]]:
+    def costs(self) -> tuple[list[Step], list[FamilySteps]]:
         at = self.at
         if at is None:
             return [], []
@@ -406,7 +406,7 @@ class _Judging:
     def _measured(self, setting: Setting) -> list[SweptCell]:
         return [cell for cell in self.cells if cell.setting == setting.name]
 
-    def _records(self, setting: Setting, where: Where, stage: Stage | None = None) -> list[CellRecord]:
+    def _records(self, setting: Setting, where: Stratum, stage: Stage | None = None) -> list[CellRecord]:
         return [
             cell.cell
             for cell in self._measured(setting)

@@ -25,7 +25,7 @@ from specops.load import clock
 from specops.load.answer import token_counter
 from specops.load.arrivals import Pace, Watch
 from specops.load.record import CellRecord
-from specops.load.runner import Broken
+from specops.load.runner import CellFailed
 from specops.load.settings import BaselineSettings
 from specops.load.target_server import TargetServer
 from specops.load.workload import Prompt
@@ -43,7 +43,7 @@ from specops.phases.sweep.plan import (
     SweptCell,
 )
 from specops.phases.sweep.spec import SweepSpec
-from specops.progress import Progress, Silent
+from specops.progress import Progress, SilentProgress
 
 LOG_LINES = 20
 """The last lines of the log of a failed server that are stored."""
@@ -73,7 +73,7 @@ def measure_job(
 
     Raises ConfigError for a program that is missing, and FileError where the log cannot be written.
     """
-    running = _Running(job, turn, machine, requests, prompts, keep, progress or Silent())
+    running = _Running(job, turn, machine, requests, prompts, keep, progress or SilentProgress())
     log = logs / f"{job.rung}-{re.sub(r'[^A-Za-z0-9._=-]+', '-', job.setting.name)}-{turn}.log"
     started = job.setting.pool.endpoint is None
     try:
@@ -149,7 +149,7 @@ class _Running:
                         if len(at) == 1 and server.group is not None:
                             self.up_s = time.monotonic() - self.began
                     await self._cell(at[temperature], planned, footprint)
-        except Broken as stop:
+        except CellFailed as stop:
             if stop.__cause__:
                 raise stop.__cause__ from None
             raise
@@ -265,9 +265,9 @@ def machines(spec: SweepSpec, on: str | None, logs: Path, progress: Progress) ->
             check(setting.pool)
         yield Local(spec.requests, spec.prompts.prompts, logs, progress)
         return
-    from specops.phases.sweep.ray_executor import OnRay
+    from specops.phases.sweep.ray_executor import RayExecutor
 
-    with OnRay(on, spec.settings, spec.requests, spec.prompts.prompts, progress) as cluster:
+    with RayExecutor(on, spec.settings, spec.requests, spec.prompts.prompts, progress) as cluster:
         yield cluster
 
 

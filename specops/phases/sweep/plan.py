@@ -139,7 +139,7 @@ class Executor(Protocol):
         on without further jobs of that setting."""
 
 
-Deck = tuple[str, ...]
+PromptOrder = tuple[str, ...]
 """Ids of prompts, in the order in which they are sent."""
 
 _Start = tuple[str, int, str]
@@ -163,31 +163,31 @@ def deal(prompts: Iterable[Prompt], seed: int) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Decks:
+class StagePrompts:
     """The prompts of each stage, by class of length."""
 
-    choice: Mapping[str, Deck]
-    confirmation: Mapping[str, Deck]
+    choice: Mapping[str, PromptOrder]
+    confirmation: Mapping[str, PromptOrder]
     fresh: bool
     """No prompt is in both."""
 
 
-def divided(decks: Mapping[str, Deck], settings: int) -> Decks:
+def divided(decks: Mapping[str, PromptOrder], settings: int) -> StagePrompts:
     """Half of each deck for the choice and half for the confirmation.
 
     Both have all prompts where some deck is too small for an interval of each half, and where there is but
     one setting (`settings` counts them without the standard), so that nothing is chosen.
     """
     if settings < 2 or min(map(len, decks.values())) < 2 * MIN_PAIRS:
-        return Decks(decks, decks, fresh=settings < 2)
-    return Decks(
+        return StagePrompts(decks, decks, fresh=settings < 2)
+    return StagePrompts(
         {name: deck[: len(deck) // 2] for name, deck in decks.items()},
         {name: deck[len(deck) // 2 :] for name, deck in decks.items()},
         fresh=True,
     )
 
 
-def fewest(load: Load, deck: Deck) -> int:
+def fewest(load: Load, deck: PromptOrder) -> int:
     """Prompts of which an interval can be made, and which mostly run at the full load."""
     return min(max(MIN_PAIRS, 2 * load.concurrency), len(deck))
 
@@ -196,8 +196,8 @@ def rung(
     number: int,
     settings: Sequence[Setting],
     measured: Mapping[Load, Collection[str]],
-    prompts: Mapping[Load, Deck],
-    warm_up: Mapping[Load, Deck] | None = None,
+    prompts: Mapping[Load, PromptOrder],
+    warm_up: Mapping[Load, PromptOrder] | None = None,
     stage: Stage = "choice",
 ) -> Rung:
     """The rung of this number. `measured` names the settings at each load, `prompts` what all of them are
@@ -219,7 +219,9 @@ def rung(
     return Rung(job(standard, loads), tuple(job for job in first + again if job.cells))
 
 
-def whole(settings: Sequence[Setting], loads: Sequence[Load], decks: Decks, repeats: int) -> list[Rung]:
+def whole(
+    settings: Sequence[Setting], loads: Sequence[Load], decks: StagePrompts, repeats: int
+) -> list[Rung]:
     """The choice without a budget: all settings, all its prompts, at every load, `repeats` times."""
     names = [setting.name for setting in settings[1:]]
     prompts = {load: decks.choice[load.length] for load in loads}
@@ -232,7 +234,7 @@ def confirmation(
     first: int,
     settings: Sequence[Setting],
     loads: Sequence[Load],
-    decks: Decks,
+    decks: StagePrompts,
     counts: Sequence[Mapping[Load, int]],
     dealt: Mapping[str, int],
 ) -> list[Rung]:
@@ -256,7 +258,7 @@ def confirmation(
     return found
 
 
-def spare(decks: Mapping[str, Deck], prompts: Mapping[Load, Deck]) -> dict[Load, Deck]:
+def spare(decks: Mapping[str, PromptOrder], prompts: Mapping[Load, PromptOrder]) -> dict[Load, PromptOrder]:
     """By load, prompts of its class of length that the rung does not measure; empty where there are none."""
     measured = {name for of_load in prompts.values() for name in of_load}
     return {load: tuple(name for name in decks[load.length] if name not in measured) for load in prompts}
@@ -488,7 +490,7 @@ class FailedJob(BaseModel):
     """The last lines of its log."""
 
 
-class Picked(BaseModel):
+class Finalists(BaseModel):
     """What is confirmed, by the evidence of the choice."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -514,7 +516,7 @@ class Measurements(BaseModel):
     cells: list[SweptCell]
     failed: list[FailedJob]
     skipped: list[SkippedCell]
-    picked: Picked | None = None
+    picked: Finalists | None = None
     """Null before the choice was made, and where nothing was worth confirming."""
 
     looks: int = 0
@@ -530,7 +532,7 @@ class LengthCounts(BaseModel):
     """How many there are of each length."""
 
 
-class Stored(BaseModel):
+class SweepData(BaseModel):
     """`data` of sweep.json beside the report (report.py)."""
 
     prompts: StoredProvenance

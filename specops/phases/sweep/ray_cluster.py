@@ -27,7 +27,7 @@ from specops import __version__
 from specops.errors import EnvironmentFailure, UsageError, install_command
 from specops.load.settings import BaselineSettings
 from specops.phases.sweep import ray_testbed
-from specops.phases.sweep.ray_testbed import END_S, Needs, Said, Testbed
+from specops.phases.sweep.ray_testbed import END_S, NodeRequirements, Testbed, TestbedMessage
 from specops.progress import Progress
 from specops.serving import Setting
 
@@ -182,7 +182,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Place:
+class TestbedPlacement:
     """What one testbed takes of its node, and how many of them fit there."""
 
     gpus: int
@@ -204,7 +204,7 @@ def alive(listed: Sequence[Mapping[str, Any]]) -> list[Node]:
 
 def alike(
     nodes: Sequence[Node], settings: Sequence[Setting], kind: str | None = None
-) -> tuple[dict[Node, Place], dict[Node, str]]:
+) -> tuple[dict[Node, TestbedPlacement], dict[Node, str]]:
     """The nodes that can serve, all of one kind, and why the others are left out.
 
     A speed-up on one kind of device is not that on another, so a sweep stays with one `kind` of node; where
@@ -243,7 +243,7 @@ def names(nodes: Sequence[Node], known: Mapping[str, str]) -> dict[str, str]:
     return {node.id: known.get(node.id) or name(node) for node in nodes}
 
 
-def needs_of(settings: Sequence[Setting], requests: BaselineSettings) -> Needs:
+def needs_of(settings: Sequence[Setting], requests: BaselineSettings) -> NodeRequirements:
     """UsageError for endpoints that run already: where they run does not change."""
     paths: set[str] = {str(requests.tokenizer)} if requests.tokenizer else set()
     programs: set[str] = set()
@@ -256,7 +256,7 @@ def needs_of(settings: Sequence[Setting], requests: BaselineSettings) -> Needs:
             )
         paths |= _folders(pool.models.values())
         programs |= {shlex.split(program)[0] for program in pool.programs}
-    return Needs(__version__, str(Path.cwd()), sorted(paths), sorted(programs))
+    return NodeRequirements(__version__, str(Path.cwd()), sorted(paths), sorted(programs))
 
 
 def _folders(models: Iterable[str]) -> set[str]:
@@ -264,14 +264,14 @@ def _folders(models: Iterable[str]) -> set[str]:
     return {model for model in models if Path(model).exists() or model[0] in "./"}
 
 
-def _place(node: Node, gpus: int, settings: Sequence[Setting]) -> Place:
+def _place(node: Node, gpus: int, settings: Sequence[Setting]) -> TestbedPlacement:
     count = 1
     if any(setting.pool.gpus is None for setting in settings):
         gpus = node.gpus  # such a server may use all of them
     elif gpus:
         count = min(node.gpus // gpus, node.cpus)
     kind = node.accelerator if gpus else f"{node.cpus} CPUs"
-    return Place(gpus, node.cpus // count, count, kind)
+    return TestbedPlacement(gpus, node.cpus // count, count, kind)
 
 
 LOOK_S = 2.0
@@ -290,12 +290,12 @@ MOST_LOSSES = 3
 
 
 @dataclass
-class Held:
+class HeldTestbed:
     """A testbed that is held. `saying` is its next message; None while it is idle."""
 
     node: str
     called: str
-    place: Place
+    place: TestbedPlacement
     actor: Any
     saying: Any
     since: float
@@ -304,12 +304,14 @@ class Held:
 
 
 class Fleet:
-    def __init__(self, ray: Any, settings: Sequence[Setting], needs: Needs, progress: Progress) -> None:
+    def __init__(
+        self, ray: Any, settings: Sequence[Setting], needs: NodeRequirements, progress: Progress
+    ) -> None:
         self._ray = ray
         self._settings = settings
         self._needs = needs
         self._progress = progress
-        self._held: list[Held] = []
+        self._held: list[HeldTestbed] = []
         self._names: dict[str, str] = {}
         self._losses: Counter[str] = Counter()
         self._out: dict[str, str] = {}
@@ -321,15 +323,15 @@ class Fleet:
         self._impatient: set[str] = set()
 
     @property
-    def idle(self) -> list[Held]:
+    def idle(self) -> list[HeldTestbed]:
         return [held for held in self._held if held.machine and held.saying is None]
 
     @property
-    def busy(self) -> list[Held]:
+    def busy(self) -> list[HeldTestbed]:
         return [held for held in self._held if held.machine and held.saying is not None]
 
     @property
-    def coming(self) -> list[Held]:
+    def coming(self) -> list[HeldTestbed]:
         return [held for held in self._held if held.machine is None]
 
     def awaits(self, machines: Collection[str]) -> bool:
@@ -357,7 +359,7 @@ class Fleet:
                 self._held += [self._hold(node, place) for _ in range(place.count - taken)]
         self._grumble()
 
-    def _hold(self, node: Node, place: Place) -> Held:
+    def _hold(self, node: Node, place: TestbedPlacement) -> HeldTestbed:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         actor = (
@@ -371,7 +373,7 @@ class Fleet:
             .remote(self._needs)
         )
         name = self._names[node.id]
-        return Held(node.id, name, place, actor, actor.introduce.remote(), time.monotonic())
+        return HeldTestbed(node.id, name, place, actor, actor.introduce.remote(), time.monotonic())
 
     def _grumble(self) -> None:
         for held in self.coming:
@@ -380,10 +382,10 @@ class Fleet:
                 needs = f"{held.place.gpus} GPUs" if held.place.gpus else f"{held.place.cpus} CPUs"
                 self._progress.note(f"waiting for {held.called}: others of the cluster use its {needs}")
 
-    def begin(self, held: Held, task: bytes) -> None:
+    def begin(self, held: HeldTestbed, task: bytes) -> None:
         held.saying = held.actor.begin.remote(task)
 
-    def hear(self) -> Iterator[tuple[Held, Said]]:
+    def hear(self) -> Iterator[tuple[HeldTestbed, TestbedMessage]]:
         """What busy testbeds say now, if any does within a moment. One that is lost says that it died, and
         is held no longer."""
         waiting = {held.saying: held for held in self._held if held.saying is not None}
@@ -405,7 +407,7 @@ class Fleet:
                 self._lose(held, said[1])
             yield held, said
 
-    def _introduced(self, held: Held, gpus: str, lacks: str | None) -> None:
+    def _introduced(self, held: HeldTestbed, gpus: str, lacks: str | None) -> None:
         if lacks:
             self._leave_out(held.node, lacks)
             self._drop(held)
@@ -414,14 +416,14 @@ class Fleet:
         held.machine = f"{held.called} {GPU} {gpus}" if shared else held.called
         held.saying = None
 
-    def _lose(self, held: Held, why: str) -> None:
+    def _lose(self, held: HeldTestbed, why: str) -> None:
         self._drop(held)
         self._losses[held.node] += 1
         self._looked = 0.0
         if self._losses[held.node] == MOST_LOSSES:
             self._leave_out(held.node, f"was lost {MOST_LOSSES} times; the last time {why}")
 
-    def leave_out(self, held: Held, why: str) -> None:
+    def leave_out(self, held: HeldTestbed, why: str) -> None:
         """Leave the testbed's node out from here on: it cannot run errands."""
         self._leave_out(held.node, why)
         self._drop(held)
@@ -431,7 +433,7 @@ class Fleet:
             self._out[node] = why
             self._progress.note(f"{self._names[node]} is left out: it {why}")
 
-    def _drop(self, held: Held) -> None:
+    def _drop(self, held: HeldTestbed) -> None:
         self._held.remove(held)
         self._ray.kill(held.actor)
 
@@ -443,7 +445,7 @@ class Fleet:
             hint="measurements are stored: once a node can, the same command resumes",
         )
 
-    def end_errands(self, hear: Callable[[Said], None]) -> None:
+    def end_errands(self, hear: Callable[[TestbedMessage], None]) -> None:
         """Stop the servers that are up, and hear what their errands still have to say."""
         ending, self._ending = self.busy, True
         deadline = time.monotonic() + END_S

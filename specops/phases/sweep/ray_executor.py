@@ -22,8 +22,8 @@ from specops.load import clock
 from specops.load.settings import BaselineSettings
 from specops.load.workload import Prompt
 from specops.phases.sweep.plan import ALWAYS, FailedJob, Job, Keep, PlannedCell, Rung, SweptCell
-from specops.phases.sweep.ray_cluster import Fleet, Held, connected, needs_of
-from specops.phases.sweep.ray_testbed import Said, Task
+from specops.phases.sweep.ray_cluster import Fleet, HeldTestbed, connected, needs_of
+from specops.phases.sweep.ray_testbed import Task, TestbedMessage
 from specops.progress import Progress
 from specops.serving import Setting
 
@@ -31,7 +31,7 @@ Record = SweptCell | FailedJob | SpecopsError
 """What the process of an errand sends: what was measured, or the error that ended it."""
 
 
-class OnRay:
+class RayExecutor:
     """An executor of jobs on a Ray cluster, and a context manager, which leaves nothing on the cluster.
 
     `settings` are all that may be swept: they say what a node must have. Cells come back as they are
@@ -103,12 +103,12 @@ class OnRay:
             raise fleet.nobody()
         return bool(fleet.coming)
 
-    def _task(self, errand: Errand, machine: str) -> bytes:
+    def _task(self, errand: ServerRun, machine: str) -> bytes:
         named = dict.fromkeys(name for cell in errand.job.cells for name in cell.prompts)
         prompts = [self._prompts[name] for name in named]
         return pickle.dumps(Task(errand, machine, self._requests, prompts))
 
-    def _take(self, held: Held, said: Said, sharing: Sharing, keep: Keep) -> None:
+    def _take(self, held: HeldTestbed, said: TestbedMessage, sharing: Sharing, keep: Keep) -> None:
         assert held.machine is not None
         match said:
             case "record", bytes(body):
@@ -131,7 +131,7 @@ class OnRay:
             keep(failure)
 
 
-def _keep_rest(said: Said, keep: Keep) -> None:
+def _keep_rest(said: TestbedMessage, keep: Keep) -> None:
     if said[0] == "record" and isinstance(record := pickle.loads(said[1]), SweptCell):
         keep(record)
 
@@ -143,7 +143,7 @@ CellKey = tuple[int | None, float, str, int]
 
 
 @dataclass(frozen=True)
-class Errand:
+class ServerRun:
     """One start of a server. Turn 1 of the standard is after the last job."""
 
     job: Job
@@ -158,7 +158,7 @@ class Sharing:
         self._standard = rung.standard
         self._queue = deque(rung.jobs)
         self._begun_jobs = 0
-        self._out: dict[str, Errand] = {}
+        self._out: dict[str, ServerRun] = {}
         self._measured: dict[str, set[CellKey]] = {}
         self._failed: set[str] = set()
         """The machines whose errand failed."""
@@ -183,7 +183,7 @@ class Sharing:
     def _opens_only(self) -> bool:
         return not self._rung.jobs and not self._rung.begun
 
-    def next_for(self, machine: str, now: float) -> Errand | None:
+    def next_for(self, machine: str, now: float) -> ServerRun | None:
         """What the machine is to do, and is taken to be doing from `now` on; None: nothing, or to wait."""
         next_job = self._queue[0] if self._queue and self._begun_jobs >= ALWAYS else None
         if next_job and not self._rung.has_time_for(next_job, now, self._longest_s):
@@ -196,19 +196,19 @@ class Sharing:
             self._failed.discard(machine)
         return errand
 
-    def _choose(self, machine: str) -> Errand | None:
+    def _choose(self, machine: str) -> ServerRun | None:
         if self._queue:
             if machine in self._opened:
                 self._to_close.add(machine)
                 self._begun_jobs += 1
                 job = self._queue.popleft()
-                return Errand(job, job.turn)
+                return ServerRun(job, job.turn)
             opening = sum(self._is_standard(errand) for errand in self._out.values())
-            return Errand(self._standard) if opening < len(self._queue) else None
+            return ServerRun(self._standard) if opening < len(self._queue) else None
         if self._opens_only:
-            return Errand(self._standard) if self.jobs_left and not self._out else None
+            return ServerRun(self._standard) if self.jobs_left and not self._out else None
         if self.jobs_left == 0 and machine in self._to_close:
-            return Errand(self._standard, turn=1)
+            return ServerRun(self._standard, turn=1)
         return None
 
     def stored(self, machine: str, record: SweptCell | FailedJob) -> bool:
@@ -228,7 +228,7 @@ class Sharing:
         self._longest_s = max(self._longest_s, now - self._began[machine])
         self._close(machine, self._out.pop(machine))
 
-    def _close(self, machine: str, errand: Errand) -> None:
+    def _close(self, machine: str, errand: ServerRun) -> None:
         if not self._is_standard(errand):
             return
         if errand.turn == 1:
@@ -273,7 +273,7 @@ class Sharing:
         why = "the machine was lost before its standard was measured again"
         return [self._failure(self._standard, 1, machine, why) for machine in sorted(self._to_close)]
 
-    def _is_standard(self, errand: Errand) -> bool:
+    def _is_standard(self, errand: ServerRun) -> bool:
         return errand.job is self._standard
 
     def _failure(self, job: Job, turn: int, machine: str, why: str) -> FailedJob:

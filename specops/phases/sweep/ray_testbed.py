@@ -33,7 +33,7 @@ from typing import IO, TYPE_CHECKING, BinaryIO, Literal
 if TYPE_CHECKING:
     from specops.load.settings import BaselineSettings
     from specops.load.workload import Prompt
-    from specops.phases.sweep.ray_executor import Errand, Record
+    from specops.phases.sweep.ray_executor import Record, ServerRun
 
 MODULE = "specops.phases.sweep.ray_testbed"
 LENGTH_BYTES = 4
@@ -46,11 +46,11 @@ END_S = 20.0
 STOP_S = 15.0
 """Longest time to stop a server in; longer than its keeper's grace."""
 
-Said = tuple[Literal["record"], bytes] | tuple[Literal["over", "died"], str]
+TestbedMessage = tuple[Literal["record"], bytes] | tuple[Literal["over", "died"], str]
 
 
 @dataclass(frozen=True)
-class Needs:
+class NodeRequirements:
     """What a node must have to serve any of the settings. Relative paths are meant from `folder`."""
 
     specops: str
@@ -64,7 +64,7 @@ class Needs:
 class Testbed:
     __test__ = False  # pytest takes the name for a test's
 
-    def __init__(self, needs: Needs) -> None:
+    def __init__(self, needs: NodeRequirements) -> None:
         self._needs = needs
         self._folder = needs.folder if Path(needs.folder).is_dir() else None
         self._process: subprocess.Popen[bytes] | None = None
@@ -88,7 +88,7 @@ class Testbed:
         missing += [f"program {name}" for name in self._needs.programs if shutil.which(name) is None]
         return f"has no {', no '.join(missing)}" if missing else None
 
-    def begin(self, task: bytes) -> Said:
+    def begin(self, task: bytes) -> TestbedMessage:
         """Starts on an errand, and waits for the first that it says."""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  until the errand is over
         self._process = subprocess.Popen(
@@ -106,7 +106,7 @@ class Testbed:
             self._process.stdin.flush()
         return self.next()
 
-    def next(self) -> Said:
+    def next(self) -> TestbedMessage:
         """Waits for the errand's next record, pickled, or for its end."""
         assert self._process is not None
         assert self._process.stdout is not None
@@ -159,7 +159,7 @@ def environment() -> dict[str, str]:
 class Task:
     """One errand, and all that its process needs."""
 
-    errand: Errand
+    errand: ServerRun
     machine: str
     requests: BaselineSettings
     prompts: Sequence[Prompt]

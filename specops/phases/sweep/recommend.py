@@ -17,8 +17,8 @@ from specops.phases.ab import verdict
 from specops.phases.ab.speedups import Pairs
 from specops.phases.ab.verdict import Basis, Decision, times
 from specops.phases.ab.visits import AbSettings
-from specops.phases.sweep.plan import Picked
-from specops.phases.sweep.speedups import Swept, Where, shown
+from specops.phases.sweep.plan import Finalists
+from specops.phases.sweep.speedups import Stratum, SweepCells, shown
 from specops.serving import Setting
 from specops.stats import Interval
 from specops.trees import parse_tree
@@ -49,7 +49,7 @@ class Candidate:
 class Contest:
     """All settings that were measured somewhere."""
 
-    where: Where
+    where: Stratum
     candidates: tuple[Candidate, ...]
     best: Candidate | None
     """None where nothing pays."""
@@ -64,13 +64,13 @@ def of_each(confidence: float, settings: int, groups: int, looks: int) -> float:
     return 1 - (1 - confidence) / max(1, settings * groups * looks)
 
 
-Limit = Callable[[Setting, Where, Decision], Decision]
+Limit = Callable[[Setting, Stratum, Decision], Decision]
 """The decision on a setting at a load, or a lesser one where something is against it (vetoes.py)."""
 
 
 def contest(
-    swept: Swept,
-    where: Where,
+    swept: SweepCells,
+    where: Stratum,
     settings: Sequence[Setting],
     confidence: float,
     margins: AbSettings,
@@ -87,7 +87,7 @@ def contest(
 
 
 def candidate(
-    setting: Setting, where: Where, pairs: Pairs, confidence: float, margins: AbSettings, limit: Limit
+    setting: Setting, where: Stratum, pairs: Pairs, confidence: float, margins: AbSettings, limit: Limit
 ) -> Candidate:
     """What is decided on a setting's pairs, unless something is against it."""
     decision = decide(pairs, confidence, margins)
@@ -105,7 +105,7 @@ def unconfirmed(candidate: Candidate) -> Candidate:
     return replace(candidate, decision=Decision(verdict="undecided", reason=reason, speedup=decision.speedup))
 
 
-def apart(swept: Swept, where: Where, one: str, other: str) -> bool:
+def apart(swept: SweepCells, where: Stratum, one: str, other: str) -> bool:
     """Whether two settings surely differ in speed, by the prompts that both answered."""
     ratio = swept.pairs(one, where, over=other).ratio("e2e", stats.LEVEL)
     return ratio is not None and not ratio.low <= 1 <= ratio.high
@@ -211,7 +211,7 @@ class Choice:
     """Traffic classes, where it pays for some and all together do not show it."""
 
 
-def pick(contests: Sequence[Contest], classes: Mapping[str, Contest], *, fresh: bool) -> Picked | None:
+def pick(contests: Sequence[Contest], classes: Mapping[str, Contest], *, fresh: bool) -> Finalists | None:
     """What to confirm, by the contests of the choice: at each concurrency, the lightest first, and those of
     the classes at `deciding`. None where nothing may pay.
 
@@ -245,7 +245,7 @@ def _may_pay(candidate: Candidate) -> bool:
     return candidate.speedup is None or candidate.speedup.estimate > 1
 
 
-def _picked(contests: Sequence[Contest], at: Contest, chosen: Candidate, fresh: bool) -> Picked:
+def _picked(contests: Sequence[Contest], at: Contest, chosen: Candidate, fresh: bool) -> Finalists:
     """The chosen setting and the fastest of the others, up to the first load at which the chosen surely does
     not pay."""
     others = [one for one in at.candidates if one.setting is not chosen.setting and _may_pay(one)]
@@ -258,22 +258,22 @@ def _picked(contests: Sequence[Contest], at: Contest, chosen: Candidate, fresh: 
                 break
             streams.append(contest.where.concurrency)
     names = [chosen, runner_up] if runner_up else [chosen]
-    return Picked(settings=tuple(one.setting.name for one in names), streams=tuple(streams), fresh=fresh)
+    return Finalists(settings=tuple(one.setting.name for one in names), streams=tuple(streams), fresh=fresh)
 
 
-def _picked_for_some(found: Sequence[tuple[str, Contest]], streams: int, fresh: bool) -> Picked:
+def _picked_for_some(found: Sequence[tuple[str, Contest]], streams: int, fresh: bool) -> Finalists:
     """The setting that is best for the class that gains most, for all classes for which it looks faster."""
     _, gains_most = max(found, key=lambda item: estimate(item[1].best) if item[1].best else 0.0)
     assert gains_most.best is not None
     name = gains_most.best.setting.name
     paying = [of for of, contest in found if (one := contest.of(name)) and one.decision.verdict == "yes"]
-    return Picked(settings=(name,), streams=(streams,), only=tuple(paying), fresh=fresh)
+    return Finalists(settings=(name,), streams=(streams,), only=tuple(paying), fresh=fresh)
 
 
 def choose(
     contests: Sequence[Contest],
     classes: Mapping[str, Contest],
-    picked: Picked | None,
+    picked: Finalists | None,
     failed: Mapping[str, str],
     standard: str,
     apart: Callable[[str, str], bool],
@@ -333,7 +333,7 @@ def _nothing(entered: Sequence[Contest], failures: Sequence[str], at: int | None
 
 
 def _for_some(
-    picked: Picked,
+    picked: Finalists,
     classes: Mapping[str, Contest],
     at: Contest,
     entered: Sequence[Contest],

@@ -12,10 +12,10 @@ from specops import stats
 from specops.errors import FileError
 from specops.load import record
 from specops.load.record import CellRecord, Row
-from specops.phases.ab.speedups import Pairs, Shown, Speedups
+from specops.phases.ab.speedups import Pairs, Speedups, StoredInterval
 from specops.phases.ab.verdict import Decision
 from specops.phases.measurement import checked
-from specops.phases.sweep.advice import Crossover, Line, Range, Rival, Schedule, Step
+from specops.phases.sweep.advice import Alternative, Crossover, FamilySteps, Range, Schedule, Step
 from specops.phases.sweep.plan import ANY_LENGTH, Load, Memory, Stage, SweptCell
 from specops.phases.sweep.recommend import MARGIN, Candidate, Contest, estimate, nothing_pays
 from specops.phases.sweep.vetoes import Answers
@@ -56,7 +56,7 @@ class Cell(_Part):
     e2e_speedup: float | None
     """Over the standard, paired by prompt; null of the standard itself."""
 
-    e2e_interval: Shown | None
+    e2e_interval: StoredInterval | None
     gpu_memory_gb: float | None
     """At its most, in GiB, as nvidia-smi counts."""
 
@@ -65,7 +65,7 @@ class Cell(_Part):
     """Of the server's processes on the host, at its most, in GiB."""
 
 
-class OfSetting(_Part):
+class SettingFigures(_Part):
     """A setting at one concurrency, all temperatures and lengths together."""
 
     setting: str
@@ -97,10 +97,10 @@ class Confirmed(_Part):
     prompts: int
     """That it and the standard both answered."""
 
-    speedup: Shown | None
+    speedup: StoredInterval | None
     """By the confirmation alone. Null with too few prompts, or none."""
 
-    at_choice: Shown | None
+    at_choice: StoredInterval | None
     """By the evidence that it was chosen by, which is too high; null where there was but one setting."""
 
 
@@ -124,7 +124,7 @@ class Confirmation(_Part):
     settings: list[Confirmed]
 
 
-class OfGroup(_Part):
+class GroupFigures(_Part):
     """A traffic class, a length of prompts or a temperature, at the load that decided."""
 
     verdict: Verdict
@@ -132,7 +132,7 @@ class OfGroup(_Part):
 
     reason: str
     setting: str | None
-    speedup: Shown | None
+    speedup: StoredInterval | None
     best: str | None
     """The best setting for this group alone; null where none is shown to pay."""
 
@@ -145,7 +145,7 @@ class Change(_Part):
 
     rung: int
     machine: str
-    change: Shown | None
+    change: StoredInterval | None
     """How many times as long the second took."""
 
 
@@ -175,16 +175,16 @@ class Report(_Part):
     """Traffic classes that it is recommended for, where all together do not show that it pays; else empty."""
 
     cells: list[Cell]
-    together: list[OfSetting]
+    together: list[SettingFigures]
     answers: list[Answers] = []
     """Of each setting at each concurrency, at temperature 0."""
 
-    rivals: list[Rival]
-    by_class: dict[str, OfGroup]
-    by_length: dict[str, OfGroup]
-    by_temperature: dict[str, OfGroup]
+    rivals: list[Alternative]
+    by_class: dict[str, GroupFigures]
+    by_length: dict[str, GroupFigures]
+    by_temperature: dict[str, GroupFigures]
     steps: list[Step]
-    lines: list[Line]
+    lines: list[FamilySteps]
     crossover: Crossover | None
     schedule: Schedule | None
     schedule_missing: str | None
@@ -230,7 +230,7 @@ class Recommendation(_Part):
 
     cost: Cost
     crossover: Streams
-    by_class: dict[str, OfGroup]
+    by_class: dict[str, GroupFigures]
 
 
 def read(result: Result, name: str) -> Report:
@@ -294,11 +294,11 @@ def of_setting(
     cells: Sequence[CellRecord],
     decision: Decision | None,
     found: Speedups | None,
-) -> OfSetting:
+) -> SettingFigures:
     """A setting over all loads of one concurrency together."""
     good = [row for cell in cells for row in cell.rows if row.error is None]
     tpot = _median(good, "tpot_ms")
-    return OfSetting(
+    return SettingFigures(
         setting=setting.name,
         concurrency=streams,
         stage=stage,
@@ -333,13 +333,13 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 4)
 
 
-def of_group(contest: Contest, recommended: str | None) -> OfGroup:
+def of_group(contest: Contest, recommended: str | None) -> GroupFigures:
     """The verdict for one group of prompts, by the contest among them alone."""
     nothing = _nothing(contest)
     ours = contest.of(recommended) if recommended else contest.best
     best = ours if ours and _as_good(ours, contest.best) else contest.best
     decision = ours.decision if ours else nothing
-    return OfGroup(
+    return GroupFigures(
         verdict=decision.verdict,
         reason=decision.reason,
         setting=ours.setting.name if ours else None,

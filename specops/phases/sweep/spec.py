@@ -32,11 +32,11 @@ from specops.phases.sweep import plan
 from specops.phases.sweep.plan import (
     ANY_LENGTH,
     STANDARD,
-    Decks,
+    Finalists,
     Load,
-    Picked,
     Rung,
     Sample,
+    StagePrompts,
     Timing,
     measurements_of,
     samples_of_baseline,
@@ -121,7 +121,7 @@ class SweepSpec:
     margins: AbSettings = field(default_factory=AbSettings)
     """The margins of `ab`: of lengths, failures and TTFT."""
 
-    def decks(self, only: Collection[str] = ()) -> Decks:
+    def decks(self, only: Collection[str] = ()) -> StagePrompts:
         """The prompts of each stage. With `only`, the confirmation has only prompts of these traffic
         classes."""
         dealt = {name: plan.deal(of, self.requests.seed) for name, of in self.lengths.classes.items()}
@@ -293,7 +293,7 @@ def _rungs(spec: SweepSpec, timing: Timing | None) -> Sequence[Rung]:
     decks = spec.decks()
     several = len(spec.settings) > 2
     streams = sorted({load.concurrency for load in spec.loads})
-    picked = Picked(settings=tuple(one.name for one in spec.settings[1:3]), streams=tuple(streams))
+    picked = Finalists(settings=tuple(one.name for one in spec.settings[1:3]), streams=tuple(streams))
     if spec.budget_min is None:
         repeats = spec.requests.repeats
         chosen = plan.whole(spec.settings, spec.loads, decks, repeats) if several else []

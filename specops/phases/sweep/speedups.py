@@ -27,11 +27,11 @@ from specops.phases.ab.speedups import FIGURES, Figure, Pair, Pairs
 from specops.phases.ab.verdict import times
 from specops.phases.sweep.plan import Load, Stage, SweptCell
 from specops.serving import Setting
-from specops.stats import Block, Interval, OneStart, Starts, Taken
+from specops.stats import Block, Interval, SingleStart, Starts, Times
 
 
 @dataclass(frozen=True)
-class Where:
+class Stratum:
     """What is judged together: one concurrency, and of it one temperature, length or class, or all."""
 
     concurrency: int
@@ -42,7 +42,7 @@ class Where:
     """None: the confirmation and the choice together."""
 
     @classmethod
-    def of(cls, load: Load) -> Where:
+    def of(cls, load: Load) -> Stratum:
         return cls(load.concurrency, load.temperature, load.length)
 
     @property
@@ -50,12 +50,12 @@ class Where:
         return Level(concurrency=self.concurrency)
 
     @property
-    def all_classes(self) -> Where:
+    def all_classes(self) -> Stratum:
         """The same place with all classes, which share the starts of their servers."""
         return replace(self, traffic_class=None)
 
     @property
-    def both_stages(self) -> Where:
+    def both_stages(self) -> Stratum:
         return replace(self, stage=None)
 
     def holds(self, load: Load) -> bool:
@@ -67,12 +67,12 @@ class Where:
 
 
 @dataclass(frozen=True)
-class Turns:
+class StartPair:
     """What one setting took at its first start in a rung, and at its second."""
 
     rung: int
     machine: str
-    taken: Mapping[str, Taken]
+    taken: Mapping[str, Times]
 
 
 WIDE = 3.0
@@ -89,8 +89,8 @@ def speedup(
     cells: Sequence[SweptCell], settings: Sequence[Setting], setting: str, load: Load, confidence: float
 ) -> Interval | None:
     """End to end, of `setting` over the standard at `load`; None with too few prompts that both answered."""
-    where = replace(Where.of(load), stage="choice")
-    return Swept(cells, settings).pairs(setting, where).ratio("e2e", confidence)
+    where = replace(Stratum.of(load), stage="choice")
+    return SweepCells(cells, settings).pairs(setting, where).ratio("e2e", confidence)
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ _Place = tuple[int, str, Load]
 """A rung, a machine and a load: what is compared with each other."""
 
 
-class Swept:
+class SweepCells:
     """The cells of a sweep, as they are compared."""
 
     def __init__(self, cells: Iterable[SweptCell], settings: Sequence[Setting]) -> None:
@@ -187,8 +187,8 @@ class Swept:
         cells = list(cells)
         self._stages: dict[int, Stage] = {cell.rung: cell.stage for cell in cells}
         self._visits = _visits(cells, self.standard)
-        self._pairs: dict[tuple[str, Where, str], Pairs] = {}
-        self._one_start: dict[tuple[Where, Figure], OneStart | None] = {}
+        self._pairs: dict[tuple[str, Stratum, str], Pairs] = {}
+        self._one_start: dict[tuple[Stratum, Figure], SingleStart | None] = {}
 
     @cached_property
     def challengers(self) -> list[Setting]:
@@ -204,16 +204,16 @@ class Swept:
         """The number of rungs of the choice."""
         return sum(stage == "choice" for stage in self._stages.values())
 
-    def evidence(self, setting: str, where: Where, over: str | None = None) -> Pairs:
+    def evidence(self, setting: str, where: Stratum, over: str | None = None) -> Pairs:
         """The pairs of the confirmation where it measured the setting there, else those of the choice: what
         a setting was chosen by is not what it is judged by."""
         confirmed = self.pairs(setting, replace(where, stage="confirmation"), over)
         return confirmed if confirmed.all else self.pairs(setting, replace(where, stage="choice"), over)
 
-    def confirmed(self, setting: str, where: Where) -> bool:
+    def confirmed(self, setting: str, where: Stratum) -> bool:
         return bool(self.pairs(setting, replace(where, stage="confirmation")).all)
 
-    def pairs(self, setting: str, where: Where, over: str | None = None) -> Pairs:
+    def pairs(self, setting: str, where: Stratum, over: str | None = None) -> Pairs:
         """`setting` with the standard, or with the setting `over`: every prompt that both answered there, in
         the same rung and on the same machine."""
         if where.traffic_class is not None:
@@ -223,7 +223,7 @@ class Swept:
             self._pairs[key] = self._paired(*key)
         return self._pairs[key]
 
-    def _paired(self, setting: str, where: Where, over: str) -> Pairs:
+    def _paired(self, setting: str, where: Stratum, over: str) -> Pairs:
         compared = self._compared(setting, where, over)
         taken: dict[str, list[tuple[_Answer, _Answer]]] = defaultdict(list)
         began: dict[str, float] = {}
@@ -252,11 +252,11 @@ class Swept:
         widened = {(where.level, figure): self._starts(compared, where, figure) for figure in FIGURES}
         return Pairs(found, {key: one for key, one in widened.items() if one is not None})
 
-    def turns(self, where: Where, figure: Figure, setting: str | None = None) -> list[Turns]:
+    def turns(self, where: Stratum, figure: Figure, setting: str | None = None) -> list[StartPair]:
         """What a setting took at its two starts in a rung, by rung and machine; the standard's where none is
         named, before the others and after them."""
         name = setting or self.standard
-        taken: dict[tuple[int, str], dict[str, Taken]] = defaultdict(dict)
+        taken: dict[tuple[int, str], dict[str, Times]] = defaultdict(dict)
         for (rung, machine, load), visits in self._at(where):
             first, second = visits.get((name, 0)), visits.get((name, 1))
             if first and second:
@@ -264,9 +264,9 @@ class Swept:
                     both = getattr(first.answers[prompt], figure), getattr(second.answers[prompt], figure)
                     if None not in both:
                         taken[rung, machine][f"{prompt} {load.temperature}"] = both
-        return [Turns(rung, machine, pairs) for (rung, machine), pairs in taken.items() if pairs]
+        return [StartPair(rung, machine, pairs) for (rung, machine), pairs in taken.items() if pairs]
 
-    def requests(self, setting: str, where: Where) -> Requests:
+    def requests(self, setting: str, where: Stratum) -> Requests:
         """The standard's and the setting's requests of the same prompt, in each turn of a rung."""
         found = []
         for _, visits in self._at(where):
@@ -278,7 +278,7 @@ class Swept:
                     ]
         return Requests(tuple(found))
 
-    def repeats(self, setting: str, where: Where) -> Interval | None:
+    def repeats(self, setting: str, where: Stratum) -> Interval | None:
         """How many times as long the first request of a prompt took as the mean of its repeats at the same
         load; None with too few prompts that were sent again."""
         taken: dict[tuple[Load, str], list[tuple[float, float]]] = defaultdict(list)
@@ -291,10 +291,10 @@ class Swept:
         first = [found[0][1] for found in both]
         return stats.paired_ratio(first, [fmean(e2e for _, e2e in found[1:]) for found in both])
 
-    def by_rung(self, setting: str, where: Where) -> dict[int, Interval]:
+    def by_rung(self, setting: str, where: Stratum) -> dict[int, Interval]:
         """The speed-up end to end in each rung alone, without what restarts add; of rungs with enough
         prompts for an interval."""
-        taken: dict[int, dict[str, list[Taken]]] = defaultdict(lambda: defaultdict(list))
+        taken: dict[int, dict[str, list[Times]]] = defaultdict(lambda: defaultdict(list))
         for one in self._compared(setting, where, self.standard):
             for prompt, (ours, theirs) in one.answers.items():
                 if ours.e2e is not None and theirs.e2e is not None:
@@ -308,10 +308,10 @@ class Swept:
                 found[rung] = interval
         return found
 
-    def by_place(self, setting: str, where: Where) -> list[list[Taken]]:
+    def by_place(self, setting: str, where: Stratum) -> list[list[Times]]:
         """What the standard and the setting took, end to end, of the first request of each visit, of the
         second one, and so on: one pair for each visit."""
-        found: list[list[Taken]] = []
+        found: list[list[Times]] = []
         for one in self._compared(setting, where, self.standard):
             for place, (ours, theirs) in enumerate(one.answers.values()):
                 if place == len(found):
@@ -320,7 +320,7 @@ class Swept:
                     found[place].append((ours.e2e, theirs.e2e))
         return [taken for taken in found if taken]
 
-    def one_start(self, where: Where, figure: Figure) -> OneStart | None:
+    def one_start(self, where: Stratum, figure: Figure) -> SingleStart | None:
         """By how much one start of a server differs from another here, whatever the setting and the stage."""
         where = where.both_stages
         if (where, figure) not in self._one_start:
@@ -337,12 +337,12 @@ class Swept:
             self._one_start[where, figure] = stats.one_start(turns, blocks)
         return self._one_start[where, figure]
 
-    def _starts(self, compared: Sequence[_Compared], where: Where, figure: Figure) -> Starts | None:
+    def _starts(self, compared: Sequence[_Compared], where: Stratum, figure: Figure) -> Starts | None:
         """What restarts and drift add to the error of the ratio over all of `compared`."""
         one = self.one_start(where, figure)
         return one.over(_blocks(compared, figure)) if one is not None else None
 
-    def _compared(self, setting: str, where: Where, over: str) -> list[_Compared]:
+    def _compared(self, setting: str, where: Stratum, over: str) -> list[_Compared]:
         found = []
         for (rung, machine, load), visits in self._at(where):
             for turn in (0, 1):
@@ -355,7 +355,7 @@ class Swept:
                     found.append(_Compared(rung, machine, load, turn, theirs.at, share, both))
         return found
 
-    def _at(self, where: Where) -> list[tuple[_Place, dict[tuple[str, int], _Visit]]]:
+    def _at(self, where: Stratum) -> list[tuple[_Place, dict[tuple[str, int], _Visit]]]:
         """The visits at `where`, in order."""
         return [
             (place, visits)
@@ -421,7 +421,7 @@ def _at(
 
 def _blocks(compared: Iterable[_Compared], figure: Figure) -> list[Block]:
     """One for each rung of the setting, the mean over its starts there: the loads share those starts."""
-    taken: dict[tuple[int, str], dict[str, list[Taken]]] = defaultdict(lambda: defaultdict(list))
+    taken: dict[tuple[int, str], dict[str, list[Times]]] = defaultdict(lambda: defaultdict(list))
     shares: dict[tuple[int, str], list[float | None]] = defaultdict(list)
     turns: dict[tuple[int, str], set[int]] = defaultdict(set)
     for one in compared:
@@ -444,7 +444,7 @@ def _blocks(compared: Iterable[_Compared], figure: Figure) -> list[Block]:
     return found
 
 
-def _taken(both: Iterable[tuple[_Answer, _Answer]], name: str) -> tuple[Taken, ...]:
+def _taken(both: Iterable[tuple[_Answer, _Answer]], name: str) -> tuple[Times, ...]:
     values = ((getattr(ours, name), getattr(theirs, name)) for ours, theirs in both)
     return tuple((one, other) for one, other in values if one is not None and other is not None)
 

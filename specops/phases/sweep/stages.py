@@ -24,8 +24,8 @@ from statistics import fmean
 
 from specops.errors import UsageError
 from specops.phases.sweep import plan
-from specops.phases.sweep.plan import Decks, Job, Load, Picked, Rung, Skipped, SweptCell, Timing
-from specops.phases.sweep.speedups import Swept, Where, shown
+from specops.phases.sweep.plan import Finalists, Job, Load, Rung, Skipped, StagePrompts, SweptCell, Timing
+from specops.phases.sweep.speedups import Stratum, SweepCells, shown
 from specops.serving import Setting
 from specops.stats import Interval
 
@@ -41,7 +41,7 @@ NO_TIME = "the budget has no time for it"
 
 
 @dataclass(frozen=True)
-class Standing:
+class SettingEvidence:
     """A setting at a load, by the evidence so far."""
 
     setting: Setting
@@ -87,7 +87,7 @@ class Halving:
             for setting in [setting for setting in names if setting.name in failed]:
                 self._skip(after, load, setting, FAILED)
         before = {setting.name for settings in self.contested.values() for setting in settings}
-        swept = Swept(cells, self.settings)
+        swept = SweepCells(cells, self.settings)
         standings = {load: self._standings(load, swept) for load in self.contested}
         for load, ranked in standings.items():
             self.open[load] = [standing.setting for standing in ranked]
@@ -95,17 +95,17 @@ class Halving:
                 self._judge(after, load, ranked)
         self._halve_settings(after, standings, math.ceil(len(before) / 2))
 
-    def _standings(self, load: Load, swept: Swept) -> list[Standing]:
+    def _standings(self, load: Load, swept: SweepCells) -> list[SettingEvidence]:
         """The settings at a load, the fastest first; of equal ones the smaller K; last those without
         evidence."""
-        where = replace(Where.of(load), stage="choice")
+        where = replace(Stratum.of(load), stage="choice")
         found = [
-            Standing(setting, swept.pairs(setting.name, where).ratio("e2e", self.confidence))
+            SettingEvidence(setting, swept.pairs(setting.name, where).ratio("e2e", self.confidence))
             for setting in self.open[load]
         ]
         return sorted(found, key=lambda one: (-(one.speedup.estimate if one.speedup else 0.0), one.setting.k))
 
-    def _judge(self, after: int, load: Load, ranked: list[Standing]) -> None:
+    def _judge(self, after: int, load: Load, ranked: list[SettingEvidence]) -> None:
         best, *others = ranked
         for other in others:
             if other.speedup and best.speedup and other.speedup.high < best.speedup.low:
@@ -120,7 +120,9 @@ class Halving:
         for standing in known[math.ceil(len(ranked) / 2) :]:
             self._skip(after, load, standing.setting, f"in the slower half: {standing}, and {_named(best)}")
 
-    def _halve_settings(self, after: int, standings: Mapping[Load, Sequence[Standing]], most: int) -> None:
+    def _halve_settings(
+        self, after: int, standings: Mapping[Load, Sequence[SettingEvidence]], most: int
+    ) -> None:
         """Keep `most` settings, and always one that is about as good as the best at each load."""
         behind: dict[str, dict[Load, float]] = defaultdict(dict)
         for load, ranked in standings.items():
@@ -242,7 +244,7 @@ def _cover(behind: Mapping[str, Mapping[Load, float]]) -> set[str]:
     return chosen
 
 
-def _decided(standings: Sequence[Standing]) -> str | None:
+def _decided(standings: Sequence[SettingEvidence]) -> str | None:
     """Why more measuring would change nothing here; the first is the best. None where it could."""
     intervals = [standing.speedup for standing in standings if standing.speedup is not None]
     if len(intervals) < len(standings):
@@ -255,7 +257,7 @@ def _decided(standings: Sequence[Standing]) -> str | None:
     return None
 
 
-def _named(standing: Standing) -> str:
+def _named(standing: SettingEvidence) -> str:
     return f"{standing.setting.name} is {standing}"
 
 
@@ -282,14 +284,14 @@ class BudgetError(UsageError):
 
 
 @dataclass(frozen=True)
-class Confirming:
+class ConfirmationInputs:
     """All that the plan of a confirmation depends on, except the time."""
 
     settings: Sequence[Setting]
     """The standard, then those picked."""
 
     loads: Sequence[Load]
-    decks: Decks
+    decks: StagePrompts
     first: int
     """Number of the first rung."""
 
@@ -352,11 +354,11 @@ def owed(standard: int, others: int) -> int:
     return max(0, math.ceil(short / (2 - 4 * LEAST_SHARE) - 1e-9))
 
 
-def smallest(settings: Sequence[Setting], loads: Sequence[Load], decks: Decks, owed: int = 0) -> Rung:
+def smallest(settings: Sequence[Setting], loads: Sequence[Load], decks: StagePrompts, owed: int = 0) -> Rung:
     """The least that decides anything: the standard and one setting at the lightest load, each twice."""
     lightest = min(load.concurrency for load in loads)
     at = [load for load in loads if load.concurrency == lightest]
-    one = Confirming(settings[:2], at, decks, 0, {}, owed)
+    one = ConfirmationInputs(settings[:2], at, decks, 0, {}, owed)
     return one.rungs([one.fewest()])[0]
 
 
@@ -389,18 +391,18 @@ def confidence_of(confidence: float, look: int, among: int) -> float:
 
 
 def confirming(
-    picked: Picked,
+    picked: Finalists,
     settings: Sequence[Setting],
     loads: Sequence[Load],
-    decks: Decks,
+    decks: StagePrompts,
     first: int,
     dealt: Mapping[str, int],
     owed: int = 0,
-) -> Confirming:
+) -> ConfirmationInputs:
     """The confirmation of what was `picked`, with the standard, at the loads that it names."""
     named = [next(one for one in settings if one.name == name) for name in picked.settings]
     at = [one for one in loads if one.concurrency in picked.streams and one.length in decks.confirmation]
-    return Confirming([settings[0], *named], at, decks, first, dealt, owed)
+    return ConfirmationInputs([settings[0], *named], at, decks, first, dealt, owed)
 
 
 def _seconds(timing: Timing, rungs: Sequence[Rung]) -> float:

@@ -15,16 +15,16 @@ from specops.phases.sweep import judging, plan
 from specops.phases.sweep.plan import (
     Executor,
     FailedJob,
+    Finalists,
     Key,
     LengthCounts,
     Load,
     Measurements,
-    Picked,
     Rung,
     Sample,
     Skipped,
     SkippedCell,
-    Stored,
+    SweepData,
     SweptCell,
     Timing,
     key_of,
@@ -33,7 +33,15 @@ from specops.phases.sweep.plan import (
 )
 from specops.phases.sweep.recommend import of_each
 from specops.phases.sweep.spec import SweepSpec
-from specops.phases.sweep.stages import FAILED, Confirming, Halving, confirming, owed, refuse_short, smallest
+from specops.phases.sweep.stages import (
+    FAILED,
+    ConfirmationInputs,
+    Halving,
+    confirming,
+    owed,
+    refuse_short,
+    smallest,
+)
 from specops.progress import Progress
 from specops.results import Result, Verdict
 
@@ -84,7 +92,7 @@ class _Sweep:
         self.cells: dict[Key, SweptCell] = {}
         self.failed: list[FailedJob] = []
         self.skipped: list[Skipped] = []
-        self.picked: Picked | None = None
+        self.picked: Finalists | None = None
         self.looks = 0
         self.judged_cells = 0
         self.over = False
@@ -114,7 +122,7 @@ class _Sweep:
         self.began = time.monotonic()
         if len(self.spec.settings) == 2:
             streams = sorted({load.concurrency for load in self.spec.loads})
-            self.picked = Picked(settings=(self.spec.settings[1].name,), streams=tuple(streams))
+            self.picked = Finalists(settings=(self.spec.settings[1].name,), streams=tuple(streams))
         if self.spec.budget_min is None:
             self._all()
         else:
@@ -172,13 +180,13 @@ class _Sweep:
         rung = plan.unfinished(settings, list(self.cells.values()))
         return rung is None or self._run(self._working(rung))
 
-    def _only_left(self, halving: Halving) -> Picked | None:
+    def _only_left(self, halving: Halving) -> Finalists | None:
         """The remaining setting where there was no time for a choice between two; None where there was."""
         if any(cell.stage == "choice" and cell.setting != self.standard for cell in self.cells.values()):
             return None
         left = [one for settings in halving.open.values() for one in settings]
         streams = sorted({load.concurrency for load in self.spec.loads})
-        return Picked(settings=(left[0].name,), streams=tuple(streams)) if left else None
+        return Finalists(settings=(left[0].name,), streams=tuple(streams)) if left else None
 
     def _choose(self, budget_s: float) -> Halving | None:
         """Narrow the settings down; None where the sweep cannot continue."""
@@ -221,7 +229,7 @@ class _Sweep:
             self.skipped = halving.skipped
             number += 1
 
-    def _confirm(self, budget_s: float, picked: Picked) -> None:
+    def _confirm(self, budget_s: float, picked: Finalists) -> None:
         if not self.cells:  # there is one setting, and nothing is known of its time
             confirming = self._to_confirm(picked)
             opening = confirming.rungs([confirming.fewest()])[0]
@@ -283,7 +291,7 @@ class _Sweep:
         """Seconds of the smallest confirmation: one setting at the lightest load."""
         return timing.rung(self._smallest())
 
-    def _pick(self) -> Picked | None:
+    def _pick(self) -> Finalists | None:
         return judging.picked_by(
             self.spec.settings,
             self.spec.loads,
@@ -295,7 +303,7 @@ class _Sweep:
             margins=self.spec.margins,
         )
 
-    def _to_confirm(self, picked: Picked) -> Confirming:
+    def _to_confirm(self, picked: Finalists) -> ConfirmationInputs:
         had: Counter[str] = Counter()
         for cell in self._confirming():
             if (cell.setting, cell.turn) == (self.standard, 0):
@@ -419,7 +427,7 @@ class _Sweep:
             reason=reason,
             summary=summary,
             data=dict(judged)
-            | Stored(
+            | SweepData(
                 prompts=spec.prompts.provenance(),
                 lengths=LengthCounts(
                     counted_by=spec.lengths.counted_by,
@@ -431,7 +439,7 @@ class _Sweep:
         )
 
 
-def _less_and_less(picked: Picked) -> Iterator[Picked]:
+def _less_and_less(picked: Finalists) -> Iterator[Finalists]:
     """What to confirm, from all to the least: fewer loads first, then without the runner-up."""
     yield picked
     lightest = picked.model_copy(update={"streams": picked.streams[:1]})

@@ -31,11 +31,11 @@ from specops.phases.ab.parity import Matches, Parity, as_greedy, chance, greedy_
 from specops.phases.ab.verdict import Checks, Decision, times
 from specops.phases.ab.visits import AbSettings
 from specops.phases.sweep.plan import SweptCell
-from specops.stats import Interval, Taken
+from specops.stats import Interval, Times
 
 
 @dataclass(frozen=True)
-class Measured:
+class StageMeasurements:
     """All that was measured of a setting and of the standard at one concurrency, in both stages."""
 
     requests: Requests
@@ -50,7 +50,7 @@ class Measured:
     rungs: Mapping[int, Interval] = field(default_factory=dict)
     """The speed-up in each rung alone."""
 
-    places: Sequence[Sequence[Taken]] = ()
+    places: Sequence[Sequence[Times]] = ()
     """What the standard and the setting took of the first request of each visit, of the second one, and so
     on."""
 
@@ -58,7 +58,7 @@ class Measured:
     """The setting's greedy answers beside the standard's; None where none were compared."""
 
 
-def limit(decision: Decision, measured: Measured, settings: AbSettings) -> Decision:
+def limit(decision: Decision, measured: StageMeasurements, settings: AbSettings) -> Decision:
     """`decision`, unless requests of the setting failed or hung, its answers differ, it has a cache, the
     client was slow, or rungs differ by so much that a server that drifted may have made the gain."""
     if decision.verdict != "no" and measured.answers is not None and measured.answers.starts_differ:
@@ -95,7 +95,7 @@ def _cached(standard: Interval | None, ours: Interval | None) -> str | None:
     )
 
 
-def _woke(places: Sequence[Sequence[Taken]]) -> str | None:
+def _woke(places: Sequence[Sequence[Times]]) -> str | None:
     """A sentence where visits begin with a higher speed-up than they go on with, and only the beginning shows
     a gain: the standard had been idle, and woke up. In production it would not be idle."""
     ratios = [math.exp(fmean(math.log(ours / theirs) for ours, theirs in taken)) for taken in places]

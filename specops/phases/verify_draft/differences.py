@@ -23,7 +23,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from specops.checkpoints.model_config import Config
-from specops.checkpoints.templates import Message, Rendered, rendered
+from specops.checkpoints.templates import Message, RenderedTexts, rendered
 from specops.checkpoints.tokenizer import Tokenizer
 from specops.phases.verify_draft.pair import Finding, Severity
 
@@ -371,7 +371,7 @@ def chats(tokenizer: Tokenizer) -> list[str]:
     return [] if tokenizer.template is None else list(_rendered(tokenizer).texts)
 
 
-def _rendered(tokenizer: Tokenizer) -> Rendered:
+def _rendered(tokenizer: Tokenizer) -> RenderedTexts:
     special = tuple(sorted(tokenizer.special.items()))
     return rendered(tokenizer.template or "", special, json.dumps(list(CONVERSATIONS.values())))
 

@@ -15,11 +15,11 @@ from specops.engine.planner import tree_choice
 from specops.engine.planner.offline_acceptance import Trace, table
 from specops.engine.planner.step_costs import MOST_NODES, Costs
 from specops.phases.verify_draft.estimate_record import (
-    Accepted,
     Api,
-    AtDepth,
     CostsAt,
+    DepthAcceptance,
     Estimate,
+    MeasuredAcceptance,
     Prediction,
     Speedup,
 )
@@ -127,13 +127,13 @@ def _prediction(predictor: Predictor, tree: str, classes: Sequence[str]) -> Pred
     )
 
 
-def _accepted(traces: Sequence[Trace]) -> Accepted:
+def _accepted(traces: Sequence[Trace]) -> MeasuredAcceptance:
     found = table(traces, DEPTH)
     depths = (
-        AtDepth(parents=round(parents, 1), by_rank=tuple(round(rate, 4) for rate in rates))
+        DepthAcceptance(parents=round(parents, 1), by_rank=tuple(round(rate, 4) for rate in rates))
         for parents, rates in zip(found.parents.tolist(), found.rates.tolist(), strict=True)
     )
-    return Accepted(
+    return MeasuredAcceptance(
         prompts=len(traces), tokens=sum(len(trace.written) for trace in traces), depths=tuple(depths)
     )
 

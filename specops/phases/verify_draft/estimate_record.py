@@ -7,14 +7,14 @@ from typing import NotRequired
 from pydantic import BaseModel, ConfigDict
 from typing_extensions import TypedDict
 
-from specops.phases.ab.speedups import Shown
+from specops.phases.ab.speedups import StoredInterval
 
 
 class _Stored(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class AtDepth(_Stored):
+class DepthAcceptance(_Stored):
     """How the children of nodes at one depth fared, along the draft's first choices; the root's is 0."""
 
     parents: float
@@ -24,19 +24,19 @@ class AtDepth(_Stored):
     """The share of them whose child of rank 0, 1, … was accepted."""
 
 
-class Accepted(_Stored):
+class MeasuredAcceptance(_Stored):
     prompts: int
     tokens: int
     """That the target wrote after them."""
 
-    depths: tuple[AtDepth, ...]
+    depths: tuple[DepthAcceptance, ...]
 
 
 class Speedup(_Stored):
     """Predicted, end to end, over the target alone."""
 
     estimate: float
-    interval: Shown | None
+    interval: StoredInterval | None
     """95%; None where the sample has too few prompts for one."""
 
 
@@ -95,8 +95,8 @@ class Estimate(_Stored):
     """How many times the tokens a step of `drafted` a tree of any shape with as many nodes would give, by the
     table of acceptance."""
 
-    acceptance: Accepted
-    by_class: dict[str, Accepted]
+    acceptance: MeasuredAcceptance
+    by_class: dict[str, MeasuredAcceptance]
     costs: tuple[CostsAt, ...]
     """At a short and at a long context."""
 
@@ -110,7 +110,7 @@ class Estimate(_Stored):
         return next((found for found in self.alternatives if found.tree == self.chosen), None)
 
 
-class Estimated(TypedDict):
+class EstimateData(TypedDict):
     """Of `data` of the result, beside `verify.Verified`."""
 
     estimate: NotRequired[Estimate]

@@ -112,7 +112,7 @@ NOTES = (
 
 
 @dataclass(frozen=True)
-class Compared:
+class PlaybookRow:
     """A row of the playbook's table; None where the playbook has no such row."""
 
     kind: Kind
@@ -124,15 +124,15 @@ class Compared:
 
 
 KINDS = (
-    Compared("independent", "a small model", "0.5–0.7", "the model's size", "none", "arXiv:2211.17192"),
-    Compared("medusa", "Medusa", "0.6–0.75", "some hundred MB", "light", "arXiv:2401.10774"),
-    Compared("eagle", "EAGLE 1, 2", "0.7–0.85", "about 1–2 GB", "needed", "arXiv:2401.15077"),
-    Compared("eagle3", "EAGLE 3", "0.7–0.85", "about 1–2 GB", "needed", "arXiv:2503.01840"),
-    Compared("early_exit", "LayerSkip", "0.4–0.6", "none", "none", "arXiv:2404.16710"),
-    Compared("ngram", "prompt look-up", "0.3–0.6", "none", "none", None),
-    Compared("suffix", "SuffixDecoding", None, None, None, "arXiv:2411.04975"),
-    Compared("mtp", "the target's own layers", None, None, None, "arXiv:2412.19437"),
-    Compared("dflash", "drafts a block at once", None, None, None, None),
+    PlaybookRow("independent", "a small model", "0.5–0.7", "the model's size", "none", "arXiv:2211.17192"),
+    PlaybookRow("medusa", "Medusa", "0.6–0.75", "some hundred MB", "light", "arXiv:2401.10774"),
+    PlaybookRow("eagle", "EAGLE 1, 2", "0.7–0.85", "about 1–2 GB", "needed", "arXiv:2401.15077"),
+    PlaybookRow("eagle3", "EAGLE 3", "0.7–0.85", "about 1–2 GB", "needed", "arXiv:2503.01840"),
+    PlaybookRow("early_exit", "LayerSkip", "0.4–0.6", "none", "none", "arXiv:2404.16710"),
+    PlaybookRow("ngram", "prompt look-up", "0.3–0.6", "none", "none", None),
+    PlaybookRow("suffix", "SuffixDecoding", None, None, None, "arXiv:2411.04975"),
+    PlaybookRow("mtp", "the target's own layers", None, None, None, "arXiv:2412.19437"),
+    PlaybookRow("dflash", "drafts a block at once", None, None, None, None),
 )
 
 
@@ -150,7 +150,7 @@ def advise(target: str, engine: ServingEngine, version: str | None) -> Guide:
     )
 
 
-def _of(compared: Compared, serving: Engine) -> KindAdvice:
+def _of(compared: PlaybookRow, serving: Engine) -> KindAdvice:
     treatment = serving.treats(Draft(compared.kind, "as advice"))
     return KindAdvice(
         kind=WORDS[compared.kind],

@@ -122,7 +122,7 @@ READ = (
 )
 
 
-class Described(BaseModel):
+class CheckpointRecord(BaseModel):
     """A checkpoint, as results store it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -164,8 +164,8 @@ class Side:
         sizes = [size for size in (self.config.vocab_size, *found) if size is not None]
         return min(sizes, default=None)
 
-    def described(self) -> Described:
-        return Described(
+    def described(self) -> CheckpointRecord:
+        return CheckpointRecord(
             name=self.checkpoint.name,
             revision=self.checkpoint.revision,
             architectures=self.config.architectures,

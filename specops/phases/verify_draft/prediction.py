@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING
 from specops import stats
 from specops.engine.load import Pair
 from specops.engine.planner.offline_acceptance import Trace, copied, trace
-from specops.engine.planner.step_costs import ROOM, Costs, Probes, Readings, Sheet, sheet_of
+from specops.engine.planner.step_costs import ROOM, Costs, CostsByContext, Probes, Readings, sheet_of
 from specops.engine.planner.tree_choice import Option, Rates, levels, ranked
 from specops.engine.request import Sampling
 from specops.errors import EnvironmentFailure, PromptsError, UsageError
-from specops.launch.servers import Announced, running
+from specops.launch.servers import LoggedAddress, running
 from specops.load.client import DEFAULT_MAX_TOKENS, Client
 from specops.load.settings import Decoding, Endpoint
 from specops.load.workload import Prompt, load_prompts
-from specops.progress import Progress, Silent
+from specops.progress import Progress, SilentProgress
 from specops.serving import OWN, Startable, pool_of
 from specops.stats import Interval, Starts
 from specops.trees import TreeSpec, parse_tree
@@ -67,7 +67,7 @@ class Steps:
 
 
 @dataclass(frozen=True)
-class OverHttp:
+class HttpSteps:
     """A step as a client sees it."""
 
     costs: Costs
@@ -79,11 +79,11 @@ class OverHttp:
 
 @dataclass(frozen=True)
 class Machine:
-    sheet: Sheet
+    sheet: CostsByContext
     overhead: Overhead
 
-    def at(self, context: float) -> OverHttp:
-        return OverHttp(self.sheet.at(context), self.overhead.chunk)
+    def at(self, context: float) -> HttpSteps:
+        return HttpSteps(self.sheet.at(context), self.overhead.chunk)
 
     def seconds(self, text: Text, spec: TreeSpec, steps: Steps) -> float:
         """Of one request, alone, from its being sent to its last token."""
@@ -417,9 +417,9 @@ def _serving(pair: Pair) -> Iterator[str]:
         running(
             MODEL,
             start.words,
-            address=Announced(start.announced or ""),
+            address=LoggedAddress(start.announced or ""),
             log=Path(folder) / "server.log",
-            progress=Silent(),
+            progress=SilentProgress(),
         ) as server,
     ):
         yield server.base_url

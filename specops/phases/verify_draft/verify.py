@@ -17,7 +17,7 @@ from specops.phases.verify_draft import differences, engine
 from specops.phases.verify_draft.differences import Encodings
 from specops.phases.verify_draft.engine import Engine, Treatment
 from specops.phases.verify_draft.memory import Memory, cost, memory, memory_of
-from specops.phases.verify_draft.pair import Described, Finding, Side, VerifySettings, decide, worst
+from specops.phases.verify_draft.pair import CheckpointRecord, Finding, Side, VerifySettings, decide, worst
 from specops.progress import Progress
 from specops.results import Result
 from specops.trees import exit_layers
@@ -62,7 +62,7 @@ def _same_folder(one: str, other: str) -> bool:
     return Path(one).is_dir() and Path(other).is_dir() and Path(one).samefile(other)
 
 
-class FoundKind(_Stored):
+class KindRecord(_Stored):
     kind: Kind
     words: str
     evidence: str
@@ -86,12 +86,12 @@ class Summary(_Stored):
     kv_blocks_lost: int | None
 
 
-class Verified(_Stored):
+class VerifyDraftData(_Stored):
     """`data` of the result. With --measure it also has `estimate`."""
 
-    target: Described
-    draft: Described | NoCheckpoint
-    kind: FoundKind
+    target: CheckpointRecord
+    draft: CheckpointRecord | NoCheckpoint
+    kind: KindRecord
     engine: Treatment
     findings: list[Finding]
     encodings: Encodings | None
@@ -107,7 +107,7 @@ def _result(
     target: Side,
     side: Side | None,
     draft: Draft,
-    judged: Judged,
+    judged: PairJudgement,
     used: Memory,
     prompts: PromptSet | None,
 ) -> Result:
@@ -133,7 +133,7 @@ def _result(
             settings=treatment.settings,
             kv_blocks_lost=used.blocks.lost if used.blocks else None,
         ).model_dump(mode="json"),
-        data=Verified(
+        data=VerifyDraftData(
             target=target.described(),
             draft=side.described() if side else NoCheckpoint(name=settings.draft),
             kind=_kind(draft),
@@ -146,8 +146,8 @@ def _result(
     )
 
 
-def _kind(draft: Draft) -> FoundKind:
-    return FoundKind(
+def _kind(draft: Draft) -> KindRecord:
+    return KindRecord(
         kind=draft.kind,
         words=WORDS[draft.kind],
         evidence=draft.evidence,
@@ -159,7 +159,7 @@ def _kind(draft: Draft) -> FoundKind:
 
 
 @dataclass(frozen=True)
-class Judged:
+class PairJudgement:
     findings: list[Finding]
     encodings: Encodings | None = None
     """None where the draft brings no tokenizer."""
@@ -173,25 +173,25 @@ def judge(
     prompts: PromptSet | None,
     *,
     tensor_parallel: int,
-) -> Judged:
+) -> PairJudgement:
     """`side`: the draft's checkpoint, which may be the target's own; None for a draft without a model."""
     findings = [_kind_of(draft, side is target), engine.finding(serving, serving.treats(draft), draft)]
     if side is None:
-        return Judged(findings)
+        return PairJudgement(findings)
     path = engine.path_finding(serving, draft, side.checkpoint.name)
     divided = side.config.whole("num_attention_heads")
     parallel = engine.parallel_finding(serving, draft, divided, tensor_parallel)
     findings += [found for found in (path, parallel) if found is not None]
     if side is target and draft.kind == "mtp":
-        return Judged([*findings, *engine.own_layers(target)])  # its ids are the target's
+        return PairJudgement([*findings, *engine.own_layers(target)])  # its ids are the target's
     if draft.kind == "independent":
         cannot = not_generative(side.config, side.checkpoint.names())
         if cannot is not None:
-            return Judged(
+            return PairJudgement(
                 [*findings, Finding(check="text generation", verdict="incompatible", detail=cannot)]
             )
         if draft.ambiguous and side.tokenizer is None:
-            return Judged(findings)  # a head most likely: it has no tokenizer to compare
+            return PairJudgement(findings)  # a head most likely: it has no tokenizer to compare
         findings += cost(target, side)
     ours, theirs = _tokenizer(target), side.tokenizer
     if draft.kind == "independent":
@@ -199,10 +199,10 @@ def judge(
     else:
         findings += engine.fits(serving, draft, target, side, _ids_in_use(target, ours))
     if theirs is None:
-        return Judged(findings)
+        return PairJudgement(findings)
     encoded = differences.encodings(ours, theirs, _texts(prompts), differences.chats(ours))
     findings += [*_vocabulary(serving, target, side, draft, ours, theirs), encoded.finding()]
-    return Judged(findings, encoded)
+    return PairJudgement(findings, encoded)
 
 
 def _vocabulary(

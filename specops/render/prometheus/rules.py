@@ -102,7 +102,7 @@ class Load:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredSeries:
     """Measurements that become constant series."""
 
     loads: Sequence[Load] = ()
@@ -111,13 +111,13 @@ class Measured:
     acceptance: float | None = None
 
 
-def rules(rollout: Rollout, measured: Measured, constants: Sequence[Record] = ()) -> str:
+def rules(rollout: Rollout, measured: MeasuredSeries, constants: Sequence[Record] = ()) -> str:
     """The text of rules.yml. `constants` are recorded as well."""
     recorded = records(rollout, measured, constants)
     return rule_file(rollout.rollout, f"specops-{rollout.rollout}", recorded, *ABOUT)
 
 
-def records(rollout: Rollout, measured: Measured, constants: Sequence[Record] = ()) -> list[Record]:
+def records(rollout: Rollout, measured: MeasuredSeries, constants: Sequence[Record] = ()) -> list[Record]:
     """All recording rules; each reads only those before it. Each has `monitor.labels`, since one
     Prometheus may record the same rollout in several clusters."""
     ours = {ROLLOUT: rollout.rollout} | rollout.monitor.labels

@@ -20,9 +20,9 @@ from specops.render.report.document import (
     Curve,
     Distribution,
     Line,
-    OverTime,
     Ratio,
     Ratios,
+    TimeChart,
     Timeline,
 )
 
@@ -57,7 +57,7 @@ class Drawn:
 def draw(chart: Chart, axis: Axis, number: int) -> Drawn:
     """The `number`-th chart of a page, by which its id differs from those of the others."""
     match chart:
-        case OverTime():
+        case TimeChart():
             return _over_time(chart, axis, number)
         case Timeline():
             return _timeline(chart, axis, number)
@@ -69,7 +69,7 @@ def draw(chart: Chart, axis: Axis, number: int) -> Drawn:
             return _distribution(chart, number)
 
 
-def _over_time(chart: OverTime, axis: Axis, number: int) -> Drawn:
+def _over_time(chart: TimeChart, axis: Axis, number: int) -> Drawn:
     values = [value for line in chart.lines for value in line.values if value is not None]
     most = chart.most or 1.1 * max([*values, *(level.value for level in chart.levels), 1e-9])
     parts = [*_bands(axis, HEIGHT)]

@@ -52,7 +52,7 @@ class Level:
 
 
 @dataclass(frozen=True)
-class OverTime:
+class TimeChart:
     """Lines over the hours of the document's `axis`."""
 
     title: str
@@ -133,7 +133,7 @@ class Distribution:
     unit: str = ""
 
 
-Chart = OverTime | Timeline | Curve | Ratios | Distribution
+Chart = TimeChart | Timeline | Curve | Ratios | Distribution
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from specops.serving.argv import (
     Command,
     CommandLine,
     Finding,
-    Judged,
     Level,
+    LintResult,
     Words,
     by_level,
     is_unknown,
@@ -51,7 +51,7 @@ CALL = _Image(
 )
 
 
-class Given(Words):
+class GivenCommand(Words):
     CALL: ClassVar[Call] = CALL
 
     def types(self) -> list[str]:
@@ -64,10 +64,10 @@ class Given(Words):
         return next((option.flag for option in self.options if option.flag in DRAFT), None)
 
 
-Fix = Callable[[Given], Given]
+Fix = Callable[[GivenCommand], GivenCommand]
 
 
-Found: TypeAlias = argv.Found[Given]
+Found: TypeAlias = argv.RuleFinding[GivenCommand]
 
 
 def _found(
@@ -109,7 +109,7 @@ def _today(flag: str, types: Sequence[str]) -> str | None:
 
 
 @dataclass(frozen=True)
-class Other:
+class Replacement:
     """What is written in place of a flag that is gone: words, or none."""
 
     words: tuple[str, ...]
@@ -117,24 +117,24 @@ class Other:
 
 
 OTHERS = {
-    "--mlock": Other(("--load-mode", "mlock"), "one flag says how the model is loaded"),
-    "--mmap": Other(("--load-mode", "mmap"), "one flag says how the model is loaded"),
-    "--no-mmap": Other(("--load-mode", "none"), "one flag says how the model is loaded"),
-    "--direct-io": Other(("--load-mode", "dio"), "one flag says how the model is loaded"),
-    "-dio": Other(("--load-mode", "dio"), "one flag says how the model is loaded"),
-    "--no-direct-io": Other((), "it is not used unless --load-mode dio says so"),
-    "-ndio": Other((), "it is not used unless --load-mode dio says so"),
-    "--ctx-size-draft": Other((), "the draft has the target's context"),
-    "-cd": Other((), "the draft has the target's context"),
-    "--spec-draft-ctx-size": Other((), "the draft has the target's context"),
-    "--spec-replace": Other((), "drafts of another vocabulary are not translated any more"),
-    "--spec-draft-replace": Other((), "drafts of another vocabulary are not translated any more"),
-    "--clear-idle": Other(("--cache-idle-slots",), "renamed"),
-    "--no-clear-idle": Other(("--no-cache-idle-slots",), "renamed"),
+    "--mlock": Replacement(("--load-mode", "mlock"), "one flag says how the model is loaded"),
+    "--mmap": Replacement(("--load-mode", "mmap"), "one flag says how the model is loaded"),
+    "--no-mmap": Replacement(("--load-mode", "none"), "one flag says how the model is loaded"),
+    "--direct-io": Replacement(("--load-mode", "dio"), "one flag says how the model is loaded"),
+    "-dio": Replacement(("--load-mode", "dio"), "one flag says how the model is loaded"),
+    "--no-direct-io": Replacement((), "it is not used unless --load-mode dio says so"),
+    "-ndio": Replacement((), "it is not used unless --load-mode dio says so"),
+    "--ctx-size-draft": Replacement((), "the draft has the target's context"),
+    "-cd": Replacement((), "the draft has the target's context"),
+    "--spec-draft-ctx-size": Replacement((), "the draft has the target's context"),
+    "--spec-replace": Replacement((), "drafts of another vocabulary are not translated any more"),
+    "--spec-draft-replace": Replacement((), "drafts of another vocabulary are not translated any more"),
+    "--clear-idle": Replacement(("--cache-idle-slots",), "renamed"),
+    "--no-clear-idle": Replacement(("--no-cache-idle-slots",), "renamed"),
 }
 
 
-def unknown(given: Given, build: Build) -> Iterator[Found]:
+def unknown(given: GivenCommand, build: Build) -> Iterator[Found]:
     for flag in dict.fromkeys(option.flag for option in given.options):
         if flag in build.flags:
             continue
@@ -179,7 +179,7 @@ def _replaced(flag: str, words: tuple[str, ...]) -> Fix:
 # Words that it reads otherwise than they look
 
 
-def values(given: Given, build: Build) -> Iterator[Found]:
+def values(given: GivenCommand, build: Build) -> Iterator[Found]:
     """A flag takes its number of words, whatever they look like; a word too many is an unknown argument."""
     for option in given.options:
         wanted = build.flags.get(option.flag)
@@ -208,7 +208,7 @@ def joined(words: Sequence[str]) -> Iterator[Finding]:
 # Speculation
 
 
-def types(given: Given, build: Build) -> Iterator[Found]:
+def types(given: GivenCommand, build: Build) -> Iterator[Found]:
     for type_ in given.types():
         if type_ in build.types:
             continue
@@ -226,7 +226,7 @@ def types(given: Given, build: Build) -> Iterator[Found]:
 
 
 def _of_types(old: str, new: str | None) -> Fix:
-    def fix(given: Given) -> Given:
+    def fix(given: GivenCommand) -> GivenCommand:
         left = [new if type_ == old else type_ for type_ in given.types()]
         names = [type_ for type_ in left if type_ is not None]
         return given.with_option(TYPE, ",".join(names)) if names else given.without(TYPE)
@@ -234,7 +234,7 @@ def _of_types(old: str, new: str | None) -> Fix:
     return fix
 
 
-def draft_without_type(given: Given, build: Build) -> Iterator[Found]:
+def draft_without_type(given: GivenCommand, build: Build) -> Iterator[Found]:
     draft = given.draft()
     if draft is None or build.number < TYPE_NEEDED:
         return
@@ -248,7 +248,7 @@ def draft_without_type(given: Given, build: Build) -> Iterator[Found]:
     yield _found("error", draft, why, f"{TYPE} {named}", lambda g: g.with_option(TYPE, named))
 
 
-def type_without_draft(given: Given, build: Build) -> Iterator[Found]:
+def type_without_draft(given: GivenCommand, build: Build) -> Iterator[Found]:
     hub = any(given.has(flag) for flag in ("-hf", "-hfr", "--hf-repo"))
     for type_ in given.types():
         if not type_.startswith("draft-") or type_ == "draft-mtp" or given.draft() is not None:
@@ -261,7 +261,7 @@ def type_without_draft(given: Given, build: Build) -> Iterator[Found]:
         yield _found("error", f"{TYPE} {type_}", why, "add -md FILE.gguf")
 
 
-def unread(given: Given, build: Build) -> Iterator[Found]:
+def unread(given: GivenCommand, build: Build) -> Iterator[Found]:
     """Settings of a type that is not named."""
     if build.number < 9093:  # until then the types shared their flags
         return
@@ -283,7 +283,7 @@ def unread(given: Given, build: Build) -> Iterator[Found]:
             )
 
 
-def synthetic(given: Given, build: Build) -> Iterator[Found]:
+def synthetic(given: GivenCommand, build: Build) -> Iterator[Found]:
     for flag in ("--spec-synth-len", "--spec-synth-rates"):
         if given.has(flag):
             why = "drafts are accepted by chance: what is answered is not the model's; for load tests only"
@@ -293,7 +293,7 @@ def synthetic(given: Given, build: Build) -> Iterator[Found]:
 # What specops needs, and what differs between two pools
 
 
-def measured(given: Given, build: Build) -> Iterator[Found]:
+def measured(given: GivenCommand, build: Build) -> Iterator[Found]:
     if not given.has("--metrics"):
         why = "without it /metrics answers 501, and nothing is known of acceptance"
         yield _found("warning", "--metrics", why, "add --metrics", lambda g: g.with_option("--metrics"))
@@ -302,7 +302,7 @@ def measured(given: Given, build: Build) -> Iterator[Found]:
         yield _found("warning", "--parallel", why, "--parallel 4 on both pools")
 
 
-def context(given: Given, build: Build) -> Iterator[Found]:
+def context(given: GivenCommand, build: Build) -> Iterator[Found]:
     size = next((given.value(flag) for flag in ("-c", "--ctx-size") if given.has(flag)), None)
     slots = next((given.value(flag) for flag in ("-np", "--parallel") if given.has(flag)), None)
     shared = any(given.has(flag) for flag in ("-kvu", "--kv-unified"))
@@ -314,7 +314,7 @@ def context(given: Given, build: Build) -> Iterator[Found]:
 SECRETS = (*SECRET_FLAGS, "-hft")
 
 
-def secrets(given: Given, build: Build) -> Iterator[Found]:
+def secrets(given: GivenCommand, build: Build) -> Iterator[Found]:
     for option in given.options:
         if option.flag in SECRETS and not is_unknown(option.values[0] if option.values else None):
             variable = "LLAMA_API_KEY" if "api" in option.flag else "HF_TOKEN"
@@ -322,7 +322,7 @@ def secrets(given: Given, build: Build) -> Iterator[Found]:
             yield _found("warning", option.flag, why, f"{variable} in the server's environment")
 
 
-RULES: tuple[Callable[[Given, Build], Iterator[Found]], ...] = (
+RULES: tuple[Callable[[GivenCommand, Build], Iterator[Found]], ...] = (
     unknown,
     values,
     types,
@@ -338,7 +338,7 @@ RULES: tuple[Callable[[Given, Build], Iterator[Found]], ...] = (
 
 def lint(words: Sequence[str], build: Build) -> list[Finding]:
     """Errors first. What it does not say is no error: llama-server decides."""
-    given = Given.parse(words)
+    given = GivenCommand.parse(words)
     found, _ = settled(given, build, RULES)
     found += known_issues.findings("llamacpp", str(build.requested), given, CALL)
     return by_level([*joined(words), *found])
@@ -346,12 +346,12 @@ def lint(words: Sequence[str], build: Build) -> list[Finding]:
 
 def corrected(words: Sequence[str], build: Build) -> list[str] | None:
     """The words with all that a rule can fix; None where there was nothing."""
-    given = Given.parse(words)
+    given = GivenCommand.parse(words)
     _, fixed = settled(given, build, RULES)
     return None if fixed == given and not list(joined(words)) else fixed.words()
 
 
-def judge(command: Command, requested: str | None) -> Judged:
+def judge(command: Command, requested: str | None) -> LintResult:
     """`requested`: a build that the operator names. ConfigError for one that is invalid or too old."""
     number, because = _build(command, requested)
     build = table().around(number)
@@ -360,13 +360,13 @@ def judge(command: Command, requested: str | None) -> Judged:
         around = f"and what b{later} has too is no error" if later else "which is newer than any known"
         because = f"the nearest known before b{number}, {because}, {around}"
     words = corrected(command.words, build)
-    return Judged(
+    return LintResult(
         where=command.where,
         engine="llama.cpp",
         version=build.judged,
         because=because,
         findings=lint(command.words, build),
-        corrected=Given.parse(words).text() if words else None,
+        corrected=GivenCommand.parse(words).text() if words else None,
         left=[found for found in lint(words or command.words, build) if found.level == "error"],
     )
 

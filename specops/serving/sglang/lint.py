@@ -22,7 +22,7 @@ from specops.serving.argv import (
     Command,
     CommandLine,
     Finding,
-    Judged,
+    LintResult,
     Words,
     by_level,
     is_unknown,
@@ -67,7 +67,7 @@ FORMER = {"--speculative-draft": DRAFT}
 """Abbreviations that are in old guides, and of which today's releases cannot tell what they are short for."""
 
 
-class Given(Words):
+class GivenCommand(Words):
     CALL: ClassVar[Call] = CALL
 
     @classmethod
@@ -92,10 +92,10 @@ class Given(Words):
         return FORMER.get(written, table().spelt(written)) in (flag, *ALIASES.get(flag, ()))
 
 
-Found: TypeAlias = argv.Found[Given]
+Found: TypeAlias = argv.RuleFinding[GivenCommand]
 
 
-def unknown(given: Given, release: Release) -> Iterator[Found]:
+def unknown(given: GivenCommand, release: Release) -> Iterator[Found]:
     for flag in dict.fromkeys(option.flag for option in given.options):
         meant, history = release.meant(flag), table().history("flags", flag)
         if meant and meant[0] in release.deprecated:
@@ -134,7 +134,9 @@ def _advice(said: str) -> str | None:
     return found.rstrip(".)") or None
 
 
-def _renaming(flag: str, said: str, release: Release) -> tuple[str | None, Callable[[Given], Given] | None]:
+def _renaming(
+    flag: str, said: str, release: Release
+) -> tuple[str | None, Callable[[GivenCommand], GivenCommand] | None]:
     """What `said` names in place of `flag`, and the change, where the new name takes the same values."""
     named = re.search(r"(lias for|[Uu]se) (--[\w-]+)(?:=(\w+))?(?: instead|[).])", said)
     if named is None or named[2] not in release.flags:
@@ -146,7 +148,7 @@ def _renaming(flag: str, said: str, release: Release) -> tuple[str | None, Calla
     return new, (lambda given: given.renamed(flag, new)) if same else None
 
 
-def speculation(given: Given, release: Release) -> Iterator[Found]:
+def speculation(given: GivenCommand, release: Release) -> Iterator[Found]:
     named = given.stated(ALGORITHM)
     if named is None or is_unknown(named):
         return
@@ -191,7 +193,7 @@ def speculation(given: Given, release: Release) -> Iterator[Found]:
         )
 
 
-def _shape(given: Given, release: Release) -> Iterator[Found]:
+def _shape(given: GivenCommand, release: Release) -> Iterator[Found]:
     """Steps, branches and nodes of the EAGLE family are all given, or none; a chain may leave out nodes."""
     stated = {flag: given.stated(flag) for flag in (STEPS, BRANCHES, NODES)}
     missing = [flag for flag, value in stated.items() if value is None]
@@ -214,7 +216,7 @@ def _shape(given: Given, release: Release) -> Iterator[Found]:
         yield Found(Finding("warning", NODES, why, f"{NODES} {steps + 1}"), fix)
 
 
-def _tree(algorithm: str, given: Given, release: Release) -> Iterator[Found]:
+def _tree(algorithm: str, given: GivenCommand, release: Release) -> Iterator[Found]:
     """Backends that cannot verify more than one branch."""
     paged = [names for first, names in PAGED_TREES if not release.before(first)]
     if algorithm in EAGLE_FAMILY:
@@ -235,7 +237,7 @@ def _tree(algorithm: str, given: Given, release: Release) -> Iterator[Found]:
         yield Found(Finding("error", "--page-size", why, f"--page-size 1, or {' or '.join(able)}"))
 
 
-def _rejection(algorithm: str, given: Given, release: Release) -> Iterator[Found]:
+def _rejection(algorithm: str, given: GivenCommand, release: Release) -> Iterator[Found]:
     if not given.states(REJECTION) or REJECTION not in release.flags:
         return
     if algorithm not in REJECTING:
@@ -252,7 +254,7 @@ def _rejection(algorithm: str, given: Given, release: Release) -> Iterator[Found
             yield Found(Finding("error", flag, why, "leave it out"), methodcaller("without", flag))
 
 
-def _blocks(algorithm: str, given: Given, release: Release) -> Iterator[Found]:
+def _blocks(algorithm: str, given: GivenCommand, release: Release) -> Iterator[Found]:
     """Of heads that draft a block at a time."""
     block, nodes = given.number_of("--speculative-dflash-block-size"), given.number_of(NODES)
     if block is not None and nodes is not None and block != nodes:
@@ -267,7 +269,7 @@ def _blocks(algorithm: str, given: Given, release: Release) -> Iterator[Found]:
             yield Found(Finding("error", flag, why, f"{flag} 1"))
 
 
-def differing(given: Given, release: Release) -> Iterator[Found]:
+def differing(given: GivenCommand, release: Release) -> Iterator[Found]:
     """What speculation changes by itself, so that two pools are unlike."""
     named = given.stated(ALGORITHM)
     algorithm = (named or "NONE").upper()
@@ -287,7 +289,7 @@ def differing(given: Given, release: Release) -> Iterator[Found]:
         yield Found(Finding("note", "--disable-overlap-schedule", why, "give it on both to compare them"))
 
 
-def secrets(given: Given, release: Release) -> Iterator[Found]:
+def secrets(given: GivenCommand, release: Release) -> Iterator[Found]:
     for flag in SECRET_FLAGS:
         if given.has(flag) and not is_unknown(given.value(flag)):
             why = "whoever lists processes, reads the manifest or the shell's history has the secret"
@@ -295,7 +297,12 @@ def secrets(given: Given, release: Release) -> Iterator[Found]:
             yield Found(Finding("warning", flag, why, "a file that only the server can read"), fix)
 
 
-RULES: tuple[Callable[[Given, Release], Iterator[Found]], ...] = (unknown, speculation, differing, secrets)
+RULES: tuple[Callable[[GivenCommand, Release], Iterator[Found]], ...] = (
+    unknown,
+    speculation,
+    differing,
+    secrets,
+)
 
 
 def lint(words: Sequence[str], version: str | None = None) -> list[Finding]:
@@ -305,18 +312,18 @@ def lint(words: Sequence[str], version: str | None = None) -> list[Finding]:
     """
     known = table()
     release = known.release(version) if version else known.newest
-    given = Given.parse(words)
+    given = GivenCommand.parse(words)
     found, _ = settled(given, release, RULES)
     return by_level([*found, *known_issues.findings("sglang", version or release.version, given, CALL)])
 
 
-def judge(command: Command, requested: str | None) -> Judged:
+def judge(command: Command, requested: str | None) -> LintResult:
     """`requested`: a version that the operator names. ConfigError for an invalid one."""
     version, because = _version(command, requested)
     release = table().release(version)
-    given = Given.parse(command.words)
+    given = GivenCommand.parse(command.words)
     _, fixed = settled(given, release, RULES)
-    return Judged(
+    return LintResult(
         where=command.where,
         engine="SGLang",
         version=release.version,

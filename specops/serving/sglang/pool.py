@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specops.serving.argv import Finding
-from specops.serving.engine import EVERYWHERE, Container, PairQuestion, Rendering, Spread, Start
+from specops.serving.engine import EVERYWHERE, Container, MultiHost, PairQuestion, Rendering, Start
 from specops.serving.metrics import Gauges, Responses, Series
 from specops.serving.sglang.lint import lint
 from specops.serving.sglang.releases import table
@@ -61,9 +61,9 @@ class SglangPool(SglangSettings):
         image = f"{IMAGE}:v{version or VERSION}"
         return Container(image, words, self.gpus, downloads=True, drains=True)
 
-    def spread(self, words: Sequence[str], nodes: int, address: str, rank: str) -> Spread:
+    def spread(self, words: Sequence[str], nodes: int, address: str, rank: str) -> MultiHost:
         common = (*words, "--nnodes", str(nodes), "--dist-init-addr", f"{address}:{DIST_PORT}")
-        return Spread(first=(*common, "--node-rank", "0"), other=(*common, "--node-rank", rank))
+        return MultiHost(first=(*common, "--node-rank", "0"), other=(*common, "--node-rank", rank))
 
     def at_k(self, k: int) -> dict[str, object]:
         assert self.speculation is not None

@@ -33,7 +33,7 @@ CALL = _Call(mark="tensorrt-llm", programs=(("trtllm-serve",),), modules=(), sta
 
 
 @dataclass(frozen=True)
-class Given(Words):
+class GivenCommand(Words):
     CALL: ClassVar[Call] = CALL
 
     config: Mapping[str, Any] | None = field(default=None, hash=False)
@@ -121,7 +121,7 @@ class Given(Words):
         return yaml.safe_dump(dict(self.config or {}), sort_keys=False, width=1000)
 
 
-def file_of(given: Given, files: Mapping[str, str]) -> str | None:
+def file_of(given: GivenCommand, files: Mapping[str, str]) -> str | None:
     """Its text: by the name in the words, or by that name's last part, as a ConfigMap has it."""
     name = given.config_file
     if name is None:

@@ -14,10 +14,10 @@ from typing import Any, TypeAlias
 
 from specops.serving import argv
 from specops.serving.argv import Finding
-from specops.serving.trtllm.given import SPECULATIVE, Given
+from specops.serving.trtllm.given import SPECULATIVE, GivenCommand
 from specops.serving.trtllm.releases import OF_TODAY, Release
 
-Found: TypeAlias = argv.Found[Given]
+Found: TypeAlias = argv.RuleFinding[GivenCommand]
 
 LEAST = {
     "max_draft_len": 0,
@@ -57,7 +57,7 @@ GUIDED = ("MTP", "PARD", "DFlash", "DSpark", "DraftTarget", "Draft_Target")
 """Types whose rejection sampling excludes further settings. EAGLE-3 is free of them."""
 
 
-def values(given: Given, release: Release) -> Iterator[Found]:
+def values(given: GivenCommand, release: Release) -> Iterator[Found]:
     """Single values."""
     said = given.speculation
     if said is None or release.version < OF_TODAY:
@@ -76,7 +76,7 @@ def values(given: Given, release: Release) -> Iterator[Found]:
             yield _refused(key, f"{value} is above {most}, the most: it is a share")
 
 
-def ignored(given: Given, release: Release) -> Iterator[Found]:
+def ignored(given: GivenCommand, release: Release) -> Iterator[Found]:
     """Keys without an effect."""
     said = given.speculation
     if said is None or release.version < OF_TODAY:
@@ -96,7 +96,7 @@ def ignored(given: Given, release: Release) -> Iterator[Found]:
         )
 
 
-def combinations(given: Given, release: Release) -> Iterator[Found]:
+def combinations(given: GivenCommand, release: Release) -> Iterator[Found]:
     """Values that exclude each other, or need one another."""
     said = given.speculation
     if said is None or release.version < OF_TODAY:
@@ -139,7 +139,7 @@ def _tree(said: Mapping[str, Any]) -> Iterator[Found]:
         yield _refused("max_total_draft_tokens", f"{why} draft tokens, and not {nodes:g}")
 
 
-def _n_grams(said: Mapping[str, Any], given: Given) -> Iterator[Found]:
+def _n_grams(said: Mapping[str, Any], given: GivenCommand) -> Iterator[Found]:
     longest, pooled = number(said.get("max_matching_ngram_size")), said.get("enable_global_pool") is True
     if said["decoding_type"] == "NGram":
         if longest is not None and longest < 1:
@@ -160,7 +160,7 @@ def _n_grams(said: Mapping[str, Any], given: Given) -> Iterator[Found]:
         yield _refused("global_pool_size", f"{size:g} is below max_batch_size, {batch:g}")
 
 
-def _against_rejection(said: Mapping[str, Any], given: Given) -> Iterator[str]:
+def _against_rejection(said: Mapping[str, Any], given: GivenCommand) -> Iterator[str]:
     if said.get("sa_config") is not None:
         yield "it and sa_config exclude each other"
     branches = number(said.get("dynamic_tree_max_topK"))
@@ -194,5 +194,5 @@ def _refused(key: str, why: str) -> Found:
 
 
 def _unused(key: str, why: str) -> Found:
-    drop = partial(Given.moved, old=(SPECULATIVE, key), new=None)
+    drop = partial(GivenCommand.moved, old=(SPECULATIVE, key), new=None)
     return Found(Finding("warning", f"{SPECULATIVE}.{key}", why, "leave it out"), drop)

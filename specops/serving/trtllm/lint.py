@@ -15,12 +15,12 @@ from typing import Any, TypeAlias
 
 from specops.errors import ConfigError
 from specops.serving import argv, known_issues
-from specops.serving.argv import Command, CommandLine, Finding, Judged, by_level, is_unknown, settled
+from specops.serving.argv import Command, CommandLine, Finding, LintResult, by_level, is_unknown, settled
 from specops.serving.trtllm import limits
-from specops.serving.trtllm.given import CALL, SPECULATIVE, Given
+from specops.serving.trtllm.given import CALL, SPECULATIVE, GivenCommand
 from specops.serving.trtllm.releases import OF_TODAY, Release, Version, installed, table
 
-Found: TypeAlias = argv.Found[Given]
+Found: TypeAlias = argv.RuleFinding[GivenCommand]
 
 
 def _key(*path: str) -> str:
@@ -38,7 +38,7 @@ OTHERS = SHORT | {
 }
 
 
-def flags(given: Given, release: Release) -> Iterator[Found]:
+def flags(given: GivenCommand, release: Release) -> Iterator[Found]:
     for option in dict.fromkeys(given.options):
         flag = option.flag
         if flag in release.flags:
@@ -59,17 +59,17 @@ def flags(given: Given, release: Release) -> Iterator[Found]:
         yield Found(Finding("error", flag, why, near[0] if near and not there else None))
 
 
-def target(given: Given, release: Release) -> Iterator[Found]:
+def target(given: GivenCommand, release: Release) -> Iterator[Found]:
     if given.model is None and given.options and not _is_file(given):
         yield Found(Finding("error", "MODEL", "trtllm-serve needs a model: its folder or hub id"))
 
 
-def _is_file(given: Given) -> bool:
+def _is_file(given: GivenCommand) -> bool:
     """Only the YAML file is judged: there is no command."""
     return given.config is not None and len(given.options) == 1
 
 
-def backend(given: Given, release: Release) -> Iterator[Found]:
+def backend(given: GivenCommand, release: Release) -> Iterator[Found]:
     if given.backend in ("tensorrt", "trt") and release.version >= OF_TODAY:
         why = f"TensorRT-LLM {release} has no TensorRT backend; the PyTorch one is the default"
         fix = (lambda g: g.without("--backend")) if given.has("--backend") else None
@@ -113,7 +113,7 @@ BESIDE = ("build_config", "disagg_cluster", "multimodal_server_config")
 """Keys that trtllm-serve reads itself."""
 
 
-def keys(given: Given, release: Release) -> Iterator[Found]:
+def keys(given: GivenCommand, release: Release) -> Iterator[Found]:
     if given.backend in ("tensorrt", "trt"):  # it has keys of its own
         return
     for key in given.config or ():
@@ -122,7 +122,9 @@ def keys(given: Given, release: Release) -> Iterator[Found]:
         why = f"TensorRT-LLM {release} has no such key and does not start"
         if key in MOVED:
             path = MOVED[key]
-            yield Found(Finding("error", key, why, _key(*path)), partial(Given.moved, old=(key,), new=path))
+            yield Found(
+                Finding("error", key, why, _key(*path)), partial(GivenCommand.moved, old=(key,), new=path)
+            )
         elif key in GONE:
             yield Found(Finding("error", key, f"{why}: {GONE[key]}"))
         else:
@@ -134,7 +136,7 @@ def keys(given: Given, release: Release) -> Iterator[Found]:
                 yield Found(Finding("warning", str(key), why))
 
 
-def unread(given: Given, release: Release) -> Iterator[Found]:
+def unread(given: GivenCommand, release: Release) -> Iterator[Found]:
     """What keeps the YAML file from being judged."""
     if given.broken is not None:
         yield Found(Finding("error", given.config_file or "--config", f"invalid YAML: {given.broken}"))
@@ -149,7 +151,7 @@ GRAPHS = ("batch_sizes", "enable_padding", "max_batch_size")
 GRAPHS_OF_TODAY = (*GRAPHS, "mode", "num_tokens", "max_num_token", "seq_lens", "max_seq_len")
 
 
-def graphs(given: Given, release: Release) -> Iterator[Found]:
+def graphs(given: GivenCommand, release: Release) -> Iterator[Found]:
     """Keys of cuda_graph_config, of which NVIDIA's own examples still have an earlier name."""
     said = (given.config or {}).get("cuda_graph_config")
     known = GRAPHS if release.version < OF_TODAY else GRAPHS_OF_TODAY
@@ -159,7 +161,7 @@ def graphs(given: Given, release: Release) -> Iterator[Found]:
         at, why = _key("cuda_graph_config", str(key)), f"TensorRT-LLM {release} has no such key"
         if key == "padding_enabled":
             new = ("cuda_graph_config", "enable_padding")
-            move = partial(Given.moved, old=("cuda_graph_config", key), new=new)
+            move = partial(GivenCommand.moved, old=("cuda_graph_config", key), new=new)
             yield Found(Finding("error", at, why, "enable_padding"), move)
         else:
             yield Found(Finding("error", at, f"{why}; it has {', '.join(known)}"))
@@ -205,7 +207,7 @@ CALLED = {
 NO_LENGTH = ("AUTO", "MTP", "SaveState", "Medusa", "Lookahead")
 
 
-def decoding_type(given: Given, release: Release) -> Iterator[Found]:
+def decoding_type(given: GivenCommand, release: Release) -> Iterator[Found]:
     said = (given.config or {}).get(SPECULATIVE)
     if said is None:
         return
@@ -231,7 +233,7 @@ def decoding_type(given: Given, release: Release) -> Iterator[Found]:
         yield Found(Finding("error", f"{at} {type_}", f"{why}; it has {has}"))
 
 
-def speculative_keys(given: Given, release: Release) -> Iterator[Found]:
+def speculative_keys(given: GivenCommand, release: Release) -> Iterator[Found]:
     said = given.speculation
     if said is None:
         return
@@ -246,10 +248,10 @@ def speculative_keys(given: Given, release: Release) -> Iterator[Found]:
         why = f"TensorRT-LLM {release} has no such key for type {type_} and does not start"
         new = RENAMED.get(str(key))
         if new is not None and (new in known or new == "decoding_type") and new not in said:
-            move = partial(Given.moved, old=(SPECULATIVE, str(key)), new=(SPECULATIVE, new))
+            move = partial(GivenCommand.moved, old=(SPECULATIVE, str(key)), new=(SPECULATIVE, new))
             yield Found(Finding("error", at, why, new), move)
         elif key in limits.NO_EFFECT:
-            drop = partial(Given.moved, old=(SPECULATIVE, str(key)), new=None)
+            drop = partial(GivenCommand.moved, old=(SPECULATIVE, str(key)), new=None)
             yield Found(Finding("error", at, f"{why}: {limits.NO_EFFECT[key]}", "leave it out"), drop)
         elif key == "acceptance_length_threshold":
             why += ": since 1.3 the gate compares the share of drafted tokens that is accepted, 0 to 1"
@@ -259,7 +261,7 @@ def speculative_keys(given: Given, release: Release) -> Iterator[Found]:
             yield Found(Finding("error", at, why, near[0] if near else None))
 
 
-def needed(given: Given, release: Release) -> Iterator[Found]:
+def needed(given: GivenCommand, release: Release) -> Iterator[Found]:
     """What a decoding type cannot do without."""
     said = given.speculation
     if said is None or str(said.get("decoding_type")) not in release.types:
@@ -285,7 +287,7 @@ def needed(given: Given, release: Release) -> Iterator[Found]:
     old = release.version < OF_TODAY
     if type_ == "NGram" and old and not said.get("max_matching_ngram_size"):
         at, why = _key(SPECULATIVE, "max_matching_ngram_size"), "its default is 0, with which the server ends"
-        put = partial(Given.put, path=(SPECULATIVE, "max_matching_ngram_size"), value=2)
+        put = partial(GivenCommand.put, path=(SPECULATIVE, "max_matching_ngram_size"), value=2)
         yield Found(Finding("error", at, why, "max_matching_ngram_size: 2"), put)
     yield from _mtp(said, old)
 
@@ -297,16 +299,16 @@ def _mtp(said: Mapping[str, Any], old: bool) -> Iterator[Found]:
     first, second = "max_draft_len", "num_nextn_predict_layers"
     if old and first in said and second not in said:
         why = f"up to 1.2 it is replaced by {second}, which is 1 by default"
-        move = partial(Given.moved, old=(SPECULATIVE, first), new=(SPECULATIVE, second))
+        move = partial(GivenCommand.moved, old=(SPECULATIVE, first), new=(SPECULATIVE, second))
         yield Found(Finding("error", _key(SPECULATIVE, first), why, second), move)
     elif not old and second in said:
         why = f"deprecated: {first} since 1.3"
         new = None if first in said else (SPECULATIVE, first)
-        move = partial(Given.moved, old=(SPECULATIVE, second), new=new)
+        move = partial(GivenCommand.moved, old=(SPECULATIVE, second), new=new)
         yield Found(Finding("warning", _key(SPECULATIVE, second), why, first), move)
 
 
-def together(given: Given, release: Release) -> Iterator[Found]:
+def together(given: GivenCommand, release: Release) -> Iterator[Found]:
     """Settings that exclude each other."""
     said = given.speculation
     if said is None:
@@ -331,7 +333,7 @@ def together(given: Given, release: Release) -> Iterator[Found]:
     type_ = said.get("decoding_type")
     if said.get("use_rejection_sampling") is True and type_ in ("NGram", "SA", "AUTO"):
         why = f"type {type_} drafts tokens without probabilities, which rejection sampling needs"
-        drop = partial(Given.moved, old=(SPECULATIVE, "use_rejection_sampling"), new=None)
+        drop = partial(GivenCommand.moved, old=(SPECULATIVE, "use_rejection_sampling"), new=None)
         yield Found(Finding("error", _key(SPECULATIVE, "use_rejection_sampling"), why, "leave it out"), drop)
     if given.backend in ("tensorrt", "trt") and old and type_ in ("NGram", "MTP", "AUTO", "DraftTarget"):
         why = f"the TensorRT backend does not have type {type_}"
@@ -341,7 +343,7 @@ def together(given: Given, release: Release) -> Iterator[Found]:
         yield Found(Finding("error", _key(SPECULATIVE, "decoding_type"), why, "another type, such as Eagle"))
 
 
-def gate(given: Given, release: Release) -> Iterator[Found]:
+def gate(given: GivenCommand, release: Release) -> Iterator[Found]:
     """Half an acceptance gate. That a whole one ends speculation for good is a known issue."""
     said = given.speculation or {}
     for threshold, window in (
@@ -355,7 +357,7 @@ def gate(given: Given, release: Release) -> Iterator[Found]:
             yield Found(Finding("warning", at, f"without {other} it has no effect", f"add {other}"))
 
 
-def measured(given: Given, release: Release) -> Iterator[Found]:
+def measured(given: GivenCommand, release: Release) -> Iterator[Found]:
     for key, lacks in (
         ("return_perf_metrics", "latencies and counters of drafts"),
         ("enable_iter_perf_stats", "requests and the KV cache"),
@@ -363,12 +365,12 @@ def measured(given: Given, release: Release) -> Iterator[Found]:
         if (given.config is None and given.config_file is not None) or (given.config or {}).get(key):
             continue
         why = f"without it /prometheus/metrics says nothing of {lacks}"
-        put = partial(Given.put, path=(key,), value=True)
+        put = partial(GivenCommand.put, path=(key,), value=True)
         has_file = given.config is not None and key not in given.config
         yield Found(Finding("warning", key, why, f"{key}: true"), put if has_file else None)
 
 
-RULES: tuple[Callable[[Given, Release], Iterator[Found]], ...] = (
+RULES: tuple[Callable[[GivenCommand, Release], Iterator[Found]], ...] = (
     flags,
     target,
     backend,
@@ -390,10 +392,10 @@ RULES: tuple[Callable[[Given, Release], Iterator[Found]], ...] = (
 def lint(words: Sequence[str], release: Release, files: Mapping[str, str] | None = None) -> list[Finding]:
     """Errors first. What it does not say is no error: the server decides. `files`: by name, the YAML file's
     text among them."""
-    return _lint(Given.of(words, files or {}), release)
+    return _lint(GivenCommand.of(words, files or {}), release)
 
 
-def _lint(given: Given, release: Release) -> list[Finding]:
+def _lint(given: GivenCommand, release: Release) -> list[Finding]:
     if given.subcommand is not None:
         why = "specops judges the servers of one model; this subcommand has a file of its own"
         return [Finding("note", given.subcommand, why)]
@@ -404,7 +406,7 @@ def _lint(given: Given, release: Release) -> list[Finding]:
     return by_level([*found, *(issue.finding() for issue in issues)])
 
 
-def judge(command: Command, requested: str | None) -> Judged:
+def judge(command: Command, requested: str | None) -> LintResult:
     """`requested`: a version that the operator names. ConfigError for an invalid one."""
     version, because = _version(command, requested)
     release = table().release(version)
@@ -412,9 +414,9 @@ def judge(command: Command, requested: str | None) -> Judged:
         older = release.requested < release.version
         where = "the oldest of the table" if older else "the nearest known before it"
         because = f"{where}; for {release.requested}, {because}, it was not checked"
-    given = Given.of(command.words, command.files)
+    given = GivenCommand.of(command.words, command.files)
     fixed = given if given.subcommand else settled(given, release, RULES)[1]
-    return Judged(
+    return LintResult(
         where=command.where,
         engine="TensorRT-LLM",
         version=str(release.version),
@@ -438,7 +440,7 @@ def _version(command: Command, requested: str | None) -> tuple[Version, str]:
     return table().newest, "the newest known: no version was given, and the program is not on this machine"
 
 
-def _text(fixed: Given, given: Given, file_alone: bool) -> str:
+def _text(fixed: GivenCommand, given: GivenCommand, file_alone: bool) -> str:
     """To paste: the YAML file alone, the command alone, or a script that writes one and runs the other."""
     if file_alone:
         return fixed.yaml()

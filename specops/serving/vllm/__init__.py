@@ -25,7 +25,7 @@ from specops.serving.drafts import (
     DraftRule,
     DraftSupport,
     Format,
-    Guess,
+    KindByName,
     MaskedDrafts,
     OtherVocabulary,
     ServedPair,
@@ -101,10 +101,10 @@ DRAFTS = DraftSupport(
         Format("assistant", (0, 21, 0), "Gemma 4's assistants came with 0.21 (vllm#41745)"),
     ),
     guesses=(
-        Guess("eagle-", "eagle", FIRST),
-        Guess("eagle3", "eagle3", (0, 8, 5)),
-        Guess("dflash", "dflash", (0, 20, 0)),
-        Guess("dspark", "dspark", (0, 25, 0)),
+        KindByName("eagle-", "eagle", FIRST),
+        KindByName("eagle3", "eagle3", (0, 8, 5)),
+        KindByName("dflash", "dflash", (0, 20, 0)),
+        KindByName("dspark", "dspark", (0, 25, 0)),
     ),
     named_for_good=("eagle", "eagle3", "dflash", "dspark"),  # it does change `draft_model`
     divides=True,

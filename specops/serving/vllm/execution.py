@@ -19,7 +19,7 @@ from typing import Any
 
 from specops.serving.argv import is_unknown
 from specops.serving.engine import Condition
-from specops.serving.vllm.given import Given, as_json
+from specops.serving.vllm.given import GivenCommand, as_json
 from specops.serving.vllm.settings import plain
 from specops.serving.vllm.versions import Release, Span, Version, spans_of
 
@@ -117,7 +117,7 @@ def model_in(folder: str) -> Model | None:
     return Model(named, frozenset(name for name, true in found.items() if true))
 
 
-def execution(given: Given, release: Release, model: Model | None = None) -> Execution:
+def execution(given: GivenCommand, release: Release, model: Model | None = None) -> Execution:
     """`model`: the target, where it is known."""
     if release.version < BEFORE:
         return _before(given)
@@ -126,7 +126,7 @@ def execution(given: Given, release: Release, model: Model | None = None) -> Exe
     return Execution(runner, settings.asynchronous(runner), settings.graphs(runner))
 
 
-def conditions(given: Given, release: Release, model: Model | None = None) -> list[Condition]:
+def conditions(given: GivenCommand, release: Release, model: Model | None = None) -> list[Condition]:
     """The same, for the two pools of a rollout, which should not differ in them."""
     found = execution(given, release, model)
     runner, scheduling, graphs = found.runner.value, found.asynchronous.value, found.graphs.value
@@ -146,7 +146,7 @@ def conditions(given: Given, release: Release, model: Model | None = None) -> li
 
 
 class _Settings:
-    def __init__(self, given: Given, release: Release, model: Model | None) -> None:
+    def __init__(self, given: GivenCommand, release: Release, model: Model | None) -> None:
         self.given, self.release, self.model = given, release, model
         method = given.known.get("method")
         self.method = plain(method) if isinstance(method, str) else None
@@ -247,7 +247,7 @@ class _Settings:
         return Choice(usual)
 
 
-def _features(given: Given) -> list[str]:
+def _features(given: GivenCommand) -> list[str]:
     found = [name for flag, name in FLAGS.items() if given.has(flag)]
     found += [name for flag, name in SIZES.items() if given.number(flag, 1) > 1]
     found += [key for key in KEYS if given.known.get(key)]
@@ -258,7 +258,7 @@ def _features(given: Given) -> list[str]:
     return found
 
 
-def _stated_graphs(given: Given) -> Choice | None:
+def _stated_graphs(given: GivenCommand) -> Choice | None:
     if given.has("--enforce-eager"):
         return Choice("NONE", "--enforce-eager")
     config = as_json(given.value("--compilation-config") or "")
@@ -272,7 +272,7 @@ def _stated_graphs(given: Given) -> Choice | None:
     return Choice(by_level[level], f"optimization level {level}") if level in by_level else None
 
 
-def _before(given: Given) -> Execution:
+def _before(given: GivenCommand) -> Execution:
     requested = given.has("--async-scheduling")
     refused = requested and given.speculates
     why = "speculation refuses it before 0.11.1" if refused else "--async-scheduling" if requested else ""

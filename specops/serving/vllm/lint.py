@@ -8,8 +8,8 @@ import yaml
 
 from specops.errors import ConfigError
 from specops.serving import known_issues
-from specops.serving.argv import Command, CommandLine, Finding, Judged, by_level, settled
-from specops.serving.vllm.given import CALL, CONFIG, Given, as_json
+from specops.serving.argv import Command, CommandLine, Finding, LintResult, by_level, settled
+from specops.serving.vllm.given import CALL, CONFIG, GivenCommand, as_json
 from specops.serving.vllm.rules import RULES
 from specops.serving.vllm.versions import OLDEST, Version, installed, table
 
@@ -24,7 +24,7 @@ def lint(
 
     `around`: variables that are set outside the words. ConfigError for a version older than `OLDEST`.
     """
-    given, release = Given.parse(words, around), table().release(version)
+    given, release = GivenCommand.parse(words, around), table().release(version)
     if given.has(OMNI):
         return [Finding("note", OMNI, "vLLM-Omni has flags of its own, which specops does not judge")]
     found, _ = settled(given, release, RULES)
@@ -36,21 +36,21 @@ def corrected(
     words: Sequence[str], version: Version | None, around: Mapping[str, str] | None = None
 ) -> list[str] | None:
     """The words with everything fixed that a rule can fix; None where there was nothing to fix."""
-    given = Given.parse(words, around)
+    given = GivenCommand.parse(words, around)
     if given.has(OMNI):
         return None
     _, fixed = settled(given, table().release(version), RULES)
     return None if fixed.words() == given.words() else fixed.words()
 
 
-def judge(command: Command, requested: str | None) -> Judged:
+def judge(command: Command, requested: str | None) -> LintResult:
     """`requested`: a version that the operator names. ConfigError for an invalid one."""
     version, because = _version(command, requested)
     release = table().release(version)
     words, around = command.words, command.environment
     fixed = corrected(words, version, around)
     left = [found for found in lint(fixed or words, version, around) if found.level == "error"]
-    return Judged(
+    return LintResult(
         where=command.where,
         engine="vLLM",
         version=str(release.version),
@@ -94,7 +94,7 @@ def _is_release(tag: str) -> bool:
 
 def _text(words: Sequence[str], flags_file: bool) -> str:
     """For a shell, a flag a line; for `--config FILE`, as YAML."""
-    given = Given.parse(words)
+    given = GivenCommand.parse(words)
     if not flags_file:
         return given.as_words().text()
     keys: dict[str, object] = {}

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from specops.serving.argv import Finding
-from specops.serving.engine import EVERYWHERE, Container, PairQuestion, Rendering, Spread, Start
+from specops.serving.engine import EVERYWHERE, Container, MultiHost, PairQuestion, Rendering, Start
 from specops.serving.metrics import Drafts, Responses, Series
 from specops.serving.vllm.execution import conditions, model_in
-from specops.serving.vllm.given import Given
+from specops.serving.vllm.given import GivenCommand
 from specops.serving.vllm.lint import lint
 from specops.serving.vllm.settings import VllmSettings, command
 from specops.serving.vllm.versions import Version, installed, table, version_of
@@ -81,7 +81,7 @@ class VllmPool(VllmSettings):
             judged=f"vLLM {release.version}",
             findings=lint(words, version, self.environment),
             notes=notes,
-            conditions=conditions(Given.parse(words, self.environment), release, model_in(self.model)),
+            conditions=conditions(GivenCommand.parse(words, self.environment), release, model_in(self.model)),
         )
 
     def container(self, port: int, name: str, version: str | None, drain_s: int) -> Container:
@@ -93,13 +93,15 @@ class VllmPool(VllmSettings):
             words += [DRAINS, str(drain_s)]
         return Container(f"{IMAGE}:v{release.requested}", words, self.gpus, downloads=True, drains=drains)
 
-    def spread(self, words: Sequence[str], nodes: int, address: str, rank: str) -> Spread | None:
+    def spread(self, words: Sequence[str], nodes: int, address: str, rank: str) -> MultiHost | None:
         """With the multiprocessing backend, without Ray."""
         release = table().release(Version.parse(self.version) if self.version else None)
         if "--nnodes" not in release.flags:
             return None
         common = (*words, "--nnodes", str(nodes), "--master-addr", address)
-        return Spread(first=(*common, "--node-rank", "0"), other=(*common, "--node-rank", rank, "--headless"))
+        return MultiHost(
+            first=(*common, "--node-rank", "0"), other=(*common, "--node-rank", rank, "--headless")
+        )
 
     def at_k(self, k: int) -> dict[str, object]:
         # A schedule by batch size would set K itself.

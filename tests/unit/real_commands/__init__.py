@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from specops.launch.command_files import command_of, commands_in, judge
-from specops.serving import Command, Judged
+from specops.serving import Command, LintResult
 
 ENGINES = ("vllm", "sglang", "llamacpp")
 
@@ -43,7 +43,7 @@ class Case:
             [command] = commands_in(path)
         return command
 
-    def judged(self) -> Judged:
+    def judged(self) -> LintResult:
         return judge(self.command, self.version)
 
 

@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from specops.load.workload import Prompt
 from specops.phases.canary import two_samples
-from specops.phases.canary.client import Ask, Pool, Reply
+from specops.phases.canary.client import CanaryRequest, Pool, Reply
 from specops.phases.canary.pair import Check, Outcome, Pair, Status, trouble
-from specops.phases.canary.two_samples import Drawn
+from specops.phases.canary.two_samples import SampledAnswer
 
 ALPHA = 0.01
 """Of the first look."""
@@ -38,7 +38,7 @@ async def _distribution(pair: Pair) -> Outcome:
     both = (pair.standard, pair.speculative)
     tells = all(await asyncio.gather(*(_tells(pool, prompts[0]) for pool in both)))
 
-    def asks(pool: Pool, first: int, count: int) -> list[Ask]:
+    def asks(pool: Pool, first: int, count: int) -> list[CanaryRequest]:
         first += THEIRS if pool is pair.speculative else 0
         plain = [
             pool.asking(prompt, max_tokens=TOKENS, temperature=1.0, seed=seed)
@@ -47,7 +47,7 @@ async def _distribution(pair: Pair) -> Outcome:
         ]
         return [ask.telling(TOP) for ask in plain] if tells else plain
 
-    async def draw(pool: Pool, first: int, count: int) -> list[list[Drawn]] | Outcome:
+    async def draw(pool: Pool, first: int, count: int) -> list[list[SampledAnswer]] | Outcome:
         wanted = asks(pool, first, count)
         replies = await pool.ask_all(wanted)
         for reply, ask in zip(replies, wanted, strict=True):
@@ -57,7 +57,7 @@ async def _distribution(pair: Pair) -> Outcome:
         drawn = [_drawn(reply) for reply in replies]
         return [drawn[i : i + count] for i in range(0, len(drawn), count)]
 
-    async def look(first: int, count: int) -> tuple[list[list[Drawn]], float] | Outcome:
+    async def look(first: int, count: int) -> tuple[list[list[SampledAnswer]], float] | Outcome:
         ours, theirs = await asyncio.gather(
             draw(pair.standard, first, count), draw(pair.speculative, first, count)
         )
@@ -95,7 +95,7 @@ async def _distribution(pair: Pair) -> Outcome:
     return Outcome("fail", f"sampled answers are not the standard's: {message}", ask, evidence=evidence)
 
 
-def _power(shown: two_samples.Shown) -> str:
+def _power(shown: two_samples.DetectableDifferences) -> str:
     found = [f"{shown.pieces:.2f} in total variation of a word"] if shown.pieces is not None else []
     found += [f"{shown.nats:.2g} nats a token"] if shown.nats is not None else []
     if not found:
@@ -109,12 +109,12 @@ async def _tells(pool: Pool, prompt: Prompt) -> bool:
     return reply.first.tokens is not None
 
 
-def _drawn(reply: Reply) -> Drawn:
+def _drawn(reply: Reply) -> SampledAnswer:
     tokens = reply.first.tokens
     if tokens is None or not all(token.top for token in tokens):
-        return Drawn(reply.text)  # llama.cpp has none of accepted drafts: `logprobs` finds that
+        return SampledAnswer(reply.text)  # llama.cpp has none of accepted drafts: `logprobs` finds that
     surprise = sum(token.logprob - two_samples.expected(token.top[:TOP]) for token in tokens)
-    return Drawn(reply.text, surprise / TOKENS)
+    return SampledAnswer(reply.text, surprise / TOKENS)
 
 
 def _tail(prompt: Prompt) -> Prompt:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from specops.phases.canary.client import Ask, Pool, Reply
+from specops.phases.canary.client import CanaryRequest, Pool, Reply
 from specops.phases.canary.pair import PLAIN_TOKENS, Check, Pair, Side, of_each, same_text, trouble
 from specops.prometheus.exposition import Scrape
 from specops.serving import tables
@@ -26,7 +26,7 @@ def stop_string(text: str) -> str | None:
 
 async def stops(pool: Pool, pair: Pair) -> Side:
     met = 0
-    shown: Ask | None = None
+    shown: CanaryRequest | None = None
     for prompt in pair.few:
         plain = pool.greedy(prompt, PLAIN_TOKENS)
         before = await pool.plain(plain)
@@ -49,7 +49,7 @@ async def stops(pool: Pool, pair: Pair) -> Side:
     return Side("ok", ask=shown)
 
 
-def stopped(reply: Reply, plain: Reply, stop: str, ask: Ask) -> Side | None:
+def stopped(reply: Reply, plain: Reply, stop: str, ask: CanaryRequest) -> Side | None:
     """What is wrong with an answer that was to end before `stop`; None where nothing is."""
     how = "streamed" if ask.body.get("stream") else "whole"
     if stop in reply.text:
@@ -102,7 +102,7 @@ async def usage(pool: Pool, pair: Pair) -> Side:
     return Side("ok", ask=plain)
 
 
-def miscounted(reply: Reply, ask: Ask) -> Side | None:
+def miscounted(reply: Reply, ask: CanaryRequest) -> Side | None:
     used, most = reply.usage, int(ask.body["max_tokens"])
     how = "in a stream" if ask.body.get("stream") else "of a whole answer"
     if used is None:
@@ -182,7 +182,7 @@ async def cancelled(pool: Pool, pair: Pair) -> Side:
     return await _freed(pool, before, leave[0])
 
 
-async def _freed(pool: Pool, before: float | None, ask: Ask) -> Side:
+async def _freed(pool: Pool, before: float | None, ask: CanaryRequest) -> Side:
     if before is None:
         return Side(
             "ok", "it exposes no gauge of running requests, so that only neighbours were looked at", ask

@@ -20,7 +20,7 @@ from specops.phases.ab.parity import (
     margins_needed,
     with_margins,
 )
-from specops.phases.canary.client import Ask, Pool, Reply
+from specops.phases.canary.client import CanaryRequest, Pool, Reply
 from specops.phases.canary.pair import PLAIN_TOKENS, Check, Outcome, Pair, Status, trouble
 
 CHALLENGER = "speculative"
@@ -96,7 +96,7 @@ async def _mixed(pair: Pair) -> Outcome:
 
     async def ask(pool: Pool, prompts: Sequence[Prompt]) -> Replies:
         """Every prompt greedily between two sampled requests, so that whoever goes first, they meet."""
-        asks: list[Ask] = []
+        asks: list[CanaryRequest] = []
         for seed, prompt in enumerate(prompts):
             before, behind = _partners(pool, prompt, seed)
             asks += [before, pool.greedy(prompt, PLAIN_TOKENS), behind]
@@ -124,7 +124,7 @@ async def _mixed(pair: Pair) -> Outcome:
     return await _judged(pair, parity, again, tuple(among))
 
 
-def _partners(pool: Pool, prompt: Prompt, seed: int) -> list[Ask]:
+def _partners(pool: Pool, prompt: Prompt, seed: int) -> list[CanaryRequest]:
     """What shares the batch with a greedy request."""
     fields = {"max_tokens": PLAIN_TOKENS, "seed": seed}
     return [pool.asking(prompt, temperature=temperature, **fields) for temperature in TEMPERATURES]
@@ -147,7 +147,7 @@ def _parity(said: Replies, control: Replies, other: Replies, *, mixed: bool) -> 
     return Parity(CHALLENGER, mixed, Level(), matches(said, other), matches(said, control))
 
 
-async def _judged(pair: Pair, parity: Parity, again: Parity, among: tuple[Ask, ...]) -> Outcome:
+async def _judged(pair: Pair, parity: Parity, again: Parity, among: tuple[CanaryRequest, ...]) -> Outcome:
     prompts = {prompt.id: prompt for prompt in pair.prompts}
     margins: dict[tuple[str, int], float | None] = {}
     for name, character in margins_needed([parity, again]):

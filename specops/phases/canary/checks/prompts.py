@@ -7,7 +7,7 @@ from itertools import cycle
 
 from specops.errors import PromptsError
 from specops.load.workload import Prompt
-from specops.phases.canary.client import Ask, Pool, Reply
+from specops.phases.canary.client import CanaryRequest, Pool, Reply
 from specops.phases.canary.pair import Check, Outcome, Pair, Side, held, of_each, trouble
 
 TOKENS = 32
@@ -42,7 +42,7 @@ def _plain(prompt: Prompt) -> str:
     return text if isinstance(text, str) else ""
 
 
-def _asking(pool: Pool, text: str) -> Ask:
+def _asking(pool: Pool, text: str) -> CanaryRequest:
     return pool.greedy(Prompt("long", "all", text), TOKENS)
 
 
@@ -67,7 +67,7 @@ async def _long(pair: Pair) -> Outcome:
     return held(Side("ok", ask=ask), side, f"a prompt {message} is answered as by the standard")
 
 
-async def unlike(pair: Pair, ours: Reply, again: Reply, theirs: Reply, shown: Ask) -> Side:
+async def unlike(pair: Pair, ours: Reply, again: Reply, theirs: Reply, shown: CanaryRequest) -> Side:
     if ours.usage and theirs.usage and ours.usage.prompt != theirs.usage.prompt:
         message = f"a prompt of {ours.usage.prompt} tokens is counted as {theirs.usage.prompt}"
         return Side("wrong", message, shown)

@@ -11,11 +11,11 @@ import asyncio
 from collections.abc import Sequence
 
 from specops.phases.ab.parity import NEAR_TIE
-from specops.phases.canary.client import Ask, Choice, Pool, Reply, Token
+from specops.phases.canary.client import CanaryRequest, Choice, Pool, Reply, Token
 from specops.phases.canary.pair import (
     PLAIN_TOKENS,
     Check,
-    Look,
+    CheckFunction,
     Outcome,
     Pair,
     Side,
@@ -33,7 +33,7 @@ BIASED = 50
 LARGEST_BIAS = 100.0
 
 
-def leaves_one(parameter: str, value: float) -> Look:
+def leaves_one(parameter: str, value: float) -> CheckFunction:
     """That with `parameter` at `value` a hot request is answered greedily."""
 
     async def look(pool: Pool, pair: Pair) -> Side:
@@ -51,7 +51,7 @@ def leaves_one(parameter: str, value: float) -> Look:
     return look
 
 
-def judged(same: list[bool | None], message: str, ask: Ask) -> Side:
+def judged(same: list[bool | None], message: str, ask: CanaryRequest) -> Side:
     """`ignored` where more than half are unlike; `message` has a place for how many, and of how many."""
     known = [one for one in same if one is not None]
     unlike = sum(not one for one in known)
@@ -191,7 +191,7 @@ OFF = 0.1
 ROUNDING = 1e-4
 
 
-def sound(reply: Reply, ask: Ask) -> Side:
+def sound(reply: Reply, ask: CanaryRequest) -> Side:
     """Of one greedy answer by itself."""
     tokens = reply.first.tokens
     if tokens is None:

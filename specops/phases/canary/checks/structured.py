@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from specops.phases.canary.client import Ask, Call, Pool, Reply
+from specops.phases.canary.client import Call, CanaryRequest, Pool, Reply
 from specops.phases.canary.pair import Check, Pair, Side, of_each, trouble
 
 TOKENS = 96
@@ -102,7 +102,7 @@ async def tools_stream(pool: Pool, pair: Pair) -> Side:
     return Side("ok", ask=ask)
 
 
-def called(reply: Reply, ask: Ask) -> Side | None:
+def called(reply: Reply, ask: CanaryRequest) -> Side | None:
     """What is wrong with an answer that was to call the tool; None where nothing is."""
     calls = reply.first.calls
     if not calls:
@@ -112,7 +112,7 @@ def called(reply: Reply, ask: Ask) -> Side | None:
     return None
 
 
-def _with_tool(pool: Pool) -> Ask:
+def _with_tool(pool: Pool) -> CanaryRequest:
     return pool.chatting(QUESTION, max_tokens=TOKENS, temperature=0, tools=[TOOL], tool_choice=CHOSEN)
 
 

@@ -17,7 +17,7 @@ from specops.load.metrics import Observation
 from specops.load.settings import BaselineSettings
 from specops.load.workload import Prompt
 from specops.phases.diagnose.finding import ENOUGH_ANSWERS, ENOUGH_DRAFTED, ENOUGH_MADE
-from specops.phases.diagnose.observations import Earlier, Gpu, Live, Stream, Switched
+from specops.phases.diagnose.observations import EarlierAcceptance, Gpu, Live, RoutedShare, Stream
 from specops.phases.inputs import settings_of
 from specops.prometheus import exposition
 from specops.prometheus.api import Api, Sample
@@ -82,12 +82,12 @@ class PrometheusPool:
             stuck=self._servers(self._signals(self.stuck_window).stuck()),
         )
 
-    def switched(self) -> Switched | str:
+    def switched(self) -> RoutedShare | str:
         """By the router that sends most. Raises EndpointError."""
         percent = self._one(f"max({ROUTE_PERCENT}{selector(self.ours)})")
         if percent is None:
             return f"{self.api.url} has no {ROUTE_PERCENT}: no router is scraped"
-        return Switched(source=self.api.url, percent=percent)
+        return RoutedShare(source=self.api.url, percent=percent)
 
     def gpu(self) -> Gpu | str:
         """Of the fullest device, by DCGM's exporter. Raises EndpointError."""
@@ -99,7 +99,7 @@ class PrometheusPool:
         most, left = max(both, key=lambda one: one[0] / (one[0] + one[1]))
         return Gpu(source=f"{self.api.url} (DCGM)", used_gib=most / 1024, total_gib=(most + left) / 1024)
 
-    def earlier(self) -> Earlier | str:
+    def earlier(self) -> EarlierAcceptance | str:
         """Raises EndpointError."""
         now = self._one("time()")
         if now is None:
@@ -112,7 +112,7 @@ class PrometheusPool:
             first = self._one(self._signals("1h").acceptance(), started + HOUR) if up > 2 else None
         if week is None and first is None:
             return f"{self.api.url} has nothing of a day ago and before"
-        return Earlier(source=self.api.url, week=week, after_start=first, up_hours=up)
+        return EarlierAcceptance(source=self.api.url, week=week, after_start=first, up_hours=up)
 
     def _signals(self, window: str) -> Signals:
         return Signals(self.series, self.labels, window)

@@ -18,33 +18,33 @@ from specops.guard.journal import history
 from specops.guard.signals.criteria import deployed_setting
 from specops.launch.command_files import command_of, judge
 from specops.phases.ab import report as ab_report
-from specops.phases.ab.report import Challenger, OfParity
-from specops.phases.ab.speedups import Shown
+from specops.phases.ab.report import Challenger, ParityCounts
+from specops.phases.ab.speedups import StoredInterval
 from specops.phases.diagnose.observations import (
+    AbFigures,
     Baseline,
     Canary,
-    Compared,
-    Deployed,
+    CanaryCheck,
+    ClassVerdict,
+    DeployedSettings,
     Drafts,
-    Ends,
-    FallBacks,
+    Fallbacks,
     Lint,
     LintFinding,
     Load,
-    Logged,
-    Names,
-    OfCheck,
-    OfClass,
-    Swept,
+    MissingNames,
+    SpeedupInterval,
+    SweepFigures,
+    VocabularyLogLines,
 )
 from specops.phases.guard import GUARD
 from specops.phases.measurement import checked
-from specops.phases.monitor.check import GOOD, Found, check
+from specops.phases.monitor.check import GOOD, NameState, check
 from specops.phases.monitor.thresholds import Measurements
 from specops.phases.sweep import report as sweep_report
-from specops.phases.sweep.advice import Line
+from specops.phases.sweep.advice import FamilySteps
 from specops.phases.sweep.report import Cell, Report
-from specops.progress import Silent
+from specops.progress import SilentProgress
 from specops.prometheus.api import Api
 from specops.results import Result
 from specops.serving import ENGINES, Finding, Startable
@@ -78,7 +78,7 @@ def baseline(known: Measurements) -> Baseline | str:
     return Baseline(source=known.baseline, loads=loads)
 
 
-def compared(folder: Path, unfit: str | None = None) -> Compared | str:
+def compared(folder: Path, unfit: str | None = None) -> AbFigures | str:
     """`unfit`: why ab.json is not of this rollout."""
     if unfit is not None:
         return f"ab.json does not count: {unfit}"
@@ -96,7 +96,7 @@ def compared(folder: Path, unfit: str | None = None) -> Compared | str:
     drafted = sum(one.draft_tokens for one in counted)
     lightest = challenger.levels[0].speedups if challenger.levels else None
     worst = _parity(challenger)
-    return Compared(
+    return AbFigures(
         source=stored.source,
         e2e=_ends(lightest.e2e) if lightest else None,
         streams=lightest.level.concurrency if lightest else None,
@@ -106,7 +106,7 @@ def compared(folder: Path, unfit: str | None = None) -> Compared | str:
         acceptance=sum(one.accepted_tokens for one in counted) / drafted if drafted else None,
         drafts=sum(one.drafts for one in counted),
         classes={
-            name: OfClass(
+            name: ClassVerdict(
                 verdict=one.decision.verdict, reason=one.decision.reason, e2e=_ends(one.levels[0].e2e)
             )
             for name, one in challenger.classes.items()
@@ -125,27 +125,29 @@ def _up_to(challenger: Challenger) -> int | None:
     return max(streams, default=0)
 
 
-def _parity(challenger: Challenger) -> OfParity | None:
+def _parity(challenger: Challenger) -> ParityCounts | None:
     """Of all loads, and of greedy answers among sampled ones, where fewest are equal beside the control."""
 
-    def stored(one: OfParity) -> float:
+    def stored(one: ParityCounts) -> float:
         control = _control(one)
         return _equal(one) / one.compared - (1.0 if control is None else control)
 
     return min((one for one in challenger.parity if one.compared), key=stored, default=None)
 
 
-def _equal(parity: OfParity) -> int:
+def _equal(parity: ParityCounts) -> int:
     """A near tie may fall either way, and counts as equal."""
     return parity.equal + parity.near_ties
 
 
-def _control(parity: OfParity) -> float | None:
+def _control(parity: ParityCounts) -> float | None:
     again = parity.control
     return again.equal / again.compared if again is not None and again.compared else None
 
 
-def swept(rollout: Rollout, folder: Path, known: Measurements, unfit: str | None = None) -> Swept | str:
+def swept(
+    rollout: Rollout, folder: Path, known: Measurements, unfit: str | None = None
+) -> SweepFigures | str:
     """`unfit`: why sweep.json is not of this rollout."""
     if unfit is not None:
         return f"sweep.json does not count: {unfit}"
@@ -162,7 +164,7 @@ def swept(rollout: Rollout, folder: Path, known: Measurements, unfit: str | None
     line = _line(report, cells)
     k = next((cell.num_speculative_tokens for cell in cells), None)
     found = setting is not None and setting == advice.setting
-    return Swept(
+    return SweepFigures(
         source=stored.source,
         setting=setting,
         k=k,
@@ -178,7 +180,7 @@ def swept(rollout: Rollout, folder: Path, known: Measurements, unfit: str | None
     )
 
 
-def _line(report: Report, cells: list[Cell]) -> Line | None:
+def _line(report: Report, cells: list[Cell]) -> FamilySteps | None:
     """Of the family of a setting, by its cells: a line is of all its K."""
     if not cells:
         return None
@@ -238,11 +240,11 @@ class _Checks(BaseModel):
     checks: list[_Check]
 
 
-def deployed(rollout: Rollout) -> Deployed:
+def deployed(rollout: Rollout) -> DeployedSettings:
     pool = rollout.pools.speculative
     pair, key = pool.pair, ENGINES[pool.engine].k_key
     k = getattr(getattr(pool, "speculation", None), key, None) if key else None
-    return Deployed(
+    return DeployedSettings(
         engine=pool.engine,
         version=pair.version if pair else None,
         model=pair.target if pair else pool.endpoint.model if pool.endpoint else None,
@@ -258,10 +260,10 @@ def canary(folder: Path) -> Canary | str:
         found = checked(_Checks, stored.result.data, f"{stored.name} is damaged: data").checks
     except SpecopsError as error:
         return error.message
-    return Canary(source=stored.source, checks=tuple(OfCheck(**one.model_dump()) for one in found))
+    return Canary(source=stored.source, checks=tuple(CanaryCheck(**one.model_dump()) for one in found))
 
 
-def fall_backs(folder: Path, now: datetime) -> FallBacks | str:
+def fall_backs(folder: Path, now: datetime) -> Fallbacks | str:
     journal = folder / GUARD / JOURNAL
     if not journal.exists():
         return "this run folder has no guard journal"
@@ -277,11 +279,11 @@ def fall_backs(folder: Path, now: datetime) -> FallBacks | str:
     if fell:
         last = f"{datetime.fromtimestamp(fell[-1].ts, UTC):%Y-%m-%d %H:%M} UTC, {fell[-1].evidence.why}"
     # A line that was written again with what came of it has the same id.
-    return FallBacks(source=f"{GUARD}/{JOURNAL}", week=len({entry.id for entry in fell}), last=last)
+    return Fallbacks(source=f"{GUARD}/{JOURNAL}", week=len({entry.id for entry in fell}), last=last)
 
 
-def _ends(shown: Shown | None) -> Ends | None:
-    return None if shown is None else Ends(estimate=shown.estimate, low=shown.low, high=shown.high)
+def _ends(shown: StoredInterval | None) -> SpeedupInterval | None:
+    return None if shown is None else SpeedupInterval(estimate=shown.estimate, low=shown.low, high=shown.high)
 
 
 def _ms(seconds: float | None) -> float | None:
@@ -327,7 +329,7 @@ def _lint(source: str, findings: Sequence[Finding]) -> Lint:
     )
 
 
-def logged(folder: Path) -> Logged | str:
+def logged(folder: Path) -> VocabularyLogLines | str:
     logs = sorted((folder / "logs").rglob("*.log"))
     if not logs:
         return "no server's log is in the run folder"
@@ -338,7 +340,7 @@ def logged(folder: Path) -> Logged | str:
             if UNLIKE.search(line) and len(lines) < LINES:
                 lines.append(line.strip()[:CHARACTERS])
                 where = log.relative_to(folder).as_posix()
-    return Logged(source=where, files=len(logs), lines=tuple(lines))
+    return VocabularyLogLines(source=where, files=len(logs), lines=tuple(lines))
 
 
 def _tail(log: Path) -> str:
@@ -350,11 +352,11 @@ def _tail(log: Path) -> str:
         return ""
 
 
-def names(rollout: Rollout, api: Api) -> Names:
+def names(rollout: Rollout, api: Api) -> MissingNames:
     """Raises EndpointError."""
-    result = check(rollout, api, Silent())
-    found = [Found.model_validate(one) for one in result.data["names"]]
+    result = check(rollout, api, SilentProgress())
+    found = [NameState.model_validate(one) for one in result.data["names"]]
     lacking = [one for one in found if one.status not in GOOD]
     message = [f"{one.name} of the {one.where}: {one.status}" for one in lacking]
     fixes = dict.fromkeys(one.fix for one in lacking if one.fix)
-    return Names(source=api.url, requested=len(found), lacking=tuple(message), fixes=tuple(fixes))
+    return MissingNames(source=api.url, requested=len(found), lacking=tuple(message), fixes=tuple(fixes))

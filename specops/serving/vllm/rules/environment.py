@@ -9,7 +9,7 @@ from operator import methodcaller
 
 from specops.section import SECRET_FLAGS, SECRET_VARIABLE
 from specops.serving.argv import is_unknown
-from specops.serving.vllm.given import Given
+from specops.serving.vllm.given import GivenCommand
 from specops.serving.vllm.rules.rule import Found, of_flag
 from specops.serving.vllm.versions import V1_ALONE, Release, Version, table
 
@@ -30,7 +30,7 @@ V0_GONE = Version((0, 11, 1))
 """The first release that does not read VLLM_USE_V1."""
 
 
-def secrets(given: Given, release: Release) -> Iterator[Found]:
+def secrets(given: GivenCommand, release: Release) -> Iterator[Found]:
     for flag in SECRET_FLAGS:
         value = given.value(flag)
         if given.has(flag) and not _is_placeholder(value or ""):
@@ -55,7 +55,7 @@ def _is_placeholder(value: str) -> bool:
     return is_unknown(value) or value.startswith("<")
 
 
-def variables(given: Given, release: Release) -> Iterator[Found]:
+def variables(given: GivenCommand, release: Release) -> Iterator[Found]:
     for name, value in given.environment.items():
         if not name.startswith("VLLM_") or name in release.variables or name in OTHERS:
             continue
@@ -85,7 +85,7 @@ def _v0(value: str, release: Release) -> Found:
     return of_flag("note", "VLLM_USE_V1", why, "leave it out", fix)
 
 
-def _with_v0(given: Given, release: Release) -> Iterator[Found]:
+def _with_v0(given: GivenCommand, release: Release) -> Iterator[Found]:
     if not given.speculates:
         return
     if release.version >= V1_ALONE:
@@ -97,7 +97,7 @@ def _with_v0(given: Given, release: Release) -> Iterator[Found]:
         yield of_flag("note", "VLLM_USE_V1", why, "leave it out, for the V1 engine")
 
 
-def _unset(given: Given, name: str) -> Given:
+def _unset(given: GivenCommand, name: str) -> GivenCommand:
     for word in [word for word in given.program if word.startswith(f"{name}=")]:
         given = given.without_assignment(word)
     return given

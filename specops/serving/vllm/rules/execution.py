@@ -11,7 +11,7 @@ from operator import methodcaller
 
 from specops.serving.argv import is_unknown
 from specops.serving.vllm.execution import PIN, REFUSED, execution
-from specops.serving.vllm.given import CONFIG, SHORTCUTS, Given, as_json
+from specops.serving.vllm.given import CONFIG, SHORTCUTS, GivenCommand, as_json
 from specops.serving.vllm.rules.rule import Found, of_flag, of_key
 from specops.serving.vllm.versions import V1_ALONE, Release, Version, table
 
@@ -32,7 +32,7 @@ MODULE_IS_GOING = Version((0, 29, 0))
 PER_REQUEST = "--per-request-spec-decode-metrics"
 
 
-def dotted_compilation(given: Given, release: Release) -> Iterator[Found]:
+def dotted_compilation(given: GivenCommand, release: Release) -> Iterator[Found]:
     if release.version < WITH_LEVELS:
         return
     why = f"since {WITH_LEVELS} -O is the optimization level, and --compilation-config has the keys"
@@ -51,7 +51,7 @@ def dotted_compilation(given: Given, release: Release) -> Iterator[Found]:
             yield of_flag("error", "-O", refuses, COMPILATION, methodcaller("renamed", "-O", COMPILATION))
 
 
-def compilation_level(given: Given, release: Release) -> Iterator[Found]:
+def compilation_level(given: GivenCommand, release: Release) -> Iterator[Found]:
     config = as_json(given.value(COMPILATION) or "")
     if release.version >= WITH_LEVELS and isinstance(config, int) and not isinstance(config, bool):
         why = f"it takes JSON of keys; the levels are modes, and vLLM {release.version} refuses a bare one"
@@ -64,7 +64,7 @@ def compilation_level(given: Given, release: Release) -> Iterator[Found]:
         yield of_flag("error", f"{COMPILATION} level", why, "mode", fix)
 
 
-def attention(given: Given, release: Release) -> Iterator[Found]:
+def attention(given: GivenCommand, release: Release) -> Iterator[Found]:
     """Keys of --attention-config, whose names changed often; the parser refuses one that it does not know."""
     config = as_json(given.value(ATTENTION) or "")
     stated = list(config) if isinstance(config, dict) else []
@@ -84,7 +84,7 @@ def attention(given: Given, release: Release) -> Iterator[Found]:
         yield of_flag("error", at, why + (f" ({there} do)" if there else ""), "leave it out", fix)
 
 
-def runner(given: Given, release: Release) -> Iterator[Found]:
+def runner(given: GivenCommand, release: Release) -> Iterator[Found]:
     chosen = execution(given, release).runner
     if chosen.value == REFUSED:
         why = f"{chosen.why}: vLLM {release.version} refuses to start"
@@ -100,7 +100,7 @@ def runner(given: Given, release: Release) -> Iterator[Found]:
             yield of_flag("note", CONFIG, why, pin)
 
 
-def asynchronous(given: Given, release: Release) -> Iterator[Found]:
+def asynchronous(given: GivenCommand, release: Release) -> Iterator[Found]:
     chosen = execution(given, release).asynchronous
     if chosen.value == REFUSED:
         why = f"{chosen.why}: vLLM {release.version} refuses to start"
@@ -109,7 +109,7 @@ def asynchronous(given: Given, release: Release) -> Iterator[Found]:
         )
 
 
-def _unpinned(given: Given) -> Given:
+def _unpinned(given: GivenCommand) -> GivenCommand:
     assigned = [word for word in given.program if word.startswith(f"{PIN}=")]
     around = {name: value for name, value in given.around.items() if name != PIN}
     for word in assigned:
@@ -117,12 +117,12 @@ def _unpinned(given: Given) -> Given:
     return replace(given, around=around)
 
 
-def _without_speculation(given: Given) -> Given:
+def _without_speculation(given: GivenCommand) -> GivenCommand:
     options = tuple(o for o in given.options if o.flag not in (CONFIG, *SHORTCUTS))
     return replace(given, options=options, keys=None, opaque=False, unread=None)
 
 
-def pipeline_parallel(given: Given, release: Release) -> Iterator[Found]:
+def pipeline_parallel(given: GivenCommand, release: Release) -> Iterator[Found]:
     size = given.number("--pipeline-parallel-size", 1)
     if given.speculates and size > 1:
         yield of_flag(
@@ -134,7 +134,7 @@ def pipeline_parallel(given: Given, release: Release) -> Iterator[Found]:
         )
 
 
-def draft_tensor_parallel(given: Given, release: Release) -> Iterator[Found]:
+def draft_tensor_parallel(given: GivenCommand, release: Release) -> Iterator[Found]:
     key, keys = "draft_tensor_parallel_size", given.known
     size, target = keys.get(key), given.number("--tensor-parallel-size", 1)
     if size is None or size == target or is_unknown(given.value("--tensor-parallel-size")):
@@ -153,7 +153,7 @@ def draft_tensor_parallel(given: Given, release: Release) -> Iterator[Found]:
         yield of_key("warning", key, why, "leave it out", lambda g: g.without_key(key))
 
 
-def per_request_metrics(given: Given, release: Release) -> Iterator[Found]:
+def per_request_metrics(given: GivenCommand, release: Release) -> Iterator[Found]:
     if given.has(PER_REQUEST) and PER_REQUEST in release.flags and not given.speculates:
         yield of_flag(
             "error",
@@ -164,7 +164,7 @@ def per_request_metrics(given: Given, release: Release) -> Iterator[Found]:
         )
 
 
-def module(given: Given, release: Release) -> Iterator[Found]:
+def module(given: GivenCommand, release: Release) -> Iterator[Found]:
     if "vllm.entrypoints.openai.api_server" in given.program and release.version >= MODULE_IS_GOING:
         yield of_flag(
             "note",

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from specops.serving.argv import UNKNOWN, is_unknown
-from specops.serving.vllm.given import CONFIG, Given
+from specops.serving.vllm.given import CONFIG, GivenCommand
 from specops.serving.vllm.rules.rule import Found, of_flag
 from specops.serving.vllm.versions import LAST_OF_THE_OLD, Release, table
 
 
 @dataclass(frozen=True)
-class Gone:
+class RemovedFlag:
     """What became of a flag: a key of the JSON, another flag, or nothing but the reason."""
 
     why: str = ""
@@ -25,68 +25,72 @@ class Gone:
 
 _V0 = "the V0 engine's, gone with it in 0.10.0"
 GONE = {
-    "--speculative-model": Gone(key="model"),
-    "--num-speculative-tokens": Gone(key="num_speculative_tokens"),
-    "--speculative-draft-tensor-parallel-size": Gone(key="draft_tensor_parallel_size"),
-    "--speculative-max-model-len": Gone(key="max_model_len"),
-    "--speculative-model-quantization": Gone(key="quantization"),
-    "--speculative-disable-by-batch-size": Gone(key="disable_by_batch_size"),
-    "--ngram-prompt-lookup-min": Gone(key="prompt_lookup_min"),
-    "--ngram-prompt-lookup-max": Gone(key="prompt_lookup_max"),
-    "--speculative-method": Gone("no version has it: the method is a key of the JSON", key="method"),
-    "--speculative-disable-mqa-scorer": Gone("the scorer was the V0 engine's, and went with it in 0.10.0"),
-    "--use-v2-block-manager": Gone("the only block manager since 0.8.0; the flag did nothing"),
-    "--spec-decoding-acceptance-method": Gone(_V0),
-    "--typical-acceptance-sampler-posterior-threshold": Gone(_V0),
-    "--typical-acceptance-sampler-posterior-alpha": Gone(_V0),
-    "--disable-logprobs-during-spec-decoding": Gone("logprobs come with speculation too"),
-    "--disable-frontend-multiprocessing": Gone(
+    "--speculative-model": RemovedFlag(key="model"),
+    "--num-speculative-tokens": RemovedFlag(key="num_speculative_tokens"),
+    "--speculative-draft-tensor-parallel-size": RemovedFlag(key="draft_tensor_parallel_size"),
+    "--speculative-max-model-len": RemovedFlag(key="max_model_len"),
+    "--speculative-model-quantization": RemovedFlag(key="quantization"),
+    "--speculative-disable-by-batch-size": RemovedFlag(key="disable_by_batch_size"),
+    "--ngram-prompt-lookup-min": RemovedFlag(key="prompt_lookup_min"),
+    "--ngram-prompt-lookup-max": RemovedFlag(key="prompt_lookup_max"),
+    "--speculative-method": RemovedFlag("no version has it: the method is a key of the JSON", key="method"),
+    "--speculative-disable-mqa-scorer": RemovedFlag(
+        "the scorer was the V0 engine's, and went with it in 0.10.0"
+    ),
+    "--use-v2-block-manager": RemovedFlag("the only block manager since 0.8.0; the flag did nothing"),
+    "--spec-decoding-acceptance-method": RemovedFlag(_V0),
+    "--typical-acceptance-sampler-posterior-threshold": RemovedFlag(_V0),
+    "--typical-acceptance-sampler-posterior-alpha": RemovedFlag(_V0),
+    "--disable-logprobs-during-spec-decoding": RemovedFlag("logprobs come with speculation too"),
+    "--disable-frontend-multiprocessing": RemovedFlag(
         "it never had to do with bursts in a stream, which come from several tokens accepted at once"
     ),
-    "--num-scheduler-steps": Gone("multi-step scheduling was the V0 engine's"),
-    "--multi-step-stream-outputs": Gone("multi-step scheduling was the V0 engine's"),
-    "--num-lookahead-slots": Gone("the V0 engine's; speculation reserves its slots by itself"),
-    "--scheduler-delay-factor": Gone(_V0),
-    "--preemption-mode": Gone("the V0 engine's: preempted requests are computed again"),
-    "--swap-space": Gone("the V0 engine's: preempted requests are computed again"),
-    "--enable-lora-bias": Gone("LoRA biases were removed"),
-    "--long-lora-scaling-factors": Gone("the V0 engine's, gone in 0.10.0"),
-    "--lora-extra-vocab-size": Gone("adapters with tokens of their own were removed"),
-    "--max-prompt-adapters": Gone("prompt adapters were the V0 engine's"),
-    "--enable-prompt-adapter": Gone("prompt adapters were the V0 engine's"),
-    "--max-prompt-adapter-token": Gone("prompt adapters were the V0 engine's"),
-    "--disable-async-output-proc": Gone("outputs are processed in a process of their own"),
-    "--disable-log-requests": Gone("requests are no longer logged unless --enable-log-requests says so"),
-    "--enable-reasoning": Gone("--reasoning-parser alone turns it on"),
-    "--device": Gone("the installed build decides on the device"),
-    "--worker-use-ray": Gone("--distributed-executor-backend ray in its place, where Ray is wanted"),
-    "--engine-use-ray": Gone("it was removed in 0.6"),
-    "--max-context-len-to-capture": Gone("CUDA graphs are captured by batch size, not by length"),
-    "--max-seq-len-to-capture": Gone("CUDA graphs are captured by batch size, not by length"),
-    "--rope-scaling": Gone("""--hf-overrides '{"rope_parameters": …}' in its place"""),
-    "--rope-theta": Gone("""--hf-overrides '{"rope_parameters": …}' in its place"""),
-    "--guided-decoding-backend": Gone("""--structured-outputs-config '{"backend": …}' in its place"""),
-    "--quantization-param-path": Gone("scales of an FP8 KV cache are read from the checkpoint"),
-    "--calculate-kv-scales": Gone("scales of an FP8 KV cache are read from the checkpoint"),
-    "--disable-mm-preprocessor-cache": Gone("--mm-processor-cache-gb 0 in its place"),
-    "--task": Gone("--runner and --convert in its place"),
-    "--cuda-graph-sizes": Gone(flag="--cudagraph-capture-sizes"),
-    "--override-pooler-config": Gone(flag="--pooler-config"),
-    "--collect-model-forward-time": Gone("the V0 engine's"),
-    "--collect-model-execute-time": Gone("the V0 engine's"),
+    "--num-scheduler-steps": RemovedFlag("multi-step scheduling was the V0 engine's"),
+    "--multi-step-stream-outputs": RemovedFlag("multi-step scheduling was the V0 engine's"),
+    "--num-lookahead-slots": RemovedFlag("the V0 engine's; speculation reserves its slots by itself"),
+    "--scheduler-delay-factor": RemovedFlag(_V0),
+    "--preemption-mode": RemovedFlag("the V0 engine's: preempted requests are computed again"),
+    "--swap-space": RemovedFlag("the V0 engine's: preempted requests are computed again"),
+    "--enable-lora-bias": RemovedFlag("LoRA biases were removed"),
+    "--long-lora-scaling-factors": RemovedFlag("the V0 engine's, gone in 0.10.0"),
+    "--lora-extra-vocab-size": RemovedFlag("adapters with tokens of their own were removed"),
+    "--max-prompt-adapters": RemovedFlag("prompt adapters were the V0 engine's"),
+    "--enable-prompt-adapter": RemovedFlag("prompt adapters were the V0 engine's"),
+    "--max-prompt-adapter-token": RemovedFlag("prompt adapters were the V0 engine's"),
+    "--disable-async-output-proc": RemovedFlag("outputs are processed in a process of their own"),
+    "--disable-log-requests": RemovedFlag(
+        "requests are no longer logged unless --enable-log-requests says so"
+    ),
+    "--enable-reasoning": RemovedFlag("--reasoning-parser alone turns it on"),
+    "--device": RemovedFlag("the installed build decides on the device"),
+    "--worker-use-ray": RemovedFlag("--distributed-executor-backend ray in its place, where Ray is wanted"),
+    "--engine-use-ray": RemovedFlag("it was removed in 0.6"),
+    "--max-context-len-to-capture": RemovedFlag("CUDA graphs are captured by batch size, not by length"),
+    "--max-seq-len-to-capture": RemovedFlag("CUDA graphs are captured by batch size, not by length"),
+    "--rope-scaling": RemovedFlag("""--hf-overrides '{"rope_parameters": …}' in its place"""),
+    "--rope-theta": RemovedFlag("""--hf-overrides '{"rope_parameters": …}' in its place"""),
+    "--guided-decoding-backend": RemovedFlag("""--structured-outputs-config '{"backend": …}' in its place"""),
+    "--quantization-param-path": RemovedFlag("scales of an FP8 KV cache are read from the checkpoint"),
+    "--calculate-kv-scales": RemovedFlag("scales of an FP8 KV cache are read from the checkpoint"),
+    "--disable-mm-preprocessor-cache": RemovedFlag("--mm-processor-cache-gb 0 in its place"),
+    "--task": RemovedFlag("--runner and --convert in its place"),
+    "--cuda-graph-sizes": RemovedFlag(flag="--cudagraph-capture-sizes"),
+    "--override-pooler-config": RemovedFlag(flag="--pooler-config"),
+    "--collect-model-forward-time": RemovedFlag("the V0 engine's"),
+    "--collect-model-execute-time": RemovedFlag("the V0 engine's"),
 }
 """Flags of which more is to say than when they came and went, where the version does not have them."""
 
 NEVER = ("--help", "--version", "-h", "-v")
 
 
-def unknown(given: Given, release: Release) -> Iterator[Found]:
+def unknown(given: GivenCommand, release: Release) -> Iterator[Found]:
     for flag in dict.fromkeys(option.flag.partition(".")[0] for option in given.options):
         if not _known(flag, release) and flag not in NEVER:
             yield _abbreviated(flag, release) or _gone(flag, release, given)
 
 
-def unknown_values(given: Given, release: Release) -> Iterator[Found]:
+def unknown_values(given: GivenCommand, release: Release) -> Iterator[Found]:
     """Variables that only the shell, the manifest or the template fills in."""
     words = [*given.program, *(value for option in given.options for value in option.values)]
     named = [found for word in words if is_unknown(word) for found in UNKNOWN.findall(word)]
@@ -94,7 +98,7 @@ def unknown_values(given: Given, release: Release) -> Iterator[Found]:
         yield of_flag("note", name, "its value is not known here: what it holds was not judged")
 
 
-def switches(given: Given, release: Release) -> Iterator[Found]:
+def switches(given: GivenCommand, release: Release) -> Iterator[Found]:
     """--enable-chunked-prefill false, of releases up to 0.8.4."""
     for option in given.options:
         flag, value = option.flag, (option.values or ("",))[0].lower()
@@ -105,17 +109,17 @@ def switches(given: Given, release: Release) -> Iterator[Found]:
         yield of_flag("error", flag, why, new, partial(_switched, flag=flag, new=new))
 
 
-def _switched(given: Given, flag: str, new: str) -> Given:
+def _switched(given: GivenCommand, flag: str, new: str) -> GivenCommand:
     return given.with_option(flag).renamed(flag, new)
 
 
-def deprecated(given: Given, release: Release) -> Iterator[Found]:
+def deprecated(given: GivenCommand, release: Release) -> Iterator[Found]:
     for flag in dict.fromkeys(option.flag for option in given.options):
         if flag in release.deprecated:
             yield of_flag("warning", flag, f"vLLM {release.version} warns that it is going", None)
 
 
-def last_release_with(given: Given, release: Release) -> Iterator[Found]:
+def last_release_with(given: GivenCommand, release: Release) -> Iterator[Found]:
     """0.8.2 has both; what comes next has the JSON alone."""
     old = [flag for flag, gone in GONE.items() if gone.key and given.has(flag) and flag in release.flags]
     if old and release.version == LAST_OF_THE_OLD:
@@ -138,7 +142,7 @@ def _abbreviated(flag: str, release: Release) -> Found | None:
     return of_flag("note", flag, why, meant[0], lambda given: given.renamed(flag, meant[0]))
 
 
-def _gone(flag: str, release: Release, given: Given) -> Found:
+def _gone(flag: str, release: Release, given: GivenCommand) -> Found:
     history = table().history("flags", flag)
     missing = f"vLLM {release.version} does not have it" + (f" ({history} do)" if history else "")
     gone = GONE.get(flag)

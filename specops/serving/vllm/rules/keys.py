@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 from operator import methodcaller
 
-from specops.serving.vllm.given import CONFIG, SHORTCUTS, Given
+from specops.serving.vllm.given import CONFIG, SHORTCUTS, GivenCommand
 from specops.serving.vllm.rules.rule import Fix, Found, of_flag, of_key
 from specops.serving.vllm.versions import V1_ALONE, Release, Version, table
 
@@ -29,7 +29,7 @@ NUMBERS = ("num_speculative_tokens", "prompt_lookup_min", "prompt_lookup_max", "
 OF_OTHER_RULES = ("disable_by_batch_size", "speculative_token_tree")
 
 
-def unread(given: Given, release: Release) -> Iterator[Found]:
+def unread(given: GivenCommand, release: Release) -> Iterator[Found]:
     if given.unread is not None:
         yield of_flag(
             "error",
@@ -39,7 +39,7 @@ def unread(given: Given, release: Release) -> Iterator[Found]:
         )
 
 
-def unknown(given: Given, release: Release) -> Iterator[Found]:
+def unknown(given: GivenCommand, release: Release) -> Iterator[Found]:
     if not release.keys or not given.keys:
         return
     for key in given.keys:
@@ -48,7 +48,7 @@ def unknown(given: Given, release: Release) -> Iterator[Found]:
             yield _unknown(key, release, given)
 
 
-def _unknown(key: str, release: Release, given: Given) -> Found:
+def _unknown(key: str, release: Release, given: GivenCommand) -> Found:
     history = table().history("keys", key)
     plain = key.replace("-", "_").removeprefix("speculative_")
     new = INSTEAD.get(key) or (plain if plain != key and plain in release.keys else None)
@@ -71,7 +71,7 @@ def _unknown(key: str, release: Release, given: Given) -> Found:
     return of_key("error", key, f"{why}, and an unknown key keeps it from starting", replacement, fix)
 
 
-def choices(given: Given, release: Release) -> Iterator[Found]:
+def choices(given: GivenCommand, release: Release) -> Iterator[Found]:
     for key, value in given.known.items():
         if release.refuses(key, value):
             history = table().history("choices", f"{key}={value}")
@@ -81,7 +81,7 @@ def choices(given: Given, release: Release) -> Iterator[Found]:
             yield of_key("error", key, why, " or ".join(taken))
 
 
-def numbers(given: Given, release: Release) -> Iterator[Found]:
+def numbers(given: GivenCommand, release: Release) -> Iterator[Found]:
     """A number in quotes."""
     for key in NUMBERS:
         written = (given.keys or {}).get(key)
@@ -91,11 +91,11 @@ def numbers(given: Given, release: Release) -> Iterator[Found]:
             yield of_key("error", key, why, f"{key} {int(written)}, without quotes", fix)
 
 
-def _as_number(given: Given, key: str, number: int) -> Given:
+def _as_number(given: GivenCommand, key: str, number: int) -> GivenCommand:
     return given.with_key(key, number)
 
 
-def twice(given: Given, release: Release) -> Iterator[Found]:
+def twice(given: GivenCommand, release: Release) -> Iterator[Found]:
     for flag, key in SHORTCUTS.items():
         if given.has(flag) and key in (given.keys or {}):
             yield of_flag(
@@ -107,7 +107,7 @@ def twice(given: Given, release: Release) -> Iterator[Found]:
             )
 
 
-def trees(given: Given, release: Release) -> Iterator[Found]:
+def trees(given: GivenCommand, release: Release) -> Iterator[Found]:
     """Tree drafts came in 0.9.0 and went, with their attention backend, in 0.21.0."""
     if release.version < Version((0, 21, 0)):
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator
 
-from specops.serving.vllm.given import Given
+from specops.serving.vllm.given import GivenCommand
 from specops.serving.vllm.rules.rule import Found, is_whole, of_key
 from specops.serving.vllm.settings import needs_draft, plain
 from specops.serving.vllm.versions import V1_ALONE, Release, Version, table
@@ -27,7 +27,7 @@ PATHS = (
 """What vLLM makes of a draft's path, unless the method is one of these already: whatever it is."""
 
 
-def missing(given: Given, release: Release) -> Iterator[Found]:
+def missing(given: GivenCommand, release: Release) -> Iterator[Found]:
     keys = given.speculation
     if not given.speculates or given.opaque or "method" in keys:
         return
@@ -58,7 +58,7 @@ def missing(given: Given, release: Release) -> Iterator[Found]:
     )
 
 
-def unknown(given: Given, release: Release) -> Iterator[Found]:
+def unknown(given: GivenCommand, release: Release) -> Iterator[Found]:
     method = given.known.get("method")
     if method is None or not release.methods or method == "[ngram]":  # an old spelling, still taken
         return
@@ -95,7 +95,7 @@ def unknown(given: Given, release: Release) -> Iterator[Found]:
         yield of_key("error", "method", why, "another method: eagle3, draft_model, ngram")
 
 
-def read_from_path(given: Given, release: Release) -> Iterator[Found]:
+def read_from_path(given: GivenCommand, release: Release) -> Iterator[Found]:
     """What vLLM reads from a draft's path outweighs a method, unless it is one of those."""
     method, model = given.known.get("method"), given.known.get("model")
     if not isinstance(model, str) or not isinstance(method, str) or not needs_draft(method):
@@ -121,7 +121,7 @@ def read_from_path(given: Given, release: Release) -> Iterator[Found]:
         )
 
 
-def missing_draft(given: Given, release: Release) -> Iterator[Found]:
+def missing_draft(given: GivenCommand, release: Release) -> Iterator[Found]:
     method = _usable(given, release)
     if method is not None and "model" not in given.speculation and needs_draft(method):
         why = f"method {method} needs a draft: vLLM refuses to start"
@@ -131,7 +131,7 @@ def missing_draft(given: Given, release: Release) -> Iterator[Found]:
         yield of_key("note", "method", why, "pip install arctic-inference==0.1.1")
 
 
-def missing_tokens(given: Given, release: Release) -> Iterator[Found]:
+def missing_tokens(given: GivenCommand, release: Release) -> Iterator[Found]:
     method = _usable(given, release)
     if "num_speculative_tokens" not in given.speculation:
         if method is None or method == "suffix":
@@ -154,7 +154,7 @@ def missing_tokens(given: Given, release: Release) -> Iterator[Found]:
         yield of_key("error", "num_speculative_tokens", why, "1 or more; for none, leave speculation out")
 
 
-def _usable(given: Given, release: Release) -> str | None:
+def _usable(given: GivenCommand, release: Release) -> str | None:
     """The method, where it is known and the release has it; `unknown` reports others."""
     method = given.known.get("method")
     if not isinstance(method, str) or (release.methods and method not in release.methods):

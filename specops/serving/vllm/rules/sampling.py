@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from specops.serving.vllm.execution import execution
-from specops.serving.vllm.given import Given
+from specops.serving.vllm.given import GivenCommand
 from specops.serving.vllm.rules.rule import Found, is_whole, of_key
 from specops.serving.vllm.settings import plain
 from specops.serving.vllm.versions import V1_ALONE, Release, Version
@@ -20,7 +20,7 @@ WITH_SCHEDULE = ("ngram", "eagle", "eagle3", "mtp", "draft_model", "dflash")
 """Methods that follow a schedule on Model Runner V1 (vllm/config/vllm.py, 0.33.0)."""
 
 
-def ngrams(given: Given, release: Release) -> Iterator[Found]:
+def ngrams(given: GivenCommand, release: Release) -> Iterator[Found]:
     keys = given.known
     if keys.get("method") not in ("ngram", "ngram_gpu"):
         return
@@ -42,7 +42,7 @@ def ngrams(given: Given, release: Release) -> Iterator[Found]:
         )
 
 
-def lengths(given: Given, release: Release) -> Iterator[Found]:
+def lengths(given: GivenCommand, release: Release) -> Iterator[Found]:
     if "max_model_len" in given.speculation:
         yield of_key(
             "note",
@@ -52,7 +52,7 @@ def lengths(given: Given, release: Release) -> Iterator[Found]:
         )
 
 
-def acceptance(given: Given, release: Release) -> Iterator[Found]:
+def acceptance(given: GivenCommand, release: Release) -> Iterator[Found]:
     keys = given.known
     rule = keys.get("rejection_sample_method")
     rates, length = keys.get("synthetic_acceptance_rates"), keys.get("synthetic_acceptance_length")
@@ -79,7 +79,7 @@ def acceptance(given: Given, release: Release) -> Iterator[Found]:
         yield of_key("warning", "rejection_sample_method", why, "standard or block, which are lossless")
 
 
-def vocabularies(given: Given, release: Release) -> Iterator[Found]:
+def vocabularies(given: GivenCommand, release: Release) -> Iterator[Found]:
     keys = given.known
     if not keys.get("use_heterogeneous_vocab"):
         return
@@ -99,7 +99,7 @@ def vocabularies(given: Given, release: Release) -> Iterator[Found]:
         )
 
 
-def disable_by_batch_size(given: Given, release: Release) -> Iterator[Found]:
+def disable_by_batch_size(given: GivenCommand, release: Release) -> Iterator[Found]:
     keys = given.known
     if OLD_SCHEDULE not in given.speculation or release.version < V1_ALONE:
         return
@@ -128,7 +128,7 @@ def disable_by_batch_size(given: Given, release: Release) -> Iterator[Found]:
         yield of_key("error", OLD_SCHEDULE, why, replacement, lambda g: g.without_key(OLD_SCHEDULE))
 
 
-def by_batch_size(given: Given, release: Release) -> Iterator[Found]:
+def by_batch_size(given: GivenCommand, release: Release) -> Iterator[Found]:
     keys = given.known
     if SCHEDULE not in keys or SCHEDULE not in release.keys:
         return
