@@ -18,7 +18,8 @@ from jsonschema import Draft202012Validator
 
 from specops.cli.app import app
 from specops.cli.output import wants_json
-from specops.cli.schema import PHASES_OF, SHAPES, document, of_command
+from specops.cli.registry import PHASES_OF, SHAPES, of_command
+from specops.cli.schema import document
 from specops.results import Result
 
 MOST_CHARACTERS, MOST_OF_A_PHASE = 300_000, 3

@@ -1,4 +1,4 @@
-"""The command line: the table of commands, and how an error becomes a sentence and an exit code."""
+"""The command line: loads a command when it is used, and turns an error into a sentence and an exit code."""
 
 from __future__ import annotations
 
@@ -16,45 +16,8 @@ from specops import __version__
 from specops.cli import output
 from specops.cli.call import run_pages
 from specops.cli.interruption import resume_hint, sigterm_as_ctrl_c
+from specops.cli.registry import COMMANDS, SUMMARIES
 from specops.errors import Exit, SpecopsError, UsageError
-
-COMMANDS = {
-    "Start": {
-        "init": "Write a rollout file to start from.",
-        "doctor": "Check this machine, an endpoint, Prometheus or a rollout.",
-        "run": "Run every phase, from measuring to a go-live verdict.",
-    },
-    "Measure": {
-        "baseline": "Measure one endpoint: latency, throughput, acceptance.",
-        "ab": "Compare two or more arms on the same prompts, in turn.",
-        "sweep": "Find the best K or tree, and the load where it stops paying.",
-        "verify-draft": "Judge from their files whether a draft fits a target.",
-        "canary": "Check that the speculative pool answers as the standard.",
-        "plan": "Explain the planner behind `tree: auto`.",
-    },
-    "Deploy and operate": {
-        "launch": "Render how pools are started; lint commands that start them.",
-        "route": "Render, test and explain the NGINX router.",
-        "monitor": "Render rules, alerts and a dashboard; check Prometheus.",
-        "guard": "Turn speculation off when it stops paying, and back on.",
-        "checklist": "Decide whether it may go live, item by item.",
-        "diagnose": "Find why serving is slow or odd, from metrics and results.",
-        "report": "Report what speculation did over the last week.",
-        "compare": "Compare two runs: settings, and what surely changed.",
-        "plot": "Draw a result as SVG or PNG.",
-        "issues": "List known issues of serving engines with speculation.",
-        "schema": "Print the JSON schema of a result or of a --json answer.",
-    },
-    "Embedded engine": {
-        "serve": "Serve a model over the OpenAI API, with vLLM's metrics.",
-        "edge": "Draft on this machine, verify on a shared server.",
-        "bench": "Measure pairs of models and kernels of the embedded engine.",
-    },
-}
-"""By section the commands and the first line of their help. Each is loaded from its module when it is
-needed, so that `specops --help` and the completion of a shell answer at once."""
-
-SUMMARIES = {name: summary for section in COMMANDS.values() for name, summary in section.items()}
 
 EXIT_CODES = """\
 Exit codes:

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 import typer
 from calling import specops
+from click.testing import CliRunner
 from jsonschema import Draft202012Validator
 from published_schemas import errors
 from test_cli_help import paths
+from typing_extensions import TypedDict
 
 from specops.assets import asset
+from specops.cli import registry
 from specops.cli.app import app
-from specops.cli.schema import SHAPES, document, of_command
+from specops.cli.call import Answer, Call, shared_options
+from specops.cli.registry import SHAPES, of_command
+from specops.cli.schema import document
 from specops.load.workload import load_prompts
 from specops.results import Result, written
 
@@ -33,6 +40,28 @@ def test_every_command_with_json_has_a_schema() -> None:
             commands.add(" ".join(path))
     assert {one for one in commands if not of_command(one)} == set()
     assert {one for shape in SHAPES.values() for one in shape.commands} == commands
+
+
+def test_a_command_is_its_file_and_its_lines_in_the_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What CONTRIBUTING says of adding one: nothing else has to know it."""
+
+    class Said(TypedDict):
+        word: str
+
+    @shared_options()
+    def greet(call: Call) -> Answer:
+        return Answer(Said(word="hello"), ["hello"])
+
+    module = ModuleType("specops.cli.greet")
+    module.greet = greet  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setitem(registry.SUMMARIES, "greet", "Greet.")
+    monkeypatch.setitem(SHAPES, "greet", registry.Shape(("greet",), "A greeting.", lambda: Said))  # type: ignore[index]
+    done = CliRunner().invoke(typer.main.get_command(app), ["greet", "--json"])
+    assert json.loads(done.stdout) == {"word": "hello"}
+    assert errors("greet", {"word": "hello"}) == []
+    assert errors("greet", {"other": "hello"}) != []
+    assert "Greet." in CliRunner().invoke(typer.main.get_command(app), ["greet", "--help"]).stdout
 
 
 @pytest.mark.parametrize("name", SHAPES)
