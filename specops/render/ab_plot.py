@@ -1,11 +1,12 @@
 """A comparison as one picture: speed-ups by prompt and class with their intervals, acceptance by position.
 
 It is read without colour: loads differ by marker and height, prompts are hollow dots, undecided intervals are
-hatched.
+hatched, or hollow marks where they are narrow.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 _ROW_INCHES = 0.62
 _TICKS = (0.1, 0.2, 0.33, 0.5, 0.67, 0.8, 1, 1.25, 1.5, 2, 2.5, 3, 4, 6, 10)
+_NARROW = 0.02
+"""Of the axis: a range below this share of it is drawn as a point."""
 _ROOM = 1.6
 """An interval is clipped, with an arrow, this factor beyond the outermost estimate."""
 
@@ -144,8 +147,8 @@ def _speedups(axes: Axes, panel: Panel, picture: Picture) -> None:
 
 
 def _mark(axes: Axes, mark: Mark, y: float, number: int, limits: tuple[float, float]) -> None:
-    """A decided interval is a point with its ends; an undecided one is a hatched range without a point. An
-    end outside of the axis is an arrow."""
+    """A decided interval is a point with its ends; an undecided one is a hatched range without a point, or a
+    hollow point where the range is too narrow to see. An end outside of the axis is an arrow."""
     from matplotlib.patches import Rectangle
 
     colour, (left, right) = SERIES[number % len(SERIES)], limits
@@ -153,6 +156,9 @@ def _mark(axes: Axes, mark: Mark, y: float, number: int, limits: tuple[float, fl
     if mark.decided:
         axes.plot((low, high), (y, y), color=colour, linewidth=1.4, solid_capstyle="butt", zorder=3)
         axes.plot(mark.estimate, y, MARKERS[number % len(MARKERS)], color=colour, markersize=5, zorder=4)
+    elif _narrow(low, high, limits):
+        hollow = {"markerfacecolor": BACKGROUND, "markeredgewidth": 1.4, "markersize": 7}
+        axes.plot((low * high) ** 0.5, y, MARKERS[number % len(MARKERS)], color=colour, zorder=4, **hollow)
     else:
         axes.add_patch(
             Rectangle(
@@ -172,14 +178,25 @@ def _mark(axes: Axes, mark: Mark, y: float, number: int, limits: tuple[float, fl
             axes.plot(end, y, "|", color=colour, markersize=6, zorder=3)
 
 
+def _narrow(low: float, high: float, limits: tuple[float, float]) -> bool:
+    """Whether the range from `low` to `high` would be hidden by the line at 1."""
+    return math.log(high / low) < _NARROW * math.log(limits[1] / limits[0])
+
+
 def _legend_entries(axes: Axes, loads: Sequence[str], panel: Panel) -> None:
     """One entry for each load, and for what is undecided and clipped."""
     for number, load in enumerate(loads):
         colour = SERIES[number % len(SERIES)]
         axes.plot([], [], MARKERS[number % len(MARKERS)], color=colour, label=load)
-    if any(not mark.decided for row in panel.rows for mark in row.marks):
+    undecided = [mark for row in panel.rows for mark in row.marks if not mark.decided]
+    hidden = [mark for mark in undecided if _narrow(mark.low, mark.high, axes.get_xlim())]
+    if len(undecided) > len(hidden):
         label = "undecided: the interval includes 1"
         axes.fill([], [], facecolor=BACKGROUND, edgecolor=INK, hatch="/////", label=label)
+    if hidden:
+        label = "undecided: narrower than its mark"
+        label = label if len(undecided) > len(hidden) else "undecided: a narrow interval that includes 1"
+        axes.plot([], [], "p", color=INK, markerfacecolor=BACKGROUND, linestyle="none", label=label)
     if any(
         mark.low < axes.get_xlim()[0] or mark.high > axes.get_xlim()[1]
         for r in panel.rows

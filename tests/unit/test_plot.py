@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 from calling import specops
 from matplotlib import colormaps
+from matplotlib.colors import to_rgb
+from matplotlib.image import imread
 
 from specops.phases.plot import PLOTS
 from specops.render.ab_plot import Mark, Panel, Picture, Row, draw
-from specops.render.plot import BACKGROUND, GREY, INK, Heading, contrast, figure, foot, ink_on
+from specops.render.plot import BACKGROUND, GREY, INK, SERIES, Heading, contrast, figure, foot, ink_on
 from specops.results import Result, write
 
 EXAMPLES = Path(__file__).parents[2] / "alerts" / "examples"
@@ -89,6 +91,25 @@ def test_an_undecided_interval_is_hatched_and_clipped_and_a_decided_one_is_not(t
     assert "undecided" not in decided
     assert "ends outside" not in decided
     assert "<pattern" not in decided
+
+
+def pixels(mark: Mark, folder: Path) -> int:
+    """Of the first load's colour, within the axes."""
+    panel = Panel("draft", (Row("edit", (), (mark,)),), (), None)
+    path = folder / "plot.png"
+    draw(Picture((panel,), None, ""), Heading("Comparison", ()), path)
+    seen = imread(path)[:, :, :3]
+    seen = seen[:, : int(seen.shape[1] * 0.7)]  # without the legend
+    return int(np.count_nonzero(np.all(np.abs(seen - to_rgb(SERIES[0])) < 0.02, axis=2)))
+
+
+@pytest.mark.parametrize("width", [0.0, 0.001])
+def test_an_interval_without_width_at_1_is_seen(width: float, tmp_path: Path) -> None:
+    mark = Mark("1 stream", 1.0, 1 - width, 1 + width)
+    assert pixels(mark, tmp_path) >= 20
+    assert "undecided: a narrow interval that includes 1" in drawn(mark, folder=tmp_path)
+    wide = Mark("1 stream", 1.0, 0.5, 2.0)
+    assert "narrower than its mark" not in drawn(wide, folder=tmp_path)
 
 
 def test_a_note_below_the_axes_fits_into_the_figure(tmp_path: Path) -> None:
