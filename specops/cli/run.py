@@ -107,11 +107,13 @@ def _planned(call: RolloutCall, only: Phase | None, *, fresh: bool) -> Answer:
     )
     planned = forecast(given, only)
     value = asdict(planned) | ForecastOutput(total_s=planned.total_s)
-    return Answer(value, plan_page(planned, call.commands.of("run {rollout}")))
+    options = f"{f' --only {only}' if only else ''}{' --fresh' if fresh else ''}"
+    return Answer(value, plan_page(planned, call.commands.of(f"run {{rollout}}{options}")))
 
 
 def plan_page(plan: WalkForecast, run_command: str) -> Iterator[str]:
     from specops.phases.playbook.walk import ASSUMED_START_S, ASSUMED_TOKEN_S
+    from specops.render.figures import count
 
     yield "phase         starts  requests         about"
     for one in plan.phases:
@@ -121,7 +123,17 @@ def plan_page(plan: WalkForecast, run_command: str) -> Iterator[str]:
         time = "-" if not one.seconds else duration(one.seconds)
         yield f"{one.phase:12}  {one.starts:6}  {one.requests:8}  {time:>12}   {one.note}".rstrip()
     yield ""
-    yield f"In all about {duration(plan.total_s)}; a comparison that is decided early takes less."
+    reused = sum(one.reused for one in plan.phases)
+    run = [one for one in plan.phases if not one.reused and one.seconds]
+    left = len(plan.phases) - reused - len(run)
+    starts, requests = sum(one.starts for one in run), sum(one.requests for one in run)
+    yield f"Plan: {count(len(run), 'phase')} to run, {reused} to reuse, {left} not to run."
+    yield (
+        f"In all {count(starts, 'server start')}, at most {count(requests, 'request')},"
+        f" about {duration(plan.total_s)}."
+    )
+    if any(one.phase == "ab" for one in run):
+        yield "A comparison that is decided early takes less."
     if plan.assumed:
         yield (
             f"Nothing is measured yet: a token is assumed to take {ASSUMED_TOKEN_S * 1000:.0f} ms, "

@@ -144,6 +144,9 @@ class Answer:
     reasoning: int = 0
     """Characters of the text that are reasoning."""
 
+    prompt_tokens: int | None = None
+    """By the server's usage."""
+
 
 @dataclass
 class _Reading:
@@ -152,6 +155,7 @@ class _Reading:
     reasoning: int = 0
     totals: list[int | None] = field(default_factory=list)  # what usage said with each piece
     usage: int | None = None
+    prompt_tokens: int | None = None
     finish_reason: str | None = None
     finished: float | None = None
     ends_without_text: bool = False
@@ -207,6 +211,7 @@ def read_answer(
         tokens_missing,
         each_missing,
         reading.reasoning,
+        reading.prompt_tokens,
     )
 
 
@@ -231,9 +236,12 @@ def _take(reading: _Reading, event: Event) -> None:
     message = error_message(body)
     if message is not None or event.kind == "error":
         raise _refused(message or data)
-    usage = _completion_tokens(body)
+    usage = _tokens(body, "completion_tokens")
     if usage is not None:
         reading.usage = usage
+    prompt = _tokens(body, "prompt_tokens")
+    if prompt is not None:
+        reading.prompt_tokens = prompt
     choices = body.get("choices") or []
     if not isinstance(choices, list):
         raise _malformed("choices is not a list", data)
@@ -279,9 +287,10 @@ def _output(choice: dict[str, Any], data: str) -> tuple[str, str]:
     return thought, "".join(said)
 
 
-def _completion_tokens(body: dict[str, Any]) -> int | None:
+def _tokens(body: dict[str, Any], which: str) -> int | None:
+    """A count of the event's usage."""
     usage = body.get("usage")
-    count = usage.get("completion_tokens") if isinstance(usage, dict) else None
+    count = usage.get(which) if isinstance(usage, dict) else None
     return count if type(count) is int and 0 <= count <= _MOST_TOKENS else None
 
 

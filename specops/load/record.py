@@ -116,6 +116,9 @@ class Row(_Record):
     reasoning: int = 0
     """Characters of the text that are reasoning."""
 
+    prompt_tokens: int | None = None
+    """By the server's usage; null where it reports none, and of a result of an earlier release."""
+
     error: str | None
     detail: str | None
     missing: dict[str, str] = Field(default_factory=dict)
@@ -150,6 +153,7 @@ class Row(_Record):
             finish_reason=answer.finish_reason,
             text=answer.text,
             reasoning=answer.reasoning,
+            prompt_tokens=answer.prompt_tokens,
             error=answer.failure.kind if answer.failure else None,
             detail=answer.failure.detail if answer.failure else None,
             missing={name: reason for name, reason in reasons.items() if reason},

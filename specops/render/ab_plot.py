@@ -157,8 +157,16 @@ def _mark(axes: Axes, mark: Mark, y: float, number: int, limits: tuple[float, fl
         axes.plot((low, high), (y, y), color=colour, linewidth=1.4, solid_capstyle="butt", zorder=3)
         axes.plot(mark.estimate, y, MARKERS[number % len(MARKERS)], color=colour, markersize=5, zorder=4)
     elif _narrow(low, high, limits):
-        hollow = {"markerfacecolor": BACKGROUND, "markeredgewidth": 1.4, "markersize": 7}
-        axes.plot((low * high) ** 0.5, y, MARKERS[number % len(MARKERS)], color=colour, zorder=4, **hollow)
+        axes.plot(
+            (low * high) ** 0.5,
+            y,
+            MARKERS[number % len(MARKERS)],
+            color=colour,
+            markersize=7,
+            markerfacecolor=BACKGROUND,
+            markeredgewidth=1.4,
+            zorder=4,
+        )
     else:
         axes.add_patch(
             Rectangle(

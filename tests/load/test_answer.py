@@ -69,6 +69,12 @@ def test_the_end_of_sequence_token_counts_in_time_though_it_has_no_text() -> Non
     assert (len(answer.chunks), answer.finished, answer.tokens) == (1, 1.0, 2)
 
 
+@pytest.mark.parametrize(("given", "known"), [(31, 31), (None, None), (-1, None), ("31", None)])
+def test_the_length_of_the_prompt_is_the_servers_own_count(given: object, known: int | None) -> None:
+    usage = event({"choices": [], "usage": {"completion_tokens": 1, "prompt_tokens": given}})
+    assert read([delta(content="x"), usage, DONE]).prompt_tokens == known
+
+
 def test_without_usage_tokens_are_unknown_not_chunks() -> None:
     answer = read(stream({"messages": []}, CHUNKS))
     assert (answer.tokens, answer.tokens_from) == (None, "unknown")

@@ -39,6 +39,10 @@ ROLES = """
   Math.max(...[...table.rows].map(row => row.cells.length)),
   [...table.tBodies[0].rows].every(row => row.cells[0].scope === 'row')])
 """
+FOLDED = """
+[...document.querySelectorAll('details table')]
+  .map(table => table.checkVisibility({contentVisibilityAuto: true}))
+"""
 OUTLINE = "(s => s.outlineStyle + ' ' + s.outlineWidth)(getComputedStyle(document.activeElement))"
 FOCUSED = "[document.activeElement.textContent.trim(), document.activeElement.getBoundingClientRect().left]"
 
@@ -70,7 +74,9 @@ async def _visit(path: Path) -> dict[str, Any]:
             for node in (await page.ask("Accessibility.getFullAXTree"))["nodes"]
             if not node["ignored"] and "role" in node
         ]
+        found["folded"] = await page.evaluate(FOLDED)
         await page.look(media="print", width=687)
+        found["printed"] = await page.evaluate(FOLDED)
         found["print"] = await page.evaluate("document.documentElement.scrollWidth")
         found["pdf"] = await page.pdf()
         found["requests"], found["complaints"] = page.requests, page.complaints
@@ -100,5 +106,8 @@ def test_the_page_of_a_real_run(walked: Path) -> None:
     images = [name for role, name in seen["names"] if role in ("image", "img") and name]
     assert len(images) >= 3
     assert all(len(name) > 30 for name in images)
+    assert seen["folded"]
+    assert not any(seen["folded"]), "what is folded is not on the screen"
+    assert all(seen["printed"]), "it is on paper"
     assert seen["print"] <= 687
     assert 3 <= len(re.findall(rb"/Type\s*/Page\b", seen["pdf"])) <= 15

@@ -34,6 +34,7 @@ def row(prompt: str, traffic_class: str, e2e: float, sent_s: float = 0.0, **fiel
         "n_first": 1,
         "tokens": 10,
         "tokens_from": "usage",
+        "prompt_tokens": 30,
         "finish_reason": "length",
         "text": f"answer to {prompt}",
         "error": None,

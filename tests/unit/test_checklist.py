@@ -49,6 +49,19 @@ def test_an_empty_run_folder_leaves_every_item_open(tmp_path: Path) -> None:
     assert all(item.decide and "{" not in item.decide for item in items.values())
 
 
+def test_items_that_a_figure_decides_have_it_beside_its_threshold(complete: Made) -> None:
+    _, items = complete.checked()
+    shown = {name: (one.gate.measured, one.gate.threshold) for name, one in items.items() if one.gate}
+    assert set(shown) >= {"acceptance", "speedup", "gpu-memory", "capacity"}
+    assert shown["speedup"][0] in items["speedup"].found
+    assert shown["speedup"][1] == "all of the interval above 1.3×"
+    assert shown["gpu-memory"] == (shown["gpu-memory"][0], "below 95%")
+    assert items["acceptance"].found.startswith(f"{shown['acceptance'][0]} of ")
+    assert shown["acceptance"][1] in items["acceptance"].found
+    assert " to " in shown["capacity"][0] or "requests/s" in shown["capacity"][0]
+    assert shown["capacity"][1].startswith("at least ")
+
+
 def test_with_all_its_evidence_it_may_go_live(complete: Made) -> None:
     result, items = complete.checked()
     assert (result.verdict, result.reason) == ("yes", f"all {len(ITEMS)} items are decided: it may go live")

@@ -163,6 +163,53 @@ def test_evidence_of_the_checklist_links_its_file(folder: Path) -> None:
     assert "http://127.0.0.1:9090 (live)" in page
 
 
+def test_what_passed_is_folded_and_what_did_not_is_shown(folder: Path) -> None:
+    good = CHECK | {"name": "stop", "status": "pass", "message": "12 answers"}
+    none = CHECK | {"name": "tools", "status": "unsupported", "message": "neither"}
+    run(folder, compared(2.0), canary(CHECK, good, none), checklist(item("a", "passed"), item("b", "open")))
+    sections = {one.title: one for one in document(read(folder)).sections}
+    _, shown, without, passed = sections["Answers"].tables
+    assert [(one.folded, len(one.rows)) for one in (shown, without, passed)] == [
+        ("", 1),
+        ("1 check unsupported by both pools", 1),
+        ("1 check passed", 1),
+    ]
+    assert [one.folded for one in sections["Go-live checklist"].tables] == ["", "1 item passed"]
+    page = written(folder)
+    folded = "".join(re.findall(r"<details>.*?</details>", page, re.DOTALL))
+    assert "12 answers" in folded
+    assert "7 of 12 answers are equal" not in folded
+    assert "answers end before their stop string" in folded, "what a check is about stands below its name"
+
+
+def test_a_figure_stands_beside_its_threshold(folder: Path) -> None:
+    gate = {"measured": "1.22× [1.04, 1.45]", "threshold": "above 1.3×"}
+    run(folder, compared(2.0), checklist(item("speedup", "open", gate=gate), item("b", "passed")))
+    sections = {one.title: one for one in document(read(folder)).sections}
+    for table in sections["Go-live checklist"].tables:
+        assert table.columns == ("item", "state", "measured", "found", "evidence")
+    row = sections["Go-live checklist"].tables[0].rows[0]
+    assert row[2] == Cell("1.22× [1.04, 1.45]", about="threshold: above 1.3×")
+
+
+def test_the_workload_stands_beside_the_latencies(folder: Path) -> None:
+    run(folder, compared(2.0))
+    (latency,) = [one for one in document(read(folder)).sections if one.title == "Latency"]
+    (workload,) = [one for one in latency.tables if one.title == "Workload"]
+    rows = {str(row[0]): row[1:] for row in workload.rows}
+    assert rows["prompts, all classes"] == ("30", "30", "30", "48")
+    assert rows["answers of speculative, edit"][:3] == ("10", "10", "10")
+    assert [chart.title for chart in latency.charts][-2:] == ["Prompt length", "Answer length"]
+    assert "tokens" in draw(latency.charts[-1], Axis(1, (), ()), 0).svg
+
+
+def test_the_guide_has_the_pages_that_sections_name(folder: Path) -> None:
+    run(folder, compared(2.0), canary(CHECK), checklist(item("a", "open")))
+    guides = [one.guide for one in document(read(folder)).sections if one.guide]
+    assert len(guides) >= 5
+    assert all((Path(__file__).parents[2] / guide).is_file() for guide in guides)
+
+
 def test_the_phases_show_their_state_in_words(folder: Path) -> None:
     skipped = [{"phase": "sweep", "reason": "K is fixed", "hint": "specops sweep r.yaml"}]
     launch = made("launch", "undecided", "no peak", files=[])
@@ -297,7 +344,7 @@ class Tags(HTMLParser):
 
 def everything(text: str) -> Document:
     """A document in which every text is `text`."""
-    cells = (text, Cell(text, "bad", text, code=True, anchor=text))
+    cells = (text, Cell(text, "bad", text, code=True, anchor=text, about=text))
     charts = (
         TimeChart(text, text, text, (Line(text, (1.0, 2.0)), Line(text, (None, 1.0))), (Level(text, 1.0),)),
         Timeline(text, text, ((text, ((0, 1),)),)),
@@ -306,10 +353,11 @@ def everything(text: str) -> Document:
                text, text),
         Distribution(text, text, (Samples(text, (1.0, 2.0)), Samples(text, (3.0,))), text),
     )  # fmt: skip
-    table = Table(text, (text, text), (cells, cells), text, prose=(1,))
+    table = Table(text, (text, text), (cells, cells), text, prose=(1,), folded=text)
     step = Step(text, text, text)
     sections = tuple(
-        Section(f"{text}{n}", (text,), charts if n == 0 else (), (table,), (step,), (text,)) for n in range(4)
+        Section(f"{text}{n}", (text,), charts if n == 0 else (), (table,), (step,), (text,), text)
+        for n in range(4)
     )
     badge = Badge(text, "open", text, text)
     summary, tiles = (text, Cell(text, "bad")), (Tile(text, text, text, "bad"),)

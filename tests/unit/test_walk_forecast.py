@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from calling import specops
 
 from specops.assets import asset
 from specops.cli.run import plan_page
@@ -83,6 +84,12 @@ def test_without_a_measurement_no_time_left_is_shown_but_the_plan_has_one(tmp_pa
     assert plan.total_s > 60
 
 
+def test_the_next_command_of_a_plan_runs_what_was_planned(tmp_path: Path) -> None:
+    path = given(tmp_path).file
+    done = specops("run", str(path), "--plan", "--only", "monitor", "--fresh")
+    assert done.stdout.splitlines()[-1] == f"next: specops run {path} --only monitor --fresh"
+
+
 def test_only_one_phase(tmp_path: Path) -> None:
     assert [one.phase for one in forecast(given(tmp_path), only="ab").phases] == ["ab"]
 
@@ -95,5 +102,6 @@ def test_the_page_fits_80_columns_and_says_what_is_assumed(assumed: bool) -> Non
     lines = list(plan_page(plan, "specops run rollout.yaml"))
     assert all(len(line) <= 80 for line in lines)
     assert ("assumed" in "\n".join(lines)) == assumed
-    assert "In all about 1 min 30 s" in "\n".join(lines)
+    assert "Plan: 1 phase to run, 1 to reuse, 0 not to run." in lines
+    assert "In all 2 server starts, at most 512 requests, about 1 min 30 s." in lines
     assert lines[-1] == "next: specops run rollout.yaml"

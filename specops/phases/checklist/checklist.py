@@ -20,6 +20,7 @@ from specops.phases.checklist.evidence import (
     CheckInput,
     ChecklistData,
     Evidence,
+    Gate,
     Item,
     ItemDecision,
     OpenItem,
@@ -53,15 +54,18 @@ def checklist(rollout: Rollout, path: Path, folder: Path, now: datetime) -> Resu
 
 def _item(spec: Spec, look: CheckInput, said: Sequence[Attestation]) -> Item:
     status: Status
+    gate: Gate | None = None
     refused = False
     """A file is damaged, was changed, or is dated in the future: no attestation takes its place."""
     try:
         decided = spec.look(look)
         status = "passed" if decided.passed else "failed"
         found, evidence, change = decided.found, list(decided.evidence), decided.change
+        gate = decided.gate
         decide = None if decided.passed else decided.decide or spec.command(look)
     except OpenItem as why:
         status, found, evidence, change = "open", why.why, list(why.evidence), why.change
+        gate = why.gate
         decide = why.decide or spec.command(look)
         refused = isinstance(why, RefusedFile)
     except SpecopsError as error:
@@ -87,6 +91,7 @@ def _item(spec: Spec, look: CheckInput, said: Sequence[Attestation]) -> Item:
         evidence=evidence,
         change=change,
         decide=decide,
+        gate=gate,
     )
 
 

@@ -44,6 +44,8 @@ class ItemDecision:
     change: str | None = None
     """What to change before that command."""
 
+    gate: Gate | None = None
+
 
 @dataclass(frozen=True)
 class Spec:
@@ -62,6 +64,13 @@ class _Stored(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class Gate(_Stored):
+    """A figure and what it has to be, in words with units."""
+
+    measured: str
+    threshold: str
+
+
 class Item(_Stored):
     """`data.items[]` of checklist.json."""
 
@@ -76,6 +85,9 @@ class Item(_Stored):
 
     decide: str | None
     """The command that would decide it, or change the answer; null where nothing is left to do."""
+
+    gate: Gate | None = None
+    """Null for an item that is decided by no figure, and where the figure is not known."""
 
 
 class ChecklistData(_Stored):
@@ -197,10 +209,15 @@ class OpenItem(Exception):
     in the rollout file or outside specops; `decide` is the command after that, if not the item's own."""
 
     def __init__(
-        self, why: str, *evidence: Evidence, decide: str | None = None, change: str | None = None
+        self,
+        why: str,
+        *evidence: Evidence,
+        decide: str | None = None,
+        change: str | None = None,
+        gate: Gate | None = None,
     ) -> None:
         super().__init__(why)
-        self.why, self.evidence, self.decide, self.change = why, evidence, decide, change
+        self.why, self.evidence, self.decide, self.change, self.gate = why, evidence, decide, change, gate
 
 
 class RefusedFile(OpenItem):

@@ -15,9 +15,16 @@ from specops.guard.switch import decided
 from specops.phases.ab import report as ab_report
 from specops.phases.ab.report import Challenger, DeployTarget
 from specops.phases.ab.verdict import Decision
-from specops.phases.capacity import AGAIN
+from specops.phases.capacity import AGAIN, Rate
 from specops.phases.capacity import capacity as gate
-from specops.phases.checklist.evidence import CheckInput, Evidence, ItemDecision, OpenItem, ResultEvidence
+from specops.phases.checklist.evidence import (
+    CheckInput,
+    Evidence,
+    Gate,
+    ItemDecision,
+    OpenItem,
+    ResultEvidence,
+)
 from specops.phases.guard import GUARD, standing
 from specops.phases.inputs import identity
 from specops.phases.measurement import checked
@@ -33,6 +40,7 @@ from specops.progress import SilentProgress
 from specops.prometheus import exposition
 from specops.prometheus.promql import Signals, selector
 from specops.prometheus.series import GPU_MEMORY, POOL, ROLLOUT, exposed
+from specops.render.figures import times
 
 ACCEPTANCE, SPEEDUP = 0.55, 1.3
 """The playbook's gates."""
@@ -143,7 +151,8 @@ def acceptance(look: CheckInput) -> ItemDecision:
         of = f"of the prompts that were compared; {_no_traffic(look)}"
     above = "above" if rate > gate else "not above"
     message = f"{rate:.2f} {of}: {above} {gate:.2f}, {source}"
-    return ItemDecision(rate > gate, message, (evidence,))
+    shown = Gate(measured=f"{rate:.2f}", threshold=f"above {gate:.2f}, {source}")
+    return ItemDecision(rate > gate, message, (evidence,), gate=shown)
 
 
 def _live_acceptance(look: CheckInput) -> tuple[float, Evidence] | None:
@@ -208,13 +217,14 @@ def speedup(look: CheckInput) -> ItemDecision:
     what = f"{one.traffic_class} at {one.level}{least}"
     figure = f"{shown.estimate:.2f}× [{shown.low:.2f}, {shown.high:.2f}] {basis} for {what}"
     evidence = found.evidence.model_copy(update={"figure": figure})
-    gate = f"threshold {SPEEDUP:g}×, playbook"
+    said = f"threshold {SPEEDUP:g}×, playbook"
+    gate = Gate(measured=times(shown), threshold=f"all of the interval above {SPEEDUP:g}×")
     if shown.low > SPEEDUP:
-        return ItemDecision(True, f"{figure} ({gate})", (evidence,))
+        return ItemDecision(True, f"{figure} ({said})", (evidence,), gate=gate)
     if shown.high <= SPEEDUP:
         lower = f"keep it standard in {look.path}: route.classes, route.max_in_flight"
-        return ItemDecision(False, f"{figure}: not above the {gate}", (evidence,), change=lower)
-    raise OpenItem(f"{figure}: the interval includes the {gate}", evidence, change=_more(look))
+        return ItemDecision(False, f"{figure}: not above the {said}", (evidence,), change=lower, gate=gate)
+    raise OpenItem(f"{figure}: the interval includes the {said}", evidence, change=_more(look), gate=gate)
 
 
 def _more(look: CheckInput) -> str:
@@ -243,7 +253,6 @@ def gpu_memory(look: CheckInput) -> ItemDecision:
     """By the sweep's cells of the pool as it is deployed, and by Prometheus where there is one."""
     evidence: list[Evidence] = []
     parts: list[str] = []
-    passed = True
     live = _live_share(look)
     if live is not None:
         share, where = live
@@ -252,7 +261,8 @@ def gpu_memory(look: CheckInput) -> ItemDecision:
         passed = share < FULL
     else:
         found = look.sweep()
-        passed, said, where = _swept(look, found)
+        share, said, where = _swept(look, found)
+        passed = share < FULL
         evidence.append(where)
         parts.append(said)
     pressed = _pressed(look)
@@ -265,7 +275,10 @@ def gpu_memory(look: CheckInput) -> ItemDecision:
         parts.append(said)
         passed = passed and enough
     change = f"draft fewer tokens (K = 3), or serve with a shorter max_model_len: {look.path}"
-    return ItemDecision(passed, "; ".join(parts), tuple(evidence), change=None if passed else change)
+    gate = Gate(measured=f"{share:.0%}", threshold=f"below {FULL:.0%}")
+    return ItemDecision(
+        passed, "; ".join(parts), tuple(evidence), change=None if passed else change, gate=gate
+    )
 
 
 def _live_share(look: CheckInput) -> tuple[float, Evidence] | None:
@@ -278,7 +291,8 @@ def _live_share(look: CheckInput) -> tuple[float, Evidence] | None:
     return samples[0].value, look.probed(look.api.url, f"{GPU_MEMORY} {samples[0].value:.3f}")
 
 
-def _swept(look: CheckInput, found: ResultEvidence) -> tuple[bool, str, Evidence]:
+def _swept(look: CheckInput, found: ResultEvidence) -> tuple[float, str, Evidence]:
+    """The largest share of memory in the sweep, in words, and where it is from."""
     name = deployed(look)
     report = sweep_report.read(found.result, found.path.name)
     cells = [cell for cell in report.cells if cell.setting == name]
@@ -287,7 +301,7 @@ def _swept(look: CheckInput, found: ResultEvidence) -> tuple[bool, str, Evidence
     shares = [cell.gpu_memory_share for cell in cells if cell.gpu_memory_share is not None]
     if shares:
         message = f"GPU memory {max(shares):.0%} at its most in the sweep"
-        return max(shares) < FULL, message, found.evidence.model_copy(update={"figure": message})
+        return max(shares), message, found.evidence.model_copy(update={"figure": message})
     if look.rollout.pools.speculative.own is None:
         raise OpenItem(
             "the sweep could not see the GPU's memory: nvidia-ml-py was not there, or the server was"
@@ -299,7 +313,7 @@ def _swept(look: CheckInput, found: ResultEvidence) -> tuple[bool, str, Evidence
     return _of_host(cells, found)
 
 
-def _of_host(cells: list[Cell], found: ResultEvidence) -> tuple[bool, str, Evidence]:
+def _of_host(cells: list[Cell], found: ResultEvidence) -> tuple[float, str, Evidence]:
     """The embedded engine serves from a CPU: it has the host's memory, and no GPU's."""
     resident = [cell.resident_gb for cell in cells if cell.resident_gb is not None]
     total = _host_gib()
@@ -312,7 +326,7 @@ def _of_host(cells: list[Cell], found: ResultEvidence) -> tuple[bool, str, Evide
     share = max(resident) / total
     took = f"{max(resident):.2f} of the host's {total:.1f} GiB ({share:.0%})"
     message = f"no GPU is used; it took {took} in the sweep"
-    return share < FULL, message, found.evidence.model_copy(update={"figure": message})
+    return share, message, found.evidence.model_copy(update={"figure": message})
 
 
 def _host_gib() -> float | None:
@@ -442,9 +456,22 @@ def capacity(look: CheckInput) -> ItemDecision:
     if found.measured is not None:
         phase = Path(found.measured.source).stem
         evidence = (look.result(phase).evidence.model_copy(update={"figure": found.reason}),)
+    shown = Gate(
+        measured="; ".join(f"{_range(one.offered)} {one.unit}" for one in found.demands),
+        threshold="; ".join(f"at least {one.peak:g} {one.unit}" for one in found.demands),
+    )
+    known = shown if found.demands else None
     if found.verdict == "undecided":
-        raise OpenItem(found.reason, *evidence, change=_change(found.hint))
-    return ItemDecision(found.verdict == "yes", found.reason, evidence, change=_change(found.hint))
+        raise OpenItem(found.reason, *evidence, change=_change(found.hint), gate=known)
+    return ItemDecision(
+        found.verdict == "yes", found.reason, evidence, change=_change(found.hint), gate=known
+    )
+
+
+def _range(rate: Rate) -> str:
+    if rate.low is None or rate.high is None:
+        return f"{rate.estimate:.1f}"
+    return f"{rate.low:.1f} to {rate.high:.1f}"
 
 
 def _change(hint: str | None) -> str | None:

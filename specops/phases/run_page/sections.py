@@ -20,6 +20,8 @@ from specops.phases import PHASES, Phase
 from specops.phases.ab.report import ArmFigures, Challenger, ParityCounts
 from specops.phases.ab.speedups import Speedups
 from specops.phases.ab.verdict import Decision
+from specops.phases.canary.checks import CHECKS
+from specops.phases.canary.pair import Finding
 from specops.phases.checklist.evidence import Item, Status
 from specops.phases.checklist.evidence import todo as checklist_todo
 from specops.phases.run_page.conclusion import STATES, challenger_of
@@ -106,6 +108,7 @@ def _speedups(run: RunFolder) -> Section | None:
         (chart,),
         (Table("", columns, tuple(table), note, prose=(6,)),),
         sources=("ab.json",),
+        guide="docs/compare.md",
     )
 
 
@@ -191,8 +194,64 @@ def _latencies(run: RunFolder) -> Section | None:
             ("arm, load", "tokens", "requests", "failed", "over 10× median"),
             throughput,
         ),
+        *_workload(rows_of, report.arms),
     )
-    return Section("Latency", (), tuple(charts), tables, sources=("ab.json",))
+    charts += _lengths(rows_of, report.arms)
+    return Section("Latency", (), tuple(charts), tables, sources=("ab.json",), guide="docs/measure.md")
+
+
+def _lengths(rows: Mapping[tuple[str, Level], Sequence[Row]], arms: Iterable[str]) -> list[Distribution]:
+    """Of prompts and of each arm's answers: a latency means little without them."""
+    prompts = Samples("prompts", tuple(_values(_distinct(rows), "prompt_tokens")))
+    answers = tuple(Samples(arm, tuple(_values(_of_arm(rows, arm), "tokens"))) for arm in arms)
+    return [
+        Distribution(
+            title,
+            "cumulative share. " + "; ".join(f"{one.label}: {_of_lengths(one.values)}" for one in samples),
+            samples,
+            "share up to p99; dots: p50, p95",
+            of="tokens",
+        )
+        for title, samples in (("Prompt length", (prompts,)), ("Answer length", answers))
+        if any(len(one.values) > 1 for one in samples)
+    ]
+
+
+def _of_lengths(values: Sequence[float]) -> str:
+    spread = Spread.of(values)
+    return f"p50 {_tokens(spread.p50)} tokens, p95 {_tokens(spread.p95)}, n={spread.n}"
+
+
+def _workload(rows: Mapping[tuple[str, Level], Sequence[Row]], arms: Iterable[str]) -> Iterator[Table]:
+    """What was sent and answered, by class."""
+    prompts = _distinct(rows)
+    of = [("prompts", "prompt_tokens", prompts)]
+    of += [(f"answers of {arm}", "tokens", _of_arm(rows, arm)) for arm in arms]
+    classes = sorted({row.traffic_class for row in prompts})
+    lines = []
+    for name in [*([ALL] if len(classes) > 1 else []), *classes]:
+        for what, key, found in of:
+            values = _values((row for row in found if name in (ALL, row.traffic_class)), key)
+            spread = Spread.of(values)
+            if values:
+                shown = map(_tokens, (spread.p50, spread.p95, spread.max))
+                lines.append((f"{what}, {name}", *shown, str(spread.n)))
+    note = "Lengths in tokens, as the servers count them. A percentile needs enough of them: – means too few."
+    if lines:
+        yield Table("Workload", ("length of", "p50", "p95", "longest", "n"), tuple(lines), note)
+
+
+def _tokens(value: float | None) -> str:
+    return NONE if value is None else f"{value:.0f}"
+
+
+def _of_arm(rows: Mapping[tuple[str, Level], Sequence[Row]], arm: str) -> list[Row]:
+    return [row for (of, _), found in rows.items() if of == arm for row in found]
+
+
+def _distinct(rows: Mapping[tuple[str, Level], Sequence[Row]]) -> list[Row]:
+    """A row for each prompt."""
+    return list({row.prompt: row for found in rows.values() for row in found}.values())
 
 
 def _baseline_latencies(run: RunFolder) -> Section | None:
@@ -215,7 +274,9 @@ def _baseline_latencies(run: RunFolder) -> Section | None:
         for spread in (Spread.of(_values(found, key)),)
     )
     columns = ("latency, load", "arm", "p50", "p95", "p99", "slowest", "n")
-    return Section("Latency", (), tuple(charts), (Table("", columns, table),), sources=("baseline.json",))
+    tables = (Table("", columns, table), *_workload(rows, ("standard",)))
+    charts += _lengths(rows, ("standard",))
+    return Section("Latency", (), tuple(charts), tables, sources=("baseline.json",), guide="docs/measure.md")
 
 
 def _rows(run: RunFolder) -> dict[tuple[str, Level], list[Row]]:
@@ -236,7 +297,7 @@ def _picked(levels: Sequence[Level]) -> list[Level]:
 
 def _distribution(
     title: str, rows: Mapping[tuple[str, Level], Sequence[Row]], of: Iterable[tuple[str, Level]], key: str
-) -> Chart:
+) -> Distribution:
     samples = tuple(Samples(arm, tuple(_values(rows.get((arm, level), ()), key))) for arm, level in of)
     spreads = [(one, Spread.of(one.values)) for one in samples]
     said = "; ".join(
@@ -285,7 +346,14 @@ def _acceptance(run: RunFolder) -> Section | None:
     recommended = run.results["sweep"].recommendation if run.sweep is not None else None
     if recommended is not None and (even := recommended.get("break_even_acceptance")):
         text.append(f"Break-even acceptance is {even:.2f} of drafted tokens (sweep.json).")
-    return Section("Acceptance", tuple(text), charts, (Table("", columns, rows),), sources=("ab.json",))
+    return Section(
+        "Acceptance",
+        tuple(text),
+        charts,
+        (Table("", columns, rows),),
+        sources=("ab.json",),
+        guide="docs/tune.md",
+    )
 
 
 def _accepted(found: ArmFigures, positions: int) -> tuple[str, ...]:
@@ -332,6 +400,7 @@ def _sweep(run: RunFolder) -> Section | None:
         (chart,) if rows else (),
         (Table("", columns, table),),
         sources=("sweep.json",),
+        guide="docs/tune.md",
     )
 
 
@@ -383,15 +452,34 @@ def _answers(run: RunFolder) -> Section | None:
     canary = run.conformance
     if canary is not None:
         sources.append("canary.json")
-        order = {"fail": 0, "differs": 1, "undecided": 2, "unsupported": 3, "pass": 4}
-        rows = tuple(
-            (one.name, Cell(one.status, CHECK_STATES[one.status]), one.message)
-            for one in sorted(canary.checks, key=lambda one: order[one.status])
-        )
-        tables.append(Table("Conformance checks", ("check", "result", "details"), rows, prose=(2,)))
+        tables += _checks(canary.checks)
     if not tables and not text:
         return None
-    return Section("Answers", tuple(text), (), tuple(tables), sources=tuple(sources))
+    return Section("Answers", tuple(text), (), tuple(tables), sources=tuple(sources), guide="docs/canary.md")
+
+
+def _checks(checks: Sequence[Finding]) -> Iterator[Table]:
+    """What needs attention is shown; what passed, or no pool has, is folded."""
+    about = {one.name: one.about for one in CHECKS}
+    groups = {
+        "": [one for status in ("fail", "differs", "undecided") for one in checks if one.status == status],
+        "unsupported by both pools": [one for one in checks if one.status == "unsupported"],
+        "passed": [one for one in checks if one.status == "pass"],
+    }
+    title = "Conformance checks"
+    for name, found in groups.items():
+        rows = tuple(
+            (
+                Cell(one.name, about=about.get(one.name, "")),
+                Cell(one.status, CHECK_STATES[one.status]),
+                "" if one.message == about.get(one.name) else one.message,
+            )
+            for one in found
+        )
+        if rows:
+            folded = f"{count(len(rows), 'check')} {name}" if name else ""
+            yield Table(title, ("check", "result", "details"), rows, prose=(2,), folded=folded)
+            title = ""
 
 
 def _parity(found: ParityCounts) -> tuple[str | Cell, ...]:
@@ -420,12 +508,6 @@ def _checklist(run: RunFolder) -> Section | None:
     checked, result = run.checklist, run.results.get("checklist")
     if checked is None or result is None:
         return None
-    order = {"failed": 0, "open": 1, "attested": 2, "passed": 3}
-    items = sorted(checked.items, key=lambda item: order[item.status])
-    rows = tuple(
-        (item.name, Cell(item.status, ITEM_STATES[item.status]), item.found, _evidence(run, item))
-        for item in items
-    )
     steps = tuple(
         Step(
             " ".join(sentence(change) for change, _ in one.changes),
@@ -434,9 +516,42 @@ def _checklist(run: RunFolder) -> Section | None:
         )
         for one in checklist_todo(checked.items)
     )
-    table = Table("", ("item", "state", "found", "evidence"), rows, prose=(2, 3))
     return Section(
-        "Go-live checklist", (sentence(result.reason),), (), (table,), steps, sources=("checklist.json",)
+        "Go-live checklist",
+        (sentence(result.reason),),
+        (),
+        tuple(_items(run, checked.items)),
+        steps,
+        sources=("checklist.json",),
+        guide="docs/go-live.md",
+    )
+
+
+def _items(run: RunFolder, items: Sequence[Item]) -> Iterator[Table]:
+    """What is left to do is shown; the rest is folded. A figure stands beside its threshold."""
+    gated = any(item.gate for item in items)
+    columns = ("item", "state", *(("measured",) if gated else ()), "found", "evidence")
+    prose = tuple(range(2, len(columns)))
+    for statuses in (("failed", "open"), ("passed", "attested")):
+        found = [item for status in statuses for item in items if item.status == status]
+        rows = tuple(_item(run, item, gated=gated) for item in found)
+        counts = {status: sum(item.status == status for item in found) for status in statuses}
+        folded = ""
+        if "passed" in statuses:
+            folded = count(counts["passed"], "item") + " passed"
+            folded += f", {counts['attested']} attested" if counts["attested"] else ""
+        if rows:
+            yield Table("", columns, rows, prose=prose, folded=folded)
+
+
+def _item(run: RunFolder, item: Item, *, gated: bool) -> tuple[str | Cell, ...]:
+    gate = Cell(item.gate.measured, about=f"threshold: {item.gate.threshold}") if item.gate else ""
+    return (
+        Cell(item.name, about=item.asks),
+        Cell(item.status, ITEM_STATES[item.status]),
+        *((gate,) if gated else ()),
+        item.found,
+        _evidence(run, item),
     )
 
 
@@ -482,12 +597,15 @@ def _conditions(run: RunFolder) -> Section | None:
     )
     settings = Table("Load", ("setting", "value"), tuple(_settings(run)), prose=(1,))
     machine = Table("Machine", ("part", "value", "phases"), tuple(_machine(run)), prose=(1, 2))
+    hashes = tuple(_inputs(run))
+    differ = any(isinstance(sha, Cell) and sha.state for _, sha, _ in hashes)
     inputs = Table(
-        "Hashes of inputs", ("input", "SHA-256", "phases"), tuple(_inputs(run)),
+        "Hashes of inputs", ("input", "SHA-256", "phases"), hashes,
         "One input with two hashes: the phases did not measure the same thing.", prose=(2,),
+        folded="" if differ else f"{count(len(hashes), 'hash', 'hashes')}; no input has two",
     )  # fmt: skip
     tables = tuple(table for table in (prompts, servers, settings, machine, inputs) if table.rows)
-    return Section("Conditions", (), (), tables)
+    return Section("Conditions", (), (), tables, guide="docs/results.md")
 
 
 def prompts_of(run: RunFolder) -> Mapping[str, Any] | None:

@@ -132,9 +132,13 @@ def _distribution(chart: Distribution, number: int) -> Drawn:
         parts += [
             _dot(_quantile(values, share) / most, _y(share, 1.0), f"line-{at + 1}") for share in QUANTILES[:2]
         ]
+    label = duration if chart.of == "ms" else "{:g}".format
     for value in ticks(most, 4):
-        parts.append(_tick_label(value / most, duration(value), HEIGHT))
-    return Drawn(_svg(chart, number, HEIGHT + AXIS - 14, parts), 44, 12, _legend(lines), half=True)
+        parts.append(_tick_label(value / most, label(value), HEIGHT))
+    if chart.of != "ms":
+        parts.append(_axis_label(0.5, chart.of, HEIGHT))
+    below = AXIS if chart.of != "ms" else AXIS - 14
+    return Drawn(_svg(chart, number, HEIGHT + below, parts), 44, 12, _legend(lines), half=True)
 
 
 def _ratios(chart: Ratios, number: int) -> Drawn:

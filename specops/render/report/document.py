@@ -23,6 +23,9 @@ class Cell:
     anchor: str | None = None
     """The id by which links on the page reach it."""
 
+    about: str = ""
+    """What the text means, below it."""
+
 
 @dataclass(frozen=True)
 class Table:
@@ -34,6 +37,9 @@ class Table:
     note: str = ""
     prose: tuple[int, ...] = ()
     """Columns of sentences: aligned left, with line breaks. The others hold short values."""
+
+    folded: str = ""
+    """If not empty, a screen shows this line, which opens the table. Paper shows the table."""
 
 
 @dataclass(frozen=True)
@@ -120,17 +126,18 @@ class Ratios:
 class Samples:
     label: str
     values: tuple[float, ...]
-    """Milliseconds, in any order."""
+    """In any order."""
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """Cumulative shares of samples: how many took at most so long. Axis from 0."""
+    """Cumulative shares of samples: how many have at most so much. Axis from 0."""
 
     title: str
     description: str
     samples: tuple[Samples, ...]
     unit: str = ""
+    of: Literal["ms", "tokens"] = "ms"
 
 
 Chart = TimeChart | Timeline | Curve | Ratios | Distribution
@@ -166,6 +173,9 @@ class Section:
     steps: tuple[Step, ...] = ()
     sources: tuple[str, ...] = ()
     """Files that hold the section's figures: paths relative to the page."""
+
+    guide: str = ""
+    """The page of the guide that explains the section."""
 
 
 @dataclass(frozen=True)

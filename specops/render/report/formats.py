@@ -104,8 +104,8 @@ def _section(section: Section) -> Iterator[str]:
     for text in section.text:
         yield from (_escaped(text), "")
     for table in section.tables:
-        if table.title:
-            yield from (f"### {_escaped(table.title)}", "")
+        if title := table.title or table.folded:
+            yield from (f"### {_escaped(title)}", "")
         yield from _table(table)
     yield from _steps(section.steps)
 
