@@ -144,10 +144,16 @@ def _as_raised(detail: ErrorDetails) -> InitErrorDetails:
     return InitErrorDetails(type=kind, loc=detail["loc"], input=detail["input"])
 
 
-class Section(BaseModel):
+class Frozen(BaseModel):
+    """A part of a result or of an answer: unknown keys are refused, and it cannot be changed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Section(Frozen):
     """A mapping of the rollout file."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(strict=True)
 
     @model_validator(mode="wrap")
     @classmethod

@@ -11,11 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from specops.assets import asset
-from specops.section import Section
+from specops.section import Frozen, Section
 from specops.serving import namings
 
 if TYPE_CHECKING:
@@ -35,11 +35,7 @@ else:
     AlertName = Literal[ALERTS]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class AlertThreshold(_Strict):
+class AlertThreshold(Frozen):
     """The value at which an alert fires."""
 
     unit: str
@@ -53,7 +49,7 @@ class AlertThreshold(_Strict):
     """A measurement or setting that gives the value: a key of `BASES` in phases/monitor/thresholds.py."""
 
 
-class AlertRecord(_Strict):
+class AlertRecord(Frozen):
     """A file of alerts/. In its texts, [[name]] is replaced; render/prometheus/alerts.py lists the names."""
 
     severity: Literal["critical", "warning", "info"]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import model_validator
+
+from specops.section import Frozen
 
 
-class Record(BaseModel):
+class Record(Frozen):
     """A part of the journal or of an answer. Unknown keys are refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     OLDER: ClassVar[Mapping[str, str]] = {}
     """Keys that earlier guards wrote, and what they are called now."""

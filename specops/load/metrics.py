@@ -27,10 +27,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from specops.load.answer import Answer, CountTokens, Failure, read_answer
 from specops.load.workload import Prompt
+from specops.section import Frozen
 
 
 @dataclass(slots=True)
@@ -115,10 +116,8 @@ _FIRST_CHUNK_DOUBT = 0.02
 """A TPOT between two bounds that differ by no more than this is given as their middle: right within 1%."""
 
 
-class Objectives(BaseModel):
+class Objectives(Frozen):
     """Latency objectives, in milliseconds, that a request must meet to count as goodput; None sets none."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     ttft_ms: float | None = Field(default=None, gt=0)
     tpot_ms: float | None = Field(default=None, gt=0)

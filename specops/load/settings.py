@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 from typing_extensions import TypedDict
 
 from specops import results
@@ -18,6 +18,7 @@ from specops.load.answer import TokensFrom, tokenizer_file
 from specops.load.arrivals import AbortRule, Arrivals, Level
 from specops.load.metrics import Objectives
 from specops.load.workload import PromptSet, load_prompts
+from specops.section import Frozen
 
 EndpointKind = Literal["chat", "completions"]
 
@@ -116,10 +117,8 @@ _ELSEWHERE = ("base_url", "identity", "prompts", "api_key_env")
 """Settings that say where something is; what is there has a hash of its own."""
 
 
-class BaselineSettings(BaseModel):
+class BaselineSettings(Frozen):
     """What to measure and how."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     base_url: str
     """An OpenAI base URL, mostly ending in /v1."""

@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 
 from specops import stats
 from specops.load.answer import contradicts
 from specops.load.arrivals import Level
 from specops.load.record import CellRecord, Row, positive
+from specops.section import Frozen
 
 STOCK_LENGTH = 20
 """Characters. Shorter answers, such as "yes", are rightly the same for many prompts."""
@@ -225,11 +225,9 @@ FALSE_ALARMS = 0.05
 _MOST_BLOCKS = 24  # requests soon after each other share the server's moods, and count as one
 
 
-class Change(BaseModel):
+class Change(Frozen):
     """One latency at the end of what was measured, over that at the beginning: of the first comparison that
     shows a drift, else of the first one."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     latency: str
     concurrency: int | None

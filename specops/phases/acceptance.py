@@ -11,7 +11,7 @@ import statistics
 from importlib.metadata import version
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, PositiveInt
+from pydantic import BaseModel, PositiveInt
 
 from specops import results
 from specops.engine.load import Pair
@@ -19,11 +19,10 @@ from specops.engine.planner import offline_acceptance
 from specops.engine.planner.offline_acceptance import GREEDY, RULES, Rates
 from specops.load.workload import load_prompts
 from specops.progress import Progress
+from specops.section import Frozen
 
 
-class AcceptanceSettings(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class AcceptanceSettings(Frozen):
     target: Path
     draft: Path
     prompts: Path

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, Field
 
 from specops import results
 from specops.config import Peak, Rollout, Slo
@@ -22,15 +22,12 @@ from specops.phases.inputs import settings_of, unlike
 from specops.phases.measurement import checked
 from specops.phases.sweep.plan import STANDARD, measurements_of
 from specops.results import Result
+from specops.section import Frozen
 
 AGAIN = "measure it: specops run ROLLOUT --only baseline"
 
 
-class _Stored(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Rate(_Stored):
+class Rate(Frozen):
     """A throughput with the ends of its 95% interval over repeats; of one repeat it has none."""
 
     estimate: float
@@ -44,7 +41,7 @@ class Rate(_Stored):
         return Rate(estimate=self.estimate * factor, low=low, high=high, n=self.n)
 
 
-class MeasuredServer(_Stored):
+class MeasuredServer(Frozen):
     """One standard server, or what answers at the pool's address, at the highest load up to which each load
     measured meets the SLO."""
 
@@ -62,7 +59,7 @@ class MeasuredServer(_Stored):
     tokens_per_s: Rate | None
 
 
-class UnknownCapacity(_Stored):
+class UnknownCapacity(Frozen):
     """There is nothing to count on: why, and what would change it."""
 
     why: str
@@ -218,7 +215,7 @@ Answer = Literal["yes", "no", "undecided"]
 UNITS = {"requests_per_s": "requests/s", "tokens_per_s": "tokens/s"}
 
 
-class Demand(_Stored):
+class Demand(Frozen):
     """One kind of the peak, and what the whole pool offers of it."""
 
     unit: str
@@ -229,11 +226,11 @@ class Demand(_Stored):
     """How many would carry it, by the lower end; None where there is none above 0."""
 
 
-class Capacity(_Stored):
+class Capacity(Frozen):
     verdict: Answer
     reason: str
     hint: str | None
-    demands: list[Demand] = []
+    demands: list[Demand] = Field(default=[])
     measured: MeasuredServer | None = None
 
 

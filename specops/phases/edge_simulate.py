@@ -26,6 +26,7 @@ from specops.engine.request import Sampling
 from specops.errors import UsageError
 from specops.load.workload import load_prompts
 from specops.progress import Progress
+from specops.section import Frozen
 
 PAPER_SEEDS, PAPER_S = (0, 1, 2), 250.0
 PHASE = "edge_simulate"
@@ -168,10 +169,8 @@ class Summary(TypedDict, total=False):
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
-class Measuring(BaseModel):
+class Measuring(Frozen):
     """The pair whose rounds are counted."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     target: Path
     draft: Path

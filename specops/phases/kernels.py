@@ -7,26 +7,22 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
 from specops_kernels.bench import gpu
 from specops_kernels.bench.contest import OURS, Ceilings, Contest, Outcome, Timer, held
 from specops_kernels.bench.programme import programme
 
 from specops import results
 from specops.progress import Progress
+from specops.section import Frozen
 
 
-class KernelSettings(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class KernelSettings(Frozen):
     dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
     quick: bool = False
 
 
-class ContestRecord(BaseModel):
+class ContestRecord(Frozen):
     """One contest, as it is stored."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     contest: str
     bytes: int
@@ -49,9 +45,7 @@ class ContestRecord(BaseModel):
     """Why an arm has no time."""
 
 
-class KernelsData(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class KernelsData(Frozen):
     device: str
     copied_gb_s: float
     multiplied_tflop_s: float

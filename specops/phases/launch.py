@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, Field
 
 from specops import results
 from specops.config import Deploy, Pool, Rollout
@@ -34,16 +34,15 @@ from specops.render.kubernetes import (
 )
 from specops.render.server import Server, compose, own_host, script
 from specops.results import Result, Verdict
+from specops.section import Frozen
 from specops.serving import ENGINES, Condition, Finding, LintResult, MultiHost, Startable
 
 RENDERED = "rendered"
 COMPOSE = f"{RENDERED}/compose.yaml"
 
 
-class RenderedPool(BaseModel):
+class RenderedPool(Frozen):
     """`data.pools.NAME` of launch.json. Commands of a pool that runs already are empty."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     engine: str
     version: str | None
@@ -58,14 +57,12 @@ class RenderedPool(BaseModel):
     left_out: dict[str, str]
     """What was not rendered, and why."""
 
-    conditions: list[Condition] = []
+    conditions: list[Condition] = Field(default=[])
     """What the engine chooses by itself."""
 
 
-class LaunchData(BaseModel):
+class LaunchData(Frozen):
     """`data` of launch.json."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     folder: str
     """The run folder, as it was given."""

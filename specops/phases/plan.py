@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from time import monotonic
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt
 
 from specops import results
 from specops.engine import Engine, Sampling, load_engine
@@ -24,6 +24,7 @@ from specops.engine.tree import Topology
 from specops.errors import UsageError
 from specops.load.workload import load_prompts
 from specops.progress import Progress
+from specops.section import Frozen
 from specops.trees import MOST_PLANNED, PLANNED, parse_tree
 
 SURVEYED = (NONE, "chain:1", "chain:4", "expand:3,1", "ngram:8")
@@ -40,9 +41,7 @@ PASSES = (0, 1, 2, 4, 8, 16, 32)
 """Nodes of each tree at which the target's pass is shown."""
 
 
-class PlanSettings(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class PlanSettings(Frozen):
     target: Path
     draft: str | None
     prompts: Path
@@ -66,11 +65,7 @@ class PlanSettings(BaseModel):
         return Goal(gap=seconds(self.gap_ms), token=seconds(self.token_ms))
 
 
-class _Stored(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class DepthAcceptance(_Stored):
+class DepthAcceptance(Frozen):
     """Children of nodes at one depth, the root's first."""
 
     by_rank: tuple[float, ...]
@@ -78,7 +73,7 @@ class DepthAcceptance(_Stored):
     """How many observations each stands on; older ones count for less."""
 
 
-class Copies(_Stored):
+class Copies(Frozen):
     looked_up: float
     tokens_per_step: dict[int, float]
     """By how many tokens are copied at most."""
@@ -86,7 +81,7 @@ class Copies(_Stored):
     drafted_per_step: dict[int, float]
 
 
-class Candidate(_Stored):
+class Candidate(Frozen):
     tree: str
     tokens_per_step: float
     step_ms: float
@@ -110,7 +105,7 @@ class Candidate(_Stored):
     `shape:…`."""
 
 
-class BatchPlan(_Stored):
+class BatchPlan(Frozen):
     batch: int
     chosen: str
     why: str
@@ -129,7 +124,7 @@ class BatchPlan(_Stored):
     options: tuple[Candidate, ...]
 
 
-class PlanExplanation(_Stored):
+class PlanExplanation(Frozen):
     target: str
     draft: str | None
     nodes: int

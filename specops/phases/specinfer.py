@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, PositiveInt
+from pydantic import PositiveInt
 
 from specops import results, stats
 from specops.engine import Sampling
@@ -25,16 +25,15 @@ from specops.engine.verifiers import make_verifier
 from specops.errors import UsageError
 from specops.load.workload import load_prompts
 from specops.progress import Progress
+from specops.section import Frozen
 
 WIDTHS = range(1, 6)
 EVERYTHING = "all"
 GREEDY, STOCHASTIC = "greedy", "stochastic"
 
 
-class Figure(BaseModel):
+class Figure(Frozen):
     """With its 95% interval, over the prompts; None where they are too few."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     value: float
     low: float | None = None
@@ -56,9 +55,7 @@ Rows = dict[str, list[Figure]]
 """By dataset."""
 
 
-class Tables(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class Tables(Frozen):
     success: dict[str, Rows]
     """Table 1, by decoding: at widths 1 to 5."""
 
@@ -180,9 +177,7 @@ Datasets = dict[str, list[list[int]]]
 """The prompts' tokens, by class."""
 
 
-class SpecInferSettings(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class SpecInferSettings(Frozen):
     target: Path
     draft: Path
     prompts: Path

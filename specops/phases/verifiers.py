@@ -18,7 +18,7 @@ from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat, PositiveInt
 
 from specops import results
 from specops.engine import Engine, Sampling
@@ -32,6 +32,7 @@ from specops.engine.verifiers.verifier import Target, Verified, Verifier
 from specops.errors import UsageError
 from specops.load.workload import Prompt, load_prompts
 from specops.progress import Progress
+from specops.section import Frozen
 from specops.trees import parse_tree
 
 TREES = ("chain:4", "expand:3,1,1", "expand:2,2,1", "expand:5")
@@ -42,9 +43,7 @@ EQUAL = 1e-6
 """Tokens a step: float32 does not add up to the last bit."""
 
 
-class VerifierSettings(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class VerifierSettings(Frozen):
     target: Path
     draft: Path
     prompts: Path
@@ -58,10 +57,8 @@ class VerifierSettings(BaseModel):
     seed: int = 0
 
 
-class VerifierFigures(BaseModel):
+class VerifierFigures(Frozen):
     """What a verifier made of the trees; tokens a step count the one that the target adds."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     expected: float
     """Tokens a step, computed: the mean over the prompts."""
@@ -94,10 +91,8 @@ class VerifierFigures(BaseModel):
         return [(ahead, error) for ahead, error in both if ahead is not None and error is not None]
 
 
-class TreeFigures(BaseModel):
+class TreeFigures(Frozen):
     """One tree and one way of drawing it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     tree: str
     draw: Draw
@@ -106,9 +101,7 @@ class TreeFigures(BaseModel):
     """The plainest first."""
 
 
-class Ranking(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class Ranking(Frozen):
     ranked: list[TreeFigures]
     prompts: list[str]
 

@@ -16,8 +16,9 @@ from importlib.resources import files
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from specops.section import Frozen
 from specops.serving.argv import Call, Finding, Words
 
 Settings = Mapping[str, str]
@@ -27,11 +28,7 @@ DEFAULT_ANSWER = "true"
 """The value of a flag that has none."""
 
 
-class _Entry(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class KnownIssue(_Entry):
+class KnownIssue(Frozen):
     id: str
     engine: str
     since: str | None = None
@@ -156,7 +153,7 @@ def _flat(content: Mapping[str, Any], before: str = "") -> Iterable[tuple[str, s
             yield name, json.dumps(value) if isinstance(value, bool | list) else str(value)
 
 
-class ReferenceAcceptance(_Entry):
+class ReferenceAcceptance(Frozen):
     """A published acceptance length: tokens a step, the target's own token included."""
 
     model: str

@@ -19,14 +19,13 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from specops import stats
 from specops.load.arrivals import Level
 from specops.load.record import SLOW, Row, positive
 from specops.load.validity import is_filtered, is_stock, loops, no_answer
 from specops.phases.ab.speedups import FIGURES, Figure, Pair, Pairs, StoredInterval, ordered, pair_up
 from specops.phases.ab.visits import AbSettings, VisitRecord
+from specops.section import Frozen
 from specops.stats import Interval, Times
 
 LATE = 3
@@ -43,10 +42,8 @@ answer to another prompt. looped: most of it is one passage over and over. unans
 nothing else. filtered: a content filter ended it."""
 
 
-class RequestCounts(BaseModel):
+class RequestCounts(Frozen):
     """Requests of one kind at one load, all classes together."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: Kind
     pairs: int
@@ -223,10 +220,8 @@ than the margin. open: neither."""
 Unit = Literal["tokens", "characters"]
 
 
-class Lengths(BaseModel):
+class Lengths(Frozen):
     """The challenger's answers compared with the standard's, paired by prompt."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     unit: Unit
     prompts: int
@@ -317,10 +312,8 @@ CACHED = 1.05
 """Repeats that are faster by less than a twentieth do not count as cached: a warm-up may be the reason."""
 
 
-class Repeats(BaseModel):
+class Repeats(Frozen):
     """First requests compared with repeats of the same prompts, in one arm."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     arm: str
     figure: Figure

@@ -18,8 +18,6 @@ from datetime import datetime
 from statistics import fmean, median
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from specops import stats
 from specops.errors import UsageError
 from specops.load.arrivals import Level
@@ -27,6 +25,7 @@ from specops.load.record import Row, positive
 from specops.phases.ab.speedups import Pairs, StoredInterval, pair_up
 from specops.phases.ab.visits import VisitRecord, measurements_of
 from specops.results import Result
+from specops.section import Frozen
 from specops.serving import ENGINES
 from specops.stats import Interval
 
@@ -42,9 +41,7 @@ visit: a challenger's speed-up in the first half of each visit over that in the 
 idle while the others were measured may have to wake up; in production it would not be idle."""
 
 
-class Drift(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class Drift(Frozen):
     kind: Kind
     arm: str
     change: StoredInterval | None
@@ -310,10 +307,8 @@ _SAMPLING = (
 )  # fmt: skip
 
 
-class Difference(BaseModel):
+class Difference(Frozen):
     """One difference: of an arm from the standard, or of one run from another."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     of: str
     what: str
@@ -321,13 +316,11 @@ class Difference(BaseModel):
     other: str
 
 
-class Change(BaseModel):
+class Change(Frozen):
     """The change of one arm at one level since an earlier run: then over now, so above 1 it is faster now.
 
     Paired by prompt, but the two runs were not interleaved: whatever else changed is in it.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     arm: str
     level: Level
@@ -336,9 +329,7 @@ class Change(BaseModel):
     tpot: StoredInterval | None
 
 
-class BaselineDrift(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class BaselineDrift(Frozen):
     recorded: datetime
     changes: tuple[Change, ...]
     differences: tuple[Difference, ...]

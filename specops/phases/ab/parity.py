@@ -15,12 +15,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import comb
 
-from pydantic import BaseModel, ConfigDict
-
 from specops.load.arrivals import Level
 from specops.load.record import Row
 from specops.phases.ab.speedups import levels_of
 from specops.phases.ab.visits import VisitRecord
+from specops.section import Frozen
 
 NEAR_TIE = 0.25
 """Nats. In bfloat16 logits of up to 32 are 0.125 apart, and each of two may be rounded by one such step."""
@@ -54,10 +53,8 @@ Place = tuple[str, int]
 """A prompt, and the character of the standard's answer at which another answer begins to differ."""
 
 
-class Witness(BaseModel):
+class Witness(Frozen):
     """Two different answers to one prompt, with the beginning of the difference in each."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     prompt: str
     character: int

@@ -28,7 +28,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from specops import results
 from specops.errors import FileError
@@ -43,6 +43,7 @@ from specops.phases.ab.visits import measurements_of
 from specops.phases.measurement import checked
 from specops.render.ab_plot import Curve, Mark, Panel, Picture, Row
 from specops.results import Result
+from specops.section import Frozen
 from specops.stats import Interval
 
 EXPECTED: Mapping[str, tuple[float, float]] = {
@@ -58,11 +59,7 @@ FORMAT = 2
 """Of `data`; what has another is refused."""
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Acceptance(_Part):
+class Acceptance(Frozen):
     """From the increments of the server's counters, over all visits to an arm at one level."""
 
     rate: float | None
@@ -76,7 +73,7 @@ class Acceptance(_Part):
     """Less than 1 where others used the server too."""
 
 
-class ArmFigures(_Part):
+class ArmFigures(Frozen):
     """One arm at one level, all classes together. Latencies are those of whole answers."""
 
     level: Level
@@ -102,7 +99,7 @@ class ArmFigures(_Part):
     acceptance_missing: str | None
 
 
-class DeployTarget(_Part):
+class DeployTarget(Frozen):
     """A traffic class and a load at which a challenger is to be deployed for it."""
 
     traffic_class: str
@@ -116,14 +113,14 @@ class ClassLevel(Speedups):
     lengths: Lengths | None
 
 
-class ClassFigures(_Part):
+class ClassFigures(Frozen):
     decision: Decision
     """Over all loads."""
 
     levels: list[ClassLevel] = Field(min_length=1)
 
 
-class LevelComparison(_Part):
+class LevelComparison(Frozen):
     """All classes together at one load."""
 
     decision: Decision
@@ -140,7 +137,7 @@ class LevelComparison(_Part):
     """Why the client, and not the servers, limited the load here."""
 
 
-class EqualCounts(_Part):
+class EqualCounts(Frozen):
     equal: int
     compared: int
 
@@ -165,7 +162,7 @@ class ParityCounts(EqualCounts):
     witnesses: list[Witness]
 
 
-class Dot(_Part):
+class Dot(Frozen):
     """A prompt at the lightest load: its speed-up end to end, and by token where it has one."""
 
     prompt: str
@@ -174,7 +171,7 @@ class Dot(_Part):
     tpot: float | None
 
 
-class Challenger(_Part):
+class Challenger(Frozen):
     decision: Decision
     deploy: list[DeployTarget]
     """Empty unless the decision is yes."""
@@ -193,7 +190,7 @@ class Challenger(_Part):
     prompts: list[Dot]
 
 
-class Noise(_Part):
+class Noise(Frozen):
     """How far one server is from itself in an A/A, all classes together."""
 
     arm: str
@@ -203,7 +200,7 @@ class Noise(_Part):
     """Differences below this share are within the noise; None with too few prompts for an interval."""
 
 
-class Report(_Part):
+class Report(Frozen):
     format: Literal[2] = 2
     standard: str
     best: str | None

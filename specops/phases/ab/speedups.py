@@ -20,13 +20,14 @@ from statistics import fmean
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import AfterValidator, BaseModel, ConfigDict, PlainSerializer
+from pydantic import AfterValidator, PlainSerializer
 
 from specops import stats
 from specops.config.rollout import Design
 from specops.load.arrivals import Level
 from specops.load.record import Row, positive
 from specops.phases.ab.visits import VisitRecord
+from specops.section import Frozen
 from specops.stats import Interval, Starts, Times
 
 Figure = Literal["e2e", "tpot", "ttft"]
@@ -150,10 +151,8 @@ class Pairs:
         return fmean(changes) if changes else None
 
 
-class Speedups(BaseModel):
+class Speedups(Frozen):
     """The speed-ups of some pairs at one level. A figure without an interval had too few pairs for one."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     level: Level
     prompts: int
@@ -168,10 +167,8 @@ class Speedups(BaseModel):
     standard's. The interval is of the times; the tokens are taken as they fell (all greedy: the same)."""
 
 
-class Throughput(BaseModel):
+class Throughput(Frozen):
     """The throughput of all classes at one level, in tokens of whole answers a second."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     standard: float
     challenger: float

@@ -18,14 +18,13 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from specops import stats
 from specops.load.arrivals import Level
 from specops.phases.ab.confounders import Lengths, RequestCounts, Requests, compare_lengths, pairs_of
 from specops.phases.ab.speedups import Pairs, Ratio, levels_of
 from specops.phases.ab.visits import AbSettings, VisitRecord
 from specops.results import Verdict
+from specops.section import Frozen
 from specops.stats import Interval
 
 Basis = Literal["e2e", "tpot", "per_character"]
@@ -33,9 +32,7 @@ Basis = Literal["e2e", "tpot", "per_character"]
 the time per character."""
 
 
-class Decision(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class Decision(Frozen):
     verdict: Verdict
     reason: str
     speedup: Ratio = None

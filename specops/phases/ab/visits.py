@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, product
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from specops.config import Ab, Pool
 from specops.config.rollout import Design
@@ -31,6 +31,7 @@ from specops.load.settings import checked_base_url
 from specops.load.workload import StoredProvenance
 from specops.phases.measurement import checked
 from specops.results import Result
+from specops.section import Frozen
 from specops.serving import ENGINES, pool_at
 
 SMALLEST_STAGE = 4
@@ -162,10 +163,8 @@ def _blocks(prompts: Sequence[str], level: Level, stages: int) -> list[tuple[str
     return [tuple(prompts[start:end]) for start, end in zip(starts, [*starts[1:], len(prompts)], strict=True)]
 
 
-class VisitRecord(BaseModel):
+class VisitRecord(Frozen):
     """A visit (visits.py has the names) and what was measured; pairs are visits equal but for their arm."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     stage: int
     block: int
@@ -184,10 +183,8 @@ class VisitRecord(BaseModel):
         return self.stage, self.cell.level, self.block, self.round, self.arm
 
 
-class Margin(BaseModel):
+class Margin(Frozen):
     """How sure the standard was of its token at a place where another answer differs from its own."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     prompt: str
     character: int

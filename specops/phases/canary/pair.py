@@ -8,21 +8,18 @@ from dataclasses import dataclass
 from itertools import chain, zip_longest
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
 from specops.config.rollout import Canary, CheckName
 from specops.load.workload import Prompt, PromptSet, StoredProvenance
 from specops.phases.canary.client import PASSING, CanaryRequest, Pool, Reply
+from specops.section import Frozen
 
 Status = Literal["pass", "fail", "unsupported", "differs", "undecided"]
 """`unsupported`: by neither pool. `differs`: one pool takes what the other does not."""
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Finding(_Record):
+class Finding(Frozen):
     """Of one check."""
 
     name: CheckName
@@ -38,10 +35,10 @@ class Finding(_Record):
     speculative: str = ""
     """What each pool did, where the two differ."""
 
-    evidence: dict[str, Any] = {}
+    evidence: dict[str, Any] = Field(default={})
 
 
-class Unsupported(_Record):
+class Unsupported(Frozen):
     """A parameter with which requests are not to go to `pool`."""
 
     parameter: str
@@ -50,7 +47,7 @@ class Unsupported(_Record):
     why: str
 
 
-class Conformance(_Record):
+class Conformance(Frozen):
     """`data` of canary.json."""
 
     checks: list[Finding]

@@ -26,6 +26,7 @@ from specops.phases.sweep.spec import SweepSpec, endpoints_in, spec_of
 from specops.prometheus.api import Api
 from specops.render import write_files
 from specops.results import Result
+from specops.section import Frozen
 
 Status = Literal["passed", "failed", "open", "attested"]
 Origin = Literal["playbook", "specops"]
@@ -60,18 +61,14 @@ class Spec:
     """Where no look can tell, a person may. A look that can tell is not overruled."""
 
 
-class _Stored(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Gate(_Stored):
+class Gate(Frozen):
     """A figure and what it has to be, in words with units."""
 
     measured: str
     threshold: str
 
 
-class Item(_Stored):
+class Item(Frozen):
     """`data.items[]` of checklist.json."""
 
     name: str
@@ -90,7 +87,7 @@ class Item(_Stored):
     """Null for an item that is decided by no figure, and where the figure is not known."""
 
 
-class ChecklistData(_Stored):
+class ChecklistData(Frozen):
     """`data` of checklist.json."""
 
     rollout_file: str
@@ -146,9 +143,7 @@ class Attestation(BaseModel):
         return self.at + timedelta(days=VALID_DAYS)
 
 
-class _File(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class _File(Frozen):
     attestations: list[Attestation]
 
 
@@ -187,9 +182,7 @@ def latest(attestations: list[Attestation], item: str) -> Attestation | None:
     return next((one for one in reversed(attestations) if one.item == item), None)
 
 
-class Evidence(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class Evidence(Frozen):
     source: str
     """A file of the run folder, or another by its whole path; of a live probe, what was queried."""
 

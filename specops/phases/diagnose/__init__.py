@@ -18,14 +18,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import get_args
 
-from pydantic import BaseModel, ConfigDict
-
 from specops import results
 from specops.phases.diagnose.checks import answers, draft, speculation, speed
 from specops.phases.diagnose.finding import Finding, Severity, Symptom
 from specops.phases.diagnose.observations import Observations
 from specops.placeholder import ROLLOUT, named
 from specops.results import Result, Verdict
+from specops.section import Frozen
 
 PHASE = "diagnose"
 FILE = f"{PHASE}.json"
@@ -62,10 +61,8 @@ CHECKS: Sequence[Callable[[Observations], Finding]] = (
 speculation (is it on, is it alive, is it this pool alone), then the load, then the draft."""
 
 
-class Diagnosis(BaseModel):
+class Diagnosis(Frozen):
     """`data` of diagnose.json."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     findings: list[Finding]
     observations: Observations

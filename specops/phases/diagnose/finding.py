@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from specops.phases.ab.visits import AbSettings
 from specops.phases.diagnose.observations import Baseline, Live, Load, Observations
 from specops.phases.monitor.thresholds import LOW, PLAYBOOK
+from specops.section import Frozen
 
 Symptom = Literal["slower", "acceptance", "bursts", "vocabulary", "answers", "watching"]
 Severity = Literal["symptom", "cause", "contributing", "ruled_out", "unknown"]
@@ -54,11 +53,7 @@ GAP_MS = 100
 NEEDS_PROMETHEUS = "specops monitor check ROLLOUT  # the Prometheus in addresses.prometheus"
 
 
-class Record(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Evidence(Record):
+class Evidence(Frozen):
     what: str
     value: float | str
     source: str
@@ -66,7 +61,7 @@ class Evidence(Record):
     threshold_source: str | None = None
 
 
-class Finding(Record):
+class Finding(Frozen):
     """`data.findings[]` of diagnose.json."""
 
     id: str

@@ -5,14 +5,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
+
+from specops.section import Frozen
 
 
-class Record(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Live(Record):
+class Live(Frozen):
     """Of a pool's servers together, as they are now. None is not known, never zero."""
 
     source: str
@@ -50,7 +48,7 @@ class Live(Record):
     """Servers that had requests running all the time and made no token."""
 
 
-class RoutedShare(Record):
+class RoutedShare(Frozen):
     """What the routers send to the speculative pool, of what their rules allow."""
 
     source: str
@@ -58,7 +56,7 @@ class RoutedShare(Record):
     """Of the router that sends most."""
 
 
-class EarlierAcceptance(Record):
+class EarlierAcceptance(Frozen):
     """Acceptance of other times, by Prometheus."""
 
     source: str
@@ -71,7 +69,7 @@ class EarlierAcceptance(Record):
     up_hours: float | None = None
 
 
-class Load(Record):
+class Load(Frozen):
     """Of the baseline, at one number of streams; means in milliseconds."""
 
     concurrency: int
@@ -81,12 +79,12 @@ class Load(Record):
     """Of a token after the first, over all tokens."""
 
 
-class Baseline(Record):
+class Baseline(Frozen):
     source: str
     loads: tuple[Load, ...]
 
 
-class SpeedupInterval(Record):
+class SpeedupInterval(Frozen):
     estimate: float
     low: float
     high: float
@@ -95,13 +93,13 @@ class SpeedupInterval(Record):
         return f"{self.estimate:.2f}× [{self.low:.2f}, {self.high:.2f}]"
 
 
-class ClassVerdict(Record):
+class ClassVerdict(Frozen):
     verdict: str
     reason: str
     e2e: SpeedupInterval | None
 
 
-class AbFigures(Record):
+class AbFigures(Frozen):
     """ab.json, of the arm called speculative."""
 
     source: str
@@ -134,7 +132,7 @@ class AbFigures(Record):
     """These answers were given while sampled requests shared the batch."""
 
 
-class SweepFigures(Record):
+class SweepFigures(Frozen):
     """sweep.json, of the setting that is deployed."""
 
     source: str
@@ -164,7 +162,7 @@ class SweepFigures(Record):
         return "the sweep did not measure the deployed setting" if self.setting is None else otherwise
 
 
-class Drafts(Record):
+class Drafts(Frozen):
     source: str
     verdict: str
     reason: str
@@ -172,33 +170,33 @@ class Drafts(Record):
     """What was found that is not compatible."""
 
 
-class CanaryCheck(Record):
+class CanaryCheck(Frozen):
     name: str
     status: str
     message: str
     request: str | None
 
 
-class Canary(Record):
+class Canary(Frozen):
     source: str
     checks: tuple[CanaryCheck, ...]
 
 
-class LintFinding(Record):
+class LintFinding(Frozen):
     level: Literal["error", "warning", "note"]
     flag: str
     why: str
     replacement: str | None
 
 
-class Lint(Record):
+class Lint(Frozen):
     """Of the command that starts the speculative pool."""
 
     source: str
     findings: tuple[LintFinding, ...]
 
 
-class MissingNames(Record):
+class MissingNames(Frozen):
     """What rules and panels need, and a Prometheus lacks."""
 
     source: str
@@ -207,7 +205,7 @@ class MissingNames(Record):
     fixes: tuple[str, ...]
 
 
-class VocabularyLogLines(Record):
+class VocabularyLogLines(Frozen):
     """Lines of servers' logs that name unlike vocabularies."""
 
     source: str
@@ -215,7 +213,7 @@ class VocabularyLogLines(Record):
     lines: tuple[str, ...]
 
 
-class Gpu(Record):
+class Gpu(Frozen):
     """Of the fullest device here that is in use."""
 
     source: str
@@ -227,7 +225,7 @@ class Gpu(Record):
         return self.used_gib / self.total_gib
 
 
-class Stream(Record):
+class Stream(Frozen):
     """How a few streamed answers came."""
 
     source: str
@@ -246,7 +244,7 @@ class Stream(Record):
     """What a reader at that pace has to hold back, so that none of these answers runs dry on the way."""
 
 
-class Fallbacks(Record):
+class Fallbacks(Frozen):
     source: str
     week: int
     """In the 7 days before."""
@@ -254,7 +252,7 @@ class Fallbacks(Record):
     last: str | None
 
 
-class DeployedSettings(Record):
+class DeployedSettings(Frozen):
     """The speculative pool by its settings."""
 
     engine: str
@@ -266,13 +264,13 @@ class DeployedSettings(Record):
     """What may end its speculation until it is restarted."""
 
 
-class Observations(Record):
+class Observations(Frozen):
     rollout: str
     deployed: DeployedSettings | None = None
     branches: bool = False
     """Its drafts are trees that branch: most of what is drafted cannot be accepted."""
 
-    classes: dict[str, dict[str, object]] = {}
+    classes: dict[str, dict[str, object]] = Field(default={})
     """`route.classes` of the rollout file by name, as written there."""
 
     live: Live | None = None
@@ -292,7 +290,7 @@ class Observations(Record):
     gpu: Gpu | None = None
     stream: Stream | None = None
     fall_backs: Fallbacks | None = None
-    missing: dict[str, str] = {}
+    missing: dict[str, str] = Field(default={})
 
     def why_not(self, *parts: str) -> str:
         """Why the first of these parts that is missing is, in words."""

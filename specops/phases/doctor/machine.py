@@ -14,10 +14,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from specops.assets import asset, restore_command
 from specops.errors import FileError, install_command
+from specops.section import Frozen
 
 Status = Literal["ok", "warn", "fail"]
 
@@ -25,10 +24,8 @@ ANSWER_S = 5.0
 """How long a program or a server may take to answer."""
 
 
-class FileText(BaseModel):
+class FileText(Frozen):
     """Text for a file that the user keeps."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     into: str
     """The file, and where the text goes in it."""
@@ -36,9 +33,7 @@ class FileText(BaseModel):
     text: str
 
 
-class Check(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class Check(Frozen):
     name: str
     status: Status
     found: str

@@ -12,20 +12,17 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from specops import stats
 from specops.economics import Prices, TokenTime
 from specops.phases.ab.speedups import StoredInterval
 from specops.phases.edge_bench.records import Answer, ClientEffort, VisitRecord
 from specops.phases.edge_bench.settings import AUTOREGRESSIVE, SERVER_ONLY, Arm
 from specops.results import Verdict
+from specops.section import Frozen
 
 
-class EdgeFigures(BaseModel):
+class EdgeFigures(Frozen):
     """Means over the rounds that edges sent."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     nodes: float
     hit_rate: float
@@ -46,10 +43,8 @@ class EdgeFigures(BaseModel):
     down_bytes: float
 
 
-class Figures(BaseModel):
+class Figures(Frozen):
     """Of one arm at one number of clients. Milliseconds where the name says so."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     arm: str
     clients: int
@@ -183,10 +178,8 @@ Quality = Literal[
 ]
 
 
-class Ratio(BaseModel):
+class Ratio(Frozen):
     """By how much `arm` is better than `over`. Without an interval where there are too few pairs for one."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     of: Quality
     arm: str
@@ -296,10 +289,8 @@ def _paired(
     )
 
 
-class Parity(BaseModel):
+class Parity(Frozen):
     """Whether greedy answers are those of the autoregressive arm."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     arm: str
     same: int
@@ -308,10 +299,8 @@ class Parity(BaseModel):
     """Which prompt, and at which token."""
 
 
-class Comparison(BaseModel):
+class Comparison(Frozen):
     """All that is stored of a bench."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     arms: list[Arm]
     figures: list[Figures]

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
+
+from specops.section import Frozen
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Answer(_Record):
+class Answer(Frozen):
     """To one prompt, as its client had it. What arrived together was verified together."""
 
     prompt: str
@@ -53,7 +51,7 @@ class Answer(_Record):
         ]
 
 
-class ClientEffort(_Record):
+class ClientEffort(Frozen):
     """What the clients did, all together. Where the server drafts, most of it is 0."""
 
     verdicts: int = 0
@@ -99,7 +97,7 @@ class ClientEffort(_Record):
         return self.nodes > 0
 
 
-class ServerEffort(_Record):
+class ServerEffort(Frozen):
     """What the server did meanwhile."""
 
     steps: int
@@ -113,7 +111,7 @@ class ServerEffort(_Record):
     empty_s: float
 
 
-class Lateness(_Record):
+class Lateness(Frozen):
     """Of passes with declared times: how many computed longer than declared."""
 
     passes: int = 0
@@ -122,7 +120,7 @@ class Lateness(_Record):
     declared_s: float = 0.0
 
 
-class VisitRecord(_Record):
+class VisitRecord(Frozen):
     arm: str
     clients: int
     block: int

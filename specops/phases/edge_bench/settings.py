@@ -7,7 +7,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from specops.assets import asset
 from specops.config import Edge, Rollout, StandIn
@@ -15,15 +15,14 @@ from specops.defaults import CONFIDENCE
 from specops.economics import Prices
 from specops.engine.heads import needs_target
 from specops.errors import ConfigError
+from specops.section import Frozen
 from specops.serving import OwnModels
 
 Kind = Literal["autoregressive", "server-only", "edge"]
 AUTOREGRESSIVE, SERVER_ONLY = "autoregressive", "server-only"
 
 
-class Arm(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class Arm(Frozen):
     name: str
     kind: Kind
     heads: int = 0
@@ -62,9 +61,7 @@ def _name(heads: int, ahead: int, depth: str, depths: int) -> str:
 TOKENS = 64
 
 
-class EdgeBenchSettings(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class EdgeBenchSettings(Frozen):
     target: Path
     draft: Path
     prompts: Path

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from specops import results
 from specops.config import Rollout
@@ -19,6 +19,7 @@ from specops.prometheus.promql import selector
 from specops.prometheus.series import POOL, POOLS, ROLLOUT, PoolName, exposed
 from specops.render.prometheus.rules import duration
 from specops.results import Result
+from specops.section import Frozen
 from specops.serving import USUAL, Drafts, Series, namings, tables
 
 GPU_NAMES = (names.GPU_USED, names.GPU_FREE)
@@ -213,10 +214,8 @@ Status = Literal["there", "old", "no traffic", "renamed", "absent"]
 GOOD: tuple[Status, ...] = ("there", "no traffic")
 
 
-class NameState(BaseModel):
+class NameState(Frozen):
     """The state of one name; `data.names[]` of the result."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     where: str

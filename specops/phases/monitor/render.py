@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
 from specops import results
 from specops.config import Rollout
 from specops.config.monitor import AlertName
@@ -21,23 +19,20 @@ from specops.render.prometheus.alerts import RUNBOOK, Limits, alert_info, alerts
 from specops.render.prometheus.rules import MeasuredSeries, rules
 from specops.render.prometheus.scrape import alertmanager_config, prometheus_config, targets
 from specops.results import Result
+from specops.section import Frozen
 
 PHASE = "monitor"
 FOLDER = Path("rendered") / "monitor"
 
 
-class _Stored(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Threshold(_Stored):
+class Threshold(Frozen):
     value: float | None
     source: str
     for_s: int
     for_source: str
 
 
-class MonitorData(_Stored):
+class MonitorData(Frozen):
     """`data` of monitor.json."""
 
     folder: str

@@ -9,7 +9,7 @@ from math import log
 from pathlib import Path
 from statistics import fmean
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import Field, ValidationError
 
 from specops import results
 from specops.config import Pool, Rollout
@@ -28,29 +28,26 @@ from specops.phases.sweep.spec import forecast as forecast_sweep
 from specops.phases.sweep.spec import samples_of, spec_of
 from specops.progress import PhaseState, Progress
 from specops.results import Result, Verdict
+from specops.section import Frozen
 
 RECORD = "run.json"
 VERDICTS: Mapping[Exit, Verdict] = {Exit.YES: "yes", Exit.NO: "no", Exit.UNDECIDED: "undecided"}
 
 
-class SkippedPhase(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class SkippedPhase(Frozen):
     phase: Phase
     reason: str
     hint: str | None
 
 
-class Record(BaseModel):
+class Record(Frozen):
     """`data` of run.json: what no phase's own result holds."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     rollout: str
     rollout_file: str | None
     """Relative to the run folder."""
 
-    skipped: list[SkippedPhase] = []
+    skipped: list[SkippedPhase] = Field(default=[])
     stopped: Phase | None = None
 
 

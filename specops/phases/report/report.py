@@ -15,12 +15,11 @@ from itertools import groupby
 from typing import Literal
 from zoneinfo import ZoneInfo
 
-from pydantic import BaseModel, ConfigDict
-
 from specops.config.rollout import SPAN
 from specops.errors import UsageError
 from specops.prometheus.promql import Latency
 from specops.prometheus.series import PoolName
+from specops.section import Frozen
 
 HOUR_S = 3600
 _DAYS = {"d": 1, "w": 7}
@@ -135,11 +134,7 @@ def _window(span: str, end: int, zone: ZoneInfo) -> Window:
 Hours = list[float | None]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Times(_Part):
+class Times(Frozen):
     zone: str
     start: str
     end: str
@@ -148,7 +143,7 @@ class Times(_Part):
     """Of every hour."""
 
 
-class Gap(_Part):
+class Gap(Frozen):
     """Nothing was scraped."""
 
     start: str
@@ -158,13 +153,13 @@ class Gap(_Part):
     """None: of the whole pool."""
 
 
-class Extreme(_Part):
+class Extreme(Frozen):
     value: float
     at: str
     """When its hour began."""
 
 
-class Acceptance(_Part):
+class Acceptance(Frozen):
     """By increases of counters over the window; `rate` and `length` are null where nothing was drafted."""
 
     drafts: float | None
@@ -194,7 +189,7 @@ class Acceptance(_Part):
     """Of hours that drafted anything."""
 
 
-class Quantile(_Part):
+class Quantile(Frozen):
     """Between the bounds of a bucket."""
 
     above: float
@@ -202,7 +197,7 @@ class Quantile(_Part):
     """None: in the last bucket, which has no upper bound."""
 
 
-class LatencyFigures(_Part):
+class LatencyFigures(Frozen):
     n: float
     """What it is a mean of: requests, or output tokens."""
 
@@ -215,12 +210,12 @@ class EngineLatency(LatencyFigures):
     by_hour: Hours
 
 
-class KvUsage(_Part):
+class KvUsage(Frozen):
     mean: float
     highest: Extreme
 
 
-class Pool(_Part):
+class Pool(Frozen):
     servers: int
     gaps: list[Gap]
     requests: float | None
@@ -239,7 +234,7 @@ class Pool(_Part):
     """None where no drafted tokens are counted: nothing is drafted, or the engine has no counter for it."""
 
 
-class LatencySpeedup(_Part):
+class LatencySpeedup(Frozen):
     """How many times as fast as the baseline at the load that there was: expected over measured time."""
 
     ratio: float | None
@@ -254,7 +249,7 @@ class LatencySpeedup(_Part):
     why_not: str | None
 
 
-class Speedup(_Part):
+class Speedup(Frozen):
     source: str | None
     loads: list[int]
     """That the baseline was measured at: between the first and the last is comparable."""
@@ -262,7 +257,7 @@ class Speedup(_Part):
     by: dict[Latency, LatencySpeedup]
 
 
-class Day(_Part):
+class Day(Frozen):
     """Of the speculative pool, on one day of the zone."""
 
     date: str
@@ -275,7 +270,7 @@ class Day(_Part):
     """End to end, of its comparable hours."""
 
 
-class ClassTraffic(_Part):
+class ClassTraffic(Frozen):
     """By the routers: requests of a class that a pool answered."""
 
     name: str
@@ -286,7 +281,7 @@ class ClassTraffic(_Part):
     first_byte: LatencyFigures
 
 
-class Incident(_Part):
+class Incident(Frozen):
     alert: str
     severity: str | None
     labels: dict[str, str]
@@ -303,7 +298,7 @@ class Incident(_Part):
     """The window."""
 
 
-class Fallback(_Part):
+class Fallback(Frozen):
     at: str
     by: str
     """The guard, or who pinned the standard pool."""
@@ -320,14 +315,14 @@ class Fallback(_Part):
     """When all was."""
 
 
-class Gpu(_Part):
+class Gpu(Frozen):
     name: str
     mean_used_gib: float
     most_used_gib: float
     most_share: float
 
 
-class SavedTime(_Part):
+class SavedTime(Frozen):
     """Of the requests at comparable load; null where there are none."""
 
     requests: float
@@ -345,7 +340,7 @@ class SavedTime(_Part):
     assumption: str
 
 
-class Drift(_Part):
+class Drift(Frozen):
     what: str
     then: float
     now: float
@@ -356,7 +351,7 @@ class Drift(_Part):
     source: str
 
 
-class Recommendation(_Part):
+class Recommendation(Frozen):
     rule: str
     value: float | None
     threshold: float | None
@@ -365,13 +360,13 @@ class Recommendation(_Part):
     command: str
 
 
-class Missing(_Part):
+class Missing(Frozen):
     what: str
     why: str
     fix: str
 
 
-class Report(_Part):
+class Report(Frozen):
     rollout: str
     folder: str
     window: Times

@@ -13,8 +13,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
-
 from specops import results
 from specops.assets import asset
 from specops.config import Rollout
@@ -24,6 +22,7 @@ from specops.phases.route.thresholds import Rules, rules, servers
 from specops.render import write_files
 from specops.render.nginx import LUA, NATIVE_LIMITS, Router, native_conf, native_switch, nginx_conf, rules_lua
 from specops.results import Result
+from specops.section import Frozen
 
 NGINX = f"{RENDERED}/nginx"
 CONF = "nginx.conf"
@@ -31,10 +30,8 @@ SWITCH = "switch.conf"
 """The switch without Lua. With Lua it is switch.json, which NGINX writes."""
 
 
-class RouteData(BaseModel):
+class RouteData(Frozen):
     """`data` of route.json."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     folder: str
     """The run folder, as it was given."""

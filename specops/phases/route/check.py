@@ -23,7 +23,7 @@ from pathlib import Path
 from pwd import getpwuid
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from specops import results
 from specops.config import Rollout
@@ -36,6 +36,7 @@ from specops.phases.route.thresholds import PLAYBOOK, rules
 from specops.progress import Progress
 from specops.render.nginx import LUA
 from specops.results import Result
+from specops.section import Frozen
 
 NGINX_IN = ("/usr/sbin", "/usr/local/sbin", "/usr/local/openresty/nginx/sbin")
 START_S = 30.0
@@ -217,10 +218,8 @@ FUZZED, SEED = 300, 0
 may differ."""
 
 
-class CaseOutcome(BaseModel):
+class CaseOutcome(Frozen):
     """A case and its outcome."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     expected: str

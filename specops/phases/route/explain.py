@@ -11,13 +11,12 @@ from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
 from specops.assets import asset
 from specops.config import Rollout
 from specops.errors import FileError, UsageError
 from specops.phases.route.thresholds import rules
 from specops.render.nginx import literal
+from specops.section import Frozen
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 LOOPBACK = "127.0.0.1"
@@ -36,9 +35,7 @@ class Request:
     address: str = LOOPBACK
 
 
-class Explanation(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class Explanation(Frozen):
     pool: str
     """speculative, standard, or none: the router answers 404 itself."""
 

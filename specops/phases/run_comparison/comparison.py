@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from specops import results
 from specops.errors import UsageError
 from specops.load.arrivals import Level
@@ -31,6 +29,7 @@ from specops.phases.run_comparison.latencies import ratio
 from specops.phases.run_page.conclusion import challenger_of
 from specops.phases.run_page.folder import RunFolder, read
 from specops.results import Result, Verdict, sha256
+from specops.section import Frozen
 from specops.stats import Interval
 
 PHASE = "compare"
@@ -45,11 +44,7 @@ Key = tuple[str, Level]
 """A traffic class and a load."""
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Setting(_Part):
+class Setting(Frozen):
     """A setting, a version, a part of the environment or the hash of an input that differs; null: not set."""
 
     name: str
@@ -57,7 +52,7 @@ class Setting(_Part):
     b: str | None
 
 
-class Change(_Part):
+class Change(Frozen):
     """A speed-up over the standard, by class and load, in both runs."""
 
     figure: Figure
@@ -71,28 +66,28 @@ class Change(_Part):
     outcome: Outcome
 
 
-class UnmatchedPhase(_Part):
+class UnmatchedPhase(Frozen):
     """A phase whose result only one run has."""
 
     phase: Phase
     run: Literal["A", "B"]
 
 
-class Gate(_Part):
+class Gate(Frozen):
     phase: str
     a: Verdict
     b: Verdict
     outcome: Outcome
 
 
-class Incomparable(_Part):
+class Incomparable(Frozen):
     """Something that cannot be compared."""
 
     what: str
     why: str
 
 
-class Comparison(_Part):
+class Comparison(Frozen):
     """`data` of the result."""
 
     a: str

@@ -11,14 +11,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from specops import stats
 from specops.load.arrivals import Level
 from specops.load.record import CellRecord
 from specops.phases.ab.speedups import StoredInterval
 from specops.phases.run_page.conclusion import challenger_of
 from specops.phases.run_page.folder import RunFolder
+from specops.section import Frozen
 from specops.stats import Interval
 
 Moved = Literal["higher", "lower", "no sure change", "unknown"]
@@ -32,10 +31,8 @@ Key = tuple[str, Level]
 Cells = Mapping[Key, Sequence[CellRecord]]
 
 
-class Figure(BaseModel):
+class Figure(Frozen):
     """A latency in milliseconds, or acceptance, of one arm at one load in both runs."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     figure: str
     """`E2E p50` to `TTFT p99`, or `acceptance`."""

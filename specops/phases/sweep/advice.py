@@ -17,8 +17,6 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from specops import economics, stats
 from specops.economics import StepCost
 from specops.load import record
@@ -28,14 +26,13 @@ from specops.phases.ab.verdict import Decision, times
 from specops.phases.sweep import recommend
 from specops.phases.sweep.recommend import Choice, Contest
 from specops.phases.sweep.speedups import Stratum, SweepCells
+from specops.section import Frozen
 from specops.serving import Setting
 from specops.trees import parse_tree
 
 
-class Alternative(BaseModel):
+class Alternative(Frozen):
     """How many times as fast the recommended setting is as another that pays as well."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     setting: str
     ratio: StoredInterval | None
@@ -118,11 +115,7 @@ _WHOLE = 0.9
 drafted nothing, not from ends of answers."""
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Step(_Part):
+class Step(Frozen):
     """A step of one setting at one load. What is not known is null, never 0, and `missing` says why."""
 
     setting: str
@@ -149,7 +142,7 @@ class Step(_Part):
     missing: str | None
 
 
-class DraftPosition(_Part):
+class DraftPosition(Frozen):
     """A position in a draft."""
 
     k: int
@@ -158,7 +151,7 @@ class DraftPosition(_Part):
     pays: bool | None
 
 
-class FamilySteps(_Part):
+class FamilySteps(Frozen):
     """The steps of a family at one load, and the curve of its longest draft."""
 
     draft: str | None
@@ -329,10 +322,8 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 4)
 
 
-class Crossover(BaseModel):
+class Crossover(Frozen):
     """Where one setting stops paying, in streams of one replica, which is what was measured."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     on_max: int | None
     """The most streams measured at which it surely pays, and at none fewer was surely slower."""
@@ -397,9 +388,7 @@ is above `num_speculative_tokens`, so that has to be the schedule's largest
 """
 
 
-class Schedule(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class Schedule(Frozen):
     ranges: list[Range]
     largest: int
     """The `num_speculative_tokens` that it needs; 0 where it never speculates."""

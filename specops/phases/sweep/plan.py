@@ -20,13 +20,14 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from specops.load.arrivals import Level
 from specops.load.record import CellRecord
 from specops.load.workload import Prompt, StoredProvenance
 from specops.phases.measurement import checked
 from specops.results import Result
+from specops.section import Frozen
 from specops.serving import Setting
 from specops.stats import MIN_PAIRS
 
@@ -417,10 +418,8 @@ Stage = Literal["choice", "confirmation"]
 and its runner-up are measured again, and only that decides."""
 
 
-class Memory(BaseModel):
+class Memory(Frozen):
     """The peak memory of a setting while a cell was measured, in GiB."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     gpu_gib: float | None = None
     """Used on the server's devices, by NVML; None where there is no GPU, or none that NVML sees."""
@@ -430,9 +429,7 @@ class Memory(BaseModel):
     """Of the server's process group on the host; None for a server that specops did not start."""
 
 
-class SweptCell(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class SweptCell(Frozen):
     rung: int
     setting: str
     turn: int
@@ -463,10 +460,8 @@ class SweptCell(BaseModel):
     one. None before the confirmation, where only speed is compared."""
 
 
-class SkippedCell(BaseModel):
+class SkippedCell(Frozen):
     """A setting that was left out at a load, after a rung, to spend the time elsewhere."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     setting: str
     concurrency: int
@@ -476,10 +471,8 @@ class SkippedCell(BaseModel):
     why: str
 
 
-class FailedJob(BaseModel):
+class FailedJob(Frozen):
     """A setting that did not come up, or died while it was measured."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     rung: int
     setting: str
@@ -490,10 +483,8 @@ class FailedJob(BaseModel):
     """The last lines of its log."""
 
 
-class Finalists(BaseModel):
+class Finalists(Frozen):
     """What is confirmed, by the evidence of the choice."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     settings: tuple[str, ...]
     """The chosen setting, then its runner-up where there is one."""
@@ -508,10 +499,8 @@ class Finalists(BaseModel):
     """The prompts of the confirmation had no part in the choice."""
 
 
-class Measurements(BaseModel):
+class Measurements(Frozen):
     """The part of `data` in sweep.json from which the same sweep resumes."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     cells: list[SweptCell]
     failed: list[FailedJob]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
 from specops import stats
 from specops.errors import FileError
@@ -21,14 +21,11 @@ from specops.phases.sweep.recommend import MARGIN, Candidate, Contest, estimate,
 from specops.phases.sweep.vetoes import Answers
 from specops.render.sweep_plot import Panel, Picture, Point, Square
 from specops.results import Result, Verdict
+from specops.section import Frozen
 from specops.serving import Setting
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Cell(_Part):
+class Cell(Frozen):
     """A setting at one load, all rungs together, in the playbook's words. Null is not known."""
 
     setting: str
@@ -65,7 +62,7 @@ class Cell(_Part):
     """Of the server's processes on the host, at its most, in GiB."""
 
 
-class SettingFigures(_Part):
+class SettingFigures(Frozen):
     """A setting at one concurrency, all temperatures and lengths together."""
 
     setting: str
@@ -90,7 +87,7 @@ class SettingFigures(_Part):
     """Of one stream while it is being answered: 1000 / the median TPOT."""
 
 
-class Confirmed(_Part):
+class Confirmed(Frozen):
     """A setting that was measured again, at the load that decides."""
 
     setting: str
@@ -104,7 +101,7 @@ class Confirmed(_Part):
     """By the evidence that it was chosen by, which is too high; null where there was but one setting."""
 
 
-class Confirmation(_Part):
+class Confirmation(Frozen):
     """The second stage: the chosen setting, then its runner-up."""
 
     concurrency: int
@@ -124,7 +121,7 @@ class Confirmation(_Part):
     settings: list[Confirmed]
 
 
-class GroupFigures(_Part):
+class GroupFigures(Frozen):
     """A traffic class, a length of prompts or a temperature, at the load that decided."""
 
     verdict: Verdict
@@ -140,7 +137,7 @@ class GroupFigures(_Part):
     """Its K; 0 where nothing pays for this group, null where that is undecided."""
 
 
-class Change(_Part):
+class Change(Frozen):
     """Of the standard's E2E between its two turns, before the others of a rung and after them."""
 
     rung: int
@@ -149,7 +146,7 @@ class Change(_Part):
     """How many times as long the second took."""
 
 
-class Report(_Part):
+class Report(Frozen):
     standard: str
     confidence: float
     """Of all intervals of a kind together."""
@@ -176,7 +173,7 @@ class Report(_Part):
 
     cells: list[Cell]
     together: list[SettingFigures]
-    answers: list[Answers] = []
+    answers: list[Answers] = Field(default=[])
     """Of each setting at each concurrency, at temperature 0."""
 
     rivals: list[Alternative]
@@ -197,18 +194,18 @@ class Report(_Part):
     there were neither two turns of a standard nor two rungs."""
 
 
-class Cost(_Part):
+class Cost(Frozen):
     draft_ms: float | None
     target_ms: float | None
 
 
-class Streams(_Part):
+class Streams(Frozen):
     on_max: int | None
     off_min: int | None
     per: Literal["replica"] = "replica"
 
 
-class Recommendation(_Part):
+class Recommendation(Frozen):
     """What other phases and programs read of a sweep."""
 
     verdict: Verdict

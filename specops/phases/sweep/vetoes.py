@@ -19,8 +19,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from pydantic import BaseModel, ConfigDict
-
 from specops import stats
 from specops.load.arrivals import Level
 from specops.load.record import CellRecord, Row
@@ -31,6 +29,7 @@ from specops.phases.ab.parity import Matches, Parity, as_greedy, chance, greedy_
 from specops.phases.ab.verdict import Checks, Decision, times
 from specops.phases.ab.visits import AbSettings
 from specops.phases.sweep.plan import SweptCell
+from specops.section import Frozen
 from specops.stats import Interval, Times
 
 
@@ -130,11 +129,9 @@ def _drifted(decision: Decision, rungs: Mapping[int, Interval]) -> str | None:
     return f"the speed-up changed between rungs ({shown}): the standard or the setting drifted"
 
 
-class Answers(BaseModel):
+class Answers(Frozen):
     """The greedy answers of a setting at one concurrency: each prompt once, in the first rung that sent
     it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     setting: str
     concurrency: int

@@ -20,12 +20,11 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
 from specops.checkpoints.model_config import Config
 from specops.checkpoints.templates import Message, RenderedTexts, rendered
 from specops.checkpoints.tokenizer import Tokenizer
 from specops.phases.verify_draft.pair import Finding, Severity
+from specops.section import Frozen
 
 PLACEHOLDER = re.compile(
     r"[<\[]\|?(reserved_special_token|reserved|unused|extra|placeholder|special|control|dummy)_?\d+\|?[>\]]",
@@ -486,10 +485,8 @@ def texts() -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-class Encodings(BaseModel):
+class Encodings(Frozen):
     """What encoding the same texts with both tokenizers came to."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     count: int
     differing: int

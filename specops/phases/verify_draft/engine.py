@@ -11,27 +11,26 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
 from specops.checkpoints.draft_kind import FUSE, WORDS, Draft, Kind, has_mtp_layers
 from specops.checkpoints.model_config import Config
 from specops.checkpoints.source import Tensor, Weights
 from specops.errors import UsageError
 from specops.phases.verify_draft.pair import Finding, ServingEngine, Severity, Side
+from specops.section import Frozen
 from specops.serving import ENGINES, DraftSupport
 
 Version = tuple[int, int, int]
 
 
-class Treatment(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class Treatment(Frozen):
     name: ServingEngine
     version: str
     does: Literal["works", "needs_setting", "refused"]
     method: str | None
     message: str
-    settings: dict[str, bool | int | str] = {}
+    settings: dict[str, bool | int | str] = Field(default={})
     """What must be set beside the method, by the engine's own names."""
 
 

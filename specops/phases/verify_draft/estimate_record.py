@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from typing import NotRequired
 
-from pydantic import BaseModel, ConfigDict
 from typing_extensions import TypedDict
 
 from specops.phases.ab.speedups import StoredInterval
+from specops.section import Frozen
 
 
-class _Stored(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class DepthAcceptance(_Stored):
+class DepthAcceptance(Frozen):
     """How the children of nodes at one depth fared, along the draft's first choices; the root's is 0."""
 
     parents: float
@@ -24,7 +20,7 @@ class DepthAcceptance(_Stored):
     """The share of them whose child of rank 0, 1, … was accepted."""
 
 
-class MeasuredAcceptance(_Stored):
+class MeasuredAcceptance(Frozen):
     prompts: int
     tokens: int
     """That the target wrote after them."""
@@ -32,7 +28,7 @@ class MeasuredAcceptance(_Stored):
     depths: tuple[DepthAcceptance, ...]
 
 
-class Speedup(_Stored):
+class Speedup(Frozen):
     """Predicted, end to end, over the target alone."""
 
     estimate: float
@@ -40,7 +36,7 @@ class Speedup(_Stored):
     """95%; None where the sample has too few prompts for one."""
 
 
-class Prediction(_Stored):
+class Prediction(Frozen):
     tree: str
     tokens_per_step: float
     step_ms: float
@@ -50,7 +46,7 @@ class Prediction(_Stored):
     by_class: dict[str, Speedup]
 
 
-class CostsAt(_Stored):
+class CostsAt(Frozen):
     """Milliseconds, at one length of context."""
 
     context: int
@@ -73,14 +69,14 @@ class CostsAt(_Stored):
     prompt_drafted: float
 
 
-class Api(_Stored):
+class Api(Frozen):
     """Milliseconds that the API adds."""
 
     request: float
     chunk: float
 
 
-class Estimate(_Stored):
+class Estimate(Frozen):
     chosen: str
     """The tree to take: this draft's, one of n-grams, or `none`. The smallest of those that are predicted
     to be as fast as the best."""

@@ -8,27 +8,22 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from pydantic import BaseModel, ConfigDict
-
 from specops.checkpoints.draft_kind import WORDS, Draft, Kind
 from specops.phases.verify_draft.engine import Engine
 from specops.phases.verify_draft.pair import ServingEngine
+from specops.section import Frozen
 
 PLAYBOOK = "playbook, phase 2"
 
 
-class Advice(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class Advice(Frozen):
     draft: str
     why: str
     source: str
 
 
-class KindAdvice(BaseModel):
+class KindAdvice(Frozen):
     """None where the playbook says nothing."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: str
     technique: str
@@ -46,9 +41,7 @@ class KindAdvice(BaseModel):
     paper: str | None
 
 
-class Guide(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class Guide(Frozen):
     target: str
     family: str | None
     engine: str

@@ -6,12 +6,11 @@ graphs, alike with and without a draft, so that the blocks lost are nearer to th
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
-
 from specops.checkpoints.draft_kind import Draft, Kind
 from specops.checkpoints.model_config import BYTES
 from specops.errors import UsageError
 from specops.phases.verify_draft.pair import Finding, Side
+from specops.section import Frozen
 
 BLOCK = 16
 """Tokens of a KV block, vLLM's default."""
@@ -28,9 +27,7 @@ EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 NO_CACHE: tuple[Kind, ...] = ("medusa", "mlp_speculator", "recurrent")
 
 
-class ModelMemory(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class ModelMemory(Frozen):
     weights_bytes: int | None
     """Of all of it, before it is divided among GPUs."""
 
@@ -42,10 +39,8 @@ class ModelMemory(BaseModel):
     """How the config says so, in words."""
 
 
-class Blocks(BaseModel):
+class Blocks(Frozen):
     """On one GPU, of `BLOCK` tokens each."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     gpu_bytes: int
     utilisation: float
@@ -58,9 +53,7 @@ class Blocks(BaseModel):
         return self.without_draft - self.with_draft
 
 
-class Memory(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class Memory(Frozen):
     tensor_parallel: int
     target: ModelMemory
     draft: ModelMemory | None

@@ -12,13 +12,14 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from specops import results
 from specops.checkpoints.model_config import Config, config_of
 from specops.checkpoints.source import Checkpoint, Weights, read_json, weights_of
 from specops.checkpoints.tokenizer import Tokenizer, tokenizer_of
 from specops.config import Pool
+from specops.section import Frozen
 from specops.serving import ENGINES
 
 if TYPE_CHECKING:
@@ -36,9 +37,7 @@ ORDER: tuple[Severity, ...] = ("compatible", "needs_setting", "degraded", "incom
 stays the target's, but fewer drafts are accepted. incompatible: it does not start, or next to none are."""
 
 
-class Finding(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class Finding(Frozen):
     check: str
     verdict: Severity
     detail: str
@@ -75,9 +74,7 @@ EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight")
 DEFAULT_ENGINE = next(name for name, engine in ENGINES.items() if engine.command_line is not None)
 
 
-class VerifySettings(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class VerifySettings(Frozen):
     target: str = Field(min_length=1)
     draft: str = Field(min_length=1)
     """A folder, a hub id, `exit:LAYERS`, or `ngram` or `suffix`."""
@@ -122,10 +119,8 @@ READ = (
 )
 
 
-class CheckpointRecord(BaseModel):
+class CheckpointRecord(Frozen):
     """A checkpoint, as results store it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     revision: str | None

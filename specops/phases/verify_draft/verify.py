@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
-
 from specops import results
 from specops.checkpoints.draft_kind import WITHOUT_MODEL, WORDS, Draft, Kind, kind_of, not_generative
 from specops.checkpoints.source import find
@@ -20,13 +18,10 @@ from specops.phases.verify_draft.memory import Memory, cost, memory, memory_of
 from specops.phases.verify_draft.pair import CheckpointRecord, Finding, Side, VerifySettings, decide, worst
 from specops.progress import Progress
 from specops.results import Result
+from specops.section import Frozen
 from specops.trees import exit_layers
 
 PHASE = "verify-draft"
-
-
-class _Stored(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def verify(settings: VerifySettings, prompts: PromptSet | None, progress: Progress) -> Result:
@@ -62,7 +57,7 @@ def _same_folder(one: str, other: str) -> bool:
     return Path(one).is_dir() and Path(other).is_dir() and Path(one).samefile(other)
 
 
-class KindRecord(_Stored):
+class KindRecord(Frozen):
     kind: Kind
     words: str
     evidence: str
@@ -72,13 +67,13 @@ class KindRecord(_Stored):
     trained_for: str | None
 
 
-class NoCheckpoint(_Stored):
+class NoCheckpoint(Frozen):
     """A draft that needs no files of its own."""
 
     name: str
 
 
-class Summary(_Stored):
+class Summary(Frozen):
     verdict: str
     kind: Kind
     method: str | None
@@ -86,7 +81,7 @@ class Summary(_Stored):
     kv_blocks_lost: int | None
 
 
-class VerifyDraftData(_Stored):
+class VerifyDraftData(Frozen):
     """`data` of the result. With --measure it also has `estimate`."""
 
     target: CheckpointRecord
