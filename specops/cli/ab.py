@@ -24,6 +24,7 @@ from specops.cli.call import (
     shared_options,
     whole_numbers,
 )
+from specops.cli.output import with_options
 from specops.defaults import CONFIDENCE, LEVELS_HELP, REQUEST_TIMEOUT_S
 from specops.errors import UsageError
 
@@ -209,8 +210,8 @@ def _refuse_unusable(
     unlike = changed(previous, inputs_of_arms(arms, requested, settings, requested.prompt_set()))
     if unlike:
         raise UsageError(
-            f"{out} holds another comparison: {unlike} changed",
-            hint="give another --out, or replace it with --fresh",
+            f"{out} holds another comparison: {unlike} changed; --fresh replaces it",
+            hint=with_options({"--out": f"{out.with_suffix('')}-2{out.suffix}"}),
         )
     measurements_of(previous, str(out))  # damage is reported before the first request, by the file's name
 

@@ -27,7 +27,7 @@ from specops.cli.call import (
     shared_options,
     whole_numbers,
 )
-from specops.cli.output import Table
+from specops.cli.output import Table, with_options
 from specops.defaults import LEVELS_HELP, REQUEST_TIMEOUT_S
 from specops.errors import UsageError
 
@@ -131,8 +131,8 @@ def _refuse_unusable(previous: Result, settings: BaselineSettings, out: Path) ->
     unlike = changed(previous, settings.inputs(load_prompts(settings.prompts).select(settings.classes)))
     if unlike:
         raise UsageError(
-            f"{out} holds another measurement: {unlike} changed",
-            hint="give another --out, or replace it with --fresh",
+            f"{out} holds another measurement: {unlike} changed; --fresh replaces it",
+            hint=with_options({"--out": f"{out.with_suffix('')}-2{out.suffix}"}),
         )
     # Damage is reported before the first request, with the file's name.
     measurement.cells_of(previous, str(out))

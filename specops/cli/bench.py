@@ -11,7 +11,7 @@ import typer
 
 from specops.assets import asset
 from specops.cli.call import Answer, AnswerOption, Call, extra, shared_options
-from specops.cli.output import Table
+from specops.cli.output import Table, with_options
 from specops.errors import FileError, UsageError
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def kernels(
     if dtype not in ("bfloat16", "float16", "float32"):
         raise UsageError(
             f"could not measure the kernels: {dtype!r} is not a type that they take",
-            hint="--dtype bfloat16, float16 or float32",
+            hint=with_options({"--dtype": "float32"}),
         )
     settings = phase.KernelSettings.model_validate({"dtype": dtype, "quick": quick})
     result = _measured(call, partial(phase.measure, settings, phase.this_machine()))
@@ -176,6 +176,6 @@ def kernels(
             with page.open("a", encoding="utf-8") as file:
                 file.write("\n" + phase.page(result))
         except OSError as error:
-            raise FileError(f"could not add to {page}: {error.strerror}", hint="make it writable") from error
+            raise FileError(f"could not add to {page}: {error.strerror}", hint=f"chmod u+w {page}") from error
     measured = phase.KernelsData.model_validate(result.data)
     return Answer(result, [Table(*phase.table(measured)), *phase.notes(measured), result.reason])

@@ -7,6 +7,7 @@ is a rollout file, and returns an `Answer`; a command that serves until it is st
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 import json
@@ -25,7 +26,7 @@ from pydantic import BaseModel, ValidationError
 from typer.core import TyperGroup
 
 from specops import results
-from specops.cli.output import Table, name_rollout, print_json, print_text
+from specops.cli.output import Table, name_rollout, print_json, print_text, with_options
 from specops.cli.progress import progress
 from specops.errors import EnvironmentFailure, Exit, UsageError, install_command
 from specops.results import Result, write
@@ -289,12 +290,18 @@ GraceOption = Annotated[
 ThreadsOption = Annotated[int | None, typer.Option(min=1, help="Threads that PyTorch computes with.")]
 
 
+def nearest(name: str, known: Sequence[str]) -> str:
+    """The one of `known` that `name` was probably meant to be, else the first."""
+    return (difflib.get_close_matches(name, known, 1, 0.0) or known)[0]
+
+
 def whole_numbers(text: str) -> list[int]:
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
         raise UsageError(
-            f"--concurrency takes whole numbers by commas, not {text!r}", hint="such as --concurrency 1,4,8"
+            f"--concurrency takes whole numbers by commas, not {text!r}",
+            hint=with_options({"--concurrency": "1,4,8"}),
         ) from None
 
 
@@ -318,5 +325,5 @@ def extra(name: str, what: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         raise EnvironmentFailure(
             f"could not {what}: {error.name} is not installed",
-            hint=f"install the {name} extra: {install_command(name)}",
+            hint=install_command(name),
         ) from error

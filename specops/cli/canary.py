@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from specops.cli.call import Answer, ApiKeyOption, Call, EndpointOption, PromptsOption, names, shared_options
+from specops.cli.call import (
+    Answer,
+    ApiKeyOption,
+    Call,
+    EndpointOption,
+    PromptsOption,
+    names,
+    nearest,
+    shared_options,
+)
+from specops.cli.output import with_options
 from specops.errors import UsageError
 from specops.phases.commands import Commands
 from specops.phases.measurement import checked
@@ -23,7 +33,7 @@ if TYPE_CHECKING:
     from specops.phases.canary.pair import Conformance
     from specops.serving import Pool
 
-HINT = "specops canary rollout.yaml, or --standard http://HOST:8000/v1 --speculative http://HOST:8001/v1"
+HINT = "specops canary rollout.yaml"
 
 CanaryFolder = Annotated[
     Path | None, typer.Option("--out", help="Run folder; default: runs/NAME, or runs/canary.")
@@ -107,7 +117,10 @@ def _checks(only: str) -> list[CheckName]:
     wanted, known = names(only), get_args(CheckName)
     for name in wanted:
         if name not in known:
-            raise UsageError(f"the canary has no check {name!r}", hint=f"known: {', '.join(known)}")
+            raise UsageError(
+                f"the canary has no check {name!r}: expected {', '.join(known)}",
+                hint=with_options({"--only": nearest(name, known)}),
+            )
     return wanted  # type: ignore[return-value]
 
 

@@ -11,6 +11,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 import typer
 
 from specops.cli.call import Answer, DefaultCommandGroup, RolloutCall, shared_options
+from specops.cli.output import with_options
 from specops.phases.measurement import checked
 from specops.render.figures import NONE, aligned, sentence
 from specops.results import Result
@@ -47,7 +48,9 @@ def show(
     from specops.phases.checklist.checklist import FILE, checklist
 
     if call.as_json and form != "text":
-        raise UsageError(f"--json and --format {form} exclude each other", hint="give one of them")
+        raise UsageError(
+            f"--json and --format {form} exclude each other", hint=with_options({"--json": False})
+        )
     result = checklist(call.file, call.path, call.folder, datetime.now(UTC))
     results.write(call.folder / FILE, result)
     pages = {"text": page, "junit": junit, "github": github}
@@ -78,7 +81,10 @@ def attest(
     if item not in attestable:
         known = item in (spec.name for spec in ITEMS)
         why = f"{item} is decided by what is measured" if known else f"there is no item {item!r}"
-        raise UsageError(f"{why}, and cannot be attested", hint=f"what can be: {', '.join(attestable)}")
+        raise UsageError(
+            f"{why}, and cannot be attested: expected {', '.join(attestable)}",
+            hint=f"specops checklist {call.path}",
+        )
     try:
         made = attest(call.file, call.folder, item, by, note, datetime.now(UTC))
     except ValidationError as error:

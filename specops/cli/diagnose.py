@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from specops.cli.call import Answer, RolloutCall, shared_options
+from specops.cli.call import Answer, RolloutCall, nearest, shared_options
+from specops.cli.output import with_options
 from specops.phases.diagnose import FILE, Diagnosis
 from specops.phases.diagnose.finding import Finding, Severity, Symptom
 from specops.phases.measurement import checked
@@ -58,7 +59,10 @@ def _symptoms(requested: list[str]) -> list[Symptom]:
     known: tuple[Symptom, ...] = get_args(Symptom)
     for name in requested:
         if name not in known:
-            raise UsageError(f"there is no symptom {name!r}", hint=f"known: {', '.join(known)}")
+            raise UsageError(
+                f"there is no symptom {name!r}: expected {', '.join(known)}",
+                hint=with_options({"--symptom": nearest(name, known)}),
+            )
     return [name for name in known if name in requested]
 
 

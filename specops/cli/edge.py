@@ -13,10 +13,19 @@ import typer
 from typing_extensions import TypedDict
 
 from specops.assets import asset
-from specops.cli.call import Call, HostOption, PortOption, ThreadsOption, extra, log_to_stderr, shared_options
+from specops.cli.call import (
+    Call,
+    HostOption,
+    PortOption,
+    ThreadsOption,
+    extra,
+    log_to_stderr,
+    shared_options,
+)
 from specops.cli.edge_bench import bench
 from specops.cli.edge_client import TOKEN, chat, edge_serve
 from specops.cli.edge_simulate import simulate
+from specops.cli.output import with_options
 from specops.cli.serve import EMBEDDED
 from specops.errors import UsageError
 from specops.net import is_loopback
@@ -112,9 +121,7 @@ def verify_server(
         from specops.serve.admission import bind
     own = os.environ.get(TOKEN)
     if own and token_file is not None:
-        raise UsageError(
-            f"--token-file and {TOKEN} exclude each other", hint="give the file alone, or unset the variable"
-        )
+        raise UsageError(f"--token-file and {TOKEN} exclude each other", hint=f"unset {TOKEN}")
     tls = _tls(host, tls_cert, tls_key, insecure)
     tokens = read_tokens(token_file) if token_file is not None else own_token(own) if own else {}
     name = EMBEDDED if target is None else target.resolve().name
@@ -173,7 +180,8 @@ def _tls(host: str, certificate: Path | None, key: Path | None, insecure: bool) 
     from specops.edge.server import Tls
 
     if (certificate is None) != (key is None):
-        raise UsageError("--tls-cert and --tls-key go together", hint="give both, or neither")
+        missing = {"--tls-cert": "cert.pem"} if certificate is None else {"--tls-key": "key.pem"}
+        raise UsageError("--tls-cert and --tls-key go together", hint=with_options(missing))
     if certificate is not None and key is not None:
         tls = Tls(certificate, key)
         tls.credentials()  # says now what is wrong with them
@@ -181,7 +189,7 @@ def _tls(host: str, certificate: Path | None, key: Path | None, insecure: bool) 
     if not insecure and not is_loopback(f"//{_address(host, 0)}"):
         raise UsageError(
             f"could not serve on {host} without TLS: prompts, output and tokens could be read on the way",
-            hint="give --tls-cert and --tls-key, or --insecure where something else encrypts",
+            hint=with_options({"--tls-cert": "cert.pem", "--tls-key": "key.pem"}),
         )
     return None
 

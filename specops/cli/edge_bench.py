@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specops.cli.call import Answer, AnswerOption, Call, extra, shared_options
-from specops.cli.output import Table
+from specops.cli.output import Table, with_options
 
 if TYPE_CHECKING:
     from specops.phases.ab.speedups import StoredInterval
@@ -116,7 +116,7 @@ def _numbers(text: str | None, option: str, *, least: int) -> list[int] | None:
     if not all(part.isascii() and part.isdigit() and int(part) >= least for part in parts):
         raise UsageError(
             f"{option} is {text!r}, and should be whole numbers from {least} on",
-            hint=f"such as {option} 1,4,8",
+            hint=with_options({option: "1,4,8"}),
         )
     return [int(part) for part in parts]
 

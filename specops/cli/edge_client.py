@@ -30,7 +30,7 @@ from specops.cli.call import (
     log_to_stderr,
     shared_options,
 )
-from specops.cli.output import print_error
+from specops.cli.output import print_error, with_options
 from specops.cli.serve import API_KEY, Serving
 from specops.edge.settings import DEFAULT
 from specops.errors import EndpointError, SpecopsError, UsageError
@@ -163,7 +163,7 @@ def chat(
     if prompt is None and not sys.stdin.isatty():
         prompt = sys.stdin.read()
     if call.as_json and prompt is None:
-        raise UsageError("--json is for one answer", hint="give the prompt as an argument, or pipe it in")
+        raise UsageError("--json is for one answer", hint=f"echo Hello | {with_options({})}")
     make = client_maker(
         server=server,
         draft=draft,

@@ -11,6 +11,7 @@ import typer
 
 from specops.assets import asset
 from specops.cli.call import Answer, AnswerOption, Call, extra, shared_options
+from specops.cli.output import with_options
 from specops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -140,7 +141,9 @@ def _refuse_beside_paper(context: typer.Context) -> None:
             named = max(option.opts, key=len) if option.param_type_name == "option" else "the rollout file"
             raise UsageError(
                 f"--paper excludes {named}: it has its own costs, pair and settings",
-                hint=f"leave {named} out",
+                hint=with_options({named: None})
+                if named.startswith("-")
+                else "specops edge simulate --paper",
             )
 
 
@@ -174,7 +177,7 @@ def _planned(
 
 
 def _numbers(option: str, text: str, kind: type[int] | type[float], *, least: int) -> list[float]:
-    hint = f"such as {option} 5,15,50"
+    hint = with_options({option: "5,15,50"})
     try:
         found = [kind(part) for part in text.split(",")]
     except ValueError:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from specops.assets import asset
+from specops.cli.output import with_options
 from specops.config import Rollout
 from specops.edge.simulation import paper
 from specops.edge.simulation.model import EdgeCosts, straight
@@ -45,7 +46,8 @@ def costs_of(file: Rollout, path: Path, costs: Path | None, passes: PassTimes) -
     if costs is not None:
         if (passes.verify, passes.draft, passes.server_draft) != (None, None, None):
             raise UsageError(
-                "--costs excludes --verify-ms, --draft-ms and --server-draft-ms", hint="give one of them"
+                "--costs excludes --verify-ms, --draft-ms and --server-draft-ms",
+                hint=with_options({"--costs": None}),
             )
         return EdgeCosts.of_json(_read(costs), str(costs)), str(costs)
     if passes.verify is not None and passes.draft is not None:
@@ -53,11 +55,15 @@ def costs_of(file: Rollout, path: Path, costs: Path | None, passes: PassTimes) -
         verify = straight(passes.verify / 1000, passes.verify_token / 1000)
         return EdgeCosts(straight(passes.draft / 1000), verify, straight(own / 1000)), "the options"
     if passes.verify is not None or passes.draft is not None or passes.server_draft is not None:
-        raise UsageError("costs need both --verify-ms and --draft-ms", hint="give both, or --costs")
+        both = {"--verify-ms": passes.verify, "--draft-ms": passes.draft}
+        raise UsageError(
+            "costs need both --verify-ms and --draft-ms",
+            hint=with_options({name: "10" for name, value in both.items() if value is None}),
+        )
     if file.edge is None or file.edge.stand_in is None:
         raise UsageError(
             f"{path} declares no costs of passes",
-            hint="add edge.stand_in to it, or give --verify-ms and --draft-ms",
+            hint=with_options({"--verify-ms": "80", "--draft-ms": "10"}),
         )
     declared = file.edge.stand_in
     draft, verify, server_draft = (
@@ -70,7 +76,9 @@ def costs_of(file: Rollout, path: Path, costs: Path | None, passes: PassTimes) -
 def given_rounds(brought: RoundSource) -> Rounds | None:
     """None: they are to be measured."""
     if brought.file is not None and brought.acceptance is not None:
-        raise UsageError("--rounds and --acceptance exclude each other", hint="give one of them")
+        raise UsageError(
+            "--rounds and --acceptance exclude each other", hint=with_options({"--acceptance": None})
+        )
     if brought.file is not None:
         return Rounds.of_json(_read(brought.file), str(brought.file))
     if brought.acceptance is None:
@@ -84,7 +92,7 @@ def measuring(file: Rollout, path: Path, prompts: int, *, nodes: int, beams: int
     if own is None or own.tree is None or own.draft is None:
         raise UsageError(
             f"could not measure the speculative pool of {path}: it is not an embedded pair of two models",
-            hint="give --rounds or --acceptance",
+            hint=with_options({"--acceptance": "0.8"}),
         )
     return Measuring(
         target=own.target,
@@ -125,7 +133,10 @@ def save(rounds: Rounds, path: Path) -> None:
     try:
         path.write_text(json.dumps(rounds.to_json(), indent=1) + "\n", encoding="utf-8")
     except OSError as error:
-        raise FileError(f"could not write {path}: {error.strerror}", hint="give another path") from error
+        raise FileError(
+            f"could not write {path}: {error.strerror}",
+            hint=with_options({"--save-rounds": f"/tmp/{path.name}"}),
+        ) from error
 
 
 def _read(path: Path) -> str:
@@ -134,5 +145,5 @@ def _read(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise FileError(
             f"could not read {path}: {getattr(error, 'strerror', None) or error}",
-            hint="give the path of a file that specops wrote",
+            hint=f"ls -l {path}",
         ) from error

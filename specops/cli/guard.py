@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from specops.cli.call import Answer, RolloutCall, shared_options
+from specops.cli.output import with_options
 from specops.errors import Exit
 from specops.guard.guard import Status
 from specops.phases.measurement import checked
@@ -110,7 +111,7 @@ def override(
     from specops.phases import guard as phase
 
     if pool == "none" and minutes is not None:
-        raise UsageError("none ends an override: it takes no --for", hint="leave --for out")
+        raise UsageError("none ends an override: it takes no --for", hint=with_options({"--for": None}))
     try:
         request = OverrideRequest(pool=pool, by=by or _user(), why=why, minutes=minutes)
     except ValidationError as error:
@@ -191,7 +192,7 @@ def simulate(
     from specops.errors import UsageError
 
     if trace is not None and last is not None:
-        raise UsageError("--trace and --last exclude each other", hint="give one of them")
+        raise UsageError("--trace and --last exclude each other", hint=with_options({"--last": None}))
     file = call.file
     import time
 
@@ -208,12 +209,16 @@ def simulate(
     elif last is None:
         replayed = synthetic.week(criteria, seed, slower)
     elif file.addresses.prometheus is None:
-        raise UsageError("the rollout file names no Prometheus", hint="add addresses.prometheus")
+        raise UsageError(
+            "the rollout file names no Prometheus: expected addresses.prometheus",
+            hint=with_options({"--last": None}),
+        )
     elif file.guard.interval_s < 2 * file.monitor.scrape_interval_s:
         raise UsageError(  # else all of it would be no data
             f"guard.interval_s {file.guard.interval_s} is shorter than two scrapes, which are"
-            f" {file.monitor.scrape_interval_s} s apart",
-            hint=f"replay it with guard.interval_s: {2 * file.monitor.scrape_interval_s} or more",
+            f" {file.monitor.scrape_interval_s} s apart:"
+            f" expected {2 * file.monitor.scrape_interval_s} or more",
+            hint=with_options({"--last": None}),
         )
     else:
         now = time.time()

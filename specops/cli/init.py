@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 from typing_extensions import TypedDict
 
-from specops.cli.call import Answer, Call, shared_options
+from specops.cli.call import Answer, Call, nearest, shared_options
+from specops.cli.output import with_options
 from specops.serving import ENGINES, OWN
 
 STARTED = [name for name, engine in ENGINES.items() if engine.drafts is not None]
@@ -63,16 +64,14 @@ def init(
 
     pools = [name for name, value in (("--engine", engine), ("--model", model), ("--draft", draft)) if value]
     if base_url and pools:
-        raise UsageError(
-            f"--base-url and {pools[0]} exclude each other", hint="give --base-url twice, or --engine"
-        )
+        raise UsageError(f"--base-url and {pools[0]} exclude each other", hint=with_options({pools[0]: None}))
     if full and (base_url or pools or prompts):
         raise UsageError("--full takes no other option", hint=f"specops init {directory} --full")
     name = engine or OWN.name
     if name not in STARTED:
         raise UsageError(
             f"could not use --engine {name!r}: expected {', '.join(STARTED)}",
-            hint="specops init NAME --base-url URL --base-url URL, for servers that run",
+            hint=with_options({"--engine": nearest(name, STARTED)}),
         )
     if full:
         path = write_commented(directory)

@@ -64,7 +64,7 @@ def lint(
     if (file is None) == (not command):
         raise UsageError(
             "launch lint needs a command or --file, not both",
-            hint="specops launch lint -- vllm serve MODEL …, or specops launch lint --file start.sh",
+            hint="specops launch lint --file start.sh",
         )
     judged, result = lint_file(file, engine_version) if file else lint_words(command or [], engine_version)
     return Answer(result, [*lint_page(judged), f"{result.reason}, {SOURCE}"])

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from specops.cli.call import Answer, AnswerOption, Call, RolloutCall, shared_options
+from specops.cli.output import with_options
 from specops.phases.measurement import checked as checked_model
 from specops.phases.monitor.check import GOOD, NameState
 from specops.phases.monitor.render import FOLDER, MonitorData, Threshold
@@ -61,7 +62,7 @@ def check(
     if url is None:
         raise UsageError(
             "monitor check needs the address of a Prometheus",
-            hint="--prometheus http://HOST:9090, or addresses.prometheus in the rollout file",
+            hint=with_options({"--prometheus": "http://127.0.0.1:9090"}),
         )
     from specops.phases.monitor.check import check
     from specops.prometheus.api import Api

@@ -9,6 +9,7 @@ import itertools
 import json
 import os
 import re
+import shlex
 import shutil
 import sys
 import textwrap
@@ -179,9 +180,30 @@ def print_error(error: SpecopsError, *, as_json: bool = False) -> None:
     print_failure(error.message, error.hint, error.exit_code, as_json=as_json)
 
 
+def with_options(options: Mapping[str, str | bool | None]) -> str:
+    """The command that was typed, with `options` in place of what it said of them: a value; True and False to
+    add and to remove a switch; None to remove an option with its value. Other words stay as they are."""
+    typed = sys.argv[1:]
+    end = typed.index("--") if "--" in typed else len(typed)
+    words = iter(typed[:end])
+    kept = ["specops"]
+    for word in words:
+        name, equals, _ = word.partition("=")
+        if name not in options:
+            kept.append(word)
+        elif not equals and not isinstance(options[name], bool):
+            next(words, None)
+    for name, value in options.items():
+        if value is True:
+            kept.append(name)
+        elif isinstance(value, str):
+            kept += [name, value]
+    return shlex.join([*kept, *typed[end:]])
+
+
 def print_unexpected(error: Exception, *, as_json: bool = False) -> None:
     """A fault in specops itself."""
     detail = " ".join(str(error).split())
     message = f"a fault in specops itself: {type(error).__name__}: {detail}"
-    hint = "run it again with --debug and report the traceback as a bug"
+    hint = f"{with_options({'--debug': True})}  # prints the traceback: report it as a bug"
     print_failure(message, hint, Exit.ENVIRONMENT, as_json=as_json)

@@ -10,6 +10,7 @@ import typer
 
 from specops.assets import asset
 from specops.cli.call import Answer, AnswerOption, Call, extra, shared_options
+from specops.cli.output import with_options
 from specops.errors import UsageError
 from specops.render.figures import NONE, aligned, count, milliseconds, sentence
 
@@ -61,7 +62,7 @@ def explain(
     if rollout is not None and (target or draft or prompts):
         raise UsageError(
             "a rollout file names its own pair and prompts",
-            hint="leave --target, --draft and --prompts out, or the file",
+            hint=with_options({"--target": None, "--draft": None, "--prompts": None}),
         )
     fields: dict[str, object] = _of_rollout(rollout) if rollout else _of_options(target, draft, prompts)
     fields |= {
@@ -99,7 +100,7 @@ def _of_rollout(path: Path) -> dict[str, object]:
     if own is None or own.tree is None:
         raise UsageError(
             f"could not plan for {path}: its speculative pool is not of the embedded engine",
-            hint="`specops sweep ROLLOUT` finds the best setting of other engines",
+            hint=f"specops sweep {path}  # finds the best setting of other engines",
         )
     draft = own.draft or (str(own.draft_model) if own.draft_model else None)
     sizes = [size for size in (1, 2, 4, 8, 16, 32, 64, 128) if size < own.max_batch]

@@ -10,6 +10,7 @@ import typer
 from typing_extensions import TypedDict
 
 from specops.cli.call import Answer, DefaultCommandGroup, RolloutCall, shared_options
+from specops.cli.output import with_options
 from specops.phases.report.delivery import ReportFiles, WrittenSchedule
 from specops.phases.report.report import Report
 from specops.render.figures import aligned
@@ -61,7 +62,7 @@ def make(
     if url is None:
         raise UsageError(
             "report needs the address of a Prometheus",
-            hint="--prometheus http://HOST:9090, or addresses.prometheus in the rollout file",
+            hint=with_options({"--prometheus": "http://127.0.0.1:9090"}),
         )
     from datetime import UTC, datetime
 
@@ -116,7 +117,7 @@ def schedule(
     if re.fullmatch(AT, when) is None:
         raise UsageError(
             f"invalid time of a week {when!r}: expected DAY HH:MM or HH:MM",
-            hint='--at "Mon 09:00", or 09:00 for every day',
+            hint=with_options({"--at": "Mon 09:00"}),
         )
     zone = _zone(tz or call.file.report.timezone)
     made = schedule(call.file, call.path, call.folder, when, zone, datetime.now(UTC))
@@ -134,7 +135,7 @@ def _zone(name: str) -> ZoneInfo:
     except (KeyError, ValueError, OSError):
         raise UsageError(
             f"this machine knows no time zone {name!r}",
-            hint="as in --tz Asia/Seoul; on Debian, apt-get install tzdata",
+            hint=with_options({"--tz": "Asia/Seoul"}),
         ) from None
 
 

@@ -73,7 +73,7 @@ def check(
     if (rollout is None) == (config is None):
         raise UsageError(
             "route check needs a rollout file or --config, not both",
-            hint="specops route check rollout.yaml, or --config runs/NAME/rendered/nginx/nginx.conf",
+            hint="specops route check rollout.yaml",
         )
     more = read(cases) if cases else []
     with call.progress() as shown:

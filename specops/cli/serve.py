@@ -21,6 +21,7 @@ from specops.cli.call import (
     log_to_stderr,
     shared_options,
 )
+from specops.cli.output import with_options
 from specops.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
@@ -91,7 +92,9 @@ def serve(
     from specops.serve.engine_worker import starting
 
     if no_speculation and draft is not None:
-        raise UsageError("--draft and --no-speculation exclude each other", hint="leave one of them out")
+        raise UsageError(
+            "--draft and --no-speculation exclude each other", hint=with_options({"--draft": None})
+        )
     if target is None:
         name, target = EMBEDDED, asset("playbooks", "embedded", "target")
         if draft is None and not no_speculation:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from specops.cli.call import Answer, Call, RolloutCall, names, shared_options
+from specops.cli.output import with_options
 from specops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
     from specops.results import Result
 
 FILE = "sweep.json"
-FORM = "write it as K=URL: --attach 0=http://HOST:8000/v1 --attach 3=http://HOST:8001/v1#MODEL"
+
+
+def _attached() -> str:
+    return with_options({"--attach": "0=http://127.0.0.1:8000/v1"}) + " --attach 3=http://127.0.0.1:8001/v1"
 
 
 SweepResult = Annotated[
@@ -93,7 +97,7 @@ def _numbers(option: str, text: str, kind: type[int] | type[float]) -> list[Any]
     except ValueError:
         wanted = "whole numbers" if kind is int else "numbers"
         raise UsageError(
-            f"--{option} takes {wanted} by commas, not {text!r}", hint="specops sweep --help"
+            f"--{option} takes {wanted} by commas, not {text!r}", hint=with_options({f"--{option}": "1,4,8"})
         ) from None
 
 
@@ -116,7 +120,8 @@ def _overridden(file: Rollout, of_sweep: dict[str, Any], of_measure: dict[str, A
         first = error.errors()[0]
         option = str(first["loc"][0]).removesuffix("_min")
         raise UsageError(
-            f"could not use the options: --{option}: {first['msg']}", hint="specops sweep --help"
+            f"could not use the options: --{option}: {first['msg']}",
+            hint=with_options({f"--{option}": "1,4,8"}),
         ) from None
     return file.model_copy(update={"sweep": requested, "measure": measure})
 
@@ -142,20 +147,20 @@ def _endpoints(attach: list[str], file: Rollout) -> dict[int, Pool]:
         number, _, place = text.partition("=")
         address, _, model = place.partition("#")
         if not number.isdecimal():
-            raise UsageError(f"{text!r} does not begin with a K", hint=FORM)
+            raise UsageError(f"{text!r} does not begin with a K", hint=_attached())
         if int(number) in found:
-            raise UsageError(f"K = {number} is attached twice", hint="give each K one endpoint")
+            raise UsageError(f"K = {number} is attached twice: expected one endpoint a K", hint=_attached())
         try:
             base_url = checked_base_url(address)
         except ValueError as error:
-            raise UsageError(f"{address} is not a usable address: it {error}", hint=FORM) from None
+            raise UsageError(f"{address} is not a usable address: it {error}", hint=_attached()) from None
         model = model or asyncio.run(only_model(base_url))
         pool = pool_at(base_url, model)
         same = next((k for k, one in found.items() if one == pool), None)
         if same is not None:
             raise UsageError(
                 f"K = {same} and K = {number} are one server: {base_url} serving {model}",
-                hint="attach a server of its own for each K",
+                hint=_attached(),
             )
         found[int(number)] = pool
     return found
@@ -194,7 +199,7 @@ def _refuse_unusable(previous: Result, spec: SweepSpec, path: Path) -> None:
     if unlike:
         raise UsageError(
             f"{path} holds another sweep: {unlike} changed",
-            hint="give another --out, or measure again with --fresh, which keeps the earlier one beside it",
+            hint=with_options({"--fresh": True}),
         )
     measurements_of(previous, str(path))  # damage is reported before a server starts
 

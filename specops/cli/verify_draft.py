@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from specops.cli.call import Answer, AnswerOption, Call, shared_options
+from specops.cli.output import with_options
 from specops.errors import UsageError
 from specops.phases.verify_draft.guide import Guide
 from specops.phases.verify_draft.memory import Memory, ModelMemory, gib
@@ -91,12 +92,12 @@ def verify_draft(
 
 def _refuse_unmeasurable(settings: VerifySettings, prompts: Path | None) -> None:
     if prompts is None:
-        raise UsageError("--measure needs prompts", hint="give --prompts FILE")
+        raise UsageError("--measure needs prompts", hint=with_options({"--prompts": "prompts.json"}))
     for name in (settings.target, settings.draft):
         if not Path(name).is_dir() and exit_layers(name) is None:
             raise UsageError(
                 f"--measure needs local folders, and {name} is not one",
-                hint="download both models, or leave --measure out",
+                hint=with_options({"--measure": False}),
             )
 
 
@@ -105,7 +106,7 @@ def _guide(call: Call, target: str, draft: str | None, engine: str, engine_versi
     from specops.phases.verify_draft.pair import VerifySettings
 
     if draft is not None:
-        raise UsageError("--guide takes a TARGET alone", hint="leave the draft out, or --guide")
+        raise UsageError("--guide takes a TARGET alone", hint=with_options({"--guide": False}))
     settings = call.settings(VerifySettings, {"target": target, "draft": "ngram", "engine": engine})
     advice = advise(target, settings.engine, engine_version)
     return Answer(advice, guide_page(advice))

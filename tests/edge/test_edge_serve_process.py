@@ -87,6 +87,5 @@ def test_without_the_edge_extra(command: str, monkeypatch: pytest.MonkeyPatch) -
     end = specops("edge", command, *(["a"] if command == "chat" else []))
     assert end.returncode == 3
     assert end.stderr == (
-        "error: could not draft here: grpc is not installed\n"
-        f"hint: install the edge extra: {install_command('edge')}\n"
+        f"error: could not draft here: grpc is not installed\nhint: {install_command('edge')}\n"
     )

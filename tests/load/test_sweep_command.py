@@ -91,7 +91,8 @@ def test_a_budget_in_which_nothing_can_be_decided_is_refused(stub, other, rollou
     assert (code, out) == (Exit.USAGE, "")
     assert "budget 0.0001 min: the standard and one setting need 3 more server starts" in err
     assert "the smallest useful budget is about 0.1 min" in err
-    assert "hint: give --budget 0.1, or sweep.budget_min: 0.1" in err
+    assert "hint: specops sweep" in err
+    assert "--budget 0.1" in err
     assert other.requests == []
 
 

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from calling import specops
 
 from specops import __version__
 from specops.cli import app as cli
+from specops.cli import output
+from specops.cli.output import with_options
 from specops.cli.progress import progress
 from specops.errors import ConfigError, Exit, ServerError
 from specops.progress import SilentProgress
 
+PROGRAMS = {"specops", "echo", "unset", "chmod", "ls", "{command}", "{self.context.command_path}"}
 HEAVY = ("torch", "transformers", "openai", "aiohttp", "matplotlib")
 
 
@@ -211,3 +217,38 @@ def test_a_fault_of_specops_is_json_with_json(monkeypatch) -> None:
     done = specops("run", "x.yaml", "--json")
     assert json.loads(done.stdout)["error"] == "a fault in specops itself: ZeroDivisionError: x"
     assert done.returncode == 3
+
+
+@pytest.mark.parametrize(
+    ("typed", "options", "expected"),
+    [
+        ("ab --out x.json --arm a=1", {"--out": "y.json"}, "ab --arm a=1 --out y.json"),
+        ("ab --out=x.json --arm a=1", {"--out": None}, "ab --arm a=1"),
+        ("ab --fresh file.yaml", {"--fresh": False}, "ab file.yaml"),
+        ("ab file.yaml", {"--fresh": True}, "ab file.yaml --fresh"),
+        ("report schedule r.yaml", {"--at": "Mon 09:00"}, "report schedule r.yaml --at 'Mon 09:00'"),
+        ("launch lint --json -- vllm --json", {"--json": False}, "launch lint -- vllm --json"),
+        ("chat --prompt 'a b'", {}, "chat --prompt 'a b'"),
+    ],
+)
+def test_a_hint_is_the_command_that_was_typed_with_other_options(
+    typed: str,
+    options: dict[str, str | bool | None],
+    expected: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["specops", *shlex.split(typed)])
+    assert with_options(options) == f"specops {expected}"
+
+
+def test_hints_of_commands_are_commands() -> None:
+    """A literal hint of the command line begins with a program; other hints are made by a function."""
+    sentences = []
+    for path in Path(output.__file__).parent.glob("*.py"):
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            for keyword in call.keywords if isinstance(call, ast.Call) else ():
+                text = ast.unparse(keyword.value).lstrip("f").strip("'\"")
+                literal = isinstance(keyword.value, ast.Constant | ast.JoinedStr)
+                if keyword.arg == "hint" and literal and text.split()[0] not in PROGRAMS:
+                    sentences.append((path.name, text))
+    assert sentences == []

@@ -206,9 +206,7 @@ def test_a_budget_that_is_shorter_than_the_starts_is_refused_with_the_arithmetic
     )
     assert ", which leaves nothing for 48 requests that take about " in caught.value.message
     assert "; the smallest useful budget is about " in caught.value.message
-    assert caught.value.hint == (
-        f"give --budget {caught.value.minutes}, or sweep.budget_min: {caught.value.minutes}"
-    )
+    assert caught.value.hint == (f"specops sweep ROLLOUT --budget {caught.value.minutes}")
     assert [len(rung.jobs) for rung in world.rungs] == [0]
 
 

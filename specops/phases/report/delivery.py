@@ -109,7 +109,7 @@ def _host(url: str) -> str:
     except ValueError:
         pass
     raise UsageError(
-        "invalid address of the webhook", hint=f"--post https://…, or {WEBHOOK} in the environment"
+        "invalid address of the webhook", hint=f"export {WEBHOOK}=https://hooks.slack.com/services/…"
     )
 
 

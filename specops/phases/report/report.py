@@ -102,12 +102,12 @@ def _end(text: str, zone: ZoneInfo, now: datetime) -> int:
             raise ValueError(text)  # before any clock that Prometheus goes by
     except (ValueError, OverflowError):
         raise UsageError(
-            f"invalid end of a report {text!r}", hint="--end now, 2026-11-20 or 2026-11-20T09:00"
+            f"invalid end of a report {text!r}", hint="specops report ROLLOUT --end 2026-11-20"
         ) from None
     if ts > now.timestamp():
         raise UsageError(
             f"the report's end {text} is not over yet",
-            hint="--end now is the last full hour; or give an earlier day",
+            hint="specops report ROLLOUT --end now  # the last full hour",
         )
     return ts
 
@@ -121,7 +121,10 @@ def _day(text: str) -> date | None:
 
 def _window(span: str, end: int, zone: ZoneInfo) -> Window:
     if re.fullmatch(SPAN, span) is None:
-        raise UsageError(f"invalid length of a report {span!r}", hint="as in 24h, 7d or 2w")
+        raise UsageError(
+            f"invalid length of a report {span!r}: expected 24h, 7d or 2w",
+            hint="specops report ROLLOUT --window 7d",
+        )
     number, unit = int(span[:-1]), span[-1]
     if unit == "h":
         return Window(end - number * HOUR_S, end, zone)

@@ -235,7 +235,7 @@ def read(result: Result, name: str) -> Report:
     if "together" in result.data and "confirmation" not in result.data:
         raise FileError(
             f"{name} was written by an earlier version of specops, whose sweeps confirmed nothing",
-            hint="sweep again with --fresh",
+            hint="specops sweep ROLLOUT --fresh",
         )
     known = {key: value for key, value in result.data.items() if key in Report.model_fields}
     return checked(Report, known, f"{name} is damaged: data")

@@ -279,7 +279,7 @@ class BudgetError(UsageError):
     """Nothing can be decided in a budget. `minutes` is the smallest useful one, as --budget takes it."""
 
     def __init__(self, message: str, minutes: str) -> None:
-        super().__init__(message, hint=f"give --budget {minutes}, or sweep.budget_min: {minutes}")
+        super().__init__(message, hint=f"specops sweep ROLLOUT --budget {minutes}")
         self.minutes = minutes
 
 

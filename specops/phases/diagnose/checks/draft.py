@@ -185,7 +185,7 @@ def length(observed: Observations) -> Finding:
         message,
         evidence,
         cause=cause,
-        fix=f"K = {best} (num_speculative_tokens, or chain:{best}), then sweep it",
+        fix=f"specops sweep ROLLOUT --k {best}",
     )
 
 
