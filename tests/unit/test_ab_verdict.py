@@ -380,6 +380,12 @@ def test_a_decision_is_not_changed_in_place() -> None:
         Decision(verdict="no", reason="slower").verdict = "yes"
 
 
+def test_a_stored_decision_with_an_unknown_key_is_refused() -> None:
+    """An ab.json of another version is not read by half."""
+    with pytest.raises(ValidationError, match="Extra inputs are not permitted"):
+        Decision.model_validate({"verdict": "no", "reason": "slower", "because": "slower"})
+
+
 def test_early_looks_are_sterner() -> None:
     found = [of_look(0.95, done, 4) for done in (1, 2, 3, 4)]
     assert found == sorted(found, reverse=True)
