@@ -165,9 +165,18 @@ def _page(result: Result, out: Path) -> Iterator[str | Table]:
         rate, length = (_fixed(acceptance[name], 2) for name in ("rate", "length"))
         yield f"accepted {rate} of drafts, {length} tokens a verification"
     else:
-        yield f"acceptance unknown: {result.data['acceptance_missing']}"
+        yield _no_acceptance(result.data["acceptance_missing"])
     yield f"{result.verdict}: {result.reason}"
     yield f"result: {out}"
+
+
+def _no_acceptance(why: str) -> str:
+    """The line of a server without figures of acceptance."""
+    from specops.prometheus.exposition import NO_SERIES
+
+    if why.startswith(NO_SERIES):
+        return f"acceptance: none, this server shows no speculation ({why})"
+    return f"acceptance: unknown, {why}"
 
 
 def _reasons(result: Result) -> list[str]:

@@ -24,6 +24,9 @@ Labels = frozenset[tuple[str, str]]
 Scrape = Mapping[tuple[str, Labels], float]
 """Every sample of one exposition by name and labels."""
 
+NO_SERIES = "the server exposes no"
+"""Beginning of the reason where a server has not even one series of a name."""
+
 
 @dataclass(frozen=True)
 class NoData:
@@ -207,7 +210,7 @@ def _increases(
 ) -> dict[str, float] | NoData:
     series = {labels for scraped, labels in (*before, *after) if scraped == name}
     if not series:
-        return NoData(f"the server exposes no {name}")
+        return NoData(f"{NO_SERIES} {name}")
     ours = {labels for labels in series if model is None or dict(labels).get("model_name", model) == model}
     if not ours:
         return NoData(f"{name} has no series of model {model}, only of {_models(series)}")

@@ -29,6 +29,14 @@ def call(*args: Any) -> subprocess.CompletedProcess[str]:
     return specops(*words_of(*args))
 
 
+def test_a_server_that_counts_no_drafts_shows_no_speculation(
+    stub: Stub, prompts_file: Path, tmp_path: Path
+) -> None:
+    stub.metrics = lambda: 'vllm:num_requests_running{model_name="stub"} 0\n'
+    done = call(stub, prompts_file, tmp_path / "baseline.json")
+    assert "acceptance: none, this server shows no speculation (the server exposes no vllm:" in done.stdout
+
+
 def as_a_process(*args: Any) -> list[str]:
     return [sys.executable, "-m", "specops", *words_of(*args)]
 
@@ -39,7 +47,7 @@ def test_a_table_on_stdout_and_the_result_in_its_file(stub: Stub, prompts_file: 
     assert done.returncode == 0, done.stderr
     assert "TTFT p50" in done.stdout
     assert "2 streams, long" in done.stdout
-    assert "acceptance unknown" in done.stdout
+    assert "acceptance: unknown, " in done.stdout
     missing = [line for line in done.stdout.splitlines() if line.startswith("–: p95")]
     assert missing == ["–: p95 is not shown for rows with fewer than 20 requests"], "once for all rows"
     assert results.read(out).settings["model"] == "stub"  # the only one served
