@@ -37,6 +37,11 @@ class Interval:
         """Of the quantity times a known positive factor."""
         return replace(self, estimate=self.estimate * factor, low=self.low * factor, high=self.high * factor)
 
+    @property
+    def inverse(self) -> Interval:
+        """Of the reciprocal of a positive quantity."""
+        return replace(self, estimate=1 / self.estimate, low=1 / self.high, high=1 / self.low)
+
 
 def mean_interval(samples: Sequence[float], level: float = LEVEL) -> Interval | None:
     """The mean with Student's t interval; None for fewer than two samples."""

@@ -381,6 +381,15 @@ SWEEPS = [
         "not deploy",
     ),
     sweep(
+        "fast_until_the_last_turn",
+        "K 3 takes half as long in nine of its ten turns, then as long as the standard",
+        [replace(EQUAL, drift=((163, 0.5), (164, 1.0)))],
+        "not deploy",
+        r"in turn 2 of rung 5\): the standard or the setting drifted",
+        options=("--repeats=5",),
+        prompts=80,
+    ),
+    sweep(
         "stumps",
         "8% of K 3's answers stop after a tenth of their tokens; temperature 0.7",
         [failing("stump", 0.08)],

@@ -37,7 +37,7 @@ def steady(visit: Any, prompt: str, at: float) -> dict[str, Any]:
 @pytest.mark.parametrize("design", ["interleaved", "abba-restart"])
 def test_nothing_is_found_where_nothing_changes(design) -> None:
     checks = drifts(design=design, concurrency=(1, 4), noise=0.05)
-    assert len(checks) == 7
+    assert len(checks) == 8
     assert not any(drift.flagged for drift in checks.values())
 
 
@@ -121,6 +121,43 @@ def test_a_gain_in_both_halves_of_the_visits_stands(arms: tuple[str, ...]) -> No
     found = judged(visits(3.0, prompts=64, answer=waking(*arms)))
     assert "may have to wake up" not in found.reason
     assert (found.verdict == "yes") == (arms != ("draft",)), found.reason
+
+
+def until(share: float, before: float, after: float, prompts: int = 96) -> Any:
+    """The challenger is `before` times as fast until that share of its requests, then `after` times."""
+    sent = itertools.count()
+
+    def answer(visit: Visit, prompt: str, at: float) -> dict[str, Any]:
+        if visit.arm != "draft":
+            return {}
+        return {"slower": 1 / before if next(sent) < share * 2 * prompts else 1 / after}
+
+    return answer
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.85, 0.9])
+@pytest.mark.parametrize("factor", [1.5, 4.0])
+def test_a_gain_of_the_first_minutes_alone_is_no_gain(share: float, factor: float) -> None:
+    found = judged(visits(1.0, prompts=96, answer=until(share, factor, 0.99)))
+    assert (found.verdict, found.summary["deploy"]) == ("undecided", []), found.reason
+    assert re.search(r"drifted|the slower side does not show the gain", found.reason)
+
+
+def test_a_gain_that_begins_late_is_no_gain() -> None:
+    found = judged(visits(1.0, prompts=96, answer=until(0.15, 0.99, 1.5)))
+    assert found.verdict == "undecided"
+    assert "speed-up of draft after the visit at which it changed most, over before: +5" in found.reason
+    assert re.search(r"the slower side does not show the gain \((0.9|1.0)\d× \[0.9", found.reason)
+    assert "over the whole run: deploy for" in found.reason
+
+
+@pytest.mark.parametrize(("before", "after"), [(2.0, 1.4), (1.4, 2.0)])
+def test_a_gain_that_changes_and_stays_one_stands(before: float, after: float) -> None:
+    found = judged(visits(1.0, prompts=96, answer=until(0.8, before, after)))
+    assert found.verdict == "yes", found.reason
+    (step,) = [one for one in found.data["drift"] if one["kind"] == "step"]
+    assert step["flagged"]
+    assert step["change"]["estimate"] == pytest.approx(after / before, rel=0.03)
 
 
 def test_too_few_prompts_are_said() -> None:

@@ -77,7 +77,7 @@ def test_a_whole_page() -> None:
     assert shown[12] == (
         "  accepted  0.60 of drafts, 2.8 tokens a step  █▅▃ by position  at 1 stream (expected 0.6–0.85)"
     )
-    assert "  checks    0 of 7 found drift" in shown
+    assert "  checks    0 of 8 found drift" in shown
     assert shown[-2].startswith(
         "Deploy for long, short at 1 stream; not for edit: 0.50× [0.50, 0.50]: slower."
     )

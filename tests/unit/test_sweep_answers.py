@@ -111,6 +111,21 @@ def test_the_reason_names_other_answers_of_the_recommended_setting() -> None:
     assert "first character" not in reason(4, begins="")
 
 
+def test_one_answer_to_many_prompts_is_named_beside_other_answers() -> None:
+    cells = saying(
+        lambda cell, row: (
+            "I am sorry, there are too many requests."
+            if cell.setting == "k=3" and number(row) < 20
+            else row.prompt
+        )
+    )
+    cells = [one.model_copy(update={"stage": "confirmation"}) for one in cells if one.setting != "k=5"]
+    found = judged(settings(3), loads(1), cells, [], picked=Finalists(settings=("k=3",), streams=(1,)))
+    assert found.verdict == "no"
+    assert "20 differ from the first character on" in found.reason
+    assert "got the same answer as another prompt" in found.reason
+
+
 def test_answers_at_temperature_0_beside_a_sampled_measurement() -> None:
     def found(of_setting: str, sampled: str = "sampled {}") -> Any:
         greedy = saying(lambda cell, row: (of_setting if cell.setting == "k=3" else "{}").format(row.prompt))

@@ -452,33 +452,56 @@ def test_a_gain_that_one_rung_shows_and_another_excludes_is_a_drift(rung: int) -
     assert slowed(rung, 2.0).verdict == "undecided"
 
 
-def test_only_a_gain_that_every_rung_shows_survives_rungs_that_differ() -> None:
-    def rungs(**of: tuple[float, float]) -> dict[int, Interval]:
+def test_a_gain_that_ends_with_the_last_turn_is_a_drift() -> None:
+    """The rung has the mean of its turns, which shows a gain."""
+    one, last = settings(3), (4, 1)
+    cells = swept({"k=3": 1.6}, one, rungs=0, confirming=5)
+    cells = [
+        again.model_copy(update={"turn": turn})
+        for again in cells
+        for turn in ((0, 1) if again.setting == "k=3" else (again.turn,))
+    ]
+    cells = [
+        changed([cell], "k=3", lambda n, row, cell: took(1.6 * row.e2e_ms))[0]
+        if (cell.rung, cell.turn) == last
+        else cell
+        for cell in cells
+    ]
+    found = judged({}, one, cells=cells, picked=Finalists(settings=("k=3",), streams=(1,)))
+    assert found.verdict == "undecided"
+    assert "in turn 2 of rung 5): the standard or the setting drifted" in found.reason
+
+
+def test_only_a_gain_that_every_turn_shows_survives_turns_that_differ() -> None:
+    def rungs(**of: tuple[float, float]) -> dict[tuple[int, int], Interval]:
         return {
-            int(name[1:]): Interval((low + high) / 2, low, high, 24, 0.95) for name, (low, high) in of.items()
+            (int(name[1:]), 0): Interval((low + high) / 2, low, high, 24, 0.95)
+            for name, (low, high) in of.items()
         }
 
     paying = Decision(verdict="yes", reason="1.4×", speedup=Interval(1.4, 1.25, 1.57, 48))
 
-    def limited(found: dict[int, Interval]) -> Decision:
+    def limited(found: dict[tuple[int, int], Interval]) -> Decision:
         measured = vetoes.StageMeasurements(Requests(()), (), (None, None), found)
         return vetoes.limit(paying, measured, AbSettings())
 
-    def verdict(found: dict[int, Interval]) -> str:
+    def verdict(found: dict[tuple[int, int], Interval]) -> str:
         return limited(found).verdict
 
     assert verdict({}) == "yes"
     assert verdict(rungs(r0=(0.97, 1.03), r1=(1.9, 2.1))) == "undecided"
     assert verdict(rungs(r0=(1.9, 2.1), r1=(0.97, 1.03))) == "undecided"
     assert limited(rungs(r0=(1.9, 2.1), r1=(0.97, 1.03), r2=(1.0, 1.9))).reason == (
-        "the speed-up changed between rungs (2.00× [1.90, 2.10] in rung 1, 1.00× [0.97, 1.03] in rung 2): "
-        "the standard or the setting drifted; over all rungs: 1.4×"
+        "the speed-up changed (2.00× [1.90, 2.10] in turn 1 of rung 1, 1.00× [0.97, 1.03] in turn 1 of rung "
+        "2): the standard or the setting drifted; over all turns: 1.4×"
     )
     assert verdict(rungs(r0=(1.05, 1.10), r1=(1.9, 2.1))) == "undecided"  # the drift is larger than the gain
     assert verdict(rungs(r0=(1.25, 1.35), r1=(1.45, 1.55))) == "yes"
     assert (
         verdict(rungs(r0=(0.99, 1.05), r1=(1.2, 1.4))) == "undecided"
     )  # it is not, but one does not show it
+    assert verdict(rungs(r0=(1.04, 1.08), r1=(1.2, 1.4))) == "undecided"  # nor beyond a turn's own noise
+    assert verdict(rungs(r0=(1.06, 1.10), r1=(1.2, 1.4))) == "yes"
     assert verdict(rungs(r0=(0.97, 1.40), r1=(1.2, 2.1))) == "yes"  # they need not differ
     assert verdict(rungs(r0=(0.97, 1.03))) == "yes"
 

@@ -191,6 +191,19 @@ def unless_it_wakes_up(
     )
 
 
+def unless_it_changed(decision: Decision, drift: Drift | None, slower: Interval | None) -> Decision:
+    """A gain that changed at one instant stands only where the side with the lower speed-up, `slower`, shows
+    it: a server may be fast for its first minutes alone."""
+    if drift is None or decision.verdict != "yes" or (slower is not None and slower.low > 1):
+        return decision
+    shown = "too few prompts to say" if slower is None else times(slower)
+    return Decision(
+        verdict="undecided",
+        reason=f"{drift.message}: one of the arms changed during the run, and the slower side does not show "
+        f"the gain ({shown}); over the whole run: {decision.reason}",
+    )
+
+
 def overall(decisions: Mapping[str, Decision], fastest: str | None) -> Decision:
     """The decision on the comparison; `fastest` is what `fastest_of` returns."""
     if len(decisions) == 1:

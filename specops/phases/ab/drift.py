@@ -32,9 +32,10 @@ from specops.stats import Interval
 NOTABLE = 1.05
 """A change by less than a twentieth is not flagged, however sure: nobody would act on it."""
 
-Kind = Literal["slow-down", "speed-up", "order", "warm-up", "visit"]
+Kind = Literal["slow-down", "speed-up", "step", "order", "warm-up", "visit"]
 """slow-down: an arm's latency at the end over that at the beginning.
-speed-up: a challenger's speed-up at the end over that at the beginning.
+speed-up: a challenger's speed-up at the end over that at the beginning, by its trend.
+step: a challenger's speed-up after the visit at which it changed most, over that before.
 order: a challenger's speed-up when it went first over that when it went second.
 warm-up: an arm's latency in the first visit to each level of a period over that in the later ones.
 visit: a challenger's speed-up in the first half of each visit over that in the second half. A server that was
@@ -85,6 +86,8 @@ def found(visits: Sequence[VisitRecord], arms: Sequence[str], confidence: float)
     for challenger in arms[1:]:
         samples = _speedups(visits, arms[0], challenger)
         drifts.append(_drift("speed-up", challenger, _trend(samples, of_challengers)))
+        changed = _step(samples, of_challengers)
+        drifts.append(_drift("step", challenger, changed.change if changed else None))
         drifts.append(_drift("order", challenger, _order(samples, of_challengers)))
         drifts.append(_drift("visit", challenger, _early_over_late(samples, of_challengers)))
     return drifts
@@ -96,13 +99,12 @@ def one_sided(drifts: Iterable[Drift], challenger: str) -> Drift | None:
     Their ratio says so, prompt by prompt. That one arm's own trend is flagged and the other's is not does
     not: both were given the same prompts, and what those do to the two trends they do alike.
     """
-    of_ratio = (d for d in drifts if d.flagged and (d.kind, d.arm) == ("speed-up", challenger))
-    return next(of_ratio, None)
+    return flagged(drifts, "speed-up", challenger)
 
 
-def within_visits(drifts: Iterable[Drift], challenger: str) -> Drift | None:
-    """What says that the speed-up changed within visits."""
-    return next((d for d in drifts if d.flagged and (d.kind, d.arm) == ("visit", challenger)), None)
+def flagged(drifts: Iterable[Drift], kind: Kind, challenger: str) -> Drift | None:
+    """The drift of one kind in a challenger's speed-up; None where it is not flagged."""
+    return next((d for d in drifts if d.flagged and (d.kind, d.arm) == (kind, challenger)), None)
 
 
 def halves_of_visits(
@@ -115,6 +117,18 @@ def halves_of_visits(
     early = _over_visits([sample for sample in samples if sample.early])
     late = _over_visits([sample for sample in samples if not sample.early])
     return _ratio_of_means(list(early.values()), confidence), _ratio_of_means(list(late.values()), confidence)
+
+
+def slower_side(
+    visits: Sequence[VisitRecord], standard: str, pairs: Pairs, challenger: str, confidence: float
+) -> Interval | None:
+    """The end-to-end speed-up on that side of the step on which it was lower, of pairs at one level."""
+    changed = _step(_speedups(visits, standard, challenger), confidence)
+    if changed is None:
+        return None
+    late = changed.change.estimate < 1
+    ours = tuple(pair for pair in pairs.all if (pair.began >= changed.at) == late)
+    return replace(pairs, all=ours).ratio("e2e", confidence)
 
 
 def halves(pairs: Pairs, confidence: float) -> tuple[Interval | None, Interval | None]:
@@ -158,6 +172,7 @@ def _drift(kind: Kind, arm: str, change: Interval | None) -> Drift:
 _COMPARED: dict[Kind, Callable[[str], str]] = {
     "slow-down": lambda arm: f"latency of {arm} from the beginning to the end",
     "speed-up": lambda arm: f"speed-up of {arm} from the beginning to the end",
+    "step": lambda arm: f"speed-up of {arm} after the visit at which it changed most, over before",
     "order": lambda arm: f"speed-up of {arm} when it goes first, over when it goes second",
     "warm-up": lambda arm: f"latency of {arm} in its first visits, over its later ones",
     "visit": lambda arm: f"speed-up of {arm} in the first half of each visit, over the second",
@@ -234,6 +249,32 @@ def _trend(samples: Sequence[_Sample], confidence: float) -> Interval | None:
         for _, indices in sorted(by_prompt.items())
     ]
     return stats.trend([at for at, _ in points], [value for _, value in points], level=confidence)
+
+
+@dataclass(frozen=True)
+class _Step:
+    at: float
+    """When the first of the standard's visits after it began."""
+
+    change: Interval
+    """The speed-up after it over that before."""
+
+
+def _step(samples: Sequence[_Sample], confidence: float) -> _Step | None:
+    """The one change of the visits' speed-ups that explains most, an eighth of them from either end or more.
+
+    A trend does not show it: of a gain that ends late, most pairs of visits know nothing."""
+    values = _unusual(samples, lambda sample: sample.value)
+    by_visit = _over_visits(replace(one, value=value) for one, value in zip(samples, values, strict=True))
+    instants = sorted(by_visit)
+    ratios = [math.exp(by_visit[at]) for at in instants]
+    each = 1 - (1 - confidence) / 2
+    first, last = stats.changed_start(ratios, level=each), stats.changed_start(ratios[::-1], level=each)
+    if first is None or last is None:
+        return None
+    start = _Step(instants[first[0]], first[1].inverse)
+    end = _Step(instants[-last[0]], last[1])
+    return max(start, end, key=lambda step: max(step.change.low, 1 / step.change.high))
 
 
 def _first_over_later(samples: Sequence[_Sample], confidence: float) -> Interval | None:

@@ -24,6 +24,7 @@ from specops.phases.ab.challengers import (
     unchecked_answers,
     unless_answers_differ,
     unless_drifted,
+    unless_it_changed,
     unless_it_wakes_up,
     void,
 )
@@ -265,14 +266,19 @@ class _Judging:
         confidence, drifted = self.settings.confidence, drift.one_sided(self.drifts, name)
         decision = unless_it_wakes_up(
             decision,
-            drift.within_visits(self.drifts, name),
+            drift.flagged(self.drifts, "visit", name),
             drift.halves_of_visits(self.visits, self.standard, lightest, name, confidence),
         )
-        return unless_drifted(
+        decision = unless_drifted(
             decision,
             drifted,
             drift.halves(lightest, confidence),
             drift.lowest(lightest, drifted, confidence) if drifted else None,
+        )
+        return unless_it_changed(
+            decision,
+            drift.flagged(self.drifts, "step", name),
+            drift.slower_side(self.visits, self.standard, lightest, name, confidence),
         )
 
 

@@ -217,7 +217,7 @@ class _Judging:
                 self.swept.requests(setting.name, where),
                 [*self._records(standard, where), *self._records(setting, where)],
                 (self.swept.repeats(standard.name, where), self.swept.repeats(setting.name, where)),
-                self.swept.by_rung(setting.name, where),
+                self.swept.by_turn(setting.name, where),
                 self.swept.by_place(setting.name, where),
                 vetoes.compare_answers(self.cells, self.swept.standard, setting.name, where.concurrency),
             )

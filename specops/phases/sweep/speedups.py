@@ -291,21 +291,21 @@ class SweepCells:
         first = [found[0][1] for found in both]
         return stats.paired_ratio(first, [fmean(e2e for _, e2e in found[1:]) for found in both])
 
-    def by_rung(self, setting: str, where: Stratum) -> dict[int, Interval]:
-        """The speed-up end to end in each rung alone, without what restarts add; of rungs with enough
-        prompts for an interval."""
-        taken: dict[int, dict[str, list[Times]]] = defaultdict(lambda: defaultdict(list))
+    def by_turn(self, setting: str, where: Stratum) -> dict[tuple[int, int], Interval]:
+        """The speed-up end to end in each turn of each rung alone, without what restarts add; of those with
+        enough prompts for an interval."""
+        taken: dict[tuple[int, int], dict[str, list[Times]]] = defaultdict(lambda: defaultdict(list))
         for one in self._compared(setting, where, self.standard):
             for prompt, (ours, theirs) in one.answers.items():
                 if ours.e2e is not None and theirs.e2e is not None:
-                    taken[one.rung][prompt].append((ours.e2e, theirs.e2e))
+                    taken[one.rung, one.turn][prompt].append((ours.e2e, theirs.e2e))
         found = {}
-        for rung, prompts in sorted(taken.items()):
+        for turn, prompts in sorted(taken.items()):
             standard = [fmean(ours for ours, _ in both) for both in prompts.values()]
             other = [fmean(theirs for _, theirs in both) for both in prompts.values()]
             interval = stats.paired_ratio(standard, other)
             if interval is not None:
-                found[rung] = interval
+                found[turn] = interval
         return found
 
     def by_place(self, setting: str, where: Stratum) -> list[list[Times]]:

@@ -1,7 +1,7 @@
 """What limits the verdict on a setting, however fast it looks. Pure.
 
 Different answers, stumps of answers, failures, a tail, one answer to several prompts, a client that was the
-bottleneck, repeats from a cache, and a gain that only some rungs show, or only the beginnings of visits.
+bottleneck, repeats from a cache, and a gain that only some turns show, or only the beginnings of visits.
 Lengths of answers are compared with the pairs (ab/verdict.py).
 
 Greedy answers are compared with the standard's. The standard is measured twice in a rung, so it has its own
@@ -46,8 +46,8 @@ class StageMeasurements:
     repeats: tuple[Interval | None, Interval | None]
     """First requests' time over their repeats': the standard's, the setting's."""
 
-    rungs: Mapping[int, Interval] = field(default_factory=dict)
-    """The speed-up in each rung alone."""
+    turns: Mapping[tuple[int, int], Interval] = field(default_factory=dict)
+    """The speed-up in each turn of each rung alone."""
 
     places: Sequence[Sequence[Times]] = ()
     """What the standard and the setting took of the first request of each visit, of the second one, and so
@@ -59,23 +59,23 @@ class StageMeasurements:
 
 def limit(decision: Decision, measured: StageMeasurements, settings: AbSettings) -> Decision:
     """`decision`, unless requests of the setting failed or hung, its answers differ, it has a cache, the
-    client was slow, or rungs differ by so much that a server that drifted may have made the gain."""
-    if decision.verdict != "no" and measured.answers is not None and measured.answers.starts_differ:
-        return Decision(verdict="no", reason=f"other answers: {measured.answers}; {decision.reason}")
-    if decision.verdict != "no" and measured.answers is not None and measured.answers.ignored is not None:
-        return Decision(verdict="no", reason=f"{measured.answers.ignored}; {decision.reason}")
+    client was slow, or turns differ by so much that a server that drifted may have made the gain."""
     bound = next((cell.client_bound for cell in measured.cells if cell.client_bound), None)
     checks = Checks.counted(measured.requests, stats.LEVEL, bound)
     limited = checks.limit(decision, settings)
+    if decision.verdict != "no" and measured.answers is not None and measured.answers.starts_differ:
+        return Decision(verdict="no", reason=f"other answers: {measured.answers}; {limited.reason}")
+    if decision.verdict != "no" and measured.answers is not None and measured.answers.ignored is not None:
+        return Decision(verdict="no", reason=f"{measured.answers.ignored}; {limited.reason}")
     cached = _cached(*measured.repeats)
     if limited.verdict == "yes" and cached is not None:
         return Decision(verdict="undecided", reason=f"{cached}; by speed alone: {decision.reason}")
     woke = _woke(measured.places)
     if limited.verdict == "yes" and woke is not None:
         return Decision(verdict="undecided", reason=f"{woke}; over all requests: {decision.reason}")
-    drifted = _drifted(decision, measured.rungs)
+    drifted = _drifted(decision, measured.turns)
     if limited.verdict == "yes" and drifted is not None:
-        return Decision(verdict="undecided", reason=f"{drifted}; over all rungs: {decision.reason}")
+        return Decision(verdict="undecided", reason=f"{drifted}; over all turns: {decision.reason}")
     if limited is not decision:
         return limited
     margin = settings.failure_margin
@@ -113,20 +113,23 @@ def _woke(places: Sequence[Sequence[Times]]) -> str | None:
     )
 
 
-def _drifted(decision: Decision, rungs: Mapping[int, Interval]) -> str | None:
-    """Rungs that surely differ, where one does not show the gain or an even change of one server could have
+def _drifted(decision: Decision, turns: Mapping[tuple[int, int], Interval]) -> str | None:
+    """Turns that surely differ, where one does not show the gain or an even change of one server could have
     made it. Of a latency that grows evenly to R times, the mean is (1 + R) / 2 of what it was at first."""
-    if not rungs:
+    if not turns:
         return None
-    least, most = min(rungs, key=lambda rung: rungs[rung].high), max(rungs, key=lambda rung: rungs[rung].low)
-    if rungs[most].low <= rungs[least].high:
+    least, most = min(turns, key=lambda turn: turns[turn].high), max(turns, key=lambda turn: turns[turn].low)
+    if turns[most].low <= turns[least].high:
         return None
-    drift = (1 + rungs[most].estimate / rungs[least].estimate) / 2
+    drift = (1 + turns[most].estimate / turns[least].estimate) / 2
     exceeds = decision.speedup is not None and decision.speedup.low > drift
-    if exceeds and rungs[least].low > 1:
+    if exceeds and turns[least].low > NOTABLE:  # a turn has noise of its own, which its interval lacks
         return None
-    shown = ", ".join(f"{times(rungs[rung])} in rung {rung + 1}" for rung in sorted((least, most)))
-    return f"the speed-up changed between rungs ({shown}): the standard or the setting drifted"
+    shown = ", ".join(
+        f"{times(turns[rung, turn])} in turn {turn + 1} of rung {rung + 1}"
+        for rung, turn in sorted((least, most))
+    )
+    return f"the speed-up changed ({shown}): the standard or the setting drifted"
 
 
 class Answers(Frozen):
