@@ -21,12 +21,11 @@ from specops.cli.call import (
     TokenizerOption,
     TopPOption,
     names,
+    numbers,
+    resumable,
     shared_options,
-    whole_numbers,
 )
-from specops.cli.output import with_options
 from specops.defaults import CONFIDENCE, LEVELS_HELP, REQUEST_TIMEOUT_S
-from specops.errors import UsageError
 
 if TYPE_CHECKING:
     from specops.config import Pool
@@ -121,7 +120,7 @@ def ab(
         "api_key_env": api_key_env,
         "classes": names(classes),
         "tokenizer": tokenizer,
-        "concurrency": whole_numbers(concurrency),
+        "concurrency": numbers("--concurrency", concurrency, int),
         "repeats": repeats,
         "warmup": warmup,
         "temperature": temperature,
@@ -164,21 +163,15 @@ def ab(
 
 def _with_models(arms: list[Arm], requested: BaselineSettings) -> list[Arm]:
     """Endpoints without a model's name are queried for it."""
-    import asyncio
-
-    from specops.load.client import Client
+    from specops.load.client import only_model
     from specops.phases.ab.visits import Arm
-
-    async def only_model(base_url: str) -> str:
-        at = requested.model_copy(update={"base_url": base_url})
-        async with Client(at.target(), at.decoding()) as client:
-            return await client.only_model()
 
     def named(pool: Pool) -> Pool:
         at = pool.endpoint
         if at is None or at.model:
             return pool
-        return pool.model_copy(update={"model": asyncio.run(only_model(at.base_url))})
+        endpoint = requested.model_copy(update={"base_url": at.base_url})
+        return pool.model_copy(update={"model": only_model(endpoint.target(), endpoint.decoding())})
 
     return [Arm(arm.name, named(arm.pool)) for arm in arms]
 
@@ -186,34 +179,20 @@ def _with_models(arms: list[Arm], requested: BaselineSettings) -> list[Arm]:
 def _compare(
     call: Call, arms: list[Arm], requested: BaselineSettings, settings: AbSettings, out: Path, *, fresh: bool
 ) -> Result:
-    from specops import results
     from specops.phases.ab.measure import compare
+    from specops.phases.ab.visits import measurements_of
+    from specops.phases.inputs import inputs_of_arms
     from specops.phases.measurement import partial_results
 
-    previous = results.read(out) if out.exists() and not fresh else None
-    if previous is not None:
-        _refuse_unusable(previous, arms, requested, settings, out)
+    def inputs() -> dict[str, str]:
+        return inputs_of_arms(arms, requested, settings, requested.prompt_set())
+
+    previous = resumable(out, "comparison", inputs, measurements_of, fresh=fresh)
     logs = out.parent / "logs"
     with call.progress() as shown, partial_results(out, shown, resumed=previous is not None) as keep:
         result = compare(arms, requested, settings, shown, logs=logs, previous=previous, on_partial=keep)
         keep(result)
     return result
-
-
-def _refuse_unusable(
-    previous: Result, arms: list[Arm], requested: BaselineSettings, settings: AbSettings, out: Path
-) -> None:
-    """An earlier result of other inputs cannot be resumed, and is not to be lost for a forgotten option."""
-    from specops.phases.ab.visits import measurements_of
-    from specops.phases.inputs import changed, inputs_of_arms
-
-    unlike = changed(previous, inputs_of_arms(arms, requested, settings, requested.prompt_set()))
-    if unlike:
-        raise UsageError(
-            f"{out} holds another comparison: {unlike} changed; --fresh replaces it",
-            hint=with_options({"--out": f"{out.with_suffix('')}-2{out.suffix}"}),
-        )
-    measurements_of(previous, str(out))  # damage is reported before the first request, by the file's name
 
 
 def _recorded(path: Path, requested: BaselineSettings, arms: list[Arm]) -> Result:

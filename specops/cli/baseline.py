@@ -24,15 +24,14 @@ from specops.cli.call import (
     TokenizerOption,
     TopPOption,
     names,
+    numbers,
+    resumable,
     shared_options,
-    whole_numbers,
 )
-from specops.cli.output import Table, with_options
+from specops.cli.output import Table
 from specops.defaults import LEVELS_HELP, REQUEST_TIMEOUT_S
-from specops.errors import UsageError
 
 if TYPE_CHECKING:
-    from specops.load.settings import BaselineSettings
     from specops.results import Result
 
 DEFAULT_OUT = Path("baseline.json")
@@ -78,10 +77,11 @@ def baseline(
     ] = False,
 ) -> Answer:
     assert call.out is not None
-    from specops import results
+    from specops.load.client import only_model
     from specops.load.settings import BaselineSettings
+    from specops.load.workload import load_prompts
     from specops.phases.baseline import measure
-    from specops.phases.measurement import partial_results
+    from specops.phases.measurement import cells_of, partial_results
 
     fields: dict[str, Any] = {
         "base_url": base_url,
@@ -90,7 +90,7 @@ def baseline(
         "api_key_env": api_key_env,
         "classes": names(classes),
         "tokenizer": tokenizer,
-        "concurrency": whole_numbers(concurrency),
+        "concurrency": numbers("--concurrency", concurrency, int),
         "arrivals": arrivals,
         "rate": rate,
         "burstiness": burstiness,
@@ -112,42 +112,16 @@ def baseline(
     }
     settings = call.settings(BaselineSettings, fields | ({"prompts": prompts} if prompts else {}))
     if model is None:
-        settings = settings.model_copy(update={"model": _only_model(settings)})
-    previous = results.read(call.out) if call.out.exists() and not fresh else None
-    if previous is not None:
-        _refuse_unusable(previous, settings, call.out)
+        settings = settings.model_copy(update={"model": only_model(settings.target(), settings.decoding())})
+
+    def inputs() -> dict[str, str]:
+        return settings.inputs(load_prompts(settings.prompts).select(settings.classes))
+
+    previous = resumable(call.out, "measurement", inputs, cells_of, fresh=fresh)
     with call.progress() as shown, partial_results(call.out, shown, resumed=previous is not None) as keep:
         result = measure(settings, shown, previous, keep)
         keep(result)
     return Answer(result, _page(result, call.out))
-
-
-def _refuse_unusable(previous: Result, settings: BaselineSettings, out: Path) -> None:
-    """An earlier result of other inputs cannot be resumed, and is not to be lost for a forgotten option."""
-    from specops.load.workload import load_prompts
-    from specops.phases import measurement
-    from specops.phases.inputs import changed
-
-    unlike = changed(previous, settings.inputs(load_prompts(settings.prompts).select(settings.classes)))
-    if unlike:
-        raise UsageError(
-            f"{out} holds another measurement: {unlike} changed; --fresh replaces it",
-            hint=with_options({"--out": f"{out.with_suffix('')}-2{out.suffix}"}),
-        )
-    # Damage is reported before the first request, with the file's name.
-    measurement.cells_of(previous, str(out))
-
-
-def _only_model(settings: BaselineSettings) -> str:
-    import asyncio
-
-    from specops.load.client import Client
-
-    async def requested() -> str:
-        async with Client(settings.target(), settings.decoding()) as client:
-            return await client.only_model()
-
-    return asyncio.run(requested())
 
 
 def _page(result: Result, out: Path) -> Iterator[str | Table]:

@@ -12,6 +12,7 @@ import functools
 import inspect
 import json
 import logging
+import math
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -295,18 +296,56 @@ def nearest(name: str, known: Sequence[str]) -> str:
     return (difflib.get_close_matches(name, known, 1, 0.0) or known)[0]
 
 
-def whole_numbers(text: str) -> list[int]:
+Number = TypeVar("Number", int, float)
+
+
+def numbers(option: str, text: str, kind: type[Number], *, least: float = -math.inf) -> list[Number]:
+    """The numbers of `text`, which is the value of `option`. UsageError where one is none, or below
+    `least`."""
+    words = "whole numbers" if kind is int else "numbers"
     try:
-        return [int(part) for part in text.split(",")]
+        found = [kind(part) for part in text.split(",")]
     except ValueError:
+        found = []
+    if not found or not all(least <= number < math.inf for number in found):
+        bound = f" of at least {least:g}" if least > -math.inf else ""
         raise UsageError(
-            f"--concurrency takes whole numbers by commas, not {text!r}",
-            hint=with_options({"--concurrency": "1,4,8"}),
-        ) from None
+            f"invalid {option} {text!r}: expected {words}{bound}, separated by commas",
+            hint=with_options({option: "1,4,8"}),
+        )
+    return found
 
 
 def names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def resumable(
+    out: Path,
+    kind: str,
+    inputs: Callable[[], dict[str, str]],
+    check: Callable[[Result, str], object],
+    *,
+    fresh: bool,
+    hint: Mapping[str, str | bool] | None = None,
+) -> Result | None:
+    """The earlier result at `out`; None without one, or with `fresh`.
+
+    UsageError for one of other `inputs`: it cannot be resumed, and is not to be lost for a forgotten option.
+    `check` raises where it is damaged, before the first request.
+    """
+    from specops.phases.inputs import changed
+
+    if fresh or not out.exists():
+        return None
+    previous = results.read(out)
+    if unlike := changed(previous, inputs()):
+        raise UsageError(
+            f"{out} holds another {kind}: {unlike} changed; --fresh measures again",
+            hint=with_options(hint or {"--out": f"{out.with_suffix('')}-2{out.suffix}"}),
+        )
+    check(previous, str(out))
+    return previous
 
 
 def log_to_stderr(*, quiet: bool) -> None:

@@ -151,21 +151,15 @@ def _of_addresses(
 
 
 def _only_model(base_url: str) -> str:
-    import asyncio
-
-    from specops.load.client import Client
-    from specops.load.settings import Decoding, Endpoint, api_key, checked_base_url
+    from specops.load.client import only_model
+    from specops.load.settings import Endpoint, api_key, checked_base_url
 
     try:
         at = Endpoint(checked_base_url(base_url), "", api_key=api_key())
     except ValueError as error:
         raise UsageError(f"{base_url} is not a usable address: it {error}", hint=HINT) from None
 
-    async def ask() -> str:
-        async with Client(at, Decoding()) as client:
-            return await client.only_model()
-
-    return asyncio.run(ask())
+    return only_model(at)
 
 
 WORDS = {

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from specops.cli.call import Answer, AnswerOption, Call, extra, shared_options
-from specops.cli.output import Table, with_options
+from specops.cli.call import Answer, AnswerOption, Call, extra, numbers, shared_options
+from specops.cli.output import Table
 
 if TYPE_CHECKING:
     from specops.phases.ab.speedups import StoredInterval
@@ -77,9 +77,9 @@ def bench(
         settings = settings_of(
             load(rollout or asset("playbooks", "edge.yaml")),
             rtt_ms=rtt,
-            clients=_numbers(clients, "--clients", least=1),
-            heads=_numbers(heads, "--heads", least=0),
-            ahead=_numbers(ahead, "--ahead", least=0),
+            clients=None if clients is None else numbers("--clients", clients, int, least=1),
+            heads=None if heads is None else numbers("--heads", heads, int, least=0),
+            ahead=None if ahead is None else numbers("--ahead", ahead, int, least=0),
             depth=None if depth is None else _depths(depth),
             count=count,
             tokens=tokens,
@@ -105,20 +105,6 @@ def bench(
             raise Stopped(call.out, printed=True) from None
         raise
     return Answer(result, page(result))
-
-
-def _numbers(text: str | None, option: str, *, least: int) -> list[int] | None:
-    from specops.errors import UsageError
-
-    if text is None:
-        return None
-    parts = text.split(",")
-    if not all(part.isascii() and part.isdigit() and int(part) >= least for part in parts):
-        raise UsageError(
-            f"{option} is {text!r}, and should be whole numbers from {least} on",
-            hint=with_options({option: "1,4,8"}),
-        )
-    return [int(part) for part in parts]
 
 
 def _depths(text: str) -> list[str]:

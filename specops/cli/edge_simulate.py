@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from specops.assets import asset
-from specops.cli.call import Answer, AnswerOption, Call, extra, shared_options
+from specops.cli.call import Answer, AnswerOption, Call, extra, numbers, shared_options
 from specops.cli.output import with_options
 from specops.errors import UsageError
 
@@ -110,8 +109,8 @@ def simulate(
         from specops.cli.edge_simulate_inputs import PassTimes, RoundSource
 
         fields: dict[str, Any] = {
-            "rtt_ms": _numbers("--rtt", rtt, float, least=0),
-            "clients": _numbers("--clients", clients, int, least=1),
+            "rtt_ms": numbers("--rtt", rtt, float, least=0),
+            "clients": numbers("--clients", clients, int, least=1),
             "jitter_ms": jitter,
             "depth": depth,
             "heads": heads,
@@ -174,16 +173,3 @@ def _planned(
     if save_rounds is not None:
         save(rounds, save_rounds)
     return plan(settings, found, costs_from, rounds, shown)
-
-
-def _numbers(option: str, text: str, kind: type[int] | type[float], *, least: int) -> list[float]:
-    hint = with_options({option: "5,15,50"})
-    try:
-        found = [kind(part) for part in text.split(",")]
-    except ValueError:
-        raise UsageError(
-            f"invalid {option} {text!r}: expected numbers, separated by commas", hint=hint
-        ) from None
-    if not all(least <= number < math.inf for number in found):
-        raise UsageError(f"invalid {option} {text!r}: expected numbers of at least {least}", hint=hint)
-    return found

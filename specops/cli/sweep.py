@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from specops.cli.call import Answer, Call, RolloutCall, names, shared_options
+from specops.cli.call import Answer, Call, RolloutCall, names, numbers, resumable, shared_options
 from specops.cli.output import with_options
 from specops.errors import UsageError
 
@@ -61,10 +61,10 @@ def sweep(
     file = _overridden(
         call.file,
         {
-            "k": _numbers("k", k, int),
+            "k": numbers("--k", k, int) if k else None,
             "trees": re.split(r",(?=[a-z])", trees) if trees else None,  # an expansion has commas of its own
-            "concurrency": _numbers("concurrency", concurrency, int),
-            "temperature": _numbers("temperature", temperature, float),
+            "concurrency": numbers("--concurrency", concurrency, int) if concurrency else None,
+            "temperature": numbers("--temperature", temperature, float) if temperature else None,
             "budget_min": budget,
         },
         {"classes": names(classes) or None, "repeats": repeats},
@@ -89,16 +89,6 @@ def sweep(
 
 def _path(out: Path) -> Path:
     return out if out.suffix == ".json" and not out.is_dir() else out / FILE
-
-
-def _numbers(option: str, text: str, kind: type[int] | type[float]) -> list[Any] | None:
-    try:
-        return [kind(part) for part in text.split(",")] if text else None
-    except ValueError:
-        wanted = "whole numbers" if kind is int else "numbers"
-        raise UsageError(
-            f"--{option} takes {wanted} by commas, not {text!r}", hint=with_options({f"--{option}": "1,4,8"})
-        ) from None
 
 
 def _overridden(file: Rollout, of_sweep: dict[str, Any], of_measure: dict[str, Any]) -> Rollout:
@@ -128,19 +118,12 @@ def _overridden(file: Rollout, of_sweep: dict[str, Any], of_measure: dict[str, A
 
 def _endpoints(attach: list[str], file: Rollout) -> dict[int, Pool]:
     """By K; those without a model's name are queried for it."""
-    import asyncio
-
-    from specops.load.client import Client
+    from specops.load.client import only_model
     from specops.load.settings import checked_base_url
     from specops.phases.inputs import settings_of
     from specops.serving import pool_at
 
     requested = settings_of(file, file.pools.standard)
-
-    async def only_model(base_url: str) -> str:
-        at = requested.at(base_url, "")
-        async with Client(at.target(), at.decoding()) as client:
-            return await client.only_model()
 
     found: dict[int, Pool] = {}
     for text in attach:
@@ -154,7 +137,7 @@ def _endpoints(attach: list[str], file: Rollout) -> dict[int, Pool]:
             base_url = checked_base_url(address)
         except ValueError as error:
             raise UsageError(f"{address} is not a usable address: it {error}", hint=_attached()) from None
-        model = model or asyncio.run(only_model(base_url))
+        model = model or only_model(requested.at(base_url, "").target(), requested.decoding())
         pool = pool_at(base_url, model)
         same = next((k for k, one in found.items() if one == pool), None)
         if same is not None:
@@ -170,13 +153,12 @@ def _swept(call: Call, spec: SweepSpec, path: Path, on: str | None, *, fresh: bo
     from specops import results
     from specops.phases.measurement import partial_results
     from specops.phases.sweep.measure import machines
+    from specops.phases.sweep.plan import measurements_of
     from specops.phases.sweep.spec import samples_of
     from specops.phases.sweep.sweep import sweep
 
     earlier, _ = samples_of(path)
-    previous = results.read(path) if path.exists() and not fresh else None
-    if previous is not None:
-        _refuse_unusable(previous, spec, path)
+    previous = resumable(path, "sweep", spec.inputs, measurements_of, fresh=fresh, hint={"--fresh": True})
     with call.progress() as shown:
 
         def set_aside() -> None:
@@ -188,20 +170,6 @@ def _swept(call: Call, spec: SweepSpec, path: Path, on: str | None, *, fresh: bo
                 result = sweep(spec, executor, shown, previous=previous, earlier=earlier, on_partial=keep)
             keep(result)
     return result
-
-
-def _refuse_unusable(previous: Result, spec: SweepSpec, path: Path) -> None:
-    """An earlier result of other inputs cannot be resumed, and is not to be lost for a forgotten option."""
-    from specops.phases.inputs import changed
-    from specops.phases.sweep.plan import measurements_of
-
-    unlike = changed(previous, spec.inputs())
-    if unlike:
-        raise UsageError(
-            f"{path} holds another sweep: {unlike} changed",
-            hint=with_options({"--fresh": True}),
-        )
-    measurements_of(previous, str(path))  # damage is reported before a server starts
 
 
 def _plan(plan: Forecast, path: Path) -> list[str]:

@@ -438,3 +438,13 @@ def _causes(error: BaseException) -> list[BaseException]:
 def _one_line(text: str, secret: str) -> str:
     shown = text if secret == NO_KEY else text.replace(secret, "***")
     return " ".join(well_formed(shown).split())[:300]
+
+
+def only_model(endpoint: Endpoint, decoding: Decoding | None = None) -> str:
+    """`Client.only_model`, for those who have no client."""
+
+    async def listed() -> str:
+        async with Client(endpoint, decoding or Decoding()) as client:
+            return await client.only_model()
+
+    return asyncio.run(listed())

@@ -89,7 +89,7 @@ def test_rounds_are_sent_ahead_as_the_file_has_it_or_as_is_asked() -> None:
     [
         (["--rtt", "near"], "invalid --rtt"),
         (["--clients", "1,x"], "invalid --clients"),
-        (["--clients", "0"], "expected numbers of at least 1"),
+        (["--clients", "0"], "expected whole numbers of at least 1"),
         (["--rtt", "5,-1"], "expected numbers of at least 0"),
         (["--rtt", "nan"], "expected numbers of at least 0"),
         ([*QUICK, "--rounds", "x.json"], "exclude each other"),

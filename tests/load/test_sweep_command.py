@@ -195,7 +195,7 @@ def test_endpoints_that_are_not_there_are_an_error_and_leave_no_result(stub, rol
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--k", "3,x"], "--k takes whole numbers"),
+        (["--k", "3,x"], "invalid --k '3,x': expected whole numbers"),
         (["--k", "99"], "--k: "),
         (["--temperature", "-1"], "--temperature: "),
         (["--budget", "0"], "--budget: "),
