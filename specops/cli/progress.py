@@ -52,7 +52,7 @@ def progress(quiet: bool = False) -> Iterator[Progress]:
             yield lines
 
 
-class _Work:
+class _Display:
     """The current piece of work and the phases around it: what both displays say."""
 
     def __init__(self) -> None:
@@ -65,6 +65,9 @@ class _Work:
         self.phase_began: dict[str, float] = {}
         self.phase_took: dict[str, float] = {}
         self.reused: set[str] = set()
+
+    def advance(self, done: int = 1) -> None:
+        self.done += done
 
     def start(self, label: str, total: int) -> None:
         self.label, self.done, self.total = label, 0, total
@@ -109,7 +112,10 @@ class _Work:
     def next_phase(self) -> str | None:
         return next((name for name in self.expected if name not in self.states), None)
 
-    def set_phase(self, name: str, state: PhaseState, detail: str, reused: bool) -> None:
+    def phases(self, seconds: Mapping[str, float | None]) -> None:
+        self.expected = dict(seconds)
+
+    def phase(self, name: str, state: PhaseState, detail: str = "", *, reused: bool = False) -> None:
         self.states[name] = state, detail
         if reused:
             self.reused.add(name)
@@ -128,13 +134,13 @@ class _Work:
         return "" if name in self.states or expected is None else f"~{duration(expected)}"
 
 
-class _Terminal:
+class _Terminal(_Display):
     def __init__(self, console: Console | None = None) -> None:
         from rich.console import Console
         from rich.live import Live
 
+        super().__init__()
         self._console = console or Console(stderr=True, highlight=False, markup=False)
-        self._work = _Work()
         self._live = Live(
             get_renderable=self._render, console=self._console, transient=True, refresh_per_second=4
         )
@@ -146,21 +152,6 @@ class _Terminal:
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
-    def phases(self, seconds: Mapping[str, float | None]) -> None:
-        self._work.expected = dict(seconds)
-
-    def phase(self, name: str, state: PhaseState, detail: str = "", *, reused: bool = False) -> None:
-        self._work.set_phase(name, state, detail, reused)
-
-    def start(self, label: str, total: int) -> None:
-        self._work.start(label, total)
-
-    def advance(self, done: int = 1) -> None:
-        self._work.done += done
-
-    def request(self, seconds: float, chunks: int) -> None:
-        self._work.request(seconds, chunks)
-
     def note(self, text: str) -> None:
         self._console.print(named(text))
 
@@ -168,57 +159,56 @@ class _Terminal:
         from rich.console import Group
 
         rows: list[RenderableType] = []
-        if self._work.expected:
-            rows += [self._heading(), *map(self._phase, self._work.expected)]
-        if self._work.label:
+        if self.expected:
+            rows += [self._heading(), *map(self._phase, self.expected)]
+        if self.label:
             rows.append(self._piece())
         return Group(*rows)
 
     def _heading(self) -> Text:
         from rich.text import Text
 
-        work, number = self._work, len(self._work.expected)
-        ended = sum(state != "running" for state, _ in work.states.values())
-        parts = [f"{ended} of {number} phases", f"{duration(time.monotonic() - work.began)} elapsed"]
-        left = work.all_left_s()
+        number = len(self.expected)
+        ended = sum(state != "running" for state, _ in self.states.values())
+        parts = [f"{ended} of {number} phases", f"{duration(time.monotonic() - self.began)} elapsed"]
+        left = self.all_left_s()
         parts += [f"about {duration(left)} left"] if left is not None else []
         return Text(", ".join(parts), style="bold", no_wrap=True, overflow="ellipsis")
 
     def _phase(self, name: str) -> Text:
         from rich.text import Text
 
-        state, detail = self._work.states.get(name, (None, ""))
+        state, detail = self.states.get(name, (None, ""))
         mark, word, style = MARKS[state]
-        if state is None and name == self._work.next_phase():
+        if state is None and name == self.next_phase():
             word = "next"
-        line = f" {mark} {name:12} {word:9} {self._work.phase_time(name):>12}  {detail}"
+        line = f" {mark} {name:12} {word:9} {self.phase_time(name):>12}  {detail}"
         return Text(line.rstrip(), style=style, no_wrap=True, overflow="ellipsis")
 
     def _piece(self) -> Text:
         from rich.text import Text
 
-        work = self._work
-        figures, left = work.figures(), work.left_s()
-        parts = [f"{work.done}/{work.total}"] if work.total else []
+        figures, left = self.figures(), self.left_s()
+        parts = [f"{self.done}/{self.total}"] if self.total else []
         parts += [figures] if figures else []
-        parts.append(f"{duration(left)} left" if left is not None else f"{duration(work.elapsed_s())} so far")
+        parts.append(f"{duration(left)} left" if left is not None else f"{duration(self.elapsed_s())} so far")
         rest = "   ".join(parts)
         # Figures and the time left matter more than the end of a long label.
         room = max(self._console.width - len(rest) - 4, 10)
-        label = work.label if len(work.label) <= room else f"{work.label[: room - 1]}…"
+        label = self.label if len(self.label) <= room else f"{self.label[: room - 1]}…"
         line = f"{label}   {rest}"
         width = self._console.width - len(line) - 4
-        if work.total and width >= 10:
-            full = round(min(width, 24) * min(work.done / work.total, 1.0))
+        if self.total and width >= 10:
+            full = round(min(width, 24) * min(self.done / self.total, 1.0))
             line = f"{'#' * full}{'.' * (min(width, 24) - full)}   {line}"
         return Text(line, no_wrap=True, overflow="ellipsis")
 
 
-class _Lines:
+class _Lines(_Display):
     """Prints when something happens, and after `LINE_EVERY_S` without a line."""
 
     def __init__(self) -> None:
-        self._work = _Work()
+        super().__init__()
         self._said = time.monotonic()
         self._ended = threading.Event()
         self._lock = threading.Lock()
@@ -232,30 +222,24 @@ class _Lines:
         self._ended.set()
         self._watch.join()
 
-    def phases(self, seconds: Mapping[str, float | None]) -> None:
-        self._work.expected = dict(seconds)
-
     def phase(self, name: str, state: PhaseState, detail: str = "", *, reused: bool = False) -> None:
-        self._work.set_phase(name, state, detail, reused)
+        super().phase(name, state, detail, reused=reused)
         if state == "skipped":
             return  # a note says why
-        number, names = len(self._work.expected), list(self._work.expected)
+        number, names = len(self.expected), list(self.expected)
         place = f" ({names.index(name) + 1} of {number})" if name in names else ""
-        shown = self._work.phase_time(name)
+        shown = self.phase_time(name)
         took = "" if state == "running" else f", {shown}" if reused else f" after {shown}"
         self.note(f"{name}{place}: {MARKS[state][1]}{took}" + (f", {detail}" if detail else ""))
 
     def start(self, label: str, total: int) -> None:
-        self._work.start(label, total)
+        super().start(label, total)
         self.note(label)
 
     def advance(self, done: int = 1) -> None:
-        self._work.done += done
+        super().advance(done)
         if time.monotonic() - self._said >= LINE_EVERY_S:
             self._report()
-
-    def request(self, seconds: float, chunks: int) -> None:
-        self._work.request(seconds, chunks)
 
     def note(self, text: str) -> None:
         with self._lock:
@@ -268,14 +252,13 @@ class _Lines:
                 self._report()
 
     def _report(self) -> None:
-        work = self._work
         parts = [
-            f"{work.label or 'working'}: {work.done}/{work.total}" if work.total else work.label or "working"
+            f"{self.label or 'working'}: {self.done}/{self.total}" if self.total else self.label or "working"
         ]
-        figures, left = work.figures(), work.left_s()
+        figures, left = self.figures(), self.left_s()
         parts += [figures] if figures else []
         parts.append(
-            f"{duration(work.elapsed_s())} so far" if left is None else f"about {duration(left)} left"
+            f"{duration(self.elapsed_s())} so far" if left is None else f"about {duration(left)} left"
         )
         self.note(", ".join(parts))
 

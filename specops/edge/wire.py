@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import fields
 from itertools import count
 from operator import lt
 from typing import TypeAlias
@@ -196,21 +197,13 @@ def event_of(data: bytes, received: float) -> Event:
     raise EndpointError("invalid message from the server: unknown kind of Response")
 
 
+_LIMITS = [limit.name for limit in fields(ServerLimits) if limit.name != "eos"]
+"""Fields that Description has under the same names."""
+
+
 def description_of(served: ServerLimits) -> pb.Description:
-    return pb.Description(
-        revision=REVISION,
-        model=served.model,
-        vocabulary=served.vocabulary,
-        tokenizer=served.tokenizer,
-        eos=sorted(served.eos),
-        max_length=served.max_length,
-        max_nodes=served.max_nodes,
-        max_support=served.max_support,
-        max_sessions=served.max_sessions,
-        resume_s=served.resume_s,
-        own_tree=served.own_tree,
-        max_ahead=served.max_ahead,
-    )
+    limits = {name: getattr(served, name) for name in _LIMITS}
+    return pb.Description(revision=REVISION, eos=sorted(served.eos), **limits)
 
 
 def served_of(said: pb.Description) -> ServerLimits:
@@ -221,19 +214,7 @@ def served_of(said: pb.Description) -> ServerLimits:
             f"could not talk to the server: it speaks revision {said.revision} of the protocol, "
             f"and this client {REVISION}"
         )
-    return ServerLimits(
-        model=said.model,
-        vocabulary=said.vocabulary,
-        tokenizer=said.tokenizer,
-        eos=frozenset(said.eos),
-        max_length=said.max_length,
-        max_nodes=said.max_nodes,
-        max_support=said.max_support,
-        max_sessions=said.max_sessions,
-        resume_s=said.resume_s,
-        own_tree=said.own_tree,
-        max_ahead=said.max_ahead,
-    )
+    return ServerLimits(eos=frozenset(said.eos), **{name: getattr(said, name) for name in _LIMITS})
 
 
 # --- reading what a client says, strictly ------------------------------------------------------

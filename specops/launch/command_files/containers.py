@@ -8,6 +8,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +35,7 @@ def commands(
         for found in shell.commands(
             filled_in(script), where, given=given, image=image, environment=environment, files=files
         ):
-            version = found.version or _version(image)
-            yield Command(
-                where,
-                found.engine,
-                found.words,
-                version,
-                environment=found.environment,
-                files=found.files,
-            )
+            yield replace(found, where=where, version=found.version or _version(image))
         return
     found_command = recognised(words, where, image=image, environment=environment, files=files)
     if found_command is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from specops.errors import UsageError
@@ -397,14 +397,7 @@ class _Reader:
         if found is not None:
             if found.version is None and self.image is not None:
                 tag = engine_of_image(self.image)
-                found = Command(
-                    found.where,
-                    found.engine,
-                    found.words,
-                    tag[1] if tag else None,
-                    environment=found.environment,
-                    files=found.files,
-                )
+                found = replace(found, version=tag[1] if tag else None)
             yield found
 
     def _contained(self, words: list[str]) -> bool:
@@ -421,14 +414,7 @@ class _Reader:
         around = self.environment | self._exported()
         known = self.values if given is None else given
         for found in commands(text, place, given=known, image=image, environment=around, files=self.files):
-            yield Command(
-                place,
-                found.engine,
-                found.words,
-                found.version,
-                environment=found.environment,
-                files=found.files,
-            )
+            yield replace(found, where=place)
 
     def _here(self, simple: Simple) -> Iterator[Command]:
         """What a here document writes into a file, or gives to a shell."""

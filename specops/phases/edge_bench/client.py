@@ -133,6 +133,10 @@ class _Listening:
         )
 
 
+LINK_BYTES = ("up_bytes", "down_bytes")
+"""What the link counts; the other figures of a client's effort are counters of its engine."""
+
+
 class _Drafting:
     """The client drafts: the engine of `edge serve` and `edge chat`."""
 
@@ -150,19 +154,7 @@ class _Drafting:
     def effort(self) -> ClientEffort:
         own, traffic = self._engine.own, self._link.traffic
         return ClientEffort(
-            verdicts=own.verdicts,
-            waited_s=own.waited_s,
-            step_s=own.step_s,
-            rounds=own.rounds,
-            nodes=own.nodes,
-            hits=own.hits,
-            taken=own.taken,
-            misses=own.misses,
-            passes=own.passes,
-            run=own.run,
-            wasted=own.wasted,
-            draft_s=own.draft_s,
-            network_s=own.network_s,
+            **{name: getattr(own, name) for name in ClientEffort.model_fields if name not in LINK_BYTES},
             up_bytes=traffic.sent,
             down_bytes=traffic.received,
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 from specops.phases.ab.parity import NEAR_TIE
 from specops.phases.canary.client import CanaryRequest, Choice, Pool, Reply, Token
@@ -171,15 +172,7 @@ def penalty(parameter: str, value: float) -> Check:
             same = all(a.text == b.text for a, b in zip(own, other, strict=True))
             speculative = Side("ignored", standard.message) if same else Side("ok")
         outcome = held(standard, speculative, f"{parameter} changes answers as the standard's")
-        return Outcome(
-            outcome.status,
-            outcome.message,
-            shows,
-            (),
-            outcome.standard,
-            outcome.speculative,
-            {"prompts": len(prompts)},
-        )
+        return replace(outcome, ask=shows, among=(), evidence={"prompts": len(prompts)})
 
     return Check(parameter, f"{parameter} works as on the standard pool", run, parameter)  # type: ignore[arg-type]
 
