@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 import traceback
 from importlib import import_module
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Annotated, Any
 
 import typer
+from typer._completion_shared import _completion_scripts
 from typer.core import TyperGroup
 
 from specops import __version__
@@ -87,6 +90,16 @@ class Specops(TyperGroup):
             return super().invoke(ctx)
 
 
+def _answering_the_first_tab(script: str) -> str:
+    """The completion script of zsh. zsh loads the installed file at the first Tab. Typer's only registers its
+    function then, so that the first Tab completes nothing."""
+    register = "compdef %(complete_func)s %(prog_name)s"
+    loaded = "[[ $zsh_eval_context[-1] == loadautofunc ]]"
+    return script.replace(register, f'{register}\n{loaded} && %(complete_func)s "$@"')
+
+
+_completion_scripts["zsh"] = _answering_the_first_tab(_completion_scripts["zsh"])
+
 app = typer.Typer(
     name="specops",
     cls=Specops,
@@ -118,9 +131,23 @@ def _is_help(error: typer.TyperException) -> bool:
     return context is not None and error.format_message() == context.get_help()
 
 
+_NO_NUMBER = re.compile(r"(.*'(--[\w-]+).*': )Input should be a valid (\w+), .*")
+"""What Typer says of a value that is no number; it leaves the value out."""
+
+
+def _given(option: str) -> str:
+    """The value of an option on the command line, for a message."""
+    for word, following in pairwise([*sys.argv, ""]):
+        name, equals, value = word.partition("=")
+        if name == option:
+            return f"{(value if equals else following)!r}, "
+    return ""
+
+
 def _usage_error(error: typer.TyperException) -> UsageError:
     """In the form of all errors: `Missing option '--by'.` becomes `missing option '--by'`."""
     said = error.format_message().rstrip(".").replace("Value error, ", "")
+    said = _NO_NUMBER.sub(lambda found: f"{found[1]}{_given(found[2])}expected a valid {found[3]}", said)
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "specops"
     return UsageError(said[:1].lower() + said[1:], hint=f"{command} --help")

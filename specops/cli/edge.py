@@ -105,7 +105,7 @@ def verify_server(
     ] = None,
     threads: ThreadsOption = None,
 ) -> None:
-    """Verify the drafts of many clients with one model, over gRPC.
+    """Verify the drafts of many clients with one model (gRPC).
 
     SIGTERM or Ctrl-C lets the running sessions finish; a second one ends the server at once. Where
     SPECOPS_EDGE_TOKEN is set in the environment, or --token-file is given, clients must send a token.

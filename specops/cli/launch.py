@@ -66,6 +66,11 @@ def lint(
             "launch lint needs a command or --file, not both",
             hint="specops launch lint --file start.sh",
         )
+    if command and len(command) == 1 and Path(command[0]).is_file():
+        raise UsageError(
+            f"{command[0]} is a file: expected a command",
+            hint=f"specops launch lint --file {shlex.quote(command[0])}",
+        )
     judged, result = lint_file(file, engine_version) if file else lint_words(command or [], engine_version)
     return Answer(result, [*lint_page(judged), f"{result.reason}, {SOURCE}"])
 

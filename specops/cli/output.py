@@ -38,8 +38,10 @@ STATE = re.compile(rf"(?<=\s)({'|'.join(sorted(STYLES, key=len, reverse=True))})
 _rollout: str | None = None
 """What is printed for the placeholder."""
 
-COMMAND = re.compile(r"\b(specops|pip|vllm|docker|kubectl|curl|python) ")
-"""A line with a command to paste stays whole, however long."""
+COMMAND = re.compile(r"(?<![`\w])(specops|pip|vllm|docker|kubectl|curl|python) ")
+"""A command to paste stays whole, however long. In backticks it is a part of a sentence."""
+LABEL = re.compile(r"\s*(\w+: +)?\Z")
+"""Before a command that has its line to itself."""
 
 
 _GLUE = "\x00"
@@ -62,10 +64,15 @@ class UnfoldedLine(str):
     """A line to paste: it is never folded."""
 
 
+def dumb() -> bool:
+    """Whether the terminal says that it knows no escape sequences, as Emacs' shell does."""
+    return os.environ.get("TERM") in ("dumb", "unknown")
+
+
 def print_lines(lines: Iterable[str], *, fold: bool = True) -> None:
     terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if terminal else 0
-    colour = terminal and "NO_COLOR" not in os.environ
+    colour = terminal and not os.environ.get("NO_COLOR") and not dumb()
     for line in named("\n".join(lines)).split("\n"):
         for piece in folded(line, width) if terminal and fold else [line]:
             typer.echo(coloured(piece) if colour else piece)
@@ -81,9 +88,16 @@ def print_message(text: str) -> None:
 
 
 def folded(line: str, width: int) -> list[str]:
-    """The line in pieces of at most `width` characters, continued below the beginning of its last column."""
-    if len(line) <= width or COMMAND.search(line):
+    """The line in pieces of at most `width` characters, continued below the beginning of its last column. A
+    command to paste that follows a sentence has the last line to itself."""
+    if len(line) <= width:
         return [line]
+    command = COMMAND.search(line)
+    if command is not None:
+        said = line[: command.start()]
+        if LABEL.match(said):
+            return [line]
+        return [*folded(said.rstrip(), width), f"  {line[command.start() :]}"]
     columns = [found.end() for found in re.finditer(r"\S {2,}(?=\S)", line[: width // 2])]
     indent = columns[-1] if columns else len(line) - len(line.lstrip()) + 2
     cells = re.split(r" {2,}", line[indent:])

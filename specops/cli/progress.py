@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from specops.cli.output import named
+from specops.cli.output import dumb, named
 from specops.progress import PhaseState, Progress, SilentProgress
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def progress(quiet: bool = False) -> Iterator[Progress]:
     """What a command hands to a phase. The display is gone when the block ends; notes stay."""
     if quiet:
         yield SilentProgress()
-    elif sys.stderr.isatty():
+    elif sys.stderr.isatty() and not dumb():
         with _Terminal() as terminal:
             yield terminal
     else:

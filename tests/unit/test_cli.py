@@ -96,6 +96,12 @@ def test_wrong_usage_is_exit_2_and_no_traceback(words) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("words", [["--port", "many"], ["--port=many"]], ids=" ".join)
+def test_a_value_that_is_no_number_is_named(words: list[str]) -> None:
+    said = specops("serve", *words).stderr
+    assert said.startswith("error: invalid value for '--port': 'many', expected a valid integer\n")
+
+
 def test_an_error_is_a_sentence_and_a_hint_on_stderr() -> None:
     done = specops("run", "absent.yaml")
     assert done.returncode == Exit.USAGE

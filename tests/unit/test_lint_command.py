@@ -83,12 +83,15 @@ def test_a_command_of_sglang_is_judged_by_sglangs_flags() -> None:
     [
         ([], "not both"),
         (["--file", "x.sh", "--", *CLEAN], "not both"),
-        (["--", "ls", "-l"], "not a command of vLLM or SGLang"),
+        (["--", "ls", "-l"], "ls is not a command of vLLM or SGLang"),
+        (["--", "KEY=secret", "ls"], "not a command of vLLM or SGLang"),
+        ([__file__], "is a file: expected a command"),
         (["--engine-version", "new", "--", *CLEAN], "invalid version 'new' of vLLM"),
     ],
 )
 def test_wrong_usage_is_a_sentence_with_a_hint(words, says) -> None:
     error = lint(*words).exception
     assert says in error.message
+    assert "secret" not in error.message
     assert error.hint
     assert error.exit_code == 2

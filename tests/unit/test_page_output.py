@@ -43,6 +43,18 @@ def test_a_line_to_paste_stays_whole(line: str) -> None:
     assert folded(line, 60) == [line]
 
 
+def test_a_command_after_a_sentence_has_a_line_to_itself() -> None:
+    command = "curl -sS http://127.0.0.1:8000/v1/models"
+    line = f"hint: is the server up, and is this its address? Try: {command}"
+    assert folded(line, 60) == ["hint: is the server up, and is this its address? Try:", f"  {command}"]
+    assert folded(line, 200) == [line]
+
+
+def test_a_command_in_backticks_is_a_part_of_its_sentence() -> None:
+    line = "change: compare its two models (`specops verify-draft TARGET DRAFT`), then attest it"
+    assert all(len(piece) <= 60 for piece in folded(line, 60))
+
+
 @pytest.mark.parametrize(
     ("line", "word"),
     [
@@ -62,20 +74,24 @@ def test_words_of_a_sentence_have_none() -> None:
     assert coloured("it is ok to go on, no harm done") == "it is ok to go on, no harm done"
 
 
-@pytest.mark.parametrize("no_color", [False, True])
-def test_a_real_terminal(no_color: bool) -> None:
+@pytest.mark.parametrize(
+    ("told", "plain"),
+    [({}, False), ({"NO_COLOR": ""}, False), ({"NO_COLOR": "1"}, True), ({"TERM": "dumb"}, True)],
+    ids=["usual", "NO_COLOR empty", "NO_COLOR", "TERM=dumb"],
+)
+def test_a_real_terminal(told: dict[str, str], plain: bool) -> None:
     master, slave = pty.openpty()
     environment = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "COLUMNS")}
-    environment |= {"COLUMNS": "80", "TERM": "xterm"} | ({"NO_COLOR": "1"} if no_color else {})
+    environment |= {"COLUMNS": "80", "TERM": "xterm"} | told
     done = subprocess.run([sys.executable, "-c", CODE], stdout=slave, env=environment, timeout=60, check=True)
     os.close(slave)
     assert done.returncode == 0
     said = os.read(master, 65536).decode()
     os.close(master)
-    assert ("\x1b[" in said) != no_color
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", said).splitlines()
-    assert all(len(line) <= 80 for line in plain if "specops" not in line)
-    assert any(line.startswith("next: specops run") and line.endswith("a/folder") for line in plain)
+    assert ("\x1b[" in said) != plain
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", said).splitlines()
+    assert all(len(line) <= 80 for line in lines if "specops" not in line)
+    assert any(line.startswith("next: specops run") and line.endswith("a/folder") for line in lines)
 
 
 def test_a_pipe_gets_whole_lines_without_colour() -> None:

@@ -45,6 +45,17 @@ def test_a_log_says_how_far_it_is_and_what_is_left(capsys, monkeypatch: pytest.M
     assert "left" in said
 
 
+def test_a_terminal_without_escape_sequences_gets_the_lines_of_a_log(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module.sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "dumb")
+    with progress() as report:
+        report.phases({"baseline": None})
+        report.phase("baseline", "running")
+    assert capsys.readouterr().err == "baseline (1 of 1): running\n"
+
+
 def test_a_log_names_each_phase_and_its_place(capsys) -> None:
     with progress() as report:
         report.phases({"baseline": None, "ab": None})

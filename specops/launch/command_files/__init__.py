@@ -48,7 +48,11 @@ def command_of(words: Sequence[str]) -> Command:
         return Command("the command", next(iter(command_lines())), tuple(words))
     if command is None:
         examples = ", or ".join(line.example for line in command_lines().values())
-        raise UsageError(f"not a command of {titles()}", hint=f"begin with the program: {examples}")
+        known = f"not a command of {titles()}"
+        shown = words and "=" not in words[0]  # a variable may hold a key
+        raise UsageError(
+            f"{words[0]} is {known}" if shown else known, hint=f"begin with the program: {examples}"
+        )
     return command
 
 
