@@ -9,16 +9,16 @@ to 30 minutes (Prometheus away, or one pool's or the router's /metrics), both po
 to hours, servers that start anew and are slow at first, noise of requests that are not independent, a machine
 that wanders by 2%, a baseline that is wrong by its own standard error (see
 specops/guard/simulation/synthetic.py), and a break-even that was measured wrongly by 0.015 (standard
-deviation; drawn for 25 weeks at a time). Counted are weeks with a fall-back: three bad evaluations in a row,
+deviation; drawn for 25 weeks at a time). Counted are weeks with a fallback: three bad evaluations in a row,
 each with bad samples of its own. The playbook's guard gets the same weeks, with recording rules for its
 names, its p95 free of buckets, and its baseline's p95 at the highest load that was measured.
 
 `regressions`: a pool that pays for two to four hours, then takes 1.2 times the standard's latency (a third of
-them) or up to twice as long; acceptance falls to match, or stays as it was. Asked is a fall-back within the
+them) or up to twice as long; acceptance falls to match, or stays as it was. Asked is a fallback within the
 rate window and `consecutive` intervals, wherever the minimum traffic was there, and a load that was measured,
 at every evaluation from the first window that is all regression. Where the standard pool has traffic, both
 together must have enough to tell whether it is slower as well. Those left out are counted by why. Where it
-has too little in one window, a longer one decides: asked is then a fall-back within twice the windows that
+has too little in one window, a longer one decides: asked is then a fallback within twice the windows that
 have enough.
 
 `hardest`: healthy weeks at the edge, to see more of what is rare: a pool that gains 5 to 10%, a standard pool

@@ -13,7 +13,7 @@ import json
 import os
 import platform
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -31,29 +31,37 @@ from pydantic import (
 from specops import __version__
 from specops.errors import Exit, FileError
 
-SCHEMA = 2
+SCHEMA = 3
 
-RENAMED = {
-    "ab": {"told": "message"},
-    "canary": {
-        "told": "message",
-        "total_variation_seen": "detectable_total_variation",
-        "nats_seen": "detectable_nats",
+RENAMED: Mapping[int, Mapping[str, Mapping[str, str]]] = {
+    1: {
+        "ab": {"told": "message"},
+        "canary": {
+            "told": "message",
+            "total_variation_seen": "detectable_total_variation",
+            "nats_seen": "detectable_nats",
+        },
+        "diagnose": {
+            "told": "message",
+            "mend": "fix",
+            "mends": "fixes",
+            "asked": "requested",
+            "seen": "observations",
+        },
+        "monitor-check": {"mend": "fix"},
+        "plan": {"seen": "observations"},
+        "report": {"told": "message", "mend": "fix"},
+        "sweep": {"told": "message", "kept": "stored"},
+        "verify-draft": {"told": "message"},
     },
-    "diagnose": {
-        "told": "message",
-        "mend": "fix",
-        "mends": "fixes",
-        "asked": "requested",
-        "seen": "observations",
+    2: {
+        "compare": {"alone": "unmatched"},
+        "diagnose": {"fall_backs": "fallbacks"},
+        "edge_simulate": {"even": "break_even"},
+        "guard-drill": {"fall_back": "fallback"},
     },
-    "monitor-check": {"mend": "fix"},
-    "plan": {"seen": "observations"},
-    "report": {"told": "message", "mend": "fix"},
-    "sweep": {"told": "message", "kept": "stored"},
-    "verify-draft": {"told": "message"},
 }
-"""By phase, keys of schema 1 inside `data` and `recommendation`, and what schema 2 calls them."""
+"""By schema and phase: keys inside `data` and `recommendation`, and their names in the next schema."""
 
 HASH = "sha256"
 """The key of a result's file that holds the hash of the others."""
@@ -186,14 +194,14 @@ def read(path: Path) -> Result:
             f"{path} is damaged, or not a result of specops ({error})",
             hint="give a result such as runs/NAME/ab.json; run the phase of a damaged one with --fresh",
         ) from error
-    if version not in (1, SCHEMA):
+    if version not in (*RENAMED, SCHEMA):
         raise FileError(
-            f"{path} has schema {version}; this specops reads schemas 1 and {SCHEMA}",
+            f"{path} has schema {version}; this specops reads schemas 1 to {SCHEMA}",
             hint="use the specops version that wrote it, or run its phase again with --fresh",
         )
     recorded = fields.pop(HASH, None)
     try:
-        result = Result.model_validate(fields if version == SCHEMA else _renamed(fields))
+        result = Result.model_validate(_renamed(fields))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
@@ -215,9 +223,12 @@ def read(path: Path) -> Result:
 
 
 def _renamed(fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a file of schema 1 as schema 2 has them. Its hash was made of the old ones."""
-
-    names = RENAMED.get(fields.get("phase", ""), {})
+    """Return the fields of a file of any schema under the names of today's. Its hash was made of the old
+    ones."""
+    names: dict[str, str] = {}
+    for version in range(fields["schema"], SCHEMA):
+        later = RENAMED[version].get(fields.get("phase", ""), {})
+        names = {old: later.get(new, new) for old, new in names.items()} | dict(later)
 
     def rename(value: Any) -> Any:
         if isinstance(value, list):

@@ -109,7 +109,7 @@ def _carried(data: dict[str, Any]) -> list[str]:
 
 def _even(data: dict[str, Any]) -> list[str]:
     rows = [["clients", "ahead of server-only in inter-token latency"]]
-    for even in data["even"]:
+    for even in data["break_even"]:
         at = even["rtt_ms"]
         words = {
             "behind at all": "at no RTT that was simulated",

@@ -137,7 +137,7 @@ def drill(
         typer.Option(min=10, max=3600, help="Seconds; after them the guard brings traffic back by itself."),
     ] = 60.0,
 ) -> Answer:
-    """Rehearse a fall-back and a return on live traffic.
+    """Rehearse a fallback and a return on live traffic.
 
     It writes guard-drill.json.
 
@@ -281,7 +281,7 @@ def drill_page(result: Result, path: Path) -> list[str]:
     from specops.phases.guard_drill import Rehearsal
 
     rehearsal = checked(Rehearsal, result.data, f"{path} is damaged: data")
-    rows = [_row("fell back", rehearsal.fall_back), _row("returned", rehearsal.restoration)]
+    rows = [_row("fell back", rehearsal.fallback), _row("returned", rehearsal.restoration)]
     if rehearsal.ended is not None:
         lost = rehearsal.ended.get("lost", 0.0)
         rows.append(["  requests", f"{sum(rehearsal.ended.values()):.0f} ended, {lost:.0f} lost", ""])
@@ -328,7 +328,7 @@ def simulated_page(rollout: str, found: Simulated) -> list[str]:
 
 
 def _summary(found: Simulated) -> str:
-    ours = count(len(found.fallbacks), "fall-back")
+    ours = count(len(found.fallbacks), "fallback")
     theirs = "falls back too" if found.playbook is not None else "does not fall back"
     if found.playbook is not None and not found.fallbacks:
         theirs = "falls back"

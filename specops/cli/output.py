@@ -200,19 +200,19 @@ def with_options(options: Mapping[str, str | bool | None]) -> str:
     typed = sys.argv[1:]
     end = typed.index("--") if "--" in typed else len(typed)
     words = iter(typed[:end])
-    kept = ["specops"]
+    rest = ["specops"]
     for word in words:
         name, equals, _ = word.partition("=")
         if name not in options:
-            kept.append(word)
+            rest.append(word)
         elif not equals and not isinstance(options[name], bool):
             next(words, None)
     for name, value in options.items():
         if value is True:
-            kept.append(name)
+            rest.append(name)
         elif isinstance(value, str):
-            kept += [name, value]
-    return shlex.join([*kept, *typed[end:]])
+            rest += [name, value]
+    return shlex.join([*rest, *typed[end:]])
 
 
 def print_unexpected(error: Exception, *, as_json: bool = False) -> None:

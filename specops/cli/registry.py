@@ -390,7 +390,7 @@ SHAPES: Mapping[str, Shape] = {
     "monitor": Shape(("monitor render",), "monitor.json: alert thresholds and their sources.", _monitor),
     "monitor-check": Shape(("monitor check",), "Which series Prometheus has.", _monitor_check),
     "guard": Shape(GUARD, "The guard's state and its last evaluation.", _guard),
-    "guard-drill": Shape(("guard drill",), "guard-drill.json: a rehearsed fall-back.", _drill),
+    "guard-drill": Shape(("guard drill",), "guard-drill.json: a rehearsed fallback.", _drill),
     "guard-simulate": Shape(("guard simulate",), "What the guard's rules do with a trace.", _guard_simulate),
     "checklist": Shape(("checklist show",), "checklist.json: every item and its evidence.", _checklist),
     "checklist-attest": Shape(("checklist attest",), "A person's confirmation of an item.", _attestation),

@@ -43,7 +43,7 @@ Seconds = Annotated[int, Field(ge=1)]
 
 
 class Peak(Section):
-    """Highest load of all users, which the standard pool must carry alone after a fall-back."""
+    """Highest load of all users, which the standard pool must carry alone after a fallback."""
 
     requests_per_s: float | None = Field(
         default=None, gt=0.0, description="Requests per second; default: none, tokens_per_s is given."

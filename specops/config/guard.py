@@ -14,11 +14,11 @@ Share = Annotated[float, Field(gt=0.0, lt=1.0)]
 
 
 class Guard(Section):
-    """Evaluation, fall-back and recovery by `specops guard`, and the actions that it takes."""
+    """Evaluation, fallback and recovery by `specops guard`, and the actions that it takes."""
 
     interval_s: int = Field(default=60, ge=1, description="Interval between two evaluations, in seconds.")
     consecutive: int = Field(
-        default=3, ge=1, description="Number of bad evaluations in a row that cause a fall-back."
+        default=3, ge=1, description="Number of bad evaluations in a row that cause a fallback."
     )
     min_acceptance: Share | None = Field(
         default=None,
@@ -40,7 +40,7 @@ class Guard(Section):
         "default: from the baseline's noise.",
     )
     cooldown_s: int = Field(
-        default=1800, ge=1, description="Time from a fall-back to the first step back, in seconds."
+        default=1800, ge=1, description="Time from a fallback to the first step back, in seconds."
     )
     canary_percents: list[Annotated[int, Field(ge=1, le=99)]] = Field(
         default=[5, 25, 50], description="Steps back to 100, in percent of the eligible requests, ascending."

@@ -116,7 +116,7 @@ class Report(Section):
     max_fallbacks: int = Field(
         default=5,
         ge=0,
-        description="Number of fall-backs per week above which the report recommends checking the draft.",
+        description="Number of fallbacks per week above which the report recommends checking the draft.",
     )
 
 

@@ -41,7 +41,7 @@ class Rules:
     backoff: float = 2.0
     max_wait_s: float = 86400.0
     floor: int = 0
-    """The percentage that stays speculative at a fall-back, since the standard pool cannot carry it. Where
+    """The percentage that stays speculative at a fallback, since the standard pool cannot carry it. Where
     requests fail, all of them move."""
 
     @classmethod

@@ -78,7 +78,7 @@ class GuardMetrics(Collector):
         for (name, result), count in actions.items():
             acted.add_metric([name, result], count)
         yield acted
-        yield CounterMetricFamily(series.GUARD_FALLBACKS, "Fall-backs.", value=tally.fallbacks)
+        yield CounterMetricFamily(series.GUARD_FALLBACKS, "Fallbacks.", value=tally.fallbacks)
         for name, meaning, value in (
             (series.GUARD_BAD_IN_A_ROW, "Bad evaluations in a row.", state.bad_in_a_row),
             (series.GUARD_UNCONFIRMED, "1: what it decided is not so.", self._guard.unconfirmed is not None),

@@ -148,7 +148,7 @@ class EdgeSimulateData(TypedDict, total=False):
     cells: list[EdgeCell]
     served: list[ServerCell]
     at_rtt: list[RttCapacity]
-    even: list[BreakEven]
+    break_even: list[BreakEven]
     costs: Costs
     costs_from: str
     rounds: RoundCounts
@@ -257,7 +257,7 @@ def rounds_of(settings: Measuring, progress: Progress) -> Rounds:
 def plan(
     settings: PlanSettings, costs: EdgeCosts, costs_from: str, rounds: Rounds, progress: Progress
 ) -> results.Result:
-    """data: cells, served, at_rtt, even, costs, rounds.
+    """data: cells, served, at_rtt, break_even, costs, rounds.
 
     Verdict: whether the edge is ahead of server-only in inter-token latency at the lowest RTT, with any of
     the numbers of clients.
@@ -314,7 +314,9 @@ def _plan(found: Plan) -> dict[str, Any]:
             {"rtt_ms": 1000 * at.rtt_s, **{k: v for k, v in asdict(at).items() if k != "rtt_s"}}
             for at in found.at_rtt
         ],
-        "even": [{"clients": even.clients, "rtt_ms": milliseconds(even.rtt_s)} for even in found.even],
+        "break_even": [
+            {"clients": one.clients, "rtt_ms": milliseconds(one.rtt_s)} for one in found.break_even
+        ],
     }
 
 

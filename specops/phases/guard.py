@@ -177,7 +177,7 @@ def blind(now: float, since: float | None, row: Row | None) -> Evaluation:
 
 
 def gate(found: Capacity) -> Gate:
-    """What the capacity gate's answer means for a fall-back. Where it is a plain no, the standard pool gets
+    """What the capacity gate's answer means for a fallback. Where it is a plain no, the standard pool gets
     what it was measured to carry and the rest stays: slower than it need be, which is better than a standard
     pool that breaks down. What was not measured holds nothing back; it is said."""
     if found.verdict != "no":

@@ -1,4 +1,4 @@
-"""Phase 6, the drill: a fall-back and a return rehearsed on the live set-up, for the checklist."""
+"""Phase 6, the drill: a fallback and a return rehearsed on the live set-up, for the checklist."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PUBLISHED_S = 1.5
 """Until all workers of a router have shared what they decided before the switch: they do once a second."""
 WATCH_S = 2.0
 """How long requests are counted then."""
-BY, WHY = "drill", "a rehearsal of a fall-back and a return"
+BY, WHY = "drill", "a rehearsal of a fallback and a return"
 
 
 class Operator(Protocol):
@@ -58,10 +58,15 @@ class DrillSwitch(Record):
 
 
 class Rehearsal(Record):
-    OLDER: ClassVar = {"there": "fall_back", "back": "restoration", "answered": "ended"}
+    OLDER: ClassVar = {
+        "there": "fallback",
+        "fall_back": "fallback",
+        "back": "restoration",
+        "answered": "ended",
+    }
 
     before: tuple[Reading, ...]
-    fall_back: DrillSwitch
+    fallback: DrillSwitch
     restoration: DrillSwitch
     ended: Counts | None
     """Requests that ended meanwhile: `well`, and `lost`."""
@@ -76,7 +81,7 @@ def rehearse(
     """There and back. Raises UsageError where speculation is not on to begin with, EndpointError where that
     is not observed; whatever happens afterwards, Ctrl-C too, traffic is handed back."""
     before = _begin(operator.stand(), switch.read())
-    progress.start("rehearsing a fall-back and a return", total=2)
+    progress.start("rehearsing a fallback and a return", total=2)
     started = time.monotonic()
     ended = answered(routers) if routers else None
     # A thread of its own: Ctrl-C must not cut short what is being switched, and going back comes after it.
@@ -90,7 +95,7 @@ def rehearse(
     progress.advance()
     return Rehearsal(
         before=before,
-        fall_back=there,
+        fallback=there,
         restoration=returned,
         ended=grown(ended, answered(routers)) if ended is not None else None,
         took_s=time.monotonic() - started,
@@ -161,7 +166,7 @@ def drill(commands: Commands, progress: Progress, *, limit_s: float) -> Result:
         verdict=verdict,
         reason=reason,
         summary={
-            "switched_ms": rehearsal.fall_back.took_ms,
+            "switched_ms": rehearsal.fallback.took_ms,
             "returned_ms": rehearsal.restoration.took_ms,
             "lost": rehearsal.ended.get("lost", 0.0) if rehearsal.ended is not None else None,
         },
@@ -171,19 +176,19 @@ def drill(commands: Commands, progress: Progress, *, limit_s: float) -> Result:
 
 def judged(rehearsal: Rehearsal) -> tuple[Verdict, str]:
     """No, where something was not as it was to be; undecided, where there was no traffic to see it by."""
-    for leg, what in ((rehearsal.fall_back, "the fall-back"), (rehearsal.restoration, "the return")):
+    for leg, what in ((rehearsal.fallback, "the fallback"), (rehearsal.restoration, "the return")):
         if leg.unconfirmed is not None:
             return "no", f"{what} was not confirmed: {leg.unconfirmed}"
     if rehearsal.took_s > rehearsal.limit_s:
         return "no", f"it took {rehearsal.took_s:.0f} s, and the limit is {rehearsal.limit_s:.0f} s"
-    there, back = rehearsal.fall_back.begun, rehearsal.restoration.begun
+    there, back = rehearsal.fallback.begun, rehearsal.restoration.begun
     if there is None or back is None or rehearsal.ended is None:
         return (
             "undecided",
             "all targets were switched and read back; without a router, traffic was not observed",
         )
     if there.get("speculative"):
-        return "no", f"{there['speculative']:.0f} requests began on the speculative pool after the fall-back"
+        return "no", f"{there['speculative']:.0f} requests began on the speculative pool after the fallback"
     if lost := rehearsal.ended.get("lost"):
         return "no", f"{lost:.0f} of {sum(rehearsal.ended.values()):.0f} requests were lost during the drill"
     if not there.get("standard") or not back.get("speculative"):

@@ -1,4 +1,4 @@
-"""`specops guard drill`: a fall-back and a return rehearsed on a real NGINX under load."""
+"""`specops guard drill`: a fallback and a return rehearsed on a real NGINX under load."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_there_and_back_under_load_with_a_guard_that_runs(tmp_path) -> None:
     result = json.loads(done.stdout)
     assert json.loads((up.run / "guard-drill.json").read_text()) == result
     assert (result["phase"], result["verdict"]) == ("guard-drill", "yes")
-    assert result["data"]["fall_back"]["begun"]["standard"] > 0
+    assert result["data"]["fallback"]["begun"]["standard"] > 0
     assert result["data"]["restoration"]["begun"]["speculative"] > 0
     assert result["summary"]["lost"] == 0
     assert load_.failures == []
@@ -59,8 +59,8 @@ def test_answers_that_end_after_the_switch_are_no_requests_begun_after_it(tmp_pa
         done = up.specops("drill", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads(done.stdout)["data"]
-    assert result["fall_back"]["begun"].get("speculative", 0) == 0
-    assert result["fall_back"]["begun"]["standard"] > 0
+    assert result["fallback"]["begun"].get("speculative", 0) == 0
+    assert result["fallback"]["begun"]["standard"] > 0
     assert load_.failures == []
 
 
@@ -92,8 +92,8 @@ def test_ctrl_c_in_the_middle_hands_traffic_back(tmp_path) -> None:
     with routed(tmp_path) as (up, router):
         words = [sys.executable, "-m", "specops", "guard", "drill", str(up.file), "--out", str(up.run)]
         with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as rehearsing:
-            wait_until(lambda: router.percent() == 0, "the fall-back", 30)
-            wait_until(lambda: fallen_back(up.run / "guard" / FILE), "the fall-back to be recorded", 30)
+            wait_until(lambda: router.percent() == 0, "the fallback", 30)
+            wait_until(lambda: fallen_back(up.run / "guard" / FILE), "the fallback to be recorded", 30)
             rehearsing.send_signal(signal.SIGINT)
             assert rehearsing.wait(30) != 0
         assert router.percent() == 100

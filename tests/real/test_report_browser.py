@@ -56,7 +56,7 @@ def made() -> Document:
             Samples("standard", (900.0, 1200.0)), Samples("other", (1.0,)))),
     )  # fmt: skip
     sections = (Section("Charts", ("In words.",), charts), Section("Tables", (), (), (long,)))
-    tiles = (Tile("Speed-up", "1.81×", "comparable"), Tile("Fall-backs", "–", "not known"))
+    tiles = (Tile("Speed-up", "1.81×", "comparable"), Tile("Fallbacks", "–", "not known"))
     steps = (Step("Do this", "since", "specops sweep r.yaml"),)
     return Document(
         f"Report {HOSTILE}", "a week", "open", "Look", "Look.", ("In short.",), tiles, steps, sections,

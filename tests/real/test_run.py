@@ -88,7 +88,7 @@ def test_the_whole_walk_on_two_pools_of_its_own(written, tiny_pair, tmp_path) ->
     drilled = found["guard-drill"]
     assert drilled.verdict == "yes", drilled.reason
     assert drilled.settings["stage"]
-    assert drilled.data["fall_back"]["begun"]["standard"] > 0
+    assert drilled.data["fallback"]["begun"]["standard"] > 0
     assert drilled.data["restoration"]["begun"]["speculative"] > 0
     assert not (tmp_path / "run" / "guard").exists(), "a rehearsal is no incident of the rollout's"
     assert found["checklist"].verdict != "yes", "nobody attested anything"

@@ -112,7 +112,7 @@ PARTS: dict[str, st.SearchStrategy[Any]] = {
         tokens_per_chunk_p95=st.none() | st.floats(1, 9), gap_p50_ms=MAYBE_MS, gap_p95_ms=MAYBE_MS,
         tokens_per_s=st.floats(1, 1e4), buffer_ms=MAYBE_MS,
     ),
-    "fall_backs": st.builds(Fallbacks, source=SOURCE, week=st.integers(0, 20), last=st.none()),
+    "fallbacks": st.builds(Fallbacks, source=SOURCE, week=st.integers(0, 20), last=st.none()),
 }  # fmt: skip
 SEEN = st.builds(
     Observations, rollout=st.just("made"), branches=st.booleans(),

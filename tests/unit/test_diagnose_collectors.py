@@ -97,7 +97,7 @@ def test_what_is_not_there_or_damaged_is_a_sentence(tmp_path: Path) -> None:
     now = datetime.now(UTC)
     swept = run_folder.swept(rollout(), tmp_path, known)
     parts = (run_folder.compared(tmp_path), swept, run_folder.drafts(tmp_path))
-    parts += (run_folder.canary(tmp_path), run_folder.fall_backs(tmp_path, now), run_folder.logged(tmp_path))
+    parts += (run_folder.canary(tmp_path), run_folder.fallbacks(tmp_path, now), run_folder.logged(tmp_path))
     assert all(isinstance(part, str) and part for part in parts)
     for phase in ("ab", "sweep", "drafts", "canary"):
         (tmp_path / f"{phase}.json").write_text("{}")
@@ -154,7 +154,7 @@ def test_fall_backs_of_a_week_are_counted_once_each(tmp_path: Path) -> None:
     for id_, days in ((1, 9.0), (2, 3.0), (3, 1.0), (3, 1.0)):  # its line again, with what came of it
         told = Evidence(why=f"bad {id_}", events=("fell_back",))
         journal.append(Entry(ts=now - 86400 * days, id=id_, verdict="bad", evidence=told, state=State()))
-    found = run_folder.fall_backs(tmp_path, datetime.now(UTC))
+    found = run_folder.fallbacks(tmp_path, datetime.now(UTC))
     assert isinstance(found, Fallbacks)
     assert found.week == 2
     assert found.last is not None

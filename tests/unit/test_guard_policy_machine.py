@@ -80,7 +80,7 @@ class Policy(RuleBasedStateMachine):
             assert before.override is None or after.override is None, "not against a person"
             self.row, self.fell_at, self.owed = 0, self.truly, after.wait_s
         elif after.percent < before.percent:
-            raise AssertionError("only a fall-back lowers it")
+            raise AssertionError("only a fallback lowers it")
         if after.mode == "canary" and before.mode == "fallen":
             assert self.fell_at is not None
             assert self.truly - self.fell_at >= self.owed - 1e-6, "never before the cool-down is over"

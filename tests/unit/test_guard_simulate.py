@@ -232,7 +232,7 @@ def test_a_baseline_of_another_model_is_not_replayed_by(rollout: Path) -> None:
     shown = CliRunner().invoke(app, asked, catch_exceptions=False)
     assert "baseline.json is not a yardstick: the settings changed since" in shown.stderr
     assert "latencies are not judged" in shown.stderr
-    assert "0 fall-backs" in shown.stdout
+    assert "0 fallbacks" in shown.stdout
 
 
 def test_the_command_makes_no_week_up_without_a_baseline(rollout: Path) -> None:

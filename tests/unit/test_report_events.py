@@ -1,4 +1,4 @@
-"""Incidents from samples of ALERTS, gaps, and fall-backs from a journal."""
+"""Incidents from samples of ALERTS, gaps, and fallbacks from a journal."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def test_three_files_are_of_one_report(tmp_path: Path, monkeypatch: pytest.Monke
     text, page = written.markdown.read_text(), written.html.read_text()
     titles = [section.title for section in written.document.sections]
     assert titles == [
-        "Speed-up against the baseline", "Acceptance", "Traffic and latencies", "Incidents and fall-backs",
+        "Speed-up against the baseline", "Acceptance", "Traffic and latencies", "Incidents and fallbacks",
         "Memory", "Savings", "Drift", "Missing data",
     ]  # fmt: skip
     for title in titles:
@@ -67,7 +67,7 @@ def test_the_summary_says_what_is_not_known(tmp_path: Path) -> None:
     made = document(read(result), result)
     said = [made.headline, *made.summary]
     assert said[0] == "The speed-up is unknown: there is no baseline."
-    assert any("the number of fall-backs is unknown" in one for one in said)
+    assert any("the number of fallbacks is unknown" in one for one in said)
 
 
 @pytest.mark.parametrize(

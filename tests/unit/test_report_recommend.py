@@ -160,7 +160,7 @@ def test_more_fall_backs_than_five_a_week(folder: Path, times: int, told: bool) 
         ]
     journal(folder, *entries)
     report = made(fast(), folder)
-    assert ("fall-backs" in rules(report)) == told
+    assert ("fallbacks" in rules(report)) == told
     assert report.fallbacks is not None
     assert len(report.fallbacks) == times
 
@@ -242,7 +242,7 @@ def test_without_any_data_nothing_is_made_up(folder: Path) -> None:
     assert report.recommendations == []
     assert report.incidents is None
     assert report.fallbacks is None
-    assert {one.what for one in report.missing} >= {"the speculative pool", "incidents", "fall-backs"}
+    assert {one.what for one in report.missing} >= {"the speculative pool", "incidents", "fallbacks"}
 
 
 def test_a_pool_that_is_not_seen_is_not_called_healthy(folder: Path) -> None:

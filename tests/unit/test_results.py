@@ -147,10 +147,24 @@ def test_a_result_of_schema_1_that_was_edited_is_refused(tmp_path) -> None:
         read(edited)
 
 
+@pytest.mark.parametrize(
+    ("phase", "old", "new"),
+    [(phase, *pair) for phase, pairs in results.RENAMED[2].items() for pair in pairs.items()],
+)
+def test_a_result_of_schema_2_is_read_under_the_names_of_today(
+    phase: str, old: str, new: str, tmp_path: Path
+) -> None:
+    fields = json.loads(result().model_dump_json(by_alias=True))
+    fields |= {"schema": 2, "phase": phase, "data": {"parts": [{old: 1}]}}
+    fields.pop(results.HASH, None)
+    (tmp_path / "it.json").write_text(json.dumps({**fields, results.HASH: results.sha256(fields)}))
+    assert read(tmp_path / "it.json").data == {"parts": [{new: 1}]}
+
+
 def test_a_newer_schema_is_not_guessed_at(tmp_path) -> None:
     fields = json.loads(result().model_dump_json(by_alias=True))
     (tmp_path / "baseline.json").write_text(json.dumps({**fields, "schema": results.SCHEMA + 1, "new": 1}))
-    with pytest.raises(FileError, match="has schema 3; this specops reads schemas 1 and 2"):
+    with pytest.raises(FileError, match="has schema 4; this specops reads schemas 1 to 3"):
         read(tmp_path / "baseline.json")
 
 

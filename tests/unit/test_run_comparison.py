@@ -22,7 +22,7 @@ from specops.phases.run_comparison.comparison import Comparison, compared
 from specops.phases.run_comparison.document import document, lines
 from specops.phases.run_comparison.latencies import acceptances, ratio
 from specops.render.report.formats import html
-from specops.results import Result, sha256
+from specops.results import SCHEMA, Result, sha256
 from specops.stats import Interval, quantile_interval
 
 CHECK = {"name": "parity", "status": "pass", "message": "12 of 12"}
@@ -143,7 +143,9 @@ def test_a_run_without_a_readable_comparison(tmp_path: Path, damage: str) -> Non
         run(b, Result(phase="ab", verdict="partial", reason="stopped"))
     elif damage != "missing":
         text = (a / "ab.json").read_text()
-        path.write_text(text[:900] if damage == "half" else text.replace('"schema": 2', '"schema": 99'))
+        path.write_text(
+            text[:900] if damage == "half" else text.replace(f'"schema": {SCHEMA}', '"schema": 99')
+        )
     result = compared(a, b)
     assert result.verdict == "undecided"
     assert any(f"{b} has no finished comparison" in one.why for one in data(result).unknown)
@@ -251,7 +253,7 @@ def test_a_latency_changes_no_verdict(tmp_path: Path) -> None:
 
 def test_phases_of_one_run_are_named(tmp_path: Path) -> None:
     result = pair(tmp_path, [measured(2.0), canary("yes")], [measured(2.0, seed=1)])
-    assert [(one.phase, one.run) for one in data(result).alone] == [("canary", "A")]
+    assert [(one.phase, one.run) for one in data(result).unmatched] == [("canary", "A")]
     assert "only in A: canary" in lines(result)
     assert "<h2>Phases of one run" in html(document(result))
 

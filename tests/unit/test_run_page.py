@@ -44,7 +44,7 @@ from specops.render.report.document import (
     Timeline,
 )
 from specops.render.report.formats import html
-from specops.results import Result, Verdict, sha256
+from specops.results import SCHEMA, Result, Verdict, sha256
 
 HOSTILE = '<script>alert("1")</script>\'&{{ 7*7 }}'
 CHECK = {"name": "parity", "status": "fail", "message": "7 of 12 answers are equal", "request": "curl"}
@@ -277,7 +277,7 @@ def _edited(path: Path) -> None:
 
 
 def _schema(path: Path) -> None:
-    path.write_text(path.read_text().replace('"schema": 2', '"schema": 99'))
+    path.write_text(path.read_text().replace(f'"schema": {SCHEMA}', '"schema": 99'))
 
 
 def _emptied(path: Path) -> None:

@@ -77,7 +77,7 @@ class Plan:
     cells: tuple[Cell, ...]
     served: tuple[ServerFigures, ...]
     at_rtt: tuple[RttCapacity, ...]
-    even: tuple[BreakEven, ...]
+    break_even: tuple[BreakEven, ...]
     itl_bound_ms: float
 
 

@@ -187,7 +187,7 @@ ITEMS: Sequence[Spec] = (
     ),
     Spec(
         "fallback-tested",
-        "the fall-back was rehearsed on the live set-up: the drill",
+        "the fallback was rehearsed on the live set-up: the drill",
         by_phase("guard-drill"),
         items.fallback_tested,
     ),

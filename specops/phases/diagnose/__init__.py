@@ -44,7 +44,7 @@ CHECKS: Sequence[Callable[[Observations], Finding]] = (
     speed.kv_cache,
     speed.first_token,
     speculation.settings,
-    draft.fall_backs,
+    draft.fallbacks,
     draft.classes,
     draft.lengths,
     draft.temperatures,

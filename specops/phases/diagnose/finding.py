@@ -32,7 +32,7 @@ FULL = 0.95
 """The playbook's, of GPU memory; here of the KV cache too."""
 FEWER_TOKENS = 3
 """The K that the playbook goes down to where memory is short."""
-WEEKLY_FALL_BACKS = 5
+WEEKLY_FALLBACKS = 5
 """The playbook's."""
 VETO = AbSettings().ttft_veto_ratio
 VETO_MS = AbSettings().ttft_veto_ms

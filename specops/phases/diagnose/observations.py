@@ -289,7 +289,7 @@ class Observations(Frozen):
     logged: VocabularyLogLines | None = None
     gpu: Gpu | None = None
     stream: Stream | None = None
-    fall_backs: Fallbacks | None = None
+    fallbacks: Fallbacks | None = None
     missing: dict[str, str] = Field(default={})
 
     def why_not(self, *parts: str) -> str:

@@ -164,7 +164,7 @@ def _recorded(labels: dict[str, str]) -> Iterator[Need]:
     of_drafts = (names.ACCEPTANCE, names.ACCEPTED_LENGTH, names.DRAFTED)
     of_both = (*names.MEAN.values(), names.CONCURRENCY, names.ANSWER_TOKENS)
     of_errors = (names.REQUESTS, names.ERROR_SHARE)
-    # After a fall-back there is traffic, and nothing is drafted.
+    # After a fallback there is traffic, and nothing is drafted.
     for group, where in ((of_drafts, labels | {POOL: "speculative"}), (of_both + of_errors, labels)):
         traffic = f"sum({names.FINISHED}{selector(where)})"
         for name in group:

@@ -232,7 +232,7 @@ def _rendered(phase: Phase, render: Callable[[PhaseInput], Result]) -> Run:
 
 
 def _drill(at: PhaseInput) -> Step | Skipped:
-    """Rehearse a fall-back and a return on pools and a router that are started for it.
+    """Rehearse a fallback and a return on pools and a router that are started for it.
 
     On pools that run already a drill moves live traffic. An operator decides when: with `specops guard
     drill`, or with this phase by name.

@@ -2,7 +2,7 @@
 
 prometheus_data.py   all queries to Prometheus, with exact hourly increases of counters; the rest is pure
 pools.py             a pool: acceptance, latencies, load, KV cache; traffic classes; GPUs
-events.py            gaps in the scrapes, alerts that fired, fall-backs of the guard
+events.py            gaps in the scrapes, alerts that fired, fallbacks of the guard
 comparison.py        speed-up against the baseline at equal load, savings, drift
 recommend.py         recommendations, each with its threshold and a command
 report.py            the report's data, as its JSON file holds it, and its time span

@@ -118,7 +118,7 @@ def _report(
 
 
 def _fallbacks(window: Window, path: Path) -> tuple[list[Fallback] | None, str | None]:
-    """The fall-backs, or why they are unknown: a damaged journal does not stop the report."""
+    """The fallbacks, or why they are unknown: a damaged journal does not stop the report."""
     try:
         entries = list(journal.history(path))
     except SpecopsError as error:
@@ -216,7 +216,7 @@ def missing_data(
         fix = "addresses.gpus in the rollout file"
         yield Missing(what="GPU memory", why="no DCGM exporter is scraped", fix=fix)
     if no_journal is not None:
-        yield Missing(what="fall-backs", why=no_journal, fix=f"specops guard run {file}")
+        yield Missing(what="fallbacks", why=no_journal, fix=f"specops guard run {file}")
     if not observed.up:
         yield Missing(what="incidents", why="Prometheus has no `up` of the rollout's targets", fix=check)
     if rollout.costs is None:

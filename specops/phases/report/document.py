@@ -122,9 +122,9 @@ def _trouble(report: Report) -> str:
     if incidents is not None:
         still = sum(one.end is None for one in incidents)
         fired = _count(len(incidents), "incident") + (f" ({still} still open)" if still else "")
-    off = "the number of fall-backs is unknown"
+    off = "the number of fallbacks is unknown"
     if fallbacks is not None:
-        off = _count(len(fallbacks), "fall-back")
+        off = _count(len(fallbacks), "fallback")
     return _capital(f"{fired}; {off}.")
 
 
@@ -159,9 +159,9 @@ def _incidents_tile(incidents: list[Incident] | None) -> Tile:
 
 def _fallbacks_tile(fallbacks: list[Fallback] | None) -> Tile:
     if fallbacks is None:
-        return Tile("Fall-backs", NONE, "unknown")
+        return Tile("Fallbacks", NONE, "unknown")
     off = sum(one.seconds for one in fallbacks)
-    return Tile("Fall-backs", str(len(fallbacks)), f"{lasted(off)} in total" if off else "never off")
+    return Tile("Fallbacks", str(len(fallbacks)), f"{lasted(off)} in total" if off else "never off")
 
 
 def _step(one: Recommendation) -> Step:
@@ -195,7 +195,7 @@ def _sections(report: Report) -> Iterator[Section]:
         latencies = (tables.traffic(report), tables.latencies(report), *by_class)
         yield Section("Traffic and latencies", (), traffic(report), latencies)
         events = tuple(tables.troubles(report))
-        yield Section("Incidents and fall-backs", (), timeline(report), events)
+        yield Section("Incidents and fallbacks", (), timeline(report), events)
         yield Section("Memory", (), memory(report), tuple(tables.memory(report)))
     if report.saved is not None:
         yield Section("Savings", (report.saved.assumption,), (), (tables.saved(report.saved),))

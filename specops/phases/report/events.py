@@ -1,4 +1,4 @@
-"""Events of the window: gaps in the scrapes, alerts that fired, fall-backs of the guard. Pure.
+"""Events of the window: gaps in the scrapes, alerts that fired, fallbacks of the guard. Pure.
 
 Prometheus stores a sample of ALERTS at each evaluation while an alert fires. Adjacent samples are one
 incident. A hole between samples splits it only if targets of the rollout were scraped during the hole: then
@@ -141,7 +141,7 @@ GUARD = "the guard"
 
 @dataclass
 class _Standing:
-    """A fall-back that is being read."""
+    """A fallback that is being read."""
 
     at: float
     by: str

@@ -190,7 +190,7 @@ def _fallbacks(found: RecommendationInputs) -> Iterator[Recommendation]:
     limit = settings.max_fallbacks * weeks
     if len(by_guard) > limit:
         yield Recommendation(
-            rule="fall-backs",
+            rule="fallbacks",
             value=len(by_guard),
             threshold=limit,
             source=_by(found, "max_fallbacks"),

@@ -111,10 +111,10 @@ def troubles(report: Report) -> Iterator[Table]:
             for one in report.fallbacks
         )  # fmt: skip
         yield Table(
-            "Fall-backs", ("at", "by", "traffic left", "length", "fully back", "reason"), rows, prose=(5,)
+            "Fallbacks", ("at", "by", "traffic left", "length", "fully back", "reason"), rows, prose=(5,)
         )
     if not report.incidents and not report.fallbacks:
-        found = (("alerts that fired", report.incidents), ("fall-backs", report.fallbacks))
+        found = (("alerts that fired", report.incidents), ("fallbacks", report.fallbacks))
         yield Table(
             "",
             ("events", "number"),

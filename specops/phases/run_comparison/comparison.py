@@ -100,7 +100,7 @@ class Comparison(Frozen):
     latencies: list[Latency]
     acceptances: list[Latency]
     gates: list[Gate]
-    alone: list[UnmatchedPhase]
+    unmatched: list[UnmatchedPhase]
     unknown: list[Incomparable]
 
 
@@ -148,7 +148,7 @@ def compare(a: RunFolder, b: RunFolder) -> Result:
             "latencies_higher": sum(one.outcome == "higher" for one in data.latencies),
             "latencies_lower": sum(one.outcome == "lower" for one in data.latencies),
             "acceptances_changed": sum(one.outcome in ("higher", "lower") for one in data.acceptances),
-            "phases_of_one_run": len(data.alone),
+            "phases_of_one_run": len(data.unmatched),
             "unknown": len(data.unknown),
         },
         data=data.model_dump(mode="json"),
@@ -202,7 +202,7 @@ def _comparison(a: RunFolder, b: RunFolder) -> Comparison:
         latencies=latencies.latencies(ours, theirs),
         acceptances=latencies.acceptances(ours, theirs),
         gates=[] if same or _other_model(a, b) else list(_gates(a, b)),
-        alone=list(_alone(a, b)),
+        unmatched=list(_unmatched(a, b)),
         unknown=unknown,
     )
 
@@ -220,7 +220,7 @@ def _alike(a: RunFolder, b: RunFolder) -> bool:
     return same and _prompts(one) is not None and _prompts(one) == _prompts(other)
 
 
-def _alone(a: RunFolder, b: RunFolder) -> Iterator[UnmatchedPhase]:
+def _unmatched(a: RunFolder, b: RunFolder) -> Iterator[UnmatchedPhase]:
     """A file that is there and unreadable is named as unknown."""
     unreadable = {one.name for run in (a, b) for one in run.unreadable}
     for phase in PHASES:

@@ -74,8 +74,8 @@ def _sections(data: Comparison) -> Iterator[Section]:
         columns = ("acceptance, load", "arm", "change", "A", "B", "B less A")
         table_of_acceptance = Table("", columns, tuple(_row(one) for one in data.acceptances))
         yield Section("Acceptance", (ACCEPTANCE,), (), (table_of_acceptance,))
-    if data.alone:
-        rows_alone = tuple((one.phase, f"only in {one.run}") for one in data.alone)
+    if data.unmatched:
+        rows_alone = tuple((one.phase, f"only in {one.run}") for one in data.unmatched)
         yield Section("Phases of one run", (), (), (Table("", ("phase", "result"), rows_alone),))
     if data.unknown:
         unknown = tuple((one.what, one.why) for one in data.unknown)
@@ -133,7 +133,7 @@ def lines(result: Result) -> list[str]:
         for one in data.changes
     ]  # fmt: skip
     alone: dict[str, list[str]] = {}
-    for phase in data.alone:
+    for phase in data.unmatched:
         alone.setdefault(phase.run, []).append(phase.phase)
     parts = [
         [f"compare · A {data.a} · B {data.b}"],

@@ -431,7 +431,7 @@ def guard() -> Row:
             ),
             Panel(
                 "Evaluations",
-                "Verdicts of the guard. Only bad ones count towards a fall-back; no_data, no_traffic and"
+                "Verdicts of the guard. Only bad ones count towards a fallback; no_data, no_traffic and"
                 " unknown do not.",
                 [Query(f"sum by (verdict) (increase({GUARD_EVALUATIONS}{ALL}{RATE}))", "{{verdict}}")],
                 EVALUATIONS,

@@ -14,7 +14,7 @@ from specops.phases.diagnose.finding import (
     DRAFT_SHARE,
     ENOUGH_DRAFTED,
     NEEDS_PROMETHEUS,
-    WEEKLY_FALL_BACKS,
+    WEEKLY_FALLBACKS,
     Check,
     Evidence,
     Finding,
@@ -29,7 +29,7 @@ from specops.serving import published
 QUALITY = Check("draft-quality", "slower")
 COST = Check("draft-cost", "slower")
 LENGTH = Check("draft-length", "slower")
-FALL_BACKS = Check("fall-backs", "slower")
+FALLBACKS = Check("fallbacks", "slower")
 ANOTHER = (
     "another draft (`specops verify-draft TARGET --guide` names some), or speculation off:"
     " specops guard override ROLLOUT standard --why acceptance"
@@ -189,27 +189,27 @@ def length(observed: Observations) -> Finding:
     )
 
 
-def fall_backs(observed: Observations) -> Finding:
-    found = observed.fall_backs
+def fallbacks(observed: Observations) -> Finding:
+    found = observed.fallbacks
     if found is None:
-        why = observed.why_not("fall_backs")
-        return FALL_BACKS.unknown(
-            f"the guard's fall-backs are not known: {why}", show="specops guard run ROLLOUT"
+        why = observed.why_not("fallbacks")
+        return FALLBACKS.unknown(
+            f"the guard's fallbacks are not known: {why}", show="specops guard run ROLLOUT"
         )
     evidence = Evidence(
-        what="fall-backs in 7 days",
+        what="fallbacks in 7 days",
         value=found.week,
         source=found.source,
-        threshold=WEEKLY_FALL_BACKS,
+        threshold=WEEKLY_FALLBACKS,
         threshold_source=PLAYBOOK,
     )
     last = f"; the last: {found.last}" if found.last else ""
-    message = f"{found.week} fall-backs within 7 days{last}"
-    if found.week > WEEKLY_FALL_BACKS:
-        return FALL_BACKS.contributing(
+    message = f"{found.week} fallbacks within 7 days{last}"
+    if found.week > WEEKLY_FALLBACKS:
+        return FALLBACKS.contributing(
             message, evidence, cause="speculation repeatedly turns bad", fix=ANOTHER
         )
-    return FALL_BACKS.ruled_out(message, evidence)
+    return FALLBACKS.ruled_out(message, evidence)
 
 
 DRIFTED = Check("acceptance-drift", "acceptance")

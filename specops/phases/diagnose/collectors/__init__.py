@@ -39,7 +39,7 @@ def gather(
     collector.at("swept", lambda: run_folder.swept(rollout, folder, known, unfit.get("sweep")))
     collector.at("drafts", lambda: run_folder.drafts(folder))
     collector.at("canary", lambda: run_folder.canary(folder))
-    collector.at("fall_backs", lambda: run_folder.fall_backs(folder, now))
+    collector.at("fallbacks", lambda: run_folder.fallbacks(folder, now))
     collector.at("deployed", lambda: run_folder.deployed(rollout))
     collector.at("lint", lambda: run_folder.lint(rollout))
     collector.at("logged", lambda: run_folder.logged(folder))

@@ -263,7 +263,7 @@ def canary(folder: Path) -> Canary | str:
     return Canary(source=stored.source, checks=tuple(CanaryCheck(**one.model_dump()) for one in found))
 
 
-def fall_backs(folder: Path, now: datetime) -> Fallbacks | str:
+def fallbacks(folder: Path, now: datetime) -> Fallbacks | str:
     journal = folder / GUARD / JOURNAL
     if not journal.exists():
         return "this run folder has no guard journal"
