@@ -111,22 +111,17 @@ class Table:
 
     def history(self, flag: str) -> str | None:
         """In which builds there is `flag`: "b8672 to b8929", "b9093 and newer"; None where in none."""
-        ranges = [part for found in self._flags.get(flag, {}).values() for part in _pairs(found)]
-        if not ranges:
-            return None
-        return " and ".join(
-            f"b{first} and newer" if last == self.newest else f"b{first} to b{last}" for first, last in ranges
-        )
+        return self._said([part for found in self._flags.get(flag, {}).values() for part in _pairs(found)])
 
     def type_history(self, name: str) -> str | None:
         """The same of a --spec-type."""
-        found = self._types.get(name)
-        if found is None:
-            return None
-        return " and ".join(
-            f"b{first} and newer" if last == self.newest else f"b{first} to b{last}"
-            for first, last in _pairs(found)
+        return self._said(_pairs(self._types[name]) if name in self._types else [])
+
+    def _said(self, ranges: Sequence[tuple[int, int]]) -> str | None:
+        said = (
+            f"b{first} and newer" if last == self.newest else f"b{first} to b{last}" for first, last in ranges
         )
+        return " and ".join(said) or None
 
     def same(self, flag: str) -> set[str]:
         """Names that some build has for the same option, `flag` among them."""

@@ -76,7 +76,7 @@ class Table:
         raw = json.loads(path.read_text(encoding="utf-8"))
         self.sources: Mapping[str, str] = raw["sources"]
         self._releases: dict[Version, Mapping[str, object]] = {
-            _parsed(name): release for name, release in raw["releases"].items()
+            Version.parse(name): release for name, release in raw["releases"].items()
         }
 
     @property
@@ -106,13 +106,6 @@ class Table:
     def having(self, flag: str) -> list[Version]:
         """The releases whose trtllm-serve has `flag`."""
         return [version for version in self.versions if flag in self.release(version).flags]
-
-
-def _parsed(name: str) -> Version:
-    found = _VERSION.fullmatch(name)
-    assert found is not None, name
-    major, minor, patch, candidate = found.groups()
-    return Version((int(major), int(minor), int(patch)), FINAL if candidate is None else int(candidate))
 
 
 OF_TODAY = Version((1, 3, 0), 0)
