@@ -64,7 +64,9 @@ class _Here:
     def reject(self) -> float:
         """The child in turn is rejected: what is left of p, not yet normalised. On to the next turn."""
         token, source = self._batch.tokens[self.turn], self._batch.sources[self.turn]
-        q = torch.nn.functional.one_hot(torch.tensor(token), len(self.p)) if source < 0 else self._q[source]
+        sure = torch.zeros_like(self.p)
+        sure[token] = 1
+        q = sure if source < 0 else self._q[source]
         rest = (self.weight * self.p - q).clamp(min=0)
         left = float(rest.sum())
         if left > 0:

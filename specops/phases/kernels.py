@@ -70,7 +70,7 @@ def this_machine() -> Machine:
     return Machine(
         gpu.name(device),
         gpu.median,
-        lambda dtype: gpu.ceilings(gpu.TYPES[dtype], device, gpu.median),
+        lambda dtype: gpu.ceilings(gpu.TYPES[dtype], device),
         lambda settings: programme(gpu.TYPES[settings.dtype], settings.quick, device),
     )
 
@@ -173,7 +173,8 @@ def page(result: results.Result) -> str:
         "",
         f"torch {environment['torch']}, Triton {environment['triton']}. Ceilings measured in this run: copy"
         f" {measured.copied_gb_s:,.0f} GB/s, product {measured.multiplied_tflop_s:,.0f} TFLOP/s. Medians,"
-        " with a cold L2 cache; × is how many times as long another takes.",
+        " with a cold L2 cache, as CUDA graphs where the work never waits for the device; × is how many"
+        " times as long another takes.",
         "",
         "| " + " | ".join(columns) + " |",
         "|---|" + "---:|" * (len(columns) - 1),
