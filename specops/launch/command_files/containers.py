@@ -65,6 +65,20 @@ def listed(value: Any) -> list[str]:
     return [str(part) for part in value] if isinstance(value, list) else []
 
 
+def mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def of_container(node: dict[str, Any], where: str, files: Mapping[str, str]) -> Iterator[Command]:
+    """Of a container with command, args, env and image; or repository and tag, as charts have it."""
+    environment = variables(node.get("env"))
+    words = [*listed(node.get("command")), *listed(node.get("args"))]
+    image = node.get("image")
+    if not isinstance(image, str) and "repository" in node:
+        image = f"{node['repository']}:{node.get('tag', '')}"
+    yield from commands(filled(words, environment), where, image, environment, files)
+
+
 def variables(value: Any) -> dict[str, str]:
     """`environment` of Compose (a mapping, or NAME=VALUE) and `env` of Kubernetes ({name, value}).
 

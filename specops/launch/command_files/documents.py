@@ -32,8 +32,7 @@ def is_ray_serve(document: dict[str, Any]) -> bool:
 
 def ray_serve_commands(document: dict[str, Any], where: str, files: Mapping[str, str]) -> Iterator[Command]:
     if document.get("kind") == "RayService":
-        spec = document.get("spec")
-        text = spec.get("serveConfigV2") if isinstance(spec, dict) else None
+        text = containers.mapping(document.get("spec")).get("serveConfigV2")
         yield from _service(text, kubernetes.named(document), files)
         yield from kubernetes.commands(document, where, files)
     elif "model_loading_config" in document:
@@ -53,9 +52,9 @@ def _service(text: Any, where: str, files: Mapping[str, str]) -> Iterator[Comman
 
 
 def _application(application: Any, where: str) -> Iterator[Command]:
-    arguments = application.get("args") if isinstance(application, dict) else None
-    configs = arguments.get("llm_configs") if isinstance(arguments, dict) else None
-    name = application.get("name") if isinstance(application, dict) else None
+    application = containers.mapping(application)
+    configs = containers.mapping(application.get("args")).get("llm_configs")
+    name = application.get("name")
     for config in configs if isinstance(configs, list) else ():
         if isinstance(config, dict):
             yield from _configured(config, f"{where}, application {name}" if name else where)
@@ -63,8 +62,7 @@ def _application(application: Any, where: str) -> Iterator[Command]:
 
 def _configured(config: dict[str, Any], where: str) -> Iterator[Command]:
     """As the command that would serve it: `engine_kwargs` are the engine's flags."""
-    loading = config.get("model_loading_config")
-    loading = loading if isinstance(loading, dict) else {}
+    loading = containers.mapping(config.get("model_loading_config"))
     model = loading.get("model_source") or loading.get("model_id")
     served = loading.get("model_id")
     engine = str(config.get("llm_engine") or usual_in("Ray")[0]).lower()
@@ -76,9 +74,8 @@ def _configured(config: dict[str, Any], where: str) -> Iterator[Command]:
     }
     words = [word for key, value in settings.items() for word in words_of(str(key), value)]
     target = ["--model", str(model)] if isinstance(model, str) else []
-    runtime = config.get("runtime_env")
-    variables = runtime.get("env_vars") if isinstance(runtime, dict) else None
-    environment = {str(k): str(v) for k, v in variables.items()} if isinstance(variables, dict) else {}
+    variables = containers.mapping(containers.mapping(config.get("runtime_env")).get("env_vars"))
+    environment = {str(k): str(v) for k, v in variables.items()}
     place = f"{where}, model {served}" if served else where
     yield Command(place, engine, (*target, *words), environment=environment)
 

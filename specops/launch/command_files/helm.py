@@ -39,11 +39,10 @@ def runtime_commands(document: dict[str, Any], where: str, files: Mapping[str, s
     """Its model, its vLLM's settings and its image as one entry of the chart's."""
     spec = {key: part for key, part in document["spec"].items() if isinstance(part, dict)}
     model, config = spec.get("model", {}), spec.get("vllmConfig", {})
-    image = spec.get("deploymentConfig", {}).get("image")
-    repository, _, tag = str(image.get("name", "") if isinstance(image, dict) else "").rpartition(":")
-    named = document.get("metadata")
+    image = containers.mapping(spec.get("deploymentConfig", {}).get("image"))
+    repository, _, tag = str(image.get("name", "")).rpartition(":")
     entry = model | {
-        "name": named.get("name", "") if isinstance(named, dict) else "",
+        "name": containers.mapping(document.get("metadata")).get("name", ""),
         "repository": repository,
         "tag": tag,
         "vllmConfig": {key: model[key] for key in CONFIG if key in model} | config,
@@ -67,7 +66,7 @@ def commands(document: dict[str, Any], where: str, files: Mapping[str, str]) -> 
         yield from _modelservice(document, files)
     else:
         for node, place in _described(document, ""):
-            yield from _of_container(node, place or where, files)
+            yield from containers.of_container(node, place or where, files)
 
 
 # production-stack
@@ -79,8 +78,7 @@ def _production_stack(engines: dict[str, Any], files: Mapping[str, str]) -> Iter
     for spec in models if isinstance(models, list) else ():
         if not isinstance(spec, dict):
             continue
-        config = spec.get("vllmConfig") if isinstance(spec.get("vllmConfig"), dict) else {}
-        assert isinstance(config, dict)
+        config = containers.mapping(spec.get("vllmConfig"))
         environment = shared | containers.variables(spec.get("env"))
         if str(config.get("v0")) == "1":
             environment["VLLM_USE_V1"] = "0"
@@ -130,8 +128,7 @@ def _modelservice(document: dict[str, Any], files: Mapping[str, str]) -> Iterato
         part = document.get(role)
         if not isinstance(part, dict):
             continue
-        sizes = part.get("parallelism") if isinstance(part.get("parallelism"), dict) else {}
-        assert isinstance(sizes, dict)
+        sizes = containers.mapping(part.get("parallelism"))
         for container in part.get("containers") or []:
             if not isinstance(container, dict):
                 continue
@@ -172,12 +169,3 @@ def _described(node: Any, where: str) -> Iterator[tuple[dict[str, Any], str]]:
     elif isinstance(node, list):
         for index, part in enumerate(node):
             yield from _described(part, f"{where}[{index}]")
-
-
-def _of_container(node: dict[str, Any], where: str, files: Mapping[str, str]) -> Iterator[Command]:
-    environment = containers.variables(node.get("env"))
-    words = [*containers.listed(node.get("command")), *containers.listed(node.get("args"))]
-    image = node.get("image")
-    if not isinstance(image, str) and "repository" in node:
-        image = f"{node['repository']}:{node.get('tag', '')}"
-    yield from containers.commands(containers.filled(words, environment), where, image, environment, files)

@@ -76,20 +76,14 @@ def texts_of(document: dict[str, Any]) -> dict[str, str]:
 
 def named(document: Mapping[str, Any]) -> str:
     """Such as: Deployment llm."""
-    metadata = document.get("metadata")
-    name = metadata.get("name", "") if isinstance(metadata, dict) else ""
+    name = containers.mapping(document.get("metadata")).get("name", "")
     return f"{document.get('kind', '')} {name}".strip()
 
 
 def of_container(container: Any, where: str, files: Mapping[str, str]) -> Iterator[Command]:
-    if not isinstance(container, dict):
-        return
-    environment = containers.variables(container.get("env"))
-    words = [*containers.listed(container.get("command")), *containers.listed(container.get("args"))]
-    place = f"{where}, container {container.get('name', '')}"
-    yield from containers.commands(
-        containers.filled(words, environment), place, container.get("image"), environment, files
-    )
+    if isinstance(container, dict):
+        place = f"{where}, container {container.get('name', '')}"
+        yield from containers.of_container(container, place, files)
 
 
 def _within(node: Any, where: str, files: Mapping[str, str]) -> Iterator[Command]:
@@ -125,16 +119,13 @@ def kserve_commands(document: dict[str, Any], where: str, files: Mapping[str, st
 
 
 def _inference_service(spec: dict[str, Any], name: str, files: Mapping[str, str]) -> Iterator[Command]:
-    predictor = spec.get("predictor")
-    if not isinstance(predictor, dict):
-        return
+    predictor = containers.mapping(spec.get("predictor"))
     model = predictor.get("model")
     if isinstance(model, dict):
         yield from _model(model, f"{name}, model", files)
     for container in _items(predictor.get("containers")):
         yield from of_container(container, name, files)
-    worker = predictor.get("workerSpec")
-    for container in _items(worker.get("containers") if isinstance(worker, dict) else None):
+    for container in _items(containers.mapping(predictor.get("workerSpec")).get("containers")):
         yield from of_container(container, f"{name}, worker", files)
 
 
@@ -193,7 +184,7 @@ def _llm(
 ) -> Iterator[Command]:
     """`part`: the service, or its prefill. Both serve the service's model."""
     for template, what in ((part.get("template"), ""), (part.get("worker"), ", worker")):
-        for container in _items(template.get("containers") if isinstance(template, dict) else None):
+        for container in _items(containers.mapping(template).get("containers")):
             if not isinstance(container, dict) or container.get("name") != "main" or container.get("command"):
                 yield from of_container(container, name + what, files)
                 continue
@@ -208,11 +199,8 @@ def _main(
     files: Mapping[str, str],
 ) -> Iterator[Command]:
     environment = containers.variables(container.get("env"))
-    model = spec.get("model") if isinstance(spec.get("model"), dict) else {}
-    assert isinstance(model, dict)
-    target = str(model.get("uri") or MOUNTED).removeprefix("hf://")
-    sizes = part.get("parallelism") if isinstance(part.get("parallelism"), dict) else {}
-    assert isinstance(sizes, dict)
+    target = str(containers.mapping(spec.get("model")).get("uri") or MOUNTED).removeprefix("hf://")
+    sizes = containers.mapping(part.get("parallelism"))
     words = [*usual_in("KServe")[1], target]
     words += [word for key, flag in SIZES.items() if sizes.get(key) for word in (flag, str(sizes[key]))]
     given = containers.filled(containers.listed(container.get("args")), environment)
