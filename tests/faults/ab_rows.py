@@ -17,6 +17,7 @@ from fault_rows import (
     SLOWER,
     STANDARD,
     ab,
+    slowed,
 )
 from fault_runs import Row
 from zoo_knobs import Server
@@ -224,10 +225,10 @@ DRIFT = [
     ),
     ab(
         "both_wake_up",
-        "1.55 times as fast; the first 2 requests of both take 4 times as long after the other's visits",
-        replace(FASTER, wake=(2, 4.0)),
+        "3 times as fast; the first 2 requests of both take 4 times as long after the other's visits",
+        replace(slowed(STANDARD, 0.7), wake=(2, 4.0)),
         "deploy",
-        standard=replace(STANDARD, wake=(2, 4.0)),
+        standard=replace(slowed(STANDARD, 2.1), wake=(2, 4.0)),
         prompts=MANY,
     ),
     ab(

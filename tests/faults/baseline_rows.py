@@ -12,6 +12,7 @@ from fault_rows import (
     TWELVE,
     baseline,
     failing,
+    slowed,
 )
 from fault_runs import Figures
 
@@ -167,7 +168,7 @@ BASELINES = [
     baseline(
         "noisy",
         "a steady server, each request slower or faster by 20%",
-        replace(STANDARD, request_sd=0.2),
+        replace(slowed(STANDARD), request_sd=0.2),
         "yes",
         prompts=96,
         options=("--repeats=1",),
