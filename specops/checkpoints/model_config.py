@@ -63,10 +63,6 @@ class Config:
         return str(self.raw.get("model_type") or self.text.get("model_type") or "")
 
     @property
-    def text_type(self) -> str:
-        return str(self.text.get("model_type") or self.model_type)
-
-    @property
     def vocab_size(self) -> int | None:
         return self.whole("vocab_size")
 

@@ -244,8 +244,8 @@ def meets(observation: Observation, objectives: Objectives) -> bool:
     )
 
 
-def peak_throughput(observations: Sequence[Observation], span: float = 1.0) -> float | None:
-    """Tokens/s in the busiest `span` seconds. None where the tokens of some chunk are unknown."""
+def peak_throughput(observations: Sequence[Observation]) -> float | None:
+    """Tokens/s in the busiest second. None where the tokens of some chunk are unknown."""
     marks: list[tuple[float, int]] = []
     for observation in observations:
         for chunk in observation.answer.chunks:
@@ -256,11 +256,11 @@ def peak_throughput(observations: Sequence[Observation], span: float = 1.0) -> f
     best = within = start = 0
     for at, tokens in marks:
         within += tokens
-        while marks[start][0] <= at - span:
+        while marks[start][0] <= at - 1.0:
             within -= marks[start][1]
             start += 1
         best = max(best, within)
-    return best / span if marks else None
+    return float(best) if marks else None
 
 
 MOST_LAG_SHARE = 0.05

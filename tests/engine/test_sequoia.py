@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specops.engine.planner import tree_choice
-from specops.engine.planner.tree_choice import best_tree, shape_spec, tokens_of_shape
+from specops.engine.planner.tree_choice import best_tree, shape_spec
 from specops.engine.tree import Topology
 from specops.trees import parse_tree
 
@@ -52,6 +52,17 @@ def rates(draw: st.DrawFn, depth: int = 4, ranks: int = 4) -> list[list[float]]:
 def reaches(rates: list[list[float]], tree: Topology) -> Iterator[bool]:
     for node, parent in enumerate(tree.parents[1:], start=1):
         yield tree.depth[parent] < len(rates) and tree.rank[node] < len(rates[tree.depth[parent]])
+
+
+def tokens_of_shape(rates: list[list[float]], tree: Topology) -> float:
+    """Expected tokens of a step with a tree of this shape, the target's own token included. Children
+    beyond a row of the rates, and nodes below the last row, are never accepted."""
+    reached = [1.0]
+    for node, parent in enumerate(tree.parents[1:], start=1):
+        depth, rank = tree.depth[parent], tree.rank[node]
+        known = depth < len(rates) and rank < len(rates[depth])
+        reached.append(reached[parent] * rates[depth][rank] if known else 0.0)
+    return sum(reached)
 
 
 def test_there_are_as_many_trees_as_catalan_says() -> None:

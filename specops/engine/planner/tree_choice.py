@@ -197,17 +197,6 @@ def best_tree(rates: Rates, nodes: int) -> Topology:
     return Topology.of(tuple(parents))
 
 
-def tokens_of_shape(rates: Rates, tree: Topology) -> float:
-    """Expected tokens of a step with a tree of this shape, the target's own token included. Children
-    beyond a row of the rates, and nodes below the last row, are never accepted."""
-    reached = [1.0]
-    for node, parent in enumerate(tree.parents[1:], start=1):
-        depth, rank = tree.depth[parent], tree.rank[node]
-        known = depth < len(rates) and rank < len(rates[depth])
-        reached.append(reached[parent] * rates[depth][rank] if known else 0.0)
-    return sum(reached)
-
-
 def shape_spec(tree: Topology) -> str:
     """As specops.trees reads it."""
     return "shape:" + ",".join(map(str, tree.parents[1:])) if len(tree) > 1 else "none"
