@@ -30,4 +30,5 @@ def compare(
     result = compared(run_a, run_b)
     if call.out is not None:
         write_files(call.out.parent, {call.out.name: html(document(result))})
-    return Answer(result, lines(result))
+    written = [f"open {call.out}"] if call.out is not None else []
+    return Answer(result, [*lines(result), *written])

@@ -27,8 +27,8 @@ from specops.results import Result, written
 
 GOOD, BAD, OPEN = "green", "red", "yellow"
 VERDICTS = {
-    GOOD: ("passed", "yes", "ok", "compatible", "faster", "deploy", "healthy", "use it"),
-    BAD: ("failed", "no", "NO", "missing", "incompatible", "slower", "bad", "error", "keep it off"),
+    GOOD: ("passed", "yes", "ok", "compatible", "faster", "deploy", "healthy", "use it", "better"),
+    BAD: ("failed", "no", "NO", "missing", "incompatible", "slower", "bad", "error", "keep it off", "worse"),
     OPEN: ("undecided", "open", "degraded", "warn", "warning", "skipped", "unknown", "partial"),
 }
 STYLES = {word: style for style, words in VERDICTS.items() for word in words}
@@ -38,8 +38,9 @@ STATE = re.compile(rf"(?<=\s)({'|'.join(sorted(STYLES, key=len, reverse=True))})
 _rollout: str | None = None
 """What is printed for the placeholder."""
 
-COMMAND = re.compile(r"(?<![`\w])(specops|pip|vllm|docker|kubectl|curl|python) ")
-"""A command to paste stays whole, however long. In backticks it is a part of a sentence."""
+COMMAND = re.compile(r"(?:^|(?<=[:;] )|(?<=  ))(specops|pip|vllm|docker|kubectl|curl|python) (?=[\w-])")
+"""A command to paste stays whole, however long: at the beginning, in a column, after a colon or semicolon.
+Elsewhere its words are a part of a sentence."""
 LABEL = re.compile(r"\s*(\w+: +)?\Z")
 """Before a command that has its line to itself."""
 

@@ -64,8 +64,8 @@ def _ab(result: Result, source: Path, out: Path) -> bool:
     drawn = picture(report)
     if not any(mark for panel in drawn.panels for row in panel.rows for mark in row.marks):
         return False
-    prompts = {dot.prompt for one in report.challengers.values() for dot in one.prompts}
-    draw(drawn, heading(result, "Comparison", _count(len(prompts), "prompts")), out)
+    prompts = max(level.speedups.prompts for one in report.challengers.values() for level in one.levels)
+    draw(drawn, heading(result, "Comparison", _count(prompts, "prompts")), out)
     return True
 
 

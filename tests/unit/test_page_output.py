@@ -50,9 +50,17 @@ def test_a_command_after_a_sentence_has_a_line_to_itself() -> None:
     assert folded(line, 200) == [line]
 
 
-def test_a_command_in_backticks_is_a_part_of_its_sentence() -> None:
-    line = "change: compare its two models (`specops verify-draft TARGET DRAFT`), then attest it"
-    assert all(len(piece) <= 60 for piece in folded(line, 60))
+@pytest.mark.parametrize(
+    "line",
+    [
+        "change: compare its two models (`specops verify-draft TARGET DRAFT`), then attest it",
+        "ok    vllm        'vllm serve' leads to no vLLM; only pools that specops starts need it",
+    ],
+)
+def test_a_command_between_quotes_and_a_name_are_parts_of_their_line(line: str) -> None:
+    pieces = folded(line, 60)
+    assert all(20 < len(piece) <= 60 for piece in pieces[:-1])
+    assert pieces[0].startswith(line[:20])
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,7 @@ def test_a_plot_has_verdict_model_date_and_sample_size(name: str, tmp_path: Path
     for words in (f"{title}: passed", result["created"][:10], "n = ", "model "):
         assert words in text
     assert ("model not recorded" in text) == (name == "baseline")  # the example has no settings
+    assert "n = 0 " not in text
     assert f"fill: {BACKGROUND}" in text, "the background is opaque"
 
 

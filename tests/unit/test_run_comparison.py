@@ -203,7 +203,9 @@ def test_the_command(tmp_path: Path) -> None:
     page = tmp_path / "pages" / "compare.html"
     shown = specops("compare", str(a), str(b), "--out", str(page))
     assert shown.returncode == 1
-    assert shown.stdout.splitlines()[-1].endswith(f"results are surely worse in {b}.")
+    verdict, written = shown.stdout.splitlines()[-2:]
+    assert verdict.endswith(f"results are surely worse in {b}.")
+    assert written == f"open {page}"
     text = page.read_text()
     assert hostile not in text
     assert "Surely worse" in text
