@@ -42,12 +42,13 @@ def tokens_a_step(curve: Sequence[float]) -> float:
 
 
 def tokens_a_step_iid(alpha: float, k: int) -> float:
-    """Where each of k positions is accepted with probability `alpha`, given that the one before was."""
+    """Return where each of k positions is accepted with probability `alpha`, given that the one before
+    was."""
     return math.fsum(alpha**i for i in range(k + 1))
 
 
 def step_ms(tpot_ms: float, tokens: float) -> float:
-    """What a step takes, by the mean time of a token of one stream and the mean tokens of a step."""
+    """Return what a step takes, by the mean time of a token of one stream and the mean tokens of a step."""
     return tpot_ms * tokens
 
 

@@ -13,7 +13,8 @@ _Answer = TypeVar("_Answer")
 
 
 def is_loopback(url: str) -> bool:
-    """Whether `url` names the loopback interface, which no proxy of the environment can reach for us."""
+    """Return whether `url` names the loopback interface, which no proxy of the environment can reach for
+    us."""
     host = urlsplit(url).hostname or ""
     try:
         return ip_address(host).is_loopback
@@ -22,7 +23,8 @@ def is_loopback(url: str) -> bool:
 
 
 def within(seconds: float, do: Callable[[], _Answer]) -> _Answer:
-    """What `do` returns or raises. Raises TimeoutError where it takes longer; its thread is then abandoned.
+    """Return what `do` returns or raises. Raises TimeoutError where it takes longer; its thread is then
+    abandoned.
 
     A socket's own time limit begins anew with every byte, and there is none for looking a name up.
     """

@@ -255,7 +255,8 @@ def sha256(value: Path | bytes | str | dict[str, Any] | list[Any]) -> str:
 
 
 def environment() -> dict[str, Any]:
-    """Where a measurement was made, as far as it may change the figures. No names of people or hosts."""
+    """Return where a measurement was made, as far as it may change the figures. No names of people or
+    hosts."""
     return {
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()}",

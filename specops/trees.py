@@ -59,17 +59,17 @@ class TreeSpec:
 
     @property
     def needs_draft(self) -> bool:
-        """Whether a draft model grows it, or a part of it."""
+        """Return whether a draft model grows it, or a part of it."""
         return self.kind in _GROWN or any(part.needs_draft for part in self.parts)
 
     @property
     def takes_draft(self) -> bool:
-        """Whether a draft is of use to it; a planner does without one where there is none."""
+        """Return whether a draft is of use to it; a planner does without one where there is none."""
         return self.kind == "auto" or self.needs_draft
 
     @property
     def drafts(self) -> int:
-        """How many parts a draft model grows, each of which may have a draft of its own."""
+        """Return how many parts a draft model grows, each of which may have a draft of its own."""
         return sum(part.drafts for part in self.parts) if self.parts else int(self.needs_draft)
 
     @property

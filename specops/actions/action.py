@@ -98,12 +98,12 @@ class Action(Section):
 
     @property
     def stepwise(self) -> bool:
-        """Whether it can set a share of the traffic; else all or nothing."""
+        """Return whether it can set a share of the traffic; else all or nothing."""
         return True
 
     @property
     def longest_s(self) -> float:
-        """How long its commands may take in all."""
+        """Return how long its commands may take in all."""
         return 0.0
 
     def targets(self, site: Site) -> list[Target]:

@@ -33,8 +33,8 @@ class Commands:
         self._path = folder / LOCK
 
     def run(self, words: Sequence[str], timeout_s: float) -> str:
-        """What it prints on standard output. Raises EnvironmentFailure where it fails, cannot be started, or
-        is not done in time; then it and what it started are ended."""
+        """Return what it prints on standard output. Raises EnvironmentFailure where it fails, cannot be
+        started, or is not done in time; then it and what it started are ended."""
         said = shlex.join(words)
         try:
             return self._run(words, said, timeout_s)

@@ -163,7 +163,7 @@ def kind_of(config: Config, weights: Weights | None, generation: dict[str, Any],
 
 
 def has_mtp_layers(config: Config, weights: Weights) -> bool:
-    """Whether there are tensors of MTP layers: by their names, or behind the model's last layer."""
+    """Return whether there are tensors of MTP layers: by their names, or behind the model's last layer."""
     numbers = (re.search(r"(?:^|\.)(?:layers|blk|h)\.(\d+)\.", name) for name in weights.tensors)
     last = max((int(found[1]) for found in numbers if found), default=-1)
     return last >= (config.layers or 0) or any(map(MTP_WEIGHTS.search, weights.tensors))
@@ -216,7 +216,7 @@ NOT_GENERATIVE = re.compile(
 
 
 def not_generative(config: Config, files: Collection[str]) -> str | None:
-    """Why a checkpoint cannot continue text, or None. `files`: the names of its files."""
+    """Return why a checkpoint cannot continue text, or None. `files`: the names of its files."""
     architecture = next(iter(config.architectures), "")
     if NOT_GENERATIVE.search(architecture):
         return f"architecture {architecture} does not generate text"

@@ -100,7 +100,8 @@ def tails(report: Report) -> Iterator[str]:
 
 
 def lengths(challenger: Challenger) -> Iterator[str]:
-    """Where answers are not shown to be as long as the standard's: the loads, and what decided instead."""
+    """Yield where answers are not shown to be as long as the standard's: the loads, and what decided
+    instead."""
     for level in challenger.levels:
         found = level.lengths
         if found is None or found.finding == "equal":
@@ -142,7 +143,7 @@ def accepted(report: Report, arm: str) -> Iterator[str]:
 
 
 def following(pool: Mapping[str, Any] | None) -> str:
-    """What to do with a pool that is to be deployed; `pool` as the result keeps it."""
+    """Return what to do with a pool that is to be deployed; `pool` as the result keeps it."""
     pool = pool or {}
     engine = ENGINES.get(str(pool.get("engine")))
     if engine is not None and engine.serve is not None:
@@ -197,7 +198,8 @@ def _table(report: Report, challenger: Challenger) -> list[str]:
 
 
 def _word(challenger: Challenger, traffic_class: str, found: ClassLevel) -> str:
-    """What a row of the table says: a class that gains is deployed only where the challenger may be."""
+    """Return what a row of the table says: a class that gains is deployed only where the challenger may
+    be."""
     if DeployTarget(traffic_class=traffic_class, level=found.level) in challenger.deploy:
         return "deploy"
     return {"yes": "faster", "no": "do not deploy"}.get(found.decision.verdict, "undecided")

@@ -126,7 +126,7 @@ def _root(
 
 
 def _is_help(error: typer.TyperException) -> bool:
-    """Whether a group was called without a command: then Typer raises its help."""
+    """Return whether a group was called without a command: then Typer raises its help."""
     context = getattr(error, "ctx", None)
     return context is not None and error.format_message() == context.get_help()
 

@@ -154,7 +154,8 @@ def _no_acceptance(why: str) -> str:
 
 
 def _reasons(result: Result) -> list[str]:
-    """Why figures of the table are missing: each reason once, and once for all rows with too few requests."""
+    """Return why figures of the table are missing: each reason once, and once for all rows with too few
+    requests."""
     levels = [*result.data["by_concurrency"], *chain(*result.data["by_class"].values())]
     missing = [(level[name]["missing"], quantile) for level in levels for name, quantile in _SHOWN]
     shown = [of[quantile] for of, quantile in missing if quantile in of]

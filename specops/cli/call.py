@@ -171,8 +171,9 @@ class RolloutCall(Call):
 
 
 def picture_of(result: Result, path: Path, drawn: Path | None) -> Iterator[str]:
-    """Where a result that was written to the file `path` can be looked at. `drawn`: the plot, if there is one
-    already. Nothing for a run folder, whose page `run` names, and for what has neither page nor plot."""
+    """Yield where a result that was written to the file `path` can be looked at. `drawn`: the plot, if there
+    is one already. Nothing for a run folder, whose page `run` names, and for what has neither page nor
+    plot."""
     if path.suffix != ".json":
         return
     from specops.phases.plot import PLOTS

@@ -204,7 +204,8 @@ def age(seconds: float) -> str:
 
 
 def _next(items: list[Item]) -> Iterator[str]:
-    """What to change and the command after it; what follows its # is for people, and no shell reads it."""
+    """Yield what to change and the command after it; what follows its # is for people, and no shell reads
+    it."""
     from specops.phases.checklist.evidence import todo
 
     for one in todo(items):

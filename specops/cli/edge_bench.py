@@ -221,7 +221,7 @@ def _ratios(found: Comparison, clients: int) -> tuple[Sequence[str], Sequence[Se
 
 
 def lines(found: Comparison) -> list[str]:
-    """What is said below the tables."""
+    """Return what is said below the tables."""
     from specops.phases.edge_bench.settings import AUTOREGRESSIVE
 
     said = [

@@ -104,7 +104,7 @@ def client_maker(
     streams: int,
     threads: int | None,
 ) -> Callable[[], EdgeEngine]:
-    """What makes the client, wherever it is called; what is wrong with the options is said at once."""
+    """Return what makes the client, wherever it is called; what is wrong with the options is said at once."""
     with extra("edge", "draft here"):
         from specops.edge.client import open_client
         from specops.edge.connection import Destination

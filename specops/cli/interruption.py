@@ -60,7 +60,7 @@ def resume_hint() -> Iterator[None]:
 
 
 def message(by: signal.Signals, words: Sequence[str], stopped: KeyboardInterrupt) -> str:
-    """What stopped the command, where its partial results are, and the command that goes on.
+    """Return what stopped the command, where its partial results are, and the command that goes on.
 
     --fresh would discard the partial results, so it is left out where there are some.
     """

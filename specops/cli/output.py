@@ -66,7 +66,7 @@ class UnfoldedLine(str):
 
 
 def dumb() -> bool:
-    """Whether the terminal says that it knows no escape sequences, as Emacs' shell does."""
+    """Return whether the terminal says that it knows no escape sequences, as Emacs' shell does."""
     return os.environ.get("TERM") in ("dumb", "unknown")
 
 
@@ -166,7 +166,7 @@ def _print_table(table: Table) -> None:
 
 
 def wants_json(words: Sequence[str]) -> bool:
-    """Whether the words of a command ask for JSON; words behind `--` are another program's."""
+    """Return whether the words of a command ask for JSON; words behind `--` are another program's."""
     return "--json" in itertools.takewhile(lambda word: word != "--", words)
 
 

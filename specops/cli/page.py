@@ -54,8 +54,8 @@ def page(walk: Walk, rollout: Rollout, path: Path) -> list[str]:
 
 
 def _answer(walk: Walk, rollout: Rollout, path: Path) -> Iterator[str]:
-    """What the comparison says of each load; where there is none, what the last phase says. Then which gate
-    failed, and where the walk stopped."""
+    """Yield what the comparison says of each load; where there is none, what the last phase says. Then which
+    gate failed, and where the walk stopped."""
     last = walk.step(walk.stopped) if walk.stopped else None
     found, failed = decision(walk), failed_gate(walk)
     if found.support:
@@ -161,7 +161,7 @@ def _compared(report: Report) -> list[str]:
 
 
 def reused(walk: Walk, rollout: Rollout) -> Iterator[str]:
-    """When a running server was measured: a new configuration under its address shows in no hash."""
+    """Yield when a running server was measured: a new configuration under its address shows in no hash."""
     for step in walk.steps:
         when = f"{step.result.created:%Y-%m-%d %H:%M} UTC"
         for name in MEASURES.get(step.phase, ()) if step.reused else ():

@@ -41,7 +41,7 @@ MARKS: Mapping[PhaseState | None, tuple[str, str, str]] = {
 
 @contextmanager
 def progress(quiet: bool = False) -> Iterator[Progress]:
-    """What a command hands to a phase. The display is gone when the block ends; notes stay."""
+    """Return what a command hands to a phase. The display is gone when the block ends; notes stay."""
     if quiet:
         yield SilentProgress()
     elif sys.stderr.isatty() and not dumb():
@@ -125,7 +125,8 @@ class _Display:
             self.phase_took[name] = time.monotonic() - self.phase_began[name]
 
     def phase_time(self, name: str) -> str:
-        """What a phase took, "reused", or with ~ what it will take. Empty while it runs, and if not known."""
+        """Return what a phase took, "reused", or with ~ what it will take. Empty while it runs, and if not
+        known."""
         if name in self.reused:
             return "reused"
         if name in self.phase_took:

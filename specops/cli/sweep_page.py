@@ -141,14 +141,14 @@ def _groups(report: Report) -> list[str]:
 
 
 def _alone(group: GroupFigures) -> str:
-    """What would be best for this group, where that is something else."""
+    """Return what would be best for this group, where that is something else."""
     if group.best is None or group.best == group.setting:
         return ""
     return f"alone it would be served best by {group.best}"
 
 
 def _limits(report: Report) -> Iterator[str]:
-    """What was decided on besides the end-to-end speed, which is in the table."""
+    """Yield what was decided on besides the end-to-end speed, which is in the table."""
     for found in report.together:
         decision = found.decision
         if decision is None or (decision.verdict == "yes" and decision.basis == "e2e"):
@@ -167,7 +167,7 @@ def _answers(report: Report) -> Iterator[str]:
 
 
 def _confirmed(report: Report) -> Iterator[str]:
-    """What was measured again, and by how much the figure that it was chosen by was higher."""
+    """Yield what was measured again, and by how much the figure that it was chosen by was higher."""
     found = report.confirmation
     if found is None:
         return
@@ -226,7 +226,7 @@ def _cut(line: FamilySteps) -> str:
 
 
 def _gates(report: Report) -> Iterator[str]:
-    """What the playbook asks of the recommended setting before it goes further."""
+    """Yield what the playbook asks of the recommended setting before it goes further."""
     ours = [c for c in report.cells if (c.setting, c.concurrency) == (report.recommended, report.decided_at)]
     if not ours:
         return
@@ -265,7 +265,7 @@ def _loads(report: Report) -> Iterator[str]:
 
 
 def _machine(report: Report) -> Iterator[str]:
-    """How much it drifted between the standards of a rung, and one start of a server from another."""
+    """Yield how much it drifted between the standards of a rung, and one start of a server from another."""
     changes = [
         f"{percent(found.change.estimate)} [{percent(found.change.low)}, {percent(found.change.high)}], "
         f"n={found.change.n}"

@@ -152,7 +152,7 @@ def _one_of(names: Iterable[str]) -> str:
 
 
 def _about_engines() -> str:
-    """What each engine is; those that are described alike stand together."""
+    """Return what each engine is; those that are described alike stand together."""
     groups: dict[str, list[str]] = {}
     for engine in ENGINES.values():
         groups.setdefault(engine.about, []).append(engine.name)

@@ -36,7 +36,7 @@ _REPEATABLE = ("escape", "set", "plain")
 
 
 def fault(pattern: str) -> str | None:
-    """Why `pattern` is not one that means the same to both; None where it is."""
+    """Return why `pattern` is not one that means the same to both; None where it is."""
     if not pattern:
         return "it is empty"
     if not pattern.isascii():

@@ -103,7 +103,7 @@ class ClientSession:
 
     @property
     def may_send_ahead(self) -> bool:
-        """Whether a round is out and the draft has grown since trees were last sent ahead for it."""
+        """Return whether a round is out and the draft has grown since trees were last sent ahead for it."""
         out = self.stage is Stage.AWAY and self.proposal is not None
         return out and self.branched_at < self.passes and len(self.branches) < VERSIONS
 
@@ -228,7 +228,8 @@ class ClientSessions:
 
     @property
     def unavailable(self) -> str | None:
-        """Why nothing can be verified; None while it can, and for the first `AWAY_TOO_LONG_S` seconds."""
+        """Return why nothing can be verified; None while it can, and for the first `AWAY_TOO_LONG_S`
+        seconds."""
         if self._down is None or self._clock() - self._down[0] < AWAY_TOO_LONG_S:
             return None
         return f"the verification server is out of reach: {self._down[1]}"
@@ -275,8 +276,8 @@ class ClientSessions:
                 self._link.ahead(talk.number, talk.due, version, [branch for branch, _ in found])
 
     def due_within(self, pass_s: float | None) -> bool:
-        """Whether a verdict is expected before a draft pass of `pass_s` seconds would end, and would have
-        to wait for it."""
+        """Return whether a verdict is expected before a draft pass of `pass_s` seconds would end, and would
+        have to wait for it."""
         now = self._clock()
         for talk in self.at(Stage.AWAY):
             pace = self.pacing[talk.sequence.greedy].pace(pass_s)

@@ -128,7 +128,7 @@ class Fallback:
         return state._observed(now)._decided(now)
 
     def due(self, now: float) -> bool:
-        """Whether the link should be probed."""
+        """Return whether the link should be probed."""
         return self.server_drafts and not self.fixed and now - self.probed >= self.rules.probe_s
 
     def _observed(self, now: float) -> Fallback:

@@ -225,7 +225,7 @@ class Growth:
         return found
 
     def _waits(self, deepest: int) -> Flags:
-        """Which nodes may be run, [nodes] bool."""
+        """Return which nodes may be run, [nodes] bool."""
         return (self.places < 0) & (self.depths < deepest) & ~self._ending()
 
     def _best(self, count: int, deepest: int) -> Ints:

@@ -62,10 +62,10 @@ class Draft:
 
 class Depth(Protocol):
     def more(self, draft: Draft, pace: Pace | None) -> bool:
-        """Whether another pass pays. pace: None before the first round."""
+        """Return whether another pass pays. pace: None before the first round."""
 
     def ahead(self, levels: int, promise: float, pace: Pace) -> bool:
-        """Whether a tree with `levels` levels, and `promise` expected accepted tokens if its outcome
+        """Return whether a tree with `levels` levels, and `promise` expected accepted tokens if its outcome
         occurs, is sent before the outcome is known."""
 
 

@@ -182,7 +182,7 @@ class Layout:
 
     @property
     def kernel(self) -> bool:
-        """Whether attention is the Triton kernel's."""
+        """Return whether attention is the Triton kernel's."""
         return self.cache.kernel
 
     def write(self, layer: int, kv: Tensor) -> None:

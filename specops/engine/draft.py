@@ -43,7 +43,7 @@ class Drafter(Protocol):
 
     @property
     def reads_features(self) -> bool:
-        """Whether `commit` needs the target's features."""
+        """Return whether `commit` needs the target's features."""
 
     @property
     def nodes(self) -> int:
@@ -156,7 +156,7 @@ class Grower(Protocol):
 
     @property
     def reads_features(self) -> bool:
-        """Whether `commit` needs the target's features."""
+        """Return whether `commit` needs the target's features."""
 
     def read(self, sequences: Batch[Sequence]) -> tuple[list[int], Tensor]:
         """Read the committed tokens of each sequence that were not read yet.

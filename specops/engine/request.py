@@ -149,7 +149,7 @@ class Streaming(ABC):
 
     @property
     def unavailable(self) -> str | None:
-        """Why nothing can be generated at the moment; None if it can."""
+        """Return why nothing can be generated at the moment; None if it can."""
         return None
 
     @property
@@ -166,7 +166,7 @@ class Streaming(ABC):
     @property
     @abstractmethod
     def idle(self) -> bool:
-        """Whether no sequence needs a step."""
+        """Return whether no sequence needs a step."""
 
     @abstractmethod
     def submit(self, prompt: list[int], sampling: Sampling) -> int:

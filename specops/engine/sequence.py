@@ -46,7 +46,7 @@ class Sequence:
 
     @property
     def greedy(self) -> bool:
-        """Whether it is decoded at temperature 0."""
+        """Return whether it is decoded at temperature 0."""
         return self.sampling.temperature == 0
 
     @property
@@ -71,7 +71,7 @@ class Sequence:
 
     @property
     def reading(self) -> bool:
-        """Whether its prompt does not end within this step, so that nothing is drafted or verified."""
+        """Return whether its prompt does not end within this step, so that nothing is drafted or verified."""
         return self.uncached > self.chunk
 
     def extend(self, tokens: list[int], logprobs: list[TokenLogprob]) -> Emission:

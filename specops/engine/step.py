@@ -287,7 +287,7 @@ class Engine(Streaming):
 
     @property
     def idle(self) -> bool:
-        """Whether no sequence needs a step: there is no sequence, or all are held."""
+        """Return whether no sequence needs a step: there is no sequence, or all are held."""
         return not self._waiting and all(sequence.held is not None for sequence in self._running)
 
     @property

@@ -127,7 +127,7 @@ class Topology:
 
     @cached_property
     def mask(self) -> Mask:
-        """Which of the tree's own slots each node sees."""
+        """Return which of the tree's own slots each node sees."""
         return Mask(self.sees)
 
     @cached_property
@@ -135,7 +135,8 @@ class Topology:
         return {}
 
     def level_mask(self, start: int, stop: int) -> Mask:
-        """Which of the slots of nodes [1, stop) the nodes [start, stop) see, for growing a tree by levels."""
+        """Return which of the slots of nodes [1, stop) the nodes [start, stop) see, for growing a tree by
+        levels."""
         if (start, stop) not in self._level_masks:
             self._level_masks[start, stop] = Mask(self.sees[start:stop, 1:stop])
         return self._level_masks[start, stop]

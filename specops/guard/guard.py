@@ -121,13 +121,13 @@ class Guard:
 
     @property
     def both_slow(self) -> bool:
-        """Whether the last evaluation found both pools slow."""
+        """Return whether the last evaluation found both pools slow."""
         evaluation = self._journal.standing.evaluation
         return evaluation is not None and evaluation.both_slow
 
     @property
     def unconfirmed(self) -> str | None:
-        """Where the targets differ from the decision; None while they do not."""
+        """Return where the targets differ from the decision; None while they do not."""
         confirmed, target_percent = self._journal.standing.confirmed, self.state.target_percent
         action = self._journal.standing.last_action
         if confirmed != target_percent:

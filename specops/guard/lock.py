@@ -124,7 +124,7 @@ def _who(address: str) -> str:
 
 
 def holder(folder: Path, name: str = LOCK) -> Holder | None:
-    """Who holds the lock; None where nobody does."""
+    """Return who holds the lock; None where nobody does."""
     path = folder / name
     try:
         descriptor = os.open(path, os.O_RDWR)

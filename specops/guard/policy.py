@@ -98,7 +98,7 @@ def decide(state: State, evaluation: Evaluation, now: float, rules: Rules) -> De
 
 
 def falls(before: State, after: State) -> bool:
-    """Whether the guard's own decision lowers the percentage."""
+    """Return whether the guard's own decision lowers the percentage."""
     return after.percent < before.percent
 
 

@@ -37,7 +37,7 @@ def answered(routers: Sequence[str]) -> Counts:
 
 
 def grown(before: Counts, after: Counts) -> Counts:
-    """What was added since. A router that started anew counts from nothing again, and is left out."""
+    """Return what was added since. A router that started anew counts from nothing again, and is left out."""
     return {key: max(count - before.get(key, 0.0), 0.0) for key, count in after.items()}
 
 
@@ -88,7 +88,7 @@ class Switch:
         self.routers = tuple(routers)
 
     def read(self) -> tuple[Reading, ...]:
-        """What each target has."""
+        """Return what each target has."""
         return tuple(each(_reading, self.targets))
 
     def to(self, percent: int, *, again: bool = False) -> Result:

@@ -216,8 +216,8 @@ def read_answer(
 
 
 def contradicts(tokens: int | None, limit: int, finish_reason: str | None) -> bool:
-    """Whether a count of tokens is wrong beside `max_tokens`: above it, or, where the finish reason says that
-    the limit ended the answer, below it. One token more or less may be a special one."""
+    """Return whether a count of tokens is wrong beside `max_tokens`: above it, or, where the finish reason
+    says that the limit ended the answer, below it. One token more or less may be a special one."""
     if tokens is None:
         return False
     return tokens > limit + 1 or (finish_reason == "length" and tokens < limit - 1)
@@ -265,7 +265,7 @@ def _take(reading: _Reading, event: Event) -> None:
 
 
 def _output(choice: dict[str, Any], data: str) -> tuple[str, str]:
-    """What the event adds to the output: reasoning; text and tool calls in the order of one chunk."""
+    """Return what the event adds to the output: reasoning; text and tool calls in the order of one chunk."""
     if "text" in choice:
         parts = [None, choice["text"]]
     else:

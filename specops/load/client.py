@@ -281,7 +281,8 @@ class Client:
 
 
 def _miscount(answer: Answer) -> str | None:
-    """How the server's count of a probe's tokens contradicts the probe's limit; None where it does not."""
+    """Return how the server's count of a probe's tokens contradicts the probe's limit; None where it does
+    not."""
     if not contradicts(answer.tokens, _PROBE_TOKENS, answer.finish_reason):
         return None
     ended = f"finish_reason {answer.finish_reason}"

@@ -95,7 +95,7 @@ class StampedSocket(socket.socket):
 
 
 def _instant(wall: float) -> float:
-    """What `time.perf_counter` said when the wall clock said `wall`, a moment ago.
+    """Return what `time.perf_counter` said when the wall clock said `wall`, a moment ago.
 
     The two clocks are read again where this program was interrupted between them.
     """

@@ -78,7 +78,7 @@ def several_tokens(standard: Observed) -> str | None:
 
 
 def looks_idle(other: Observed) -> bool:
-    """Whether the other pool shows no sign of speculation."""
+    """Return whether the other pool shows no sign of speculation."""
     return other.drafts == 0 or (other.drafts is None and other.sends_one)
 
 

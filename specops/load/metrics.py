@@ -142,7 +142,7 @@ def tpot(observation: Observation) -> float | None:
 
 
 def tpot_missing(observation: Observation) -> str | None:
-    """Why a request has no TPOT; None where it has one."""
+    """Return why a request has no TPOT; None where it has one."""
     answer = observation.answer
     if not answer.chunks:
         return "the answer has no output"
@@ -156,7 +156,7 @@ def tpot_missing(observation: Observation) -> str | None:
 
 
 def all_at_once(observation: Observation) -> bool:
-    """Whether no token came after the first chunk: then nobody waited between tokens."""
+    """Return whether no token came after the first chunk: then nobody waited between tokens."""
     answer = observation.answer
     if not answer.chunks or answer.tokens is None:
         return False
@@ -198,7 +198,8 @@ def e2e_with_retries(observation: Observation) -> float:
 
 
 def lag(observation: Observation) -> float:
-    """How late the request was sent by its schedule: the client's own time, with that of connecting."""
+    """Return how late the request was sent by its schedule: the client's own time, with that of
+    connecting."""
     return observation.first_sent - observation.scheduled
 
 
@@ -230,7 +231,7 @@ def output_tokens(observations: Sequence[Observation]) -> int | None:
 
 
 def meets(observation: Observation, objectives: Objectives) -> bool:
-    """Whether a request met every objective. A failed one did not, nor one whose figure is unknown.
+    """Return whether a request met every objective. A failed one did not, nor one whose figure is unknown.
 
     An answer that came all at once has no TPOT, and made nobody wait between tokens: it meets any.
     """

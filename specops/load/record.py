@@ -414,7 +414,7 @@ def errors(cells: Sequence[CellRecord]) -> dict[str, Any]:
 
 
 def acceptance(cells: Sequence[CellRecord]) -> tuple[dict[str, Any] | None, str | None]:
-    """What the server's counters say of its drafts over these cells' windows, or None and why."""
+    """Return what the server's counters say of its drafts over these cells' windows, or None and why."""
     records = [cell.drafts for cell in cells if cell.drafts is not None]
     if not records:
         return None, next((c.drafts_missing for c in cells if c.drafts_missing), "nothing was measured")

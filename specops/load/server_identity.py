@@ -118,19 +118,19 @@ def _models(scraped: Scrape) -> frozenset[str]:
 
 
 def _serves_both(served: Iterable[str], models: tuple[str, str]) -> bool:
-    """Whether the metrics tell the two models apart, as those of a server with several engines do."""
+    """Return whether the metrics tell the two models apart, as those of a server with several engines do."""
     return models[0] != models[1] and set(models) <= set(served)
 
 
 def _collected(scraped: Scrape) -> bool:
-    """Whether the engine's series come from several servers."""
+    """Return whether the engine's series come from several servers."""
     generated = [dict(labels) for name, labels in scraped if name in GENERATED]
     keys = {key for labels in generated for key in labels} - OF_ONE_ENGINE
     return any(len({labels.get(key) for labels in generated}) > 1 for key in keys)
 
 
 def _between(low: Scrape, between: Scrape, high: Scrape) -> bool:
-    """Whether every counter of `between` lies between those of `low` and `high`, which are of one
+    """Return whether every counter of `between` lies between those of `low` and `high`, which are of one
     process."""
     counted = [_counters(scraped) for scraped in (low, between, high)]
     if not counted[0].keys() <= counted[1].keys() <= counted[2].keys():
@@ -206,7 +206,7 @@ async def probe(settings: Mapping[str, BaselineSettings]) -> tuple[str | None, d
 
 
 async def _answer(settings: BaselineSettings) -> Observed | None:
-    """What the server did while it answered one prompt; None where it did not answer."""
+    """Return what the server did while it answered one prompt; None where it did not answer."""
     from specops.load.client import Client  # it loads an HTTP client, which the decisions do not need
 
     prompt = settings.prompt_set().prompts[0]

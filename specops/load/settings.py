@@ -85,7 +85,7 @@ class Capabilities:
         return {option: True for option, on in wanted.items() if on}
 
     def described(self, *, retokenised: bool) -> dict[str, Any]:
-        """How this endpoint's tokens are counted, stored with the figures that depend on it."""
+        """Return how this endpoint's tokens are counted, stored with the figures that depend on it."""
         fallback = "retokenised" if retokenised else "unknown"
         return {
             "usage": self.usage,

@@ -58,7 +58,8 @@ _LOOP = re.compile(r"(.{1,80}?)\1{2,}", re.DOTALL)
 
 
 def loops(text: str) -> bool:
-    """Whether over half of `text` is one passage of up to 80 characters, three times in a row or more."""
+    """Return whether over half of `text` is one passage of up to 80 characters, three times in a row or
+    more."""
     longest = max((len(found[0]) for found in _LOOP.finditer(text)), default=0)
     return len(text) >= STOCK_LENGTH and 2 * longest > len(text)
 
@@ -75,7 +76,7 @@ class Doubt:
 
 
 def stock(cells: Collection[CellRecord]) -> Doubt | None:
-    """Where requests got the answer of another prompt."""
+    """Return where requests got the answer of another prompt."""
     rows = [row for cell in cells for row in cell.rows]
     found = [row for row, same in zip(rows, is_stock(rows), strict=True) if same]
     if not found:
@@ -90,7 +91,7 @@ def stock(cells: Collection[CellRecord]) -> Doubt | None:
 
 
 def undercounted(cells: Collection[CellRecord]) -> Doubt | None:
-    """Where the server counts surely fewer tokens than it sent chunks of text."""
+    """Return where the server counts surely fewer tokens than it sent chunks of text."""
     rows = [row for cell in cells for row in cell.rows if row.error is None and row.tokens_from == "usage"]
     found = [row for row in rows if row.tokens is not None and row.tokens < (1 - UNDERCOUNT) * row.chunks]
     if not found:
@@ -105,7 +106,8 @@ def undercounted(cells: Collection[CellRecord]) -> Doubt | None:
 
 
 def overcounted(cells: Collection[CellRecord], limits: Mapping[str, int]) -> Doubt | None:
-    """Where the server counts more tokens than `max_tokens` allowed; `limits` has that of each prompt."""
+    """Return where the server counts more tokens than `max_tokens` allowed; `limits` has that of each
+    prompt."""
     rows = [row for cell in cells for row in cell.rows if row.error is None and row.tokens_from == "usage"]
     found = [row for row in rows if contradicts(row.tokens, limits[row.prompt], None)]
     if not found:
@@ -151,12 +153,12 @@ def without_reasons(rows: Collection[Row], of: str = "") -> str | None:
 
 
 def is_filtered(row: Row) -> bool:
-    """Whether a content filter ended the answer."""
+    """Return whether a content filter ended the answer."""
     return row.error is None and row.finish_reason == "content_filter"
 
 
 def no_answer(row: Row) -> bool:
-    """Whether all of the output is reasoning."""
+    """Return whether all of the output is reasoning."""
     return row.error is None and 0 < row.reasoning == len(row.text)
 
 
@@ -195,7 +197,8 @@ def cached(cells: Collection[CellRecord], confidence: float = stats.LEVEL) -> li
 
 
 def _faster(cells: Sequence[CellRecord], latency: str, confidence: float) -> str | None:
-    """How many times as fast repeats are, such as `3.1× [2.7, 3.5]`; None where it is not surely notable."""
+    """Return how many times as fast repeats are, such as `3.1× [2.7, 3.5]`; None where it is not surely
+    notable."""
     first: dict[str, float] = {}
     later: dict[str, list[float]] = defaultdict(list)
     begin = min(cell.repeat for cell in cells)
@@ -246,7 +249,7 @@ class Change(Frozen):
 
 
 def changes(cells: Sequence[CellRecord]) -> list[Change]:
-    """What was looked for in complete cells, drift or not; the intervals hold together."""
+    """Return what was looked for in complete cells, drift or not; the intervals hold together."""
     series = [one for cell in cells if cell.complete for one in _of_cell(cell)]
     for level in dict.fromkeys(cell.level for cell in cells):
         ours = sorted((c for c in cells if c.level == level and c.complete), key=lambda cell: cell.repeat)

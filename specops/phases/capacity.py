@@ -67,7 +67,8 @@ class UnknownCapacity(Frozen):
 
 
 def measured(rollout: Rollout, folder: Path) -> MeasuredServer | UnknownCapacity:
-    """What the run folder says of the rollout's standard pool as it is now: baseline.json, else sweep.json.
+    """Return what the run folder says of the rollout's standard pool as it is now: baseline.json, else
+    sweep.json.
 
     The machine that drove the load may be another; of the embedded engine it is the server's too.
     """
@@ -187,7 +188,8 @@ def _rate(ends: _Ends | None) -> Rate | None:
 
 
 def _too_much(level: _Level, slo: Slo | None, max_error_share: float) -> str | None:
-    """Why this load does not count: too many failures, or a p95 that misses the SLO or is not known."""
+    """Return why this load does not count: too many failures, or a p95 that misses the SLO or is not
+    known."""
     at = f"at {level.concurrency} stream{'s' if level.concurrency != 1 else ''}"
     if level.failed > max_error_share * level.requests:
         return f"{level.failed} of {level.requests} requests failed {at}"

@@ -60,7 +60,7 @@ def once(commands: Commands, tell: Callable[[str], None], *, dry_run: bool = Fal
 
 
 def standing(folder: Path) -> Status:
-    """How the guard of a run folder stands."""
+    """Return how the guard of a run folder stands."""
     running = holder(folder / GUARD)
     if running is not None and running.url is not None:
         try:
@@ -161,8 +161,8 @@ def _observer(commands: Commands, tell: Callable[[str], None]) -> Observe:
 
 
 def deployment_criteria(rollout: Rollout, folder: Path) -> tuple[Criteria, list[str]]:
-    """What the deployment is held to, and a line for each yardstick that it is not held to. FileError where a
-    result is damaged."""
+    """Return what the deployment is held to, and a line for each yardstick that it is not held to. FileError
+    where a result is damaged."""
     unfit = left_out(rollout, folder, version_of(rollout))
     criteria = criteria_of(rollout, folder, {phase: unfit[phase] for phase in READ if phase in unfit})
     lines = [f"{phase}.json is not a yardstick: {unfit[phase]}" for phase in READ if phase in unfit]
@@ -177,9 +177,9 @@ def blind(now: float, since: float | None, row: Row | None) -> Evaluation:
 
 
 def gate(found: Capacity) -> Gate:
-    """What the capacity gate's answer means for a fallback. Where it is a plain no, the standard pool gets
-    what it was measured to carry and the rest stays: slower than it need be, which is better than a standard
-    pool that breaks down. What was not measured holds nothing back; it is said."""
+    """Return what the capacity gate's answer means for a fallback. Where it is a plain no, the standard pool
+    gets what it was measured to carry and the rest stays: slower than it need be, which is better than a
+    standard pool that breaks down. What was not measured holds nothing back; it is said."""
     if found.verdict != "no":
         return Gate(reason=found.reason)
     carried = min((demand.offered.low or demand.offered.estimate) / demand.peak for demand in found.demands)

@@ -36,7 +36,7 @@ WORDS = {
 
 
 def settings_of(rollout: Rollout, pool: Pool) -> BaselineSettings:
-    """How `pool` is measured. The address of a pool that specops starts is known only once it runs."""
+    """Return how `pool` is measured. The address of a pool that specops starts is known only once it runs."""
     try:
         return _settings(rollout, pool)
     except ValidationError as error:
@@ -124,7 +124,7 @@ def _meaning(value: Any) -> Any:
 
 
 def _serving(pool: Pool) -> dict[str, Any]:
-    """How a pool serves. The folders count by what is in them, not by where they are."""
+    """Return how a pool serves. The folders count by what is in them, not by where they are."""
     described = pool.model_dump(mode="json", exclude={"target": True, "speculation": {"draft"}})
     if pool.endpoint is not None:
         described["base_url"] = pool.endpoint.base_url.rstrip("/")
@@ -189,7 +189,7 @@ ASK_S = 1.0
 
 
 def unlike(rollout: Rollout, result: Result, version: str | None = None) -> str | None:
-    """What changed in the rollout since `result` was measured, in words; None where it is a yardstick.
+    """Return what changed in the rollout since `result` was measured, in words; None where it is a yardstick.
 
     `version`: what the standard pool's server says that it is now; None where it does not say. A result of a
     phase that measures no yardstick has nothing to compare. Raises SpecopsError where the prompts, or a model
@@ -225,7 +225,8 @@ def left_out(rollout: Rollout, folder: Path, version: str | None = None) -> dict
 
 
 def version_of(rollout: Rollout) -> str | None:
-    """What the standard pool's server says at /version; None where it does not answer within a second."""
+    """Return what the standard pool's server says at /version; None where it does not answer within a
+    second."""
     pool = rollout.pools.standard
     if pool.endpoint is not None:
         root = pool.endpoint.base_url.rstrip("/").removesuffix("/v1")

@@ -107,7 +107,7 @@ class Ranking(Frozen):
 
 
 def _sign(ahead: float, error: float) -> int:
-    """Whether it is surely above (1) or below (-1) zero."""
+    """Return whether it is surely above (1) or below (-1) zero."""
     return int(ahead > SURE * error + EQUAL) - int(ahead < -SURE * error - EQUAL)
 
 
@@ -300,7 +300,8 @@ def table(ranking: Ranking) -> tuple[list[str], list[list[str]]]:
 
 
 def over_naive(ranking: Ranking) -> list[str]:
-    """What multi-step sampling yields over naive sampling, of the very same trees and of the draft's best."""
+    """Return what multi-step sampling yields over naive sampling, of the very same trees and of the draft's
+    best."""
     lines = []
     for one in ranking.ranked:
         if "mss" not in one.verifiers:

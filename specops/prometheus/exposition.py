@@ -81,7 +81,7 @@ class DraftCounts:
 
 
 def metrics_url(base_url: str, path: str = USUAL.path) -> str:
-    """Where an OpenAI base URL's server exposes its metrics: beside /v1, not below it."""
+    """Return where an OpenAI base URL's server exposes its metrics: beside /v1, not below it."""
     return base_url.rstrip("/").removesuffix("/v1") + path
 
 
@@ -145,10 +145,10 @@ def series_of(*scrapes: Scrape) -> Series:
 
 
 def increase(before: Scrape, after: Scrape, name: str, model: str | None = None) -> float | NoData:
-    """How much the counter `name` grew, summed over its series, such as one for each engine.
+    """Return how much the counter `name` grew, summed over its series, such as one for each engine.
 
-    With `model`, only series of that `model_name`, and those without the label, count. A series that is
-    new in `after` began at zero; one that shrank or vanished was reset, and then nothing is known.
+    With `model`, only series of that `model_name`, and those without the label, count. A series that is new
+    in `after` began at zero; one that shrank or vanished was reset, and then nothing is known.
     """
     increases = _increases(before, after, name, model, lambda labels: "")
     return increases if isinstance(increases, NoData) else increases[""]

@@ -48,7 +48,7 @@ class Mark:
 
     @property
     def decided(self) -> bool:
-        """Whether the interval excludes 1."""
+        """Return whether the interval excludes 1."""
         return not self.low <= 1 <= self.high
 
 
@@ -187,7 +187,7 @@ def _mark(axes: Axes, mark: Mark, y: float, number: int, limits: tuple[float, fl
 
 
 def _narrow(low: float, high: float, limits: tuple[float, float]) -> bool:
-    """Whether the range from `low` to `high` would be hidden by the line at 1."""
+    """Return whether the range from `low` to `high` would be hidden by the line at 1."""
     return math.log(high / low) < _NARROW * math.log(limits[1] / limits[0])
 
 

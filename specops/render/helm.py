@@ -23,7 +23,7 @@ GRACE_S = 30
 
 
 def lacking(server: Server, deploy: Deploy) -> str | None:
-    """Why there are no values of `server`. None: there are some."""
+    """Return why there are no values of `server`. None: there are some."""
     if len(server.command) < 3 or server.command[1] != "serve":
         return f"the chart of {CHART} starts 'vllm serve MODEL' alone"
     missing = [name for name in ("cpus", "memory_gib") if getattr(deploy, name) is None]

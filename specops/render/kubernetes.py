@@ -263,7 +263,7 @@ def inference_service(server: Server, deploy: Deploy) -> str:
 
 
 def kserve_lacking(server: Server, deploy: Deploy) -> str | None:
-    """Why there is no LLMInferenceService of `server`. None: there is one."""
+    """Return why there is no LLMInferenceService of `server`. None: there is one."""
     if deploy.port != KSERVE_LLM_PORT:
         return f"KServe leads to port {KSERVE_LLM_PORT} of a server alone, and deploy.port is {deploy.port}"
     if _uri(server, deploy) is None:
@@ -314,7 +314,7 @@ def _uri(server: Server, deploy: Deploy) -> str | None:
 
 
 def _served(server: Server) -> str:
-    """What requests call the model."""
+    """Return what requests call the model."""
     flags: dict[str, Any] = dict(zip(server.command, server.command[1:], strict=False))
     return str(flags.get("--served-model-name", server.command[2]))
 

@@ -54,7 +54,7 @@ class Generation:
 
     @property
     def finished(self) -> bool:
-        """Whether every sequence's last emission has been read."""
+        """Return whether every sequence's last emission has been read."""
         return self._unfinished == 0
 
     def put(self, index: int, emission: Emission) -> None:
@@ -99,7 +99,7 @@ class EngineLoop:
 
     @property
     def unavailable(self) -> str | None:
-        """Why nothing can be generated at the moment; the reason may pass."""
+        """Return why nothing can be generated at the moment; the reason may pass."""
         return self._metrics.load.unavailable
 
     def start(self) -> None:

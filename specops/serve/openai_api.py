@@ -135,7 +135,8 @@ class Api:
         return web.json_response(answer.whole())
 
     def _token_limit(self, body: GenerationRequest, prompt: list[int]) -> int:
-        """How many tokens may follow `prompt`. Raises Refusal (400) if the client requests more than fit."""
+        """Return how many tokens may follow `prompt`. Raises Refusal (400) if the client requests more than
+        fit."""
         if not prompt:
             raise Refusal(400, "the prompt is empty", param=body.prompt_field)
         room = self.max_length - len(prompt)

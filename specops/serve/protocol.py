@@ -329,7 +329,7 @@ class PromptEncoder:
 
 
 def count_prompts(prompt: Any) -> int:
-    """How many prompts the `prompt` field of /v1/completions holds, judged by the first item only."""
+    """Return how many prompts the `prompt` field of /v1/completions holds, judged by the first item only."""
     several = isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list)
     return len(prompt) if several else 1
 

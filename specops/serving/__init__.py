@@ -106,7 +106,7 @@ def namings() -> dict[str, Series]:
 
 
 def parameter(name: str, series: Series) -> str:
-    """What a server with these metric names calls a request parameter; `name` is vLLM's."""
+    """Return what a server with these metric names calls a request parameter; `name` is vLLM's."""
     engine = next((engine for engine in ENGINES.values() if series in engine.namings.values()), OWN)
     return engine.parameters.get(name, name)
 

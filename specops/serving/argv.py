@@ -43,7 +43,7 @@ class Call:
     """Its images start the server; else their words have to call it."""
 
     def program(self, words: Sequence[str]) -> int | None:
-        """How many of `words` call it, as a program or a module; None: they do not."""
+        """Return how many of `words` call it, as a program or a module; None: they do not."""
         first = self.container(words) or 0  # of docker run, only what is behind the image is called
         for index, word in enumerate(words):
             if index < first or words[index - 1 : index] == ["--name"]:
@@ -57,13 +57,13 @@ class Call:
         return None
 
     def container(self, words: Sequence[str]) -> int | None:
-        """How many of `words` run its image: docker run … IMAGE."""
+        """Return how many of `words` run its image: docker run … IMAGE."""
         if self.starts_itself and any(word in CONTAINERS for word in words[:2]):  # the second: after sudo
             return next((at + 1 for at, word in enumerate(words) if self.tag(word) is not None), None)
         return None
 
     def start(self, words: Sequence[str]) -> int:
-        """Where its own flags may begin."""
+        """Return where its own flags may begin."""
         return self.program(words) or self.container(words) or 0
 
     def tag(self, image: str) -> str | None:
@@ -78,7 +78,7 @@ UNKNOWN = re.compile(r"\$(?:\w+|[@*#]|\{(?:[^{}]|\{[^}]*\})*\}|\((?:[^()]|\([^)]
 
 
 def is_unknown(value: object) -> bool:
-    """Whether it holds a variable whose value was not found."""
+    """Return whether it holds a variable whose value was not found."""
     return isinstance(value, str) and UNKNOWN.search(value) is not None
 
 
@@ -297,7 +297,7 @@ class RuleFinding(Generic[W]):
 def settled(
     given: W, context: C, rules: Iterable[Callable[[W, C], Iterator[RuleFinding[W]]]]
 ) -> tuple[list[Finding], W]:
-    """What the rules find, also where only a fix brought it to light, and the command with all fixes.
+    """Return what the rules find, also where only a fix brought it to light, and the command with all fixes.
 
     `context`: what the rules hold the command against, such as a release.
     """

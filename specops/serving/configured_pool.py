@@ -28,7 +28,7 @@ PLACES = (
 
 
 def unfit(problem: str, hint: str | None) -> PydanticCustomError:
-    """What an engine refuses of a section `speculation`, or would silently change."""
+    """Return what an engine refuses of a section `speculation`, or would silently change."""
     return PydanticCustomError("speculation", "{message}", {"message": problem, "hint": hint})
 
 
@@ -69,7 +69,7 @@ class ConfiguredPool(Startable):
 
     @abstractmethod
     def at_k(self, k: int) -> dict[str, object]:
-        """What changes in `speculation` for K drafted tokens."""
+        """Return what changes in `speculation` for K drafted tokens."""
 
     @property
     def target(self) -> str:

@@ -201,7 +201,7 @@ class Pool(Section):
 
     @property
     def endpoint(self) -> Endpoint | None:
-        """Where it already runs. None: specops starts it."""
+        """Return where it already runs. None: specops starts it."""
         return None
 
     @property
@@ -245,16 +245,16 @@ class Pool(Section):
 
     @property
     def method(self) -> str | None:
-        """How it drafts, as its engine calls it. None: not known, or it does not speculate."""
+        """Return how it drafts, as its engine calls it. None: not known, or it does not speculate."""
         return None
 
     def variants(self, grid: Grid) -> list[Setting]:
-        """What a sweep tries in its place. ConfigError where `grid` is not for such a pool."""
+        """Return what a sweep tries in its place. ConfigError where `grid` is not for such a pool."""
         raise ConfigError(f"the K of a pool of engine {self.engine} is not specops's to set")
 
     @property
     def ends_speculation(self) -> str | None:
-        """What may end its speculation by itself until it is started anew. None: nothing does."""
+        """Return what may end its speculation by itself until it is started anew. None: nothing does."""
         return None
 
     @property
@@ -264,7 +264,7 @@ class Pool(Section):
 
     @property
     def fixed_k(self) -> str | None:
-        """Why a sweep cannot set K. None: it can."""
+        """Return why a sweep cannot set K. None: it can."""
         return None
 
     @property
@@ -296,8 +296,8 @@ class Startable(Pool):
 
     @abstractmethod
     def start(self, port: int, name: str) -> Start:
-        """How to start it on `port` of this machine; `name` is its model's where the engine lets specops
-        choose. ConfigError for a program that is not here, or a setting that its version lacks."""
+        """Return how to start it on `port` of this machine; `name` is its model's where the engine lets
+        specops choose. ConfigError for a program that is not here, or a setting that its version lacks."""
 
     @abstractmethod
     def rendering(self, port: int | str, name: str) -> Rendering:

@@ -44,7 +44,7 @@ class KnownIssue(Frozen):
     source: str = Field(pattern="^https://")
 
     def of_version(self, version: str | None) -> bool:
-        """Whether `version` has it. True where the version is not known."""
+        """Return whether `version` has it. True where the version is not known."""
         if version is None:
             return True
         number = numbers(version)
@@ -172,7 +172,7 @@ def reference_acceptances() -> tuple[ReferenceAcceptance, ...]:
 
 
 def published(model: str, method: str | None, k: int | None) -> list[ReferenceAcceptance]:
-    """What was published for this target, method and number of drafted tokens."""
+    """Return what was published for this target, method and number of drafted tokens."""
     return [
         one
         for one in reference_acceptances()

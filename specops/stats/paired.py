@@ -115,16 +115,16 @@ def log_ratio(
 
 
 def start_effect(stages: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]]) -> Starts | None:
-    """How much the arms' restarts disturb the logarithm of their ratio, over all stages together.
+    """Return how much the arms' restarts disturb the logarithm of their ratio, over all stages together.
 
-    Each stage is what both arms took, [rounds, prompts], prompts that every round has in both. Where a
-    round has starts of its own, prompts are no independent evidence on them: all share the few starts that
-    there were. A stage's rounds have prompts in common, so their ratios differ by the starts, and by the
-    noise of requests, which the clusters count already. So this is the variance between
-    rounds less the part that the scatter of prompts within them explains, pooled over the stages (a one-way
-    random-effects estimate). All traffic classes share the starts: give all prompts, and use what comes
-    back for each class. None without two rounds of two prompts. One stage of two rounds has one degree of
-    freedom: an effect that dominates makes the interval as wide as that deserves. Four stages have four.
+    Each stage is what both arms took, [rounds, prompts], prompts that every round has in both. Where a round
+    has starts of its own, prompts are no independent evidence on them: all share the few starts that there
+    were. A stage's rounds have prompts in common, so their ratios differ by the starts, and by the noise of
+    requests, which the clusters count already. So this is the variance between rounds less the part that the
+    scatter of prompts within them explains, pooled over the stages (a one-way random-effects estimate). All
+    traffic classes share the starts: give all prompts, and use what comes back for each class. None without
+    two rounds of two prompts. One stage of two rounds has one degree of freedom: an effect that dominates
+    makes the interval as wide as that deserves. Four stages have four.
     """
     between, within, freedom, rounds_all = 0.0, 0.0, 0, 0
     for before, after in stages:
@@ -148,10 +148,10 @@ def start_effect(stages: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]
 
 
 def pairs_needed(interval: Interval) -> int | None:
-    """How many more pairs until an interval like this one would exclude 1, at its present estimate.
+    """Return how many more pairs until an interval like this one would exclude 1, at its present estimate.
 
-    On the logarithm's scale, where a paired ratio's interval is symmetric, its width shrinks with the root
-    of the pairs. 0 where 1 is excluded already; None where it would take over `MOST_TIMES` times as many.
+    On the logarithm's scale, where a paired ratio's interval is symmetric, its width shrinks with the root of
+    the pairs. 0 where 1 is excluded already; None where it would take over `MOST_TIMES` times as many.
     """
     if interval.low > 1 or interval.high < 1:
         return 0
@@ -217,7 +217,7 @@ class SingleStart:
     freedom: float
 
     def over(self, blocks: Sequence[Block]) -> Starts | None:
-        """What starts add to a ratio over all of `blocks`, each weighted by what it takes."""
+        """Return what starts add to a ratio over all of `blocks`, each weighted by what it takes."""
         whole = sum(block.weight for block in blocks)
         if not whole or not self.variance:
             return None
@@ -276,7 +276,7 @@ def _between(taken: Sequence[Mapping[str, Times]]) -> tuple[NDArray[np.float64],
 def _columns(
     taken: Sequence[Mapping[str, Times]], prompts: Sequence[str]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """What both took, as two arrays [blocks, prompts]."""
+    """Return what both took, as two arrays [blocks, prompts]."""
     both = np.array([[block[prompt] for prompt in prompts] for block in taken], dtype=np.float64)
     return both[:, :, 0], both[:, :, 1]
 
@@ -287,7 +287,7 @@ def _log_ratios(before: NDArray[np.float64], after: NDArray[np.float64]) -> NDAr
 
 
 def _pulls(before: NDArray[np.float64], after: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What each prompt does to the logarithm of its block's ratio, [blocks, prompts]; divided by n."""
+    """Return what each prompt does to the logarithm of its block's ratio, [blocks, prompts]; divided by n."""
     pulls: NDArray[np.float64] = before / before.mean(axis=1, keepdims=True) - after / after.mean(
         axis=1, keepdims=True
     )

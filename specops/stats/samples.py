@@ -42,7 +42,7 @@ def percentile(samples: Sequence[float], q: float) -> float | None:
 
 
 def shortage(count: int, q: float) -> str | None:
-    """Why `count` samples give no quantile `q`, or None where they do."""
+    """Return why `count` samples give no quantile `q`, or None where they do."""
     if count >= needed(q):
         return None
     return f"p{q * 100:g} needs {needed(q)} samples, there are {count}"
@@ -108,7 +108,7 @@ def trend(instants: Sequence[float], values: Sequence[float], *, level: float = 
 
 
 def two_groups(one: Sequence[float], other: Sequence[float], *, level: float = LEVEL) -> Interval | None:
-    """How many times `other` the values of `one` are; both positive, all independent samples.
+    """Return how many times `other` the values of `one` are; both positive, all independent samples.
 
     None where the two have fewer than `MIN_SAMPLES` together, or one of them too few for that `level`.
     """
@@ -118,7 +118,7 @@ def two_groups(one: Sequence[float], other: Sequence[float], *, level: float = L
 
 
 def changed_start(values: Sequence[float], *, level: float = LEVEL) -> tuple[int, Interval] | None:
-    """How many of the first `values` differ from the others, and how many times the others they are.
+    """Return how many of the first `values` differ from the others, and how many times the others they are.
 
     One change, by least squares on logarithms. The start is an eighth to a half of the values, two at least.
     Student's t interval by the spread on both sides holds for all places of the change together (Bonferroni).

@@ -65,13 +65,14 @@ def _check(fractions: Sequence[float], confidence: float) -> None:
 
 
 def _spent(at: float, side: float) -> float:
-    """What one side may have spent by the share `at`: 2 - 2 Phi(z / sqrt(at)), z of half of what it has."""
+    """Return what one side may have spent by the share `at`: 2 - 2 Phi(z / sqrt(at)), z of half of what it
+    has."""
     z = _NORMAL.inv_cdf(1 - side / 2)
     return math.erfc(z / math.sqrt(2 * at))
 
 
 def _bound(nodes: NDArray[np.float64], mass: NDArray[np.float64], step: float, share: float) -> float:
-    """Where the motion, one step on, lies above with the probability `share`; by bisection."""
+    """Return where the motion, one step on, lies above with the probability `share`; by bisection."""
     low, high = 0.0, float(nodes[-1]) + 40 * step
     for _ in range(60):
         middle = (low + high) / 2

@@ -145,11 +145,11 @@ def draws_are_sound(
     vocabulary: int,
     most: int,
 ) -> bool:
-    """Whether a drawn tree and the distributions that it was drawn from fit together.
+    """Return whether a drawn tree and the distributions that it was drawn from fit together.
 
     nodes, sizes: of each distribution, its node and its number of tokens. support: the tokens of all, uint32;
-    weights: theirs, uint16. tokens, parents: of each drawn node, its token and the node above it.
-    True if there is one distribution for every node in `parents`, over 1 to `most` ascending tokens below
+    weights: theirs, uint16. tokens, parents: of each drawn node, its token and the node above it. True if
+    there is one distribution for every node in `parents`, over 1 to `most` ascending tokens below
     `vocabulary` with weights of at least 1, and each of `tokens` is in the distribution of the node above it.
     """
     distributions = len(nodes)

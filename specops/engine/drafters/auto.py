@@ -290,5 +290,5 @@ class Auto:
 
 
 def _decoding(sequences: Batch[Sequence]) -> bool:
-    """Whether no sequence is reading its prompt."""
+    """Return whether no sequence is reading its prompt."""
     return all(sequence.uncached == 1 for sequence in sequences)

@@ -64,7 +64,7 @@ def open_draft(
 
 
 def needs_target(folder: Path) -> bool:
-    """Whether the draft in `folder` drafts beside its target only, and so is not a model by itself."""
+    """Return whether the draft in `folder` drafts beside its target only, and so is not a model by itself."""
     return _form(folder) is not None
 
 

@@ -141,7 +141,7 @@ class EagleHead(Draft):
         return guessed, self.logits(guessed)
 
     def chains(self, count: int) -> bool:
-        """Whether a chain after `count` tokens can be one call."""
+        """Return whether a chain after `count` tokens can be one call."""
         return self._in_one_call is not None and self._in_one_call.table is not None and count <= SHORT
 
     def chain(

@@ -209,7 +209,7 @@ class Probe:
 
 
 def close(found: Tensor, own: Tensor, dtype: torch.dtype) -> bool:
-    """Whether logits agree within the rounding of `dtype`."""
+    """Return whether logits agree within the rounding of `dtype`."""
     tolerance = torch.finfo(dtype).eps ** 0.5 * float(own.abs().max())
     return torch.allclose(found, own, rtol=0, atol=tolerance)
 

@@ -243,7 +243,7 @@ class Graphed:
 
     @torch.inference_mode()
     def _ran(self, tokens: Tensor, layout: Layout) -> bool:
-        """Whether a graph has run this pass; its logits and features are then in `_logits` and
+        """Return whether a graph has run this pass; its logits and features are then in `_logits` and
         `_features`."""
         form = GraphKey.of(layout) if layout.kernel and not self._given_up else None
         if form is None:
@@ -285,7 +285,7 @@ class Graphed:
         self._graphs[form] = _Graph(inputs, replay)
 
     def _proved(self, tokens: Tensor, layout: Layout) -> bool:
-        """Whether the model's own logits, for other tokens than were captured, are the graph's."""
+        """Return whether the model's own logits, for other tokens than were captured, are the graph's."""
         own = self._model.forward(tokens, layout)
         tolerance = torch.finfo(self.shape.dtype).eps ** 0.5 * float(own.abs().max())
         return torch.allclose(self._logits[: len(tokens)], own, rtol=0, atol=tolerance)

@@ -76,7 +76,8 @@ def multi_step_without_replacement(p: Tensor, q: Tensor, k: int, generator: torc
 
 
 def greedy_of(q: Tensor, tokens: Tensor, k: int) -> Tensor:
-    """Whether each of `tokens`, [n], which the target chose, is the draft's child of rank 0, 1, …: [n, k].
+    """Return whether each of `tokens`, [n], which the target chose, is the draft's child of rank 0, 1, …: [n,
+    k].
 
     For every tree of the draft's most likely tokens, the target's being its choices or its samples.
     """

@@ -73,7 +73,8 @@ class Goal:
         return self.met(option), option.tokens_per_second
 
     def beats(self, option: Option, other: Option, margin: float) -> bool:
-        """Whether `option` is worth more by a share of `margin`, or meets limits that the other does not."""
+        """Return whether `option` is worth more by a share of `margin`, or meets limits that the other does
+        not."""
         if self.met(option) != self.met(other):
             return self.met(option)
         return option.tokens_per_second > (1 + margin) * other.tokens_per_second

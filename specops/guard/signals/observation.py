@@ -87,7 +87,7 @@ def observe(
 
 
 def repeated(criteria: Criteria, found: Evaluation, fresh: LiveFigures) -> bool:
-    """Whether a signal that is bad in `found` is also bad in the `fresh` samples, which no earlier bad
+    """Return whether a signal that is bad in `found` is also bad in the `fresh` samples, which no earlier bad
     evaluation used."""
     again = verdicts.judge(criteria, fresh, repeats=True)
     bad = {one.signal for one in found.findings if one.verdict == "bad" and one.traffic_class is None}
@@ -95,7 +95,7 @@ def repeated(criteria: Criteria, found: Evaluation, fresh: LiveFigures) -> bool:
 
 
 def windows_needed(criteria: Criteria, live: LiveFigures) -> int:
-    """How many windows have enough traffic where this one has too little; 0 where it has enough."""
+    """Return how many windows have enough traffic where this one has too little; 0 where it has enough."""
     return int(verdicts.windows_needed(verdicts.judge(criteria, live)))
 
 
@@ -210,7 +210,7 @@ def _why(criteria: Criteria, window: Window, signal: Signal, verdict: Verdict, j
 
 
 def _confirmed(judged: Judgement) -> str:
-    """How the standard pool confirmed it, where that took more than one window."""
+    """Return how the standard pool confirmed it, where that took more than one window."""
     beside, n, windows = float(judged.beside), float(judged.standard_n), float(judged.windows)
     if windows <= 1 or math.isnan(beside):
         return ""

@@ -283,7 +283,7 @@ def together(expressions: Mapping[str, str]) -> str:
 
 
 def read(samples: Sequence[Sample]) -> LiveFigures:
-    """What the query's answer says."""
+    """Return what the query's answer says."""
     figures: dict[str, float] = {}
     copies = 1.0
     classes: dict[str, dict[str, float]] = {}

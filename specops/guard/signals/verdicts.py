@@ -131,14 +131,14 @@ def load(live: LiveFigures) -> Load:
 
 
 def starting(live: LiveFigures) -> NDArray[np.bool_]:
-    """Whether so many of the servers started lately that the pool may be slow for that alone: the first
-    minutes of a server are not what was measured, its caches are empty."""
+    """Return whether so many of the servers started lately that the pool may be slow for that alone: the
+    first minutes of a server are not what was measured, its caches are empty."""
     servers = np.maximum(np.nan_to_num(live.targets, nan=1.0), 1.0)
     return np.asarray(np.nan_to_num(live.restarts) > STARTING * servers)
 
 
 def scraped(live: LiveFigures) -> NDArray[np.bool_]:
-    """Whether the window was scraped well enough to count: `up`, and the series themselves."""
+    """Return whether the window was scraped well enough to count: `up`, and the series themselves."""
     return _enough(live.covered) & _enough(live.sampled)
 
 
@@ -147,8 +147,8 @@ def _enough(share: Numbers, missing: float = 1 - COVERED) -> NDArray[np.bool_]:
 
 
 def too_many(live: LiveFigures) -> NDArray[np.bool_]:
-    """Whether there are more samples than the scrape interval makes. A window of few scrapes may have one
-    more."""
+    """Return whether there are more samples than the scrape interval makes. A window of few scrapes may have
+    one more."""
     return np.asarray(np.fmax(live.covered, live.sampled) > TOO_MANY + 1e-9)
 
 
@@ -196,7 +196,7 @@ def _without_data(judged: Judgement, gone: NDArray[np.bool_]) -> Judgement:
 
 
 def _expected(times: Baseline, series: Series, signal: str, live: LiveFigures) -> Range:
-    """What the baseline took at the load of the pool that `observed` has the figures of."""
+    """Return what the baseline took at the load of the pool that `observed` has the figures of."""
     ours = load(live)
     if signal == "tpot":
         return times.tpot(ours.low, ours.high, of_tokens=series.tpot_of_events)
@@ -266,7 +266,7 @@ def _windows_to_compare(least: Numbers, both_n: Numbers, known_to: Numbers, besi
 
 
 def with_longer(criteria: Criteria, short: Judgement, longer: Judgement, windows: float) -> Judgement:
-    """What a window and a `longer` one, of so many `windows`, say together.
+    """Return what a window and a `longer` one, of so many `windows`, say together.
 
     The longer one replaces a window with too little traffic. Where the standard pool has too little of it to
     confirm what is bad by the baseline, both pools are compared over the longer one, and the answer is:
@@ -318,8 +318,8 @@ def _spread_over_time(short: Judgement, longer: Judgement) -> Numbers:
 
 
 def _surely_slower(criteria: Criteria, judged: Judgement, spread: Numbers) -> NDArray[np.bool_]:
-    """Whether the pool is slower than the standard pool beyond noise. Requests of a pool vary by `spread`
-    over time, in addition to what they vary by in the baseline."""
+    """Return whether the pool is slower than the standard pool beyond noise. Requests of a pool vary by
+    `spread` over time, in addition to what they vary by in the baseline."""
     regression = criteria.regression.value - 1
     known_to = noise.margin(judged.beside_n, np.hypot(judged.beside_cv, spread), 0.0, regression)
     enough = np.greater_equal(np.nan_to_num(judged.standard_n), noise.LEAST)
@@ -327,12 +327,13 @@ def _surely_slower(criteria: Criteria, judged: Judgement, spread: Numbers) -> ND
 
 
 def _unused(judged: Judgement) -> NDArray[np.bool_]:
-    """Whether the standard pool surely has less than `UNUSED` of the speculative pool's requests."""
+    """Return whether the standard pool surely has less than `UNUSED` of the speculative pool's requests."""
     return np.asarray(np.less_equal(noise.most_of(np.nan_to_num(judged.standard_n)), UNUSED * judged.n))
 
 
 def _may_be_slower(criteria: Criteria, judged: Judgement) -> NDArray[np.bool_]:
-    """Whether it is slower than the standard pool by half the regression, or nothing was measured there."""
+    """Return whether it is slower than the standard pool by half the regression, or nothing was measured
+    there."""
     halfway = 1 + (criteria.regression.value - 1) / 2
     return np.asarray(np.isnan(judged.beside) | np.greater(judged.beside, halfway))
 
@@ -371,13 +372,13 @@ def together(judged: Mapping[Signal, Judgement]) -> Codes:
 
 
 def both_slow(judged: Mapping[Signal, Judgement]) -> NDArray[np.bool_]:
-    """Whether one latency shows that both pools are slow."""
+    """Return whether one latency shows that both pools are slow."""
     return np.asarray(np.any([np.asarray(one.both_slow) for one in judged.values()], axis=0))
 
 
 def windows_needed(found: Mapping[Signal, Judgement]) -> NDArray[np.int_]:
-    """How many windows to look back on: the fewest of `FURTHER` that should suffice at this rate, else the
-    most. 0 where none are needed, or there is no traffic at all.
+    """Return how many windows to look back on: the fewest of `FURTHER` that should suffice at this rate, else
+    the most. 0 where none are needed, or there is no traffic at all.
 
     They are needed where one window has too little traffic for a signal that decides, or where the standard
     pool has too little to confirm a latency that is bad; and no signal is bad without them.
@@ -419,7 +420,7 @@ def _acceptance(criteria: Criteria, live: LiveFigures, repeats: bool = False) ->
 
 
 def _errors(criteria: Criteria, live: LiveFigures, repeats: bool = False) -> Judgement:
-    """Where there is no other pool to compare with, clients that may have left are no errors."""
+    """Return where there is no other pool to compare with, clients that may have left are no errors."""
     limit = criteria.max_error_share.value
     compared = np.greater_equal(live.standard_requests, noise.LEAST)
     failed = np.asarray(live.failed - np.where(compared, 0.0, np.nan_to_num(live.cancelled)))

@@ -110,8 +110,8 @@ def simulate(trace: Trace, criteria: Criteria, rules: Rules, progress: Progress 
 def _missed(
     trace: Trace, criteria: Criteria, rules: Rules, live: LiveFigures, off: NDArray[np.bool_]
 ) -> list[float]:
-    """When it began to be slower than the rollout file allows, and the guard saw traffic enough to act on it
-    and let it be."""
+    """Return when it began to be slower than the rollout file allows, and the guard saw traffic enough to act
+    on it and let it be."""
     slow = np.nan_to_num(trace.slower) >= criteria.regression.value
     edges = np.flatnonzero(np.diff(np.concatenate([[False], slow, [False]]).astype(int)))
     judged = np.isin(verdicts.judge(criteria, live)["tpot"].codes, (noise.BAD, noise.HEALTHY))

@@ -209,7 +209,7 @@ def _with_standard(
 
 
 def _by_routers(made: Trace, scraped: Figures) -> Trace:
-    """What the routers count: there while they are scraped, whichever pool is."""
+    """Return what the routers count: there while they are scraped, whichever pool is."""
     each = made.each
     counted = ("requests", "failed", "cancelled", "standard_requests", "standard_failed")
     live = {

@@ -223,7 +223,7 @@ def _rolled(values: Figures, intervals: int) -> Figures:
 
 
 def record(api: Api, criteria: Criteria, start: float, end: float, interval_s: float) -> Trace:
-    """What Prometheus has between two instants. EndpointError where it cannot be queried."""
+    """Return what Prometheus has between two instants. EndpointError where it cannot be queried."""
     instants = np.arange(math.ceil(start), math.floor(end) + 1, interval_s)
     figures = {name: np.full(len(instants), np.nan) for name in FIGURES}
     query = together(criteria.query.expressions(interval_s, interval_s))

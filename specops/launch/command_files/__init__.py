@@ -34,7 +34,7 @@ def judge(command: Command, requested: str | None = None) -> LintResult:
 
 
 def command_of(words: Sequence[str]) -> Command:
-    """What was given on the command line: as words, or quoted as one.
+    """Return what was given on the command line: as words, or quoted as one.
 
     UsageError where it calls no engine that is known. Flags alone are taken for the first engine's.
     """

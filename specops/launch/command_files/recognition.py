@@ -48,7 +48,7 @@ def recognised(
 
 
 def program_of(words: Sequence[str]) -> tuple[str | None, int]:
-    """Which engine `words` call, and how many of them call it; (None, 0): none that is known.
+    """Return which engine `words` call, and how many of them call it; (None, 0): none that is known.
 
     `vllm serve`, `python -m vllm.entrypoints…`, `docker run … IMAGE` and their like.
     """
@@ -74,7 +74,7 @@ def starts_itself(engine: str) -> bool:
 
 
 def inner_script(words: Sequence[str]) -> str | None:
-    """What `bash -c` and its like run, wherever in the words they are."""
+    """Return what `bash -c` and its like run, wherever in the words they are."""
     for index, word in enumerate(words[:-2]):
         option = words[index + 1]
         if word.rsplit("/", 1)[-1] in SHELLS and re.fullmatch(r"-\w*c", option):

@@ -417,7 +417,7 @@ class _Reader:
             yield replace(found, where=place)
 
     def _here(self, simple: Simple) -> Iterator[Command]:
-        """What a here document writes into a file, or gives to a shell."""
+        """Yield what a here document writes into a file, or gives to a shell."""
         from specops.launch.command_files import documents
 
         for here in simple.here:
@@ -436,7 +436,7 @@ class _Reader:
     # Blocks
 
     def _keyword(self, word: str | None, simple: Simple) -> bool:
-        """Whether `word` is one that groups commands. What it means for the values is done here."""
+        """Return whether `word` is one that groups commands. What it means for the values is done here."""
         if word in ("if", "while", "until", "case", "select"):
             self.blocks.append(_Block(dict(self.values)))
             return True
@@ -478,7 +478,7 @@ class _Reader:
             block.changed |= changed
 
     def _perhaps(self, name: str, before: Value, now: Value) -> Value:
-        """What a branch may add to an array, or to a text, is one word that is not known."""
+        """Return what a branch may add to an array, or to a text, is one word that is not known."""
         if isinstance(before, list) and isinstance(now, list) and now[: len(before)] == before:
             return [*before, f"${{{name}[@]}}"]
         perhaps = f" ${{{name}}}"
@@ -489,7 +489,7 @@ class _Reader:
     # Assignments
 
     def _assigned(self, words: list[Word]) -> bool:
-        """Whether they only assign or declare. The values remain."""
+        """Return whether they only assign or declare. The values remain."""
         declares = words[0].plain in DECLARING
         rest = [word for word in words[1:] if not (word.plain or "").startswith("-")] if declares else words
         if not declares and not all(_assignment(word) for word in rest):

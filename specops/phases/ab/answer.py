@@ -68,7 +68,7 @@ def answer(report: Report, name: str, *, subject: str = "speculation") -> list[s
 
 
 def load_sentences(challenger: Challenger, subject: str = "speculation") -> Iterator[str]:
-    """What each load showed, from the lightest; loads that showed the same share a sentence."""
+    """Yield what each load showed, from the lightest; loads that showed the same share a sentence."""
     shown = [
         (level.speedups.level, _showed(challenger, number, subject))
         for number, level in enumerate(challenger.levels)
@@ -149,7 +149,7 @@ def _rounded(speedup: Interval) -> str:
 
 
 def same_answers(report: Report, challenger: Challenger, measured: Sequence[ArmFigures]) -> str:
-    """Whether the arms answered the same, and what was accepted."""
+    """Return whether the arms answered the same, and what was accepted."""
     return f"{_same(report, challenger.parity)}  {_accepted(measured)}"
 
 
@@ -205,7 +205,7 @@ def _notes(report: Report, challenger: Challenger) -> Iterator[str]:
 
 
 def decision_sentence(challenger: Challenger) -> str:
-    """Where to use it, and where not."""
+    """Return where to use it, and where not."""
     levels = [each.speedups.level for each in challenger.levels]
     used = {
         name: [
@@ -235,7 +235,7 @@ def decision_sentence(challenger: Challenger) -> str:
 
 
 def _not_used(challenger: Challenger) -> str:
-    """Why it is off: the reason, where the sentences on the loads have not given it."""
+    """Return why it is off: the reason, where the sentences on the loads have not given it."""
     decision = challenger.decision
     lightest = [of.levels[0].decision.verdict for of in challenger.classes.values()]
     known = bool(lightest) and "yes" not in lightest and challenger.failed is None

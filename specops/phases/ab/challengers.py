@@ -261,8 +261,8 @@ def _second(item: tuple[Level, list[str]]) -> list[str]:
 
 
 def _others(classes: Mapping[str, Sequence[Cell]], number: int, named: bool) -> list[str]:
-    """Why the other classes do not deploy at a load: those that must not, then those that are open. Classes
-    with the same reason, such as one that is of all requests, are named together."""
+    """Return why the other classes do not deploy at a load: those that must not, then those that are open.
+    Classes with the same reason, such as one that is of all requests, are named together."""
     found = []
     for verdict, word in (("no", "not"), ("undecided", "undecided")):
         by_reason: dict[str, list[str]] = defaultdict(list)
@@ -332,7 +332,7 @@ def _at(what: str, cells: Sequence[Cell]) -> list[str]:
 def check_standard(
     visits: Sequence[VisitRecord], standard: str, challenger: str, facts: Mapping[str, Any] | None
 ) -> tuple[str | None, str | None]:
-    """Why the comparison does not answer its question, and what else is to be noted of the standard.
+    """Return why the comparison does not answer its question, and what else is to be noted of the standard.
 
     `facts` is what is known of the standard. One that was configured to speculate, with `--arm
     NAME=embedded:TREE`, was meant to: that is a note, unless the challenger does not speculate.
@@ -346,7 +346,8 @@ def check_standard(
 
 
 def miscounting(facts: Mapping[str, Mapping[str, Any]], arms: Iterable[str]) -> str | None:
-    """Which of `arms` counts tokens wrongly: then neither lengths nor times per token can be compared."""
+    """Return which of `arms` counts tokens wrongly: then neither lengths nor times per token can be
+    compared."""
     found = [f"{arm}: {facts[arm]['miscount']}" for arm in arms if facts.get(arm, {}).get("miscount")]
     return f"{'; '.join(found)}; {COUNT_ADVICE}, and compare again" if found else None
 
@@ -402,7 +403,7 @@ def void(challenger: Challenger, reason: str) -> Challenger:
 
 
 def noise_of(challengers: Mapping[str, Challenger]) -> list[Noise]:
-    """What an A/A found: how far one server is from itself, by arm and load, all classes together."""
+    """Return what an A/A found: how far one server is from itself, by arm and load, all classes together."""
     return [
         Noise(arm=name, level=level.speedups.level, e2e=level.speedups.e2e, below=_below(level.speedups.e2e))
         for name, challenger in challengers.items()

@@ -60,11 +60,11 @@ class RequestCounts(Frozen):
     """The challenger's share less the standard's, with an exact interval."""
 
     def surely_more(self, margin: float) -> bool:
-        """Whether the challenger's share is surely higher by more than `margin`."""
+        """Return whether the challenger's share is surely higher by more than `margin`."""
         return self.difference.low > margin
 
     def possibly_more(self, margin: float) -> bool:
-        """Whether there is evidence of a higher share, and it may be higher by more than `margin`.
+        """Return whether there is evidence of a higher share, and it may be higher by more than `margin`.
 
         It takes evidence: where it never happened to the challenger alone, the interval is a point at or
         below 0, and any number of requests could be too few to exclude a rare fault.

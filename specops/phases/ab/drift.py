@@ -94,7 +94,7 @@ def found(visits: Sequence[VisitRecord], arms: Sequence[str], confidence: float)
 
 
 def one_sided(drifts: Iterable[Drift], challenger: str) -> Drift | None:
-    """What says that the challenger or the standard changed during the run and the other did not.
+    """Return what says that the challenger or the standard changed during the run and the other did not.
 
     Their ratio says so, prompt by prompt. That one arm's own trend is flagged and the other's is not does
     not: both were given the same prompts, and what those do to the two trends they do alike.
@@ -329,7 +329,7 @@ def _ratio_of_means(logarithms: Sequence[float], confidence: float) -> Interval 
 
 
 def _unusual(samples: Sequence[_Sample], read: Callable[[_Sample], float]) -> list[float]:
-    """How far each sample is from the mean of its group."""
+    """Return how far each sample is from the mean of its group."""
     groups: dict[tuple[str, Level], list[float]] = defaultdict(list)
     for sample in samples:
         groups[sample.usual].append(read(sample))
@@ -426,7 +426,8 @@ def refuse_unlike(
 
 
 def against(recorded: Result, now: Result, name: str, confidence: float) -> BaselineDrift:
-    """What changed since the comparison called `name`, arm by arm, and what in the environment may be why.
+    """Return what changed since the comparison called `name`, arm by arm, and what in the environment may be
+    why.
 
     Raises what `refuse_unlike` does, and FileError where the earlier result is damaged. Each interval has
     `confidence` by itself.
@@ -471,7 +472,7 @@ def _changes(
 
 
 def _known(facts: Mapping[str, Any], *, all_of_it: bool = False) -> dict[str, str]:
-    """What is known of an arm, flat; without its speculation and address unless `all_of_it`."""
+    """Return what is known of an arm, flat; without its speculation and address unless `all_of_it`."""
     pool = dict(facts.get("pool", {}))
     flags = _flags(str(pool.get("command", "")))
     rest = {key: value for key, value in facts.items() if key != "pool"}

@@ -198,7 +198,7 @@ class Evidence:
 
 
 async def margins_of(arm: TargetServer, prompt: Prompt, characters: Sequence[int]) -> list[Margin]:
-    """How sure the arm is of its tokens at these characters of its answer to `prompt`."""
+    """Return how sure the arm is of its tokens at these characters of its answer to `prompt`."""
     async with _at(arm, 0.0) as greedy:
         await arm.pace.turn()
         tokens = await greedy.likeliest(prompt)

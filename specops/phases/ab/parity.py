@@ -157,10 +157,11 @@ class Parity:
         return replace(self, arms=self.arms.openings, control=control, opening=True)
 
     def is_blind(self, confidence: float) -> bool:
-        """Whether most answers differ between the arms, and the standard repeats itself so seldom that no
-        number of differing answers could show a fault: then nothing is known of another model's answers.
+        """Return whether most answers differ between the arms, and the standard repeats itself so seldom that
+        no number of differing answers could show a fault: then nothing is known of another model's answers.
 
-        Never of prompts that come again: their first answers have shown that the arms answer the same."""
+        Never of prompts that come again: their first answers have shown that the arms answer the same.
+        """
         if self.control is None or self.repeated or self.breaks:
             return False
         if 2 * len(self.arms.surely_unlike) <= self.arms.compared:
@@ -174,7 +175,7 @@ class Parity:
         return self.arms.known_unlike - self.control.unlike if self.control else frozenset()
 
     def shows_a_fault(self, confidence: float) -> bool:
-        """Whether greedy answers are other ones, by more than chance and rounding.
+        """Return whether greedy answers are other ones, by more than chance and rounding.
 
         A mixed batch is a handful of prompts, and a fault of a batch garbles those that met a sampled
         request, not all: witnesses decide, where the standard reports how sure it was. Otherwise, and of all
@@ -191,11 +192,13 @@ class Parity:
 
     @property
     def breaks(self) -> bool:
-        """Whether greedy requests fail that the standard answers: of one, the network may be the reason."""
+        """Return whether greedy requests fail that the standard answers: of one, the network may be the
+        reason."""
         return len(self.failures) >= SURE_WITNESSES
 
     def surely_lower(self, confidence: float) -> bool:
-        """Whether the arms are equal less often than the control, by more than chance (McNemar, exact).
+        """Return whether the arms are equal less often than the control, by more than chance (McNemar,
+        exact).
 
         Only prompts on which the two disagree count. Where speculation changed nothing, each would be as
         likely to be unlike in the control as between the arms. Near ties are no evidence.
@@ -206,7 +209,7 @@ class Parity:
         return chance(lost, lost + gained) < 1 - confidence
 
     def possibly_lower(self) -> bool:
-        """Whether there is evidence of other answers, though not enough to be sure of it.
+        """Return whether there is evidence of other answers, though not enough to be sure of it.
 
         In a mixed batch two more prompts that differ are evidence. Of all prompts alone, where rounding makes
         a few answers differ, it takes a difference that chance makes once in five times. Of answers to
@@ -220,7 +223,8 @@ class Parity:
         return chance(lost, lost + gained) < (POSSIBLE / 2 if self.repeated else POSSIBLE)
 
     def open(self, confidence: float) -> bool:
-        """Whether more requests could show what the differences mean: some differ, and no fault is shown."""
+        """Return whether more requests could show what the differences mean: some differ, and no fault is
+        shown."""
         if self.control is None or self.shows_a_fault(confidence):
             return False
         lost, gained = self._apart()
@@ -330,7 +334,8 @@ def greedy_instead(ours: Mapping[str, bool], theirs: Mapping[str, bool], confide
 
 
 def unchecked(visits: Sequence[VisitRecord], standard: str) -> str | None:
-    """Why no answers can be compared: the standard answers nothing at temperature 0. None where it does."""
+    """Return why no answers can be compared: the standard answers nothing at temperature 0. None where it
+    does."""
     rows = [row for visit in visits if visit.arm == standard for row in visit.cell.rows]
     if any(row.error is None for row in rows):
         return None

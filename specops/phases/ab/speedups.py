@@ -352,7 +352,8 @@ def _per_character(row: Row) -> float | None:
 
 
 def _cut(ours: Row, theirs: Row) -> bool:
-    """Whether the standard says that it ended at the length limit, and the challenger's answer goes on."""
+    """Return whether the standard says that it ended at the length limit, and the challenger's answer goes
+    on."""
     if ours.error is not None or theirs.error is not None or ours.finish_reason != "length":
         return False
     if ours.tokens is None or theirs.tokens is None:
@@ -393,7 +394,8 @@ def _by_block(pairs: Sequence[Pair], figure: Figure) -> list[tuple[int, tuple[Ti
 def _stages(
     taken: Iterable[tuple[int, tuple[Times, ...]]],
 ) -> list[tuple[np.typing.NDArray[np.float64], np.typing.NDArray[np.float64]]]:
-    """What both arms took in each stage, [rounds, pairs], of the pairs that were taken in every round."""
+    """Return what both arms took in each stage, [rounds, pairs], of the pairs that were taken in every
+    round."""
     by_stage: dict[int, list[tuple[Times, ...]]] = defaultdict(list)
     for stage, rounds in taken:
         by_stage[stage].append(rounds)

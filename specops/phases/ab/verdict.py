@@ -154,7 +154,8 @@ class Verdicts:
 
     @property
     def decided(self) -> bool:
-        """Whether no more prompts are needed: up to the first load that does not pay, nothing is open."""
+        """Return whether no more prompts are needed: up to the first load that does not pay, nothing is
+        open."""
         rows = [*self.classes.values(), self.together]
         return bool(self.classes) and all(_settled([cell.decision for cell in cells]) for cells in rows)
 
@@ -167,7 +168,7 @@ def look(
     looks: int,
     sent_before: Collection[str] = (),
 ) -> InterimLook:
-    """Whether nothing is open after `done` of `looks` looks, so that the comparison may end.
+    """Return whether nothing is open after `done` of `looks` looks, so that the comparison may end.
 
     `arms` are those that work, the standard first; `visits` those of the stages so far; `sent_before` are
     prompts that were sent before the first visit.
@@ -261,7 +262,7 @@ def in_sequence(cells: Sequence[Cell]) -> tuple[Cell, ...]:
 
 
 def paying(decisions: Sequence[Decision]) -> int:
-    """How many loads pay, from the lightest to the first that does not."""
+    """Return how many loads pay, from the lightest to the first that does not."""
     count = 0
     for decision in decisions:
         if decision.verdict != "yes":
@@ -362,7 +363,7 @@ def _not_reached(decision: Decision) -> Decision:
 
 
 def _settled(decisions: Sequence[Decision]) -> bool:
-    """Whether all pay, or the first that does not is a no."""
+    """Return whether all pay, or the first that does not is a no."""
     count = paying(decisions)
     return count == len(decisions) or decisions[count].verdict == "no"
 

@@ -94,8 +94,8 @@ def canary(
 
 
 def resumable(previous: Result, read: dict[str, str], name: str) -> bool:
-    """Whether a canary of the inputs `read` goes on from `previous`: a partial result of the same inputs.
-    FileError where the result, called `name` in the message, is damaged."""
+    """Return whether a canary of the inputs `read` goes on from `previous`: a partial result of the same
+    inputs. FileError where the result, called `name` in the message, is damaged."""
     if previous.verdict != "partial" or changed(previous, read) is not None:
         return False
     checked(Conformance, previous.data, f"{name} is damaged: data")
@@ -187,7 +187,7 @@ def judged(checks: Sequence[Finding]) -> tuple[Verdict, str]:
 
 
 def unsupported(checks: Sequence[Finding]) -> list[Unsupported]:
-    """What one pool does not support and the other does, once for each parameter."""
+    """Return what one pool does not support and the other does, once for each parameter."""
     found: dict[tuple[str, str], Unsupported] = {}
     for one in checks:
         if one.parameter is None or one.status not in ("differs", "fail"):
@@ -270,7 +270,7 @@ def _at(requested: BaselineSettings, server: Server) -> Endpoint:
 
 
 async def _gone(pair: Pair) -> PoolLost | None:
-    """Why the speculative pool does not answer the plainest request any more; None where it does."""
+    """Return why the speculative pool does not answer the plainest request any more; None where it does."""
     try:
         reply = await pair.speculative.ask(pair.speculative.greedy(pair.prompts[0], 1))
     except PoolLost as error:

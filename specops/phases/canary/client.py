@@ -87,7 +87,7 @@ class Reply:
 
     @property
     def said(self) -> tuple[str, tuple[Call, ...], int | None]:
-        """What two answers must share to be the same."""
+        """Return what two answers must share to be the same."""
         return self.text, self.first.calls, self.usage.completion if self.usage else None
 
 
@@ -351,12 +351,12 @@ class Pool:
             return None
 
     async def gauges(self) -> Scrape | None:
-        """What its /metrics says; None where it has none."""
+        """Return what its /metrics says; None where it has none."""
         found = await counters.scrape(self.endpoint.base_url)
         return None if isinstance(found, NoData) else found
 
     async def called(self, name: str) -> str:
-        """What its engine calls the request parameter; `name` is vLLM's."""
+        """Return what its engine calls the request parameter; `name` is vLLM's."""
         return parameter(name, series_of(await self.gauges() or {}))
 
     async def introduce(self, ask: CanaryRequest) -> None:

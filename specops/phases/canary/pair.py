@@ -83,7 +83,7 @@ class Outcome:
 
 
 def trouble(reply: Reply, ask: CanaryRequest) -> Side | None:
-    """What is wrong with a reply that is no answer; None for one that is."""
+    """Return what is wrong with a reply that is no answer; None for one that is."""
     if reply.failure is None:
         return None
     kind, detail = reply.failure.kind, reply.failure.detail
@@ -95,7 +95,7 @@ def trouble(reply: Reply, ask: CanaryRequest) -> Side | None:
 
 
 def held(standard: Side, speculative: Side, well: str) -> Outcome:
-    """What follows from how both did; `well` is the message where both did well."""
+    """Return what follows from how both did; `well` is the message where both did well."""
     status, message = _held(standard, speculative, well)
     ask = speculative.ask if speculative.state != "ok" else standard.ask
     return Outcome(status, message, ask or speculative.ask, (), standard.message, speculative.message)
@@ -174,11 +174,11 @@ async def same_text(pool: Pool, plain: CanaryRequest, other: CanaryRequest) -> b
 async def same_texts(
     pool: Pool, plain: Sequence[CanaryRequest], other: Sequence[CanaryRequest]
 ) -> list[bool | None]:
-    """Whether each of `other` is answered as the plain request beside it, by their texts.
+    """Return whether each of `other` is answered as the plain request beside it, by their texts.
 
-    A server may differ from itself, since sums of floating point depend on the batch. So what differs is
-    sent again, both ways, and None says that the plain answer is not steady, or that one of them is none.
-    Plain requests never share a batch with the others here: what comes of that is reported by itself.
+    A server may differ from itself, since sums of floating point depend on the batch. So what differs is sent
+    again, both ways, and None says that the plain answer is not steady, or that one of them is none. Plain
+    requests never share a batch with the others here: what comes of that is reported by itself.
     """
     before = [await pool.plain(ask) for ask in plain]
     once = await pool.ask_all(other)

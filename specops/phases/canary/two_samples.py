@@ -101,7 +101,7 @@ def of_means(ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]])
 
 
 def shown(ours: Answers, alpha: float) -> DetectableDifferences:
-    """What would be found at `alpha` with POWER, with as many of theirs."""
+    """Return what would be found at `alpha` with POWER, with as many of theirs."""
     share = alpha / TESTS
     surprises = _surprises(ours)
     if surprises is None:

@@ -96,7 +96,7 @@ def _item(spec: Spec, look: CheckInput, said: Sequence[Attestation]) -> Item:
 
 
 def _why_not(one: Attestation, look: CheckInput) -> str | None:
-    """Why an attestation does not count."""
+    """Return why an attestation does not count."""
     if one.at - look.now > CLOCK_SKEW:
         return f"dated {one.at:%Y-%m-%d}, in the future"
     if look.now >= one.until:

@@ -315,7 +315,7 @@ class CheckInput:
         return self.measured("sweep", lambda: self.wanted().inputs(), here=self._here)
 
     def wanted(self) -> SweepSpec:
-        """What a sweep of this rollout measures: of endpoints, those of sweep.json."""
+        """Return what a sweep of this rollout measures: of endpoints, those of sweep.json."""
         return spec_of(self.rollout, self.path.parent, self._attached())
 
     def _attached(self) -> dict[int, Pool] | None:
@@ -372,7 +372,8 @@ class CheckInput:
         return found
 
     def _unknown(self, result: Result, path: Path) -> bool:
-        """Whether `result` was made without what is at `path` now. What it could not use it did not read."""
+        """Return whether `result` was made without what is at `path` now. What it could not use it did not
+        read."""
         if not path.exists():
             return path.stem in result.inputs
         if path.stem in result.inputs:

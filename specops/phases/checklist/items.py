@@ -232,7 +232,7 @@ def _more(look: CheckInput) -> str:
 
 
 def _used(challenger: Challenger, rollout: Rollout) -> list[tuple[DeployTarget, Decision]]:
-    """What deploys, with the decision on it, up to the load that route.max_in_flight lets through."""
+    """Return what deploys, with the decision on it, up to the load that route.max_in_flight lets through."""
     limit = rollout.route.max_in_flight
     return [
         (one, level.decision)

@@ -36,7 +36,7 @@ _UTC_TIME = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) UTC")
 
 
 def _said(*words: str) -> str | None:
-    """What a program prints, in UTC; None where it is missing, fails or takes longer than ANSWER_S."""
+    """Return what a program prints, in UTC; None where it is missing, fails or takes longer than ANSWER_S."""
     try:
         done = subprocess.run(
             words, capture_output=True, text=True, timeout=ANSWER_S, env=os.environ | {"TZ": "UTC"}
@@ -62,7 +62,7 @@ def _cron_runs() -> bool:
 
 
 def _timer_runs(timer: Path) -> bool:
-    """Whether systemd waits for the timer, as its own manager says."""
+    """Return whether systemd waits for the timer, as its own manager says."""
     own = [] if timer.is_relative_to("/etc") else ["--user"]
     return _said("systemctl", *own, "is-active", timer.name) is not None
 
@@ -143,7 +143,8 @@ def by(look: CheckInput, places: ScheduleFolders) -> ItemDecision:
 
 
 def _install(look: CheckInput) -> str | None:
-    """What installs the line for cron that was rendered for this rollout; None where there is none yet."""
+    """Return what installs the line for cron that was rendered for this rollout; None where there is none
+    yet."""
     lines = [path for path in sorted((look.folder / RENDERED).glob("*")) if not path.suffix]
     mine = (path for path in lines if _cron_jobs_of(path, look.path))
     return next((f"cp {shlex.quote(str(path))} /etc/cron.d/" for path in mine), None)
@@ -171,7 +172,7 @@ def _latest(look: CheckInput) -> tuple[Result, Evidence] | None:
 
 
 def scheduled(rollout: Path, places: ScheduleFolders, now: datetime) -> Iterator[FoundSchedule]:
-    """What runs `specops report` for the rollout file, whether it works or not."""
+    """Yield what runs `specops report` for the rollout file, whether it works or not."""
     for file in _files(places.cron_files):
         yield from _cron_jobs(_text(file), file, rollout, places, now)
     yield from _cron_jobs(places.crontab(), None, rollout, places, now)
@@ -201,7 +202,7 @@ def _no_cron(places: ScheduleFolders) -> str | None:
 
 
 def _home(user: str | None) -> Path | None:
-    """Where cron begins a job."""
+    """Return where cron begins a job."""
     try:
         return Path.home() if user is None else Path(pwd.getpwnam(user).pw_dir)
     except KeyError:
@@ -226,7 +227,7 @@ def _timers(rollout: Path, places: ScheduleFolders, now: datetime) -> Iterator[F
 
 
 def _often(expressions: Sequence[str], places: ScheduleFolders, now: datetime) -> bool:
-    """Whether one of the expressions fires at least every 8 days, by its next ten times."""
+    """Return whether one of the expressions fires at least every 8 days, by its next ten times."""
     start = now.astimezone(UTC).replace(tzinfo=None)
     for expression in expressions:
         times = [start, *(time for time in places.calendar(expression) if time > start)]
@@ -320,7 +321,8 @@ def jobs(text: str, *, with_user: bool) -> Iterator[Job]:
 
 
 def fires_within(when: str, span: timedelta, now: datetime) -> bool:
-    """Whether at most `span` lies between now and the first time, and between two times, for a year."""
+    """Return whether at most `span` lies between now and the first time, and between two times, for a
+    year."""
     expression = NICKNAMES.get(when.lower(), when)
     days = expression.split()[2::2]
     if any(_NOT_CRON.search(field) for field in days):
@@ -355,8 +357,8 @@ _TOKEN = re.compile(
 
 
 def reports(script: str, rollout: Path, folder: Path | None, path: str) -> bool:
-    """Whether the shell text `script` runs `specops report` for `rollout`. It begins in `folder`, None where
-    that is not known; programs are looked for in `path`. Text that no shell reads makes no report."""
+    """Return whether the shell text `script` runs `specops report` for `rollout`. It begins in `folder`, None
+    where that is not known; programs are looked for in `path`. Text that no shell reads makes no report."""
     for condition, words in _commands(script):
         if words[:1] == ["cd"] and len(words) == 2:
             folder = (folder or Path("/")) / words[1] if folder or words[1].startswith("/") else None
@@ -394,8 +396,8 @@ def _is_program(words: Sequence[str], first: str) -> bool:
 
 
 def _exists(program: str, folder: Path | None, path: str) -> bool:
-    """Whether the program is there and may be run; of one called specops, whether it is specops' entry point
-    or a script that calls it, and not another program of that name."""
+    """Return whether the program is there and may be run; of one called specops, whether it is specops' entry
+    point or a script that calls it, and not another program of that name."""
     if "/" not in program:
         found = shutil.which(program, path=path)
         place = Path(found) if found is not None else None

@@ -158,7 +158,7 @@ def acceptance(observed: Observations) -> Rate | None:
 
 
 def why_not(observed: Observations, *parts: str) -> str:
-    """Why there is no acceptance to go by; else which of these other parts is missing."""
+    """Return why there is no acceptance to go by; else which of these other parts is missing."""
     if observed.live is not None and observed.live.acceptance is not None:
         if (observed.live.drafted or 0) < ENOUGH_DRAFTED:
             return f"fewer than {ENOUGH_DRAFTED} tokens were drafted within {observed.live.over}"
@@ -174,7 +174,7 @@ def pays_from(observed: Observations) -> tuple[float | None, str]:
 
 
 def why_not_expected(observed: Observations) -> str:
-    """Why latencies cannot be held against the baseline, nor taken from the comparison."""
+    """Return why latencies cannot be held against the baseline, nor taken from the comparison."""
     if observed.live is not None and observed.baseline is not None:
         if (observed.live.answers or 0) < ENOUGH_ANSWERS:
             return f"fewer than {ENOUGH_ANSWERS} answers ended within {observed.live.over}"

@@ -158,7 +158,7 @@ class SweepFigures(Frozen):
     """Traffic classes for which nothing pays, and why."""
 
     def lacks(self, otherwise: str) -> str:
-        """Why a figure of the deployed setting is missing."""
+        """Return why a figure of the deployed setting is missing."""
         return "the sweep did not measure the deployed setting" if self.setting is None else otherwise
 
 
@@ -293,7 +293,7 @@ class Observations(Frozen):
     missing: dict[str, str] = Field(default={})
 
     def why_not(self, *parts: str) -> str:
-        """Why the first of these parts that is missing is, in words."""
+        """Return why the first of these parts that is missing is, in words."""
         for part in parts:
             if getattr(self, part) is None:
                 return self.missing.get(part, f"no observation of {part}")

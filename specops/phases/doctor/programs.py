@@ -70,7 +70,7 @@ def alertmanager() -> Check:
 
 
 def scheduler() -> Check:
-    """What would make the weekly report."""
+    """Return what would make the weekly report."""
     systemd = Path("/run/systemd/system").is_dir()
     cron = _found("cron") or _found("crond")
     if systemd or cron:
@@ -97,7 +97,8 @@ class ScrapedRollout:
         return self.folder / FOLDER
 
     def entries(self) -> FileText | None:
-        """What makes a Prometheus scrape and record the rollout; None where a pool has no known address."""
+        """Return what makes a Prometheus scrape and record the rollout; None where a pool has no known
+        address."""
         try:
             config = prometheus_config(self.rollout)
         except ConfigError:
@@ -141,7 +142,7 @@ def prometheus_at(
 
 
 def _scraping(url: str, base_url: str | None) -> Fix:
-    """What makes a Prometheus without targets scrape an endpoint, with no rollout file."""
+    """Return what makes a Prometheus without targets scrape an endpoint, with no rollout file."""
     metrics = urlsplit(metrics_url(base_url or ELSEWHERE))
     job = {
         "job_name": "specops",
@@ -173,7 +174,7 @@ def _answering(url: str, watched: ScrapedRollout | None) -> str:
 
 
 def _named(found: Result, url: str, watched: ScrapedRollout | None) -> Check:
-    """Which of our names have data."""
+    """Return which of our names have data."""
     names = [NameState.model_validate(each) for each in found.data["names"]]
     there = sum(each.status == "there" for each in names)
     waiting = sum(each.status == "no traffic" for each in names)

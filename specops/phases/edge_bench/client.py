@@ -102,7 +102,7 @@ class _Listening:
             events = self._link.receive(SILENCE_S)
 
     def _take(self, session: int, answered: _Answered) -> bool:
-        """Whether it was the last."""
+        """Return whether it was the last."""
         events = self._link.receive(SILENCE_S)
         now = time.perf_counter()
         if not events:
@@ -161,7 +161,7 @@ class _Drafting:
 
 
 def _less(now: ClientEffort, before: ClientEffort) -> ClientEffort:
-    """What was done between the two."""
+    """Return what was done between the two."""
     return ClientEffort(
         **{name: getattr(now, name) - getattr(before, name) for name in ClientEffort.model_fields}
     )

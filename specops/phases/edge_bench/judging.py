@@ -206,7 +206,8 @@ def ratios_of(
 
 
 def proactive(ours: Sequence[VisitRecord], bare: Sequence[VisitRecord], level: float) -> list[Ratio]:
-    """What drafting on while the server verifies brings, or sending that ahead: over the same without."""
+    """Return what drafting on while the server verifies brings, or sending that ahead: over the same
+    without."""
     found = [
         _by_prompt("latency", ours, bare, lambda answer: answer.itl_s, level),
         _by_prompt("tokens a verification", ours, bare, _verifications_a_token, level),
@@ -219,7 +220,7 @@ def _verifications_a_token(answer: Answer) -> float | None:
 
 
 def _per_token(prices: Prices | None) -> Mapping[Quality, Callable[[VisitRecord], float | None]]:
-    """What a token takes of time or money, by the quality that it is the reverse of."""
+    """Return what a token takes of time or money, by the quality that it is the reverse of."""
 
     def of(figure: str, each: bool) -> Callable[[VisitRecord], float | None]:
         def taken(visit: VisitRecord) -> float | None:

@@ -193,7 +193,7 @@ def _received(pipe: Pipe, patience_s: float, who: str) -> Any:
 
 
 def _tree(arm: Arm, settings: EdgeBenchSettings) -> str:
-    """What the server of an arm drafts for itself."""
+    """Return what the server of an arm drafts for itself."""
     return settings.server_tree if arm.kind == "server-only" else "none"
 
 
@@ -317,7 +317,7 @@ def _result(
 
 
 def comparison_of(result: results.Result) -> Comparison:
-    """What a result of this phase holds, without its visits."""
+    """Return what a result of this phase holds, without its visits."""
     return Comparison.model_validate({key: result.data[key] for key in Comparison.model_fields})
 
 

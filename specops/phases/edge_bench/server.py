@@ -53,7 +53,7 @@ class BenchServer:
 
 
 def paced(declared: DeclaredPass, totals: MutableSequence[float]) -> Callable[[FeatureModel], FeatureModel]:
-    """What wraps a model so that its passes take what is declared."""
+    """Return what wraps a model so that its passes take what is declared."""
     cost = PassCost(declared.pass_ms / 1000, declared.token_ms / 1000)
     return partial(DelayedModel, cost=cost, totals=totals)
 

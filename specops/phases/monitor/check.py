@@ -111,7 +111,8 @@ def of_engine(
 def of_server(
     series: Series, pool: PoolName | None, exposed: Collection[str]
 ) -> tuple[list[Need], list[Need]]:
-    """What monitoring reads of a server with these names, and what of it is not among the `exposed`."""
+    """Return what monitoring reads of a server with these names, and what of it is not among the
+    `exposed`."""
     found = list(of_engine(series, str(pool), {}, WINDOW, pool))
     return found, [need for need in found if need.name not in exposed]
 

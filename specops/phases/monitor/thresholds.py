@@ -295,7 +295,7 @@ given."""
 
 
 def _lacking(need: str, rollout: Rollout, before: Measurements, setting: AlertSetting) -> str | None:
-    """Why an alert is left out that has this need in its record; None if the need is met."""
+    """Return why an alert is left out that has this need in its record; None if the need is met."""
     known, addresses = before, rollout.addresses
     if need == "judgeable acceptance":
         why = "most drafts of a branching tree cannot be accepted, and no sweep measured its break-even"

@@ -166,7 +166,7 @@ def _sweep(at: PhaseInput) -> Step | Skipped:
 
 
 def _fixed_k(rollout: Rollout) -> str | None:
-    """Why specops cannot set K; None if it can."""
+    """Return why specops cannot set K; None if it can."""
     pool = rollout.pools.speculative
     if pool.endpoint is not None:
         return "the speculative pool runs already, so specops cannot set its K"

@@ -41,7 +41,7 @@ FLOWS_S = 60.0
 
 
 def missing(rollout: Rollout) -> EnvironmentFailure | None:
-    """Why there can be no router here, and what fixes it."""
+    """Return why there can be no router here, and what fixes it."""
     with tempfile.TemporaryDirectory(prefix="specops-stage-") as folder:
         tried = _moved(rollout, "127.0.0.1:1", "127.0.0.1:2")
         try:

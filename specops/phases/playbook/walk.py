@@ -171,7 +171,7 @@ def _expected(at: PhaseInput, only: Phase | None) -> Mapping[str, float | None]:
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
-    """What changes when the file at `path` is replaced; None where there is no file."""
+    """Return what changes when the file at `path` is replaced; None where there is no file."""
     try:
         found = path.stat()
     except OSError:

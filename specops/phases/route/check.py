@@ -332,7 +332,7 @@ def _wrong(case: Case, got: RouterAnswer, judge: Judge) -> str | None:
 
 
 def disagreement(request: Request, got: RouterAnswer, judge: Judge) -> str | None:
-    """How the router and `route explain` differ; None if they agree."""
+    """Return how the router and `route explain` differ; None if they agree."""
     if got.status >= 500:
         return f"it was answered {got.status}"
     said = judge.decide(request)

@@ -117,7 +117,7 @@ def damaged(why: str) -> UsageError:
 
 
 def may_choose(address: str, networks: Sequence[str]) -> bool:
-    """Whether a caller at this address may set X-Specops-Pool."""
+    """Return whether a caller at this address may set X-Specops-Pool."""
     return any(ip_address(address) in ip_network(network) for network in networks)
 
 

@@ -208,7 +208,8 @@ def _comparison(a: RunFolder, b: RunFolder) -> Comparison:
 
 
 def _alike(a: RunFolder, b: RunFolder) -> bool:
-    """Whether both runs sent the same requests to the same model: of comparisons, else of baselines."""
+    """Return whether both runs sent the same requests to the same model: of comparisons, else of
+    baselines."""
     if a.comparison is not None and b.comparison is not None:
         return _unlike(a, b) is None
     if a.comparison is not None or b.comparison is not None:
@@ -229,7 +230,7 @@ def _unmatched(a: RunFolder, b: RunFolder) -> Iterator[UnmatchedPhase]:
 
 
 def _unlike(a: RunFolder, b: RunFolder) -> str | None:
-    """Why the speed-ups of the two runs are not of the same thing."""
+    """Return why the speed-ups of the two runs are not of the same thing."""
     one, other = a.results["ab"], b.results["ab"]
     ours, theirs = _prompts(one), _prompts(other)
     if ours != theirs or ours is None:
@@ -241,7 +242,7 @@ def _unlike(a: RunFolder, b: RunFolder) -> str | None:
 
 
 def _other_model(a: RunFolder, b: RunFolder) -> str | None:
-    """Which models the two runs served, if not the same; None without comparisons."""
+    """Return which models the two runs served, if not the same; None without comparisons."""
     one, other = a.results.get("ab"), b.results.get("ab")
     if one is None or other is None:
         return None
@@ -260,7 +261,7 @@ def _prompts(result: Result) -> str | None:
 
 
 def _model(result: Result) -> str | None:
-    """What the standard serves: its model or target, else the name under which it serves."""
+    """Return what the standard serves: its model or target, else the name under which it serves."""
     arm = result.environment.get("arms", {}).get("standard", {})
     pool = arm.get("pool") or {}
     name = pool.get("model") or pool.get("target") or arm.get("model")
@@ -296,7 +297,7 @@ class _Cell:
 
     @property
     def end_to_end(self) -> bool:
-        """Whether the end-to-end time says something: answers are as long as the standard's."""
+        """Return whether the end-to-end time says something: answers are as long as the standard's."""
         return self.basis == "e2e" and (self.lengths is None or not self.lengths.differ)
 
 
@@ -314,7 +315,7 @@ def _cells(report: Report) -> dict[Key, _Cell]:
 
 
 def _left(one: Report, other: Report) -> Iterator[Incomparable]:
-    """What was measured in one run only, and what has no interval or answers of other lengths."""
+    """Yield what was measured in one run only, and what has no interval or answers of other lengths."""
     ours, theirs = _cells(one), _cells(other)
     alone: dict[tuple[str, Level], list[str]] = {}
     for key in dict.fromkeys([*ours, *theirs]):

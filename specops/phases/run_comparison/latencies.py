@@ -54,7 +54,7 @@ class Figure(Frozen):
 
 
 def cells_of(run: RunFolder) -> Cells:
-    """What was measured: by the visits of the comparison; without one, by the baseline."""
+    """Return what was measured: by the visits of the comparison; without one, by the baseline."""
     found: dict[Key, list[CellRecord]] = {}
     report = run.comparison
     if report is None:

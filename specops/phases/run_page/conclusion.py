@@ -75,7 +75,7 @@ def failure(step: Step) -> str:
 
 
 def decision(walk: Walk) -> Conclusion:
-    """What the comparison decides, without regard to other gates."""
+    """Return what the comparison decides, without regard to other gates."""
     compared = walk.step("ab")
     if compared is not None and compared.result.verdict != "partial":
         report = read(compared.result, str(compared.path))

@@ -65,7 +65,7 @@ def _answer(run: RunFolder, walk: Walk) -> Conclusion:
 
 
 def _cautions(run: RunFolder, walk: Walk) -> Iterator[Cell]:
-    """What limits the answer."""
+    """Yield what limits the answer."""
     stopped = walk.step(walk.stopped) if walk.stopped else None
     if stopped is not None:
         yield Cell(f"Stopped at {stopped.phase}; later phases did not run.", "bad")

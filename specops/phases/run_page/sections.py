@@ -223,7 +223,7 @@ def _of_lengths(values: Sequence[float]) -> str:
 
 
 def _workload(rows: Mapping[tuple[str, Level], Sequence[Row]], arms: Iterable[str]) -> Iterator[Table]:
-    """What was sent and answered, by class."""
+    """Yield what was sent and answered, by class."""
     prompts = _distinct(rows)
     of = [("prompts", "prompt_tokens", prompts)]
     of += [(f"answers of {arm}", "tokens", _of_arm(rows, arm)) for arm in arms]
@@ -436,7 +436,7 @@ def _setting(report: Sweep, found: SettingFigures) -> tuple[str | Cell, ...]:
 
 
 def _answers(run: RunFolder) -> Section | None:
-    """Whether both pools answer alike: equal greedy answers, and the checks of the canary."""
+    """Return whether both pools answer alike: equal greedy answers, and the checks of the canary."""
     tables: list[Table] = []
     text: list[str] = []
     sources: list[str] = []
@@ -459,7 +459,7 @@ def _answers(run: RunFolder) -> Section | None:
 
 
 def _checks(checks: Sequence[Finding]) -> Iterator[Table]:
-    """What needs attention is shown; what passed, or no pool has, is folded."""
+    """Yield what needs attention is shown; what passed, or no pool has, is folded."""
     about = {one.name: one.about for one in CHECKS}
     groups = {
         "": [one for status in ("fail", "differs", "undecided") for one in checks if one.status == status],
@@ -528,7 +528,7 @@ def _checklist(run: RunFolder) -> Section | None:
 
 
 def _items(run: RunFolder, items: Sequence[Item]) -> Iterator[Table]:
-    """What is left to do is shown; the rest is folded. A figure stands beside its threshold."""
+    """Yield what is left to do is shown; the rest is folded. A figure stands beside its threshold."""
     gated = any(item.gate for item in items)
     columns = ("item", "state", *(("measured",) if gated else ()), "found", "evidence")
     prose = tuple(range(2, len(columns)))
@@ -588,7 +588,7 @@ def _files(run: RunFolder) -> Section | None:
 
 
 def _conditions(run: RunFolder) -> Section | None:
-    """Where, when and on what the figures were measured."""
+    """Return where, when and on what the figures were measured."""
     if not run.results:
         return None
     prompts = Table("Prompts", ("prompts", "value"), tuple(_prompts(run)), prose=(1,))
@@ -618,7 +618,7 @@ def prompts_of(run: RunFolder) -> Mapping[str, Any] | None:
 
 
 def are_samples(prompts: Mapping[str, Any]) -> bool:
-    """Whether these prompts are a set that ships with specops."""
+    """Return whether these prompts are a set that ships with specops."""
     return prompts.get("sha256") in _shipped()
 
 

@@ -110,7 +110,7 @@ def picked_by(
     fresh: bool,
     margins: AbSettings = MARGINS,
 ) -> Finalists | None:
-    """What the evidence of the choice says to confirm; None where nothing may pay."""
+    """Return what the evidence of the choice says to confirm; None where nothing may pay."""
     judging = _Judging(settings, loads, cells, failed, confidence, skipped, None, 1, margins)
     return pick(judging.choices, judging.several, fresh=fresh)
 
@@ -283,7 +283,7 @@ class _Judging:
         return [one for one in found if one is not None]
 
     def stage_of(self, setting: Setting, where: Stratum) -> Stage | None:
-        """Which stage's figures are shown of a setting; of the standard, those of both."""
+        """Return which stage's figures are shown of a setting; of the standard, those of both."""
         if setting.k == 0:
             return None
         return "confirmation" if self.swept.confirmed(setting.name, where) else "choice"
@@ -374,7 +374,8 @@ class _Judging:
         return None if one is None else round(math.sqrt(one.variance), 4)
 
     def recommendation(self, report: Report) -> Recommendation:
-        """What is recommended; costs and break-even are of that setting, or of the nearest to paying."""
+        """Return what is recommended; costs and break-even are of that setting, or of the nearest to
+        paying."""
         ours = self.choice.setting
         shown = next((one for one in self.settings if one.name == report.nearest), None)
         line = next((x for x in report.lines if shown and (x.draft, x.kind) == advice.family_of(shown)), None)

@@ -256,7 +256,7 @@ class Local:
 
 @contextmanager
 def machines(spec: SweepSpec, on: str | None, logs: Path, progress: Progress) -> Iterator[Executor]:
-    """What measures the jobs of `spec`: the Ray cluster `on`, else this machine.
+    """Return what measures the jobs of `spec`: the Ray cluster `on`, else this machine.
 
     Raises ConfigError for pools that cannot be started here, and what `ray_cluster.connected` raises.
     """

@@ -110,8 +110,8 @@ class Rung:
     """Seconds that a job takes, by the name of its setting; empty where that is not known."""
 
     def has_time_for(self, job: Job, now: float, longest_s: float) -> bool:
-        """Whether `job` and the standard's second turn end before `until`, by what is expected of them; by
-        the longest job so far where nothing is."""
+        """Return whether `job` and the standard's second turn end before `until`, by what is expected of
+        them; by the longest job so far where nothing is."""
         if self.until is None:
             return True
         standard = self.expected_s.get(self.standard.setting.name, longest_s)
@@ -530,7 +530,7 @@ class SweepData(BaseModel):
 
 
 def measurements_of(result: Result, name: str) -> Measurements:
-    """What a sweep measured; FileError, which calls it `name`, where it is damaged."""
+    """Return what a sweep measured; FileError, which calls it `name`, where it is damaged."""
     return checked(Measurements, result.data.get(STORED, {}), f"{name} is damaged: data.{STORED}")
 
 

@@ -230,8 +230,8 @@ def alike(
 
 
 def names(nodes: Sequence[Node], known: Mapping[str, str]) -> dict[str, str]:
-    """What nodes are called, by id: their host names, with more where that is not enough. A node keeps the
-    name it is `known` by."""
+    """Return what nodes are called, by id: their host names, with more where that is not enough. A node keeps
+    the name it is `known` by."""
     hosts = Counter(node.host for node in nodes)
     both = Counter((node.host, node.name) for node in nodes)
 
@@ -335,7 +335,7 @@ class Fleet:
         return [held for held in self._held if held.machine is None]
 
     def awaits(self, machines: Collection[str]) -> bool:
-        """Whether one of these was lost and is to be held again."""
+        """Return whether one of these was lost and is to be held again."""
         return any(
             machine == held.called or machine.startswith(f"{held.called} {GPU}")
             for held in self.coming
@@ -386,8 +386,8 @@ class Fleet:
         held.saying = held.actor.begin.remote(task)
 
     def hear(self) -> Iterator[tuple[HeldTestbed, TestbedMessage]]:
-        """What busy testbeds say now, if any does within a moment. One that is lost says that it died, and
-        is held no longer."""
+        """Yield what busy testbeds say now, if any does within a moment. One that is lost says that it died,
+        and is held no longer."""
         waiting = {held.saying: held for held in self._held if held.saying is not None}
         ready, _ = self._ray.wait(list(waiting), num_returns=1, timeout=LOOK_S)
         for saying in ready:
@@ -438,7 +438,7 @@ class Fleet:
         self._ray.kill(held.actor)
 
     def nobody(self) -> EnvironmentFailure:
-        """What to say when no testbed is left."""
+        """Return what to say when no testbed is left."""
         reasons = "; ".join(f"{self._names[node]} {why}" for node, why in self._out.items())
         return EnvironmentFailure(
             f"no machine of the Ray cluster can go on measuring: {reasons or 'it has no nodes'}",

@@ -184,7 +184,8 @@ class Sharing:
         return not self._rung.jobs and not self._rung.begun
 
     def next_for(self, machine: str, now: float) -> ServerRun | None:
-        """What the machine is to do, and is taken to be doing from `now` on; None: nothing, or to wait."""
+        """Return what the machine is to do, and is taken to be doing from `now` on; None: nothing, or to
+        wait."""
         next_job = self._queue[0] if self._queue and self._begun_jobs >= ALWAYS else None
         if next_job and not self._rung.has_time_for(next_job, now, self._longest_s):
             self._queue.clear()

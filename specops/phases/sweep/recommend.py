@@ -89,7 +89,7 @@ def contest(
 def candidate(
     setting: Setting, where: Stratum, pairs: Pairs, confidence: float, margins: AbSettings, limit: Limit
 ) -> Candidate:
-    """What is decided on a setting's pairs, unless something is against it."""
+    """Return what is decided on a setting's pairs, unless something is against it."""
     decision = decide(pairs, confidence, margins)
     limited = limit(setting, where, decision)
     speedup = decision.speedup or pairs.ratio("e2e", confidence)
@@ -106,7 +106,7 @@ def unconfirmed(candidate: Candidate) -> Candidate:
 
 
 def apart(swept: SweepCells, where: Stratum, one: str, other: str) -> bool:
-    """Whether two settings surely differ in speed, by the prompts that both answered."""
+    """Return whether two settings surely differ in speed, by the prompts that both answered."""
     ratio = swept.pairs(one, where, over=other).ratio("e2e", stats.LEVEL)
     return ratio is not None and not ratio.low <= 1 <= ratio.high
 
@@ -128,7 +128,7 @@ def decide(pairs: Pairs, confidence: float, margins: AbSettings) -> Decision:
 
 
 def _starts_hide(pairs: Pairs, basis: Basis, confidence: float) -> bool:
-    """Whether the prompts alone would decide, and the few starts of the servers leave it open."""
+    """Return whether the prompts alone would decide, and the few starts of the servers leave it open."""
     alone = replace(pairs, starts={}).ratio(basis, confidence)
     return alone is not None and not alone.low <= 1 <= alone.high
 
@@ -212,8 +212,8 @@ class Choice:
 
 
 def pick(contests: Sequence[Contest], classes: Mapping[str, Contest], *, fresh: bool) -> Finalists | None:
-    """What to confirm, by the contests of the choice: at each concurrency, the lightest first, and those of
-    the classes at `deciding`. None where nothing may pay.
+    """Return what to confirm, by the contests of the choice: at each concurrency, the lightest first, and
+    those of the classes at `deciding`. None where nothing may pay.
 
     All prompts together pick; where none of their settings surely looks faster, a class may.
     """

@@ -242,7 +242,8 @@ def read(result: Result, name: str) -> Report:
 
 
 def recommendation(result: Result, name: str) -> Recommendation:
-    """What a sweep recommends; FileError where `result`, called `name`, recommends nothing readable."""
+    """Return what a sweep recommends; FileError where `result`, called `name`, recommends nothing
+    readable."""
     return checked(Recommendation, result.recommendation or {}, f"{name} is damaged: recommendation")
 
 
@@ -347,7 +348,7 @@ def of_group(contest: Contest, recommended: str | None) -> GroupFigures:
 
 
 def _as_good(ours: Candidate, best: Candidate | None) -> bool:
-    """Whether the recommended setting is as good as the best for this group."""
+    """Return whether the recommended setting is as good as the best for this group."""
     if best is None or ours.decision.verdict != "yes":
         return False
     return estimate(ours) * (1 + MARGIN) >= estimate(best)
@@ -405,8 +406,8 @@ def _square(cell: Cell, report: Report) -> Square:
 
 
 def _decided(setting: str, streams: int, report: Report) -> bool:
-    """Whether every speed-up of the setting at this concurrency is surely above or below 1; of the standard,
-    which the others are compared with, too."""
+    """Return whether every speed-up of the setting at this concurrency is surely above or below 1; of the
+    standard, which the others are compared with, too."""
     at = [
         cell.e2e_interval for cell in report.cells if (cell.setting, cell.concurrency) == (setting, streams)
     ]

@@ -145,7 +145,7 @@ class SweepSpec:
 
 
 def spec_of(rollout: Rollout, folder: Path, endpoints: Mapping[int, Pool] | None = None) -> SweepSpec:
-    """What the rollout file in `folder` sweeps. `endpoints`, by their K, take the place of its pools.
+    """Return what the rollout file in `folder` sweeps. `endpoints`, by their K, take the place of its pools.
 
     Raises ConfigError for pools that cannot be swept, UsageError for endpoints or a tokenizer that cannot,
     and PromptsError for prompts that cannot be sent.
@@ -269,8 +269,8 @@ class Forecast(BaseModel):
 
 
 def forecast(spec: SweepSpec, path: Path) -> Forecast:
-    """What is left to do, timed by an earlier sweep at `path` or a baseline.json beside it, whatever their
-    inputs. FileError where they are damaged."""
+    """Return what is left to do, timed by an earlier sweep at `path` or a baseline.json beside it, whatever
+    their inputs. FileError where they are damaged."""
     samples, source = samples_of(path)
     timing = Timing(samples, spec.requests.warmup) if samples else None
     rungs = [_planned(rung, timing) for rung in _rungs(spec, timing)]
@@ -323,7 +323,7 @@ def _planned(rung: Rung, timing: Timing | None) -> PlannedRung:
 
 
 def samples_of(sweep: Path) -> tuple[list[Sample], Source | None]:
-    """How long servers took, by the sweep at this path, else by the baseline.json beside it."""
+    """Return how long servers took, by the sweep at this path, else by the baseline.json beside it."""
     baseline = sweep.with_name("baseline.json")
     if sweep.exists():
         samples = samples_of_cells(measurements_of(results.read(sweep), str(sweep)).cells)

@@ -253,8 +253,8 @@ class SweepCells:
         return Pairs(found, {key: one for key, one in widened.items() if one is not None})
 
     def turns(self, where: Stratum, figure: Figure, setting: str | None = None) -> list[StartPair]:
-        """What a setting took at its two starts in a rung, by rung and machine; the standard's where none is
-        named, before the others and after them."""
+        """Return what a setting took at its two starts in a rung, by rung and machine; the standard's where
+        none is named, before the others and after them."""
         name = setting or self.standard
         taken: dict[tuple[int, str], dict[str, Times]] = defaultdict(dict)
         for (rung, machine, load), visits in self._at(where):
@@ -279,8 +279,8 @@ class SweepCells:
         return Requests(tuple(found))
 
     def repeats(self, setting: str, where: Stratum) -> Interval | None:
-        """How many times as long the first request of a prompt took as the mean of its repeats at the same
-        load; None with too few prompts that were sent again."""
+        """Return how many times as long the first request of a prompt took as the mean of its repeats at the
+        same load; None with too few prompts that were sent again."""
         taken: dict[tuple[Load, str], list[tuple[float, float]]] = defaultdict(list)
         for (_, _, load), visits in self._at(where):
             for (name, _), visit in visits.items():
@@ -309,8 +309,8 @@ class SweepCells:
         return found
 
     def by_place(self, setting: str, where: Stratum) -> list[list[Times]]:
-        """What the standard and the setting took, end to end, of the first request of each visit, of the
-        second one, and so on: one pair for each visit."""
+        """Return what the standard and the setting took, end to end, of the first request of each visit, of
+        the second one, and so on: one pair for each visit."""
         found: list[list[Times]] = []
         for one in self._compared(setting, where, self.standard):
             for place, (ours, theirs) in enumerate(one.answers.values()):
@@ -338,7 +338,7 @@ class SweepCells:
         return self._one_start[where, figure]
 
     def _starts(self, compared: Sequence[_Compared], where: Stratum, figure: Figure) -> Starts | None:
-        """What restarts and drift add to the error of the ratio over all of `compared`."""
+        """Return what restarts and drift add to the error of the ratio over all of `compared`."""
         one = self.one_start(where, figure)
         return one.over(_blocks(compared, figure)) if one is not None else None
 

@@ -245,7 +245,7 @@ def _cover(behind: Mapping[str, Mapping[Load, float]]) -> set[str]:
 
 
 def _decided(standings: Sequence[SettingEvidence]) -> str | None:
-    """Why more measuring would change nothing here; the first is the best. None where it could."""
+    """Return why more measuring would change nothing here; the first is the best. None where it could."""
     intervals = [standing.speedup for standing in standings if standing.speedup is not None]
     if len(intervals) < len(standings):
         return None

@@ -440,7 +440,7 @@ class _Sweep:
 
 
 def _less_and_less(picked: Finalists) -> Iterator[Finalists]:
-    """What to confirm, from all to the least: fewer loads first, then without the runner-up."""
+    """Yield what to confirm, from all to the least: fewer loads first, then without the runner-up."""
     yield picked
     lightest = picked.model_copy(update={"streams": picked.streams[:1]})
     yield lightest

@@ -109,7 +109,8 @@ def finding(engine: Engine, treatment: Treatment, draft: Draft) -> Finding:
 
 
 def path_finding(engine: Engine, draft: Draft, name: str) -> Finding | None:
-    """What the engine would guess from the draft's path or id. None for one that does not look at it."""
+    """Return what the engine would guess from the draft's path or id. None for one that does not look at
+    it."""
     guesses, title = engine.support.guesses, ENGINES[engine.name].title
     if guesses is None:
         return None
@@ -127,7 +128,7 @@ def path_finding(engine: Engine, draft: Draft, name: str) -> Finding | None:
 
 
 def parallel_finding(engine: Engine, draft: Draft, heads: int | None, tensor_parallel: int) -> Finding | None:
-    """Whether the draft can be divided as the target is. None where that is no question."""
+    """Return whether the draft can be divided as the target is. None where that is no question."""
     if not engine.support.divides or draft.kind != "independent" or tensor_parallel == 1 or not heads:
         return None
     if heads % tensor_parallel:
@@ -143,7 +144,7 @@ def parallel_finding(engine: Engine, draft: Draft, heads: int | None, tensor_par
 def vocabulary(
     engine: Engine, draft: Draft, sizes: tuple[int | None, int | None], *, ids_agree: bool, maps_equal: bool
 ) -> Finding:
-    """What becomes of config.json's two vocabulary sizes, (target's, draft's).
+    """Return what becomes of config.json's two vocabulary sizes, (target's, draft's).
 
     ids_agree: no id in use means two things. maps_equal: the maps are the same to the last placeholder.
     """
@@ -281,7 +282,7 @@ def _inputs(fuse: Tensor) -> tuple[int, ...]:
 
 
 def _deeper(target: Config, config: Config) -> str | None:
-    """Why the head reads a target with other layers, though as wide and with the same vocabulary."""
+    """Return why the head reads a target with other layers, though as wide and with the same vocabulary."""
     layers, named = target.layers, config.whole("num_target_layers")
     if layers is None:
         return None
@@ -307,7 +308,7 @@ def own_layers(target: Side) -> Iterator[Finding]:
 
 
 def _layers_read(draft: Draft, config: Config) -> int | None:
-    """How many layers' features the head joins (vLLM 0.33); None where its kind has no default."""
+    """Return how many layers' features the head joins (vLLM 0.33); None where its kind has no default."""
     if draft.kind == "eagle":
         return 1
     if listed := _aux_layers(config):

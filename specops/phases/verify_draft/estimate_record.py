@@ -102,7 +102,7 @@ class Estimate(Frozen):
 
     @property
     def best(self) -> Prediction | None:
-        """What `chosen` is predicted to do; None for none."""
+        """Return what `chosen` is predicted to do; None for none."""
         return next((found for found in self.alternatives if found.tree == self.chosen), None)
 
 

@@ -87,7 +87,8 @@ def memory(
 
 
 def cost(target: Side, draft: Side) -> list[Finding]:
-    """Whether the draft is too large to pay. A small batch's step takes as long as its weights take to read.
+    """Return whether the draft is too large to pay. A small batch's step takes as long as its weights take to
+    read.
 
     With K tokens a step costs 1 + K·r of the target's step, r = draft bytes / target bytes, and brings at
     most K + 1 tokens: from r = 1 on it cannot pay. Experts are not judged, since not all weights are read.

@@ -112,7 +112,7 @@ class Predictor:
 
     @property
     def copies(self) -> bool:
-        """Whether n-gram drafts can be predicted."""
+        """Return whether n-gram drafts can be predicted."""
         return self.machine.sheet.copied is not None
 
     def speedup(self, tree: str, traffic_class: str | None = None) -> tuple[float, Interval | None]:

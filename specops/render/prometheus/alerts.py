@@ -125,7 +125,7 @@ def _environment() -> Environment:
 
 
 def _names(rollout: Rollout) -> dict[str, Any]:
-    """What a record's texts may name. `speculative.acceptance` is the series series.ACCEPTANCE of that
+    """Return what a record's texts may name. `speculative.acceptance` is the series series.ACCEPTANCE of that
     pool, `standard.acceptance` of the other; `both` does not select a pool."""
     labels = {ROLLOUT: rollout.rollout} | rollout.monitor.labels
     known = {
@@ -195,7 +195,8 @@ def _not_a_number(rollout: Rollout, labels: Mapping[str, str], pool: PoolName, l
 
 
 def _from_the_start(exposes: Series, pool: PoolName) -> tuple[str, ...]:
-    """What an engine exposes before its first request. SGLang then has no counters and no histograms."""
+    """Return what an engine exposes before its first request. SGLang then has no counters and no
+    histograms."""
     if not isinstance(exposes.acceptance, Drafts):
         return (exposes.running,)
     if exposes.requests_by_router:

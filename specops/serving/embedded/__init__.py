@@ -204,7 +204,7 @@ class EmbeddedPool(Startable):
 
 
 def arguments(pool: EmbeddedPool, model: str, *, port: int | str) -> list[str]:
-    """What comes behind `specops`."""
+    """Return what comes behind `specops`."""
     words = ["serve", "--port", str(port), "--served-model-name", model]
     words += ["--max-batch", str(pool.max_batch)]
     if pool.target is not None:

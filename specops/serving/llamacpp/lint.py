@@ -55,7 +55,7 @@ class GivenCommand(Words):
     CALL: ClassVar[Call] = CALL
 
     def types(self) -> list[str]:
-        """What --spec-type names, without none; it may be there more than once."""
+        """Return what --spec-type names, without none; it may be there more than once."""
         named = [value for option in self.options if option.flag == TYPE for value in option.values[:1]]
         return [type_ for value in named for type_ in value.split(",") if type_ != "none"]
 
@@ -95,7 +95,7 @@ NOW = {
 
 
 def _today(flag: str, types: Sequence[str]) -> str | None:
-    """What `flag` of `NOW` is called for the types; None where it says nothing for them."""
+    """Return what `flag` of `NOW` is called for the types; None where it says nothing for them."""
     what = NOW[flag]
     ngram = next((type_ for type_ in types if type_ in K), None)
     if what in ("n_max", "n_min"):

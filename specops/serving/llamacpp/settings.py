@@ -216,7 +216,7 @@ def program(called: str) -> list[str]:
 
 
 def on_a_hub(model: str) -> bool:
-    """Whether it is a hub id, and no file."""
+    """Return whether it is a hub id, and no file."""
     return not model.endswith(".gguf") and not model.startswith(("/", ".", "~"))
 
 

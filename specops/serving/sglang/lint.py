@@ -129,7 +129,7 @@ def _missing(flag: str, history: str | None, release: Release) -> Found:
 
 
 def _advice(said: str) -> str | None:
-    """What SGLang says of a deprecated flag, without saying that it is deprecated."""
+    """Return what SGLang says of a deprecated flag, without saying that it is deprecated."""
     found = re.sub(r"^\W*(note: --[\w-]+ is )?deprecated( now)?\W*", "", said, flags=re.IGNORECASE)
     return found.rstrip(".)") or None
 
@@ -137,7 +137,8 @@ def _advice(said: str) -> str | None:
 def _renaming(
     flag: str, said: str, release: Release
 ) -> tuple[str | None, Callable[[GivenCommand], GivenCommand] | None]:
-    """What `said` names in place of `flag`, and the change, where the new name takes the same values."""
+    """Return what `said` names in place of `flag`, and the change, where the new name takes the same
+    values."""
     named = re.search(r"(lias for|[Uu]se) (--[\w-]+)(?:=(\w+))?(?: instead|[).])", said)
     if named is None or named[2] not in release.flags:
         return None, None
@@ -270,7 +271,7 @@ def _blocks(algorithm: str, given: GivenCommand, release: Release) -> Iterator[F
 
 
 def differing(given: GivenCommand, release: Release) -> Iterator[Found]:
-    """What speculation changes by itself, so that two pools are unlike."""
+    """Yield what speculation changes by itself, so that two pools are unlike."""
     named = given.stated(ALGORITHM)
     algorithm = (named or "NONE").upper()
     if algorithm == "NONE":
@@ -306,7 +307,7 @@ RULES: tuple[Callable[[GivenCommand, Release], Iterator[Found]], ...] = (
 
 
 def lint(words: Sequence[str], version: str | None = None) -> list[Finding]:
-    """What SGLang would refuse, or silently change where it speculates. Errors first.
+    """Return what SGLang would refuse, or silently change where it speculates. Errors first.
 
     `version`: None is the newest known. ConfigError where it is no version.
     """

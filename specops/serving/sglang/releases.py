@@ -83,12 +83,12 @@ class Table:
         return " and ".join(map(self._said, ranges.split(","))) if ranges else None
 
     def last_words(self, flag: str) -> str | None:
-        """What the last release that deprecated `flag` said to write instead."""
+        """Return what the last release that deprecated `flag` said to write instead."""
         said = self._deprecated.get(flag)
         return list(said.values())[-1] if said else None
 
     def arity(self, flag: str) -> Arity:
-        """How many words it takes. An unknown one takes one, if any follows."""
+        """Return how many words it takes. An unknown one takes one, if any follows."""
         return self._arities.get(flag, "one" if self.history("flags", flag) else "maybe")
 
     def spelt(self, flag: str) -> str:

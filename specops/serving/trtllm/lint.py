@@ -137,7 +137,7 @@ def keys(given: GivenCommand, release: Release) -> Iterator[Found]:
 
 
 def unread(given: GivenCommand, release: Release) -> Iterator[Found]:
-    """What keeps the YAML file from being judged."""
+    """Yield what keeps the YAML file from being judged."""
     if given.broken is not None:
         yield Found(Finding("error", given.config_file or "--config", f"invalid YAML: {given.broken}"))
     elif given.config_file is not None and given.config is None:
@@ -262,7 +262,7 @@ def speculative_keys(given: GivenCommand, release: Release) -> Iterator[Found]:
 
 
 def needed(given: GivenCommand, release: Release) -> Iterator[Found]:
-    """What a decoding type cannot do without."""
+    """Yield what a decoding type cannot do without."""
     said = given.speculation
     if said is None or str(said.get("decoding_type")) not in release.types:
         return
@@ -451,7 +451,8 @@ def _text(fixed: GivenCommand, given: GivenCommand, file_alone: bool) -> str:
 
 
 def is_config(document: Mapping[str, object]) -> bool:
-    """Whether a YAML file is one of trtllm-serve: by its way of naming speculation, or by keys of its own."""
+    """Return whether a YAML file is one of trtllm-serve: by its way of naming speculation, or by keys of its
+    own."""
     said = document.get(SPECULATIVE, document.get("speculative_decoding_config"))
     if isinstance(said, Mapping):
         return "decoding_type" in said

@@ -67,7 +67,7 @@ class Release:
         return str(self.version)
 
     def has(self, key: str) -> bool:
-        """Whether speculative_config has `key` for some decoding type."""
+        """Return whether speculative_config has `key` for some decoding type."""
         return key in self.base or any(key in own for own in self.types.values())
 
 

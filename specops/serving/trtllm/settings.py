@@ -69,7 +69,7 @@ class TrtllmSpeculation(Section):
 
     @property
     def gate(self) -> str | None:
-        """Which settings may end speculation until the server is restarted. None: none do."""
+        """Return which settings may end speculation until the server is restarted. None: none do."""
         pairs = (
             ("acceptance_rate_threshold", "acceptance_rate_window_size"),
             ("acceptance_length_threshold", "acceptance_window"),

@@ -190,7 +190,7 @@ class _Settings:
         return self._usual_runner()
 
     def _usual_runner(self) -> Choice:
-        """Where neither a variable nor a method decides."""
+        """Return where neither a variable nor a method decides."""
         everywhere = self.is_usual("V2 by default", "any")
         names = _table()["V2 by default"].keys() - {"any"}
         listed = {name for name in names if self.is_usual("V2 by default", name)}

@@ -159,7 +159,7 @@ def _as_number(value: Any) -> Any:
 
 
 def as_json(text: str) -> Any:
-    """What a word means as JSON: 5, true, [1, 2]; else the text."""
+    """Return what a word means as JSON: 5, true, [1, 2]; else the text."""
     try:
         return json.loads(text)
     except ValueError:

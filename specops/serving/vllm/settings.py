@@ -156,7 +156,7 @@ class VllmSpeculation(Section):
         return self
 
     def keys(self) -> dict[str, Any]:
-        """What is set, as vLLM's JSON has it."""
+        """Return what is set, as vLLM's JSON has it."""
         return self.model_dump(exclude_none=True, exclude={"more"}) | self.more
 
 

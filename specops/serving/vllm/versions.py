@@ -84,7 +84,7 @@ class Release:
     """Of the environment, that it reads."""
 
     def refuses(self, key: str, value: object) -> bool:
-        """Whether `key` takes only some values, and this is none of them."""
+        """Return whether `key` takes only some values, and this is none of them."""
         taken = [choice for choice in self.choices if choice.startswith(f"{key}=")]
         return value is not None and bool(taken) and f"{key}={value}" not in taken
 
@@ -146,7 +146,8 @@ class Table:
         return self._known[version]
 
     def arity(self, flag: str) -> Arity:
-        """How many words it takes, in the releases that have it. An unknown one takes one, if any follows."""
+        """Return how many words it takes, in the releases that have it. An unknown one takes one, if any
+        follows."""
         return self._arities.get(flag, "one" if self.history("flags", flag) else "maybe")
 
     def history(self, kind: Kind, name: str) -> str | None:

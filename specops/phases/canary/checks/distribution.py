@@ -104,7 +104,7 @@ def _power(shown: two_samples.DetectableDifferences) -> str:
 
 
 async def _tells(pool: Pool, prompt: Prompt) -> bool:
-    """Whether it tells log-probabilities."""
+    """Return whether it tells log-probabilities."""
     reply = await pool.ask(pool.asking(prompt, max_tokens=2, temperature=1.0, seed=0).telling(TOP))
     return reply.first.tokens is not None
 

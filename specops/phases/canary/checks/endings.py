@@ -50,7 +50,7 @@ async def stops(pool: Pool, pair: Pair) -> Side:
 
 
 def stopped(reply: Reply, plain: Reply, stop: str, ask: CanaryRequest) -> Side | None:
-    """What is wrong with an answer that was to end before `stop`; None where nothing is."""
+    """Return what is wrong with an answer that was to end before `stop`; None where nothing is."""
     how = "streamed" if ask.body.get("stream") else "whole"
     if stop in reply.text:
         state = "ignored" if reply.text.startswith(plain.text) else "wrong"

@@ -125,13 +125,13 @@ async def _mixed(pair: Pair) -> Outcome:
 
 
 def _partners(pool: Pool, prompt: Prompt, seed: int) -> list[CanaryRequest]:
-    """What shares the batch with a greedy request."""
+    """Return what shares the batch with a greedy request."""
     fields = {"max_tokens": PLAIN_TOKENS, "seed": seed}
     return [pool.asking(prompt, temperature=temperature, **fields) for temperature in TEMPERATURES]
 
 
 def _unanswered(pair: Pair, first: Replies, other: Replies) -> Outcome | None:
-    """Where a pool did not answer what the other did."""
+    """Return where a pool did not answer what the other did."""
     for prompt in pair.prompts:
         ask = pair.standard.greedy(prompt, PLAIN_TOKENS)
         if side := trouble(first[prompt.id], ask):

@@ -127,8 +127,8 @@ PENALTIES = {"presence_penalty": 2.0, "frequency_penalty": 2.0, "repetition_pena
 def judge(
     parameter: str, plain: list[Reply], once: list[Reply], again: list[Reply], other: list[Reply]
 ) -> tuple[Side, Side]:
-    """How the standard and the speculative pool did. `plain` is the standard's without the penalty, `once`
-    and `again` with it, `other` the speculative pool's with it; all of the same prompts."""
+    """Return how the standard and the speculative pool did. `plain` is the standard's without the penalty,
+    `once` and `again` with it, `other` the speculative pool's with it; all of the same prompts."""
     changed = [i for i, reply in enumerate(once) if reply.text != plain[i].text]
     steady = [i for i in changed if once[i].text == again[i].text]
     if not changed:
@@ -213,7 +213,7 @@ def _first_bare(tokens: Sequence[Token]) -> str:
 
 
 def apart(ours: Sequence[Token], theirs: Sequence[Token]) -> list[float]:
-    """How far the log-probabilities are apart, in nats, as long as the tokens are the same."""
+    """Return how far the log-probabilities are apart, in nats, as long as the tokens are the same."""
     found = []
     for one, other in zip(ours, theirs, strict=False):
         if one.text != other.text:

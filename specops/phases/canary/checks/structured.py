@@ -31,7 +31,7 @@ FORMATS: dict[str, dict[str, Any]] = {
 
 
 def fits(text: str) -> bool:
-    """Whether `text` is an object of SCHEMA."""
+    """Return whether `text` is an object of SCHEMA."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -53,8 +53,8 @@ def is_object(text: str) -> bool:
 
 
 def begun(reply: Reply) -> bool:
-    """Whether an answer may be the beginning of an object that max_tokens cut off: grammars allow as many
-    spaces as a weak model likes to write."""
+    """Return whether an answer may be the beginning of an object that max_tokens cut off: grammars allow as
+    many spaces as a weak model likes to write."""
     return reply.first.finish_reason == "length" and reply.text.lstrip()[:1] in ("", "{")
 
 
@@ -103,7 +103,7 @@ async def tools_stream(pool: Pool, pair: Pair) -> Side:
 
 
 def called(reply: Reply, ask: CanaryRequest) -> Side | None:
-    """What is wrong with an answer that was to call the tool; None where nothing is."""
+    """Return what is wrong with an answer that was to call the tool; None where nothing is."""
     calls = reply.first.calls
     if not calls:
         return Side("ignored", f"a tool had to be called, and it wrote {reply.text[:60]!r}", ask)

@@ -147,7 +147,8 @@ def cost(observed: Observations) -> Finding:
 
 
 def length(observed: Observations) -> Finding:
-    """Whether the last positions bring what they cost: acceptance by position, with the sweep's costs."""
+    """Return whether the last positions bring what they cost: acceptance by position, with the sweep's
+    costs."""
     swept, live = observed.swept, observed.live
     if observed.branches:
         return LENGTH.unknown("a branching tree has no K", show="specops sweep ROLLOUT")
@@ -417,7 +418,7 @@ def temperatures(observed: Observations) -> Finding:
 
 
 def _below(rates: Mapping[str, float], observed: Observations) -> tuple[list[str], str, tuple[Evidence, ...]]:
-    """Which of them are below where speculation pays; all, in words; and as evidence."""
+    """Return which of them are below where speculation pays; all, in words; and as evidence."""
     assert observed.swept is not None
     gate, source = pays_from(observed)
     evidence = tuple(

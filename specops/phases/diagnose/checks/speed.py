@@ -77,7 +77,7 @@ def faster_now(observed: Observations) -> bool:
 
 
 def both(observed: Observations) -> Finding:
-    """Whether the standard pool is slow as well, each at its own load."""
+    """Return whether the standard pool is slow as well, each at its own load."""
     ours, theirs = (times_as_long(live, observed.baseline) for live in (observed.live, observed.standard))
     if theirs is None or observed.standard is None:
         why = observed.why_not("standard", "baseline")

@@ -96,7 +96,7 @@ def unknown(given: GivenCommand, release: Release) -> Iterator[Found]:
 
 
 def read_from_path(given: GivenCommand, release: Release) -> Iterator[Found]:
-    """What vLLM reads from a draft's path outweighs a method, unless it is one of those."""
+    """Yield what vLLM reads from a draft's path outweighs a method, unless it is one of those."""
     method, model = given.known.get("method"), given.known.get("model")
     if not isinstance(model, str) or not isinstance(method, str) or not needs_draft(method):
         return

@@ -157,7 +157,8 @@ def by_batch_size(given: GivenCommand, release: Release) -> Iterator[Found]:
 
 
 def problem_of(value: Any) -> str | None:
-    """What vLLM would refuse a schedule for (v1/spec_decode/dynamic/utils.py, 0.32.0); None: nothing."""
+    """Return what vLLM would refuse a schedule for (v1/spec_decode/dynamic/utils.py, 0.32.0); None:
+    nothing."""
     if not isinstance(value, list) or not value:
         return "expected a list of [FIRST, LAST, TOKENS]"
     for entry in value:
