@@ -38,7 +38,7 @@ else:
 
 
 class SeedMean(TypedDict):
-    """Over the seeds; no interval of one seed."""
+    """The mean of a figure over the seeds, with its interval; no interval of one seed."""
 
     mean: float
     low: NotRequired[float]
@@ -157,7 +157,7 @@ class EdgeSimulateData(TypedDict, total=False):
 
 
 class Summary(TypedDict, total=False):
-    """Of a plan, or with --paper."""
+    """`summary` of the result: of a plan, or with --paper."""
 
     itl_ratio: float
     throughput_ratio: float
@@ -321,7 +321,7 @@ def _plan(found: Plan) -> dict[str, Any]:
 
 
 def milliseconds(even_s: float | None) -> float | str:
-    """Of a crossing: JSON has no infinity."""
+    """Return a crossing in milliseconds, or in words where it is infinite: JSON has no infinity."""
     if even_s is None:
         return "behind at all"
     return "ahead at all" if math.isinf(even_s) else round(1000 * even_s, 2)

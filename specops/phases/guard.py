@@ -84,7 +84,7 @@ def override(commands: Commands, request: OverrideRequest) -> Status:
 
 
 def through(rollout: Rollout, running: Holder, request: OverrideRequest) -> Status:
-    """By the guard that runs."""
+    """Send an override through the guard that runs."""
     commands = sum(action.longest_s for action in rollout.guard.actions)
     said = ask(
         "tell the guard",
@@ -172,7 +172,8 @@ def deployment_criteria(rollout: Rollout, folder: Path) -> tuple[Criteria, list[
 
 
 def blind(now: float, since: float | None, row: Row | None) -> Evaluation:
-    """For who carries out what a person decided, and looks at nothing."""
+    """The evaluation of a guard that carries out what a person decided: it observes nothing, so this is
+    never called."""
     raise AssertionError
 
 

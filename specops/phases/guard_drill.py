@@ -30,7 +30,7 @@ BY, WHY = "drill", "a rehearsal of a fallback and a return"
 
 
 class Operator(Protocol):
-    """What carries a person's override out: the guard that runs, or one made for the drill."""
+    """The process that carries a person's override out: the guard that runs, or one made for the drill."""
 
     def stand(self) -> Status: ...
 
@@ -147,7 +147,7 @@ BACK = OverrideRequest(pool="none", by=BY, why=WHY)
 
 
 def drill(commands: Commands, progress: Progress, *, limit_s: float) -> Result:
-    """Through the guard that runs, or by itself where none does. Leaves traffic as it was."""
+    """Rehearse through the guard that runs, or alone where none does. Leaves traffic as it was."""
     rollout = commands.rollout
     switch = switch_of(rollout, commands.folder)
     with _operator(commands) as operator:

@@ -246,7 +246,7 @@ def _checked(url: str) -> str:
 
 
 def _name(folder: Path) -> str:
-    """Of the rollout: the folder's, with what a name of a rollout cannot hold replaced."""
+    """Return the name of the rollout: the folder's, with what a name of a rollout cannot hold replaced."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", folder.resolve().name).strip("-_") or "rollout"
 
 

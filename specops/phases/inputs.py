@@ -149,7 +149,7 @@ def _machine(pools: Sequence[Pool]) -> str:
 
 
 def changed(previous: Result, inputs: dict[str, str]) -> str | None:
-    """In words, which of `inputs` are not those of the earlier result; None when all are."""
+    """Return in words which of `inputs` are not those of the earlier result; None when all are."""
     names = previous.inputs.keys() | inputs.keys()
     unlike = sorted(name for name in names if previous.inputs.get(name) != inputs.get(name))
     return " and ".join(WORDS.get(name, name) for name in unlike) or None
@@ -173,7 +173,8 @@ def _file(path: Path) -> str:
 
 @lru_cache(maxsize=4096)
 def _digest(path: Path, size: int, changed_ns: int) -> str:
-    """Of a file that has not changed: a checklist asks of the same weights a dozen times."""
+    """Return the hash of a file, which is read once while it does not change: a checklist asks of the same
+    weights a dozen times."""
     with path.open("rb") as file:  # weights may be larger than memory
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -203,8 +204,8 @@ def unlike(rollout: Rollout, result: Result, version: str | None = None) -> str 
 
 
 def left_out(rollout: Rollout, folder: Path, version: str | None = None) -> dict[str, str]:
-    """By phase, why a result in the run folder is not a yardstick. Missing and damaged results are not among
-    them: whoever reads them says so."""
+    """Return by phase why a result in the run folder is not a yardstick. Missing and damaged results are not
+    among them: whoever reads them says so."""
     found = {}
     for phase in CHECKS:
         path = folder / f"{phase}.json"
@@ -257,7 +258,8 @@ def _ab(rollout: Rollout, result: Result) -> str | None:
 
 
 def _sweep(rollout: Rollout, result: Result) -> str | None:
-    """Its standard, its models and the settings of its requests; not its grid, which may have grown."""
+    """Return the inputs of a sweep: its standard, its models and the settings of its requests; not its grid,
+    which may have grown."""
     pool, requested = rollout.pools.standard, settings_of(rollout, rollout.pools.standard)
     swept = result.settings.get("settings") or {}
     if swept.get(STANDARD) != pool.model_dump(mode="json"):

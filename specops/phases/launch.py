@@ -146,7 +146,7 @@ def _rendered(rollout: Rollout, name: str, pool: Pool) -> _Work:
 
 
 def _compare(works: list[_Work]) -> None:
-    """What the engine chooses for one pool alone is a warning of the speculative one."""
+    """Warn of a choice that the engine makes for one pool alone, on the speculative one."""
     standard, speculative = works
     for one, other in zip(standard.conditions, speculative.conditions, strict=False):
         if one.value == other.value or None in (one.value, other.value):

@@ -304,7 +304,7 @@ def _candidate(planner: Planner, option: Option, best: Option, plain: Option, ba
 
 
 def _why(found: Sequence[Candidate]) -> str:
-    """In one sentence, `found` being the best first."""
+    """Return the reason in one sentence, `found` being the best first."""
     best, *others = found
     if not others:
         return "nothing else fits so few nodes"

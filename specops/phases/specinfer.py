@@ -33,7 +33,7 @@ GREEDY, STOCHASTIC = "greedy", "stochastic"
 
 
 class Figure(Frozen):
-    """With its 95% interval, over the prompts; None where they are too few."""
+    """A mean over the prompts, with its 95% interval; None where they are too few."""
 
     value: float
     low: float | None = None
@@ -90,7 +90,7 @@ RULES = (
 
 @dataclass(frozen=True)
 class PaperFigures:
-    """What the paper reports of LLaMA-7B and a draft of 68 million weights, at widths 1 to 5."""
+    """The paper's figures of LLaMA-7B and a draft of 68 million weights, at widths 1 to 5."""
 
     success: dict[str, tuple[float, ...]]
     tokens: dict[str, tuple[float, ...]]
@@ -253,7 +253,7 @@ class _Measuring:
     progress: Progress
 
     def success(self) -> dict[str, Rows]:
-        """Of the children at the root: table 1."""
+        """Return the success rates of the children at the root: table 1."""
         rates: dict[str, list[offline_acceptance.Rates]] = {}
         for name, prompts in self.datasets.items():
             rates[name] = []
@@ -274,7 +274,7 @@ class _Measuring:
         }
 
     def tokens_a_step(self, width: int, rule: Rule, temperature: float) -> dict[str, Figure]:
-        """By dataset."""
+        """Return the tokens a step by dataset."""
         counted: dict[str, list[TokenCounts]] = {}
         for name, prompts in self.datasets.items():
             counted[name] = self._count(prompts, width, rule, temperature)
@@ -285,7 +285,7 @@ class _Measuring:
     def _count(
         self, prompts: Sequence[list[int]], width: int, rule: Rule, temperature: float
     ) -> list[TokenCounts]:
-        """Of each prompt: what steps with whole trees yielded."""
+        """Return for each prompt what steps with whole trees yielded."""
         settings = self.settings
         tree = f"expand:1,1,{width}" + ",1" * (DEPTH - 3)
         engine = self.pair.engine(

@@ -13,7 +13,8 @@ from specops.results import Verdict
 
 
 class Ab(TypedDict):
-    """Of the best challenger, at the lightest load; of the first one where none may be deployed."""
+    """The summary of a comparison: the best challenger at the lightest load; the first one where none may be
+    deployed."""
 
     challenger: str
     deploy: list[DeployTarget]
@@ -31,7 +32,7 @@ class Ab(TypedDict):
 
 
 class Sweep(TypedDict):
-    """Of the recommended setting, at the load that decided."""
+    """The summary of a sweep: the recommended setting at the load that decided."""
 
     recommended: int | None
     setting: str | None

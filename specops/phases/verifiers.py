@@ -58,7 +58,7 @@ class VerifierSettings(Frozen):
 
 
 class VerifierFigures(Frozen):
-    """What a verifier made of the trees; tokens a step count the one that the target adds."""
+    """Figures of a verifier over the trees; tokens a step count the one that the target adds."""
 
     expected: float
     """Tokens a step, computed: the mean over the prompts."""
@@ -79,7 +79,8 @@ class VerifierFigures(Frozen):
     ahead_errors: list[float | None]
 
     def prompts(self, sign: int) -> int:
-        """On which it surely yields more (1) or less (-1) than the next plainer, or it is open (0)."""
+        """Return by prompt whether it surely yields more (1) or less (-1) than the next plainer one, or it is
+        open (0)."""
         return sum(
             _sign(ahead, error) == sign and (error > EQUAL or abs(ahead) > EQUAL)
             for ahead, error in self.differences
@@ -113,7 +114,7 @@ def _sign(ahead: float, error: float) -> int:
 
 @dataclass
 class _Trees:
-    """What was observed of the trees of one prompt: [trees, verifiers]."""
+    """Observations of the trees of one prompt: [trees, verifiers]."""
 
     expected: list[list[float]] = field(default_factory=list)
     measured: list[list[float]] = field(default_factory=list)
@@ -129,7 +130,8 @@ class _Trees:
 
     @property
     def enough(self) -> bool:
-        """For a mean with its error. What copies may find nothing to copy."""
+        """Return whether there are enough trees for a mean with its error. What copies may find nothing to
+        copy."""
         return len(self.expected) > 1
 
     def decided(self) -> bool:
@@ -141,7 +143,7 @@ class _Trees:
 
 
 def _mean(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Of the rows, with its standard error."""
+    """Return the mean of the rows, with its standard error."""
     return values.mean(axis=0), values.std(axis=0, ddof=1) / len(values) ** 0.5
 
 

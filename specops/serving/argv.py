@@ -28,7 +28,7 @@ print(next((found[name] for name in sys.argv[1:] if name in found), ""))
 
 @dataclass(frozen=True)
 class Call:
-    """How a command of an engine is recognised."""
+    """The words by which a command of an engine is recognised."""
 
     mark: str
     """How its images begin, such as vllm of vllm/vllm-openai; in a command, a sign that it is this engine."""
@@ -111,7 +111,7 @@ class Words:
 
     @classmethod
     def arity(cls, flag: str) -> Arity:
-        """Of a flag that is not known: all words up to the next flag."""
+        """Return how many words an unknown flag takes: all up to the next flag."""
         return "many"
 
     @classmethod
@@ -163,7 +163,7 @@ class Words:
         return replace(self, options=changed)
 
     def with_option(self, flag: str, *values: str) -> Self:
-        """In its place where it is there already, else at the end."""
+        """Return the command with an option: in its place where it is there already, else at the end."""
         if not self.has(flag):
             return replace(self, options=(*self.options, Option(flag, values)))
         first = next(index for index, option in enumerate(self.options) if option.flag == flag)
@@ -172,14 +172,15 @@ class Words:
         return replace(self, options=changed)
 
     def without_value(self, assignment: str) -> Self:
-        """Without a NAME=VALUE of the program; after -e the name stays, and the value comes from outside."""
+        """Return the command without a NAME=VALUE of the program; after -e the name stays, and the value
+        comes from outside."""
         at = self.program.index(assignment)
         passed = at > 0 and self.program[at - 1] in ("-e", "--env")
         name = (assignment.partition("=")[0],) if passed else ()
         return replace(self, program=self.program[:at] + name + self.program[at + 1 :])
 
     def without_assignment(self, assignment: str) -> Self:
-        """Without a NAME=VALUE of the program, and the -e before it."""
+        """Return the command without a NAME=VALUE of the program, and the -e before it."""
         at = self.program.index(assignment)
         first = at - 1 if at > 0 and self.program[at - 1] in ("-e", "--env") else at
         return replace(self, program=self.program[:first] + self.program[at + 1 :])
@@ -198,14 +199,14 @@ class Words:
         return words
 
     def text(self) -> str:
-        """To paste into a shell: a flag a line."""
+        """Return the text to paste into a shell: a flag a line."""
         lines = [joined(self.program)] if self.program else []
         lines += [joined([option.flag, *option.values]) for option in self.options]
         return " \\\n    ".join(lines) + "\n"
 
 
 def joined(words: Sequence[str]) -> str:
-    """As shlex.join, but variables stay variables: "$MODEL"."""
+    """Return the words joined as by shlex.join, except that variables stay variables: "$MODEL"."""
     return " ".join(_quoted(word) if is_unknown(word) else shlex.quote(word) for word in words)
 
 

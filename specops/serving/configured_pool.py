@@ -77,7 +77,7 @@ class ConfiguredPool(Startable):
 
     @property
     def draft(self) -> str | None:
-        """None: the method needs none, or it does not speculate."""
+        """Return the draft; None where the method needs none, or the pool does not speculate."""
         return None if self.speculation is None else getattr(self.speculation, self.DRAFT)
 
     @property
@@ -122,7 +122,8 @@ class ConfiguredPool(Startable):
         return [word for name, value in given if value is not None for word in (flag_of(name), str(value))]
 
     def _startable(self, words: list[str]) -> list[str]:
-        """With its environment. ConfigError where this machine does not have the program."""
+        """Return `words` with the pool's environment before them. Raises ConfigError where this machine does
+        not have the program."""
         check_program(shlex.split(self.program)[0])
         variables = [f"{name}={value}" for name, value in self.environment.items()]
         return ["env", *variables, *words] if variables else words

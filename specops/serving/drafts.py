@@ -42,7 +42,7 @@ class Format:
 
 @dataclass(frozen=True)
 class OtherVocabulary:
-    """How a draft model whose vocabulary is not the target's can be served."""
+    """The way in which a draft model whose vocabulary is not the target's is served."""
 
     since: Version
     settings: Mapping[str, bool | int | str]
@@ -58,7 +58,7 @@ class OtherVocabulary:
 
 @dataclass(frozen=True)
 class MaskedDrafts:
-    """How a whole model that drafts in one pass (PARD) is served."""
+    """The way in which a whole model that drafts in one pass (PARD) is served."""
 
     since: Version
     why: str
@@ -84,7 +84,7 @@ class ServedPair:
 
 @dataclass(frozen=True)
 class DraftSupport:
-    """Of the rules, the first that fits holds."""
+    """The kinds of drafts that an engine serves. Of the rules, the first that fits holds."""
 
     newest: str
     rules: tuple[DraftRule, ...]

@@ -43,7 +43,7 @@ EVERYWHERE = "0.0.0.0"
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a pool that specops does not start already runs."""
+    """The address of a pool that runs already, and that specops does not start."""
 
     base_url: str
     model: str
@@ -51,7 +51,7 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Start:
-    """How a server is started on this machine."""
+    """The command and environment that start a server on this machine."""
 
     words: list[str]
     announced: str | None = None
@@ -66,8 +66,8 @@ class Start:
 
 @dataclass(frozen=True)
 class Condition:
-    """What an engine chooses by itself for a command, and what may differ between two pools that differ in
-    speculation alone."""
+    """A choice that an engine makes by itself for a command, and that may differ between two pools that
+    differ in speculation alone."""
 
     name: str
     value: str | None
@@ -98,7 +98,7 @@ class Rendering:
 
 @dataclass(frozen=True)
 class Container:
-    """How a server runs in a container."""
+    """The image, command and mounts of a server in a container."""
 
     image: str | None
     """None: the engine has no published image."""
@@ -127,7 +127,7 @@ class MultiHost:
 
 @dataclass(frozen=True)
 class Grid:
-    """What a sweep tries. Folders of drafts are relative to `folder`."""
+    """The settings that a sweep tries. Folders of drafts are relative to `folder`."""
 
     ks: Sequence[int]
     trees: Sequence[str] | None
@@ -155,7 +155,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class PairQuestion:
-    """What `verify-draft` needs to know of a pool."""
+    """The facts about a pool that `verify-draft` needs."""
 
     target: str
     draft: str
@@ -215,27 +215,27 @@ class Pool(Section):
 
     @property
     def target_folder(self) -> Path | None:
-        """Of the target, which need not be on this machine; None: not known."""
+        """Return the folder of the target, which need not be on this machine; None: not known."""
         return None
 
     @property
     def programs(self) -> Sequence[str]:
-        """That it is started with, as its settings call them."""
+        """Return the programs that it is started with, as its settings call them."""
         return ()
 
     @property
     def gpus(self) -> int | None:
-        """That one server takes. None: it is not known, and may be all of a machine's."""
+        """Return the number of GPUs of one server; None: it is not known, and may be all of a machine's."""
         return 0
 
     @property
     def series(self) -> Series | None:
-        """Its metric names. None: which engine answers is not known."""
+        """Return its metric names; None: which engine answers is not known."""
         return None
 
     @property
     def speculates(self) -> bool | None:
-        """None: its speculation is not specops's to set."""
+        """Return whether it speculates; None: its speculation is not specops's to set."""
         return None
 
     @property
@@ -269,12 +269,12 @@ class Pool(Section):
 
     @property
     def pair(self) -> PairQuestion | None:
-        """None: its models are not known."""
+        """Return its two models; None: they are not known."""
         return None
 
     @property
     def own(self) -> OwnModels | None:
-        """None: another program serves it."""
+        """Return the embedded engine's settings; None: another program serves it."""
         return None
 
 
@@ -308,8 +308,8 @@ class Startable(Pool):
         """`version`: of the engine; None: the newest known. ConfigError for settings that it lacks."""
 
     def spread(self, words: Sequence[str], nodes: int, address: str, rank: str) -> MultiHost | None:
-        """Its container's `words` over several hosts: `address` is the first one's, `rank` an other's number.
-        None: the engine cannot, or not by its own words."""
+        """Return its container's `words` over several hosts: `address` is the first one's, `rank` an other's
+        number. None: the engine cannot, or not by its own words."""
         return None
 
 

@@ -107,7 +107,8 @@ def of_check(engine: str, version: str | None, check: str) -> list[KnownIssue]:
 
 
 def findings(engine: str, version: str | None, words: Words, call: Call) -> list[Finding]:
-    """For a lint of a command line; `call` says how the engine is recognised in it."""
+    """Return the known issues of a command line, as findings of a lint; `call` says how the engine is
+    recognised in it."""
     return [issue.finding() for issue in applying(engine, version, settings_of(words, call))]
 
 

@@ -30,8 +30,8 @@ class Drafts:
 
 @dataclass(frozen=True)
 class Gauges:
-    """For an engine that counts no drafted tokens: the acceptance rate and the accepted length of its last
-    logging interval (0 while it decodes nothing), and counters of verifications and generated tokens."""
+    """Series of an engine that counts no drafted tokens: the acceptance rate and the accepted length of its
+    last logging interval (0 while it decodes nothing), and counters of verifications and generated tokens."""
 
     rate: str
     verifications: str
@@ -102,5 +102,5 @@ class Series:
 
     @property
     def prefix(self) -> str:
-        """Of all its names: vllm of vllm:num_requests_running."""
+        """Return the prefix of all its names: vllm of vllm:num_requests_running."""
         return self.running.partition(":")[0]

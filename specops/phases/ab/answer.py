@@ -250,7 +250,7 @@ def _not_used(challenger: Challenger) -> str:
 
 
 def _loads(levels: Sequence[Level]) -> str:
-    """Such as `1 and 8 streams a server`."""
+    """Return the loads in words, such as `1 and 8 streams a server`."""
     if all(level.concurrency is not None for level in levels):
         last = levels[-1].concurrency
         return f"{_numbers(levels)} {'stream' if last == 1 else 'streams'} a server"

@@ -68,8 +68,8 @@ def over_loads(cells: Sequence[Cell]) -> Decision:
 
 
 def of_challenger(verdicts: Verdicts, parities: Sequence[Parity], parity_confidence: float) -> Decision:
-    """From its classes and loads, unless its answers are other ones than the standard's: a speed-up with
-    different answers does not count."""
+    """Return the decision on a challenger, from its classes and loads. A speed-up with answers that differ
+    from the standard's does not count."""
     decision = _of_loads(verdicts)
     lost = [parity for parity in parities if parity.shows_a_fault(parity_confidence)]
     if lost:

@@ -72,7 +72,8 @@ class RequestCounts(Frozen):
         return self.only_challenger > self.only_standard and self.difference.high > margin
 
     def more_prompts(self, margin: float) -> int:
-        """That would bring the upper end down to `margin`, if it happened to none of them."""
+        """Return the number of further prompts that would bring the upper end down to `margin`, if it
+        happened to none of them."""
         needed = self.difference.high * self.pairs / margin
         return max(1, math.ceil((needed / self.pairs - 1) * self.prompts - 1e-9))
 
@@ -100,7 +101,8 @@ _WORDS: dict[Kind, str] = {
 
 @dataclass(frozen=True)
 class Requests:
-    """What both arms were sent at one load: the standard's request and the challenger's, pair by pair."""
+    """Requests that both arms were sent at one load: the standard's request and the challenger's, pair by
+    pair."""
 
     pairs: tuple[tuple[Row, Row], ...]
 
@@ -139,7 +141,7 @@ class Requests:
         )
 
     def _stumps(self, arm: Literal[0, 1]) -> list[bool]:
-        """Of each request of an arm, whether it was answered by a stump."""
+        """Return for each request of an arm whether it was answered by a stump."""
         least: dict[str, float] = {}
         for pair in self.pairs:
             other = pair[1 - arm]
@@ -241,7 +243,7 @@ class Lengths(Frozen):
         return self.finding in ("shorter", "longer")
 
     def __str__(self) -> str:
-        """Such as `answers are 48% [45, 51] shorter`."""
+        """Return the finding in words, such as `answers are 48% [45, 51] shorter`."""
         if self.ratio is None:
             return f"answers: too few prompts to compare their {self.unit}"
         of = "" if self.unit == "tokens" else ", in characters"

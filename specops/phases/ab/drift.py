@@ -377,7 +377,8 @@ class BaselineDrift(Frozen):
 
 
 def of_arms(facts: Mapping[str, Mapping[str, Any]]) -> list[Difference]:
-    """Of each arm from the first, in all that is known of them but speculation and where they are.
+    """Return the differences of each arm from the first, in all that is known of them but speculation and
+    address.
 
     `facts`, by arm: its `pool`, and its server's description of itself.
     """

@@ -254,7 +254,8 @@ def compare(
 
 
 def alone(visits: Iterable[VisitRecord], standard: str, challenger: str) -> list[Parity]:
-    """At each level: the arms' first rounds, and the standard's first round with its second."""
+    """Return the parity at each level: the arms' first rounds, and the standard's first round with its
+    second."""
     visits = list(visits)
     found = []
     for level in levels_of(visits):
@@ -266,8 +267,9 @@ def alone(visits: Iterable[VisitRecord], standard: str, challenger: str) -> list
 
 
 def greedy(visits: Sequence[VisitRecord], standard: str, challenger: str) -> list[Parity]:
-    """At each level, the answers at temperature 0 beside a measurement at a higher one; the control is the
-    standard's second round. Levels at which the standard answered none of them are left out."""
+    """Return the parity at each level of the answers at temperature 0 beside a measurement at a higher one.
+    The control is the standard's second round. Levels at which the standard answered none of them are left
+    out."""
     found = []
     for one in alone(visits, standard, challenger):
         answered = _answers(visits, one.level, standard).get(0, {})
@@ -292,10 +294,10 @@ def ignored_temperature(
     challenger: str,
     confidence: float,
 ) -> dict[Level, str]:
-    """By level, a sentence where the challenger gives its greedy answers at a higher temperature too, and the
-    standard does not. Drafts of greedy tokens are accepted more often: it is fast by what it leaves out.
-    `sampled` are the visits of the measurement, `greedy` those beside it; levels where it is not sure are
-    left out."""
+    """Return by level a sentence where the challenger gives its greedy answers at a higher temperature too,
+    and the standard does not. Drafts of greedy tokens are accepted more often: it is fast by what it leaves
+    out. `sampled` are the visits of the measurement, `greedy` those beside it; levels where it is not sure
+    are left out."""
     found = {}
     levels = levels_of(greedy)
     for level in levels:
@@ -313,7 +315,7 @@ def ignored_temperature(
 
 
 def as_greedy(sampled: Mapping[str, Row], greedy: Mapping[str, Row]) -> dict[str, bool]:
-    """By prompt, whether its sampled answer is its greedy one."""
+    """Return by prompt whether its sampled answer is its greedy one."""
     shared = sorted(sampled.keys() & greedy.keys())
     return {prompt: sampled[prompt].text == greedy[prompt].text for prompt in shared}
 
@@ -345,7 +347,8 @@ def unchecked(visits: Sequence[VisitRecord], standard: str) -> str | None:
 
 
 def again(visits: Iterable[VisitRecord], standard: str, challenger: str) -> list[Parity]:
-    """At each level: the challenger's first answers and its later ones, and the same of the standard.
+    """Return the parity at each level of the challenger's first answers and its later ones, with the
+    standard's as the control.
 
     A corrupted cache garbles what comes again, and nothing else. An answer counts as another one where it is
     in any later round that both arms answered.

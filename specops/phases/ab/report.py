@@ -60,7 +60,7 @@ FORMAT = 2
 
 
 class Acceptance(Frozen):
-    """From the increments of the server's counters, over all visits to an arm at one level."""
+    """Acceptance from the increments of the server's counters, over all visits to an arm at one level."""
 
     rate: float | None
     length: float | None
@@ -191,7 +191,7 @@ class Challenger(Frozen):
 
 
 class Noise(Frozen):
-    """How far one server is from itself in an A/A, all classes together."""
+    """Differences of one server from itself in an A/A, all classes together."""
 
     arm: str
     level: Level

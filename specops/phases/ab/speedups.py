@@ -100,7 +100,7 @@ class Pair:
         return self.e2e if taken is None else taken
 
     def mean(self, figure: Figure | Further) -> Times | None:
-        """Over the rounds; None where no round has it in both arms."""
+        """Return the mean of each arm over the rounds; None where no round has it in both arms."""
         rounds = self.rounds(figure)
         return (fmean(ours for ours, _ in rounds), fmean(theirs for _, theirs in rounds)) if rounds else None
 
@@ -264,7 +264,8 @@ def throughput(
     design: Design,
     confidence: float,
 ) -> Throughput | None:
-    """From the blocks that both arms were given whole in some round; None where there is none.
+    """Return the ratio of throughputs from the blocks that both arms were given whole in some round; None
+    where there is none.
 
     What is paired is a block's seconds a token, the mean over its rounds: the rounds of a block have its
     prompts in common, so that they are no two pieces of evidence.

@@ -45,7 +45,7 @@ class Decision(Frozen):
 
 @dataclass(frozen=True)
 class InterimLook:
-    """What the evidence says between two stages."""
+    """The result of an interim look at the evidence, between two stages."""
 
     decided: bool
     """Of every challenger, every class and all classes together, from the lightest load to the first that
@@ -132,7 +132,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Verdicts:
-    """Of one challenger, by class and load."""
+    """The verdicts on one challenger, by class and load."""
 
     classes: Mapping[str, tuple[Cell, ...]]
     """From the lightest load to the heaviest, as in `together`."""
@@ -185,7 +185,7 @@ def look(
 
 @dataclass(frozen=True)
 class Confidences:
-    """Of one interval of a kind, such that all of that kind hold together at every look."""
+    """The confidence of one interval of each kind, such that all of that kind hold together at every look."""
 
     of_classes: float
     of_levels: float
@@ -202,7 +202,7 @@ class Confidences:
 
 @cache
 def of_look(confidence: float, done: int, looks: int, *, among: int = 1) -> float:
-    """Of each of `among` intervals at look `done` of `looks` evenly spaced ones."""
+    """Return the confidence of each of `among` intervals at look `done` of `looks` evenly spaced ones."""
     share = 1 - (1 - confidence) / among
     return stats.sequential.levels([(k + 1) / looks for k in range(looks)], share)[done - 1]
 
@@ -278,7 +278,7 @@ def pays_up_to(cells: Sequence[Cell]) -> Level | None:
 
 
 def times(interval: Interval) -> str:
-    """Such as `1.31× [1.22, 1.40]`."""
+    """Return the speed-up in words, such as `1.31× [1.22, 1.40]`."""
     return f"{interval.estimate:.2f}× [{interval.low:.2f}, {interval.high:.2f}]"
 
 

@@ -184,7 +184,8 @@ class VisitRecord(Frozen):
 
 
 class Margin(Frozen):
-    """How sure the standard was of its token at a place where another answer differs from its own."""
+    """The margin by which the standard preferred its token at a place where another answer differs from its
+    own."""
 
     prompt: str
     character: int
@@ -210,7 +211,7 @@ class Measurements(BaseModel):
 
 
 class LookCounts(BaseModel):
-    """How often the evidence was judged, and how often at most."""
+    """The number of looks at the evidence, done and planned."""
 
     done: int
     planned: int
@@ -239,7 +240,7 @@ class Arm:
 
 
 class AbSettings(Ab):
-    """How arms are compared: the section `ab` of the rollout file, and what only this program sets.
+    """Settings of a comparison: the section `ab` of the rollout file, and what only this program sets.
 
     The requests themselves are in `BaselineSettings`, the same for every arm. The intervals at the looks are
     so wide that all of them hold together with `confidence` (group-sequential repeated confidence intervals,

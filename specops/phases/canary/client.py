@@ -37,7 +37,7 @@ class Token:
 
 @dataclass(frozen=True)
 class Call:
-    """Of a tool; `arguments` is the text of a JSON object."""
+    """A call of a tool; `arguments` is the text of a JSON object."""
 
     name: str = ""
     arguments: str = ""
@@ -70,7 +70,7 @@ class Reply:
 
     @property
     def text(self) -> str:
-        """Of the first choice."""
+        """The text of the first choice."""
         return self.first.text
 
     @property
@@ -158,7 +158,7 @@ def _grown(choice: Choice, one: dict[str, Any]) -> Choice:
 
 
 def _tokens(raw: Any) -> tuple[Token, ...] | None:
-    """From the chat's shape of logprobs, or the completions'."""
+    """Return the tokens of the chat's shape of logprobs, or of the completions'."""
     if not raw:
         return None
     if "content" in raw:
@@ -206,7 +206,7 @@ class CanaryRequest:
         return self.having(stream=True, stream_options={"include_usage": True})
 
     def telling(self, top: int) -> CanaryRequest:
-        """With the log-probability of each token, and of the `top` likeliest."""
+        """Return the request with the log-probability of each token, and of the `top` likeliest."""
         if self.path == CHAT:
             return self.having(logprobs=True, top_logprobs=top)
         return self.having(logprobs=top)
@@ -268,7 +268,7 @@ class Pool:
         return CanaryRequest(CHAT, {"model": self.endpoint.model, "messages": messages, **fields})
 
     async def plain(self, ask: CanaryRequest) -> Reply:
-        """As `ask`, but what was sent before is not sent again."""
+        """Send a request as `ask` does, but do not send again what was sent before."""
         key = json.dumps([ask.path, ask.body], sort_keys=True)
         if key not in self._plain:
             self._plain[key] = await self.ask(ask)

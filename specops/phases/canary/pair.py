@@ -20,7 +20,7 @@ Status = Literal["pass", "fail", "unsupported", "differs", "undecided"]
 
 
 class Finding(Frozen):
-    """Of one check."""
+    """The result of one check."""
 
     name: CheckName
     status: Status
@@ -60,7 +60,8 @@ class Conformance(Frozen):
 
 @dataclass(frozen=True)
 class Side:
-    """How one pool did. `ignored`: it answered as if it had not been requested."""
+    """The answer of one pool to a check. `ignored`: it answered as if the parameter had not been
+    requested."""
 
     state: Literal["ok", "refused", "ignored", "wrong", "unsure"]
     message: str = ""
@@ -69,7 +70,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of a check, before the request that shows it is written out."""
+    """The outcome of a check, before the request that shows it is written out."""
 
     status: Status
     message: str
@@ -167,7 +168,7 @@ def spread(prompts: PromptSet, count: int) -> tuple[Prompt, ...]:
 
 
 async def same_text(pool: Pool, plain: CanaryRequest, other: CanaryRequest) -> bool | None:
-    """As `same_texts`, of one."""
+    """Return for one pair of requests what `same_texts` returns for several."""
     return (await same_texts(pool, [plain], [other]))[0]
 
 

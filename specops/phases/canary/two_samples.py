@@ -61,7 +61,8 @@ def pieces(text: str) -> list[str]:
 
 
 def expected(top: Sequence[float]) -> float:
-    """About the mean log-probability of a token that is drawn where `top` are the likeliest."""
+    """Return about the mean log-probability, in nats, of a token that is drawn where `top` are the
+    likeliest."""
     left = 1 - sum(map(math.exp, top))
     known = sum(math.exp(value) * value for value in top)
     return known + left * math.log(left / _BEYOND) if left > 0 else known
@@ -110,7 +111,8 @@ def shown(ours: Answers, alpha: float) -> DetectableDifferences:
 
 
 def _nats_shown(ours: Sequence[Sequence[float]], alpha: float) -> float | None:
-    """As the t test of two means has it, each prompt counted alike."""
+    """Return the smallest detectable difference, in nats a token, by the t test of two means, each prompt
+    counted alike."""
     if min(map(len, ours)) < 2:
         return None
     error = math.sqrt(sum(2 * float(np.var(one, ddof=1)) / len(one) for one in ours)) / len(ours)
@@ -118,8 +120,9 @@ def _nats_shown(ours: Sequence[Sequence[float]], alpha: float) -> float | None:
 
 
 def _pieces_shown(ours: Sequence[Sequence[str]], alpha: float) -> float | None:
-    """By simulation: both samples are drawn anew from `ours`, and a share of one is replaced by the answer
-    that is most common there, as a distribution that is too sharp would have it."""
+    """Return the smallest detectable total variation, by simulation: both samples are drawn anew from `ours`,
+    and a share of one is replaced by the answer that is most common there, as a distribution that is too
+    sharp would have it."""
     rng = np.random.default_rng(SEED)
     prompts = [(_categories(texts), _commonest(texts)) for texts in ours]
     critical = float(np.quantile(_simulated(prompts, 0.0, rng), 1 - alpha))
@@ -211,7 +214,7 @@ def _texts(answers: Answers) -> list[list[str]]:
 
 
 def _surprises(answers: Answers) -> list[list[float]] | None:
-    """None where an answer has none."""
+    """Return the surprises of the answers; None where an answer has none."""
     found = [[one.surprise for one in prompt if one.surprise is not None] for prompt in answers]
     whole = all(len(one) == len(prompt) for one, prompt in zip(found, answers, strict=True))
     return found if whole else None

@@ -38,7 +38,8 @@ FILE = f"{PHASE}.json"
 
 
 def checklist(rollout: Rollout, path: Path, folder: Path, now: datetime) -> Result:
-    """Of the rollout file at `path`, by its run folder and what answers now; takes seconds, changes nothing.
+    """Decide the items of the rollout file at `path`, by its run folder and what answers now; takes seconds,
+    changes nothing.
 
     A damaged result, or a server that does not answer, leaves its item open; a damaged attestations.json
     raises FileError. The result is the caller's to write, as `FILE` in the run folder.

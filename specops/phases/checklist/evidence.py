@@ -34,7 +34,7 @@ Origin = Literal["playbook", "specops"]
 
 @dataclass(frozen=True)
 class ItemDecision:
-    """What a look made of an item: in words, and by what."""
+    """The decision on an item: the status in words, and the evidence."""
 
     passed: bool
     found: str
@@ -275,7 +275,7 @@ class CheckInput:
 
     @cached_property
     def api(self) -> Api | None:
-        """None where the rollout file names no Prometheus."""
+        """Return the rollout's Prometheus; None where the rollout file names none."""
         url = self.rollout.addresses.prometheus
         return Api(url) if url else None
 

@@ -91,7 +91,7 @@ def _refuse_another(look: CheckInput, found: ResultEvidence, role: str, name: st
 
 
 def k_swept(look: CheckInput) -> ItemDecision:
-    """That the best was looked for, and that it is what is deployed, or cannot be distinguished from it."""
+    """Decide whether the best K was looked for, and is deployed or cannot be distinguished from what is."""
     found = look.sweep()
     report = sweep_report.read(found.result, found.path.name)
     advice = sweep_report.recommendation(found.result, found.path.name)
@@ -130,7 +130,8 @@ def deployed(look: CheckInput) -> str | None:
 
 
 def acceptance(look: CheckInput) -> ItemDecision:
-    """Of the last day's traffic where there was enough, else of the comparison's prompts."""
+    """Decide by the acceptance of the last day's traffic where there was enough, else of the comparison's
+    prompts."""
     known = measurements(look.rollout, look.folder)
     if known.break_even is not None:
         look.sweep()  # what it says is of this rollout
@@ -250,7 +251,7 @@ MEMINFO = Path("/proc/meminfo")
 
 
 def gpu_memory(look: CheckInput) -> ItemDecision:
-    """By the sweep's cells of the pool as it is deployed, and by Prometheus where there is one."""
+    """Decide by the sweep's cells of the pool as it is deployed, and by Prometheus where there is one."""
     evidence: list[Evidence] = []
     parts: list[str] = []
     live = _live_share(look)
@@ -358,8 +359,8 @@ def _pressed(look: CheckInput) -> tuple[bool, str, Evidence] | None:
 
 
 def fallback_tested(look: CheckInput) -> ItemDecision:
-    """By a drill on the live set-up. `run` rehearses pools that it starts itself on a stage of its own, which
-    shows that the parts fit and nothing of what will serve."""
+    """Decide by a drill on the live set-up. `run` rehearses pools that it starts itself on a stage of its
+    own, which shows that the parts fit and nothing of what will serve."""
     switched = look.rollout.addresses.routers or any(one.switches for one in look.rollout.guard.actions)
     if not switched and not (look.folder / "guard-drill.json").exists():
         raise OpenItem(
@@ -475,7 +476,7 @@ def _range(rate: Rate) -> str:
 
 
 def _change(hint: str | None) -> str | None:
-    """None where the hint is to measure, which the item's command does."""
+    """Return what to change; None where the hint is to measure, which the item's command does."""
     return None if hint == AGAIN else hint
 
 

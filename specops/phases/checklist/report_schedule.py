@@ -47,7 +47,7 @@ def _said(*words: str) -> str | None:
 
 
 def _own_crontab() -> str:
-    """Of this user; empty where there is none, or no cron."""
+    """Return the crontab of this user; empty where there is none, or no cron."""
     return _said("crontab", "-l") or ""
 
 
@@ -75,7 +75,7 @@ def _calendar(expression: str) -> list[datetime]:
 
 @dataclass(frozen=True)
 class ScheduleFolders:
-    """Where a schedule may be, and who says that it is carried out."""
+    """The folders where a schedule may be, and the programs that carry it out."""
 
     crontab: Callable[[], str] = _own_crontab
     cron_files: Sequence[Path] = (Path("/etc/crontab"), Path("/etc/cron.d"))

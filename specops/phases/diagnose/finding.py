@@ -184,7 +184,7 @@ def why_not_expected(observed: Observations) -> str:
 
 @dataclass(frozen=True)
 class Expected:
-    """What the standard pool was measured to take at the load that there is now, in milliseconds."""
+    """The standard pool's latency, in milliseconds, as measured at the present load."""
 
     ttft_ms: float | None
     tpot_ms: float | None
@@ -205,7 +205,8 @@ class TimesAsLong:
 
 
 def expected(live: Live | None, baseline: Baseline | None) -> Expected | None:
-    """At a pool's load; interpolated between measured loads, and never beyond them."""
+    """Return the expected latency at a pool's load; interpolated between measured loads, and never beyond
+    them."""
     if live is None or baseline is None or live.load is None or (live.answers or 0) < ENOUGH_ANSWERS:
         return None
     ttft = _at(baseline.loads, live.load, lambda load: load.ttft_ms)
@@ -218,7 +219,8 @@ def expected(live: Live | None, baseline: Baseline | None) -> Expected | None:
 
 
 def times_as_long(live: Live | None, baseline: Baseline | None) -> TimesAsLong | None:
-    """By E2E, else by TPOT. None where there is nothing to compare."""
+    """Return how many times as long an answer takes as expected, by E2E, else by TPOT. None where there is
+    nothing to compare."""
     without = expected(live, baseline)
     if live is None or without is None:
         return None

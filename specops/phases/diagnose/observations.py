@@ -11,7 +11,7 @@ from specops.section import Frozen
 
 
 class Live(Frozen):
-    """Of a pool's servers together, as they are now. None is not known, never zero."""
+    """Figures of a pool's servers together, as they are now. None is not known, never zero."""
 
     source: str
     over: str
@@ -49,7 +49,7 @@ class Live(Frozen):
 
 
 class RoutedShare(Frozen):
-    """What the routers send to the speculative pool, of what their rules allow."""
+    """The share that routers send to the speculative pool, of what their rules allow."""
 
     source: str
     percent: float
@@ -70,7 +70,7 @@ class EarlierAcceptance(Frozen):
 
 
 class Load(Frozen):
-    """Of the baseline, at one number of streams; means in milliseconds."""
+    """Figures of the baseline at one number of streams; means in milliseconds."""
 
     concurrency: int
     ttft_ms: float | None
@@ -190,14 +190,14 @@ class LintFinding(Frozen):
 
 
 class Lint(Frozen):
-    """Of the command that starts the speculative pool."""
+    """The lint of the command that starts the speculative pool."""
 
     source: str
     findings: tuple[LintFinding, ...]
 
 
 class MissingNames(Frozen):
-    """What rules and panels need, and a Prometheus lacks."""
+    """Names that rules and panels need, and a Prometheus lacks."""
 
     source: str
     requested: int
@@ -214,7 +214,7 @@ class VocabularyLogLines(Frozen):
 
 
 class Gpu(Frozen):
-    """Of the fullest device here that is in use."""
+    """The memory of the fullest device here that is in use."""
 
     source: str
     used_gib: float
@@ -226,7 +226,7 @@ class Gpu(Frozen):
 
 
 class Stream(Frozen):
-    """How a few streamed answers came."""
+    """The timing of a few streamed answers."""
 
     source: str
     requests: int

@@ -97,7 +97,7 @@ def engines() -> Iterator[Check]:
 
 
 def surveyed(engine: Engine, program: str, *, needed: bool) -> Check:
-    """Of a `program` of the engine; `needed`: a pool is started with it."""
+    """Return the survey of a `program` of the engine; `needed`: a pool is started with it."""
     assert engine.survey is not None
     name = engine.name if program == engine.program else f"{engine.name} ({program})"
     observed = engine.survey(program)
@@ -113,7 +113,7 @@ def surveyed(engine: Engine, program: str, *, needed: bool) -> Check:
 
 
 def _programs(rollout: Rollout) -> Iterator[Check]:
-    """That the pools are started with; each once."""
+    """Return the programs that the pools are started with; each once."""
     pools: list[Pool] = [rollout.pools.standard, rollout.pools.speculative]
     started = [(ENGINES[pool.engine], program) for pool in pools for program in pool.programs]
     for engine, program in dict.fromkeys((one.name, program) for one, program in started if one.survey):

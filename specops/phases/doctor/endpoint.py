@@ -191,7 +191,7 @@ def clock(where: str, theirs: float | None) -> Iterator[Check]:
 
 
 def _seconds(date: str | None) -> float | None:
-    """Of a Date header, which has whole seconds."""
+    """Return the time of a Date header, in whole seconds since the epoch."""
     try:
         return None if date is None else parsedate_to_datetime(date).timestamp()
     except ValueError:

@@ -213,7 +213,7 @@ def _found(name: str) -> str | None:
 
 
 def _says(program: str, option: str) -> str:
-    """On either stream; nothing where it does not run."""
+    """Return what a program prints on either stream; nothing where it does not run."""
     try:
         done = subprocess.run([program, option], capture_output=True, text=True, timeout=ANSWER_S)
     except (subprocess.SubprocessError, OSError):

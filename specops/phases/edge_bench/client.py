@@ -27,7 +27,7 @@ SILENCE_S = 120.0
 
 @dataclass(frozen=True)
 class ArmConnection:
-    """How an arm is reached, and what drafts there."""
+    """The address of an arm, and its drafter."""
 
     address: str
     drafting: Drafting | None
@@ -96,7 +96,7 @@ class _Listening:
         return answered
 
     def _wait_for_link(self) -> None:
-        """It may have broken while other arms were measured."""
+        """Wait for the link, which may have broken while other arms were measured."""
         events = self._link.receive(0.0)
         while events and isinstance(events[-1], LinkDown):
             events = self._link.receive(SILENCE_S)

@@ -44,7 +44,7 @@ class EdgeFigures(Frozen):
 
 
 class Figures(Frozen):
-    """Of one arm at one number of clients. Milliseconds where the name says so."""
+    """Figures of one arm at one number of clients, in milliseconds where the name says so."""
 
     arm: str
     clients: int
@@ -90,7 +90,7 @@ class Figures(Frozen):
 
 
 def figures(visits: Sequence[VisitRecord], prices: Prices | None) -> Figures:
-    """Of visits of one arm at one number of clients."""
+    """Return the figures of visits of one arm at one number of clients."""
     first = visits[0]
     answers = [answer for visit in visits for answer in visit.answers if answer.error is None]
     gaps = [gap for answer in answers for gap in answer.gaps()]
@@ -134,9 +134,11 @@ def figures(visits: Sequence[VisitRecord], prices: Prices | None) -> Figures:
 
 
 def accepted(visits: Iterable[VisitRecord]) -> list[float]:
-    """Of the verifications after each answer's first, the share that gave more than d tokens, d = 1, 2, …
+    """Return for d = 1, 2, … the share of the verifications after each answer's first that gave more than d
+    tokens.
 
-    Counted where the tokens arrive, alike for all arms. The end of an answer may cut off what was accepted.
+    They are counted where the tokens arrive, alike for all arms. The end of an answer may cut off what was
+    accepted.
     """
     sizes = [count for visit in visits for answer in visit.answers for _, count in answer.chunks[1:]]
     return [sum(size > depth for size in sizes) / len(sizes) for depth in range(1, max(sizes, default=1))]
@@ -163,7 +165,7 @@ def _edge(visits: Sequence[VisitRecord]) -> EdgeFigures | None:
 
 
 def summed(efforts: Sequence[ClientEffort]) -> ClientEffort:
-    """Of several clients, or visits."""
+    """Return the sum over several clients, or visits."""
     return ClientEffort(
         **{name: sum(getattr(effort, name) for effort in efforts) for name in ClientEffort.model_fields}
     )
@@ -179,7 +181,8 @@ Quality = Literal[
 
 
 class Ratio(Frozen):
-    """By how much `arm` is better than `over`. Without an interval where there are too few pairs for one."""
+    """The ratio by which `arm` is better than `over`. Without an interval where there are too few pairs for
+    one."""
 
     of: Quality
     arm: str
@@ -245,7 +248,7 @@ def _by_prompt(
     taken: Callable[[Answer], float | None],
     level: float,
 ) -> Ratio | None:
-    """Of the means over prompts of what each takes in both arms."""
+    """Return the ratio of the means over prompts of what each takes in both arms."""
 
     def by_prompt(visits: Iterable[VisitRecord]) -> dict[str, float]:
         answers = [answer for visit in visits for answer in visit.answers if answer.error is None]
@@ -291,7 +294,7 @@ def _paired(
 
 
 class Parity(Frozen):
-    """Whether greedy answers are those of the autoregressive arm."""
+    """The number of greedy answers that are those of the autoregressive arm."""
 
     arm: str
     same: int

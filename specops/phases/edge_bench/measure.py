@@ -232,7 +232,7 @@ def _shared() -> Any:
 
 
 def _paces(server: _Server, edges: Paces) -> tuple[Pace, Pace]:
-    """Of the target, and of the draft wherever it runs."""
+    """Return the paces of the target, and of the draft wherever it runs."""
     drafts = [server.draft_pace, *edges]
     return Pace(*server.target_pace), Pace(*(sum(column) for column in zip(*drafts, strict=True)))
 
@@ -343,7 +343,8 @@ def _of(prompts: dict[str, list[int]], ids: Sequence[str]) -> list[tuple[str, li
 
 
 def _summary(found: Comparison) -> dict[str, object]:
-    """By the number of clients: each arm's milliseconds a token, and the edge's best over server-only."""
+    """Return by the number of clients each arm's milliseconds a token, and the edge's best over
+    server-only."""
     summary: dict[str, object] = {}
     for clients in sorted({figure.clients for figure in found.figures}):
         of_level = [figure for figure in found.figures if figure.clients == clients]

@@ -10,7 +10,7 @@ from specops.section import Frozen
 
 
 class Answer(Frozen):
-    """To one prompt, as its client had it. What arrived together was verified together."""
+    """An answer to one prompt, as its client had it. What arrived together was verified together."""
 
     prompt: str
     client: int
@@ -40,19 +40,20 @@ class Answer(Frozen):
 
     @property
     def verifications(self) -> int:
-        """That had a draft to look at, or could have: all but the one that read the prompt."""
+        """The number of verifications that had a draft to look at, or could have: all but the one that read
+        the prompt."""
         return max(len(self.chunks) - 1, 0)
 
     def gaps(self) -> list[float]:
-        """Of each token after the first chunk: the seconds since what came before, shared out over what came
-        together."""
+        """Return for each token after the first chunk the seconds since the token before it. Tokens that came
+        together share the time."""
         return [
             (at - before) / count for (before, _), (at, count) in pairwise(self.chunks) for _ in range(count)
         ]
 
 
 class ClientEffort(Frozen):
-    """What the clients did, all together. Where the server drafts, most of it is 0."""
+    """The work of all clients together. Where the server drafts, most of it is 0."""
 
     verdicts: int = 0
     waited_s: float = 0.0
@@ -98,7 +99,7 @@ class ClientEffort(Frozen):
 
 
 class ServerEffort(Frozen):
-    """What the server did meanwhile."""
+    """The work of the server meanwhile."""
 
     steps: int
     rounds: int
@@ -112,7 +113,7 @@ class ServerEffort(Frozen):
 
 
 class Lateness(Frozen):
-    """Of passes with declared times: how many computed longer than declared."""
+    """The number of passes with declared times that computed longer than declared."""
 
     passes: int = 0
     late: int = 0

@@ -95,7 +95,7 @@ def _end_with(pipe: Pipe) -> None:
 
 @dataclass(frozen=True)
 class Totals:
-    """What a server had done up to now, by its own metrics."""
+    """The work of a server up to now, by its own metrics."""
 
     steps: float
     rounds: float

@@ -80,16 +80,17 @@ class EdgeBenchSettings(Frozen):
     confidence: float = CONFIDENCE
 
     def recorded(self) -> dict[str, Any]:
-        """As a result keeps it: models by name, since their hashes are among its inputs."""
+        """Return the settings as a result stores them: models by name, since their hashes are among its
+        inputs."""
         fields = self.model_dump(mode="json", exclude={"target", "draft", "prompts"})
         return fields | {"target": self.target.name, "draft": self.draft.name}
 
 
 def settings_of(rollout: Rollout, **changed: Any) -> EdgeBenchSettings:
-    """Of the rollout's `edge`, its speculative pool, `measure` and `costs`.
+    """Return the settings of the rollout's `edge`, its speculative pool, `measure` and `costs`.
 
-    `changed` takes their places; what of it is None does not. ConfigError for a file that has none of it,
-    or a pool whose draft no edge could run; ValidationError for what `changed` cannot be.
+    `changed` takes their places; what of it is None does not. Raises ConfigError for a file that has none of
+    it, or a pool whose draft no edge could run; ValidationError for what `changed` cannot be.
     """
     own = rollout.pools.speculative.own
     if own is None or own.tree is None:

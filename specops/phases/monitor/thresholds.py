@@ -49,7 +49,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Measurements:
-    """What the run folder has of earlier phases."""
+    """The results of earlier phases in the run folder."""
 
     loads: tuple[Load, ...]
     """The baseline's levels, by concurrency."""

@@ -241,7 +241,7 @@ class WalkForecast:
 
 
 class _Times:
-    """How long a request and a start take, by what was measured."""
+    """The measured times of a request and of a start, in seconds."""
 
     def __init__(self, samples: list[Sample], requested: BaselineSettings) -> None:
         self.samples = samples
@@ -426,7 +426,7 @@ def _of_launch(step: Step) -> str:
 
 
 def _after(last: Step, commands: Commands) -> list[str]:
-    """Of a walk that did not come to the checklist."""
+    """Return the next commands after a walk that did not come to the checklist."""
     if last.result.verdict in ("yes", "partial"):
         return _lines(_again(commands))
     if last.phase == "ab" and last.result.verdict == "undecided":

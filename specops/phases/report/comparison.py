@@ -38,7 +38,7 @@ ASSUMED = (
 
 @dataclass(frozen=True)
 class HourlySeconds:
-    """Of one latency, hour for hour: seconds in all, as they were, and by the baseline at that load."""
+    """One latency, hour for hour, in seconds: as it was, and by the baseline at that load."""
 
     was: Floats
     expected: Floats
@@ -239,7 +239,7 @@ class MeasuredSpeedup:
 
 @dataclass(frozen=True)
 class PayingLoads:
-    """Up to which load of a server the comparison deploys speculation, for any class."""
+    """The load of a server up to which the comparison deploys speculation, for any class."""
 
     up_to: int
     """Streams; 0 where it deploys it nowhere."""
@@ -262,7 +262,8 @@ def compared(folder: Path) -> list[MeasuredSpeedup]:
 
 
 def paid(folder: Path) -> PayingLoads | None:
-    """None where there is no finished comparison, or it was measured at rates only."""
+    """Return the load up to which speculation pays; None where there is no finished comparison, or it was
+    measured at rates only."""
     found = _challenger(folder)
     if found is None:
         return None
@@ -296,7 +297,8 @@ class _Recommended(BaseModel):
 
 
 def step_cost(folder: Path) -> StepCost | None:
-    """That the sweep measured; None where there is no sweep, or it could not fit one."""
+    """Return the cost of a step that the sweep measured; None where there is no sweep, or it could not fit
+    one."""
     try:
         result = results.read(folder / "sweep.json")
         found = _Recommended.model_validate(result.recommendation).cost

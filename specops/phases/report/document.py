@@ -235,7 +235,7 @@ def axis(report: Report) -> Axis:
 
 
 def _ticks(report: Report) -> tuple[tuple[float, str], ...]:
-    """At most about ten ticks: hours for windows up to two days, else days."""
+    """Return at most about ten ticks: hours for windows up to two days, else days."""
     begins = [datetime.fromisoformat(begin) for begin in report.window.begins]
     if len(begins) <= 48:
         apart = math.ceil(len(begins) / 8)
@@ -305,7 +305,7 @@ def traffic(report: Report) -> tuple[Chart, ...]:
 
 
 def _between_gaps(report: Report, pool: Pool) -> tuple[float | None, ...]:
-    """Without the counts of hours that a gap reaches into: they are of more time, or of less."""
+    """Return the requests by hour; None for an hour that a gap reaches into, which counts more time or less."""
     spans = [_hours(report, gap.start, gap.end) for gap in pool.gaps if gap.server is None]
     return tuple(
         None if any(begin < hour + 1 and end > hour for begin, end in spans) else n

@@ -84,8 +84,8 @@ fired for an instant each time."""
 
 
 def incidents(window: Window, firing: Sequence[Gauge], up: Sequence[Gauge]) -> list[Incident]:
-    """Those that fired within the window, as they began. `firing` and `up` reach back beyond its start, so
-    that one that began before is known as such."""
+    """Return the alerts that fired within the window, as they began. `firing` and `up` reach back beyond its
+    start, so that one that began before is known as such."""
     alive = np.unique(np.concatenate([gauge.at for gauge in up])) if up else np.empty(0)
     found = []
     for gauge in firing:
@@ -97,7 +97,8 @@ def incidents(window: Window, firing: Sequence[Gauge], up: Sequence[Gauge]) -> l
 
 
 def _between_evaluations(gauge: Gauge, firing: Sequence[Gauge], up: Sequence[Gauge]) -> float:
-    """By the alert's own samples; else by those of the others, as far as they can tell."""
+    """Return the time between evaluations by the alert's own samples; else by those of the others, as far as
+    they can tell."""
     own = interval([gauge])
     if own is not None and own <= LOOKBACK_S:
         return own
@@ -152,8 +153,8 @@ class _Standing:
 
 
 def fallbacks(window: Window, entries: Iterable[Entry]) -> list[Fallback]:
-    """Those that began within the window, and one that held when it began. While one is not over, falling
-    further is the same one; falling at a step back is another."""
+    """Return the fallbacks that began within the window, and one that held when it began. While one is not
+    over, falling further is the same one; falling at a step back is another."""
     found: list[_Standing] = []
     for entry in _first_lines(entries):
         if entry.ts > window.end:

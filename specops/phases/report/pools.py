@@ -206,7 +206,7 @@ def _own(labels: Mapping[str, str]) -> frozenset[tuple[str, str]]:
 
 
 def _at(gauge: Gauge | None, times: Floats) -> Floats:
-    """Its values at `times`, 0 where it was not scraped then."""
+    """Return its values at `times`, 0 where it was not scraped then."""
     if gauge is None or gauge.at.size == 0:
         return np.zeros(times.size)
     place = np.minimum(np.searchsorted(gauge.at, times), gauge.at.size - 1)
@@ -214,7 +214,7 @@ def _at(gauge: Gauge | None, times: Floats) -> Floats:
 
 
 def kv_usage(gauges: Sequence[Gauge], window: Window) -> tuple[Floats, KvUsage | None]:
-    """By hour the most that any server had; the mean is over all samples."""
+    """Return the KV cache usage: by hour the most that any server had; the mean is over all samples."""
     most = np.full(window.hours, -np.inf)
     for gauge in gauges:
         np.maximum.at(most, gauge.hour_of(window), gauge.values)
@@ -227,7 +227,7 @@ def kv_usage(gauges: Sequence[Gauge], window: Window) -> tuple[Floats, KvUsage |
 
 
 def counts(buckets: Increases) -> dict[float, float]:
-    """By upper bound: how many were at most that, over the window, all series together."""
+    """Return by upper bound how many observations were at most that, over the window, all series together."""
     found = {}
     for bound, series in buckets.by("le").items():
         total = series.total
@@ -248,7 +248,7 @@ def quantile(counted: Mapping[float, float], q: float) -> Quantile | None:
 
 
 def gpus(observed: PrometheusData) -> list[Gpu]:
-    """By name; only of those of which both what is used and what is free is known."""
+    """Return the GPUs by name; only those of which both used and free memory are known."""
     free = {_gpu(gauge): gauge for gauge in observed.gpu_free}
     found = []
     for used in observed.gpu_used:

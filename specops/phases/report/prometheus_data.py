@@ -75,13 +75,13 @@ class Increases:
 
     @property
     def hourly(self) -> Floats:
-        """Of all series together; NaN in an hour of which none has a sample."""
+        """The increases of all series together, by hour; NaN in an hour of which none has a sample."""
         known = ~np.isnan(self.rows)
         return np.where(known.any(axis=0), np.where(known, self.rows, 0.0).sum(axis=0), np.nan)
 
     @property
     def total(self) -> float | None:
-        """None where there is no sample at all."""
+        """The increase over the window; None where there is no sample at all."""
         return None if np.isnan(self.rows).all() else float(np.nansum(self.rows))
 
 
@@ -92,7 +92,8 @@ def no_increases(hours: int) -> Increases:
 def read_increases(
     api: Api, names: Sequence[str], labels: Mapping[str, str], start: int, hours: int
 ) -> dict[str, Increases]:
-    """Of the counters `names` with `labels`, over `hours` from `start`; without samples, no rows."""
+    """Return the increases of the counters `names` with `labels`, over `hours` from `start`; without samples,
+    no rows."""
     which = _any_of(names, labels)
     # The hour before the first says from which value that one starts.
     last = _hourly(api, f"last_over_time({which}[{WITHIN_THE_HOUR}])", start, hours + 1)
@@ -138,7 +139,7 @@ def rises(values: Sequence[float], before: float | None) -> float:
 
 
 def _fill(row: Floats, samples: prometheus.Series, last: Floats, span: range, start: int) -> None:
-    """What was unclear in the hours of `span`, from the samples in them."""
+    """Fill in what was unclear in the hours of `span`, from the samples in them."""
     for hour in span:
         if np.isinf(row[hour]):
             begin = start + hour * HOUR_S
@@ -160,7 +161,7 @@ def _unclear(rows: Iterable[Floats]) -> Iterator[range]:
 
 
 def _hourly(api: Api, expr: str, first: int, count: int) -> dict[Key, Floats]:
-    """Its values at `count` hours from `first`, by series; NaN where it has none."""
+    """Return its values at `count` hours from `first`, by series; NaN where it has none."""
     rows: dict[Key, Floats] = {}
     for at in range(0, count, POINTS_AT_ONCE):
         until = min(at + POINTS_AT_ONCE, count) - 1
@@ -202,7 +203,7 @@ class Gauge:
     values: Floats
 
     def hour_of(self, window: Window) -> NDArray[np.intp]:
-        """Of every sample, which hour of `window` it lies in: (begin, end]."""
+        """Return for every sample the hour of `window` in which it lies: (begin, end]."""
         return (np.ceil((self.at - window.start) / HOUR_S) - 1).astype(np.intp)
 
 

@@ -40,7 +40,7 @@ UNSEEN = 0.02
 
 @dataclass(frozen=True)
 class RecommendationInputs:
-    """What recommendations are made from."""
+    """The figures that recommendations are made from."""
 
     rollout: Rollout
     path: Path
@@ -268,7 +268,8 @@ def _drift(found: RecommendationInputs) -> Iterator[Recommendation]:
 
 
 def _shorter(found: RecommendationInputs) -> Iterator[Recommendation]:
-    """By the week's own acceptance by position and the sweep's cost of a drafted token."""
+    """Recommend a smaller K by the week's own acceptance by position and the sweep's cost of a drafted
+    token."""
     accepted = _accepted(found)
     if accepted is None or found.cost is None or found.before.branches:
         return

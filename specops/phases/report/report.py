@@ -39,7 +39,7 @@ class Window:
 
     @property
     def previous(self) -> Window:
-        """As long, and just before."""
+        """Return the window of the same length just before this one."""
         return Window(2 * self.start - self.end, self.start, self.zone)
 
     @property
@@ -62,7 +62,7 @@ class Window:
         return self.local(self.end + math.ceil((ts - self.end) / HOUR_S) * HOUR_S)
 
     def begins(self) -> list[datetime]:
-        """Of every hour, by the zone's clock."""
+        """Return the beginning of every hour, by the zone's clock."""
         return [self.local(self.start + number * HOUR_S) for number in range(self.hours)]
 
     def days(self) -> list[tuple[date, slice]]:
@@ -147,7 +147,7 @@ class Times(Frozen):
 
 
 class Gap(Frozen):
-    """Nothing was scraped."""
+    """A time in which nothing was scraped."""
 
     start: str
     end: str
@@ -163,7 +163,8 @@ class Extreme(Frozen):
 
 
 class Acceptance(Frozen):
-    """By increases of counters over the window; `rate` and `length` are null where nothing was drafted."""
+    """Acceptance by increases of counters over the window; `rate` and `length` are null where nothing was
+    drafted."""
 
     drafts: float | None
     drafted_tokens: float | None
@@ -193,7 +194,7 @@ class Acceptance(Frozen):
 
 
 class Quantile(Frozen):
-    """Between the bounds of a bucket."""
+    """A quantile between the bounds of a bucket."""
 
     above: float
     to: float | None
@@ -238,7 +239,7 @@ class Pool(Frozen):
 
 
 class LatencySpeedup(Frozen):
-    """How many times as fast as the baseline at the load that there was: expected over measured time."""
+    """The baseline's expected time at the present load, over the measured time."""
 
     ratio: float | None
     error: float | None
@@ -261,7 +262,7 @@ class Speedup(Frozen):
 
 
 class Day(Frozen):
-    """Of the speculative pool, on one day of the zone."""
+    """Figures of the speculative pool on one day of the zone."""
 
     date: str
     hours: int
@@ -274,7 +275,7 @@ class Day(Frozen):
 
 
 class ClassTraffic(Frozen):
-    """By the routers: requests of a class that a pool answered."""
+    """Requests of a class that a pool answered, by the routers."""
 
     name: str
     pool: str
@@ -326,7 +327,7 @@ class Gpu(Frozen):
 
 
 class SavedTime(Frozen):
-    """Of the requests at comparable load; null where there are none."""
+    """The time saved on requests at comparable load; null where there are none."""
 
     requests: float
     tokens: float

@@ -204,7 +204,7 @@ def whole(value: float | None) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """Of a latency."""
+    """Return a latency in words, with its unit."""
     if value is None:
         return NONE
     if value < 0.01:
@@ -213,7 +213,7 @@ def seconds(value: float | None) -> str:
 
 
 def hours(value: float | None) -> str:
-    """Of servers; saved ones may be less than none."""
+    """Return server-hours in words; saved ones may be less than none."""
     if value is None:
         return NONE
     text = f"{value:,.1f}" if abs(value) >= 10 else f"{value:.2f}"

@@ -158,7 +158,7 @@ class _Paid:
 
 
 class _Measured:
-    """What the results in a run folder say about routing."""
+    """The facts about routing in the results of a run folder."""
 
     def __init__(self, rollout: Rollout, folder: Path) -> None:
         self.rollout = rollout

@@ -81,7 +81,7 @@ class Gate(Frozen):
 
 
 class Incomparable(Frozen):
-    """Something that cannot be compared."""
+    """A part of the runs that cannot be compared, and why."""
 
     what: str
     why: str
@@ -302,7 +302,7 @@ class _Cell:
 
 
 def _cells(report: Report) -> dict[Key, _Cell]:
-    """By class and load, from the lightest load; all classes together first."""
+    """Return the cells by class and load, from the lightest load; all classes together first."""
     challenger = report.challengers[challenger_of(report)]
     found: dict[Key, _Cell] = {}
     for number, level in enumerate(challenger.levels):
@@ -377,7 +377,7 @@ def _flat(prefix: str, value: Mapping[str, Any], found: dict[str, str]) -> None:
 
 
 def _shown(value: object) -> str:
-    """Without the folders of a path: they are of one machine."""
+    """Return a setting without the folders of a path: they are of one machine."""
     text = str(value)
     return Path(text).name if text.startswith("/") else text
 

@@ -207,7 +207,7 @@ def _phases(run: RunFolder, walk: Walk) -> Iterator[tuple[str | Cell, ...]]:
 
 
 def _next(run: RunFolder, walk: Walk) -> Iterator[Step]:
-    """As the terminal says it; nothing if the rollout file is not known."""
+    """Yield the next command as the terminal says it; nothing if the rollout file is not known."""
     known = run.rollout()
     if known is None or not (walk.steps or walk.skipped):
         return

@@ -113,7 +113,7 @@ def _speedups(run: RunFolder) -> Section | None:
 
 
 def _cells(found: Challenger) -> Iterator[tuple[str, Speedups, Decision]]:
-    """By load from the lightest: all classes together, then each."""
+    """Return the cells by load from the lightest: all classes together, then each."""
     for number, level in enumerate(found.levels):
         if len(found.classes) != 1:
             yield ALL, level.speedups, level.decision
@@ -138,7 +138,8 @@ def _confidence(run: RunFolder) -> str:
 
 
 def _stops(run: RunFolder, found: Challenger) -> Iterator[str]:
-    """Up to which load it pays: by the comparison, by the sweep, and where the router switches it off."""
+    """Yield up to which load it pays: by the comparison, by the sweep, and where the router switches it
+    off."""
     if found.load:
         yield found.load
     elif len(found.levels) == 1:
@@ -201,7 +202,7 @@ def _latencies(run: RunFolder) -> Section | None:
 
 
 def _lengths(rows: Mapping[tuple[str, Level], Sequence[Row]], arms: Iterable[str]) -> list[Distribution]:
-    """Of prompts and of each arm's answers: a latency means little without them."""
+    """Yield the lengths of prompts and of each arm's answers: a latency means little without them."""
     prompts = Samples("prompts", tuple(_values(_distinct(rows), "prompt_tokens")))
     answers = tuple(Samples(arm, tuple(_values(_of_arm(rows, arm), "tokens"))) for arm in arms)
     return [
@@ -289,7 +290,7 @@ def _rows(run: RunFolder) -> dict[tuple[str, Level], list[Row]]:
 
 
 def _picked(levels: Sequence[Level]) -> list[Level]:
-    """At most `MOST_LOADS`, from the lightest to the heaviest."""
+    """Return at most `MOST_LOADS` loads, from the lightest to the heaviest."""
     if len(levels) <= MOST_LOADS:
         return list(levels)
     return [levels[round(place * (len(levels) - 1) / (MOST_LOADS - 1))] for place in range(MOST_LOADS)]

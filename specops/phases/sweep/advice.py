@@ -32,7 +32,7 @@ from specops.trees import parse_tree
 
 
 class Alternative(Frozen):
-    """How many times as fast the recommended setting is as another that pays as well."""
+    """The speed of the recommended setting over that of another which pays as well."""
 
     setting: str
     ratio: StoredInterval | None
@@ -323,7 +323,7 @@ def _rounded(value: float | None) -> float | None:
 
 
 class Crossover(Frozen):
-    """Where one setting stops paying, in streams of one replica, which is what was measured."""
+    """The load at which one setting stops paying, in streams of one replica, as measured."""
 
     on_max: int | None
     """The most streams measured at which it surely pays, and at none fewer was surely slower."""

@@ -223,7 +223,8 @@ class Local:
     progress: Progress
 
     def run(self, rung: Rung, keep: Keep) -> None:
-        """As `Executor.run` says. Without its standard a rung compares nothing, so it ends there."""
+        """Run the rung as `Executor.run` says. Without its standard a rung compares nothing, so it ends
+        there."""
         began = clock.now()
         if MACHINE not in rung.begun and not self._measure(rung.standard, 0, keep):
             return
@@ -279,7 +280,7 @@ RESET_PEAK = "5"
 
 
 class Footprint:
-    """What the server takes whose processes are in `group`; nothing where that is None."""
+    """The memory of the server whose processes are in `group`; nothing where that is None."""
 
     def __init__(self, group: int | None) -> None:
         self._group = group

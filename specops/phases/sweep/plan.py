@@ -131,7 +131,7 @@ class Skipped:
 
 
 class Executor(Protocol):
-    """Where jobs run: on this machine, or on many."""
+    """Runs jobs on this machine, or on many."""
 
     def run(self, rung: Rung, keep: Keep) -> None:
         """Every job of the rung once, on some machine, that machine's standard before its first (turn 0)
@@ -260,7 +260,8 @@ def confirmation(
 
 
 def spare(decks: Mapping[str, PromptOrder], prompts: Mapping[Load, PromptOrder]) -> dict[Load, PromptOrder]:
-    """By load, prompts of its class of length that the rung does not measure; empty where there are none."""
+    """Return by load the prompts of its class of length that the rung does not measure; empty where there are
+    none."""
     measured = {name for of_load in prompts.values() for name in of_load}
     return {load: tuple(name for name in decks[load.length] if name not in measured) for load in prompts}
 
@@ -484,7 +485,7 @@ class FailedJob(Frozen):
 
 
 class Finalists(Frozen):
-    """What is confirmed, by the evidence of the choice."""
+    """The settings and loads to confirm, by the evidence of the choice."""
 
     settings: tuple[str, ...]
     """The chosen setting, then its runner-up where there is one."""

@@ -183,7 +183,7 @@ class Node:
 
 @dataclass(frozen=True)
 class TestbedPlacement:
-    """What one testbed takes of its node, and how many of them fit there."""
+    """The part of a node that one testbed takes, and how many of them fit there."""
 
     gpus: int
     cpus: int
@@ -193,7 +193,7 @@ class TestbedPlacement:
 
 
 def alive(listed: Sequence[Mapping[str, Any]]) -> list[Node]:
-    """Of what `ray.nodes()` lists, in an order that does not change."""
+    """Return the nodes that are alive of what `ray.nodes()` lists, in an order that does not change."""
     nodes = [
         Node(entry["NodeID"], entry["NodeManagerHostname"], entry["NodeName"], entry["Resources"])
         for entry in listed
@@ -260,7 +260,7 @@ def needs_of(settings: Sequence[Setting], requests: BaselineSettings) -> NodeReq
 
 
 def _folders(models: Iterable[str]) -> set[str]:
-    """Those that are folders, and not ids of a hub."""
+    """Return the paths that are folders, and not ids of a hub."""
     return {model for model in models if Path(model).exists() or model[0] in "./"}
 
 

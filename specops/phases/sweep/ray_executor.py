@@ -69,7 +69,8 @@ class RayExecutor:
         self._block.close()
 
     def run(self, rung: Rung, keep: Keep) -> None:
-        """As `Executor.run` says. A rung whose standard comes up nowhere ends, as its failures say."""
+        """Run the rung as `Executor.run` says. A rung whose standard comes up nowhere ends, as its failures
+        say."""
         sharing = Sharing(rung)
         self._progress.start("measuring on Ray", sum(len(job.cells) for job in rung.jobs))
         try:
@@ -225,7 +226,7 @@ class Sharing:
         return not self._is_standard(self._out[machine])
 
     def finished(self, machine: str, now: float) -> None:
-        """Its errand is over; a server that failed is no reason to try again."""
+        """Record that the run of a server is over. A server that failed is no reason to try again."""
         self._longest_s = max(self._longest_s, now - self._began[machine])
         self._close(machine, self._out.pop(machine))
 
@@ -270,7 +271,7 @@ class Sharing:
         return set(self._to_close)
 
     def failures(self) -> list[FailedJob]:
-        """At the end, of the machines that are unclosed: they did not come back."""
+        """Return at the end the failures of machines that are unclosed: they did not come back."""
         why = "the machine was lost before its standard was measured again"
         return [self._failure(self._standard, 1, machine, why) for machine in sorted(self._to_close)]
 

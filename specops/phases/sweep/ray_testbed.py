@@ -51,7 +51,7 @@ TestbedMessage = tuple[Literal["record"], bytes] | tuple[Literal["over", "died"]
 
 @dataclass(frozen=True)
 class NodeRequirements:
-    """What a node must have to serve any of the settings. Relative paths are meant from `folder`."""
+    """Requirements on a node that serves any of the settings. Relative paths are meant from `folder`."""
 
     specops: str
     """The version that specops has here."""

@@ -76,7 +76,8 @@ def contest(
     margins: AbSettings,
     limit: Limit,
 ) -> Contest:
-    """Between `settings`, at `where`, by the evidence of the choice; `confidence` is of each interval."""
+    """Return the contest between `settings` at `where`, by the evidence of the choice; `confidence` is of
+    each interval."""
     where = replace(where, stage="choice")
     found = []
     for setting in settings:
@@ -112,7 +113,7 @@ def apart(swept: SweepCells, where: Stratum, one: str, other: str) -> bool:
 
 
 def decide(pairs: Pairs, confidence: float, margins: AbSettings) -> Decision:
-    """On the pairs of one setting at one load."""
+    """Return the decision on one setting at one load, by its pairs."""
     decision = verdict.of_class(pairs, confidence, margins)
     speedup = decision.speedup
     if speedup is None:
@@ -278,9 +279,9 @@ def choose(
     standard: str,
     apart: Callable[[str, str], bool],
 ) -> Choice:
-    """From what was picked, by the contests at each concurrency, the lightest first, and those of the classes
-    at the load that decides. In all of them the evidence on what was confirmed is that of the confirmation
-    alone, and nothing else pays.
+    """Return the choice from what was picked, by the contests at each concurrency, the lightest first, and
+    those of the classes at the load that decides. In all of them the evidence on what was confirmed is that
+    of the confirmation alone, and nothing else pays.
 
     `failed` says why, by setting; `apart` tells two settings apart by the confirmation.
     """

@@ -138,7 +138,7 @@ class GroupFigures(Frozen):
 
 
 class Change(Frozen):
-    """Of the standard's E2E between its two turns, before the others of a rung and after them."""
+    """The change of the standard's E2E between its two turns, before the others of a rung and after them."""
 
     rung: int
     machine: str
@@ -206,7 +206,7 @@ class Streams(Frozen):
 
 
 class Recommendation(Frozen):
-    """What other phases and programs read of a sweep."""
+    """The recommendation of a sweep, as other phases and programs read it."""
 
     verdict: Verdict
     setting: str | None

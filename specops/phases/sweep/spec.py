@@ -107,7 +107,7 @@ def _named(what: str, draft: str | None) -> str:
 
 @dataclass(frozen=True)
 class SweepSpec:
-    """What is swept; the first of `settings` is the standard."""
+    """The settings, loads and limits of a sweep; the first of `settings` is the standard."""
 
     settings: Sequence[Setting]
     loads: Sequence[Load]
@@ -250,7 +250,8 @@ class PlannedRung(BaseModel):
 
 
 class Forecast(BaseModel):
-    """What is left to do of a sweep that was begun. With a budget, later rungs depend on the first."""
+    """The measurements left to do of a sweep that was begun. With a budget, later rungs depend on the
+    first."""
 
     model_config = ConfigDict(frozen=True)
 

@@ -32,7 +32,8 @@ from specops.stats import Block, Interval, SingleStart, Starts, Times
 
 @dataclass(frozen=True)
 class Stratum:
-    """What is judged together: one concurrency, and of it one temperature, length or class, or all."""
+    """The cells that are judged together: one concurrency, and of it one temperature, length or class, or
+    all."""
 
     concurrency: int
     temperature: float | None = None
@@ -68,7 +69,7 @@ class Stratum:
 
 @dataclass(frozen=True)
 class StartPair:
-    """What one setting took at its first start in a rung, and at its second."""
+    """The times of one setting at its first start in a rung, and at its second."""
 
     rung: int
     machine: str
@@ -80,7 +81,8 @@ WIDE = 3.0
 
 
 def shown(speedup: Interval) -> str:
-    """Such as `1.62× [1.50, 1.75], n=64`; without ends where they say nothing."""
+    """Return the speed-up in words, such as `1.62× [1.50, 1.75], n=64`; without ends where they say
+    nothing."""
     found = times(speedup) if speedup.high < WIDE * speedup.low else f"{speedup.estimate:.2f}×"
     return f"{found}, n={speedup.n}"
 
@@ -112,8 +114,8 @@ class _Answer:
 
     @classmethod
     def of(cls, rows: Sequence[Row], failed_ms: float | None) -> _Answer | None:
-        """From the rows of one prompt; a failed one took `failed_ms` at least, or is left out if that is
-        None."""
+        """Return the answer made of the rows of one prompt; a failed one took `failed_ms` at least, or is
+        left out if that is None."""
         good = [row for row in rows if row.error is None]
         failed = [row for row in rows if row.error is not None] if failed_ms is not None else []
         if not good and not failed:
@@ -321,7 +323,8 @@ class SweepCells:
         return [taken for taken in found if taken]
 
     def one_start(self, where: Stratum, figure: Figure) -> SingleStart | None:
-        """By how much one start of a server differs from another here, whatever the setting and the stage."""
+        """Return by how much one start of a server differs from another here, whatever the setting and the
+        stage."""
         where = where.both_stages
         if (where, figure) not in self._one_start:
             # Within a stage: that a setting was chosen depends on how much the choice differs from the rest.

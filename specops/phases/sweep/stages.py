@@ -276,7 +276,8 @@ FIRST_LOOK = 0.8
 
 
 class BudgetError(UsageError):
-    """Nothing can be decided in a budget. `minutes` is the smallest useful one, as --budget takes it."""
+    """Raised where nothing can be decided in a budget. `minutes` is the smallest useful one, as --budget
+    takes it."""
 
     def __init__(self, message: str, minutes: str) -> None:
         super().__init__(message, hint=f"specops sweep ROLLOUT --budget {minutes}")

@@ -129,7 +129,7 @@ class _Sweep:
             self._spend(60 * self.spec.budget_min, earlier)
 
     def _all(self) -> None:
-        """Without a budget: as many rungs of each stage as there are repeats."""
+        """Measure without a budget: as many rungs of each stage as there are repeats."""
         spec = self.spec
         repeats = spec.requests.repeats
         self.skipped = []
@@ -158,8 +158,8 @@ class _Sweep:
         return replace(rung, jobs=tuple(job for job in rung.jobs if job.setting.name not in failed))
 
     def _spend(self, budget_s: float, earlier: Sequence[Sample]) -> None:
-        """With a budget: the choice, then the confirmation, each within its share of the time. Nothing is
-        measured of a sweep that was decided before, or has spent its budget."""
+        """Measure with a budget: the choice, then the confirmation, each within its share of the time.
+        Nothing is measured of a sweep that was decided before, or has spent its budget."""
         if self.over:
             return
         if earlier and not self.cells:

@@ -206,8 +206,8 @@ def compare_answers(
 
 
 def _as_greedy(cells: Sequence[SweptCell]) -> dict[str, bool]:
-    """By prompt, whether a setting's answer at the highest temperature is its greedy one. Both may come from
-    different rungs: loads of different temperatures have the same prompts, at different times."""
+    """Return by prompt whether a setting's answer at the highest temperature is its greedy one. Both may come
+    from different rungs: loads of different temperatures have the same prompts, at different times."""
     greedy: dict[str, Row] = {}
     sampled: dict[str, Row] = {}
     for cell in sorted(cells, key=lambda cell: cell.temperature):
@@ -219,7 +219,7 @@ def _as_greedy(cells: Sequence[SweptCell]) -> dict[str, bool]:
 
 
 def _answered(cell: CellRecord) -> dict[str, Row]:
-    """By prompt, its first whole answer."""
+    """Return by prompt its first whole answer."""
     return {row.prompt: row for row in reversed(cell.rows) if row.error is None}
 
 

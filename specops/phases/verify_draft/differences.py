@@ -140,7 +140,8 @@ def _merges(target: Tokenizer, draft: Tokenizer) -> Finding:
 
 
 def _scores(target: Tokenizer, draft: Tokenizer) -> Finding:
-    """Of a Unigram model, which has no merges. The tokens themselves are `token_ids`' to compare."""
+    """Compare the scores of a Unigram model, which has no merges. `token_ids` compares the tokens
+    themselves."""
     ours, theirs = target.model["vocab"], draft.model["vocab"]
     if not (isinstance(ours, list) and isinstance(theirs, list)):
         return Finding(check="merges", verdict="degraded", detail="one of the two has scores, not merges")
@@ -209,7 +210,8 @@ def _part(check: str, name: str, target: Tokenizer, draft: Tokenizer) -> Finding
 
 
 def _steps(component: Any) -> list[dict[str, Any]]:
-    """As `tokenizers` itself writes it, with every default in its place, and sequences laid flat."""
+    """Return the steps as `tokenizers` itself writes them, with every default in its place, and sequences
+    laid flat."""
     if component is None:
         return []
     return list(_flat(json.loads(component.__getstate__())))
@@ -225,7 +227,7 @@ def _flat(step: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _around(target: Tokenizer, draft: Tokenizer) -> Finding:
-    """By what the post-processors do: they can be written in many ways."""
+    """Compare the post-processors by what they do, since they can be written in many ways."""
     ours, theirs = _affixes(target), _affixes(draft)
     if ours == theirs:
         return _same("post-processor", "adds the same tokens around a text")
@@ -462,7 +464,7 @@ FEWEST = 1000
 
 @cache
 def texts() -> tuple[str, ...]:
-    """At least `FEWEST` different texts, the same at every call."""
+    """Return at least `FEWEST` different texts, the same at every call."""
     dice = random.Random(20)
     whole = [*SENTENCES, *EMOJI, *CODE]
     found = [
@@ -486,7 +488,7 @@ def texts() -> tuple[str, ...]:
 
 
 class Encodings(Frozen):
-    """What encoding the same texts with both tokenizers came to."""
+    """The result of encoding the same texts with both tokenizers."""
 
     count: int
     differing: int

@@ -176,7 +176,8 @@ def vocabulary(
 
 
 def heterogeneous(engine: Engine, draft: Draft, found: Finding) -> Finding:
-    """Of ids that differ: what the engine has for it is named. The pair is incompatible still."""
+    """Return the finding on ids that differ, with what the engine has for it. The pair is incompatible
+    still."""
     other = engine.support.other_vocabulary
     has_it = other is not None and engine.number >= other.since and draft.kind == "independent"
     if found.verdict != "incompatible" or other is None or not has_it:
@@ -295,7 +296,8 @@ def _deeper(target: Config, config: Config) -> str | None:
 
 
 def own_layers(target: Side) -> Iterator[Finding]:
-    """Of MTP, whose layers are the target's own: whether its weights have them. Exports often drop them."""
+    """Return the finding on MTP, whose layers are the target's own: whether its weights have them. Exports
+    often drop them."""
     weights = target.weights
     if weights is None or not weights.tensors:
         return

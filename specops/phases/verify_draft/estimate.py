@@ -105,7 +105,7 @@ def predict(sample: Sample, predictor: Predictor) -> Estimate:
 
 
 def _smallest(found: Sequence[Prediction]) -> Prediction:
-    """Of those as fast as the first, which is the fastest."""
+    """Return the smallest of the trees that are as fast as the first."""
     enough = AS_FAST * found[0].overall.estimate
     return min(
         (prediction for prediction in found if prediction.overall.estimate >= enough),

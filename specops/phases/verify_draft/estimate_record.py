@@ -11,7 +11,7 @@ from specops.section import Frozen
 
 
 class DepthAcceptance(Frozen):
-    """How the children of nodes at one depth fared, along the draft's first choices; the root's is 0."""
+    """Acceptance of the children of nodes at one depth, along the draft's first choices; the root's is 0."""
 
     parents: float
     """How many nodes were reached; at temperature 0 a count, above it an expected one."""
@@ -107,6 +107,6 @@ class Estimate(Frozen):
 
 
 class EstimateData(TypedDict):
-    """Of `data` of the result, beside `verify.Verified`."""
+    """A key of `data` of the result, beside `verify.VerifyDraftData`."""
 
     estimate: NotRequired[Estimate]

@@ -23,7 +23,7 @@ class Advice(Frozen):
 
 
 class KindAdvice(Frozen):
-    """None where the playbook says nothing."""
+    """Advice on one kind of draft. None where the playbook says nothing."""
 
     kind: str
     technique: str
@@ -130,7 +130,8 @@ KINDS = (
 
 
 def advise(target: str, engine: ServingEngine, version: str | None) -> Guide:
-    """By the target's name, which need not be on this disk. UsageError for an invalid version."""
+    """Return advice by the target's name, which need not be on this disk. Raises UsageError for an invalid
+    version."""
     serving = Engine.of(engine, version)
     family = next((family for family in FAMILIES if family.pattern.search(target)), None)
     return Guide(

@@ -40,7 +40,7 @@ class ModelMemory(Frozen):
 
 
 class Blocks(Frozen):
-    """On one GPU, of `BLOCK` tokens each."""
+    """The number of KV cache blocks on one GPU, of `BLOCK` tokens each."""
 
     gpu_bytes: int
     utilisation: float
@@ -132,7 +132,8 @@ def _without_cache(side: Side) -> ModelMemory:
 
 
 def _own_layers(target: Side, layers: int, tensor_parallel: int) -> ModelMemory:
-    """Of a target that drafts for itself: the weights are counted with it, its layers for it keep KV too."""
+    """Return the memory of a target that drafts for itself: the weights are counted with it, its layers for
+    it keep KV too."""
     whole, cache = _model(target, tensor_parallel), target.config.kv_cache()
     per_token = whole.kv_bytes_per_token
     if per_token is not None and cache is not None and cache.layers:

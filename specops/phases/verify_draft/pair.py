@@ -171,7 +171,7 @@ class Side:
         )
 
     def sha256(self) -> str:
-        """Of the small files that are read. Of weights, nothing is but their sizes."""
+        """Return the hash of the small files that are read, and of the weights' sizes."""
         files = {name: self.checkpoint.file(name) for name in READ}
         return results.sha256(
             {name: results.sha256(path) for name, path in files.items() if path is not None}

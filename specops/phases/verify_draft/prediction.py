@@ -42,7 +42,7 @@ NO_DRAFT = "none"
 
 @dataclass(frozen=True)
 class Text:
-    """What the target wrote after one prompt of the sample."""
+    """The target's output after one prompt of the sample."""
 
     traffic_class: str
     trace: Trace
@@ -57,7 +57,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Steps:
-    """That a tree takes for a text, the one that reads the prompt included."""
+    """The number of steps that a tree takes for a text, the one that reads the prompt included."""
 
     count: float
     """Expected."""
@@ -86,7 +86,7 @@ class Machine:
         return HttpSteps(self.sheet.at(context), self.overhead.chunk)
 
     def seconds(self, text: Text, spec: TreeSpec, steps: Steps) -> float:
-        """Of one request, alone, from its being sent to its last token."""
+        """Return the seconds of one request, alone, from its being sent to its last token."""
         prompt, during = self.sheet.at(len(text.trace.prompt)), self.at(text.context)
         goes_on = text.length / len(text.trace.written)
         if spec.kind == "none":
@@ -136,7 +136,7 @@ class Predictor:
         return sum(len(text.trace.written) for text in self.texts) / steps
 
     def step_seconds(self, tree: str) -> float:
-        """In the engine, at the sample's mean context."""
+        """Return the seconds of a step in the engine, at the sample's mean context."""
         spec = parse_tree(tree)
         copied = self.machine.sheet.copied
         if spec.kind == "ngram" and copied is not None:
@@ -262,7 +262,7 @@ def write_sample(pair: Pair, prompts: Path, temperature: float, progress: Progre
 
 
 def measure_machine(pair: Pair, sample: Sample, progress: Progress) -> tuple[Machine, list[Machine]]:
-    """By all rounds together, and by each."""
+    """Return the machine's times by all rounds together, and by each."""
     shorts, longs = _ends(pair, sample.texts)
     probes = Probes(pair, sample.temperature, max(map(len, longs)))
     readings: list[tuple[Readings, Readings]] = []
@@ -313,7 +313,8 @@ def _spread(prompts: Sequence[Prompt], count: int) -> list[Prompt]:
 
 
 def _encoded(pair: Pair, prompt: Prompt) -> list[int]:
-    """As `specops serve` reads it: a lone text as it is, a conversation in the model's own template."""
+    """Return the prompt's tokens as `specops serve` reads it: a lone text as it is, a conversation in the
+    model's own template."""
     match prompt.content:
         case ({"role": _}, *_) if pair.tokenizer.chat_template:
             text = pair.tokenizer.apply_chat_template(
@@ -401,7 +402,7 @@ def _ask(base_url: str, prompt: tuple[int, ...], temperature: float) -> tuple[fl
 
 
 def _pace(started: float, first: float, last: float) -> tuple[float, float]:
-    """Not by the chunks: a token within a character has none."""
+    """Return the seconds of a token, not by the chunks: a token within a character has none."""
     return first - started, (last - first) / (TOKENS - 1)
 
 

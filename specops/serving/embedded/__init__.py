@@ -56,7 +56,7 @@ class Speculation(Section):
 
     @property
     def folder(self) -> Path | None:
-        """Of the draft; None of one that has none of its own."""
+        """Return the folder of the draft; None of one that has none of its own."""
         return None if self.draft is None or exit_layers(str(self.draft)) else self.draft
 
 
@@ -115,7 +115,7 @@ class EmbeddedPool(Startable):
         return standard, standard | {"speculation": speculation}
 
     def start(self, port: int, name: str) -> Start:
-        """On a port of the system's choice, which the server's log announces."""
+        """Return how the server starts: on a port of the system's choice, which its log announces."""
         words = [sys.executable, "-m", "specops", *arguments(self, name, port=0)]
         return Start(words, announced=ANNOUNCED)
 
@@ -138,7 +138,7 @@ class EmbeddedPool(Startable):
 
     @property
     def series(self) -> Series:
-        """Its server has vLLM's names."""
+        """Return vLLM's metric names, which the embedded server has."""
         return SERIES
 
     @property

@@ -35,7 +35,8 @@ def parse(text: str) -> int:
 
 @dataclass(frozen=True)
 class Build:
-    """What one build knows. `requested` is the build that was requested, where the table lacks it."""
+    """The flags and types that one build knows. `requested` is the build that was requested, where the table
+    lacks it."""
 
     number: int
     requested: int
@@ -98,9 +99,10 @@ class Table:
         )
 
     def around(self, requested: int) -> Build:
-        """As `build`; for one between two of the table, also with what only the later has: it may be there.
+        """Return the build as `build` does; for one between two of the table, also with what only the later
+        has: it may be there.
 
-        ConfigError for one from before the table's first.
+        Raises ConfigError for a build before the table's first.
         """
         earlier = self.build(requested)
         later = next((self.build(known) for known in self.builds if known > requested), None)

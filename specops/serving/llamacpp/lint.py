@@ -36,7 +36,7 @@ TYPE_NEEDED = 9873
 
 
 class _Image(Call):
-    """Its tags name the kind of image before the build: server-cuda-b11549."""
+    """An image of llama.cpp. Its tags name the kind of image before the build: server-cuda-b11549."""
 
     def tag(self, image: str) -> str | None:
         kind = r"(?:server|full|light)[\w.-]*?"
@@ -110,7 +110,7 @@ def _today(flag: str, types: Sequence[str]) -> str | None:
 
 @dataclass(frozen=True)
 class Replacement:
-    """What is written in place of a flag that is gone: words, or none."""
+    """The words in place of a flag that is gone, or none."""
 
     words: tuple[str, ...]
     why: str

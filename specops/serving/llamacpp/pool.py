@@ -51,7 +51,7 @@ class LlamacppPool(LlamacppSettings):
     """Servers of llama.cpp that specops configures: it renders how to start them, and can start one."""
 
     def start(self, port: int, name: str) -> Start:
-        """For the build that the program says it has."""
+        """Return how the server starts, for the build that the program says it has."""
         if self.program == WHEEL and packaged() is None:
             raise ConfigError(
                 f"could not start a server: the package {WHEEL} is not installed",
@@ -62,7 +62,8 @@ class LlamacppPool(LlamacppSettings):
         return Start(called._startable(words), timeout_s=self.start_timeout_s)
 
     def rendering(self, port: int | str, name: str) -> Rendering:
-        """For the rollout file's build before the program's: it need not be rendered where it serves."""
+        """Return what is rendered, for the rollout file's build before the program's: it need not be rendered
+        where it serves."""
         build = table().build(self._build)
         words = command(self, port=port, build=build)
         notes = []

@@ -76,7 +76,7 @@ class GivenCommand(Words):
         return known.arity(known.spelt(flag))
 
     def stated(self, flag: str) -> str | None:
-        """Its value, however the flag is written."""
+        """Return its value, however the flag is written."""
         names = [option.flag for option in self.options if self._is(option.flag, flag)]
         return self.value(names[-1]) if names else None
 
@@ -256,7 +256,7 @@ def _rejection(algorithm: str, given: GivenCommand, release: Release) -> Iterato
 
 
 def _blocks(algorithm: str, given: GivenCommand, release: Release) -> Iterator[Found]:
-    """Of heads that draft a block at a time."""
+    """Yield findings on heads that draft a block at a time."""
     block, nodes = given.number_of("--speculative-dflash-block-size"), given.number_of(NODES)
     if block is not None and nodes is not None and block != nodes:
         why = f"SGLang {release.version} takes one number for both, and the block size is {block}"

@@ -31,7 +31,7 @@ def parse(text: str) -> Numbers:
 
 @dataclass(frozen=True)
 class Release:
-    """What one release knows."""
+    """The flags and algorithms that one release knows."""
 
     version: str
     flags: frozenset[str]
@@ -78,7 +78,7 @@ class Table:
         return self._release(earlier[-1] if earlier else self.versions[-1])
 
     def history(self, kind: Kind, name: str) -> str | None:
-        """In which releases `name` is: "up to 0.5.19", "0.5.16 and newer"; None: in none."""
+        """Return in which releases `name` is: "up to 0.5.19", "0.5.16 and newer"; None: in none."""
         ranges = self._names[kind].get(name)
         return " and ".join(map(self._said, ranges.split(","))) if ranges else None
 

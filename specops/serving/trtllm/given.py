@@ -22,7 +22,7 @@ SUBCOMMANDS = ("disaggregated", "disaggregated_mpi_worker", "mm_embedding_serve"
 
 
 class _Call(Call):
-    """Its images are tensorrt-llm/release:VERSION, and start no server by themselves."""
+    """TensorRT-LLM's images, which are tensorrt-llm/release:VERSION, and start no server by themselves."""
 
     def tag(self, image: str) -> str | None:
         found = re.search(r"(?:^|/)tensorrt-llm(?:/[\w.-]+)?:v?(\d[\w.]*)?[\w.-]*$", image)
@@ -53,7 +53,7 @@ class GivenCommand(Words):
 
     @classmethod
     def of(cls, words: Sequence[str], files: Mapping[str, str]) -> Self:
-        """With the file among `files` that the words name."""
+        """Return the command with the file among `files` that the words name."""
         given = cls.parse(words)
         text = file_of(given, files)
         if text is None:
@@ -94,7 +94,7 @@ class GivenCommand(Words):
         return str((self.config or {}).get("backend") or self.value("--backend") or "pytorch")
 
     def moved(self, old: tuple[str, ...], new: tuple[str, ...] | None) -> Self:
-        """With the key at path `old` of the YAML file at path `new`; None: without it."""
+        """Return the command with the key at path `old` of the YAML file at path `new`; None: without it."""
         content = copy.deepcopy(dict(self.config or {}))
         parent: Any = content
         for name in old[:-1]:
@@ -103,7 +103,7 @@ class GivenCommand(Words):
         return replace(self, config=content) if new is None else replace(self, config=content).put(new, value)
 
     def put(self, path: tuple[str, ...], value: object) -> Self:
-        """With `value` at `path` of the YAML file, unless something is there."""
+        """Return the command with `value` at `path` of the YAML file, unless something is there."""
         content = copy.deepcopy(dict(self.config or {}))
         parent: Any = content
         for name in path[:-1]:
@@ -114,7 +114,7 @@ class GivenCommand(Words):
         return replace(self, config=content)
 
     def typed(self, name: str) -> Self:
-        """With `name` as the decoding type."""
+        """Return the command with `name` as the decoding type."""
         return self.moved((SPECULATIVE, "decoding_type"), None).put((SPECULATIVE, "decoding_type"), name)
 
     def yaml(self) -> str:
@@ -122,7 +122,8 @@ class GivenCommand(Words):
 
 
 def file_of(given: GivenCommand, files: Mapping[str, str]) -> str | None:
-    """Its text: by the name in the words, or by that name's last part, as a ConfigMap has it."""
+    """Return the text of the file that the words name: by that name, or by its last part, as a ConfigMap has
+    it."""
     name = given.config_file
     if name is None:
         return None

@@ -179,7 +179,8 @@ def _against_rejection(said: Mapping[str, Any], given: GivenCommand) -> Iterator
 
 
 def number(value: Any) -> float | None:
-    """Also "3", which TensorRT-LLM reads as 3. None: `value` is not written as a number."""
+    """Return `value` as a number, also of "3", which TensorRT-LLM reads as 3; None: it is not written as a
+    number."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:

@@ -65,7 +65,7 @@ def target(given: GivenCommand, release: Release) -> Iterator[Found]:
 
 
 def _is_file(given: GivenCommand) -> bool:
-    """Only the YAML file is judged: there is no command."""
+    """Return whether only the YAML file is judged: there is no command."""
     return given.config is not None and len(given.options) == 1
 
 
@@ -441,7 +441,8 @@ def _version(command: Command, requested: str | None) -> tuple[Version, str]:
 
 
 def _text(fixed: GivenCommand, given: GivenCommand, file_alone: bool) -> str:
-    """To paste: the YAML file alone, the command alone, or a script that writes one and runs the other."""
+    """Return the text to paste: the YAML file alone, the command alone, or a script that writes one and runs
+    the other."""
     if file_alone:
         return fixed.yaml()
     if fixed.config == given.config:

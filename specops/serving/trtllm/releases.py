@@ -44,7 +44,8 @@ class Version:
 
 @dataclass(frozen=True)
 class Release:
-    """What one release of the table knows. `requested` is the version that it is to stand for."""
+    """The flags and keys that one release of the table knows. `requested` is the version that it stands
+    for."""
 
     version: Version
     requested: Version

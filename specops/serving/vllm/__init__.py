@@ -150,7 +150,7 @@ def survey(program: str) -> Survey:
 
 
 def _speculation(release: Release) -> list[str]:
-    """In words: what can draft, and flags of other releases that this one does not have."""
+    """Return in words what can draft, and the flags of other releases that this one does not have."""
     lines = [f"drafts by {', '.join(method for method in COMMON_METHODS if method in release.methods)}"]
     gone = [flag for flag in ("--speculative-model", "--num-speculative-tokens") if flag not in release.flags]
     if gone and "--speculative-config" in release.flags:

@@ -69,7 +69,8 @@ BEFORE = Version((0, 11, 1))
 
 @dataclass(frozen=True)
 class Choice:
-    """None: it depends on the model, of which nothing is known. `why` is empty where it is the usual."""
+    """One choice of vLLM. None: it depends on the model, of which nothing is known. `why` is empty where it
+    is the usual."""
 
     value: str | None
     why: str = ""
@@ -89,7 +90,7 @@ class Execution:
 
 @dataclass(frozen=True)
 class Model:
-    """What a choice may depend on, from the target's config.json."""
+    """The facts of the target's config.json on which a choice may depend."""
 
     architectures: tuple[str, ...] = ()
     features: frozenset[str] = frozenset()
@@ -97,7 +98,7 @@ class Model:
 
 
 def model_in(folder: str) -> Model | None:
-    """None where there is no config.json, as for an id on the hub."""
+    """Return the model's facts; None where there is no config.json, as for an id on the hub."""
     try:
         config = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -77,7 +77,7 @@ class GivenCommand(Words):
 
     @property
     def known(self) -> dict[str, Any]:
-        """Of `speculation`, without values that hold a variable."""
+        """Return the keys of `speculation`, without values that hold a variable."""
         return {key: value for key, value in self.speculation.items() if not is_unknown(value)}
 
     def as_key(self, flag: str, key: str) -> Self:
@@ -106,7 +106,7 @@ class GivenCommand(Words):
         return replace(self, keys={k: v for k, v in (self.keys or {}).items() if k != key})
 
     def as_words(self) -> Words:
-        """With the JSON written out."""
+        """Return the words of the command, with the JSON written out."""
         if self.keys is None:
             return Words(self.program, self.options)
         written = (re.sub(f'"{_BARE}([^"]*)"', r"\1", json.dumps(_in_order(self.keys))),)

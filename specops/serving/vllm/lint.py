@@ -93,7 +93,7 @@ def _is_release(tag: str) -> bool:
 
 
 def _text(words: Sequence[str], flags_file: bool) -> str:
-    """For a shell, a flag a line; for `--config FILE`, as YAML."""
+    """Return the text to paste: for a shell, a flag a line; for `--config FILE`, as YAML."""
     given = GivenCommand.parse(words)
     if not flags_file:
         return given.as_words().text()

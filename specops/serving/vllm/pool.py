@@ -58,12 +58,13 @@ class VllmPool(VllmSettings):
     """Servers of vLLM that specops configures: it renders how to start them, and can start one itself."""
 
     def start(self, port: int, name: str) -> Start:
-        """For the version that the program says it has."""
+        """Return how the server starts, for the version that the program says it has."""
         words = command(self, port=port, version=version_of(self.version, self.program))
         return Start(self._startable(words), timeout_s=self.start_timeout_s)
 
     def rendering(self, port: int | str, name: str) -> Rendering:
-        """For the rollout file's version before the program's: it need not be rendered where it serves."""
+        """Return what is rendered, for the rollout file's version before the program's: it need not be
+        rendered where it serves."""
         chosen = Version.parse(self.version) if self.version else installed(shlex.split(self.program))
         version = chosen or table().newest
         words = command(self, port=port, version=version)
@@ -94,7 +95,7 @@ class VllmPool(VllmSettings):
         return Container(f"{IMAGE}:v{release.requested}", words, self.gpus, downloads=True, drains=drains)
 
     def spread(self, words: Sequence[str], nodes: int, address: str, rank: str) -> MultiHost | None:
-        """With the multiprocessing backend, without Ray."""
+        """Return the containers of several hosts, with the multiprocessing backend, without Ray."""
         release = table().release(Version.parse(self.version) if self.version else None)
         if "--nnodes" not in release.flags:
             return None

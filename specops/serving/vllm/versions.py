@@ -66,7 +66,8 @@ V1_ALONE = Version((0, 10, 0))
 
 @dataclass(frozen=True)
 class Release:
-    """What one release knows. `requested` is the version that was requested, where the table lacks it."""
+    """The flags and keys that one release knows. `requested` is the version that was requested, where the
+    table lacks it."""
 
     version: Version
     requested: Version
@@ -118,7 +119,7 @@ class Table:
 
     @property
     def judged(self) -> list[Version]:
-        """Those that commands are rendered for and judged by."""
+        """Return the releases that commands are rendered for and judged by."""
         return [version for version in self.versions if version >= OLDEST]
 
     def release(self, version: Version | None = None) -> Release:
@@ -151,7 +152,8 @@ class Table:
         return self._arities.get(flag, "one" if self.history("flags", flag) else "maybe")
 
     def history(self, kind: Kind, name: str) -> str | None:
-        """In which releases `name` is: "up to 0.8.2", "0.9.0 to 0.9.2", "0.24.0 and newer"; None: in none."""
+        """Return in which releases `name` is: "up to 0.8.2", "0.9.0 to 0.9.2", "0.24.0 and newer"; None: in
+        none."""
         spans = self._spans[kind].get(name)
         if not spans:
             return None
@@ -184,9 +186,10 @@ def installed(words: Sequence[str]) -> Version | None:
 
 
 def version_of(stated: str | None, program: str) -> Version | None:
-    """Of what runs here: the program's version. None: it cannot be read, and none is stated.
+    """Return the version of what runs here: the program's version. None: it cannot be read, and none is
+    stated.
 
-    ConfigError where the rollout file states another.
+    Raises ConfigError where the rollout file states another.
     """
     said = Version.parse(stated) if stated else None
     found = installed(shlex.split(program))

@@ -33,7 +33,7 @@ Replies = Mapping[str, Reply]
 
 
 def matches(ours: Replies, theirs: Replies) -> Matches:
-    """Of the prompts that both answered, those that they answered differently."""
+    """Return the prompts that both answered, and a witness for each that they answered differently."""
     shared = [name for name in ours if ours[name].ok and name in theirs and theirs[name].ok]
     unlike = [name for name in shared if ours[name].said != theirs[name].said]
     return Matches(
@@ -42,7 +42,7 @@ def matches(ours: Replies, theirs: Replies) -> Matches:
 
 
 def verdict(parity: Parity, again: Parity, requested: int) -> tuple[Status, str]:
-    """And why. `again`: of the prompts that differed, sent once more."""
+    """Return the status and the reason. `again`: the prompts that differed, sent once more."""
     found, control = parity.arms, parity.control
     assert control is not None
     message = f"{found} answers are equal; the standard's own, repeated, {control}"

@@ -20,7 +20,7 @@ LARGEST = 3_000_000
 
 
 async def _text(pair: Pair, tokens: int) -> str:
-    """About so many tokens of the prompts' own text."""
+    """Return about so many tokens of the prompts' own text."""
     sample = [prompt for prompt in pair.prompts if _plain(prompt)] or [Prompt("", "", "a word and another. ")]
     replies = [await pair.standard.plain(pair.standard.greedy(prompt, 1)) for prompt in sample[:2]]
     counted = sum(reply.usage.prompt for reply in replies if reply.usage)

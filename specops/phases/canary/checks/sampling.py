@@ -35,7 +35,7 @@ LARGEST_BIAS = 100.0
 
 
 def leaves_one(parameter: str, value: float) -> CheckFunction:
-    """That with `parameter` at `value` a hot request is answered greedily."""
+    """Return a check that with `parameter` at `value` a hot request is answered greedily."""
 
     async def look(pool: Pool, pair: Pair) -> Side:
         hot = [
@@ -97,7 +97,7 @@ async def several(pool: Pool, pair: Pair) -> Side:
 
 
 async def biased(pool: Pool, pair: Pair) -> Side:
-    """At the largest bias every token of the answer is the biased one."""
+    """Check that at the largest bias every token of the answer is the biased one."""
     asks = [pool.greedy(p, 6).having(logit_bias={str(BIASED): LARGEST_BIAS}) for p in pair.few[:2]]
     plain = await asyncio.gather(*(pool.plain(pool.greedy(p, 6)) for p in pair.few[:2]))
     for ask, before, reply in zip(asks, plain, await pool.ask_all(asks), strict=True):
@@ -185,7 +185,7 @@ ROUNDING = 1e-4
 
 
 def sound(reply: Reply, ask: CanaryRequest) -> Side:
-    """Of one greedy answer by itself."""
+    """Check the log-probabilities of one greedy answer by itself."""
     tokens = reply.first.tokens
     if tokens is None:
         return Side("ignored", "logprobs were requested, and none came", ask)

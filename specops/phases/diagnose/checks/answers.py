@@ -192,9 +192,9 @@ def _pacing(stream: Stream) -> str:
 
 
 def _settings(stream: Stream) -> str:
-    """For the client: the pace at which text comes, and the buffer that would have prevented every answer
-    that was observed from running dry: the largest t_i - t_0 - N_i / pace, with N_i tokens before chunk
-    i."""
+    """Return settings for the client: the pace at which text comes, and the buffer that would have prevented
+    every answer that was observed from running dry: the largest t_i - t_0 - N_i / pace, with N_i tokens
+    before chunk i."""
     held = buffered_ms(stream)
     lines = [f"tokens_per_second: {stream.tokens_per_s:.1f}"]
     if held is not None:

@@ -43,7 +43,8 @@ BROKEN_SHARE = 0.5
 
 
 def quality(observed: Observations) -> Finding:
-    """By the break-even, and by acceptance lengths that are published for this target, method and K."""
+    """Judge acceptance by the break-even, and by acceptance lengths that are published for this target,
+    method and K."""
     return _beside_published(_by_break_even(observed), observed)
 
 
@@ -77,8 +78,9 @@ def _beside_published(found: Finding, observed: Observations) -> Finding:
 
 
 def _by_break_even(observed: Observations) -> Finding:
-    """Below a measured break-even it is the draft. Without one, by the playbook: below 0.3 it is, below 0.5
-    it may be, unless it is observed to be faster all the same."""
+    """Judge acceptance by a measured break-even: below it, the draft is the cause. Without one, by the
+    playbook: below 0.3 it is, below 0.5 it may be, unless speculation is observed to be faster all the
+    same."""
     rate = acceptance(observed)
     if rate is None:
         why = f"acceptance is not known: {why_not(observed, 'compared')}"
@@ -122,7 +124,7 @@ def _pays(observed: Observations) -> bool:
 
 
 def cost(observed: Observations) -> Finding:
-    """By the sweep's step times, for no engine says how long drafting takes."""
+    """Judge the cost of drafting by the sweep's step times, since no engine says how long drafting takes."""
     swept = observed.swept
     if swept is None or swept.draft_ms is None or not swept.target_ms:
         why = observed.why_not("swept") if swept is None else swept.lacks("its step times fit no line")
@@ -301,7 +303,8 @@ def decay(observed: Observations) -> Finding:
 
 
 def _fell(observed: Observations, before: float) -> bool:
-    """By as much as counts, and by more than the error of what there is now."""
+    """Return whether acceptance fell by as much as counts, and by more than the error of the present
+    figure."""
     now = acceptance(observed)
     return now is not None and now.value <= before - max(DRIFT, now.error)
 
@@ -319,8 +322,8 @@ TEMPERATURES = Check("high-temperature", "acceptance")
 
 
 def classes(observed: Observations) -> Finding:
-    """By class no server counts acceptance, so it goes by what each gains in comparison or sweep.
-    A no of either counts, as it does for the router."""
+    """Judge traffic classes by what each gains in comparison or sweep, since no server counts acceptance by
+    class. A no of either counts, as it does for the router."""
     compared, swept = observed.compared, observed.swept
     if (compared is None or not compared.classes) and swept is None:
         why = observed.why_not("compared", "swept")
@@ -357,8 +360,8 @@ def classes(observed: Observations) -> Finding:
 
 
 def _routing(names: list[str], written: Mapping[str, dict[str, object]]) -> str:
-    """As `route.classes` takes it. A class that the rollout file does not tell gets the header that clients
-    would have to send: what its content looks like nobody measured."""
+    """Return the classes as `route.classes` takes them. A class that the rollout file does not define gets
+    the header that clients would have to send: what its content looks like nobody measured."""
     entries = [
         written.get(name, {"name": name, "headers": {"X-Traffic-Class": name}}) | {"speculate": False}
         for name in names
@@ -441,7 +444,7 @@ SAME_FAMILY = "a draft of the target's family, with its tokenizer: specops verif
 
 
 def vocabulary(observed: Observations) -> Finding:
-    """By what a server's log says, else by the pair's files."""
+    """Judge the vocabularies by what a server's log says, else by the pair's files."""
     logged, drafts = observed.logged, observed.drafts
     if logged is not None and logged.lines:
         return VOCABULARY.cause(

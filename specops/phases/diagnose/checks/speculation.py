@@ -18,7 +18,8 @@ ABORTED = Check("requests-aborted", "answers")
 
 
 def off(observed: Observations) -> Finding:
-    """By the routers' switch, and by servers that make tokens and draft none."""
+    """Judge by the routers' switch, and by servers that make tokens and draft none, whether speculation is
+    off."""
     live, switched = observed.live, observed.switched
     message, evidence = [], []
     if switched is not None:
@@ -84,7 +85,7 @@ def stuck(observed: Observations) -> Finding:
 
 
 def aborted(observed: Observations) -> Finding:
-    """By the engine, of the speculative pool; held against the standard pool's."""
+    """Judge the requests that the engine of the speculative pool aborted, against the standard pool's."""
     live = observed.live
     if live is None or live.aborted is None or (live.answers or 0) < ENOUGH_ANSWERS:
         why = observed.why_not("live") if live is None else f"too few requests ended within {live.over}"
@@ -119,7 +120,7 @@ NAMES = Check("series-missing", "watching")
 
 
 def settings(observed: Observations) -> Finding:
-    """By the lint of the command that starts the pool, for the version that it is for."""
+    """Judge the settings by the lint of the command that starts the pool, for the version that it is for."""
     lint = observed.lint
     if lint is None:
         why = observed.why_not("lint")

@@ -28,7 +28,7 @@ BOTH = Check("both-pools-slow", "slower")
 
 
 def slower(observed: Observations) -> Finding:
-    """By what users have now, over the baseline at the same load; else by the comparison."""
+    """Judge the latency that users have now, over the baseline at the same load; else by the comparison."""
     found = _live(observed)
     if found is not None:
         return found
@@ -117,7 +117,7 @@ OF_AB = "the TTFT veto of the comparison"
 
 
 def first_token(observed: Observations) -> Finding:
-    """By now over the baseline's at the same load, else by the comparison."""
+    """Judge TTFT by its value now over the baseline's at the same load, else by the comparison."""
     live, without = observed.live, expected(observed.live, observed.baseline)
     if live is not None and live.ttft_ms is not None and without is not None and without.ttft_ms:
         ratio, more = live.ttft_ms / without.ttft_ms, live.ttft_ms - without.ttft_ms
@@ -205,8 +205,8 @@ class _Paid:
 
 
 def _paid(observed: Observations) -> _Paid | None:
-    """By the sweep of the setting that is deployed, else by the comparison. None where the comparison was not
-    shown to pay at all: then it is not the load."""
+    """Return the load up to which speculation paid: by the sweep of the setting that is deployed, else by the
+    comparison. None where the comparison was not shown to pay at all: then the load is not the cause."""
     swept, compared = observed.swept, observed.compared
     if swept is not None and (swept.on_max is not None or swept.off_min is not None):
         return _Paid(swept.on_max or 0, swept.off_min, swept.source)

@@ -54,8 +54,8 @@ class PrometheusPool:
         self.windows = (duration(rollout.monitor.window_s), "1h", "1d")
 
     def live(self) -> Live | str:
-        """Over the shortest window in which enough was drafted, or enough answered without any draft; else
-        the longest. Raises EndpointError."""
+        """Return the figures over the shortest window in which enough was drafted, or enough answered without
+        any draft; else over the longest. Raises EndpointError."""
         for window in self.windows:
             signals = self._signals(window)
             drafted, finished = self._one(signals.drafted()), self._one(signals.finished())
@@ -83,14 +83,15 @@ class PrometheusPool:
         )
 
     def switched(self) -> RoutedShare | str:
-        """By the router that sends most. Raises EndpointError."""
+        """Return the share that the router which sends most sends to the speculative pool. Raises
+        EndpointError."""
         percent = self._one(f"max({ROUTE_PERCENT}{selector(self.ours)})")
         if percent is None:
             return f"{self.api.url} has no {ROUTE_PERCENT}: no router is scraped"
         return RoutedShare(source=self.api.url, percent=percent)
 
     def gpu(self) -> Gpu | str:
-        """Of the fullest device, by DCGM's exporter. Raises EndpointError."""
+        """Return the memory of the fullest device, by DCGM's exporter. Raises EndpointError."""
         mib = [f"{name}{selector(self.ours)}" for name in (GPU_USED, GPU_FREE)]
         used, free = ({_device(one): one.value for one in self.api.instant(name)} for name in mib)
         both = [(used[device], free[device]) for device in used.keys() & free.keys()]
@@ -220,7 +221,7 @@ GIB = 2**30
 
 
 def gpu() -> Gpu | str:
-    """Of the fullest device. Only of use where the pool serves from this machine."""
+    """Return the memory of the fullest device of this machine. Only of use where the pool serves from it."""
     try:
         nvml = importlib.import_module("pynvml")
     except ImportError:
@@ -249,7 +250,7 @@ BUDGET_S = 20.0
 
 
 def stream(rollout: Rollout, server: str) -> Stream | str:
-    """Of the server at this base URL."""
+    """Return how a few streamed answers of the server at this base URL came."""
     requested = settings_of(rollout, rollout.pools.standard)
     try:
         prompts = requested.prompt_set().prompts

@@ -126,7 +126,8 @@ def _up_to(challenger: Challenger) -> int | None:
 
 
 def _parity(challenger: Challenger) -> ParityCounts | None:
-    """Of all loads, and of greedy answers among sampled ones, where fewest are equal beside the control."""
+    """Return the parity of the load, or of greedy answers among sampled ones, where fewest are equal beside
+    the control."""
 
     def stored(one: ParityCounts) -> float:
         control = _control(one)
@@ -181,7 +182,7 @@ def swept(
 
 
 def _line(report: Report, cells: list[Cell]) -> FamilySteps | None:
-    """Of the family of a setting, by its cells: a line is of all its K."""
+    """Return the steps of a setting's family, by its cells: they are fitted over all its K."""
     if not cells:
         return None
     draft, tree = cells[0].draft, cells[0].tree or ""
@@ -300,7 +301,8 @@ TAIL_BYTES = 1 << 20
 
 
 def lint(rollout: Rollout) -> Lint | str:
-    """Of the command as specops would start the pool, for the version that is named or installed."""
+    """Return the lint of the command as specops would start the pool, for the version that is named or
+    installed."""
     pool = rollout.pools.speculative
     try:
         if not isinstance(pool, Startable):

@@ -15,7 +15,7 @@ from specops.serving.vllm.versions import LAST_OF_THE_OLD, Release, table
 
 @dataclass(frozen=True)
 class RemovedFlag:
-    """What became of a flag: a key of the JSON, another flag, or nothing but the reason."""
+    """The fate of a removed flag: a key of the JSON, another flag, or nothing but the reason."""
 
     why: str = ""
     key: str | None = None

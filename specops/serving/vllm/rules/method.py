@@ -176,7 +176,7 @@ NAMED = (
 
 
 def _by_name(model: str, release: Release) -> str:
-    """Of the release's methods, where it names them."""
+    """Return the method that the release's own list names, where it names one."""
     methods = (method for text, method in NAMED if text in model.lower())
     return next((m for m in methods if not release.methods or m in release.methods), "draft_model")
 

@@ -22,7 +22,7 @@ def of_flag(
 
 
 def of_key(level: Level, key: str, why: str, replacement: str | None = None, fix: Fix | None = None) -> Found:
-    """About a key of the JSON of --speculative-config."""
+    """Return a finding about a key of the JSON of --speculative-config."""
     return Found(Finding(level, f"{CONFIG} {key}", why, replacement), fix)
 
 
