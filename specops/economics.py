@@ -37,7 +37,8 @@ HOUR_S = 3600.0
 
 
 def tokens_a_step(curve: Sequence[float]) -> float:
-    """Of drafts accepted up to position i, from 0, with the (unconditional) probability curve[i]."""
+    """Return the tokens a step of drafts that are accepted up to position i, from 0, with the (unconditional)
+    probability curve[i]."""
     return 1 + math.fsum(curve)
 
 
@@ -71,7 +72,8 @@ class StepCost:
 
 
 def fit_steps(steps: Mapping[int, float]) -> StepCost | None:
-    """From milliseconds a step by k. None with fewer than two k, or where the line gives the target no time.
+    """Fit the costs of steps to milliseconds a step by k. Returns None with fewer than two k, or where the
+    line gives the target no time. None with fewer than two k, or where the line gives the target no time.
 
     A line is what k passes of a draft model cost. A head that drafts all its tokens in one pass, or a lookup,
     costs a step's overhead whatever k is, and the residual says so.

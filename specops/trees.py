@@ -74,19 +74,19 @@ class TreeSpec:
 
     @property
     def branches(self) -> bool:
-        """Of what it drafts, most cannot be accepted."""
+        """Return whether it branches: of what it drafts, most cannot be accepted."""
         if self.kind == "either":
             return any(part.branches for part in self.parts)
         return self.kind in ("expand", "dynamic", "shape", "suffix", "merged", "auto")
 
     @property
     def parents(self) -> tuple[int, ...]:
-        """Of a shape: the parent of each node, the root's being -1."""
+        """Return the parent of each node of a shape, the root's being -1."""
         return (-1, *self.sizes)
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Of an expansion, level by level; a chain is <1,..,1>."""
+        """Return the widths of an expansion, level by level; a chain is <1,..,1>."""
         return (1,) * self.sizes[0] if self.kind in _LINES else self.sizes
 
     @property
@@ -107,7 +107,7 @@ class TreeSpec:
 
     @property
     def nodes(self) -> int:
-        """Without the root, at most."""
+        """Return the largest number of nodes, without the root."""
         if self.kind == "either":
             return max(part.nodes for part in self.parts)
         if self.parts:
@@ -178,7 +178,8 @@ def _parse(whole: str, text: str) -> TreeSpec:
 
 
 def exit_layers(draft: str) -> int | None:
-    """After how many layers; None where `draft` names a folder. UsageError where it is neither."""
+    """Return after how many layers to exit; None where `draft` names a folder. Raises UsageError where it is
+    neither."""
     if not draft.startswith("exit:"):
         return None
     number = re.fullmatch(r"exit:([1-9]\d{0,3})", draft)

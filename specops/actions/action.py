@@ -21,7 +21,7 @@ PERCENT, ENABLED = "{percent}", "{enabled}"
 
 
 class Target(ABC):
-    """Something that has a percentage, 0 to 100, of the traffic that may be speculative.
+    """A switch with a percentage, 0 to 100, of the traffic that may be speculative.
 
     `read` and `set` raise EnvironmentFailure. Setting the percentage that it has changes nothing; but it is
     read first, and set only if it differs.
@@ -45,7 +45,7 @@ class Target(ABC):
 
     @abstractmethod
     def set(self, percent: int) -> None:
-        """It has `percent` when this returns, or soon."""
+        """Set the percentage: the target has `percent` when this returns, or soon."""
 
     def finish(self) -> None:  # noqa: B027, most have nothing left to do
         """Completes a `set` that a killed guard did not finish, though `read` gives the percentage."""
@@ -53,7 +53,7 @@ class Target(ABC):
 
 @dataclass(frozen=True)
 class Message:
-    """What a notification says of a change."""
+    """The text of a notification of a change."""
 
     rollout: str
     percent: int
@@ -67,7 +67,7 @@ class Message:
 
 
 class Notification(ABC):
-    """Something that is sent a message after a change. It has no percentage, so nothing is read back."""
+    """A receiver of a message after a change. It has no percentage, so nothing is read back."""
 
     name: str
 
@@ -78,7 +78,7 @@ class Notification(ABC):
 
 @dataclass(frozen=True)
 class Site:
-    """What actions act on besides their own settings."""
+    """The rollout's addresses and folders, on which actions act besides their own settings."""
 
     routers: tuple[str, ...]
     """Admin listeners."""
@@ -114,7 +114,8 @@ class Action(Section):
 
 
 def placeholders(value: object, at: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
-    """For each value of a body that is a placeholder: the keys that lead to it, and which one it is."""
+    """Yield for each value of a body that is a placeholder the keys that lead to it, and which placeholder it
+    is."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from placeholders(inner, (*at, str(key)))

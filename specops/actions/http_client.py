@@ -65,7 +65,7 @@ def ask(
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_: Any) -> None:
-        """None: the answer is an HTTPError with its status."""
+        """Return None, so that the answer is an HTTPError with its status."""
 
 
 def _answer(

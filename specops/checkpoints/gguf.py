@@ -126,7 +126,7 @@ class Gguf:
         return self._tensors
 
     def tensor(self, name: str, offsets: tuple[int, int]) -> bytes | None:
-        """None: a small tensor of a head, as transformers stores it, is none of a GGUF file's."""
+        """Return None: a small tensor of a head, as transformers stores it, is none of a GGUF file's."""
         return None
 
     @property
@@ -320,7 +320,8 @@ def _byte_level(metadata: dict[str, Any], pre: str) -> dict[str, Any]:
 
 
 def _splitting(pre: str) -> dict[str, Any]:
-    """Of a name that is not known, one that splits nothing; the name stays in it, to be compared."""
+    """Return the pre-tokeniser of a name; of a name that is not known, one that splits nothing. The name
+    stays in it, to be compared."""
     if pre == "gpt-2":
         return GPT2
     pattern = {"Regex": SPLITS[pre]} if pre in SPLITS else {"String": f"\0{pre}"}

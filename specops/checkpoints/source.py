@@ -357,7 +357,8 @@ def _missing(checkpoint: Checkpoint, here: list[str], shards: list[str]) -> Mode
 
 
 def _sharded(checkpoint: Checkpoint, index: dict[str, Any], names: set[str]) -> Weights:
-    """From all shards, or from the index alone if none of them is here (a download of the small files)."""
+    """Return the tensors from all shards, or from the index alone if none of them is here (a download of the
+    small files)."""
     what = f"{INDEX} of {checkpoint.name}"
     try:
         shards = sorted(set(index["weight_map"].values()))

@@ -145,7 +145,8 @@ def _given(option: str) -> str:
 
 
 def _usage_error(error: typer.TyperException) -> UsageError:
-    """In the form of all errors: `Missing option '--by'.` becomes `missing option '--by'`."""
+    """Return Typer's error in the form of all errors: `Missing option '--by'.` becomes `missing option
+    '--by'`."""
     said = error.format_message().rstrip(".").replace("Value error, ", "")
     said = _NO_NUMBER.sub(lambda found: f"{found[1]}{_given(found[2])}expected a valid {found[3]}", said)
     context = getattr(error, "ctx", None)

@@ -37,7 +37,7 @@ def _group() -> None: ...
 
 
 def _pair(target: Path | None, draft: Path | None, prompts: Path | None) -> dict[str, Any]:
-    """Those settings that all benches of a pair have."""
+    """Return the settings that all benches of a pair have."""
     shipped = asset("playbooks", "embedded")
     return {
         "target": target or shipped / "target",

@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 
 @contextmanager
 def run_pages() -> Iterator[None]:
-    """Within the block a written result renews the page of its run folder. A failure is a note on stderr."""
+    """Renew the page of a run folder whenever a result is written within the block. A failure is a note on
+    stderr."""
     updates: PageUpdates | None = None
 
     def renew(path: Path, result: Result) -> None:
@@ -79,7 +80,7 @@ ResultOption = Annotated[Path, typer.Option("--out", help="File of the result; a
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command found."""
+    """The answer of a command, as JSON and as text."""
 
     value: BaseModel | Mapping[str, Any] | Sequence[Any]
     """Printed with --json."""
@@ -99,7 +100,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Call:
-    """How a command was called."""
+    """The call of a command: its shared options and what they lead to."""
 
     context: typer.Context
     as_json: bool

@@ -164,7 +164,7 @@ def _to_do(item: Item) -> Iterator[str]:
 
 
 def _printable(text: str) -> str:
-    """Without the control characters that XML 1.0 cannot hold."""
+    """Return the text without the control characters that XML 1.0 cannot hold."""
     return "".join(char for char in text if char in "\t\n" or ord(char) >= 0x20)
 
 
@@ -191,7 +191,7 @@ def _age(item: Item) -> str:
 
 
 def age(seconds: float) -> str:
-    """In words, rounded down; of the oldest evidence.
+    """Return the age of the oldest evidence in words, rounded down.
 
     >>> age(90000.0)
     '1 day'

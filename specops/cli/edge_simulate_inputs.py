@@ -22,7 +22,7 @@ LEVELS = 10
 
 @dataclass(frozen=True)
 class PassTimes:
-    """In milliseconds; None where it was not said."""
+    """Times of passes in milliseconds; None where an option was not given."""
 
     verify: float | None
     verify_token: float
@@ -33,7 +33,7 @@ class PassTimes:
 
 @dataclass(frozen=True)
 class RoundSource:
-    """Where rounds are from: a file, one number, or else the pair, over so many prompts."""
+    """The source of rounds: a file, one number, or else the pair, over so many prompts."""
 
     file: Path | None
     acceptance: float | None
@@ -42,7 +42,8 @@ class RoundSource:
 
 
 def costs_of(file: Rollout, path: Path, costs: Path | None, passes: PassTimes) -> tuple[EdgeCosts, str]:
-    """And where they are from: --costs, the options, or the file's stand_in, whichever is there first."""
+    """Return the costs and their source: --costs, the options, or the file's stand_in, whichever is there
+    first."""
     if costs is not None:
         if (passes.verify, passes.draft, passes.server_draft) != (None, None, None):
             raise UsageError(
@@ -74,7 +75,7 @@ def costs_of(file: Rollout, path: Path, costs: Path | None, passes: PassTimes) -
 
 
 def given_rounds(brought: RoundSource) -> Rounds | None:
-    """None: they are to be measured."""
+    """Return the rounds that the options give; None: they are to be measured."""
     if brought.file is not None and brought.acceptance is not None:
         raise UsageError(
             "--rounds and --acceptance exclude each other", hint=with_options({"--acceptance": None})

@@ -9,7 +9,7 @@ from specops.results import Result
 
 
 def page(result: Result) -> list[str]:
-    """Of a plan."""
+    """Return the page of a plan."""
     data = result.data
     settings = result.settings
     guesses = {0: "no guess", 1: "one guess, as in the paper,"}.get(

@@ -153,7 +153,7 @@ def drill(
 
 
 class SimulationOutput(TypedDict):
-    """What --json prints beside the fields of `Simulated`."""
+    """The keys that --json prints beside the fields of `Simulated`."""
 
     verdict: Literal["yes", "no"]
 

@@ -80,7 +80,7 @@ def print_lines(lines: Iterable[str], *, fold: bool = True) -> None:
 
 
 def print_message(text: str) -> None:
-    """On stderr, folded at words on a terminal."""
+    """Print a message on stderr, folded at words on a terminal."""
     terminal = sys.stderr.isatty()
     width = shutil.get_terminal_size().columns if terminal else 0
     for line in text.split("\n"):
@@ -171,7 +171,7 @@ def wants_json(words: Sequence[str]) -> bool:
 
 
 class Failure(TypedDict):
-    """What a command that fails prints with --json."""
+    """The JSON that a command prints with --json where it fails."""
 
     error: str
     hint: str | None

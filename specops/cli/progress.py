@@ -83,13 +83,14 @@ class _Display:
         return time.monotonic() - self.started
 
     def left_s(self) -> float | None:
-        """Of the current piece; None before its first unit is done."""
+        """Return the seconds left of the current piece; None before its first unit is done."""
         if not self.done or not self.total:
             return None
         return self.elapsed_s() / self.done * max(self.total - self.done, 0)
 
     def all_left_s(self) -> float | None:
-        """Of the walk, by its plan: what is left of the current phase, and those to come. None: not known."""
+        """Return the seconds left of the walk, by its plan: of the current phase, and of those to come. None:
+        not known."""
         open_ = [name for name in self.expected if self.states.get(name, ("running", ""))[0] == "running"]
         left = 0.0
         for name in open_:

@@ -50,7 +50,7 @@ SUMMARIES = {name: summary for section in COMMANDS.values() for name, summary in
 
 @dataclass(frozen=True)
 class Content:
-    """What a result holds in `data`. The keys of all types lie side by side there."""
+    """The types of a result's `data`. The keys of all types lie side by side there."""
 
     always: tuple[Any, ...] = ()
     finished: tuple[Any, ...] = ()

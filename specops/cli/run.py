@@ -90,7 +90,7 @@ def run(
 
 
 class ForecastOutput(TypedDict):
-    """What --json prints beside the fields of a `WalkForecast`."""
+    """The keys that --json prints beside the fields of a `WalkForecast`."""
 
     total_s: float
 

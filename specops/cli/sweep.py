@@ -117,7 +117,7 @@ def _overridden(file: Rollout, of_sweep: dict[str, Any], of_measure: dict[str, A
 
 
 def _endpoints(attach: list[str], file: Rollout) -> dict[int, Pool]:
-    """By K; those without a model's name are queried for it."""
+    """Return the endpoints by K; those without a model's name are queried for it."""
     from specops.load.client import only_model
     from specops.load.settings import checked_base_url
     from specops.phases.inputs import settings_of

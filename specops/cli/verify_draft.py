@@ -236,7 +236,8 @@ def _acceptance(estimate: Estimate) -> list[str]:
 
 
 def _by_depth(accepted: MeasuredAcceptance) -> str:
-    """Of a first choice, where the ones above it were accepted; blank where none ever was."""
+    """Return the acceptance of a first choice by depth, where the ones above it were accepted; blank where
+    none ever was."""
     return "".join(bar(at.by_rank[0] if at.parents else None) for at in accepted.depths)
 
 

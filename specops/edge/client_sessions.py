@@ -35,7 +35,7 @@ and costs little."""
 
 
 class Stage(Enum):
-    """Whose message is next."""
+    """The side whose message is next."""
 
     HERE = auto()
     """The client's: the sequence's tree is being drafted, or is about to be."""

@@ -79,7 +79,7 @@ class Drafts(Protocol):
         """
 
     def walk(self, sequence: Sequence, tokens: list[int]) -> bool:
-        """As `follow`, for tokens of which it is unknown how they were verified."""
+        """Follow tokens as `follow` does, where it is unknown how they were verified."""
 
 
 class _Place:

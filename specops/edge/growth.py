@@ -281,8 +281,8 @@ class Growth:
         self._guesses = self._topmost(~away & away[self.parents])
 
     def _topmost(self, tops: Flags) -> Ints:
-        """For every node its ancestor in `tops`, or itself if it is one of them; -1 without one. No node
-        of `tops` is below another."""
+        """Return for every node its ancestor in `tops`, or itself if it is one of them; -1 without one. No
+        node of `tops` is below another."""
         found = np.where(tops, np.arange(len(self)), -1)
         for depth in range(1, int(self.depths.max()) + 1):
             here = np.flatnonzero((self.depths == depth) & ~tops)

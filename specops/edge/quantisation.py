@@ -35,7 +35,7 @@ class Quantised:
     weights: tuple[int, ...]  # at least 1, WHOLE in all
 
     def draw(self, chance: Chance, count: int) -> list[int]:
-        """Up to `count` of its tokens, without replacement, in the order drawn."""
+        """Draw up to `count` of its tokens, without replacement, and return them in the order drawn."""
         places = chance.draw(torch.tensor(self.weights, dtype=torch.float64), count, replace=False)
         return [self.tokens[place] for place in places]
 

@@ -21,7 +21,8 @@ from specops.engine.cpu import ops
 
 
 class Mask:
-    """Which of the last m slots each of n new tokens sees. All slots before those are visible to every token.
+    """The slots that n new tokens see among the last m. All slots before those are visible to every token.
+    All slots before those are visible to every token.
 
     The additive form of a repeated mask lies in the middle of a wide buffer, with zeros to its left and -inf
     to its right. So the mask for any prefix length, padded to any width, is a view of that buffer.
@@ -230,7 +231,7 @@ def attend(layout: Layout, layer: int, q: Tensor, kv: Tensor, scale: float | Non
 
 
 def attend_rotated(layout: Layout, layer: int, qkv: Tensor, factor: float, rope: Tensor) -> Tensor:
-    """As `attend`, of factor * qkv, with queries and keys rotated by `rope` at their positions.
+    """Attend as `attend` does, of factor * qkv, with queries and keys rotated by `rope` at their positions.
 
     qkv: [n, heads + 2 * kv_heads, head_dim] float32, queries first; overwritten. rope: [positions, 1,
     head_dim / 2] complex.

@@ -127,11 +127,11 @@ class Draft(ABC):
     def unroll(
         self, whole: list[int], first: int, features: Tensor, depth: int
     ) -> Iterator[tuple[int, Tensor]]:
-        """Its distributions along a given text, as if each token from `first` on had been drafted.
+        """Yield its distributions along a given text, as if each token from `first` on had been drafted.
 
-        whole: n token ids; features: [n - 1 or more, width], the target's, of each of them.
-        Yields, for each depth up to `depth` at which its distributions differ, (place, [n - first - place, V]
-        logits): row i is what it would have proposed in place of token first + place + i.
+        whole: n token ids; features: [n - 1 or more, width], the target's, of each of them. Yields, for each
+        depth up to `depth` at which its distributions differ, (place, [n - first - place, V] logits): row i
+        is what it would have proposed in place of token first + place + i.
         """
 
 

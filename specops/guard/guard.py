@@ -342,7 +342,7 @@ def _mismatch(readings: Sequence[Reading], target_percent: int) -> str | None:
 
 
 class Status(Record):
-    """What a running guard answers, or what the journal says where none runs."""
+    """The state of a running guard, or of the journal where none runs."""
 
     OLDER: ClassVar = {"wanted": "target_percent"}
 

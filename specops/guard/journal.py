@@ -40,7 +40,7 @@ class Reading(Record):
 
 
 class SwitchRecord(Record):
-    """What was done to one target."""
+    """The change of one target, and its result."""
 
     name: str
     before: int | None
@@ -105,7 +105,7 @@ class Entry(Record):
 
 @dataclass(frozen=True)
 class JournalState:
-    """What follows from a journal."""
+    """The state that follows from a journal."""
 
     state: State = field(default_factory=State)
     confirmed: int | None = FULL

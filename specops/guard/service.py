@@ -185,7 +185,7 @@ class _Service:
             await self._rest()
 
     async def _rest(self) -> None:
-        """Until the next turn is due; sooner where an alert comes."""
+        """Wait until the next turn is due; less long where an alert comes."""
         interval = self._settings.interval_s
         while not self._stopping:
             due = self._began + interval * (SOONEST if self._alerts else 1)
@@ -223,7 +223,7 @@ class _Service:
         return await asyncio.get_running_loop().run_in_executor(self._turns, do)
 
     def _tell_of(self, entry: Entry | None) -> None:
-        """What is new about it."""
+        """Print what is new about the evaluation."""
         unconfirmed = self._guard.unconfirmed
         if entry is None:
             return

@@ -100,7 +100,8 @@ class Switch:
         return Result(outcome="done" if moved else "failed", targets=switched, traffic=traffic)
 
     def _traffic(self, percent: int) -> tuple[str | None, bool]:
-        """In words, and whether it is as it should be. Only all or nothing shows in a moment."""
+        """Return in words where traffic goes, and whether it is as it should be. Only all or nothing shows in
+        a moment."""
         if not self.routers or percent:
             return None, True
         deadline = time.monotonic() + STILL_S

@@ -101,13 +101,13 @@ _AS_MANY = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a request gave no whole answer.
+    """The reason why a request gave no whole answer.
 
     Kinds: `refused`, `unreachable`, `timeout` (the whole request), `stalled` (too long between chunks),
     `http_<status>`, `cut` (the stream ended early), `malformed`, `html` (a page in place of an answer),
-    `stream_error` (the server said so in the stream), `aborted` (the finish reason says so), `empty` (a
-    whole answer without output), `overrun` (not sent: too many in flight), `interrupted` (the run was
-    stopped before the answer was whole, which is not the server's failure).
+    `stream_error` (the server said so in the stream), `aborted` (the finish reason says so), `empty` (a whole
+    answer without output), `overrun` (not sent: too many in flight), `interrupted` (the run was stopped
+    before the answer was whole, which is not the server's failure).
     """
 
     kind: str

@@ -20,7 +20,7 @@ requests leave at their drawn instants whether or not the server keeps up."""
 
 @dataclass(frozen=True)
 class Level:
-    """How hard the endpoint is driven: by `concurrency` workers, or open loop at `rate` requests/s."""
+    """The load on the endpoint: `concurrency` workers, or an open loop at `rate` requests/s."""
 
     concurrency: int | None = None
     rate: float | None = None

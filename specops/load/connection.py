@@ -225,7 +225,7 @@ class Connection(asyncio.BufferedProtocol):
 
 @dataclass(frozen=True)
 class _Route:
-    """Where a connection to `url` goes, by way of a proxy where the environment names one."""
+    """The route of a connection to `url`, by way of a proxy where the environment names one."""
 
     url: SplitResult
     proxy: SplitResult | None
@@ -243,7 +243,7 @@ class _Route:
 
     @property
     def host(self) -> str:
-        """For the Host field: with the port where it is not the scheme's own."""
+        """The Host field: with the port where it is not the scheme's own."""
         return self.url.netloc.rpartition("@")[2]
 
     def address(self) -> tuple[str, int]:
@@ -264,7 +264,7 @@ class _Route:
 
 
 class Connections:
-    """Those to one base URL. An idle one is used again where the server keeps it open."""
+    """The connections to one base URL. An idle one is used again where the server keeps it open."""
 
     def __init__(self, base_url: str, headers: dict[str, str], connect_s: float) -> None:
         self._route = _Route.to(base_url)

@@ -22,7 +22,7 @@ SINGLE = 1.05
 
 @dataclass(frozen=True)
 class Observed:
-    """What one server did while it answered."""
+    """The counters of one server while it answered."""
 
     drafts: float | None
     """Drafts that it verified, by its counters; None where it has no such counter."""
@@ -107,7 +107,8 @@ async def scrape(base_url: str) -> Scrape | NoData:
 
 
 def unread(record: CellRecord) -> CellRecord:
-    """As it is stored before the counters are read a second time, lest a stop while they are loses it."""
+    """Return the cell as it is stored before the counters are read a second time, lest a stop while they are
+    loses it."""
     return record.model_copy(update={"drafts_missing": "stopped before they were read"})
 
 

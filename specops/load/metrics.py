@@ -133,7 +133,8 @@ def ttft(observation: Observation) -> float | None:
 
 
 def tpot(observation: Observation) -> float | None:
-    """None where the tokens are unknown, or came all at once; `tpot_missing` says which."""
+    """Return the TPOT of a request; None where the tokens are unknown, or came all at once; `tpot_missing`
+    says which."""
     answer = observation.answer
     after_first = _after_first(answer)
     if not after_first or all_at_once(observation):

@@ -60,7 +60,7 @@ class _Record(BaseModel):
 
 
 class Spread(_Record):
-    """How a set of samples is spread. A quantile that they are too few for is null, its reason beside it."""
+    """Statistics of a set of samples. A quantile that they are too few for is null, its reason beside it."""
 
     n: int
     mean: float | None = None
@@ -280,7 +280,7 @@ SLOW = 10
 
 @dataclass(frozen=True)
 class SlowTail:
-    """How many of a number of requests took over `times` the median, and the slowest of them."""
+    """The number of requests that took over `times` the median, and the slowest of them."""
 
     slow: int
     requests: int
@@ -289,7 +289,7 @@ class SlowTail:
 
     @property
     def sentence(self) -> str | None:
-        """None where no request was slow."""
+        """Return the tail as a sentence; None where no request was slow."""
         if not self.slow or self.slowest_ms is None:
             return None
         return (
@@ -299,7 +299,8 @@ class SlowTail:
 
 
 def slow_tail(rows: Iterable[Row]) -> SlowTail:
-    """Of requests at one level: each is compared with the median of its traffic class, by E2E latency.
+    """Return the slow tail of requests at one level: each is compared with the median of its traffic class,
+    by E2E latency.
 
     A request that failed counts with the time until its failure, which it took at least.
     """
@@ -357,7 +358,8 @@ def _why_unknown(rows: Sequence[Row], figure: str) -> str | None:
 
 
 def by_level(cells: Sequence[CellRecord]) -> list[dict[str, Any]]:
-    """For each level: latencies over all its requests, and every figure's interval over its repeats."""
+    """Return for each level the latencies over all its requests, and every figure's interval over its
+    repeats."""
     found = []
     for level in _levels(cells):
         ours = [cell for cell in cells if cell.level == level]
@@ -376,7 +378,7 @@ def by_level(cells: Sequence[CellRecord]) -> list[dict[str, Any]]:
 
 
 def by_class(cells: Sequence[CellRecord]) -> dict[str, list[dict[str, Any]]]:
-    """For each traffic class, what `by_level` says of latencies, at each level."""
+    """Return for each traffic class what `by_level` says of latencies, at each level."""
     classes = sorted({row.traffic_class for cell in cells for row in cell.rows})
     return {
         name: [
@@ -525,7 +527,7 @@ class RepeatMean(TypedDict):
 
 
 class Acceptance(TypedDict):
-    """What the server's counters say of its drafts."""
+    """Acceptance by the server's counters."""
 
     drafts: float
     draft_tokens: float

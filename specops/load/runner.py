@@ -173,7 +173,8 @@ async def _open_loop(
 
 
 def _report(progress: Progress, exchange: Exchange) -> None:
-    """For a display only: events are counted in the bytes, since nothing is parsed while requests run."""
+    """Report progress, for a display only: events are counted in the bytes, since nothing is parsed while
+    requests run."""
     if exchange.failure is None:
         events = sum(content.count(b"data:") for _, content in exchange.reads)
         progress.request(exchange.ended - exchange.scheduled, events)

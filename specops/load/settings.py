@@ -48,7 +48,7 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Decoding:
-    """How every prompt of a run is sampled."""
+    """The sampling of every prompt of a run."""
 
     temperature: float = 0.0
     top_p: float = 1.0
@@ -69,8 +69,8 @@ class CountingRecord(TypedDict):
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What the endpoint sends: usage reports on request, and finish reasons. What it refuses is not requested
-    again."""
+    """The abilities of an endpoint: usage reports on request, and finish reasons. What it refuses is not
+    requested again."""
 
     usage: bool = False
     continuous_usage: bool = False
@@ -118,7 +118,7 @@ _ELSEWHERE = ("base_url", "identity", "prompts", "api_key_env")
 
 
 class BaselineSettings(Frozen):
-    """What to measure and how."""
+    """Settings of a baseline: what to measure and how."""
 
     base_url: str
     """An OpenAI base URL, mostly ending in /v1."""
@@ -213,7 +213,7 @@ class BaselineSettings(Frozen):
         return self.model_dump(mode="json", exclude={*_ELSEWHERE, *WHEN_TO_STOP, "model"}) | self._tokenizer()
 
     def _tokenizer(self) -> dict[str, str | None]:
-        """By what is in the file: its path depends on where the rollout file lies."""
+        """Return the tokenizer by the hash of its file: the path depends on where the rollout file lies."""
         if self.tokenizer is None:
             return {"tokenizer": None}
         return {"tokenizer": results.sha256(tokenizer_file(self.tokenizer))}

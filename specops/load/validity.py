@@ -43,7 +43,7 @@ _LATENCIES = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "e2e_ms": "E2E"}
 
 
 def is_stock(rows: Sequence[Row]) -> list[bool]:
-    """Of each of one server's requests, whether its answer was also given to another prompt.
+    """Return for each of one server's requests whether its answer was also given to another prompt.
 
     A server that is overloaded, or a gateway in front of it, may send an apology as text with status 200.
     """
@@ -66,7 +66,7 @@ def loops(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Doubt:
-    """Something that makes the figures of a measurement doubtful."""
+    """A reason to doubt the figures of a measurement."""
 
     sentence: str
     share: float

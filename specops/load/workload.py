@@ -40,7 +40,7 @@ class Prompt:
     max_tokens: int | None = None
 
     def messages(self) -> list[Message]:
-        """As the body of a chat request."""
+        """Return the prompt as the messages of a chat request."""
         match self.content:
             case str():
                 return [{"role": "user", "content": self.content}]
@@ -53,7 +53,8 @@ class Prompt:
                 return [dict(message) for message in self.content if isinstance(message, dict)]
 
     def completion_prompt(self) -> str | list[int]:
-        """As the `prompt` of a completions request: text, token ids, or a lone message's text."""
+        """Return the prompt as the `prompt` of a completions request: text, token ids, or a lone message's
+        text."""
         match self.content:
             case str():
                 return self.content
@@ -69,7 +70,7 @@ class Prompt:
 
 
 class Provenance(TypedDict):
-    """Which prompts were sent: what `PromptSet.provenance` returns."""
+    """The prompts that were sent: what `PromptSet.provenance` returns."""
 
     path: str
     format: Format
@@ -104,7 +105,7 @@ class PromptSet:
         return sorted({prompt.traffic_class for prompt in self.prompts})
 
     def select(self, classes: Sequence[str]) -> PromptSet:
-        """Only the prompts of these traffic classes; none named keeps all."""
+        """Return the set with only the prompts of these traffic classes; none named keeps all."""
         unknown = sorted(set(classes) - set(self.classes))
         if unknown:
             raise PromptsError(
@@ -115,7 +116,7 @@ class PromptSet:
         return replace(self, prompts=chosen)
 
     def distinct(self) -> PromptSet:
-        """Without prompts whose content is that of an earlier one.
+        """Return the set without prompts whose content is that of an earlier one.
 
         A server may answer these from a cache, in the first round already, and they are no further evidence.
         """
@@ -183,7 +184,7 @@ def load_prompts(path: Path, class_of: Callable[[Prompt], str] | None = None) ->
 
 
 def repeated_sentence(repeated: int, sent: int) -> str:
-    """That `repeated` prompts were left out beside `sent` ones; empty for none."""
+    """Return the sentence that `repeated` prompts were left out beside `sent` ones; empty for none."""
     return f"{repeated} of {repeated + sent} prompts repeat an earlier one and were left out" * bool(repeated)
 
 
@@ -192,7 +193,7 @@ def _content(prompt: Prompt) -> str:
 
 
 class _Wrong(Exception):
-    """What is wrong with one item; the caller adds where."""
+    """An error in one item; the caller adds where."""
 
 
 def _items(path: Path, text: str) -> list[tuple[str, Any]]:

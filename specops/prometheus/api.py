@@ -118,7 +118,7 @@ class Api:
 
 
 class _Passing(Exception):
-    """What may be over in a moment: nothing listens, or it is not ready yet."""
+    """A failure that may be over in a moment: nothing listens, or it is not ready yet."""
 
     def __init__(self, error: EndpointError) -> None:
         super().__init__(error.message)
@@ -211,7 +211,8 @@ def _checked(url: str) -> str:
 
 
 def _headers(text: str) -> dict[str, str]:
-    """Of `Name: value, Name: value`. A value is never repeated in an error: it may be a secret."""
+    """Return the headers in `Name: value, Name: value`. A value is never repeated in an error: it may be a
+    secret."""
     pairs = [part.partition(":") for part in text.split(",") if part.strip()]
     if not all(colon and _is_name(name.strip()) for name, colon, _ in pairs):
         raise UsageError(f"{HEADERS} is not of the form Name: value, Name: value")

@@ -67,12 +67,12 @@ class DraftCounts:
 
     @property
     def per_position(self) -> list[float | None]:
-        """By position from 0: the share of drafts accepted that far (unconditional)."""
+        """Return by position from 0 the share of drafts accepted that far (unconditional)."""
         return [count / self.drafts if self.drafts else None for count in self.accepted_per_position]
 
     @property
     def conditional(self) -> list[float | None]:
-        """By position from 0: the share accepted of those whose previous position was accepted."""
+        """Return by position from 0 the share accepted of those whose previous position was accepted."""
         reached = (self.drafts, *self.accepted_per_position)
         return [
             count / before if before else None
@@ -117,7 +117,8 @@ def _read(url: str, timeout_s: float) -> str:
 
 
 def opener(url: str) -> urllib.request.OpenerDirector:
-    """Through the environment's proxy, except to loopback, where a proxy would find itself."""
+    """Return an opener through the environment's proxy, except to loopback, where a proxy would find
+    itself."""
     proxies = (urllib.request.ProxyHandler({}),) if is_loopback(url) else ()
     return urllib.request.build_opener(*proxies)
 

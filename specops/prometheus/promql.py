@@ -37,8 +37,8 @@ def _escaped(value: str) -> str:
 
 @dataclass(frozen=True)
 class Signals:
-    """Of the series that have `labels`, over the last `window` (PromQL's duration, such as 5m or
-    $__rate_interval), one result for each value of the labels `by`."""
+    """Expressions over the series that have `labels`, over the last `window` (PromQL's duration, such as 5m
+    or $__rate_interval), one result for each value of the labels `by`."""
 
     series: Series
     labels: Mapping[str, str]
@@ -72,7 +72,8 @@ class Signals:
         return self._ratio(self.series.generated, counted.verifications)
 
     def per_position(self) -> str | None:
-        """By `position`: the share of drafts accepted that far. None where the engine does not count it."""
+        """Return the share of drafts accepted up to each `position`; None where the engine does not count
+        it."""
         counted = self.series.acceptance
         if not isinstance(counted, Drafts):
             return None
@@ -185,7 +186,7 @@ class Signals:
         return self._sum(self.series.preemptions) if self.series.preemptions else None
 
     def aborted_share(self) -> str:
-        """Of the requests that ended, those that the engine gave up."""
+        """Return the share of the requests that ended which the engine gave up."""
         reasons = self.series.aborted_reasons
         which = f'finished_reason=~"{reasons}"' if reasons else ""
         finished = self._sum(self.series.finished)

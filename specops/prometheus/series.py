@@ -135,10 +135,11 @@ POOLS: tuple[PoolName, ...] = ("standard", "speculative")
 
 
 def exposed(rollout: Rollout, pool: PoolName) -> Series:
-    """By `monitor.names` where the rollout file has it, else by what the pool is.
+    """Return the names that a pool exposes: by `monitor.names` where the rollout file has it, else by its
+    engine.
 
-    An endpoint, and a command that names no engine, is taken to have the names of a current vLLM;
-    `monitor check` finds out where that is wrong.
+    An endpoint, and a command that names no engine, is taken to have the names of a current vLLM; `monitor
+    check` finds out where that is wrong.
     """
     named = rollout.monitor.names.get(pool)
     return namings()[named] if named is not None else _of(getattr(rollout.pools, pool))

@@ -29,7 +29,7 @@ def change_ms(value: float | None) -> str:
 
 
 def percent(ratio: float) -> str:
-    """By how much a ratio is off 1."""
+    """Return by how much a ratio is off 1, in percent."""
     return f"{100 * (ratio - 1):+.0f}%"
 
 
@@ -49,7 +49,8 @@ def bar(share: float | None) -> str:
 
 
 def sentence(text: str) -> str:
-    """Its first letter large, unless it begins with a name that is spelt as it is, such as ab.json."""
+    """Return the text with its first letter large, unless it begins with a name that is spelt as it is, such
+    as ab.json."""
     first = text.partition(" ")[0].rstrip(",;:").replace("-", "").replace("'", "")
     begins = text[:1].upper() if first.isalpha() and first.islower() else text[:1]
     return f"{begins}{text[1:]}" + ("" if text.endswith((".", "?", "!")) else ".")

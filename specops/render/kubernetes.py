@@ -90,9 +90,9 @@ def _deployment(server: Server, deploy: Deploy) -> dict[str, Any]:
 
 
 def steps(server: Server) -> dict[str, int]:
-    """Of a rolling update. The standard pool must carry all traffic at any moment, so a new server is up
-    before an old one goes. The speculative one can lose a server: its traffic has somewhere to go, and no
-    spare GPU is needed."""
+    """Return the limits of a rolling update. The standard pool must carry all traffic at any moment, so a new
+    server is up before an old one goes. The speculative one can lose a server: its traffic has somewhere to
+    go, and no spare GPU is needed."""
     standard = server.pool == "standard"
     return {"maxSurge": int(standard), "maxUnavailable": int(not standard)}
 
@@ -359,7 +359,8 @@ def leader_worker_set(server: Server, worker: tuple[str, ...], deploy: Deploy) -
 
 
 def _of_worker(server: Server) -> dict[str, str]:
-    """Without the labels by which Prometheus finds servers of the pool: a worker has no metrics."""
+    """Return the labels without those by which Prometheus finds servers of the pool: a worker has no
+    metrics."""
     return {name: value for name, value in labels(server).items() if name not in selector(server)} | {
         ROLE: "worker"
     }

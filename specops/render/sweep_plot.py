@@ -242,7 +242,8 @@ def _pareto_legend(
 
 
 def frontier(points: Sequence[Point]) -> list[Point]:
-    """Those that no other beats in one figure without losing in the other, from the fastest for a user."""
+    """Return the points that no other beats in one figure without losing in the other, from the fastest for a
+    user."""
     found: list[Point] = []
     for point in sorted(points, key=lambda point: (-point.user, -point.total)):
         if not found or point.total > found[-1].total:

@@ -61,7 +61,7 @@ def bearer_token(authorization: bytes) -> bytes:
 
 
 class Refusal(Exception):
-    """Why a request gets no answer: an HTTP status, and the body that OpenAI clients read."""
+    """The refusal of a request: an HTTP status, and the body that OpenAI clients read."""
 
     def __init__(
         self,

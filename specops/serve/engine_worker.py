@@ -37,7 +37,7 @@ Command = Submit | Cancel | None
 
 @dataclass(frozen=True)
 class Load:
-    """How full the engine is, and its counters since it started."""
+    """The load of the engine, and its counters since it started."""
 
     running: int = 0
     waiting: int = 0
@@ -90,14 +90,15 @@ def in_thread(engine: Streaming) -> Worker:
 
 
 def in_process(make: Callable[[], Streaming], inherited: list[socket]) -> AbstractContextManager[Worker]:
-    """As `in_thread`, with an engine that `make` loads in a process of its own (worker_process.py)."""
+    """Return a worker as `in_thread` does, with an engine that `make` loads in a process of its own
+    (worker_process.py)."""
     return worker_process.in_process(make, _work, inherited)
 
 
 def starting(
     make: Callable[[], Streaming], inherited: list[socket]
 ) -> AbstractContextManager[Callable[[], Worker]]:
-    """As `in_process`, but gives a function that waits for the worker (worker_process.py)."""
+    """Start a worker as `in_process` does, but return a function that waits for it (worker_process.py)."""
     return worker_process.starting(make, _work, inherited)
 
 

@@ -66,7 +66,7 @@ class Histogram:
 
 @dataclass
 class Timeline:
-    """When what happened to one sequence, in seconds of time.perf_counter."""
+    """The instants of one sequence, in seconds of time.perf_counter."""
 
     arrived: float
     scheduled: float | None = None  # began to run

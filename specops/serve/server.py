@@ -31,7 +31,7 @@ _LAST_BYTES_S = 1.0  # in which handlers send their last bytes
 
 @dataclass(frozen=True)
 class ServeSettings:
-    """How an engine is served."""
+    """Settings of a server of an engine."""
 
     model: str  # the name that clients ask for
     capacity: int  # the most sequences that run or wait; a request above it is answered with 429

@@ -68,7 +68,7 @@ def in_thread(made: Made, work: Callable[[Made, Connection], None]) -> Worker:
 def in_process(
     make: Callable[[], Made], work: Callable[[Made, Connection], None], inherited: list[socket]
 ) -> Iterator[Worker]:
-    """As `starting`; gives the worker once it is ready."""
+    """Start a worker as `starting` does; return it once it is ready."""
     with starting(make, work, inherited) as wait:
         yield wait()
 
@@ -145,7 +145,7 @@ def obey(
 
 
 def _listen(channel: Channel, commands: queue.SimpleQueue[Any]) -> None:
-    """In a thread of its own, so that a sender never waits for a step."""
+    """Read messages in a thread of its own, so that a sender never waits for a step."""
     while True:
         try:
             command = channel.recv()

@@ -34,12 +34,12 @@ class Interval:
     level: float = LEVEL
 
     def times(self, factor: float) -> Interval:
-        """Of the quantity times a known positive factor."""
+        """Return the interval of the quantity times a known positive factor."""
         return replace(self, estimate=self.estimate * factor, low=self.low * factor, high=self.high * factor)
 
     @property
     def inverse(self) -> Interval:
-        """Of the reciprocal of a positive quantity."""
+        """Return the interval of the reciprocal of a positive quantity."""
         return replace(self, estimate=1 / self.estimate, low=1 / self.high, high=1 / self.low)
 
 
@@ -70,7 +70,7 @@ def t_quantile(level: float, freedom: float) -> float:
 
 @cache
 def _whole_t_quantile(level: float, freedom: int) -> float:
-    """By bisection."""
+    """Return the quantile of t with whole degrees of freedom, by bisection."""
     low, high = 0.0, 1.0
     while _t_coverage(high, freedom) < level:
         high *= 2

@@ -41,7 +41,8 @@ _WIDEST = math.log(1e6)  # of an interval's half: wider says nothing more, and o
 
 @dataclass(frozen=True)
 class Starts:
-    """What the difference between one start of an arm and the next adds to a logarithm of a ratio."""
+    """The variance that a difference between one start of an arm and the next adds to a logarithm of a
+    ratio."""
 
     variance: float
     """Of the mean over all starts."""

@@ -93,7 +93,7 @@ _MOST_SAMPLES = 2_000  # evenly through time; two million slopes
 
 
 def trend(instants: Sequence[float], values: Sequence[float], *, level: float = LEVEL) -> Interval | None:
-    """By how much `values` changed from the first instant to the last: 1.2 is a fifth more at the end.
+    """Return by how much `values` changed from the first instant to the last: 1.2 is a fifth more at the end.
 
     `values` are positive and comparable with each other, each an independent sample: of a prompt's visits
     soon after each other, the mean. (A value divided by its prompt's own mean has no trend left when all of
@@ -161,7 +161,8 @@ def _change(at: NDArray[np.float64], logs: NDArray[np.float64], level: float) ->
 
 
 def _kendall_variance(at: NDArray[np.float64]) -> float:
-    """Of the concordant less the discordant pairs, where nothing changes; instants may be tied."""
+    """Return the variance of the concordant less the discordant pairs, where nothing changes; instants may be
+    tied."""
     n = len(at)
     _, ties = np.unique(at, return_counts=True)
     return float(n * (n - 1) * (2 * n + 5) - (ties * (ties - 1) * (2 * ties + 5)).sum()) / 18

@@ -26,7 +26,7 @@ DOUBT = 4.0
 
 
 class MatchLengths:
-    """For one sequence: the probability that a match of a given length goes on by one more token."""
+    """The probability, for one sequence, that a match of a given length goes on by one more token."""
 
     def __init__(self) -> None:
         self._right = [DOUBT * _prior(length) for length in range(LONGEST_MATCH + 1)]
@@ -73,7 +73,7 @@ class _Place:
         self._holding = MatchLengths()
 
     def copy(self, sequence: Sequence, count: int) -> tuple[list[int], list[float]]:
-        """Up to `count` copied tokens, and for each the estimated probability of acceptance."""
+        """Return up to `count` copied tokens, and for each the estimated probability of acceptance."""
         tokens = sequence.tokens
         self._follow(tokens, sequence.prompt_length)
         copied: list[int] = []

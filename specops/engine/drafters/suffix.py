@@ -69,7 +69,7 @@ class Texts:
         self._known[id] = len(tokens)
 
     def end(self, id: int) -> None:
-        """Nothing more comes of this text. The oldest ended ones are forgotten."""
+        """Record that nothing more comes of this text. The oldest ended ones are forgotten."""
         if id not in self._texts:
             return
         self._ended[id] = None
@@ -205,7 +205,7 @@ class Suffix:
 
 
 class _Followed:
-    """Which matches of one sequence's last look-up went on."""
+    """The matches of one sequence's last look-up, and which went on."""
 
     def __init__(self, known: int) -> None:
         self.holding = MatchLengths()

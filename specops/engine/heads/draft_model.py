@@ -40,8 +40,8 @@ class DraftModel(Draft):
     def unroll(
         self, whole: list[int], first: int, features: Tensor, depth: int
     ) -> Iterator[tuple[int, Tensor]]:
-        """Its distribution after a token is the same at every depth: all above an accepted token is
-        accepted."""
+        """Yield its distributions at one depth: they are the same at every depth, since all above an accepted
+        token is accepted."""
         fed, shape = len(whole) - 1, self.model.shape
         span = Span(0, 0, fed, torch.arange(fed), causal(fed))
         layout = Layout([span], shape.cache(1, fed), shape.tile)

@@ -109,9 +109,10 @@ class EagleHead(Draft):
     def _enter_with(
         self, layer: Weights, fuse: Tensor, fuse_bias: Tensor | None, embedding: Tensor
     ) -> Tensor:
-        """Nothing stands between fc and the projections: one matrix does both, and of tokens a table.
+        """Merge fc and the projections, since nothing stands between them: one matrix does both, and of
+        tokens a table.
 
-        Returns what it does to features.
+        Returns the matrix for features.
         """
         weight, bias = queries_keys_values(layer, self.shape)
         behind = torch.cat((torch.eye(self._width), weight))
@@ -306,7 +307,8 @@ def _config(raw: dict[str, Any]) -> Any:
 
 
 def _layer(found: Weights, wanted: dict[str, tuple[int, ...]]) -> Weights:
-    """Its weights. KeyError where some are missing, ValueError where one has another shape."""
+    """Return the layer's weights. Raises KeyError where some are missing, ValueError where one has another
+    shape."""
     lacking = sorted(name for name in wanted if name not in found and name != "input_layernorm.weight")
     if lacking:
         raise KeyError(f"the weights {', '.join(lacking)} are missing")

@@ -84,7 +84,7 @@ def _refused_to_wait() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class GraphKey:
-    """What a graph fixes: passes of one form are run by the same graph."""
+    """The properties that a graph fixes: passes of one key are run by the same graph."""
 
     cache: tuple[int, ...]  # where it lies, and its shape
     tokens: int

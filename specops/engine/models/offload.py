@@ -46,7 +46,7 @@ class TensorLocation:
 
     @property
     def size(self) -> int:
-        """Its bytes."""
+        """The tensor's size in bytes."""
         return prod(self.shape) * self.dtype.itemsize
 
 

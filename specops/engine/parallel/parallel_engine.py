@@ -65,8 +65,8 @@ class ParallelEngine(Engine):
         self._news.append(sequence_id)
 
     def step(self) -> list[Emission]:
-        """As Engine.step. Raises EnvironmentFailure if a rank has ended or does not answer; the engine is
-        then lost."""
+        """Step as `Engine.step` does. Raises EnvironmentFailure if a rank has ended or does not answer; the
+        engine is then lost."""
         if self.idle:  # cancellations go out with the next work
             return []
         news, self._news = self._news, []

@@ -35,8 +35,9 @@ class Curve:
 
     @staticmethod
     def rising(found: Mapping[int, Sequence[float]]) -> Curve:
-        """Through the mean at each count, but never falling: more tokens take no less time, and where they
-        seem to, the machine was disturbed. Neighbours that fall are pooled (isotonic regression)."""
+        """Return a curve through the mean at each count that never falls: more tokens take no less time, and
+        where they seem to, the machine was disturbed. Neighbours that fall are pooled (isotonic
+        regression)."""
         pools: list[tuple[list[int], list[float]]] = []
         for count, seconds in sorted(found.items()):
             pools.append(([count], list(seconds)))

@@ -120,7 +120,7 @@ def levels(widths: Widths) -> Widths:
 
 @lru_cache(maxsize=4096)
 def spec(widths: Widths) -> str:
-    """As specops.trees reads it."""
+    """Return the tree as specops.trees reads it."""
     if not widths:
         return "none"
     if set(widths) == {1}:
@@ -199,7 +199,7 @@ def best_tree(rates: Rates, nodes: int) -> Topology:
 
 
 def shape_spec(tree: Topology) -> str:
-    """As specops.trees reads it."""
+    """Return the shape as specops.trees reads it."""
     return "shape:" + ",".join(map(str, tree.parents[1:])) if len(tree) > 1 else "none"
 
 

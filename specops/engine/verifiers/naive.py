@@ -31,7 +31,7 @@ class Naive:
 
 
 def _walk(tree: TokenTree, token_after: Callable[[int], int]) -> Verified:
-    """From the root to the child that has the target's token after a node, while there is one."""
+    """Walk from the root to the child that has the target's token after a node, while there is one."""
     node, path = 0, []
     while True:
         token = token_after(node)

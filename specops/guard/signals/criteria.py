@@ -70,7 +70,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Range:
-    """What may be expected, where the load is known from `low` to `high`."""
+    """The range of a figure to expect, where the load is known from `low` to `high`."""
 
     low: Numbers
     high: Numbers
@@ -295,8 +295,8 @@ class Criteria:
 
 
 def criteria_of(rollout: Rollout, folder: Path, left_out: Mapping[str, str]) -> Criteria:
-    """From the run folder's sweep.json and baseline.json, where they are there and not `left_out`: by phase,
-    why a result is not a yardstick. FileError where one is damaged."""
+    """Return the criteria from the run folder's sweep.json and baseline.json, where they are there and not
+    `left_out`: by phase, why a result is not a yardstick. Raises FileError where one is damaged."""
     guard = rollout.guard
     min_acceptance, measured = _min_acceptance(rollout, folder / "sweep.json", left_out.get("sweep"))
     unfit = left_out.get("baseline")
@@ -328,7 +328,7 @@ def criteria_of(rollout: Rollout, folder: Path, left_out: Mapping[str, str]) -> 
 
 
 def _min_acceptance(rollout: Rollout, path: Path, unfit: str | None) -> tuple[Threshold | Missing, bool]:
-    """And whether it was measured."""
+    """Return the least acceptance, and whether it was measured."""
     configured = rollout.guard.min_acceptance
     if configured is not None:
         return Threshold(value=configured, source="guard.min_acceptance of the rollout file"), False

@@ -70,7 +70,7 @@ them begins at half."""
 
 
 def margin(n: Numbers, cv: Numbers, error: Numbers, regression: float, z: float = Z) -> Numbers:
-    """To how much a ratio of about 1 + `regression` is known from `n` requests: a, above.
+    """Return to how much a ratio of about 1 + `regression` is known from `n` requests: a, above.
 
     `cv` is the standard deviation of one request over the mean, `error` the standard error of the baseline's
     mean over it.
@@ -113,7 +113,8 @@ def least_for_acceptance() -> int:
 
 
 def latency(low: Numbers, high: Numbers, n: Numbers, least: Numbers, limit: Numbers) -> Codes:
-    """Of a ratio that lies between `low` and `high`, as far as the load is known, and is bad from `limit` on.
+    """Return the verdict on a ratio that lies between `low` and `high`, as far as the load is known, and is
+    bad from `limit` on.
 
     Bad where even `low` is, healthy where not even `high` is, else unknown: so too where the load is beyond
     what was measured, which leaves one of the two open.
@@ -139,7 +140,7 @@ def acceptance_error(rate: Numbers, drafted: Numbers, requests: Numbers) -> Numb
 def acceptance_margin(
     rate: Numbers, drafted: Numbers, requests: Numbers, known_to: float, z: float = Z
 ) -> Numbers:
-    """Of a rate, and of a threshold that is itself known to `known_to`."""
+    """Return the margin of a rate, and of a threshold that is itself known to `known_to`."""
     error = acceptance_error(np.clip(rate, 0.0, 1.0), drafted, requests)
     return np.asarray(np.sqrt(np.square(z * error) + known_to**2))
 

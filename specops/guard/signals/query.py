@@ -109,7 +109,7 @@ class LiveFigures:
 
     @classmethod
     def of(cls, figures: Mapping[str, Any]) -> LiveFigures:
-        """By the names of the fields; what is not given is not there."""
+        """Return the figures by the names of the fields; what is not given is not there."""
         return cls(**figures)
 
     def of_standard(self) -> LiveFigures:
@@ -130,7 +130,7 @@ COPIES = "copies"
 
 @dataclass(frozen=True)
 class Query:
-    """What tells the series of a rollout apart, and which there are."""
+    """The labels that tell the series of a rollout apart, and the series that it has."""
 
     rollout: str
     series: Series
@@ -146,8 +146,8 @@ class Query:
     pool has fewer of them: clients that leave do so there too."""
 
     def expressions(self, window_s: float, started_s: float) -> dict[str, str]:
-        """By the name in `LiveFigures`, over the last `window_s` seconds, starts over `started_s`; of each
-        class, class_e2e and class_n."""
+        """Return the expressions by the name in `LiveFigures`, over the last `window_s` seconds, starts over
+        `started_s`; of each class, class_e2e and class_n."""
         window, lately = (f"{round(seconds)}s" for seconds in (window_s, started_s))
         labels = {POOL: "speculative"} | self._ours
         pool, of_pool = Signals(self.series, labels, window), selector(labels)

@@ -339,7 +339,7 @@ def _may_be_slower(criteria: Criteria, judged: Judgement) -> NDArray[np.bool_]:
 
 
 def judge_class(criteria: Criteria, name: str, live: LiveFigures, found: ClassFigures) -> Judgement | None:
-    """None where the baseline had no such class."""
+    """Return the judgement on a class; None where the baseline had no such class."""
     times = criteria.baseline.of_class(name) if isinstance(criteria.baseline, Baseline) else None
     if times is None:
         return None

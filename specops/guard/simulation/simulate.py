@@ -40,7 +40,7 @@ class Fallback:
 
 @dataclass(frozen=True)
 class Step:
-    """Something that the policy did."""
+    """An event of the policy."""
 
     ts: float
     event: Event
@@ -70,7 +70,8 @@ class Simulated:
 
 
 def simulate(trace: Trace, criteria: Criteria, rules: Rules, progress: Progress | None = None) -> Simulated:
-    """From the first interval to the last of one trace, with an evaluation at the end of each."""
+    """Simulate the guard from the first interval to the last of one trace, with an evaluation at the end of
+    each."""
     progress = progress or SilentProgress()
     progress.start("replaying", len(trace))
     length = window_of(trace, criteria)
@@ -127,8 +128,9 @@ def _missed(
 def observed(
     trace: Trace, criteria: Criteria, at: int, live: LiveFigures, state: State, since: int
 ) -> Evaluation:
-    """As `look` does it: over the window, or further back, while the share has been what it is; and in a row
-    of bad ones over what came since its first. `observed`: the windows of the whole trace."""
+    """Return the observation as `look` makes it: over the window, or further back, while the share has been
+    what it is; and in a row of bad ones over what came since its first. `observed`: the windows of the whole
+    trace."""
     ts, share = float(trace.ts[at]), state.percent / FULL
     window = window_of(trace, criteria)
 
@@ -154,7 +156,7 @@ def window_of(trace: Trace, criteria: Criteria) -> int:
 
 
 def _rightly(trace: Trace, at: int, length: int) -> Rightly:
-    """By the truth of the intervals that it was decided on."""
+    """Return whether a fallback was right, by the truth of the intervals that it was decided on."""
     truth = trace.slower[max(at + 1 - length, 0) : at + 1]
     known = truth[~np.isnan(truth)]
     if not len(known):

@@ -50,7 +50,7 @@ BUSY = 0.4
 
 @dataclass(frozen=True)
 class WeekConstants:
-    """What every week has in common."""
+    """The constants that all weeks have in common."""
 
     baseline: Baseline
     break_even: float
@@ -84,8 +84,8 @@ class WeekConstants:
 
 @dataclass(frozen=True)
 class Incident:
-    """From an instant on the pool takes `slower` times the standard's latency; its acceptance falls to match,
-    or it does not. One item for each week."""
+    """An incident: from an instant on the pool takes `slower` times the standard's latency; its acceptance
+    falls to match, or it does not. One item for each week."""
 
     began: NDArray[np.intp]
     """Intervals after the first."""
@@ -282,8 +282,9 @@ def _measured(
 
 
 def _playbook(world: WeekConstants, figures: dict[str, Figures], random: np.random.Generator) -> Answers:
-    """With rules that record its names. Its p95 is that of a normal spread, in buckets that are infinitely
-    fine, and its baseline's that of the highest load: it is given the better of what it could have."""
+    """Return the playbook's guard, with rules that record its names. Its p95 is that of a normal spread, in
+    buckets that are infinitely fine, and its baseline's that of the highest load: it is given the better of
+    what it could have."""
     window = round(WINDOW_S / world.interval_s)
     acceptance = mean_of(figures["acceptance"], figures["drafted"], window)
     e2e = mean_of(figures["e2e"], figures["e2e_n"], window)
@@ -309,7 +310,7 @@ def _latencies(baseline: Baseline, load: Figures, gain: Figures, tokens: Figures
 
 
 def _acceptance(world: WeekConstants, gain: Figures) -> Figures:
-    """That makes a step so much shorter than the tokens that it yields."""
+    """Return the acceptance that makes a step so much shorter than the tokens that it yields."""
     cost = 1 + world.k * world.break_even
     return np.clip((cost / gain - 1) / world.k, 0.02, 0.97)
 

@@ -43,8 +43,8 @@ CONSECUTIVE = 3
 
 @dataclass(frozen=True)
 class Answers:
-    """What its three queries gave at each instant: 0.0 where there was no series, NaN where Prometheus said
-    so. Arrays; the last axis is time."""
+    """The results of its three queries at each instant: 0.0 where there was no series, NaN where Prometheus
+    said so. Arrays; the last axis is time."""
 
     acceptance: NDArray[np.float64]
     p95: NDArray[np.float64]
@@ -155,8 +155,8 @@ class Trace:
 
 
 def windows(trace: Trace, intervals: int, started: int) -> LiveFigures:
-    """At each instant, what the last so many intervals show together, and the starts of servers in the last
-    `started`; fewer at the beginning."""
+    """Return at each instant what the last so many intervals show together, and the starts of servers in the
+    last `started`; fewer at the beginning."""
     each = {name: np.asarray(getattr(trace.each, name), dtype=float) for name in FIGURES}
     grown = {name: _added(each[name], intervals) for name in COUNTS}
     grown["restarts"] = _added(each["restarts"], started)
@@ -198,7 +198,7 @@ def _added(values: Figures, intervals: int) -> Figures:
 
 
 def mean_of(values: Figures, weights: Figures, intervals: int) -> Figures:
-    """At each instant, the weighted mean of the last so many; NaN where none has any weight."""
+    """Return at each instant the weighted mean of the last so many values; NaN where none has any weight."""
     there = ~np.isnan(values) & (np.nan_to_num(weights) > 0)
     weight = np.where(there, weights, 0.0)
     total = _rolled(np.where(there, values, 0.0) * weight, intervals)
@@ -247,7 +247,8 @@ def _put(series: Series, into: Figures, start: float, step: float) -> None:
 
 
 def save(trace: Trace, path: Path) -> None:
-    """As lines of JSON: what it is, then one line for each interval. FileError where it cannot be written."""
+    """Write the trace as lines of JSON: what it is, then one line for each interval. Raises FileError where
+    it cannot be written."""
     try:
         with path.open("w", encoding="utf-8") as out:
             print(json.dumps({"trace": FORMAT, "interval_s": trace.interval_s}), file=out)
@@ -258,9 +259,10 @@ def save(trace: Trace, path: Path) -> None:
 
 
 def marked(trace: Trace, incidents: Sequence[str]) -> Trace:
-    """With the truth of a trace that was recorded: within an incident it did not pay, outside it did.
+    """Return a recorded trace with its truth: within an incident it did not pay, outside it did.
 
-    Each is FROM/UNTIL, both as ISO 8601 has them, in UTC where they do not say; UsageError for another.
+    Each incident is FROM/UNTIL, both as ISO 8601 has them, in UTC where they do not say. Raises UsageError
+    for another form.
     """
     if not incidents:
         return trace

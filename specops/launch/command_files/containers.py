@@ -24,7 +24,7 @@ def commands(
     environment: Mapping[str, str],
     files: Mapping[str, str],
 ) -> Iterator[Command]:
-    """Of a container's entry point and arguments. `bash -c SCRIPT` is read as a script."""
+    """Yield the commands of a container's entry point and arguments. `bash -c SCRIPT` is read as a script."""
     image = image if isinstance(image, str) else ""
     script = inner_script(words)
     if script is not None:
@@ -43,9 +43,9 @@ def commands(
 
 
 def filled_in(script: str) -> str:
-    """Without the directives of a Go template, as if all its conditions held: KServe's configurations have
-    scripts with {{- if .Spec.Parallelism.Expert -}}--enable-expert-parallel{{- end }}. What stands for a
-    value becomes one word."""
+    """Return the text without the directives of a Go template, as if all its conditions held: KServe's
+    configurations have scripts with {{- if .Spec.Parallelism.Expert -}}--enable-expert-parallel{{- end }}.
+    What stands for a value becomes one word."""
     script = re.sub(r"\{\{-?\s*(?:if|else|end|range|with)\b[^}]*\}\}", " ", script)
     return re.sub(r"\{\{[^}]*\}\}", lambda found: re.sub(r"\s+", "", found[0]), script)
 
@@ -160,7 +160,7 @@ def is_dockerfile(path: Path) -> bool:
 
 
 def dockerfile_commands(text: str, where: str) -> Iterator[Command]:
-    """Of the last stage that has any, and of those before it."""
+    """Yield the commands of the last stage that has any, and of those before it."""
     stage = _Stage("")
     for line, instruction, rest in _instructions(text):
         if instruction == "FROM":

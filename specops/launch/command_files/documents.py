@@ -159,7 +159,7 @@ def commands(text: str, path: Path) -> Iterator[Command]:
 
 
 def of_text(text: str, where: str, files: Mapping[str, str]) -> Iterator[Command]:
-    """Of a here document, which may be about something else: then there is none."""
+    """Yield the commands of a here document; none if it is about something else."""
     try:
         documents = _loaded(text, where)
     except UsageError:

@@ -36,7 +36,8 @@ def is_runtime(document: dict[str, Any]) -> bool:
 
 
 def runtime_commands(document: dict[str, Any], where: str, files: Mapping[str, str]) -> Iterator[Command]:
-    """Its model, its vLLM's settings and its image as one entry of the chart's."""
+    """Yield the command of a runtime: its model, its vLLM's settings and its image as one entry of the
+    chart's."""
     spec = {key: part for key, part in document["spec"].items() if isinstance(part, dict)}
     model, config = spec.get("model", {}), spec.get("vllmConfig", {})
     image = containers.mapping(spec.get("deploymentConfig", {}).get("image"))
@@ -102,7 +103,7 @@ def _switches(spec: dict[str, Any]) -> list[str]:
 
 
 def _configured(config: dict[str, Any]) -> list[str]:
-    """In the chart's order, which leaves the last word to `extraArgs`."""
+    """Return the flags in the chart's order, which leaves the last word to `extraArgs`."""
     words = []
     if "enableChunkedPrefill" in config:
         words.append(_switch("enable-chunked-prefill", config["enableChunkedPrefill"]))

@@ -65,7 +65,7 @@ def commands(document: dict[str, Any], where: str, files: Mapping[str, str]) -> 
 
 
 def texts_of(document: dict[str, Any]) -> dict[str, str]:
-    """Of a ConfigMap, or of those in a List."""
+    """Return the texts of a ConfigMap, or of those in a List."""
     if document.get("kind") == "List" and isinstance(document.get("items"), list):
         inner = [item for item in document["items"] if isinstance(item, dict)]
         return {name: text for item in inner for name, text in texts_of(item).items()}

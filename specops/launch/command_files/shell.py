@@ -46,7 +46,7 @@ class Word:
 
     @property
     def plain(self) -> str | None:
-        """Its text where nothing in it is quoted or filled in."""
+        """The word's text where nothing in it is quoted or filled in; None otherwise."""
         if self.array is not None or any(p.kind != "text" or p.quoted for p in self.parts):
             return None
         return "".join(part.text for part in self.parts)
@@ -114,7 +114,7 @@ class _Lexer:
         return self.text[self.at : self.at + count]
 
     def word(self) -> Word:
-        """From here to a space or an operator."""
+        """Read a word: from here to a space or an operator."""
         word, first = Word(), self.at
         while self.at < len(self.text):
             char = self.text[self.at]
@@ -231,7 +231,7 @@ class _Lexer:
         parts.append(Part("variable", named[1], quoted))
 
     def _balanced(self, start: int, line: int) -> str:
-        """From ( or { to what closes it."""
+        """Read from ( or { to what closes it."""
         pairs = {"(": ")", "{": "}"}
         depth, at, opened = 0, start, self.text[start]
         while at < len(self.text):
@@ -270,7 +270,7 @@ class _Lexer:
 
 
 def _simple_commands(text: str, where: str) -> Iterator[Simple]:
-    """Those of a line together: the texts of its here documents follow it."""
+    """Yield the simple commands of a line together: the texts of its here documents follow it."""
     lexer = _Lexer(text, where)
     line: list[Simple] = []
     current = Simple(1)
@@ -552,7 +552,7 @@ class _Reader:
         return [value] if part.quoted else value.split() or [""]
 
     def value(self, expression: str) -> Value:
-        """Of what stands in ${…}. None: it is not known."""
+        """Return the value of what stands in ${…}; None: it is not known."""
         if expression in ("@", "*"):
             return self.values.get("@")
         found = re.fullmatch(r"(\w+)(\[[@*]\])?(?::?([-=?+])(.*))?", expression, re.DOTALL)
@@ -575,7 +575,7 @@ class _Reader:
         return self._filled_text(quoted[1] if quoted else text)
 
     def _filled_text(self, text: str) -> str:
-        """With variables filled in, as in a here document."""
+        """Return the text with variables filled in, as in a here document."""
         lexer, parts = _Lexer(text, self.where), list[Part]()
         while lexer.at < len(text):
             lexer._piece(parts, quoted=True)

@@ -113,7 +113,7 @@ def surveyed(engine: Engine, program: str, *, needed: bool) -> Check:
 
 
 def _programs(rollout: Rollout) -> Iterator[Check]:
-    """Return the programs that the pools are started with; each once."""
+    """Yield the programs that the pools are started with; each once."""
     pools: list[Pool] = [rollout.pools.standard, rollout.pools.speculative]
     started = [(ENGINES[pool.engine], program) for pool in pools for program in pool.programs]
     for engine, program in dict.fromkeys((one.name, program) for one, program in started if one.survey):

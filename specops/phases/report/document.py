@@ -305,7 +305,8 @@ def traffic(report: Report) -> tuple[Chart, ...]:
 
 
 def _between_gaps(report: Report, pool: Pool) -> tuple[float | None, ...]:
-    """Return the requests by hour; None for an hour that a gap reaches into, which counts more time or less."""
+    """Return the requests by hour; None for an hour that a gap reaches into, which counts more or less
+    time."""
     spans = [_hours(report, gap.start, gap.end) for gap in pool.gaps if gap.server is None]
     return tuple(
         None if any(begin < hour + 1 and end > hour for begin, end in spans) else n

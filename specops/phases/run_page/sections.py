@@ -113,7 +113,7 @@ def _speedups(run: RunFolder) -> Section | None:
 
 
 def _cells(found: Challenger) -> Iterator[tuple[str, Speedups, Decision]]:
-    """Return the cells by load from the lightest: all classes together, then each."""
+    """Yield the cells by load from the lightest: all classes together, then each."""
     for number, level in enumerate(found.levels):
         if len(found.classes) != 1:
             yield ALL, level.speedups, level.decision
@@ -202,7 +202,7 @@ def _latencies(run: RunFolder) -> Section | None:
 
 
 def _lengths(rows: Mapping[tuple[str, Level], Sequence[Row]], arms: Iterable[str]) -> list[Distribution]:
-    """Yield the lengths of prompts and of each arm's answers: a latency means little without them."""
+    """Return the lengths of prompts and of each arm's answers: a latency means little without them."""
     prompts = Samples("prompts", tuple(_values(_distinct(rows), "prompt_tokens")))
     answers = tuple(Samples(arm, tuple(_values(_of_arm(rows, arm), "tokens"))) for arm in arms)
     return [

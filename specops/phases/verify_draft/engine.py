@@ -296,7 +296,7 @@ def _deeper(target: Config, config: Config) -> str | None:
 
 
 def own_layers(target: Side) -> Iterator[Finding]:
-    """Return the finding on MTP, whose layers are the target's own: whether its weights have them. Exports
+    """Yield the finding on MTP, whose layers are the target's own: whether its weights have them. Exports
     often drop them."""
     weights = target.weights
     if weights is None or not weights.tensors:

@@ -117,7 +117,8 @@ def _curve(chart: Curve, number: int) -> Drawn:
 
 
 def _distribution(chart: Distribution, number: int) -> Drawn:
-    """Up to the slowest p99, so that a few requests do not squeeze the others; all of them count."""
+    """Draw a distribution up to the slowest p99, so that a few requests do not squeeze the others; all of
+    them count."""
     ordered = [sorted(one.values) for one in chart.samples]
     most = 1.08 * max((_quantile(values, 0.99) for values in ordered if values), default=1.0) or 1.0
     labels = [(share, f"{share:.0%}") for share in (0, 0.25, 0.5, 0.75, 0.95)]
@@ -307,7 +308,7 @@ def _axis_label(x: float, label: str, bottom: float) -> str:
 
 
 def _legend(lines: Sequence[Line]) -> tuple[tuple[str, str], ...]:
-    """None for a single line: the caption names it."""
+    """Draw the legend; none for a single line, which the caption names."""
     return tuple((line.label, f"line-{at + 1}") for at, line in enumerate(lines)) if len(lines) > 1 else ()
 
 

@@ -157,7 +157,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Step:
-    """Something to do."""
+    """A step that the reader should take."""
 
     action: str
     why: str

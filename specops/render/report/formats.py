@@ -133,7 +133,7 @@ def _row(cells: Sequence[str | Cell], *, plain: bool = False) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Nothing in it is read as Markdown or HTML, or begins another line."""
+    """Escape a text: nothing in it is read as Markdown or HTML, or begins another line."""
     return " ".join(text.split()).translate(_SPECIAL)
 
 
