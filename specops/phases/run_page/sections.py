@@ -18,7 +18,7 @@ from specops.load.arrivals import Level
 from specops.load.record import Row, Spread
 from specops.phases import PHASES, Phase
 from specops.phases.ab.report import ArmFigures, Challenger, ParityCounts
-from specops.phases.ab.speedups import Speedups
+from specops.phases.ab.speedups import Speedups, ordered
 from specops.phases.ab.verdict import Decision
 from specops.phases.canary.checks import CHECKS
 from specops.phases.canary.pair import Finding
@@ -158,24 +158,8 @@ def _stops(run: RunFolder, found: Challenger) -> Iterator[str]:
 def _latencies(run: RunFolder) -> Section | None:
     report = run.comparison
     if report is None:
-        return _baseline_latencies(run)
-    rows_of = _rows(run)
-    levels = [found.level for found in report.arms[report.standard]]
-    charts = [
-        _distribution(
-            f"{latency.capitalize()} at {level}", rows_of, [(arm, level) for arm in report.arms], key
-        )
-        for level in _picked(levels)
-        for latency, key in LATENCIES[:2]
-    ]
-    rows = tuple(
-        (f"{latency}, {level}", arm, *_spread(getattr(at[level], key)), str(getattr(at[level], key).n))
-        for level in levels
-        for latency, key in LATENCIES
-        for arm, at in ((arm, {one.level: one for one in found}) for arm, found in report.arms.items())
-        if level in at
-    )
-    columns = ("latency, load", "arm", "p50", "p95", "p99", "slowest", "n")
+        rows = _baseline_rows(run)
+        return _latency_section(rows, ["standard"], [], "baseline.json") if rows else None
     throughput = tuple(
         (
             f"{arm}, {found.level}",
@@ -187,18 +171,36 @@ def _latencies(run: RunFolder) -> Section | None:
         for arm, measured in report.arms.items()
         for found in measured
     )
-    note = "Latencies are those of whole answers. A percentile needs enough requests: – means too few."
-    tables = (
-        Table("", columns, rows, note),
-        Table(
-            "Throughput and failures",
-            ("arm, load", "tokens", "requests", "failed", "over 10× median"),
-            throughput,
-        ),
-        *_workload(rows_of, report.arms),
+    columns = ("arm, load", "tokens", "requests", "failed", "over 10× median")
+    further = Table("Throughput and failures", columns, throughput)
+    return _latency_section(_rows(run), list(report.arms), [further], "ab.json")
+
+
+def _latency_section(
+    rows: Mapping[tuple[str, Level], Sequence[Row]],
+    arms: Sequence[str],
+    further: Sequence[Table],
+    source: str,
+) -> Section:
+    levels = ordered(level for arm, level in rows if arm == arms[0])
+    charts = [
+        _distribution(f"{latency.capitalize()} at {level}", rows, [(arm, level) for arm in arms], key)
+        for level in _picked(levels)
+        for latency, key in LATENCIES[:2]
+    ]
+    table = tuple(
+        (f"{latency}, {level}", arm, *_spread(spread), str(spread.n))
+        for level in levels
+        for latency, key in LATENCIES
+        for arm in arms
+        if (arm, level) in rows
+        for spread in (Spread.of(_values(rows[arm, level], key)),)
     )
-    charts += _lengths(rows_of, report.arms)
-    return Section("Latency", (), tuple(charts), tables, sources=("ab.json",), guide="docs/measure.md")
+    columns = ("latency, load", "arm", "p50", "p95", "p99", "slowest", "n")
+    note = "Latencies are those of whole answers. A percentile needs enough requests: – means too few."
+    tables = (Table("", columns, table, note), *further, *_workload(rows, arms))
+    charts += _lengths(rows, arms)
+    return Section("Latency", (), tuple(charts), tables, sources=(source,), guide="docs/measure.md")
 
 
 def _lengths(rows: Mapping[tuple[str, Level], Sequence[Row]], arms: Iterable[str]) -> list[Distribution]:
@@ -255,29 +257,12 @@ def _distinct(rows: Mapping[tuple[str, Level], Sequence[Row]]) -> list[Row]:
     return list({row.prompt: row for found in rows.values() for row in found}.values())
 
 
-def _baseline_latencies(run: RunFolder) -> Section | None:
-    cells = run.baseline_cells()
-    if not cells:
-        return None
-    rows: dict[tuple[str, Level], list[Row]] = {}
-    for cell in cells:
-        rows.setdefault(("standard", cell.level), []).extend(row for row in cell.rows if row.error is None)
-    levels = [level for _, level in rows]
-    charts = [
-        _distribution(f"{latency.capitalize()} at {level}", rows, [("standard", level)], key)
-        for level in _picked(levels)
-        for latency, key in LATENCIES[:2]
-    ]
-    table = tuple(
-        (f"{latency}, {level}", "standard", *_spread(spread), str(spread.n))
-        for (_, level), found in rows.items()
-        for latency, key in LATENCIES
-        for spread in (Spread.of(_values(found, key)),)
-    )
-    columns = ("latency, load", "arm", "p50", "p95", "p99", "slowest", "n")
-    tables = (Table("", columns, table), *_workload(rows, ("standard",)))
-    charts += _lengths(rows, ("standard",))
-    return Section("Latency", (), tuple(charts), tables, sources=("baseline.json",), guide="docs/measure.md")
+def _baseline_rows(run: RunFolder) -> dict[tuple[str, Level], list[Row]]:
+    """The answered requests of the baseline at each load."""
+    found: dict[tuple[str, Level], list[Row]] = {}
+    for cell in run.baseline_cells():
+        found.setdefault(("standard", cell.level), []).extend(row for row in cell.rows if row.error is None)
+    return found
 
 
 def _rows(run: RunFolder) -> dict[tuple[str, Level], list[Row]]:
