@@ -1,4 +1,4 @@
-"""Where the files that ship with specops lie: in the wheel, or in the checkout of an editable install."""
+"""Location of the files that ship with specops: in the wheel, or in the checkout of an editable install."""
 
 from __future__ import annotations
 

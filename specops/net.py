@@ -1,4 +1,4 @@
-"""Which addresses are this machine's own, and how to wait for another one no longer than a limit."""
+"""Addresses of this machine, and waiting for another machine no longer than a limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""How long work reports on itself. The command line draws it; tests and programs stay silent."""
+"""The interface by which long work reports on itself. The command line draws it; tests and programs stay
+silent."""
 
 from __future__ import annotations
 

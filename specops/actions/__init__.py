@@ -1,4 +1,4 @@
-"""What the guard switches and whom it notifies: one file for each kind of action of the rollout file.
+"""Actions of the guard, which switch traffic or notify: one file for each kind of action of the rollout file.
 
 A file has the settings, a section of `guard.actions`, and the code that acts. `ACTIONS` is the registry.
 

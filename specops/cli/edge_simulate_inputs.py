@@ -1,4 +1,4 @@
-"""What `edge simulate` is given, by options, files and the rollout file: costs, rounds, settings."""
+"""The input of `edge simulate`, from options, files and the rollout file: costs, rounds, settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `edge simulate` says to people."""
+"""The terminal page of `edge simulate`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is printed: the answer on stdout, everything else on stderr, an error as one sentence.
+"""Printing: the answer on stdout, everything else on stderr, an error as one sentence.
 
 Nothing here needs colour to be read; rich leaves it out where NO_COLOR is set or stdout is no terminal.
 """

@@ -1,4 +1,5 @@
-"""Where pools are deployed, where they answer, and the load that the standard pool must carry alone."""
+"""Settings of deployment: where pools run and answer, and the load that the standard pool must carry
+alone."""
 
 from __future__ import annotations
 

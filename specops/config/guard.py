@@ -1,4 +1,4 @@
-"""When `guard` takes speculation off, how it brings it back, and what it does for it."""
+"""Settings of the guard: when it takes speculation off, how it brings it back, and the actions for that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which requests NGINX sends to which pool, and how it does that.
+"""Settings of the router: which requests NGINX sends to which pool, and how.
 
 A threshold that is left out is what sweep.json and ab.json say, else the playbook's.
 """

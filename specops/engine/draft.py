@@ -1,4 +1,4 @@
-"""What a drafter is, what a draft is, and what grows trees from a draft.
+"""Protocols of drafters, of drafts, and of what grows trees from a draft.
 
 A drafter proposes a tree for each sequence. A draft is a model, or a head that reads the target's features.
 `heads/` has one file for each form and their registry. A grower holds the state of a draft for the sequences

@@ -1,4 +1,4 @@
-"""What to do after an evaluation: pure, so that it can be replayed, simulated and proved.
+"""The guard's decision after an evaluation: pure, so that it can be replayed, simulated and proved.
 
     on ── `consecutive` bad in a row ──▶ fallen ── cool-down over, pool alive ──▶ canary ── all steps ──▶ on
                                           ▲                                         │

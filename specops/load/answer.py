@@ -1,4 +1,4 @@
-"""What a stream said: its output chunks, text, tokens and what went wrong, from the bytes as they came.
+"""The answer of a stream: its output chunks, text, tokens and what went wrong, from the bytes as they came.
 
 Chunks are never counted as tokens: under speculation one chunk carries several. A chunk's tokens are known
 where the server sends a running total with every chunk (`continuous_usage_stats`), or where the answer has

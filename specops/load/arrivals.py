@@ -1,4 +1,5 @@
-"""When requests are sent: levels of load, drawn instants, the cap on requests a second, and when to stop."""
+"""The instants of requests: levels of load, drawn instants, the cap on requests a second, and when to
+stop."""
 
 from __future__ import annotations
 

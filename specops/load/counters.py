@@ -1,4 +1,4 @@
-"""What the server's own counters say of a cell, read before and after it, and whether it speculates."""
+"""The server's own counters of a cell, read before and after it, and whether it speculates."""
 
 from __future__ import annotations
 

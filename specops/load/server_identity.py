@@ -1,4 +1,5 @@
-"""Whether two addresses lead to one server: pure decisions first, then the requests that they take.
+"""The test of whether two addresses lead to one server: pure decisions first, then the requests that they
+take.
 
 Two addresses are one server where they are equal after normalisation. They are also one server where both
 show the same process in their /metrics. Counters only grow, so a scrape of the second address that was

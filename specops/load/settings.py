@@ -1,4 +1,4 @@
-"""What is measured and how: endpoint, decoding, and a load, checked before the first request."""
+"""Settings of a measurement: endpoint, decoding, and a load, checked before the first request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What makes the figures of a measurement doubtful. Pure.
+"""Reasons to doubt the figures of a measurement. Pure.
 
 - Repeats and stock answers: a cache, or one text for several prompts.
 - Counts of tokens that contradict the chunks or the limit.

@@ -1,4 +1,4 @@
-"""What a measured phase depends on, as hashes: unchanged, it need not run again; and which results count."""
+"""The inputs of a measured phase, as hashes: unchanged, it need not run again; and which results count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the phases of `run` wrote, read back with checks; and partial results, stored while a phase runs.
+"""Results of the phases of `run`, read back with checks; and partial results, stored while a phase runs.
 
 `results.read` knows the frame of a result, not what a phase keeps in `data`. A file that someone edited by
 hand is refused here, by its path and the field, before anything is built on it.

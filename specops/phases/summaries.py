@@ -1,4 +1,4 @@
-"""What `summary` holds in the result of each phase: the few figures that a line about it needs."""
+"""The types of `summary` in the result of each phase: the few figures that a line about it needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all plots share; and figures over a load, a delay or time, as panels of lines with intervals.
+"""Parts that all plots share; and figures over a load, a delay or time, as panels of lines with intervals.
 
 The colours are Okabe and Ito's (https://jfly.uni-koeln.de/color/), and nothing is read by colour alone. Text
 has a contrast of at least 4.5 to its background, on light and dark pages, since a plot has its own

@@ -1,4 +1,4 @@
-"""What an engine does with each kind of draft, by version, as data: what `verify-draft` decides by."""
+"""Rules of engines for each kind of draft, by version, as data: what `verify-draft` decides by."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How wide intervals must be that are looked at several times, so that all of them hold together.
+"""The width of intervals that are looked at several times, so that all of them hold together.
 
 A comparison that ends at the first look whose 95% interval excludes 1 errs far more often than 5%. Lan and
 DeMets (Biometrika 1983) spend the error over the looks by a function fixed beforehand; Jennison and

@@ -1,4 +1,4 @@
-"""What the functions of ops.py compute, in plain PyTorch and float64. The tests compare the two.
+"""Plain definitions of the functions of ops.py, in PyTorch and float64. The tests compare the two.
 
 Each definition has the name and the arguments of its compiled function, and returns float64. In-place effects
 are the same, on float64 copies that the caller passes.

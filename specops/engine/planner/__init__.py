@@ -1,4 +1,4 @@
-"""Which tree to draft: chosen from measured acceptance and measured costs, at run time or offline.
+"""The choice of the tree to draft, from measured acceptance and measured costs, at run time or offline.
 
 tree_choice.py         the best tree for known acceptance and costs; pure
 acceptance_counts.py   what was accepted lately: by depth and rank of grown trees, by depth of copies

@@ -1,4 +1,4 @@
-"""From Prometheus to an evaluation.
+"""Signals of the guard: from Prometheus to an evaluation.
 
 query.py        the whole query, as one expression, and the figures that come back
 criteria.py     what figures are compared with: the baseline by load, break-even, thresholds with their source

@@ -1,4 +1,4 @@
-"""What the standard pool was measured to take, by load: the guard's yardstick, from baseline.json.
+"""The guard's yardstick: the standard pool's latencies by load, from baseline.json.
 
 A load is the requests that one server has at a time, which is what a level of the baseline held constant. Its
 figures between two levels lie on the line between theirs; beyond the outermost nothing is known but that

@@ -1,4 +1,5 @@
-"""When what was observed is bad, given how noisy it is. The one place where that is decided; pure.
+"""The rule that tells a bad observation from noise. The one place where
+that is decided; pure.
 
 Every function takes floats, or arrays of them: one evaluation and ten thousand simulated weeks go through
 the same lines. NaN is what Prometheus had no number for.

@@ -1,4 +1,5 @@
-"""From what was observed to a verdict on each signal: pure, for one window or for arrays of them."""
+"""Verdicts on signals: from observations to a verdict on each signal; pure, for one window or for arrays of
+them."""
 
 from __future__ import annotations
 

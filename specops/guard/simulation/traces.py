@@ -1,5 +1,4 @@
-"""What a pool did, interval by interval, as Prometheus has it or as it is made up: stored, and looked back
-on.
+"""Traces of a pool, interval by interval, as Prometheus has them or made up: stored, and read back.
 
 A trace holds what the guard's own query gives over each interval alone. A window is the intervals in it put
 together, counts added and means weighted, so that one trace serves every length of window; and what is looked

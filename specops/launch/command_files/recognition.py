@@ -1,4 +1,4 @@
-"""Which engine words call, and in which version as an image's tag says it."""
+"""Recognition of the engine that words call, and of its version as an image's tag says it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What makes an arm look faster than it is: failures, slow requests, other lengths, and caches. Pure.
+"""Confounders, which make an arm look faster than it is: failures, slow requests, other lengths, and caches.
+Pure.
 
 Failures and slow requests are counted in both arms and compared exactly. Every request that was sent counts;
 a pair is one prompt in one round, sent to both arms.

@@ -1,4 +1,4 @@
-"""What a comparison has measured so far, what it needs next, and the requests that only a comparison sends.
+"""The evidence of a comparison so far, what it needs next, and the requests that only a comparison sends.
 
 Beside the visits there are three kinds of requests. Log-probabilities show how sure the standard was where
 answers differ. Requests at temperature 0 go beside a measurement at a higher one. Greedy requests are sent

@@ -1,4 +1,4 @@
-"""From the visits to the report and the verdict. Pure."""
+"""The judgement of a comparison: from the visits to the report and the verdict. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the arms give equal answers at temperature 0, prompt by prompt, against a control. Pure.
+"""Parity: whether the arms give equal answers at temperature 0, prompt by prompt, against a control. Pure.
 
 Speculation may change no greedy answer. A server may also differ from itself, since sums of floating point
 depend on the batch; so the standard is compared with itself in the same way. Where it differs too, a

@@ -1,4 +1,5 @@
-"""What ab.json holds beside the visits: verdicts and their figures; how it is read, and what is drawn of it.
+"""The report in ab.json, beside the visits: verdicts and their figures; how it is read, and what is drawn of
+it.
 
 The shape of `data` (format 2), for all that read it:
 

@@ -1,4 +1,4 @@
-"""How much faster a challenger is than the standard, paired by prompt, with intervals. Pure.
+"""Speed-ups of a challenger over the standard, paired by prompt, with intervals. Pure.
 
 A speed-up is the standard's latency over the challenger's, so above 1 the challenger is faster; so is one of
 throughput, the challenger's over the standard's. A pair is one prompt at one level of load: each arm's mean

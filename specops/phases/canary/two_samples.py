@@ -1,4 +1,5 @@
-"""Whether two sets of answers were drawn from one distribution: permutation tests, and their power. Pure.
+"""Two-sample tests of whether two sets of answers were drawn from one distribution: permutation tests, and
+their power. Pure.
 
 Two things are looked at. Of an answer's text, each of its first few pieces by place, and each two that follow
 each other: the two-sample chi-square, summed. And, where a server tells log-probabilities, by how much the

@@ -1,4 +1,4 @@
-"""Whether something makes the weekly report: a cron job or a systemd timer that fires, and the last report.
+"""The item of the weekly report: a cron job or a systemd timer that fires, and the last report.
 
 A schedule counts where its program is there, where it fires at least every 8 days and where its daemon runs.
 Only files that this user may read on this machine are examined: where another machine makes the report, a

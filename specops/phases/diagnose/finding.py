@@ -1,6 +1,5 @@
-"""What a check answers: a finding, with its evidence; and what observations are compared with: by what was
-measured, else by the playbook, else a default of ours.
-"""
+"""Findings of checks, with their evidence; and what observations are compared with: by what was measured,
+else by the playbook, else a default of ours."""
 
 from __future__ import annotations
 

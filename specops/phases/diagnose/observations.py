@@ -1,5 +1,4 @@
-"""What is observed of a rollout, gathered once. A part that could not be observed is None; `missing` has
-why."""
+"""Observations of a rollout, gathered once. A part that could not be observed is None; `missing` has why."""
 
 from __future__ import annotations
 

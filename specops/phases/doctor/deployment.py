@@ -1,4 +1,4 @@
-"""What a rollout file names, looked at where it is: pools, programs, routers, the guard, Prometheus."""
+"""Checks of what a rollout file names, where it is: pools, programs, routers, the guard, Prometheus."""
 
 from __future__ import annotations
 

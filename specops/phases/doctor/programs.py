@@ -1,5 +1,5 @@
-"""What watches, routes and schedules: NGINX with its Lua module, Prometheus, Alertmanager, cron or systemd; a
-Prometheus that runs."""
+"""Checks of programs that watch, route and schedule: NGINX with its Lua module, Prometheus, Alertmanager,
+cron or systemd; and of a Prometheus that runs."""
 
 from __future__ import annotations
 

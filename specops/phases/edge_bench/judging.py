@@ -1,5 +1,5 @@
-"""What an arm took and yielded at a number of clients, and the ratios between arms with intervals; whether
-the arms said the same, and whether to draft at the edge. Pure.
+"""The judgement of an edge bench: figures of an arm at a number of clients, and the ratios between arms with
+intervals; whether the arms said the same, and whether to draft at the edge. Pure.
 
 A pair is one prompt at one number of clients, in both arms; for throughput and cost, one block of prompts.
 A ratio above 1 favours the edge: its tokens come faster, it yields more of them, or they cost less.

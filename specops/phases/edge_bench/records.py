@@ -1,4 +1,4 @@
-"""What a visit left behind: one arm, one number of clients, one block of prompts. As it is stored."""
+"""Records of a visit: one arm, one number of clients, one block of prompts. As it is stored."""
 
 from __future__ import annotations
 

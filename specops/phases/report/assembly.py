@@ -1,4 +1,5 @@
-"""From Prometheus data and the run folder to a Result. Only `query` sends requests; the rest reads files."""
+"""The assembly of a report, from Prometheus data and the run folder to a Result. Only `query` sends requests;
+the rest reads files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What follows: each with the rule it comes from, its threshold, and the command to go on with. Pure."""
+"""Recommendations of the report: each with the rule it comes from, its threshold, and the command to go on
+with. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a report holds, as its JSON file has it. Every figure that its pages show is here.
+"""The shape of a report, as its JSON file has it. Every figure that its pages show is here.
 
 Shares are from 0 to 1, latencies in seconds, instants in ISO 8601 with the zone's offset. What is not known
 is null, and `missing` says why. Lists by hour go through the window's hours in their order.

@@ -1,4 +1,4 @@
-"""What a run says in one sentence, and the state of each phase. Pure.
+"""The conclusion of a run in one sentence, and the state of each phase. Pure.
 
 The terminal page and the HTML page both take it from here.
 """

@@ -1,4 +1,4 @@
-"""What follows from the choice of a setting. Pure.
+"""Advice that follows from the choice of a setting. Pure.
 
 - Costs: what a step takes with each setting, what it must bring, and where the draft should be cut. A step's
   time is the time of a token (TPOT, paired with the standard's, so that drift is out of it) times the tokens

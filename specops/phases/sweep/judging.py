@@ -1,4 +1,4 @@
-"""From the cells to the report and the verdict. Pure."""
+"""The judgement of a sweep: from the cells to the report and the verdict. Pure."""
 
 from __future__ import annotations
 

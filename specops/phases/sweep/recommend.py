@@ -1,4 +1,5 @@
-"""Which settings pay, which is picked for the confirmation, and which is recommended, for what and why. Pure.
+"""The choice of settings: which pay, which is picked for the confirmation, and which is recommended, for what
+and why. Pure.
 
 The choice: among the settings whose interval lies above 1, that with the highest speed-up, at the lightest
 load at which there are any. Intervals of all settings at all loads hold together (Bonferroni); where the time

@@ -1,4 +1,4 @@
-"""What sweep.json holds beside the measured cells: verdicts and figures; how it is read, and what is
+"""The report in sweep.json, beside the measured cells: verdicts and figures; how it is read, and what is
 drawn."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What is swept: the settings, loads and prompts of a rollout, checked before anything runs; and the
-forecast.
+"""The specification of a sweep: the settings, loads and prompts of a rollout, checked before anything runs;
+and the forecast.
 
 A pool and a number of tokens K make a setting. Each engine says what K means to it, and which takes trees in
 its place (specops/serving). Endpoints that run already are given by K. Prompts fall into classes of length,

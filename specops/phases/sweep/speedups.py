@@ -1,4 +1,4 @@
-"""How much faster a setting is than the standard, paired by prompt, with intervals. Pure.
+"""Speed-ups of settings over the standard, paired by prompt, with intervals. Pure.
 
 A setting is compared with the standard of its own machine and its own rung, never with another's. That
 standard was measured before the rung's settings and again after them. What it would have taken of a prompt

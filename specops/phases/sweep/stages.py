@@ -1,4 +1,5 @@
-"""Where the requests of a sweep go: the choice of a setting by halving, then its confirmation. Pure.
+"""The stages of a sweep, which say where its requests go: the choice of a setting by halving, then its
+confirmation. Pure.
 
 The choice, with a budget, is successive halving at every load. Karnin, Koren and Somekh (ICML 2013) spend a
 fixed budget on finding the best of several arms so: all are sampled, the better half stays, and every round

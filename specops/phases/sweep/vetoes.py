@@ -1,4 +1,4 @@
-"""What limits the verdict on a setting, however fast it looks. Pure.
+"""Vetoes: limits of the verdict on a setting, however fast it looks. Pure.
 
 Different answers, stumps of answers, failures, a tail, one answer to several prompts, a client that was the
 bottleneck, repeats from a cache, and a gain that only some turns show, or only the beginnings of visits.

@@ -1,4 +1,5 @@
-"""Where two tokenizers, and the ends and templates of their texts, differ: one finding for each check. Pure.
+"""Differences between two tokenizers, and between the ends and templates of their texts: one finding for each
+check. Pure.
 
 Each part is compared whole.
 

@@ -1,4 +1,4 @@
-"""Whether a head fits its target, and what the serving engine makes of the pair: kind, path, vocabulary.
+"""The fit of a head to its target, and what the serving engine makes of the pair: kind, path, vocabulary.
 
 Pure."""
 

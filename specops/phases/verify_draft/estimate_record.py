@@ -1,4 +1,4 @@
-"""What `verify-draft --measure` stores: `data.estimate`. It needs no engine to be read."""
+"""The record of `verify-draft --measure`: `data.estimate`. It needs no engine to be read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a draft costs of a GPU's memory: its weights, and the KV blocks that target and draft then share.
+"""The GPU memory that a draft takes: its weights, and the KV blocks that target and draft then share.
 
 An estimate before launch, from headers and configs. The engine itself also keeps activations and captured
 graphs, alike with and without a draft, so that the blocks lost are nearer to the truth than those left.

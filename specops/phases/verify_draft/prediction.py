@@ -1,4 +1,4 @@
-"""What requests would take with a tree: a sample of answers, measured costs of steps and of the API, the
+"""The prediction of requests with a tree: a sample of answers, measured costs of steps and of the API, the
 prediction."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a dashboard is made of, as data."""
+"""Panels of a dashboard, as data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Prometheus and Alertmanager load, as text.
+"""Files that Prometheus and Alertmanager load, as text.
 
 scrape.py  targets, prometheus.yml and alertmanager.yml
 rules.py   rules.yml: recorded series, those of the baseline among them

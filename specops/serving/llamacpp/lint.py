@@ -1,4 +1,4 @@
-"""What is wrong with a command line of llama-server for a build, and the command line as it should be.
+"""The lint of a command line of llama-server for a build, and the command line as it should be.
 
 Which build knows which flag is in the table (builds.json). What a build does with a flag is here, with the
 build in whose source it was read (common/arg.cpp, common/speculative.cpp, tools/server/).

@@ -1,4 +1,4 @@
-"""What is wrong with a command line of SGLang for a release, and the command line as it should be.
+"""The lint of a command line of SGLang for a release, and the command line as it should be.
 
 The flags of each release are in releases.json. What SGLang refuses or changes of speculation was read in
 `_handle_speculative_decoding` of srt/server_args.py up to 0.5.12, and in srt/arg_groups/speculative_hook.py

@@ -1,4 +1,4 @@
-"""What is wrong with a command of trtllm-serve and its YAML file for a release, and both as they should be.
+"""The lint of a command of trtllm-serve and its YAML file for a release, and both as they should be.
 
 Which release knows which flag and key is in the table (releases.json). What a release does with them is here;
 it was read in tensorrt_llm/llmapi/llm_args.py and tensorrt_llm/commands/serve.py.

@@ -1,4 +1,4 @@
-"""How a release of vLLM runs a command: what it chooses by itself.
+"""Choices that a release of vLLM makes by itself when it runs a command.
 
 The model runner (V1 or V2), whether steps are scheduled ahead (asynchronously), and which CUDA graphs. A
 method or a flag may change each of them, so two pools that differ in speculation alone may differ here as

@@ -1,4 +1,4 @@
-"""What is wrong with a command line of vLLM for a version, and the command line as it should be."""
+"""The lint of a command line of vLLM for a version, and the command line as it should be."""
 
 from __future__ import annotations
 

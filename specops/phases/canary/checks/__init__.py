@@ -1,4 +1,4 @@
-"""What a canary looks at: one file for a family, in the order in which it runs and is reported.
+"""The checks of a canary: one file for a family, in the order in which it runs and is reported.
 
 What has ended servers comes last.
 """

@@ -1,4 +1,5 @@
-"""At temperature 1 both pools draw their answers from one distribution, which is what lossless means there.
+"""The check that at temperature 1 both pools draw their answers from one distribution, as lossless means
+there.
 
 Two looks at fresh samples: the second, at three times as many, only where the first finds a difference. What
 counts is the product of their two chances, so that a false alarm takes two accidents: one run in 10,000.

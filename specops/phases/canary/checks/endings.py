@@ -1,4 +1,5 @@
-"""Where an answer ends, how its tokens are counted, and that a stream says what the whole answer says."""
+"""Checks of where an answer ends, how its tokens are counted, and that a stream says what the whole answer
+says."""
 
 from __future__ import annotations
 

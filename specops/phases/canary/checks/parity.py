@@ -1,4 +1,4 @@
-"""At temperature 0 both pools say the same: alone, and while sampled requests share the batch.
+"""The check that at temperature 0 both pools say the same: alone, and while sampled requests share the batch.
 
 Judged as `ab` judges it: the standard answers twice, and where two answers part, how sure it was of its
 token there tells rounding from a fault. What differs is sent again before it counts.

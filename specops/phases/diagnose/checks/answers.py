@@ -1,4 +1,4 @@
-"""Are answers right? JSON and tools, and whether greedy answers equal the standard's."""
+"""Checks of answers: JSON and tools, and whether greedy answers equal the standard's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is it the draft? How well it guesses, what it costs, and how far ahead it guesses."""
+"""Checks of the draft: how well it guesses, what it costs, and how far ahead it guesses."""
 
 from __future__ import annotations
 

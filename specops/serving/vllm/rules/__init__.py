@@ -1,4 +1,4 @@
-"""What can be wrong with a command line of vLLM, a file a subject.
+"""Rules on what can be wrong with a command line of vLLM, a file a subject.
 
 What a version knows is in tables (versions.json, execution.json), from the released sources. What a version
 does with what it knows is in these files, with the release in whose source it was read, or the thread that

@@ -1,6 +1,6 @@
-"""How a release runs a command: -O and its dotted forms, whose meaning changed from release to release;
-the model runner; and settings that do not go with speculation (parallelism, metrics, the program).
-"""
+"""Rules on how a release runs a command: -O and its dotted forms, whose meaning changed from release to
+release; the model runner; and settings that do not go with speculation (parallelism, metrics, the
+program)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a rule of vLLM's lint is: it looks at one subject and yields what it finds."""
+"""The form of a rule of vLLM's lint: it looks at one subject and yields what it finds."""
 
 from __future__ import annotations
 

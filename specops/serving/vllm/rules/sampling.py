@@ -1,6 +1,5 @@
-"""How drafts are looked up, sampled and accepted, and under which load speculation is to stop: by the old
-key, or by the schedule that took its place.
-"""
+"""Rules on how drafts are looked up, sampled and accepted, and under which load speculation is to stop: by
+the old key, or by the schedule that took its place."""
 
 from __future__ import annotations
 
