@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -41,11 +42,12 @@ def doctor(
     from specops.phases.doctor import examine, result
 
     checks = examine(base_url, prometheus, file, rollout)
-    return Answer(result(checks), _page(checks))
+    return Answer(result(checks), _page(checks, runs=rollout is not None))
 
 
-def _page(checks: Sequence[Check]) -> Iterator[str]:
-    """A text to paste begins at the first column, so that it can be pasted as it stands."""
+def _page(checks: Sequence[Check], *, runs: bool) -> Iterator[str]:
+    """A text to paste begins at the first column, so that it can be pasted as it stands. `runs`: there is a
+    rollout file, which can be run."""
     width = max(len(check.name) for check in checks)
     for check in checks:
         yield f"{check.status:4}  {check.name:{width}}  {check.found}"
@@ -58,3 +60,8 @@ def _page(checks: Sequence[Check]) -> Iterator[str]:
         if check.fix:
             label = "" if check.paste else f"{'':4}  {'':{width}}  fix: "
             yield UnfoldedLine(f"{label}{check.fix}")
+    counts = Counter(check.status for check in checks)
+    found = ", ".join(f"{counts[status]} {status}" for status in ("ok", "warn", "fail") if counts[status])
+    yield f"{len(checks)} checks: {found}"
+    if runs and not counts["fail"]:
+        yield "next: specops run ROLLOUT"

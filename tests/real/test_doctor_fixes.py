@@ -51,6 +51,7 @@ class Printed:
 
 def findings(page: str) -> dict[str, Printed]:
     """What is not ok, by name."""
+    page, counts = re.split(r"^(?=\d+ checks: )", page, flags=re.MULTILINE)
     starts = list(re.finditer(r"^(ok|warn|fail) +(\S+(?: \S+)*)  +(.*)$", page, re.MULTILINE))
     ends = [found.start() for found in starts[1:]] + [len(page)]
     found: dict[str, Printed] = {}
@@ -60,6 +61,7 @@ def findings(page: str) -> dict[str, Printed]:
         head, _, rest = page[start.end() : end].partition("fix: ")
         assert head.strip() == "", head
         found[start[2]] = _printed(start[3], rest)
+    assert sum(map(int, re.findall(r"(\d+) (?:warn|fail)", counts))) == len(found), counts
     return found
 
 

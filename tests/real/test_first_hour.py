@@ -45,7 +45,7 @@ def shape(line: str) -> str:
 
 def labels(text: str) -> list[str]:
     """The first word of each line that begins with one, in the order of the page."""
-    return [found[1] for line in text.splitlines() if (found := re.match(r"\s*([\w-]+)", line))]
+    return [found[1] for line in text.splitlines() if (found := re.match(r"\s*([A-Za-z][\w-]*)", line))]
 
 
 def test_the_page_can_be_read_as_steps() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -152,6 +153,8 @@ def test_doctor_lists_each_check_and_its_mend() -> None:
     assert done.returncode == Exit.NO
     assert "fail  endpoint" in done.stdout
     assert "fix: specops serve --port 1 --tree chain:3  # or the start command of your own" in done.stdout
+    *_, last = done.stdout.splitlines()
+    assert re.fullmatch(r"\d+ checks: \d+ ok,( \d+ warn,)? \d+ fail", last)
     answer = json.loads(specops("doctor", "--json").stdout)
     assert answer["phase"] == "doctor"
     assert {"python", "torch", "cores", "disk"} <= {check["name"] for check in answer["data"]["checks"]}
