@@ -59,7 +59,7 @@ class StepCost:
 
     target_ms: float
     draft_ms: float
-    """Of one token more: to draft it, and to verify it."""
+    """Milliseconds of one token more: to draft it, and to verify it."""
 
     residual: float | None
     """The root mean square of what the line misses, as a share of target_ms; None with two points, through
@@ -125,16 +125,17 @@ class Position:
     """A place in a draft, and whether it earns its keep."""
 
     k: int
-    """From 1: the draft cut after it has k tokens."""
+    """Number of tokens from 1: the draft cut after it has k tokens."""
 
     accepted: float
-    """Of all drafts, the share accepted this far (unconditional)."""
+    """Share of all drafts accepted this far (unconditional)."""
 
     token_ms: float
     """What a token takes, by the line of step times, with the draft cut here."""
 
     pays: bool
-    """It brings more than it costs: accepted * (ms a token with the draft cut before it) > draft_ms."""
+    """Whether it brings more than it costs: accepted * (ms a token with the draft cut before it) >
+    draft_ms."""
 
 
 def positions(curve: Sequence[float], cost: StepCost) -> list[Position]:

@@ -90,7 +90,8 @@ class Result(BaseModel):
     summary: dict[str, Any] = Field(default_factory=dict)
     data: dict[str, Any] = Field(default_factory=dict)
     recommendation: dict[str, Any] | None = None
-    """Of a sweep: what other phases and programs read by this name. Other results do not have the key."""
+    """Recommendation of a sweep: what other phases and programs read by this name. Other results do not have
+    the key."""
 
     @model_serializer(mode="wrap")
     def _only_what_there_is(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:

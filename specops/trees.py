@@ -54,8 +54,8 @@ class TreeSpec:
     kind: str
     sizes: tuple[int, ...]
     parts: tuple[TreeSpec, ...] = ()
-    """Of a union (kind "merged"), or of two of which each step takes one (kind "either"): these have no sizes
-    of their own."""
+    """Parts of a union (kind "merged"), or of two of which each step takes one (kind "either"): these have no
+    sizes of their own."""
 
     @property
     def needs_draft(self) -> bool:

@@ -32,7 +32,7 @@ class Target(ABC):
     """How often it is set before it counts as failed, until the next evaluation."""
 
     patience_s: float = math.inf
-    """After so long it is not set again until the next evaluation."""
+    """Seconds after which it is not set again until the next evaluation."""
 
     @property
     def identity(self) -> str:
@@ -57,7 +57,7 @@ class Message:
 
     rollout: str
     percent: int
-    """Of the traffic that may be speculative, what the guard has decided."""
+    """Percentage of the traffic that may be speculative, as the guard has decided."""
 
     confirmed: bool
     """Whether every target has it."""

@@ -22,7 +22,7 @@ from specops.serving import tables
 ASK_S = 5.0
 POLL_S = 0.5
 STEPS = 5
-"""Of a restart: drain, stop, start, wait until it is healthy, admit."""
+"""Steps of a restart: drain, stop, start, wait until it is healthy, admit."""
 COUNTERS = tuple(
     name.encode()
     for series in tables()

@@ -56,9 +56,9 @@ SPECULATORS: dict[str, Kind] = {
 
 MTP_LAYERS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
 MTP_WEIGHTS = re.compile(r"(?:^|\.)(?:mtp\w*|nextn)\.")
-"""In the name of a tensor of an MTP layer, unless the layer only has a number behind the last one."""
+"""Parts of a tensor's name that mark an MTP layer, unless the layer only has a number behind the last one."""
 MASKS = ("pard_token", "ptd_token_id")
-"""In the config.json of a model that drafts in one pass (AMD's PARD; vLLM 0.33 reads both)."""
+"""Keys in the config.json of a model that drafts in one pass (AMD's PARD; vLLM 0.33 reads both)."""
 
 ASSISTANTS = ("gemma4_assistant", "gemma4_unified_assistant")
 """`model_type` of drafters that run on the target's own KV cache (vLLM PR #41745)."""

@@ -44,7 +44,7 @@ TYPES = {
     28: ("F64", 1, 8), 29: ("IQ1_M", 256, 56), 30: ("BF16", 1, 2), 34: ("TQ1_0", 256, 54),
     35: ("TQ2_0", 256, 66), 39: ("MXFP4", 32, 17), 40: ("NVFP4", 64, 36), 41: ("Q1_0", 128, 18),
 }  # fmt: skip
-"""Of a tensor: name, numbers in a block, bytes of a block."""
+"""Types of a tensor: name, numbers in a block, bytes of a block."""
 
 NAMES = {"token_embd.weight": "model.embed_tokens.weight", "output.weight": "lm_head.weight"}
 """What transformers calls a tensor, where something is read by its name."""
@@ -63,7 +63,7 @@ CONFIG = {
     "nextn_predict_layers": "num_nextn_predict_layers",
 }
 LATENT = ("kv_lora_rank", "qk_rope_head_dim")
-"""Of latent attention alone."""
+"""Keys of latent attention alone."""
 
 GPT2 = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 SPLITS = {

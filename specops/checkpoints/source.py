@@ -297,7 +297,7 @@ class Weights:
     """Bytes of all tensors."""
 
     tensors: dict[str, Tensor]
-    """By name. Empty if the index of a sharded checkpoint is here and its shards are not."""
+    """Tensors by name. Empty if the index of a sharded checkpoint is here and its shards are not."""
 
     @property
     def dtypes(self) -> dict[str, int]:

@@ -31,7 +31,7 @@ Render = Callable[[Sequence[Message], bool], str]
 @dataclass(frozen=True)
 class RenderedTexts:
     texts: tuple[str, ...]
-    """For each conversation, with and without the prompt for an answer."""
+    """The text of each conversation, with and without the prompt for an answer."""
 
     failure: str | None = None
     """Why there are no texts."""

@@ -17,7 +17,7 @@ from specops.errors import FileError, UsageError
 from specops.phases.edge_simulate import Measuring
 
 LEVELS = 10
-"""Of trees whose acceptance is given as one number."""
+"""Number of levels of trees whose acceptance is given as one number."""
 
 
 @dataclass(frozen=True)

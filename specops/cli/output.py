@@ -42,7 +42,7 @@ COMMAND = re.compile(r"(?:^|(?<=[:;] )|(?<=  ))(specops|pip|vllm|docker|kubectl|
 """A command to paste stays whole, however long: at the beginning, in a column, after a colon or semicolon.
 Elsewhere its words are a part of a sentence."""
 LABEL = re.compile(r"\s*(\w+: +)?\Z")
-"""Before a command that has its line to itself."""
+"""Label before a command that has its line to itself."""
 
 
 _GLUE = "\x00"

@@ -30,7 +30,7 @@ from specops.render.figures import NONE, aligned, count, milliseconds
 from specops.results import Result
 
 WIDTH = 100
-"""Of the page in a file or a pipe. On a narrower terminal it is the terminal's."""
+"""Width of the page in a file or a pipe. On a narrower terminal it is the terminal's."""
 
 
 def page(walk: Walk, rollout: Rollout, path: Path) -> list[str]:

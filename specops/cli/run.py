@@ -23,7 +23,7 @@ class WalkedPhase(TypedDict):
     phase: Phase
     file: str
     reused: bool
-    """Its inputs have not changed, so that an earlier result stands."""
+    """Whether its inputs have not changed, so that an earlier result stands."""
 
     verdict: Verdict
     reason: str
@@ -41,7 +41,7 @@ class RunOutput(TypedDict):
     folder: str
     exit_code: int
     stopped: Phase | None
-    """At whose gate it ended before the last phase."""
+    """The phase at whose gate it ended before the last phase."""
 
     phases: list[WalkedPhase]
     skipped: list[SkippedPhase]

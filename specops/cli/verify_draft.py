@@ -210,7 +210,7 @@ def guide_page(guide: Guide) -> list[str]:
 
 
 SHOWN = 5
-"""Of the alternatives; all are in the result."""
+"""Number of the alternatives that are shown; all are in the result."""
 
 RANKS = 3
 """Columns of acceptance by rank; further ones are in the result too."""

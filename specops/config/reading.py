@@ -172,7 +172,7 @@ _EXPECTED = {
 }
 
 _MATCHING = {r"^https?://": "a URL that begins with http:// or https://"}
-"""By pattern, what it means; the others are shown as they are."""
+"""The meaning of a pattern, for messages; others are shown as they are."""
 
 _HINTS = {
     "string_type": "put it in quotes",

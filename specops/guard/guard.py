@@ -40,7 +40,8 @@ the row of bad evaluations so far."""
 
 
 STEP_S = 1.0
-"""Of the clock, from which on it was set: what is less is slewed, or the time between two readings."""
+"""Seconds of a step of the clock from which on it counts as set: what is less is slewed, or the time between
+two readings."""
 
 
 @dataclass(frozen=True)
@@ -368,7 +369,7 @@ class Status(Record):
     """The last one."""
 
     result: Result | None
-    """Of the last action."""
+    """Result of the last action."""
 
 
 def status(

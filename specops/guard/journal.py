@@ -96,7 +96,7 @@ class Entry(Record):
     verdict: Verdict | None
     evidence: Evidence
     state: State
-    """After the decision."""
+    """State after the decision."""
 
     action: Intent | None = None
     result: Result | None = None

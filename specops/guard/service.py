@@ -99,7 +99,7 @@ class GuardMetrics(Collector):
 HEALTHY_FOR = 3
 """Intervals after which a guard that finished no turn is not healthy."""
 SOONEST = 0.55
-"""Of an interval: how soon an alert makes it look again. A little more than half, which counts."""
+"""Share of an interval after which an alert makes it look again. A little more than half, which counts."""
 BODY_LIMIT = 2**20
 MOST_PORT = 65535
 _Answer = TypeVar("_Answer")

@@ -60,7 +60,7 @@ class Finding(Record):
     """Requests behind `value`; of acceptance, drafted tokens."""
 
     why: str
-    """In words, with the figures."""
+    """The reason in words, with the figures."""
 
 
 class Evaluation(Record):
@@ -70,12 +70,12 @@ class Evaluation(Record):
     """Seconds since the epoch, by this machine's clock."""
 
     verdict: Verdict
-    """Of all traffic together (signals/verdicts.py). Findings of single classes do not change it."""
+    """Verdict on all traffic together (signals/verdicts.py). Findings of single classes do not change it."""
 
     reason: str
     findings: tuple[Finding, ...] = ()
     observed_at: float | None = None
-    """By Prometheus' clock; None where it did not answer."""
+    """Time by Prometheus' clock; None where it did not answer."""
 
     repeated: bool | None = None
     """In a row of bad evaluations: whether the samples since its first are bad by themselves. None outside a

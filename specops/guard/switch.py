@@ -74,9 +74,9 @@ def _samples(text: str, name: str) -> list[tuple[Mapping[str, str], float]]:
 
 
 WAIT_S = 0.2
-"""Before the second try; twice as long before each further one."""
+"""Seconds before the second try; twice as long before each further one."""
 SETTLE_S = 0.5
-"""Over which no request may begin on the speculative pool."""
+"""Seconds over which no request may begin on the speculative pool."""
 STILL_S = 5.0
 """The longest that this is waited for: a router may read its flag once a second."""
 

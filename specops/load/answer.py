@@ -145,7 +145,7 @@ class Answer:
     """Characters of the text that are reasoning."""
 
     prompt_tokens: int | None = None
-    """By the server's usage."""
+    """Number of prompt tokens by the server's usage."""
 
 
 @dataclass

@@ -62,7 +62,7 @@ class Exchange:
 
     reads: list[tuple[float, bytes]] = field(default_factory=list)
     delays: list[float] = field(default_factory=list)
-    """For each read, the seconds that its bytes waited for this program."""
+    """Seconds that the bytes of each read waited for this program."""
 
     failure: Failure | None = None
     finish_reasons: bool = True
@@ -266,7 +266,8 @@ def peak_throughput(observations: Sequence[Observation]) -> float | None:
 
 
 MOST_LAG_SHARE = 0.05
-"""Of the time of requests, waiting in the client and in flight: what a stream is idle, it does not load."""
+"""Largest share of the time of requests, waiting in the client and in flight: what a stream is idle, it does
+not load."""
 
 LEAST_S = 0.005
 """A delay below this is that of any program on a shared machine."""

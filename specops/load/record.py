@@ -95,12 +95,12 @@ class Row(_Record):
     """The client's own time before the request was sent, set-up of its connection included."""
 
     connecting_ms: float = 0.0
-    """Of the lag: until the connection was there, where there was none to be used again."""
+    """Part of the lag until the connection was there, where there was none to be used again."""
 
     ttft_ms: Known
     tpot_ms: Known
     e2e_ms: float
-    """Until the end of the answer; of a failed request until its failure."""
+    """Milliseconds until the end of the answer; of a failed request until its failure."""
 
     e2e_with_retries_ms: float
     retries: int
@@ -117,7 +117,8 @@ class Row(_Record):
     """Characters of the text that are reasoning."""
 
     prompt_tokens: int | None = None
-    """By the server's usage; null where it reports none, and of a result of an earlier release."""
+    """Number of prompt tokens by the server's usage; null where it reports none, and of a result of an
+    earlier release."""
 
     error: str | None
     detail: str | None
@@ -176,7 +177,8 @@ class CellRecord(_Record):
     aborted: str | None
     wall_s: float
     tokens: int | None
-    """Of the whole answers; null where the endpoint does not say and no tokenizer was given."""
+    """Number of tokens of the whole answers; null where the endpoint does not say and no tokenizer was
+    given."""
 
     tokens_per_sec: Known
     requests_per_sec: float | None
@@ -203,7 +205,8 @@ class CellRecord(_Record):
     """Where this client was the bottleneck, the sentence that says so: then the cell decides nothing."""
 
     server_tokens: float | None = None
-    """All the server generated in the window: more than `tokens` where others used it too."""
+    """Number of tokens that the server generated in the window: more than `tokens` where others used it
+    too."""
 
     verified: float | None = None
     """Drafts that the server verified in the window, by vLLM's counter or SGLang's; 0 where it surely

@@ -25,7 +25,7 @@ from specops.prometheus.exposition import Labels, NoData, Scrape, increase
 from specops.serving import tables
 
 STARTED = "process_start_time_seconds"
-"""Of prometheus_client's process collector, in hundredths of a second."""
+"""Series of the start time, of prometheus_client's process collector, in hundredths of a second."""
 
 GENERATED = tuple(dict.fromkeys(series.generated for series in tables()))
 """Counters of generated tokens: an engine has one, a gateway in front of engines has none of its own."""
@@ -144,10 +144,10 @@ def _counters(scraped: Scrape) -> Mapping[tuple[str, Labels], float]:
 
 
 SCRAPES = 3
-"""Of each address: a load balancer with as many replicas leads one of them to each."""
+"""Number of scrapes of each address: a load balancer with as many replicas leads one of them to each."""
 
 TOKENS = 32
-"""Of one answer: enough for several drafts."""
+"""Number of tokens of one answer: enough for several drafts."""
 
 ANSWER_S = 30.0
 """How long one answer may take."""

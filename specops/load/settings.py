@@ -37,13 +37,13 @@ class Endpoint:
     api_key: str = NO_KEY
     connect_s: float = 10.0
     timeout_s: float = REQUEST_TIMEOUT_S
-    """From the sending of a request to the end of its answer."""
+    """Seconds from the sending of a request to the end of its answer."""
 
     stall_s: float = 30.0
-    """Between two reads once the answer has begun."""
+    """Seconds between two reads once the answer has begun."""
 
     retries: int = 2
-    """After 429, 503 and a refused connection, and only before any byte of an answer."""
+    """Number of retries after 429, 503 and a refused connection, and only before any byte of an answer."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Decoding:
     seed: int | None = None
     ignore_eos: bool = False
     max_tokens: int | None = None
-    """In place of what each prompt asks for."""
+    """Number of tokens in place of what each prompt asks for."""
 
 
 class CountingRecord(TypedDict):
@@ -78,7 +78,8 @@ class Capabilities:
     """Where its count of tokens contradicts the limit that a request set, the sentence that says so."""
 
     finish_reasons: bool = True
-    """Its answers end with a finish reason. Where none does, [DONE] and usage say that an answer is whole."""
+    """Whether its answers end with a finish reason. Where none does, [DONE] and usage say that an answer is
+    whole."""
 
     def stream_options(self) -> dict[str, bool]:
         wanted = {"include_usage": self.usage, "continuous_usage_stats": self.continuous_usage}
@@ -149,7 +150,7 @@ class BaselineSettings(Frozen):
     temperature: float = Field(default=0.0, ge=0)
     top_p: float = Field(default=1.0, gt=0, le=1)
     seed: int = 0
-    """Of order and arrivals; sent with each request as well where temperature is above 0."""
+    """Seed of order and arrivals; sent with each request as well where temperature is above 0."""
 
     ignore_eos: bool = False
     max_tokens: int | None = Field(default=None, ge=1)
@@ -159,7 +160,7 @@ class BaselineSettings(Frozen):
     max_rps: Positive | None = None
     slo: Objectives = Objectives()
     max_error_share: float = Field(default=0.05, ge=0, lt=1)
-    """Above this share of failed requests the verdict is no."""
+    """Share of failed requests above which the verdict is no."""
 
     abort_error_share: float = Field(default=0.5, gt=0, le=1)
     abort_e2e_ms: Positive | None = None

@@ -70,7 +70,7 @@ class Doubt:
 
     sentence: str
     share: float
-    """Of the requests."""
+    """Share of the requests that it concerns."""
 
     advice: str
 

@@ -92,7 +92,7 @@ class PromptSet:
     path: str
     format: Format
     sha256: str
-    """Of the file's bytes."""
+    """Hash of the file's bytes."""
 
     ignored: tuple[str, ...] = ()
     """Request fields in the file that were not sent: one run samples every prompt the same way."""

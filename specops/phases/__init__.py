@@ -15,4 +15,4 @@ Phase = Literal[
     "checklist",
 ]
 PHASES: tuple[Phase, ...] = get_args(Phase)
-"""Those that `run` walks, in order. Each writes PHASE.json into the run folder."""
+"""The phases that `run` walks, in order. Each writes PHASE.json into the run folder."""

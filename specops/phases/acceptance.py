@@ -39,7 +39,7 @@ class AcceptanceData(BaseModel):
     rates: Rates
     by_class: dict[str, Rates]
     prompts: list[str]
-    """Their ids."""
+    """Ids of the prompts."""
 
 
 def measure(settings: AcceptanceSettings, progress: Progress) -> results.Result:

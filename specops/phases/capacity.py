@@ -49,7 +49,7 @@ class MeasuredServer(Frozen):
     sha256: str
     created: str
     processor: str | None
-    """Of the machine that drove the load; of the embedded engine it is the server's too."""
+    """Processor of the machine that drove the load; of the embedded engine it is the server's too."""
 
     concurrency: int
     above: str | None

@@ -182,7 +182,7 @@ class Measuring(Frozen):
     """The last ones of each prompt."""
 
     tokens: PositiveInt = 72
-    """Of each answer."""
+    """Number of tokens of each answer."""
 
     nodes: PositiveInt = 32
     beams: PositiveInt = 8

@@ -23,7 +23,8 @@ from specops.progress import Progress
 from specops.results import Result, Verdict
 
 PUBLISHED_S = 1.5
-"""Until all workers of a router have shared what they decided before the switch: they do once a second."""
+"""Seconds until all workers of a router have shared what they decided before the switch: they do once a
+second."""
 WATCH_S = 2.0
 """How long requests are counted then."""
 BY, WHY = "drill", "a rehearsal of a fallback and a return"
@@ -46,7 +47,7 @@ class DrillSwitch(Record):
 
     percent: int
     took_ms: float
-    """Until the last target had been switched and read back."""
+    """Milliseconds until the last target had been switched and read back."""
 
     unconfirmed: str | None
     targets: tuple[Reading, ...]

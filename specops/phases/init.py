@@ -30,7 +30,7 @@ from specops.serving import ENGINES, OWN, USUAL, Startable
 FILE_NAME = "rollout.yaml"
 PROMPTS = "prompts.json"
 APIS = ("chat", "completions")
-"""Of an endpoint, in the order of trial: a model without a chat template has only the second."""
+"""APIs of an endpoint, in the order of trial: a model without a chat template has only the second."""
 
 MINIMAL = """\
 # {about} Paths are relative to this file.

@@ -46,7 +46,7 @@ class RenderedPool(Frozen):
 
     engine: str
     version: str | None
-    """Of the engine that the command is for; None where it does not depend on one."""
+    """Version of the engine that the command is for; None where it does not depend on one."""
 
     judged: str | None = None
     """The engine's release that `findings` and `conditions` hold for, in words."""
@@ -68,7 +68,7 @@ class LaunchData(Frozen):
     """The run folder, as it was given."""
 
     files: list[str]
-    """Relative to it."""
+    """Paths relative to the folder."""
 
     pools: dict[str, RenderedPool]
     capacity: Capacity

@@ -32,7 +32,7 @@ TOGETHER = LASTS
 """Steps of one tree before the next, of which the planner learns from the last."""
 
 LONGEST_S = 20.0
-"""After so long at one batch size, the observations have to do."""
+"""Seconds at one batch size after which the observations have to do."""
 
 SHOWN = 4
 """The best of the options, beside the best of each kind."""
@@ -76,7 +76,7 @@ class DepthAcceptance(Frozen):
 class Copies(Frozen):
     looked_up: float
     tokens_per_step: dict[int, float]
-    """By how many tokens are copied at most."""
+    """Tokens a step, by how many tokens are copied at most."""
 
     drafted_per_step: dict[int, float]
 
@@ -86,7 +86,7 @@ class Candidate(Frozen):
     tokens_per_step: float
     step_ms: float
     tokens_per_s: float
-    """Of the whole batch."""
+    """Tokens a second of the whole batch."""
 
     over_none: float
     """Times as fast."""
@@ -110,7 +110,7 @@ class BatchPlan(Frozen):
     chosen: str
     why: str
     steps: int
-    """That were observed."""
+    """Number of steps that were observed."""
 
     plain_ms: float
     pass_ms: dict[int, float]

@@ -222,7 +222,7 @@ PLOTS: Mapping[str, Callable[[Result, Path, Path], bool]] = {
     "edge_simulate": _edge_simulation,
     "report": _report,
 }
-"""By phase. A function returns False if the result has nothing to draw."""
+"""The function that draws each phase's result. A function returns False if the result has nothing to draw."""
 
 
 def from_file(source: Path, out: Path | None) -> Path:

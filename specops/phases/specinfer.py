@@ -52,7 +52,7 @@ class Figure(Frozen):
 
 
 Rows = dict[str, list[Figure]]
-"""By dataset."""
+"""Figures by dataset."""
 
 
 class Tables(Frozen):
@@ -169,7 +169,8 @@ def pages(tables: Tables) -> list[tuple[str, list[str], list[list[str]]]]:
 
 DEPTH = 8
 FEWEST_TOKENS = 2 * DEPTH
-"""Of a continuation. Steps count while a whole tree still fits; fewer tokens may have none."""
+"""Number of tokens of a continuation. Steps count while a whole tree still fits; fewer tokens may have
+none."""
 
 BATCH = 8
 

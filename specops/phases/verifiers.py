@@ -70,11 +70,11 @@ class VerifierFigures(Frozen):
     """Tokens a step, counted."""
 
     ms: float
-    """To verify one tree, in the middle."""
+    """Milliseconds to verify one tree, in the middle."""
 
     ahead: list[float | None]
-    """By prompt: by how many tokens a step it is ahead of the next plainer verifier; None of the plainest,
-    and of a prompt for which fewer than two trees were drafted."""
+    """Tokens a step by which it is ahead of the next plainer verifier, by prompt; None of the plainest, and
+    of a prompt for which fewer than two trees were drafted."""
 
     ahead_errors: list[float | None]
 

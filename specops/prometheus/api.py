@@ -25,7 +25,7 @@ from specops.net import is_loopback, within
 TOKEN = "SPECOPS_PROMETHEUS_TOKEN"
 HEADERS = "SPECOPS_PROMETHEUS_HEADERS"
 PAUSE_S = 0.2
-"""Before the one more time that it asks a Prometheus that refused the connection, or is not ready."""
+"""Seconds before the one more time that it asks a Prometheus that refused the connection, or is not ready."""
 
 _PASSING = (502, 503, 504)
 _Answer = TypeVar("_Answer")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _ROW_INCHES = 0.62
 _TICKS = (0.1, 0.2, 0.33, 0.5, 0.67, 0.8, 1, 1.25, 1.5, 2, 2.5, 3, 4, 6, 10)
 _NARROW = 0.02
-"""Of the axis: a range below this share of it is drawn as a point."""
+"""Share of the axis: a range below this share of it is drawn as a point."""
 _ROOM = 1.6
 """An interval is clipped, with an arrow, this factor beyond the outermost estimate."""
 
@@ -90,7 +90,7 @@ class Picture:
     """The range of speed-ups that the playbook expects."""
 
     confidence: str
-    """Of the intervals, in words."""
+    """Confidence of the intervals, in words."""
 
     axis: str = "end-to-end speed-up, standard ÷ challenger (×, logarithmic)"
 

@@ -8,7 +8,7 @@ from specops.stats import Interval
 
 BARS = "▁▂▃▄▅▆▇█"
 NONE = "–"
-"""In place of a figure that there were too few samples for; the result says how many it needs."""
+"""Mark in place of a figure that there were too few samples for; the result says how many it needs."""
 
 
 def times(interval: Interval | None, estimate: float | None = None) -> str:

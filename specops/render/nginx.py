@@ -46,7 +46,7 @@ class Router:
 
     speculative: Sequence[str]
     rules: Mapping[str, Any]
-    """As decide.lua describes them."""
+    """Rules as decide.lua describes them."""
 
 
 def nginx_conf(router: Router) -> str:

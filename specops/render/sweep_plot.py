@@ -41,10 +41,10 @@ class Square:
     row: str
     streams: int
     estimate: float | None
-    """Of its speed-up; None where too little was measured."""
+    """Estimate of its speed-up; None where too little was measured."""
 
     ends: tuple[float, float] | None
-    """Of the interval."""
+    """Ends of the interval."""
 
     chosen: bool
     """Whether it is what is recommended."""
@@ -78,7 +78,7 @@ class Picture:
     points: tuple[Point, ...]
     standard: str
     confidence: str
-    """Of the intervals, and how they are shown, in words."""
+    """Confidence of the intervals, and how they are shown, in words."""
 
 
 def draw(picture: Picture, heading: Heading, path: Path) -> None:
@@ -222,7 +222,7 @@ _MEANING = {
     (True, False): "not beaten; its speed-up is undecided",
     (False, True): "beaten in both figures",
 }
-"""By whether a point is on the frontier, and decided."""
+"""Meaning of a point, by whether it is on the frontier, and decided."""
 
 
 def _pareto_legend(

@@ -92,7 +92,7 @@ class Refusal(Exception):
 
 
 FAULT = Refusal(500, "a fault in the server; its log has the details")
-"""For an unforeseen error: its own text may hold what clients should not see."""
+"""Text for an unforeseen error: its own text may hold what clients should not see."""
 
 
 class Gate:

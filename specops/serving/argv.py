@@ -40,7 +40,7 @@ class Call:
     """Beginnings of what follows python -m."""
 
     starts_itself: bool = True
-    """Its images start the server; else their words have to call it."""
+    """Whether its images start the server; else their words have to call it."""
 
     def program(self, words: Sequence[str]) -> int | None:
         """Return how many of `words` call it, as a program or a module; None: they do not."""

@@ -79,7 +79,7 @@ class ServedPair:
     tokens: int
     settings: Mapping[str, bool | int | str]
     tree: str | None = None
-    """That `--measure` chose on the embedded engine."""
+    """The tree that `--measure` chose on the embedded engine."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class DraftSupport:
     """Methods that, once named, it does not change by the path's text."""
 
     divides: bool = False
-    """It divides a draft model among GPUs as it does the target."""
+    """Whether it divides a draft model among GPUs as it does the target."""
 
     spare_tokens: int = 0
     """So many tokens may one of two vocabularies have behind the other's last."""

@@ -87,7 +87,7 @@ class Rendering:
     words: list[str]
     version: str | None = None
     judged: str | None = None
-    """For which release `findings` hold, in words. None: no engine's lint knows such a command."""
+    """The release for which `findings` hold, in words. None: no engine's lint knows such a command."""
 
     findings: list[Finding] = field(default_factory=list)
     notes: list[Finding] = field(default_factory=list)
@@ -106,10 +106,10 @@ class Container:
     words: list[str]
     gpus: int = 0
     downloads: bool = False
-    """It may fetch its model from a hub."""
+    """Whether it may fetch its model from a hub."""
 
     drains: bool = False
-    """It finishes running requests after SIGTERM."""
+    """Whether it finishes running requests after SIGTERM."""
 
     findings: list[Finding] = field(default_factory=list)
 
@@ -316,10 +316,10 @@ class Startable(Pool):
 @dataclass(frozen=True)
 class Engine:
     name: str
-    """In rollout files: `engine: NAME`."""
+    """Name in rollout files: `engine: NAME`."""
 
     title: str
-    """In sentences."""
+    """Title in sentences."""
 
     about: str
     """Who serves, for the error that lists the engines."""

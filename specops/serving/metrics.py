@@ -54,7 +54,8 @@ class Series:
     ttft: str
     """Histograms, in seconds, without _sum, _count, _bucket."""
     tpot: str
-    """Of a request: mean time per token after the first. With `tpot_counts_seconds`, a counter."""
+    """Series of the mean time per token of a request after the first. With `tpot_counts_seconds`, a
+    counter."""
     e2e: str
     running: str
     """Gauges."""

@@ -45,10 +45,10 @@ class Starts:
     ratio."""
 
     variance: float
-    """Of the mean over all starts."""
+    """Variance of the mean over all starts."""
 
     freedom: float
-    """Of the estimate of that variance."""
+    """Degrees of freedom of the estimate of that variance."""
 
 
 def paired_ratio(
@@ -184,10 +184,10 @@ class Block:
     """One arm in one rung, with the standard that it is compared with."""
 
     taken: Mapping[str, Times]
-    """By prompt."""
+    """Times by prompt."""
 
     share: float | None
-    """Of the way between the standard's two starts, whose mean by time it is compared with; None: one
+    """Share of the way between the standard's two starts, whose mean by time it is compared with; None: one
     start."""
 
     own: int = 1

@@ -193,7 +193,7 @@ EXPECTED_NODES: dict[str, Expected] = {
 """Expected accepted nodes by the verifier's name, from the plainest on."""
 
 Rates = dict[str, list[float]]
-"""By rule, one of `RULES`, at widths 1, 2, …"""
+"""Acceptance by rule, one of `RULES`, at widths 1, 2, …"""
 
 
 @torch.inference_mode()

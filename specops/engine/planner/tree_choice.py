@@ -34,7 +34,7 @@ class Option:
     """One way to decode, and its predicted speed."""
 
     tree: str
-    """As specops.trees reads it."""
+    """The tree as specops.trees reads it."""
 
     tokens_per_step: float
     """Expected tokens per step of each sequence."""

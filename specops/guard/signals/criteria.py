@@ -49,7 +49,7 @@ class Level:
     ttft: float
     tpot: float
     token: float
-    """Of all tokens after the first, not of requests."""
+    """Figures of all tokens after the first, not of requests."""
 
     e2e: float
     tpot_cv: float
@@ -79,7 +79,7 @@ class Range:
 @dataclass(frozen=True)
 class Baseline:
     levels: tuple[Level, ...]
-    """By streams, rising; at least one."""
+    """Levels by streams, rising; at least one."""
 
     source: str
     """The file, with its hash."""
@@ -269,9 +269,9 @@ MIN_ACCEPTANCE = 0.4
 """The playbook's, where no sweep measured what it takes to break even."""
 
 BREAK_EVEN_KNOWN = 0.05
-"""To how much a measured break-even is taken to be known. It is the ratio of two step times less 1, over the
-tokens of a draft: 2.5% of that ratio move it by 0.015. So much acceptance below it makes a token slower by
-about 8%, which is less than the rule for latency lets pass."""
+"""Error to which a measured break-even is taken to be known. It is the ratio of two step times less 1, over
+the tokens of a draft: 2.5% of that ratio move it by 0.015. So much acceptance below it makes a token slower
+by about 8%, which is less than the rule for latency lets pass."""
 
 
 @dataclass(frozen=True)
@@ -285,7 +285,7 @@ class Criteria:
 
     max_error_share: Threshold
     min_requests: int | None
-    """That a verdict takes; None: what the noise asks for."""
+    """Least number of requests for a verdict; None: what the noise asks for."""
 
     break_even_known_to: float = 0.0
     """`BREAK_EVEN_KNOWN` where `min_acceptance` was measured."""

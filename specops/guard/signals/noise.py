@@ -63,7 +63,7 @@ SAME_REQUEST = 0.25
 shipped pair's 64 prompts it is 0.06 with the head, 0.11 with the draft model, 0.22 with n-grams."""
 
 ACCEPTANCE_KNOWN = 0.1
-"""To how much, at Z standard errors, acceptance must be known: what the minimum traffic follows from."""
+"""Error to which, at Z standard errors, acceptance must be known: the minimum traffic follows from it."""
 
 LEAST = 16
 """Requests, whatever they are for: Z squared, with which Wilson's interval of a pool that answers none of

@@ -53,7 +53,7 @@ class LiveFigures:
     e2e: Numbers = NOTHING
     e2e_n: Numbers = NOTHING
     tokens: Numbers = NOTHING
-    """Of an answer, on average."""
+    """Mean number of tokens of an answer."""
 
     load: Numbers = NOTHING
     """Requests that a server has at a time."""
@@ -75,10 +75,11 @@ class LiveFigures:
     """Requests for the speculative pool: by the router, else those that it ended."""
 
     failed: Numbers = NOTHING
-    """Of these: answered 5xx or not at all, or by the other pool in its place; else aborted."""
+    """Number of these that failed: answered 5xx or not at all, or by the other pool in its place; else
+    aborted."""
 
     cancelled: Numbers = NOTHING
-    """Of the failed, those that the client may have ended: without a router nobody tells these apart."""
+    """Number of the failed that the client may have ended: without a router nobody tells these apart."""
 
     standard_requests: Numbers = NOTHING
     """The same of the standard pool."""
@@ -136,10 +137,10 @@ class Query:
     series: Series
     standard: Series
     labels: Mapping[str, str]
-    """That every query is held to, beside those of the rollout and the pool."""
+    """Labels of every query, beside those of the rollout and the pool."""
 
     scrape_s: float
-    """Between two scrapes of a target."""
+    """Seconds between two scrapes of a target."""
 
     routed: bool
     """Whether routers are scraped. Without them requests that an engine aborted are its errors, where another

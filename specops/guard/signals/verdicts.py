@@ -17,8 +17,8 @@ from specops.guard.state import Signal, Verdict
 from specops.serving import Series
 
 COVERED = 0.9
-"""Of a window's scrapes: with fewer the window is no data. A gap in scraping looks like traffic that stopped,
-and the first samples after it like a burst."""
+"""Share of a window's scrapes: with fewer the window is no data. A gap in scraping looks like traffic that
+stopped, and the first samples after it like a burst."""
 
 TOO_MANY = 1.25
 """Times the samples that the scrape interval makes: with more, Prometheus scrapes more often than the rollout
@@ -29,7 +29,7 @@ MISSING = 0.5
 in that time, and only one of them shows it."""
 
 MOSTLY = 0.5
-"""Of a longer window's scrapes: those that may be missing where it shows no request of the standard pool."""
+"""Share of a longer window's scrapes that may be missing where it shows no request of the standard pool."""
 
 FASTEST = 0.5
 """Times the baseline's latency: the least that a pool that pays is taken to have had before it changed."""
@@ -39,7 +39,8 @@ MIXED = 0.25
 some after. It may be twice that, for a part of one window."""
 
 STARTING = 0.1
-"""Of the servers: were these half as slow again, all would be slower by 5%, which a margin has room for."""
+"""Share of the servers that may be starting: were these half as slow again, all would be slower by 5%, which
+a margin has room for."""
 
 FURTHER = (2, 4, 8, 16, 32, 64)
 """Windows to look back on where one has too little traffic: of five minutes, ten minutes to five hours."""
@@ -86,28 +87,28 @@ class Judgement:
 
     known_to: Numbers
     limit: Numbers = np.nan
-    """Of latencies: bad from there on."""
+    """Limit of a latency: bad from there on."""
 
     surely: Numbers = np.nan
-    """Of latencies: observed every time."""
+    """Ratio of a latency to the baseline that was reached every time."""
 
     beside: Numbers = np.nan
-    """Of latencies: the ratio to the baseline over the standard pool's in the same window, at least."""
+    """Ratio of a latency to the baseline over the standard pool's in the same window, at least."""
 
     standard: Numbers = np.nan
-    """Of latencies: how many times the baseline's the standard pool takes, at least."""
+    """Ratio of the standard pool's latency to the baseline's, at least."""
 
     standard_n: Numbers = np.nan
     """Requests that `standard` is of; NaN where there is no standard pool to compare with."""
 
     windows: Numbers = 1.0
-    """That `beside` and `standard` are of, looked back on together."""
+    """Number of windows that `beside` and `standard` are of, looked back on together."""
 
     beside_n: Numbers = np.nan
     """Requests of which the ratio `beside` is as well known as a mean is of so many."""
 
     beside_cv: Numbers = np.nan
-    """Of one of these: standard deviation over the mean."""
+    """Coefficient of variation of one of these: standard deviation over the mean."""
 
     slower: NDArray[np.bool_] | bool = False
     """Surely slower than the standard pool is, each over its own expected latency."""

@@ -35,17 +35,17 @@ TOGETHER = 1.5
 ALIKE = 0.15
 SCRAPE_S = 15.0
 WINDOW_S = 300.0
-"""Of the playbook's guard."""
+"""Window of the playbook's guard, in seconds."""
 
 MONDAY = datetime(2026, 1, 5, tzinfo=UTC).timestamp()
 """When a week begins that is shown to somebody."""
 
 SPELL_S = 12 * 3600.0
 GAPS_A_WEEK = 3.0
-"""Of Prometheus, and of each part that it scrapes."""
+"""Number of gaps a week of Prometheus, and of each part that it scrapes."""
 
 BUSY = 0.4
-"""Of the highest load that was measured: what a server has at the busiest time of a week."""
+"""Share of the highest load that was measured which a server has at the busiest time of a week."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class WeekConstants:
 
     k: int = 4
     tokens: float = 200.0
-    """Of an answer, on average."""
+    """Mean number of tokens of an answer."""
 
     interval_s: float = 60.0
     length_s: float = float(WEEK_S)
@@ -66,13 +66,13 @@ class WeekConstants:
     """How many times the standard's latency a pool that pays takes, week by week."""
 
     busy: tuple[float, float] = (0.3, 1.0)
-    """Of the traffic that a server has at `BUSY`, week by week."""
+    """Share of the traffic that a server has at `BUSY`, week by week."""
 
     standard: tuple[float, float] = (0.08, 0.5)
     """Requests of the standard pool for each one of the speculative pool, week by week."""
 
     alone: float = 0.2
-    """Of the weeks, those in which the standard pool has no traffic."""
+    """Share of the weeks in which the standard pool has no traffic."""
 
     both_slow: float = 2.0
     """Spells a week in which both pools are slow at once."""
@@ -93,7 +93,7 @@ class Incident:
     slower: Figures
     shown_by_acceptance: NDArray[np.bool_]
     intervals: int | None = None
-    """That it lasts; None: to the end."""
+    """Number of intervals that it lasts; None: to the end."""
 
 
 def week(criteria: Criteria, seed: int, slower: float | None) -> Trace:

@@ -117,7 +117,8 @@ NOT_SHARED = (
 """Counts that do not fall with the pool's share of the traffic."""
 
 SHARES = ("covered", "sampled", "counted", "standard_covered", "standard_sampled")
-"""Of scrapes. An interval that has none counts as 0 in the mean of a window, one before the trace too."""
+"""Names of shares of scrapes. An interval that has none counts as 0 in the mean of a window, one before the
+trace too."""
 
 
 @dataclass(frozen=True)

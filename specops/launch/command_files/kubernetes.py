@@ -24,7 +24,7 @@ KSERVE_KINDS = ("InferenceService", "LLMInferenceService", "LLMInferenceServiceC
 MOUNTED = "/mnt/models"
 ADDITIONAL = "VLLM_ADDITIONAL_ARGS"
 SERVED = "huggingface"
-"""In the format of a model, or in the name of a runtime: the usual engine serves it."""
+"""A word in the format of a model, or in the name of a runtime: the usual engine serves it."""
 
 OWN_FLAGS = (
     "--model-name",
@@ -48,7 +48,7 @@ OWN_FLAGS = (
     "--predictor-host",
     "--log-config-file",
 )
-"""Of huggingfaceserver (python/huggingfaceserver, python/kserve)."""
+"""Flags of huggingfaceserver (python/huggingfaceserver, python/kserve)."""
 
 LOST = re.compile(r"[^{}\"']*\{[^{}\"']*,[^{}\"']*\}")
 """A word in braces, without the quotes that JSON has."""

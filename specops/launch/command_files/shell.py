@@ -24,7 +24,7 @@ ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=")
 PLACEHOLDER = re.compile(r"<[A-Za-z][\w./-]*>(?=\s|$)")
 """<model-path>, as guides have it where a reader writes a word; bash would read a file and write another."""
 Value = str | list[str] | None
-"""Of a variable: a text, an array, or None: not known."""
+"""The value of a variable: a text, an array, or None: not known."""
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Part:
 class Word:
     parts: list[Part] = field(default_factory=list)
     array: list[Word] | None = None
-    """Of NAME=(…)."""
+    """The words of NAME=(…)."""
 
     @property
     def plain(self) -> str | None:
@@ -67,17 +67,17 @@ class Simple:
     line: int
     words: list[Word] = field(default_factory=list)
     target: Word | None = None
-    """Of > and >>."""
+    """The target of > and >>."""
 
     here: list[HereDocument] = field(default_factory=list)
     waits: bool = False
-    """It has a here document, whose text follows."""
+    """Whether it has a here document, whose text follows."""
 
     after: str = ""
     """The operator before it."""
 
     pattern: bool = False
-    """It is a pattern of `case`, and no command."""
+    """Whether it is a pattern of `case`, and no command."""
 
 
 def commands(
@@ -348,7 +348,7 @@ class _Block:
     before: dict[str, Value]
     changed: set[str] = field(default_factory=set)
     always: bool = False
-    """It is a group, which always runs."""
+    """Whether it is a group, which always runs."""
 
 
 class _Reader:

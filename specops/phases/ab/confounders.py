@@ -236,8 +236,8 @@ class Lengths(Frozen):
     """Answers of the standard that ended at the length limit although the challenger's went on."""
 
     more_prompts: int | None = None
-    """That would exclude a difference above `LARGEST_UNKNOWN`, at the present estimate; 0 where it is
-    excluded, None where no number is known."""
+    """Number of prompts that would exclude a difference above `LARGEST_UNKNOWN`, at the present estimate; 0
+    where it is excluded, None where no number is known."""
 
     @property
     def differ(self) -> bool:

@@ -43,10 +43,10 @@ class Evidence:
 
     visits: dict[VisitKey, VisitRecord] = field(default_factory=dict)
     mixed: dict[tuple[str, int], VisitRecord] = field(default_factory=dict)
-    """By arm and round: greedy requests among sampled ones."""
+    """Greedy requests among sampled ones, by arm and round."""
 
     greedy: dict[tuple[str, Level, int], VisitRecord] = field(default_factory=dict)
-    """By arm, load and round: requests at temperature 0 beside a measurement at a higher one."""
+    """Requests at temperature 0 beside a measurement at a higher one, by arm, load and round."""
 
     margins: dict[Place, Margin] = field(default_factory=dict)
     """How sure the standard was where another answer differs from its own."""
@@ -55,7 +55,7 @@ class Evidence:
     """Why an arm failed, by its name."""
 
     decided: dict[int, bool] = field(default_factory=dict)
-    """By stage: whether the look after it decided the comparison."""
+    """Whether the look after a stage decided the comparison, by stage."""
 
     @property
     def standard(self) -> str:

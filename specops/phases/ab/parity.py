@@ -35,10 +35,12 @@ REFUSALS = ("http_400", "http_422")
 """Errors of a server that does not accept the request's temperature."""
 
 MOST_MIXED_ROUNDS = 4
-"""Of greedy requests among sampled ones. Another round is sent only where the ones before do not decide."""
+"""Largest number of rounds of greedy requests among sampled ones. Another round is sent only where the ones
+before do not decide."""
 
 LOOKS_ALONE = 2
-"""At the answers of a level: the first ones of both arms, and those to prompts that come again."""
+"""Number of looks at the answers of a level: the first ones of both arms, and those to prompts that come
+again."""
 
 POSSIBLE = 0.2
 """A difference that chance makes less often than this is evidence of a fault, if no proof."""
@@ -61,7 +63,8 @@ class Witness(Frozen):
     standard: str
     other: str
     margin: float | None = None
-    """Between the log-probabilities of the standard's two likeliest tokens there; None where not known."""
+    """Margin between the log-probabilities of the standard's two likeliest tokens there; None where not
+    known."""
 
     near_tie: bool = False
 
@@ -139,7 +142,7 @@ class Parity:
     of the standard. Only prompts whose first answers are the same in both arms are in it."""
 
     opening: bool = False
-    """Only the first `OPENING` characters of each answer are compared."""
+    """Whether only the first `OPENING` characters of each answer are compared."""
 
     @property
     def without_lengths(self) -> Parity:

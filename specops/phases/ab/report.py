@@ -57,7 +57,7 @@ EXPECTED: Mapping[str, tuple[float, float]] = {
 
 
 FORMAT = 2
-"""Of `data`; what has another is refused."""
+"""Format of `data`; what has another is refused."""
 
 
 class Acceptance(Frozen):
@@ -81,7 +81,7 @@ class ArmFigures(Frozen):
     requests: int
     failed: int
     failures: dict[str, int]
-    """By kind."""
+    """Number of failures by kind."""
 
     slow: int
     """Requests over ten times the arm's own median; those that failed after so long count."""
@@ -116,7 +116,7 @@ class ClassLevel(Speedups):
 
 class ClassFigures(Frozen):
     decision: Decision
-    """Over all loads."""
+    """Decision over all loads."""
 
     levels: list[ClassLevel] = Field(min_length=1)
 
@@ -152,13 +152,15 @@ class ParityCounts(EqualCounts):
     """The challenger's later answers with its own first ones; the control is the same of the standard."""
 
     opening: bool = False
-    """Only the first characters of each answer are compared: the standard repeats too few whole answers."""
+    """Whether only the first characters of each answer are compared: the standard repeats too few whole
+    answers."""
 
     level: Level
     control: EqualCounts | None
     near_ties: int
     failures: int = 0
-    """Of greedy requests among sampled ones, or beside them, where the standard answered the same."""
+    """Number of failures of greedy requests among sampled ones, or beside them, where the standard answered
+    the same."""
 
     witnesses: list[Witness]
 
@@ -208,7 +210,7 @@ class Report(Frozen):
     """The fastest challenger that deploys."""
 
     confidence_of_classes: float
-    """Of each class's interval here, so that all of them, at all looks, hold together."""
+    """Confidence of each class's interval here, so that all of them, at all looks, hold together."""
 
     confidence_of_levels: float
     expected: dict[str, tuple[float, float]]
@@ -226,7 +228,7 @@ class Report(Frozen):
     """What was observed of the standard that may be speculation, or was configured to be."""
 
     same_server: list[Noise] | None = None
-    """Of an A/A; None for a comparison of servers."""
+    """Report of an A/A; None for a comparison of servers."""
 
 
 def read(result: Result, name: str) -> Report:

@@ -55,7 +55,7 @@ def _ratio(interval: Interval | None) -> Interval | None:
 
 
 Ratio = Annotated[StoredInterval | None, AfterValidator(_ratio)]
-"""Of latencies or rates, or None where it is not known: one that reaches 0 is no evidence."""
+"""A ratio of latencies or rates, or None where it is not known: one that reaches 0 is no evidence."""
 
 
 @dataclass(frozen=True)
@@ -67,23 +67,23 @@ class Pair:
     level: Level
     stage: int
     began: float
-    """Of the first visit, in seconds since the epoch."""
+    """Time of the first visit, in seconds since the epoch."""
 
     e2e: tuple[Times, ...]
     tpot: tuple[Times, ...]
     ttft: tuple[Times, ...]
     tokens: tuple[Times, ...]
-    """Of the answers, where both are known."""
+    """Number of tokens of the answers, where both are known."""
 
     block: int | None = None
-    """Of its stage; the prompts of a block share noise. None: the prompt shares noise with no other."""
+    """Block of its stage; the prompts of a block share noise. None: the prompt shares noise with no other."""
 
     answered: tuple[Times, ...] | None = None
     """End to end, of the rounds in which both arms answered, without refused attempts; None where that is
     `e2e`."""
 
     characters: tuple[Times, ...] = ()
-    """Of the answers' texts."""
+    """Number of characters of the answers' texts."""
 
     per_character: tuple[Times, ...] = ()
     """Milliseconds for each character after the first token."""
@@ -156,7 +156,7 @@ class Speedups(Frozen):
 
     level: Level
     prompts: int
-    """That both arms were sent."""
+    """Number of prompts that both arms were sent."""
 
     e2e: Ratio
     tpot: Ratio

@@ -135,13 +135,13 @@ class Verdicts:
     """The verdicts on one challenger, by class and load."""
 
     classes: Mapping[str, tuple[Cell, ...]]
-    """From the lightest load to the heaviest, as in `together`."""
+    """Decisions by class, from the lightest load to the heaviest, as in `together`."""
 
     together: tuple[Cell, ...]
-    """All classes."""
+    """Decisions on all classes together."""
 
     checks: tuple[Checks, ...]
-    """At each load."""
+    """Checks at each load."""
 
     @property
     def deploy(self) -> list[tuple[str, Level]]:

@@ -176,7 +176,7 @@ class VisitRecord(Frozen):
     """Seconds since the epoch."""
 
     cell: CellRecord
-    """With the level of load; its `repeat` is the round."""
+    """The measured cell with the level of load; its `repeat` is the round."""
 
     @property
     def key(self) -> VisitKey:
@@ -190,7 +190,7 @@ class Margin(Frozen):
     prompt: str
     character: int
     margin: float | None
-    """Between the log-probabilities of its two likeliest tokens, in nats; None where it did not report
+    """Margin between the log-probabilities of its two likeliest tokens, in nats; None where it did not report
     them."""
 
     @property
@@ -257,7 +257,7 @@ class AbSettings(Ab):
     many milliseconds: a user does not notice a fifth of very little."""
 
     mixed_temperature: float = Field(default=0.7, gt=0)
-    """Of the sampled requests, two for each of `mixed_prompts` greedy ones."""
+    """Temperature of the sampled requests, two for each of `mixed_prompts` greedy ones."""
 
     same_server: bool = False
     """An A/A: all arms are one server, so every difference is noise. The verdict is never deploy."""

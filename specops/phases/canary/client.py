@@ -63,7 +63,7 @@ class Usage:
 @dataclass(frozen=True)
 class Reply:
     choices: Mapping[int, Choice] = field(default_factory=dict)
-    """By their index."""
+    """Choices by their index."""
 
     usage: Usage | None = None
     failure: Failure | None = None

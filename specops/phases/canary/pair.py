@@ -26,10 +26,10 @@ class Finding(Frozen):
     status: Status
     message: str
     request: str | None = None
-    """That shows it, ready to paste into a shell."""
+    """Request that shows it, ready to paste into a shell."""
 
     parameter: str | None = None
-    """Of the API, by which requests of this kind are recognised; None where there is none."""
+    """Parameter of the API, by which requests of this kind are recognised; None where there is none."""
 
     standard: str = ""
     speculative: str = ""
@@ -53,7 +53,7 @@ class Conformance(Frozen):
     checks: list[Finding]
     unsupported: list[Unsupported]
     requests: dict[str, int]
-    """That were sent, by pool."""
+    """Number of requests that were sent, by pool."""
 
     prompts: StoredProvenance
 
@@ -121,7 +121,7 @@ def _held(standard: Side, speculative: Side, well: str) -> tuple[Status, str]:
 
 
 PLAIN_TOKENS = 48
-"""Of an answer that others are compared with."""
+"""Number of tokens of an answer that others are compared with."""
 FEW = 4
 """Prompts that tell whether a parameter is taken."""
 

@@ -42,7 +42,7 @@ class SampledAnswer:
 
 
 Answers = Sequence[Sequence[SampledAnswer]]
-"""By prompt."""
+"""Answers by prompt."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,10 @@ class DetectableDifferences:
     """The least differences that would be found; None where none would be."""
 
     pieces: float | None
-    """In total variation of a piece, on average over places and prompts."""
+    """Total variation of a piece, on average over places and prompts."""
 
     nats: float | None
-    """Of the mean log-probability of a token."""
+    """Nats of the mean log-probability of a token."""
 
 
 def pieces(text: str) -> list[str]:

@@ -187,7 +187,7 @@ class Evidence(Frozen):
     """A file of the run folder, or another by its whole path; of a live probe, what was queried."""
 
     sha256: str | None
-    """Of the file; null of a live probe."""
+    """Hash of the file; null of a live probe."""
 
     created: datetime
     age_s: float
@@ -249,7 +249,7 @@ class ResultEvidence:
 class CheckInput:
     rollout: Rollout
     path: Path
-    """Of the rollout file."""
+    """Path of the rollout file."""
 
     folder: Path
     now: datetime

@@ -50,7 +50,7 @@ CHALLENGER = "speculative"
 ROUTER_INFO = "specops_route_info"
 """A router's own: the versions of NGINX and specops, and the rollout, are its labels."""
 LATE_LOOKS = 5
-"""Of the guard, in a row, that may be missing: as the alert SpecopsGuardDown has it."""
+"""Number of looks of the guard, in a row, that may be missing: as the alert SpecopsGuardDown has it."""
 
 
 def baseline(look: CheckInput) -> ItemDecision:

@@ -29,7 +29,7 @@ from specops.results import Result
 
 REPORTS = "reports"
 FRESH = timedelta(days=8)
-"""Of a weekly report: the next is due after seven."""
+"""Longest age of a weekly report: the next is due after seven days."""
 ANSWER_S = 5.0
 DAEMONS = ("cron", "crond", "fcron")
 _UTC_TIME = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) UTC")
@@ -272,7 +272,7 @@ def _text(path: Path) -> str:
 
 
 PATH = "/usr/bin:/bin"
-"""In which cron looks for programs, unless the crontab sets another."""
+"""Path in which cron looks for programs, unless the crontab sets another."""
 NICKNAMES = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
@@ -284,7 +284,7 @@ NICKNAMES = {
 }
 _SETTING = re.compile(r"""\s*(["']?)(\w+)\1\s*=\s*(["']?)(.*?)\3\s*$""")
 _NOT_CRON = re.compile(r"#|L$|LW", re.IGNORECASE)
-"""Of days, what cronsim knows and cron does not."""
+"""Names of days that cronsim knows and cron does not."""
 _YEAR = timedelta(days=366)
 
 
@@ -296,7 +296,7 @@ class Job:
 
     user: str | None
     command: str
-    """As the shell gets it: up to the first % that is not escaped."""
+    """The command as the shell gets it: up to the first % that is not escaped."""
 
     path: str
 

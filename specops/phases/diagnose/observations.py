@@ -17,14 +17,14 @@ class Live(Frozen):
     """How long it is of, in words."""
 
     answers: float | None = None
-    """That ended."""
+    """Number of answers that ended."""
 
     drafted: float | None = None
     """Tokens; of SGLang, verifications."""
 
     acceptance: float | None = None
     per_position: tuple[float, ...] = ()
-    """By position from the first: the share of drafts accepted that far."""
+    """Share of drafts accepted that far, by position from the first."""
 
     ttft_ms: float | None = None
     tpot_ms: float | None = None
@@ -52,7 +52,7 @@ class RoutedShare(Frozen):
 
     source: str
     percent: float
-    """Of the router that sends most."""
+    """Percentage of the router that sends most."""
 
 
 class EarlierAcceptance(Frozen):
@@ -60,10 +60,10 @@ class EarlierAcceptance(Frozen):
 
     source: str
     week: float | None = None
-    """Of the 7 days before."""
+    """Acceptance of the 7 days before."""
 
     after_start: float | None = None
-    """Of the first hour after the servers' last start, where that is over."""
+    """Acceptance of the first hour after the servers' last start, where that is over."""
 
     up_hours: float | None = None
 
@@ -75,7 +75,7 @@ class Load(Frozen):
     ttft_ms: float | None
     tpot_ms: float | None
     token_ms: float | None
-    """Of a token after the first, over all tokens."""
+    """Milliseconds of a token after the first, over all tokens."""
 
 
 class Baseline(Frozen):
@@ -103,7 +103,7 @@ class AbFigures(Frozen):
 
     source: str
     e2e: SpeedupInterval | None
-    """At the lightest load, all classes together."""
+    """Speed-up at the lightest load, all classes together."""
 
     streams: int | None = None
     """The lightest load; None where it was a rate of arrivals."""
@@ -117,7 +117,7 @@ class AbFigures(Frozen):
     ttft_change_ms: float | None
     acceptance: float | None
     drafts: float
-    """That `acceptance` is of."""
+    """Number of drafts that `acceptance` is of."""
 
     classes: dict[str, ClassVerdict]
     equal: int | None
@@ -141,7 +141,7 @@ class SweepFigures(Frozen):
     k: int | None
     break_even: float | None
     draft_ms: float | None
-    """Of one token more: to draft it, and to verify it. From a line through measured steps."""
+    """Milliseconds of one token more: to draft it, and to verify it. From a line through measured steps."""
 
     target_ms: float | None
     per_position: tuple[float, ...]
@@ -237,7 +237,7 @@ class Stream(Frozen):
     gap_p50_ms: float | None
     gap_p95_ms: float | None
     tokens_per_s: float
-    """Of one stream, after its first chunk."""
+    """Tokens a second of one stream, after its first chunk."""
 
     buffer_ms: float | None
     """What a reader at that pace has to hold back, so that none of these answers runs dry on the way."""
@@ -246,7 +246,7 @@ class Stream(Frozen):
 class Fallbacks(Frozen):
     source: str
     week: int
-    """In the 7 days before."""
+    """Number in the 7 days before."""
 
     last: str | None
 
@@ -267,13 +267,13 @@ class Observations(Frozen):
     rollout: str
     deployed: DeployedSettings | None = None
     branches: bool = False
-    """Its drafts are trees that branch: most of what is drafted cannot be accepted."""
+    """Whether its drafts are trees that branch: most of what is drafted cannot be accepted."""
 
     classes: dict[str, dict[str, object]] = Field(default={})
     """`route.classes` of the rollout file by name, as written there."""
 
     live: Live | None = None
-    """Of the speculative pool."""
+    """Figures of the speculative pool."""
 
     standard: Live | None = None
     switched: RoutedShare | None = None

@@ -148,7 +148,7 @@ def _refused(base_url: str, place: PoolSection | None, error: urllib.error.HTTPE
 
 SERVER_ERROR = 500
 PAUSE_S = 2
-"""Between two requests to a server that limits them and does not say how."""
+"""Seconds between two requests to a server that limits them and does not say how."""
 
 
 def _up_to_v1(base_url: str, place: PoolSection | None) -> Fix:

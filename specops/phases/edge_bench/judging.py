@@ -26,14 +26,14 @@ class EdgeFigures(Frozen):
 
     nodes: float
     hit_rate: float
-    """Of all rounds."""
+    """Hit rate over all rounds."""
 
     taken: float = 0.0
-    """Of all rounds, the share that had been sent ahead of the verdict before it."""
+    """Share of all rounds that had been sent ahead of the verdict before them."""
 
     passes: float
     wasted: float
-    """Of the nodes that the draft ran, the share that was run ahead in vain."""
+    """Share of the nodes that the draft ran which were run ahead in vain."""
 
     draft_ms: float
     network_ms: float
@@ -60,13 +60,14 @@ class Figures(Frozen):
 
     tokens_a_verification: float | None
     accepted: list[float]
-    """By depth, from 1: the share of verifications that accepted so far down."""
+    """Share of verifications that accepted so far down, by depth from 1."""
 
     tokens_per_s: float
-    """Of all clients, over the time that passed."""
+    """Tokens a second of all clients, over the time that passed."""
 
     tokens_per_busy_s: float | None
-    """Over the time that the server was in steps: what it would carry if others filled the rest."""
+    """Tokens a second over the time that the server was in steps: what it would carry if others filled the
+    rest."""
 
     trees_a_step: float | None
     busy: float
@@ -77,7 +78,7 @@ class Figures(Frozen):
 
     edge: EdgeFigures | None
     cost_per_million: float | None
-    """Of tokens, where the server is paid for all the time that passed."""
+    """Cost of a million tokens, where the server is paid for all the time that passed."""
 
     filled_cost_per_million: float | None
     """The same, where it is paid for the time that it was busy: others pay for the rest."""
@@ -313,7 +314,7 @@ class Comparison(Frozen):
     """Empty where answers are sampled."""
 
     failed: dict[str, str]
-    """Of an answer that failed: whose, and why."""
+    """Arm and reason of each answer that failed."""
 
     def at(self, arm: str, clients: int) -> Figures:
         return next(found for found in self.figures if found.arm == arm and found.clients == clients)

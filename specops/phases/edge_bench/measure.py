@@ -48,7 +48,7 @@ ANSWERING_S = 1800.0
 ENDING_S = 10.0
 
 Paces = Sequence[Sequence[float]]
-"""Of several models, as stand_in.py keeps them."""
+"""Paces of several models, as stand_in.py stores them."""
 
 
 @dataclass(frozen=True)

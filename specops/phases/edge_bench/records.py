@@ -64,7 +64,7 @@ class ClientEffort(Frozen):
 
     rounds: int = 0
     nodes: int = 0
-    """That were sent."""
+    """Number of nodes that were sent."""
 
     hits: int = 0
     """Rounds whose next root the draft had run already: ahead, or, seldom, without sending it."""
@@ -76,19 +76,19 @@ class ClientEffort(Frozen):
     """The other rounds."""
 
     passes: int = 0
-    """Of the draft."""
+    """Number of passes of the draft."""
 
     run: int = 0
     """Nodes, in all passes."""
 
     wasted: int = 0
-    """Of these, run ahead in vain."""
+    """Number of these that were run ahead in vain."""
 
     draft_s: float = 0.0
-    """From a verdict to the next round."""
+    """Seconds from a verdict to the next round."""
 
     network_s: float = 0.0
-    """From a round to its verdict, beside waiting and the step."""
+    """Seconds from a round to its verdict, beside waiting and the step."""
 
     up_bytes: int = 0
     down_bytes: int = 0
@@ -107,7 +107,7 @@ class ServerEffort(Frozen):
 
     busy_s: float
     starved_s: float
-    """With sessions, but none whose round had come."""
+    """Seconds with sessions, but none whose round had come."""
 
     empty_s: float
 
@@ -129,7 +129,7 @@ class VisitRecord(Frozen):
     """Its place among the arms that were given this block."""
 
     seconds: float
-    """From the first prompt that was sent to the last answer's end."""
+    """Seconds from the first prompt that was sent to the last answer's end."""
 
     answers: list[Answer]
     server: ServerEffort

@@ -27,7 +27,7 @@ from specops.prometheus.exposition import Scrape, scrape
 from specops.serve.admission import bind
 
 GRACE_S = 1.0
-"""For sessions that run when the bench ends: all of them are cut short."""
+"""Seconds for sessions that run when the bench ends: all of them are cut short."""
 
 
 @dataclass(frozen=True)

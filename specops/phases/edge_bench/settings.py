@@ -29,7 +29,7 @@ class Arm(Frozen):
     """Guesses that the edge drafts on from while its round is away; 0 where nothing does."""
 
     ahead: int = 0
-    """Of these, those whose next trees it sends before it knows which is right."""
+    """Number of these whose next trees it sends before it knows which is right."""
 
     depth: str = ""
     """When the edge sends; empty where the server drafts, or nobody."""

@@ -49,7 +49,7 @@ class MonitorData(Frozen):
     """Alerts that are left out, and why."""
 
     not_read: dict[str, str]
-    """By phase: why its result was not used."""
+    """The reason why a result was not used, by phase."""
 
 
 def render(rollout: Rollout, folder: Path, progress: Progress, path: Path | None = None) -> Result:

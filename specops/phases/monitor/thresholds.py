@@ -70,7 +70,7 @@ class Measurements:
     """SHA-256 of each result that was read, by phase."""
 
     missing: Mapping[str, str]
-    """By phase: why it has no result that counts, and the command that makes one."""
+    """The reason why a phase has no result that counts, and the command that makes one, by phase."""
 
 
 @dataclass(frozen=True)

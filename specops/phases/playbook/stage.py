@@ -33,9 +33,9 @@ from specops.phases.route.thresholds import rules
 STAGED = "stage"
 STREAMS = 4
 TOKENS = 32
-"""Of each answer: the fewest that the playbook has speculative."""
+"""Number of tokens of each answer: the fewest that the playbook has speculative."""
 PAUSE_S = 0.2
-"""After a request that failed, so that a router that is gone is not queried as fast as it refuses."""
+"""Seconds after a request that failed, so that a router that is gone is not queried as fast as it refuses."""
 FLOWS_S = 60.0
 """How long the first answers may take, before the drill begins without them."""
 

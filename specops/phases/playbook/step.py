@@ -24,7 +24,7 @@ class Step:
     path: Path
     result: Result
     reused: bool = False
-    """It is the result of an earlier run, whose inputs have not changed."""
+    """Whether it is the result of an earlier run, whose inputs have not changed."""
 
     by_hand: bool = False
     """The phase's own command wrote it, since a walk cannot."""

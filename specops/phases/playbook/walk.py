@@ -45,7 +45,7 @@ class Record(Frozen):
 
     rollout: str
     rollout_file: str | None
-    """Relative to the run folder."""
+    """Path relative to the run folder."""
 
     skipped: list[SkippedPhase] = Field(default=[])
     stopped: Phase | None = None
@@ -60,7 +60,7 @@ class Walk:
 
     skipped: list[Skipped] = field(default_factory=list)
     stopped: Phase | None = None
-    """At whose gate the walk ended before the last phase."""
+    """The phase at whose gate the walk ended before the last phase."""
 
     @property
     def exit_code(self) -> Exit:
@@ -192,10 +192,10 @@ def _set_aside_later(at: PhaseInput, stopped: Phase, before: Mapping[Phase, tupl
 ASSUMED_TOKEN_S = 0.02
 ASSUMED_START_S = 30.0
 ASSUMED_TOKENS = 256
-"""Of an answer whose prompt and settings give no max_tokens."""
+"""Number of tokens of an answer whose prompt and settings give no max_tokens."""
 
 QUICK_S = 2.0
-"""Of a phase that only renders files or judges results."""
+"""Seconds of a phase that only renders files or judges results."""
 
 CANARY_CHECKS = 24
 DRILL_S = 60.0
@@ -208,7 +208,7 @@ class PlannedPhase:
     """Servers that specops starts."""
 
     requests: int = 0
-    """At most: a comparison ends early once it is decided."""
+    """Largest number of requests: a comparison ends early once it is decided."""
 
     seconds: float = QUICK_S
     reused: bool = False
@@ -221,7 +221,7 @@ class PlannedPhase:
 class WalkForecast:
     phases: tuple[PlannedPhase, ...]
     assumed: bool
-    """No earlier measurement: times are by the assumptions above."""
+    """Whether there is no earlier measurement: times are by the assumptions above."""
 
     @property
     def total_s(self) -> float:

@@ -168,7 +168,8 @@ def _value(parts: Floats, wholes: Floats) -> float | None:
 
 
 LEAST = 0.02
-"""Of a share, or of a ratio: less is nothing that anyone would act on, however surely it is there."""
+"""Smallest change of a share, or of a ratio: less is nothing that anyone would act on, however surely it is
+there."""
 BEFORE = "the window before"
 AT_POSITION = "acceptance at position"
 BEYOND = 1.25

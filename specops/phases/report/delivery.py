@@ -59,7 +59,7 @@ def write(folder: Path, window: Window, result: Result) -> ReportFiles:
 WEBHOOK = "SPECOPS_REPORT_WEBHOOK"
 TIMEOUT_S = 10.0
 PAUSES_S = (1.0, 3.0)
-"""Before it tries again, where nobody answered, or that may be over in a moment."""
+"""Seconds before it tries again, where nobody answered, or that may be over in a moment."""
 
 _PASSING = (429, 500, 502, 503, 504)
 

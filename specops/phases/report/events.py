@@ -77,7 +77,7 @@ def _gap(window: Window, span: Span, server: str | None) -> Gap:
 
 _NOT_OURS = ("__name__", "alertname", "alertstate", "severity")
 DEFAULT_S = 60.0
-"""Between two evaluations, where nothing shows it."""
+"""Seconds between two evaluations, where nothing shows it."""
 LOOKBACK_S = 300.0
 """Prometheus': what it evaluates more seldom is gone in between. An alert whose samples are further apart has
 fired for an instant each time."""

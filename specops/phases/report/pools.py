@@ -35,7 +35,8 @@ from specops.serving import Drafts
 class Ratio:
     value: float
     error: float | None
-    """With hours as what was sampled: those next to each other are alike, so it is rather too small."""
+    """Standard error with hours as what was sampled: those next to each other are alike, so it is rather too
+    small."""
 
     n: int
     """Hours."""

@@ -44,10 +44,10 @@ WITHIN_THE_HOUR = f"{HOUR_S * 1000 - 1}ms"
 """Before Prometheus 3 a range has both its ends, and a sample on the hour would be of two hours."""
 
 POINTS_AT_ONCE = 2000
-"""Of one series: Prometheus answers 11,000 at most."""
+"""Number of points of one series: Prometheus answers 11,000 at most."""
 
 HOURS_AT_ONCE = 6
-"""Of samples: an answer stays of a size that a proxy lets through."""
+"""Number of hours of samples: an answer stays of a size that a proxy lets through."""
 
 Floats = NDArray[np.float64]
 Key = frozenset[tuple[str, str]]
@@ -211,31 +211,31 @@ class Gauge:
 class PoolData:
     names: Series
     counters: Mapping[str, Increases]
-    """Over the window before and this one."""
+    """Counters over the window before and this one."""
 
     buckets: Mapping[str, Increases]
-    """Of this window alone."""
+    """Buckets of this window alone."""
 
     running: tuple[Gauge, ...]
-    """Of both windows, as `waiting`."""
+    """Running requests of both windows, as `waiting`."""
 
     waiting: tuple[Gauge, ...]
     kv_usage: tuple[Gauge, ...]
-    """Of this window alone."""
+    """KV cache usage of this window alone."""
 
 
 @dataclass(frozen=True)
 class PrometheusData:
     prometheus: str
-    """Its URL."""
+    """URL of the Prometheus."""
 
     window: Window
     pools: Mapping[PoolName, PoolData]
     router: Mapping[str, Increases]
-    """Of this window alone."""
+    """Counters of the router in this window alone."""
 
     up: tuple[Gauge, ...]
-    """Of every target of the rollout, over both windows, as `firing`."""
+    """Samples of `up` of every target of the rollout, over both windows, as `firing`."""
 
     firing: tuple[Gauge, ...]
     gpu_used: tuple[Gauge, ...]

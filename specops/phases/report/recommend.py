@@ -30,13 +30,13 @@ from specops.prometheus.series import PoolName
 
 PLAYBOOK = "the playbook"
 FULL = 0.95
-"""Of the KV cache, or a GPU's memory: above it requests are preempted, and speculation has no room."""
+"""Share of the KV cache, or a GPU's memory: above it requests are preempted, and speculation has no room."""
 UNCOMPARED = 0.5
-"""Of the requests: with more at a load that was not measured, the speed-up is not of most of them."""
+"""Share of the requests: with more at a load that was not measured, the speed-up is not of most of them."""
 ROOM = 1.25
 """Times the load that pays, which the mean load of a window may be above it."""
 UNSEEN = 0.02
-"""Of the window: with more that was not scraped, its figures are of the rest."""
+"""Share of the window: with more that was not scraped, its figures are of the rest."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class RecommendationInputs:
 
     rollout: Rollout
     path: Path
-    """Of the rollout file."""
+    """Path of the rollout file."""
 
     window: Window
     before: Measurements

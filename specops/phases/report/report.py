@@ -143,7 +143,7 @@ class Times(Frozen):
     end: str
     hours: int
     begins: list[str]
-    """Of every hour."""
+    """Beginning of every hour."""
 
 
 class Gap(Frozen):
@@ -186,11 +186,11 @@ class Acceptance(Frozen):
     lowest: Extreme | None
     highest: Extreme | None
     counted_hours: int
-    """With at least `min_drafted` drafted tokens: those that lowest and highest are of."""
+    """Number of hours with at least `min_drafted` drafted tokens: those that lowest and highest are of."""
 
     min_drafted: int
     by_hour: Hours
-    """Of hours that drafted anything."""
+    """Rate by hour, of hours that drafted anything."""
 
 
 class Quantile(Frozen):
@@ -248,7 +248,7 @@ class LatencySpeedup(Frozen):
     by_hour: Hours
     comparable_hours: int
     comparable_share: float | None
-    """Of the requests: those of hours at a load that the baseline was measured at."""
+    """Share of the requests in hours at a load that the baseline was measured at."""
 
     why_not: str | None
 
@@ -256,7 +256,7 @@ class LatencySpeedup(Frozen):
 class Speedup(Frozen):
     source: str | None
     loads: list[int]
-    """That the baseline was measured at: between the first and the last is comparable."""
+    """Loads that the baseline was measured at: between the first and the last is comparable."""
 
     by: dict[Latency, LatencySpeedup]
 
@@ -266,7 +266,7 @@ class Day(Frozen):
 
     date: str
     hours: int
-    """That the window has of it."""
+    """Number of hours that the window has of it."""
 
     requests: float | None
     acceptance: float | None
@@ -296,7 +296,7 @@ class Incident(Frozen):
     """None: it still fires at the window's end."""
 
     seconds: float
-    """From `start` to `end`, or to the window's end."""
+    """Seconds from `start` to `end`, or to the window's end."""
 
     began_before: bool
     """The window."""
@@ -332,10 +332,10 @@ class SavedTime(Frozen):
     requests: float
     tokens: float
     server_hours: float
-    """That it took, counting only time in which there were requests."""
+    """Server-hours that it took, counting only time in which there were requests."""
 
     without_server_hours: float
-    """That the same requests would have taken, as many at a time."""
+    """Server-hours that the same requests would have taken, as many at a time."""
 
     currency: str | None
     money: float | None

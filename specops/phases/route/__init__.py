@@ -37,7 +37,7 @@ class RouteData(Frozen):
     """The run folder, as it was given."""
 
     files: list[str]
-    """Relative to it."""
+    """Paths relative to the folder."""
 
     native: bool
     rules: dict[str, object]

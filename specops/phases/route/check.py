@@ -144,7 +144,7 @@ _UP = """        location = /v1/models {
             return 200 '{"data": [{"id": "router"}]}';
         }
 """
-"""On the admin listener: what `running` asks for at the start, whatever paths the router serves."""
+"""Path on the admin listener that `running` asks for at the start, whatever paths the router serves."""
 
 
 def _moved(text: str, listeners: tuple[int, int], pools: Mapping[str, int]) -> str:

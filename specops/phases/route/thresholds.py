@@ -168,7 +168,7 @@ class _Measured:
         self.speculate: dict[str, Any] | None = None
         self.swept: _Paid | None = None
         self.compared: dict[str, _Paid] = {}
-        """By class, for classes that the comparison deploys."""
+        """Verdicts by class, for classes that the comparison deploys."""
         self.of_others: dict[str, Any] | None = None
         self.on: dict[str, str] = {}
         self.off: dict[str, str] = {}

@@ -25,14 +25,14 @@ STATES: dict[Verdict, tuple[State, str]] = {
 SKIPPED: tuple[State, str] = ("none", "skipped")
 DECISION = "Decision: "
 BY_SPEED = "By speed alone: "
-"""In place of DECISION before a yes where another gate failed: it is not to be deployed as it is."""
+"""Heading in place of DECISION before a yes where another gate failed: it is not to be deployed as it is."""
 
 
 @dataclass(frozen=True)
 class Conclusion:
     state: State
     verdict: str
-    """In a few words."""
+    """The verdict in a few words."""
 
     headline: str
     """One sentence."""

@@ -42,7 +42,7 @@ class Files(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     files: list[str]
-    """Relative to the run folder."""
+    """Paths relative to the run folder."""
 
 
 @dataclass(frozen=True)

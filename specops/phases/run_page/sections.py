@@ -47,11 +47,12 @@ from specops.stats import Interval
 
 ALL = "all classes"
 DIGITS = 12
-"""Of a hash that is shown."""
+"""Number of digits of a hash that is shown."""
 MOST_LOADS = 4
-"""That have charts of their distributions; the table has all."""
+"""Number of loads that have charts of their distributions; the table has all."""
 SHARED_INPUTS = ("prompts", "machine", "models")
-"""That should be the same for all phases that have them. Names of the others mean something in each phase."""
+"""Inputs that should be the same for all phases that have them. Names of the others mean something in each
+phase."""
 ITEM_STATES: Mapping[Status, State] = {"passed": "good", "attested": "good", "failed": "bad", "open": "open"}
 CHECK_STATES: Mapping[str, State] = {
     "pass": "good",
@@ -664,7 +665,7 @@ SETTINGS = (
     "endpoint", "arrivals", "concurrency", "rate", "repeats", "warmup", "temperature", "top_p", "max_tokens",
     "seed", "timeout_s", "design", "looks", "confidence",
 )  # fmt: skip
-"""Of ab.json, else of baseline.json: those that a reader needs to repeat the measurement."""
+"""Settings of ab.json, else of baseline.json: those that a reader needs to repeat the measurement."""
 
 
 def _settings(run: RunFolder) -> Iterator[tuple[str, ...]]:

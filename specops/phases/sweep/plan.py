@@ -63,7 +63,7 @@ class PlannedCell:
     load: Load
     repeat: int
     prompts: tuple[str, ...]
-    """Their ids."""
+    """Ids of the prompts."""
 
     warm_up: tuple[str, ...] = ()
     """Ids of prompts to warm up with: others than `prompts`, where there are any. A server that caches must
@@ -170,7 +170,7 @@ class StagePrompts:
     choice: Mapping[str, PromptOrder]
     confirmation: Mapping[str, PromptOrder]
     fresh: bool
-    """No prompt is in both."""
+    """Whether no prompt is in both."""
 
 
 def divided(decks: Mapping[str, PromptOrder], settings: int) -> StagePrompts:
@@ -361,7 +361,7 @@ def samples_of_baseline(cells: Iterable[CellRecord]) -> list[Sample]:
 @dataclass(frozen=True)
 class Timing:
     samples: Sequence[Sample]
-    """At least one."""
+    """Samples; at least one."""
 
     warmup: int
     """Requests before each cell."""
@@ -427,15 +427,16 @@ class Memory(Frozen):
 
     gpu_total_gib: float | None = None
     resident_gib: float | None = None
-    """Of the server's process group on the host; None for a server that specops did not start."""
+    """Memory of the server's process group on the host, in GiB; None for a server that specops did not
+    start."""
 
 
 class SweptCell(Frozen):
     rung: int
     setting: str
     turn: int
-    """Of a standard: 0 before the others of its rung, 1 after them. Of another, 1 where it was measured a
-    second time in its rung, else 0."""
+    """Turn of a standard: 0 before the others of its rung, 1 after them. Of another, 1 where it was measured
+    a second time in its rung, else 0."""
 
     stage: Stage = "choice"
     machine: str
@@ -454,7 +455,7 @@ class SweptCell(Frozen):
 
     memory: Memory
     cell: CellRecord
-    """With concurrency and repeat; `wall_s` and rows."""
+    """The measured cell with concurrency and repeat; `wall_s` and rows."""
 
     greedy: CellRecord | None = None
     """The same server's answers at temperature 0 to some of the cell's prompts, where the cell has a higher

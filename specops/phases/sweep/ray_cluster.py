@@ -163,7 +163,7 @@ class Node:
     id: str
     host: str
     name: str
-    """By default its address; `ray start --node-name` gives another."""
+    """Name of the node: its address, unless `ray start --node-name` gives another."""
 
     resources: Mapping[str, float] = field(hash=False)
 
@@ -189,7 +189,7 @@ class TestbedPlacement:
     cpus: int
     count: int
     kind: str
-    """Of the node, in words: H100, or 64 CPUs where servers use no GPU."""
+    """Kind of the node, in words: H100, or 64 CPUs where servers use no GPU."""
 
 
 def alive(listed: Sequence[Mapping[str, Any]]) -> list[Node]:
@@ -281,7 +281,7 @@ PATIENCE_S = 30.0
 """Seconds after which a note says that others use what a node has."""
 
 GPU = "GPU"
-"""In the name of a machine that is a share of a node: its GPUs follow."""
+"""Part of the name of a machine that is a share of a node: its GPUs follow."""
 
 OUT_OF_REACH = "Ray does not reach it any more"
 

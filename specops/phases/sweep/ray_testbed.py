@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 MODULE = "specops.phases.sweep.ray_testbed"
 LENGTH_BYTES = 4
-"""Of a record, big-endian, before it."""
+"""Number of bytes of a record's length, big-endian, before it."""
 
 TAIL_BYTES = 2000
 END_S = 20.0

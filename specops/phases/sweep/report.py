@@ -38,7 +38,7 @@ class Cell(Frozen):
     requests: int
     failed: int
     accept_ratio: float | None
-    """Of drafted tokens."""
+    """Share of drafted tokens that were accepted."""
 
     accept_length: float | None
     """Tokens that the verification of a draft yields."""
@@ -48,18 +48,18 @@ class Cell(Frozen):
     tpot_p50_ms: float | None
     e2e_p50_ms: float | None
     tokens_per_sec: float | None
-    """Of all streams."""
+    """Tokens a second of all streams."""
 
     e2e_speedup: float | None
-    """Over the standard, paired by prompt; null of the standard itself."""
+    """Speed-up over the standard, paired by prompt; null of the standard itself."""
 
     e2e_interval: StoredInterval | None
     gpu_memory_gb: float | None
-    """At its most, in GiB, as nvidia-smi counts."""
+    """GPU memory at its most, in GiB, as nvidia-smi counts."""
 
     gpu_memory_share: float | None
     resident_gb: float | None
-    """Of the server's processes on the host, at its most, in GiB."""
+    """Memory of the server's processes on the host, at its most, in GiB."""
 
 
 class SettingFigures(Frozen):
@@ -81,10 +81,10 @@ class SettingFigures(Frozen):
     tpot_p50_ms: float | None
     e2e_p50_ms: float | None
     tokens_per_sec: float | None
-    """Of all streams."""
+    """Tokens a second of all streams."""
 
     user_tokens_per_sec: float | None
-    """Of one stream while it is being answered: 1000 / the median TPOT."""
+    """Tokens a second of one stream while it is being answered: 1000 / the median TPOT."""
 
 
 class Confirmed(Frozen):
@@ -92,13 +92,14 @@ class Confirmed(Frozen):
 
     setting: str
     prompts: int
-    """That it and the standard both answered."""
+    """Number of prompts that it and the standard both answered."""
 
     speedup: StoredInterval | None
-    """By the confirmation alone. Null with too few prompts, or none."""
+    """Speed-up by the confirmation alone. Null with too few prompts, or none."""
 
     at_choice: StoredInterval | None
-    """By the evidence that it was chosen by, which is too high; null where there was but one setting."""
+    """Speed-up by the evidence that it was chosen by, which is too high; null where there was but one
+    setting."""
 
 
 class Confirmation(Frozen):
@@ -109,7 +110,7 @@ class Confirmation(Frozen):
     """Traffic classes that it was measured for; empty for all."""
 
     fresh: bool
-    """Its prompts had no part in the choice."""
+    """Whether its prompts had no part in the choice."""
 
     rungs: int
     """Measured; 0 where no time was left for it."""
@@ -125,7 +126,7 @@ class GroupFigures(Frozen):
     """A traffic class, a length of prompts or a temperature, at the load that decided."""
 
     verdict: Verdict
-    """On the recommended setting; on the best for this group where none is recommended."""
+    """Verdict on the recommended setting; on the best for this group where none is recommended."""
 
     reason: str
     setting: str | None
@@ -149,10 +150,10 @@ class Change(Frozen):
 class Report(Frozen):
     standard: str
     confidence: float
-    """Of all intervals of a kind together."""
+    """Confidence of all intervals of a kind together."""
 
     confidence_of_each: float
-    """Of one of `together` and of `cells`."""
+    """Confidence of one interval of `together` and of `cells`."""
 
     looks: int
     """Rungs after which it was chosen what to measure next; 1 where everything was planned beforehand."""
@@ -174,7 +175,7 @@ class Report(Frozen):
     cells: list[Cell]
     together: list[SettingFigures]
     answers: list[Answers] = Field(default=[])
-    """Of each setting at each concurrency, at temperature 0."""
+    """Answers of each setting at each concurrency, at temperature 0."""
 
     rivals: list[Alternative]
     by_class: dict[str, GroupFigures]
@@ -187,7 +188,7 @@ class Report(Frozen):
     schedule_missing: str | None
     standards: list[Change]
     starts: int
-    """Of servers that were measured at the load that decides."""
+    """Number of starts of servers that were measured at the load that decides."""
 
     start_sd: float | None
     """One start of a server differs from another by so much of its latency (standard deviation); null where
@@ -211,7 +212,7 @@ class Recommendation(Frozen):
     verdict: Verdict
     setting: str | None
     method: str | None
-    """As the engine calls it; null where specops does not know the server's method."""
+    """Method as the engine calls it; null where specops does not know the server's method."""
 
     k: int | None
     """0: do not speculate. Null: undecided."""
@@ -223,7 +224,7 @@ class Recommendation(Frozen):
 
     schedule: list[Range] | None
     break_even_acceptance: float | None
-    """Of accepted over drafted tokens, at `decided_at`; below it a token takes longer than without."""
+    """Share of accepted over drafted tokens, at `decided_at`; below it a token takes longer than without."""
 
     cost: Cost
     crossover: Streams

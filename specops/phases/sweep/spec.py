@@ -176,7 +176,7 @@ CHARACTERS_A_TOKEN = 4
 @dataclass(frozen=True)
 class Lengths:
     classes: dict[str, tuple[Prompt, ...]]
-    """From the shortest; a class without prompts is left out."""
+    """Classes of length from the shortest; a class without prompts is left out."""
 
     counted_by: str
     """How they were counted, in words."""
@@ -243,7 +243,7 @@ class PlannedRung(BaseModel):
 
     cells: int
     requests: int
-    """Without those of warm-ups."""
+    """Number of requests without those of warm-ups."""
 
     seconds: float | None
     """Null while nothing is known."""

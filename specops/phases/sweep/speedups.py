@@ -165,10 +165,10 @@ class _Visit:
     """The middle of it, in seconds since the epoch."""
 
     answers: Mapping[str, _Answer]
-    """By prompt."""
+    """Answers by prompt."""
 
     rows: Mapping[str, Row]
-    """By prompt: its first request."""
+    """First request of each prompt."""
 
     @property
     def order(self) -> list[str]:
@@ -377,10 +377,10 @@ class _Compared:
     turn: int
     at: float
     share: float | None
-    """Of the way from the other's first turn to its second; None where it has but one."""
+    """Share of the way from the other's first turn to its second; None where it has but one."""
 
     answers: Mapping[str, tuple[_Answer, _Answer]]
-    """By prompt, in the order in which the setting was sent them."""
+    """Answers by prompt, in the order in which the setting was sent them."""
 
 
 def _visits(cells: Iterable[SweptCell], standard: str) -> dict[_Place, dict[tuple[str, int], _Visit]]:

@@ -66,7 +66,8 @@ class Halving:
         self.confidence = confidence
         usual = sorted(settings[1:], key=lambda setting: abs(setting.k - USUAL_K))
         self.open: dict[Load, list[Setting]] = {load: list(usual) for load in decks}
-        """By load, the best first once there is evidence. Before, those that most likely are the best."""
+        """Settings still open, by load, the best first once there is evidence. Before, those that most likely
+        are the best."""
 
         self.skipped: list[Skipped] = []
         self._dealt = dict.fromkeys(decks, 0)

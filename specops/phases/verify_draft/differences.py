@@ -494,7 +494,7 @@ class Encodings(Frozen):
     count: int
     differing: int
     own: int
-    """Of `count`, the user's own prompts."""
+    """Number of the user's own prompts among `count`."""
 
     witness: str | None = None
 

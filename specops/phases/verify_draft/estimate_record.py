@@ -23,7 +23,7 @@ class DepthAcceptance(Frozen):
 class MeasuredAcceptance(Frozen):
     prompts: int
     tokens: int
-    """That the target wrote after them."""
+    """Number of tokens that the target wrote after them."""
 
     depths: tuple[DepthAcceptance, ...]
 
@@ -40,7 +40,7 @@ class Prediction(Frozen):
     tree: str
     tokens_per_step: float
     step_ms: float
-    """In the engine."""
+    """Milliseconds of a step in the engine."""
 
     overall: Speedup
     by_class: dict[str, Speedup]
@@ -94,7 +94,7 @@ class Estimate(Frozen):
     acceptance: MeasuredAcceptance
     by_class: dict[str, MeasuredAcceptance]
     costs: tuple[CostsAt, ...]
-    """At a short and at a long context."""
+    """Costs at a short and at a long context."""
 
     api: Api
     temperature: float

@@ -36,7 +36,7 @@ class KindAdvice(Frozen):
     """What the serving engine does with it."""
 
     source: str | None
-    """Of the figures."""
+    """Source of the figures."""
 
     paper: str | None
 

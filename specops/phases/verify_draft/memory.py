@@ -29,11 +29,11 @@ NO_CACHE: tuple[Kind, ...] = ("medusa", "mlp_speculator", "recurrent")
 
 class ModelMemory(Frozen):
     weights_bytes: int | None
-    """Of all of it, before it is divided among GPUs."""
+    """Bytes of all of it, before it is divided among GPUs."""
 
     dtypes: dict[str, int]
     kv_bytes_per_token: int | None
-    """On each GPU."""
+    """Bytes a token on each GPU."""
 
     kv: str
     """How the config says so, in words."""

@@ -130,7 +130,7 @@ class CheckpointRecord(Frozen):
     """The file that it was read from; null where there is none."""
 
     tokens: int | None
-    """Of the tokenizer."""
+    """Number of tokens of the tokenizer."""
 
     quantization: str | None
 

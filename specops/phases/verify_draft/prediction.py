@@ -63,7 +63,7 @@ class Steps:
     """Expected."""
 
     drafted: tuple[int, ...] = ()
-    """Of n-gram drafts: tokens drafted, step by step."""
+    """Number of tokens that n-grams drafted, step by step."""
 
 
 @dataclass(frozen=True)
@@ -185,14 +185,14 @@ def _steps(trace: Trace, spec: TreeSpec) -> Steps:
 
 
 DEPTH, RANKS = 8, 8
-"""Of the trees that are looked at."""
+"""Depth and ranks of the trees that are looked at."""
 
 MOST_PROMPTS, FEWEST_PROMPTS = 36, 8
 LONGEST = 256
 """Tokens written of an answer; a longer one goes on as it began."""
 
 WRITING_S = 20.0
-"""After so long no further prompt is taken, where there are `FEWEST_PROMPTS`."""
+"""Seconds after which no further prompt is taken, where there are `FEWEST_PROMPTS`."""
 
 MOST_CONTEXT = 2048
 """Tokens at which costs are measured; they go on rising as they did up to there."""
@@ -209,10 +209,10 @@ FEWEST_ROUNDS = 3
 class Sample:
     texts: tuple[Text, ...]
     prompts: int
-    """In the set."""
+    """Number of prompts in the set."""
 
     too_long: int
-    """Of those looked at, that leave the pair no room for an answer."""
+    """Number of those looked at that leave the pair no room for an answer."""
 
     shortened: int
     """Answers of which only the first `LONGEST` tokens were written."""

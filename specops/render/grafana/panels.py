@@ -62,7 +62,7 @@ class Panel:
     unit: str
     kind: Kind = "lines"
     width: int = 8
-    """Of 24."""
+    """Width of the panel, of 24."""
 
     height: int = 8
     steps: Sequence[tuple[float, str]] = ()

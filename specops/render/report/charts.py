@@ -27,13 +27,13 @@ from specops.render.report.document import (
 )
 
 WIDTH = 1000
-"""Of the inner SVG that holds curves, in its own units."""
+"""Width of the inner SVG that holds curves, in its own units."""
 HEIGHT, ROW, BAR_ROW, AXIS, TOP = 180, 24, 34, 36, 8
 """Pixels: a plot, a row of ratios, a row of a timeline, the axis below, the margin above."""
 CHARACTER = 7.0
 """Pixels of a character, on average, at the charts' font size."""
 POINTS = 160
-"""Of a cumulative curve: more cannot be distinguished."""
+"""Number of points of a cumulative curve: more cannot be distinguished."""
 QUANTILES = (0.5, 0.95, 0.99)
 RATIO_TICKS = (0.1, 0.2, 0.5, 0.8, 1, 1.25, 1.5, 2, 3, 4, 6, 10)
 RATIO_RANGE = (0.1, 10.0)

@@ -46,7 +46,7 @@ class Table:
 class Line:
     label: str
     values: tuple[float | None, ...]
-    """In order; None is a hole."""
+    """Values in order; None is a hole."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class Ratios:
 class Samples:
     label: str
     values: tuple[float, ...]
-    """In any order."""
+    """Values in any order."""
 
 
 @dataclass(frozen=True)

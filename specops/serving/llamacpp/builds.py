@@ -47,7 +47,7 @@ class Build:
     """Flags that it only refuses, and what it says to write instead."""
 
     types: frozenset[str]
-    """Of --spec-type."""
+    """Values of --spec-type."""
 
     def __str__(self) -> str:
         return f"b{self.requested}"

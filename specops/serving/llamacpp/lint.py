@@ -80,7 +80,7 @@ def _found(
 
 
 OLD = dict([K_OF_DRAFTS, ("--spec-draft-n-min", "--draft-min"), *K.values(), *N.values()])
-"""Of a flag of today: its name up to b8929."""
+"""Name up to b8929 of a flag of today."""
 NOW = {
     "--draft": "n_max",
     "--draft-n": "n_max",

@@ -33,7 +33,7 @@ SERIES = Series(
 
 IMAGE = "lmsysorg/sglang"
 DIST_PORT = 20000
-"""Over which the hosts of one server meet."""
+"""Port over which the hosts of one server meet."""
 
 
 class SglangPool(SglangSettings):

@@ -18,7 +18,7 @@ from specops.serving.trtllm.releases import table
 SPECULATIVE = "speculative_config"
 CONFIGS = ("--config", "--extra_llm_api_options")
 SUBCOMMANDS = ("disaggregated", "disaggregated_mpi_worker", "mm_embedding_serve")
-"""Of trtllm-serve, besides serve; what they start is not judged."""
+"""Subcommands of trtllm-serve, besides serve; what they start is not judged."""
 
 
 class _Call(Call):

@@ -53,7 +53,7 @@ class Release:
     """How many words follow a flag."""
 
     keys: frozenset[str]
-    """Of the YAML file's top level."""
+    """Keys of the YAML file's top level."""
 
     complete: bool
     """Whether `keys` are all of them; else an unknown key may be a newer one."""

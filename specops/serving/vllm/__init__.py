@@ -124,9 +124,9 @@ DRAFTS = DraftSupport(
 
 
 COMMON_METHODS = ("ngram", "draft_model", "eagle", "eagle3", "mtp", "suffix", "medusa", "dflash")
-"""That rollout files mostly name; a release knows more."""
+"""Methods that rollout files mostly name; a release knows more."""
 GONE_KEY = "disable_by_batch_size"
-"""Of old guides. vLLM ignored it from 0.10 on, and refuses it since it is gone."""
+"""A key of old guides. vLLM ignored it from 0.10 on, and refuses it since it is gone."""
 _REFUSED = "vLLM refuses it where it speculates"
 
 

@@ -41,7 +41,7 @@ SIZES = {
     "--pipeline-parallel-size": "pipeline",
     "--prefill-context-parallel-size": "prefill_context_parallel",
 }
-"""By a size that is more than 1."""
+"""Sizes that count where they are more than 1."""
 
 KEYS = ("parallel_drafting", "use_heterogeneous_vocab", "disable_padded_drafter_batch")
 WORDS = {
@@ -94,7 +94,7 @@ class Model:
 
     architectures: tuple[str, ...] = ()
     features: frozenset[str] = frozenset()
-    """Of mixture_of_experts, hybrid, quantized."""
+    """Features of the model: of mixture_of_experts, hybrid, quantized."""
 
 
 def model_in(folder: str) -> Model | None:

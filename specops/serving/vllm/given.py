@@ -20,7 +20,7 @@ SHORTCUTS = {"--spec-method": "method", "--spec-model": "model", "--spec-tokens"
 WHOLE = ("num_speculative_tokens", "prompt_lookup_min", "prompt_lookup_max", "draft_tensor_parallel_size")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _BARE = "bare "
-"""Before a variable that stood in the JSON without quotes."""
+"""Mark before a variable that stood in the JSON without quotes."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from specops.serving.vllm.rules import RULES
 from specops.serving.vllm.versions import OLDEST, Version, installed, table
 
 OMNI = "--omni"
-"""Of vLLM-Omni, a package that takes over `vllm serve` where it has this flag."""
+"""Flag of vLLM-Omni, a package that takes over `vllm serve` where it has this flag."""
 
 
 def lint(

@@ -264,7 +264,7 @@ OLD_FLAGS = {
     "prompt_lookup_min": "--ngram-prompt-lookup-min",
     "prompt_lookup_max": "--ngram-prompt-lookup-max",
 }
-"""Before --speculative-config, and in 0.8.2, which has both but reads the JSON as a Python literal."""
+"""Flags before --speculative-config, and in 0.8.2, which has both but reads the JSON as a Python literal."""
 
 
 def command(

@@ -82,7 +82,7 @@ class Release:
     """Values of other keys that take only some: rejection_sample_method=block."""
 
     variables: frozenset[str]
-    """Of the environment, that it reads."""
+    """Variables of the environment that it reads."""
 
     def refuses(self, key: str, value: object) -> bool:
         """Return whether `key` takes only some values, and this is none of them."""

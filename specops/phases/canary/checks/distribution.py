@@ -17,11 +17,12 @@ from specops.phases.canary.pair import Check, Outcome, Pair, Status, trouble
 from specops.phases.canary.two_samples import SampledAnswer
 
 ALPHA = 0.01
-"""Of the first look."""
+"""Error of the first look."""
 PRODUCT = 1.3e-5
-"""Of both p values. Behind a first of at most ALPHA its chance is c (1 + ln (ALPHA / c)), c being this."""
+"""Limit of the product of both p values. Behind a first of at most ALPHA its chance is c (1 + ln (ALPHA /
+c)), c being this."""
 OPEN = 0.05
-"""Of the second look: above it, the first was chance."""
+"""Limit of the p value of the second look: above it, the first was chance."""
 PROMPTS = 4
 TAIL = 100
 """Characters of a prompt's end that are sent: many short answers cost what their prompts cost to read."""

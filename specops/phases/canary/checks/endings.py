@@ -146,7 +146,7 @@ CHECKS: tuple[Check, ...] = (
 
 LEAVING = 3
 EVENTS = 3
-"""Of a stream, after which its client leaves."""
+"""Number of events of a stream, after which its client leaves."""
 LONG_TOKENS = 192
 SETTLE_S = 10.0
 POLL_S = 0.1

@@ -29,7 +29,7 @@ TEMPERATURES = (0.7, 1.0)
 _SHOWN = 40
 
 Replies = Mapping[str, Reply]
-"""By prompt."""
+"""Replies by prompt."""
 
 
 def matches(ours: Replies, theirs: Replies) -> Matches:

@@ -14,7 +14,8 @@ from specops.serving import of_check
 CONFORMANCE = Check("requests-that-break", "answers")
 PARITY = Check("greedy-differs", "answers")
 ALMOST = 0.95
-"""Of greedy answers the same, where the standard did not answer twice: batches change logits' last bits."""
+"""Share of equal greedy answers that counts as all, where the standard did not answer twice: batches change
+logits' last bits."""
 
 LUCK = 0.05
 """The chance of calling answers different that are not."""

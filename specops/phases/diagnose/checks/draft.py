@@ -39,7 +39,7 @@ ALL_THE_SAME = "but the pool is not slower"
 
 
 BROKEN_SHARE = 0.5
-"""Of the published gain in tokens a step: less than this is a fault rather than harder traffic."""
+"""Share of the published gain in tokens a step: less than this is a fault rather than harder traffic."""
 
 
 def quality(observed: Observations) -> Finding:

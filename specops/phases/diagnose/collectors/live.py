@@ -246,7 +246,7 @@ def gpu() -> Gpu | str:
 REQUESTS = 12
 """One after the other: it looks at how text comes, and is no load."""
 BUDGET_S = 20.0
-"""After which no other is sent."""
+"""Seconds after which no other request is sent."""
 
 
 def stream(rollout: Rollout, server: str) -> Stream | str:

@@ -297,7 +297,7 @@ UNLIKE = re.compile(
 )
 LINES, CHARACTERS = 3, 300
 TAIL_BYTES = 1 << 20
-"""Of each log: a server that refuses its pair says so last."""
+"""Number of bytes of each log: a server that refuses its pair says so last."""
 
 
 def lint(rollout: Rollout) -> Lint | str:

@@ -24,7 +24,8 @@ _ANOTHER = {
 """What took a variable's place."""
 
 OTHERS = ("VLLM_ADDITIONAL_ARGS", "VLLM_API_KEY", "VLLM_PORT", "VLLM_HOST", "VLLM_VERSION", "VLLM_IMAGE")
-"""That charts, images and scripts give a meaning, and vLLM does not read; and VLLM_API_KEY, which it does."""
+"""Variables that charts, images and scripts give a meaning, and vLLM does not read; and VLLM_API_KEY, which
+it does."""
 
 V0_GONE = Version((0, 11, 1))
 """The first release that does not read VLLM_USE_V1."""

@@ -20,7 +20,7 @@ class RemovedFlag:
     why: str = ""
     key: str | None = None
     flag: str | None = None
-    """That takes its value."""
+    """The flag that takes its value."""
 
 
 _V0 = "the V0 engine's, gone with it in 0.10.0"

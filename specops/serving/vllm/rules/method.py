@@ -11,7 +11,7 @@ from specops.serving.vllm.settings import needs_draft, plain
 from specops.serving.vllm.versions import V1_ALONE, Release, Version, table
 
 NO_DRAFT_MODEL = (Version((0, 10, 0)), Version((0, 14, 1)))
-"""From the first to the last of the releases that refuse method draft_model."""
+"""First and last of the releases that refuse method draft_model."""
 MTP_FOR_ALL = Version((0, 11, 0))
 """The first release whose method mtp stands for deepseek_mtp and its like, which warn from then on."""
 LENGTH_IN_DRAFT = ("mtp", "mlp_speculator", "dspark", "medusa")
