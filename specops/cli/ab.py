@@ -9,23 +9,14 @@ import typer
 
 from specops.cli.call import (
     Answer,
-    ApiKeyOption,
     Call,
-    EndpointOption,
-    IgnoreEosFlag,
-    MaxRpsOption,
-    MaxTokensOption,
-    PromptsOption,
+    LoadOptions,
     ResultOption,
-    TimeoutOption,
-    TokenizerOption,
-    TopPOption,
     names,
-    numbers,
     resumable,
     shared_options,
 )
-from specops.defaults import CONFIDENCE, LEVELS_HELP, REQUEST_TIMEOUT_S
+from specops.defaults import CONFIDENCE
 
 if TYPE_CHECKING:
     from specops.config import Pool
@@ -61,21 +52,11 @@ def ab(
     confidence: Annotated[
         float, typer.Option(help="Confidence of all intervals of a kind together.")
     ] = CONFIDENCE,
-    endpoint: EndpointOption = "chat",
-    api_key_env: ApiKeyOption = None,
-    prompts: PromptsOption = None,
     classes: Annotated[str, typer.Option(help="Traffic classes to compare, by commas; all by default.")] = "",
-    tokenizer: TokenizerOption = None,
-    concurrency: Annotated[str, typer.Option(help=LEVELS_HELP)] = "1",
     repeats: Annotated[int, typer.Option(help="Times that each prompt is sent to each arm.")] = 2,
     warmup: Annotated[int, typer.Option(help="Unmeasured requests to each arm before each level.")] = 4,
     temperature: Annotated[float, typer.Option(help="Sampling temperature; 0 checks parity too.")] = 0.0,
-    top_p: TopPOption = 1.0,
     seed: Annotated[int, typer.Option(help="Seed of order and sampling.")] = 0,
-    ignore_eos: IgnoreEosFlag = False,
-    max_tokens: MaxTokensOption = None,
-    timeout: TimeoutOption = REQUEST_TIMEOUT_S,
-    max_rps: MaxRpsOption = None,
     max_error_share: Annotated[
         float, typer.Option(help="An arm with more failures than this share has failed.")
     ] = 0.05,
@@ -105,6 +86,8 @@ def ab(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Compare again; stored measurements are not reused.")
     ] = False,
+    *,
+    load: LoadOptions,
 ) -> Answer:
     assert call.out is not None
     from specops import results
@@ -116,23 +99,14 @@ def ab(
     fields: dict[str, Any] = {
         "base_url": "http://127.0.0.1:0/v1",  # each arm's own takes its place, and so the model's name
         "model": "",
-        "endpoint": endpoint,
-        "api_key_env": api_key_env,
         "classes": names(classes),
-        "tokenizer": tokenizer,
-        "concurrency": numbers("--concurrency", concurrency, int),
         "repeats": repeats,
         "warmup": warmup,
         "temperature": temperature,
-        "top_p": top_p,
         "seed": seed,
-        "ignore_eos": ignore_eos,
-        "max_tokens": max_tokens,
-        "timeout_s": timeout,
-        "max_rps": max_rps,
         "max_error_share": max_error_share,
     }
-    requested = call.settings(BaselineSettings, fields | ({"prompts": prompts} if prompts else {}))
+    requested = call.settings(BaselineSettings, load.settings() | fields)
     settings = call.settings(
         AbSettings,
         {

@@ -12,24 +12,14 @@ import typer
 
 from specops.cli.call import (
     Answer,
-    ApiKeyOption,
     Call,
-    EndpointOption,
-    IgnoreEosFlag,
-    MaxRpsOption,
-    MaxTokensOption,
-    PromptsOption,
+    LoadOptions,
     ResultOption,
-    TimeoutOption,
-    TokenizerOption,
-    TopPOption,
     names,
-    numbers,
     resumable,
     shared_options,
 )
 from specops.cli.output import Table
-from specops.defaults import LEVELS_HELP, REQUEST_TIMEOUT_S
 
 if TYPE_CHECKING:
     from specops.results import Result
@@ -44,26 +34,16 @@ def baseline(
     call: Call,
     base_url: Annotated[str, typer.Option(help="OpenAI base URL, such as http://127.0.0.1:8000/v1.")],
     model: Annotated[str | None, typer.Option(help="Model name; by default the only one served.")] = None,
-    endpoint: EndpointOption = "chat",
-    api_key_env: ApiKeyOption = None,
-    prompts: PromptsOption = None,
     classes: Annotated[str, typer.Option(help="Traffic classes to measure, by commas; all by default.")] = "",
-    tokenizer: TokenizerOption = None,
-    concurrency: Annotated[str, typer.Option(help=LEVELS_HELP)] = "1",
     arrivals: Annotated[str, typer.Option(help="closed, poisson or gamma.")] = "closed",
     rate: Annotated[float | None, typer.Option(help="Requests a second of an open loop.")] = None,
     burstiness: Annotated[float, typer.Option(help="Shape of gamma arrivals; below 1 is burstier.")] = 1.0,
     repeats: Annotated[int, typer.Option(help="Times that each level is measured.")] = 2,
     warmup: Annotated[int, typer.Option(help="Unmeasured requests before each cell.")] = 4,
     temperature: Annotated[float, typer.Option(help="Sampling temperature.")] = 0.0,
-    top_p: TopPOption = 1.0,
     seed: Annotated[int, typer.Option(help="Seed of order, arrivals and sampling.")] = 0,
-    ignore_eos: IgnoreEosFlag = False,
-    max_tokens: MaxTokensOption = None,
-    timeout: TimeoutOption = REQUEST_TIMEOUT_S,
     stall: Annotated[float, typer.Option(help="Seconds of silence within an answer.")] = 30.0,
     retries: Annotated[int, typer.Option(help="After 429, 503 and a refused connection; counted.")] = 2,
-    max_rps: MaxRpsOption = None,
     slo_ttft_ms: Annotated[float | None, typer.Option(help="Objective for goodput.")] = None,
     slo_tpot_ms: Annotated[float | None, typer.Option(help="Objective for goodput.")] = None,
     slo_e2e_ms: Annotated[float | None, typer.Option(help="Objective for goodput.")] = None,
@@ -75,6 +55,8 @@ def baseline(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Measure again; stored measurements are not reused.")
     ] = False,
+    *,
+    load: LoadOptions,
 ) -> Answer:
     assert call.out is not None
     from specops.load.client import only_model
@@ -86,31 +68,22 @@ def baseline(
     fields: dict[str, Any] = {
         "base_url": base_url,
         "model": model or "",
-        "endpoint": endpoint,
-        "api_key_env": api_key_env,
         "classes": names(classes),
-        "tokenizer": tokenizer,
-        "concurrency": numbers("--concurrency", concurrency, int),
         "arrivals": arrivals,
         "rate": rate,
         "burstiness": burstiness,
         "repeats": repeats,
         "warmup": warmup,
         "temperature": temperature,
-        "top_p": top_p,
         "seed": seed,
-        "ignore_eos": ignore_eos,
-        "max_tokens": max_tokens,
-        "timeout_s": timeout,
         "stall_s": stall,
         "retries": retries,
-        "max_rps": max_rps,
         "slo": {"ttft_ms": slo_ttft_ms, "tpot_ms": slo_tpot_ms, "e2e_ms": slo_e2e_ms},
         "max_error_share": max_error_share,
         "abort_error_share": abort_error_share,
         "abort_e2e_ms": abort_e2e_ms,
     }
-    settings = call.settings(BaselineSettings, fields | ({"prompts": prompts} if prompts else {}))
+    settings = call.settings(BaselineSettings, load.settings() | fields)
     if model is None:
         settings = settings.model_copy(update={"model": only_model(settings.target(), settings.decoding())})
 

@@ -17,10 +17,10 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from inspect import Parameter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 from pydantic import BaseModel, ValidationError
@@ -29,6 +29,7 @@ from typer.core import TyperGroup
 from specops import results
 from specops.cli.output import Table, name_rollout, print_json, print_text, with_options
 from specops.cli.progress import progress
+from specops.defaults import LEVELS_HELP, REQUEST_TIMEOUT_S
 from specops.errors import EnvironmentFailure, Exit, UsageError, install_command
 from specops.results import Result, write
 
@@ -195,10 +196,12 @@ def shared_options(
     out: the type of `--out`; by default the run folder for an `RolloutCall`, and no such option for a `Call`.
     An `AnswerOption` needs nothing of the function: the result is written here.
     rollout_at: how many arguments come before the rollout file.
+    A parameter whose type is a dataclass stands for an option for each of its fields.
     """
 
     def decorate(function: Callable[..., Answer | None]) -> Callable[..., None]:
         first, *own = inspect.signature(function, eval_str=True).parameters.values()
+        groups: dict[str, Any] = {one.name: one.annotation for one in own if is_dataclass(one.annotation)}
         on_rollout = first.annotation is RolloutCall
         kind = FolderOption if out is None and on_rollout else out
         ours = [_option("rollout", RolloutArgument)] if on_rollout else []
@@ -221,13 +224,15 @@ def shared_options(
                 from specops.config import load
 
                 shared |= {"path": path, "file": load(path)}
+            for name, group in groups.items():
+                given[name] = group(**{option.name: given.pop(option.name) for option in fields(group)})
             call = first.annotation(**shared)
             answer = function(call, **given)
             if answer is not None:
                 call.give(answer)
                 raise typer.Exit(answer.code)
 
-        mine = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in own]
+        mine = [option for one in own for option in _options_of(one)]
         parameters = [
             _option("context", typer.Context),
             *mine[:rollout_at],
@@ -253,6 +258,14 @@ def _place(rollout: Any, folder: Path | None) -> str | None:
 FLAGS = {"as_json": JsonFlag, "quiet": QuietFlag, "debug": DebugFlag}
 
 
+def _options_of(parameter: Parameter) -> list[Parameter]:
+    group = parameter.annotation
+    if not is_dataclass(group):
+        return [parameter.replace(kind=Parameter.KEYWORD_ONLY)]
+    kinds = get_type_hints(group, include_extras=True)
+    return [_option(one.name, kinds[one.name], one.default) for one in fields(group)]
+
+
 def _option(name: str, annotation: Any, default: Any = Parameter.empty) -> Parameter:
     return Parameter(name, Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
 
@@ -269,18 +282,11 @@ class DefaultCommandGroup(TyperGroup):
 
 EndpointOption = Annotated[str, typer.Option(help="chat or completions.")]
 TopPOption = Annotated[float, typer.Option(help="Nucleus sampling.")]
-IgnoreEosFlag = Annotated[bool, typer.Option("--ignore-eos", help="Generate to max_tokens.")]
-MaxTokensOption = Annotated[int | None, typer.Option(help="Tokens at most; default: each prompt's own.")]
-TimeoutOption = Annotated[float, typer.Option(help="Seconds for one request.")]
-MaxRpsOption = Annotated[float | None, typer.Option(help="Never send more requests a second.")]
 ApiKeyOption = Annotated[
     str | None, typer.Option(help="Variable with the API key; SPECOPS_API_KEY or OPENAI_API_KEY.")
 ]
 PromptsOption = Annotated[
     Path | None, typer.Option(help="Prompt set: playbook, OpenAI batch, ShareGPT or Spec-Bench.")
-]
-TokenizerOption = Annotated[
-    Path | None, typer.Option(help="tokenizer.json, to count tokens where no usage is reported.")
 ]
 HostOption = Annotated[str, typer.Option(help="Address to listen on.")]
 PortOption = Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")]
@@ -316,6 +322,30 @@ def numbers(option: str, text: str, kind: type[Number], *, least: float = -math.
             hint=with_options({option: "1,4,8"}),
         )
     return found
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """The options of a command that sends prompts to endpoints and measures the answers."""
+
+    endpoint: EndpointOption = "chat"
+    api_key_env: ApiKeyOption = None
+    prompts: PromptsOption = None
+    tokenizer: Annotated[
+        Path | None, typer.Option(help="tokenizer.json, to count tokens where no usage is reported.")
+    ] = None
+    concurrency: Annotated[str, typer.Option(help=LEVELS_HELP)] = "1"
+    top_p: TopPOption = 1.0
+    ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Generate to max_tokens.")] = False
+    max_tokens: Annotated[int | None, typer.Option(help="Tokens at most; default: each prompt's own.")] = None
+    timeout: Annotated[float, typer.Option(help="Seconds for one request.")] = REQUEST_TIMEOUT_S
+    max_rps: Annotated[float | None, typer.Option(help="Never send more requests a second.")] = None
+
+    def settings(self) -> dict[str, Any]:
+        """Return them as `BaselineSettings` has them."""
+        found = vars(self) | {"concurrency": numbers("--concurrency", self.concurrency, int)}
+        found["timeout_s"] = found.pop("timeout")
+        return {name: value for name, value in found.items() if name != "prompts" or value is not None}
 
 
 def names(text: str) -> list[str]:

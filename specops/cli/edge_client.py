@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from copy import copy as copy_of
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -43,117 +44,107 @@ if TYPE_CHECKING:
 TOKEN = "SPECOPS_EDGE_TOKEN"
 SERVER = "127.0.0.1:8500"  # where a verify-server listens by default
 
-ServerOption = Annotated[str, typer.Option(help="HOST:PORT of a `specops edge verify-server`.")]
-DraftOption = Annotated[
-    Path | None, typer.Option(help="Folder of the draft model and its tokenizer; default: the shipped draft.")
-]
-CopyFlag = Annotated[
-    bool,
-    typer.Option("--copy", help="Draft by copying from the text; of --draft the tokenizer alone is read."),
-]
-TlsCaOption = Annotated[
-    str | None,
-    typer.Option(help="Speak TLS: a PEM file of authorities to trust, or system for this machine's own."),
-]
-InsecureFlag = Annotated[bool, typer.Option("--insecure", help="Send the token without TLS all the same.")]
-DraftingOption = Annotated[
-    str,
-    typer.Option(
-        help="Who drafts: edge, server, or auto, which leaves it to the server where that gives more tokens "
-        "a second, as over a bad link."
-    ),
-]
-NodesOption = Annotated[int, typer.Option(min=1, help="Nodes of a tree at most.")]
-BeamsOption = Annotated[int, typer.Option(min=1, help="Nodes that one pass of the draft runs.")]
-DepthOption = Annotated[
-    str, typer.Option(help="When a tree is sent: adaptive, included:D or excluded:D passes.")
-]
-HeadsOption = Annotated[
-    int,
-    typer.Option(
-        min=0,
-        help="Outcomes of a tree to draft ahead for while it is away. 0: none; 1: as SpecEdge does.",
-    ),
-]
-AheadOption = Annotated[
-    int,
-    typer.Option(
-        min=0,
-        help="Outcomes whose next trees are sent before the verdict. 0: none.",
-    ),
-]
-
 
 def draft_folder(draft: Path | None) -> Path:
     return draft or asset("playbooks", "embedded", "draft")
 
 
-def client_maker(
-    *,
-    server: str,
-    draft: Path | None,
-    copy: bool,
-    tls_ca: str | None,
-    insecure: bool,
-    drafting: str,
-    nodes: int,
-    beams: int,
-    depth: str,
-    heads: int,
-    ahead: int,
-    streams: int,
-    threads: int | None,
-) -> Callable[[], EdgeEngine]:
-    """Return what makes the client, wherever it is called; what is wrong with the options is said at once."""
-    with extra("edge", "draft here"):
-        from specops.edge.client import open_client
-        from specops.edge.connection import Destination
-        from specops.edge.fallback import Fallback
-        from specops.edge.settings import Drafting, parse_depth
-    fallbacks = {
-        "auto": Fallback(),
-        "edge": Fallback.always(server_drafts=False),
-        "server": Fallback.always(server_drafts=True),
-    }
-    if drafting not in fallbacks:
-        raise UsageError(
-            f"invalid --drafting {drafting!r}: expected {', '.join(fallbacks)}",
-            hint="specops edge chat --help",
-        )
-    destination = Destination(server, os.environ.get(TOKEN) or None, tls_ca, insecure)
-    settings = Drafting(
-        nodes=nodes, beams=beams, depth=parse_depth(depth), heads=heads, ahead=ahead, streams=streams
-    )
-    folder = draft_folder(draft)
+@dataclass(frozen=True)
+class EdgeOptions:
+    """The options of a client that drafts here."""
 
-    return partial(
-        open_client, destination, folder, settings, fallbacks[drafting], copies=copy, threads=threads
+    server: Annotated[str, typer.Option(help="HOST:PORT of a `specops edge verify-server`.")] = SERVER
+    draft: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the draft model and its tokenizer; default: the shipped draft."),
+    ] = None
+    copy: Annotated[
+        bool,
+        typer.Option(
+            "--copy", help="Draft by copying from the text; of --draft the tokenizer alone is read."
+        ),
+    ] = False
+    tls_ca: Annotated[
+        str | None,
+        typer.Option(help="Speak TLS: a PEM file of authorities to trust, or system for this machine's own."),
+    ] = None
+    insecure: Annotated[bool, typer.Option("--insecure", help="Send the token without TLS all the same.")] = (
+        False
     )
+    drafting: Annotated[
+        str,
+        typer.Option(
+            help="Who drafts: edge, server, or auto, which leaves it to the server where that gives more "
+            "tokens a second, as over a bad link."
+        ),
+    ] = "auto"
+    nodes: Annotated[int, typer.Option(min=1, help="Nodes of a tree at most.")] = DEFAULT.nodes
+    beams: Annotated[int, typer.Option(min=1, help="Nodes that one pass of the draft runs.")] = DEFAULT.beams
+    depth: Annotated[
+        str, typer.Option(help="When a tree is sent: adaptive, included:D or excluded:D passes.")
+    ] = "adaptive"
+    heads: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="Outcomes of a tree to draft ahead for while it is away. 0: none; 1: as SpecEdge does.",
+        ),
+    ] = DEFAULT.heads
+    ahead: Annotated[
+        int, typer.Option(min=0, help="Outcomes whose next trees are sent before the verdict. 0: none.")
+    ] = DEFAULT.ahead
+    threads: ThreadsOption = None
+
+    def client_maker(self, streams: int) -> Callable[[], EdgeEngine]:
+        """Return what makes the client, wherever it is called; what is wrong with the options is said at
+        once."""
+        with extra("edge", "draft here"):
+            from specops.edge.client import open_client
+            from specops.edge.connection import Destination
+            from specops.edge.fallback import Fallback
+            from specops.edge.settings import Drafting, parse_depth
+        fallbacks = {
+            "auto": Fallback(),
+            "edge": Fallback.always(server_drafts=False),
+            "server": Fallback.always(server_drafts=True),
+        }
+        if self.drafting not in fallbacks:
+            raise UsageError(
+                f"invalid --drafting {self.drafting!r}: expected {', '.join(fallbacks)}",
+                hint="specops edge chat --help",
+            )
+        destination = Destination(self.server, os.environ.get(TOKEN) or None, self.tls_ca, self.insecure)
+        settings = Drafting(
+            nodes=self.nodes,
+            beams=self.beams,
+            depth=parse_depth(self.depth),
+            heads=self.heads,
+            ahead=self.ahead,
+            streams=streams,
+        )
+        return partial(
+            open_client,
+            destination,
+            draft_folder(self.draft),
+            settings,
+            fallbacks[self.drafting],
+            copies=self.copy,
+            threads=self.threads,
+        )
 
 
 @shared_options()
 def chat(
     call: Call,
-    server: ServerOption = SERVER,
+    edge: EdgeOptions,
     prompt: Annotated[
         str | None, typer.Argument(help="Answer this and end; so does what is piped in. Without: a chat.")
     ] = None,
-    draft: DraftOption = None,
-    copy: CopyFlag = False,
-    tls_ca: TlsCaOption = None,
-    insecure: InsecureFlag = False,
-    drafting: DraftingOption = "auto",
-    nodes: NodesOption = DEFAULT.nodes,
-    beams: BeamsOption = DEFAULT.beams,
-    depth: DepthOption = "adaptive",
-    heads: HeadsOption = DEFAULT.heads,
-    ahead: AheadOption = DEFAULT.ahead,
     temperature: Annotated[float, typer.Option(min=0, help="Temperature; 0: the likeliest token.")] = 0.0,
     top_p: TopPOption = 1.0,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed, for the same answer again.")] = None,
     max_tokens: Annotated[int, typer.Option(min=1, help="Tokens of an answer at most.")] = 256,
     system: Annotated[str | None, typer.Option(help="The system prompt.")] = None,
-    threads: ThreadsOption = None,
 ) -> Answer | None:
     """Chat with a verify-server's model; draft on this machine.
 
@@ -164,21 +155,7 @@ def chat(
         prompt = sys.stdin.read()
     if call.as_json and prompt is None:
         raise UsageError("--json is for one answer", hint=f"echo Hello | {with_options({})}")
-    make = client_maker(
-        server=server,
-        draft=draft,
-        copy=copy,
-        tls_ca=tls_ca,
-        insecure=insecure,
-        drafting=drafting,
-        nodes=nodes,
-        beams=beams,
-        depth=depth,
-        heads=heads,
-        ahead=ahead,
-        streams=1,
-        threads=threads,
-    )
+    make = edge.client_maker(streams=1)
     from specops.edge.conversation import Conversation
     from specops.engine.request import Sampling
 
@@ -316,19 +293,9 @@ def _note(text: str) -> None:
 @shared_options()
 def edge_serve(
     call: Call,
-    server: ServerOption = SERVER,
+    edge: EdgeOptions,
     host: HostOption = "127.0.0.1",
     port: PortOption = 8000,
-    draft: DraftOption = None,
-    copy: CopyFlag = False,
-    tls_ca: TlsCaOption = None,
-    insecure: InsecureFlag = False,
-    drafting: DraftingOption = "auto",
-    nodes: NodesOption = DEFAULT.nodes,
-    beams: BeamsOption = DEFAULT.beams,
-    depth: DepthOption = "adaptive",
-    heads: HeadsOption = DEFAULT.heads,
-    ahead: AheadOption = DEFAULT.ahead,
     max_batch: Annotated[
         int, typer.Option(min=1, help="Sequences that run at the same time, over one connection.")
     ] = 4,
@@ -336,7 +303,6 @@ def edge_serve(
     served_model_name: Annotated[
         str | None, typer.Option(help="Model name for clients; default: the server's name of it.")
     ] = None,
-    threads: ThreadsOption = None,
     grace: GraceOption = 30.0,
 ) -> None:
     """Serve an OpenAI API here that drafts for a verify-server.
@@ -345,21 +311,7 @@ def edge_serve(
     is shown to the verify-server; where SPECOPS_API_KEY is set, clients must send it. Answers that were
     begun outlive a break of the connection of up to 30 seconds; after 10 without one, new requests get 503.
     """
-    make = client_maker(
-        server=server,
-        draft=draft,
-        copy=copy,
-        tls_ca=tls_ca,
-        insecure=insecure,
-        drafting=drafting,
-        nodes=nodes,
-        beams=beams,
-        depth=depth,
-        heads=heads,
-        ahead=ahead,
-        streams=max_batch,
-        threads=threads,
-    )
+    make = edge.client_maker(streams=max_batch)
     with extra("edge", "start the server"):
         from specops.edge.client_metrics import edge_series
         from specops.engine.text import load_tokenizer
@@ -369,7 +321,7 @@ def edge_serve(
 
     def announce(url: str) -> None:
         value = Serving(base_url=f"{url}/v1", model=settings.model)
-        call.announce(value, f"serving {settings.model} on {url} (verified at {server})")
+        call.announce(value, f"serving {settings.model} on {url} (verified at {edge.server})")
 
     log_to_stderr(quiet=call.quiet)
     with bind(host, port) as bound, in_process(make, [bound]) as worker:
@@ -381,4 +333,4 @@ def edge_serve(
             grace=grace,
             extra_series=edge_series,
         )
-        serve_engine(worker, load_tokenizer(draft_folder(draft)), settings, bound, announce)
+        serve_engine(worker, load_tokenizer(draft_folder(edge.draft)), settings, bound, announce)
