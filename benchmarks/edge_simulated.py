@@ -22,10 +22,10 @@ from pathlib import Path
 from specops.assets import asset
 from specops.config import StandIn, load
 from specops.economics import Prices
-from specops.edge.simulation.measured import LEVELS
 from specops.edge.simulation.model import EdgeCosts, Setting, straight
 from specops.edge.simulation.outcome import replicate
 from specops.edge.simulation.planning import mean
+from specops.edge.simulation.real_rounds import LEVELS
 from specops.edge.simulation.rounds import Rounds
 from specops.engine.text import load_tokenizer
 from specops.load.workload import load_prompts

@@ -15,7 +15,7 @@ from specops.load.arrivals import Level
 from specops.load.settings import Endpoint
 from specops.phases import canary
 from specops.phases.ab.parity import Matches, Parity, Witness
-from specops.phases.canary.checks import CHECKS, distribution, endings, parity, sampling, structured
+from specops.phases.canary.checks import CHECKS, distribution, endings, parity, sampling, structured_output
 from specops.phases.canary.client import (
     COMPLETIONS,
     Call,
@@ -208,16 +208,16 @@ def test_a_penalty_that_is_ignored_by_one_pool() -> None:
 
 
 def test_json_and_calls_by_their_schema() -> None:
-    assert structured.fits('{"size": "small", "ready": true}')
-    assert not structured.fits('{"size": "small", "ready": 1}')
-    assert not structured.fits('{"size": "small"}')
+    assert structured_output.fits('{"size": "small", "ready": true}')
+    assert not structured_output.fits('{"size": "small", "ready": 1}')
+    assert not structured_output.fits('{"size": "small"}')
     cut = Reply({0: Choice('{"size": "sm', "length")})
-    assert structured.begun(cut)
-    assert not structured.begun(Reply({0: Choice("a parcel", "length")}))
+    assert structured_output.begun(cut)
+    assert not structured_output.begun(Reply({0: Choice("a parcel", "length")}))
     good = Reply({0: Choice("", "stop", None, (Call("send_parcel", '{"size":"large","ready":false}'),))})
-    assert structured.called(good, ASK) is None
+    assert structured_output.called(good, ASK) is None
     torn = Reply({0: Choice("", "stop", None, (Call("send_parcel", '{"size":"lar'),))})
-    assert (side := structured.called(torn, ASK)) is not None
+    assert (side := structured_output.called(torn, ASK)) is not None
     assert side.state == "wrong"
 
 

@@ -31,7 +31,7 @@ from specops.serving.sglang import releases as sglang
 from specops.serving.sglang.lint import CALL as SGLANG
 from specops.serving.trtllm import releases as trtllm
 from specops.serving.vllm import versions as vllm
-from specops.serving.vllm.given import GivenCommand
+from specops.serving.vllm.arguments import GivenCommand
 
 CASES = yaml.safe_load(Path(__file__).with_name("known_issue_cases.yaml").read_text(encoding="utf-8"))
 BY_ID = {issue.id: issue for issue in issues()}

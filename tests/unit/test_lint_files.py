@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from specops.errors import FileError, UsageError
 from specops.launch.command_files import command_of, commands_in, judge
-from specops.serving.vllm.given import GivenCommand
+from specops.serving.vllm.arguments import GivenCommand
 
 PLAYBOOK = """\
 # speculative_decoding_config.yaml

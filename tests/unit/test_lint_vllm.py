@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from vllm_words import draft, found, ngram, serve
 
-from specops.serving.vllm.given import GivenCommand
+from specops.serving.vllm.arguments import GivenCommand
 from specops.serving.vllm.lint import corrected, lint
 from specops.serving.vllm.versions import Version, table
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from vllm_words import draft, found, ngram, serve
 
-from specops.serving.vllm.given import GivenCommand
+from specops.serving.vllm.arguments import GivenCommand
 from specops.serving.vllm.lint import corrected
 from specops.serving.vllm.versions import Version
 

@@ -16,8 +16,8 @@ from vllm_words import found, serve
 from specops.config import load
 from specops.phases.launch import render
 from specops.progress import SilentProgress
+from specops.serving.vllm.arguments import GivenCommand
 from specops.serving.vllm.execution import PIN, Model, execution
-from specops.serving.vllm.given import GivenCommand
 from specops.serving.vllm.versions import Version, table
 
 ROWS = json.loads(Path(__file__).with_name("vllm_execution_rows.json").read_text(encoding="utf-8"))

@@ -23,7 +23,7 @@ from specops.errors import ConfigError
 from specops.launch.servers import serving
 from specops.progress import SilentProgress
 from specops.serving.argv import UNKNOWN
-from specops.serving.vllm.given import CALL, GivenCommand
+from specops.serving.vllm.arguments import CALL, GivenCommand
 from specops.serving.vllm.lint import corrected, lint
 from specops.serving.vllm.pool import VllmPool
 from specops.serving.vllm.settings import VllmSpeculation, command

@@ -3,7 +3,7 @@
 settings.py   the pool's section -> words, and the YAML file that they write and name
 pool.py       its answers and its series
 releases.py   which release knows which flag and key (releases.json), and which one a program is
-given.py      a command with its YAML file, read; lint.py, what is wrong with both, and both corrected
+arguments.py  a command with its YAML file, read; lint.py, what is wrong with both, and both corrected
 limits.py     values of speculative_config that it refuses or ignores
 """
 

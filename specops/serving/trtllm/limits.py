@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from specops.serving import argv
 from specops.serving.argv import Finding
-from specops.serving.trtllm.given import SPECULATIVE, GivenCommand
+from specops.serving.trtllm.arguments import SPECULATIVE, GivenCommand
 from specops.serving.trtllm.releases import OF_TODAY, Release
 
 Found: TypeAlias = argv.RuleFinding[GivenCommand]

@@ -17,7 +17,7 @@ from specops.errors import ConfigError
 from specops.serving import argv, known_issues
 from specops.serving.argv import Command, CommandLine, Finding, LintResult, by_level, is_unknown, settled
 from specops.serving.trtllm import limits
-from specops.serving.trtllm.given import CALL, SPECULATIVE, GivenCommand
+from specops.serving.trtllm.arguments import CALL, SPECULATIVE, GivenCommand
 from specops.serving.trtllm.releases import OF_TODAY, Release, Version, installed, table
 
 Found: TypeAlias = argv.RuleFinding[GivenCommand]

@@ -1,7 +1,7 @@
 """vLLM, 0.8.0 to 0.33.0.
 
 settings.py   the pool's section -> the words of a version; pool.py, its answers and its series
-given.py      words -> what they set, and back
+arguments.py  words -> what they set, and back
 versions.py   which release knows which flag and speculative key (versions.json, made by
               tools/vllm_table.py), and which release a program is
 execution.py  how a release runs a command: runner, async scheduling, CUDA graphs (execution.json, made by

@@ -19,7 +19,7 @@ from typing import Any
 
 from specops.serving.argv import is_unknown
 from specops.serving.engine import Condition
-from specops.serving.vllm.given import GivenCommand, as_json
+from specops.serving.vllm.arguments import GivenCommand, as_json
 from specops.serving.vllm.settings import plain
 from specops.serving.vllm.versions import Release, Span, Version, spans_of
 

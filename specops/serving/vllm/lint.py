@@ -9,7 +9,7 @@ import yaml
 from specops.errors import ConfigError
 from specops.serving import known_issues
 from specops.serving.argv import Command, CommandLine, Finding, LintResult, by_level, settled
-from specops.serving.vllm.given import CALL, CONFIG, GivenCommand, as_json
+from specops.serving.vllm.arguments import CALL, CONFIG, GivenCommand, as_json
 from specops.serving.vllm.rules import RULES
 from specops.serving.vllm.versions import OLDEST, Version, installed, table
 

@@ -12,8 +12,8 @@ from dataclasses import replace
 from specops.serving.argv import Finding
 from specops.serving.engine import EVERYWHERE, Container, MultiHost, PairQuestion, Rendering, Start
 from specops.serving.metrics import Drafts, Responses, Series
+from specops.serving.vllm.arguments import GivenCommand
 from specops.serving.vllm.execution import conditions, model_in
-from specops.serving.vllm.given import GivenCommand
 from specops.serving.vllm.lint import lint
 from specops.serving.vllm.settings import VllmSettings, command
 from specops.serving.vllm.versions import Version, installed, table, version_of

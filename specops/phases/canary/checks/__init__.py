@@ -5,7 +5,7 @@ What has ended servers comes last.
 
 from __future__ import annotations
 
-from specops.phases.canary.checks import endings, sampling, structured
+from specops.phases.canary.checks import endings, sampling, structured_output
 from specops.phases.canary.checks.distribution import DISTRIBUTION
 from specops.phases.canary.checks.endings import CANCEL
 from specops.phases.canary.checks.parity import MIXED, PARITY
@@ -23,6 +23,6 @@ CHECKS: tuple[Check, ...] = (
     LONG,
     TOO_LONG,
     *sampling.PENALTY_CHECKS,
-    *structured.CHECKS,
+    *structured_output.CHECKS,
     *sampling.CHECKS,
 )

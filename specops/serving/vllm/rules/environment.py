@@ -9,7 +9,7 @@ from operator import methodcaller
 
 from specops.section import SECRET_FLAGS, SECRET_VARIABLE
 from specops.serving.argv import is_unknown
-from specops.serving.vllm.given import GivenCommand
+from specops.serving.vllm.arguments import GivenCommand
 from specops.serving.vllm.rules.rule import Found, of_flag
 from specops.serving.vllm.versions import V1_ALONE, Release, Version, table
 

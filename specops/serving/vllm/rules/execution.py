@@ -10,8 +10,8 @@ from dataclasses import replace
 from operator import methodcaller
 
 from specops.serving.argv import is_unknown
+from specops.serving.vllm.arguments import CONFIG, SHORTCUTS, GivenCommand, as_json
 from specops.serving.vllm.execution import PIN, REFUSED, execution
-from specops.serving.vllm.given import CONFIG, SHORTCUTS, GivenCommand, as_json
 from specops.serving.vllm.rules.rule import Found, of_flag, of_key
 from specops.serving.vllm.versions import V1_ALONE, Release, Version, table
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from specops.serving.argv import UNKNOWN, is_unknown
-from specops.serving.vllm.given import CONFIG, GivenCommand
+from specops.serving.vllm.arguments import CONFIG, GivenCommand
 from specops.serving.vllm.rules.rule import Found, of_flag
 from specops.serving.vllm.versions import LAST_OF_THE_OLD, Release, table
 

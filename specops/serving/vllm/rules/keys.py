@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 from operator import methodcaller
 
-from specops.serving.vllm.given import CONFIG, SHORTCUTS, GivenCommand
+from specops.serving.vllm.arguments import CONFIG, SHORTCUTS, GivenCommand
 from specops.serving.vllm.rules.rule import Fix, Found, of_flag, of_key
 from specops.serving.vllm.versions import V1_ALONE, Release, Version, table
 

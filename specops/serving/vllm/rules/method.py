@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator
 
-from specops.serving.vllm.given import GivenCommand
+from specops.serving.vllm.arguments import GivenCommand
 from specops.serving.vllm.rules.rule import Found, is_whole, of_key
 from specops.serving.vllm.settings import needs_draft, plain
 from specops.serving.vllm.versions import V1_ALONE, Release, Version, table

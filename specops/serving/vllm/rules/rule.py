@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, TypeGuard
 
 from specops.serving import argv
 from specops.serving.argv import Finding, Level
-from specops.serving.vllm.given import CONFIG, GivenCommand
+from specops.serving.vllm.arguments import CONFIG, GivenCommand
 from specops.serving.vllm.versions import Release
 
 Found: TypeAlias = argv.RuleFinding[GivenCommand]

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
+from specops.serving.vllm.arguments import GivenCommand
 from specops.serving.vllm.execution import execution
-from specops.serving.vllm.given import GivenCommand
 from specops.serving.vllm.rules.rule import Found, is_whole, of_key
 from specops.serving.vllm.settings import plain
 from specops.serving.vllm.versions import V1_ALONE, Release, Version
