@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,29 +22,29 @@ if TYPE_CHECKING:
 bench = typer.Typer(no_args_is_help=True)
 
 
-TargetOption = Annotated[
-    Path | None, typer.Option("--target", help="Folder of the target. [default: the shipped]")
-]
-DraftOption = Annotated[
-    Path | None, typer.Option("--draft", help="Folder of the draft, or exit:LAYERS. [default: the shipped]")
-]
-PromptsOption = Annotated[Path | None, typer.Option("--prompts", help="Prompt set. [default: the shipped]")]
+@dataclass(frozen=True)
+class PairOptions:
+    """The options of a measurement of one pair."""
+
+    target: Annotated[Path | None, typer.Option(help="Folder of the target. [default: the shipped]")] = None
+    draft: Annotated[
+        Path | None, typer.Option(help="Folder of the draft, or exit:LAYERS. [default: the shipped]")
+    ] = None
+    prompts: Annotated[Path | None, typer.Option(help="Prompt set. [default: the shipped]")] = None
+    seed: Annotated[int, typer.Option("--seed")] = 0
+
+    def settings(self) -> dict[str, Any]:
+        """Return them as the settings of the phase have them."""
+        shipped = asset("playbooks", "embedded")
+        pair = {"target": shipped / "target", "draft": shipped / "draft", "prompts": shipped / "prompts.json"}
+        return pair | {name: value for name, value in vars(self).items() if value is not None}
+
+
 CountOption = Annotated[int, typer.Option("--count", min=1, help="Prompts, spread over the set.")]
-SeedOption = Annotated[int, typer.Option("--seed")]
 
 
 @bench.callback()
 def _group() -> None: ...
-
-
-def _pair(target: Path | None, draft: Path | None, prompts: Path | None) -> dict[str, Any]:
-    """Return the settings that all benches of a pair have."""
-    shipped = asset("playbooks", "embedded")
-    return {
-        "target": target or shipped / "target",
-        "draft": draft or shipped / "draft",
-        "prompts": prompts or shipped / "prompts.json",
-    }
 
 
 def _measured(call: Call, measure: Callable[[Progress], Result]) -> Result:
@@ -55,24 +56,20 @@ def _measured(call: Call, measure: Callable[[Progress], Result]) -> Result:
 @shared_options(out=AnswerOption)
 def acceptance(
     call: Call,
-    target: TargetOption = None,
-    draft: DraftOption = None,
-    prompts: PromptsOption = None,
+    pair: PairOptions,
     count: CountOption = 32,
     tokens: Annotated[int, typer.Option("--tokens", min=1, help="Tokens after each prompt.")] = 64,
     widths: Annotated[int, typer.Option("--widths", min=1, help="Children of a node, up to.")] = 5,
-    seed: SeedOption = 0,
 ) -> Answer:
     """Measure acceptance by verification rule and tree width."""
     with extra("engine", "measure the pair"):
         from specops.phases.acceptance import AcceptanceSettings, measure, table
 
     settings = AcceptanceSettings(
-        **_pair(target, draft, prompts),
+        **pair.settings(),
         count=count,
         tokens=tokens,
         widths=widths,
-        seed=seed,
     )
     result = _measured(call, partial(measure, settings))
     spread = result.summary["greedy_acceptance_by_prompt"]
@@ -84,9 +81,7 @@ def acceptance(
 @shared_options(out=AnswerOption)
 def verifiers(
     call: Call,
-    target: TargetOption = None,
-    draft: DraftOption = None,
-    prompts: PromptsOption = None,
+    pair: PairOptions,
     tree: Annotated[
         list[str] | None, typer.Option("--tree", help="May be given again. [default: four shapes]")
     ] = None,
@@ -96,20 +91,18 @@ def verifiers(
         int, typer.Option("--rounds", min=1, help="Times 8 continuations of a prompt, at most.")
     ] = 3,
     temperature: Annotated[float, typer.Option("--temperature", min=0.01)] = 1.0,
-    seed: SeedOption = 0,
 ) -> Answer:
     """Compare verifiers on the same trees: tokens a step, time."""
     with extra("engine", "measure the pair"):
         from specops.phases.verifiers import TREES, Ranking, VerifierSettings, measure, over_naive, table
 
     settings = VerifierSettings(
-        **_pair(target, draft, prompts),
+        **pair.settings(),
         trees=tuple(tree or TREES),
         count=count,
         tokens=tokens,
         rounds=rounds,
         temperature=temperature,
-        seed=seed,
     )
     result = _measured(call, partial(measure, settings))
     ranking = Ranking.model_validate(result.data)
@@ -120,12 +113,9 @@ def verifiers(
 @shared_options(out=AnswerOption)
 def specinfer(
     call: Call,
-    target: TargetOption = None,
-    draft: DraftOption = None,
-    prompts: PromptsOption = None,
+    pair: PairOptions,
     count: Annotated[int, typer.Option("--count", min=1, help="Prompts of each class.")] = 16,
     tokens: Annotated[int, typer.Option("--tokens", min=16, help="Tokens after each prompt.")] = 64,
-    seed: SeedOption = 0,
     quick: Annotated[bool, typer.Option("--quick", help="Four prompts of each class.")] = False,
 ) -> Answer:
     """Measure SpecInfer's tables 1 to 3, beside the paper's.
@@ -136,10 +126,9 @@ def specinfer(
         from specops.phases.specinfer import SpecInferSettings, Tables, measure, pages
 
     settings = SpecInferSettings(
-        **_pair(target, draft, prompts),
+        **pair.settings(),
         count=min(count, 4) if quick else count,
         tokens=tokens,
-        seed=seed,
     )
     result = _measured(call, partial(measure, settings))
     text: list[str | Table] = []
