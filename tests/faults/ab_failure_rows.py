@@ -192,6 +192,14 @@ FAILURES = [
         standard=replace(STANDARD, per_second=6),
     ),
     ab(
+        "standard_limited_by_delay",
+        "equal servers; a limit delays the standard's requests, one each 90 ms",
+        EQUAL,
+        "not deploy",
+        r"but not per output token",
+        standard=replace(STANDARD, spacing_ms=90.0),
+    ),
+    ab(
         "half_of_one_class_fails",
         "1.55 times as fast; half of the requests of one class fail",
         failing("http_500", 0.5, classes=("code",)),

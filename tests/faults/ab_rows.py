@@ -374,6 +374,21 @@ CHUNKS = [
         standard=replace(STANDARD, closing_after=1),
     ),
     ab(
+        "standard_connects_slowly",
+        "equal servers; the standard closes a connection after each answer, and the next takes 60 ms longer",
+        EQUAL,
+        "not deploy",
+        r"but not per output token",
+        standard=replace(STANDARD, closing_after=1, connection_ms=60.0),
+    ),
+    ab(
+        "flushes_in_turns",
+        "equal servers; a proxy sends the challenger's chunks on every 40 ms, merged; temperature 0.7",
+        replace(EQUAL, flush_ms=40.0),
+        "not deploy",
+        options=SAMPLED,
+    ),
+    ab(
         "bursts_of_four",
         "equal servers; the challenger sends four tokens at a time",
         replace(EQUAL, ttft_ms=29.5, first_chunk=4, chunk=4),

@@ -296,7 +296,7 @@ SWEEPS = [
     sweep(
         "ignores_temperature",
         "K 3 is 1.55 times as fast; every answer at temperature 0.7 is the greedy one",
-        [replace(FASTER, ignores_temperature=True)],
+        [replace(FASTER, ignores_temperature=1.0)],
         "not deploy",
         r"temperature is ignored",
         options=SAMPLED,
@@ -304,7 +304,7 @@ SWEEPS = [
     sweep(
         "ignores_temperature_among_two",
         "the same, and temperatures 0 and 0.7 are swept",
-        [replace(FASTER, ignores_temperature=True)],
+        [replace(FASTER, ignores_temperature=1.0)],
         "not deploy",
         r"temperature is ignored",
         options=("--temperature=0,0.7",),
@@ -398,6 +398,14 @@ SWEEPS = [
         r"in turn 2 of rung 5\): the standard or the setting drifted",
         options=("--repeats=5",),
         prompts=80,
+    ),
+    sweep(
+        "standard_limited_by_delay",
+        "equal settings; a limit delays the standard's requests, one each 90 ms",
+        [EQUAL],
+        "not deploy",
+        r"but not per output token",
+        standard=replace(STANDARD, spacing_ms=90.0),
     ),
     sweep(
         "stumps",

@@ -367,7 +367,7 @@ def test_a_stump_ends_well(host: Host) -> None:
 
 def test_the_temperature_may_be_ignored(host: Host) -> None:
     greedy = asked(host, QUICK, PROMPTS)
-    sampled = asked(host, quick(ignores_temperature=True), PROMPTS, temperature=0.7)
+    sampled = asked(host, quick(ignores_temperature=1.0), PROMPTS, temperature=0.7)
     assert [one.text for one in sampled] == [one.text for one in greedy]
 
 
@@ -506,3 +506,32 @@ def test_work_that_an_answer_leaves_behind_delays_every_server(host: Host) -> No
 def test_every_second_request_may_be_slower() -> None:
     keeper = Keeper(Server(alternate=3.0), Clock())
     assert slowness([keeper], *[0] * 4) == [3.0, 1.0, 3.0, 1.0]
+
+
+def test_a_limit_may_delay_requests(host: Host) -> None:
+    took = [said.seconds for said in asked(host, quick(spacing_ms=80.0), PROMPTS[:3])]
+    assert took[0] < 0.08
+    assert all(seconds > 0.06 for seconds in took[1:])
+
+
+def test_a_proxy_may_send_chunks_on_in_turns(host: Host) -> None:
+    with host.up([Server(ttft_ms=5.0, token_ms=10.0, tokens=(12, 12), flush_ms=50.0)]) as up:
+        connection = http.client.HTTPConnection("127.0.0.1", up.ports[0], timeout=20)
+        message = {"role": "user", "content": "short: one"}
+        body = {"model": "zoo", "stream": True, "temperature": 0, "messages": [message]}
+        connection.request("POST", "/v1/chat/completions", json.dumps(body), {})
+        response = connection.getresponse()
+        reads = [(time.perf_counter(), piece) for piece in iter(lambda: response.read1(65536), b"")]
+        connection.close()
+    texts = [(at, piece.count(b'"content"')) for at, piece in reads if piece.count(b'"content"')]
+    assert sum(count for _, count in texts) == 12
+    assert len(texts) <= 4
+
+
+def test_words_may_be_shorter_and_some_sampled_answers_greedy(host: Host) -> None:
+    (own,), (other,) = asked(host, QUICK, PROMPTS[:1]), asked(host, quick(other_language=True), PROMPTS[:1])
+    assert (other.tokens, other.usages) == (own.tokens, own.usages)
+    assert 3 * len(other.text) == 2 * len(own.text)
+    greedy = asked(host, QUICK, PROMPTS)
+    half = asked(host, quick(ignores_temperature=0.5), PROMPTS, temperature=0.7)
+    assert 1 < sum(one.text == two.text for one, two in zip(half, greedy, strict=True)) < 11

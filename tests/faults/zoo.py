@@ -93,6 +93,9 @@ class Keeper:
         self._served: weakref.WeakKeyDictionary[asyncio.BaseTransport, int] = weakref.WeakKeyDictionary()
         """The answers of each connection that has had one."""
 
+        self._free_from = 0.0
+        """When the next request may begin."""
+
         self._recent: deque[float] = deque()
         """When the requests of the last second came."""
 
@@ -125,7 +128,8 @@ class Keeper:
         knobs, rng = self.knobs, self._rng
         answer = self.text_of(prompt, 10**6)
         words = answer.words
-        temperature = 0.0 if knobs.ignores_temperature else temperature
+        if knobs.ignores_temperature and rng.random() < knobs.ignores_temperature:
+            temperature = 0.0
         if temperature > 0 or knobs.random_greedy:
             words = [rng.choice(WORDS) for _ in words]
             if knobs.loops and temperature > 0:
@@ -144,6 +148,8 @@ class Keeper:
             words = words[:part] + [rng.choice(WORDS) for _ in words[part:]]
         if random.Random(f"{prompt} {knobs.seed} stock").random() < knobs.stock:
             words = WORDS[:9]
+        if knobs.other_language:
+            words = [word[:2] for word in words]
         if knobs.padding:
             words = words + ["\n"] * round(knobs.padding * len(words))
         limit = min(limit, knobs.cap or limit)
@@ -274,6 +280,9 @@ class Keeper:
         began = max(loop.time(), self.clock.burdened_until)
         if request.transport not in self._served:
             began += self.knobs.connection_ms / 1000
+        if self.knobs.spacing_ms:
+            began = max(began, self._free_from)
+            self._free_from = began + self.knobs.spacing_ms / 1000
         factor = self.slowness(prompt)
         fault = self.fault_of(prompt, temperature, mixed=False)
         limit = int(body.get("max_tokens") or body.get("max_completion_tokens") or 256)
@@ -326,10 +335,20 @@ class Keeper:
             await response.write(
                 event({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]})
             )
-        half, held = len(answer.words) // 2, b""
+        half, held, send_at = len(answer.words) // 2, b"", 0.0
         instant = began + ttft
         for at, words, piece in self._chunks(answer, body):
-            await _until(instant + at * self.knobs.token_ms * factor / 1000)
+            due = instant + at * self.knobs.token_ms * factor / 1000
+            if self.knobs.flush_ms:
+                flush = self.knobs.flush_ms / 1000
+                flushed = began + math.ceil((due - began) / flush) * flush
+                if held and flushed > send_at:
+                    await _until(send_at)
+                    await response.write(held)
+                    held = b""
+                send_at = flushed
+            else:
+                await _until(due)
             if fault and words >= half:
                 if kind == "stall":
                     await asyncio.sleep(fault.ms / 1000)
@@ -344,9 +363,10 @@ class Keeper:
                     await response.write(event(told) + DONE)
                     return response
             held += COMMENT * self.knobs.comments + piece * self.knobs.copies
-            if not self.knobs.buffered:
+            if not (self.knobs.buffered or self.knobs.flush_ms):
                 await response.write(held)
                 held = b""
+        await _until(send_at)
         await response.write(held)
         await asyncio.sleep(self.knobs.linger_ms / 1000)
         ending = {"unended": DONE, "silent_end": b""}.get(kind)

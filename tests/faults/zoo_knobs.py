@@ -85,6 +85,9 @@ class Server:
     connection_ms: float = 0.0
     """The first request on a connection takes so much longer."""
 
+    spacing_ms: float = 0.0
+    """A limit that delays: a request begins so long after the one before at the earliest."""
+
     per_second: int = 0
     """More requests than these in a second are refused with 429 and Retry-After 0.1; 0: none."""
 
@@ -126,8 +129,11 @@ class Server:
     cap: int = 0
     """A limit of its own on the tokens of an answer, which ends with finish_reason length; 0: none."""
 
-    ignores_temperature: bool = False
-    """Answers at every temperature are the greedy ones."""
+    ignores_temperature: float = 0.0
+    """Share of the sampled requests whose answers are the greedy ones."""
+
+    other_language: bool = False
+    """Answers are in words of one character, which are as many tokens."""
 
     unsteady: float = 0.0
     """Share of greedy answers that part from the prompt's own answer at a random token."""
@@ -175,6 +181,9 @@ class Server:
 
     buffered: bool = False
     """A proxy holds the answer back until it is whole."""
+
+    flush_ms: float = 0.0
+    """A proxy sends on what it has every so many milliseconds of an answer; 0: at once."""
 
     crlf: bool = False
     """Lines end with CR LF, and each event has an id."""

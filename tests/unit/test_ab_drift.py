@@ -20,12 +20,12 @@ def drifts(**made: Any) -> dict[tuple[str, str], Drift]:
     return {(drift.kind, drift.arm): drift for drift in found(visits(2.0, **made), ARMS, 0.95)}
 
 
-def slowing(arm: str | None, rate: float = 0.05) -> Any:
+def slowing(arm: str | None, rate: float = 0.05, tpot_ms: float = 5.0) -> Any:
     """An arm, or both, that get slower by `rate` of what they were with every second of the run."""
 
     def answer(visit: Any, prompt: str, at: float) -> dict[str, Any]:
         slower = 1 + rate * at if arm in (None, visit.arm) else 1.0
-        return {"slower": slower, "tpot_ms": slower * (5.0 if visit.arm == "draft" else 10.0)}
+        return {"slower": slower, "tpot_ms": slower * (tpot_ms if visit.arm == "draft" else 10.0)}
 
     return answer
 
@@ -175,7 +175,7 @@ def test_a_small_change_is_not_flagged_however_sure() -> None:
 
 def test_a_gain_that_one_half_of_the_run_does_not_show_is_no_gain() -> None:
     """Four times as fast in the beginning, no faster at the end: on average faster."""
-    found = judged(visits(4.0, prompts=96, classes=("chat",), answer=slowing("draft", 0.12)))
+    found = judged(visits(4.0, prompts=96, classes=("chat",), answer=slowing("draft", 0.12, 2.5)))
     assert found.verdict == "undecided"
     assert "speed-up of draft from the beginning to the end: -" in found.reason
     assert "and the gain is not shown throughout the run: " in found.reason

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -175,12 +176,14 @@ def test_a_challenger_that_differs_in_half_of_the_answers_is_not_excused_by_a_bl
     assert found.is_blind(1 - 1e-6)
 
 
-def at_temperature(text: str | None, arm: str = "draft") -> AbJudgement:
-    """A measurement in which each sampled answer of the standard is its own, and the arm's are `text`."""
+def at_temperature(text: str | None, arm: str = "draft", rounds: Collection[int] = (0, 1)) -> AbJudgement:
+    """A measurement in which each sampled answer of the standard is its own, and the arm's in some rounds are
+    `text`."""
 
     def answer(visit: Any, prompt: str, at: float) -> dict[str, Any]:
         own = f"{visit.arm[0]}{visit.round}swer to {prompt}"
-        return {"text": own if text is None or visit.arm != arm else text.format(prompt)}
+        theirs = text is not None and visit.arm == arm and visit.round in rounds
+        return {"text": str(text).format(prompt) if theirs else own}
 
     greedy = [*standard(), sent("draft")]
     return judged(visits(2.0, looks=1, answer=answer), temperature=0.7, greedy=greedy)
@@ -191,10 +194,13 @@ def test_an_arm_that_ignores_the_temperature_is_a_no() -> None:
     assert ignoring.verdict == "no"
     assert ignoring.data["challengers"]["draft"]["deploy"] == []
     assert (
-        f"do not deploy: at 1 stream, {PROMPTS} of {PROMPTS} sampled answers are the greedy ones, and 0 of "
-        f"{PROMPTS} of the standard's: the temperature is ignored; by speed alone: deploy"
+        f"do not deploy: at 1 stream, {PROMPTS} of {PROMPTS} prompts get their greedy answer at the higher "
+        f"temperature too, and 0 of {PROMPTS} from the standard: the temperature is ignored; by speed alone: "
+        "deploy"
     ) in ignoring.reason
     assert at_temperature(None).verdict == "yes"
+    half = at_temperature("answer to {}", rounds=(1,))
+    assert (half.verdict, f" {PROMPTS} of {PROMPTS} prompts get" in half.reason) == ("no", True)
     assert at_temperature("answer to {}", arm="standard").verdict == "yes"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -240,7 +241,7 @@ def test_the_words() -> None:
 def test_it_takes_a_speed_up_per_token_where_lengths_differ() -> None:
     cell = of_cell_of([pair(n, 20.0, 10.0) for n in range(20)], accept_length_change=True)
     assert (cell.decision.verdict, cell.decision.basis) == ("undecided", "tpot")
-    same = of_cell_of([pair(n, 20.0, 20.0) for n in range(20)])
+    same = of_cell_of([replace(pair(n, 20.0, 20.0), tpot=((10.0, 5.0),)) for n in range(20)])
     assert (same.decision.verdict, same.decision.basis) == ("yes", "e2e")
 
 

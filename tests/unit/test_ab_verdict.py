@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -29,6 +30,7 @@ from specops.phases.ab.verdict import (
     of_look,
     paying,
     pays_up_to,
+    times,
 )
 from specops.phases.ab.visits import AbSettings, VisitRecord
 
@@ -50,6 +52,33 @@ def test_a_class_that_gains_deploys_and_one_that_loses_does_not() -> None:
     assert found.reason.startswith("deploy for long at 1 stream; not for edit: 0.79× [")
     assert "undecided for short: " in found.reason
     assert found.summary["e2e_speedup"]["estimate"] == pytest.approx(1.13, rel=0.1)
+
+
+def waiting(ms: float, tpot_factor: float = 1.0) -> Any:
+    """The standard begins each answer so much later; its tokens take `tpot_factor` times as long."""
+
+    def answer(visit: Any, prompt: str, at: float) -> dict[str, Any]:
+        standard = visit.arm == "standard"
+        noise = 1 + (int(prompt[1:]) * (3 if standard else 5) + visit.round) % 7 / 100
+        later = {"added_ms": ms, "ttft_ms": 20.0 + ms} if standard else {}
+        return later | {"tpot_ms": 10.0 * noise * (tpot_factor if standard else 1.0)}
+
+    return answer
+
+
+def test_first_tokens_alone_that_come_earlier_are_no_speculation() -> None:
+    """A standard with a limit of requests, or without a prefix cache, makes its users wait for them."""
+    found = judged(visits(1.0, answer=waiting(100.0)))
+    assert (found.verdict, found.summary["deploy"]) == ("undecided", [])
+    assert re.search(r"undecided for edit: 1\.\d\d× \[.*\], but not per output token \(1\.0", found.reason)
+    assert "first tokens come earlier" in found.reason
+    both = judged(visits(1.0, answer=waiting(100.0, tpot_factor=1.5)))
+    assert both.verdict == "yes", both.reason
+
+
+def test_an_end_of_an_interval_that_says_nothing_is_no_figure() -> None:
+    assert times(stats.Interval(1.07, 0.0000009, 1068534.6, 2)) == "1.07× [<0.01, >100]"
+    assert times(stats.Interval(1.07, 0.01, 100.0, 2)) == "1.07× [0.01, 100.00]"
 
 
 def test_speculation_that_helps_nobody_is_a_no() -> None:

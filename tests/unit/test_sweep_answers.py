@@ -138,8 +138,8 @@ def test_answers_at_temperature_0_beside_a_sampled_measurement() -> None:
     assert (found("{}").equal, found("{}").starts_differ, found("{}").ignored) == (48, False, None)
     assert found("other {}").starts_differ
     assert found("{}", sampled="{}").ignored == (
-        "48 of 48 sampled answers are the greedy ones, and 0 of 48 of the standard's: the temperature is "
-        "ignored"
+        "48 of 48 prompts get their greedy answer at the higher temperature too, and 0 of 48 from the "
+        "standard: the temperature is ignored"
     )
 
 

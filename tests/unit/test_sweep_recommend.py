@@ -506,6 +506,19 @@ def test_only_a_gain_that_every_turn_shows_survives_turns_that_differ() -> None:
     assert verdict(rungs(r0=(0.97, 1.03))) == "yes"
 
 
+def test_first_tokens_alone_that_come_earlier_are_no_speculation() -> None:
+    one, picked = settings(3), Finalists(settings=("k=3",), streams=(1,))
+    cells = changed(
+        swept({"k=3": 1.0}, one, rungs=0, confirming=2),
+        "standard",
+        lambda n, row, cell: took(row.e2e_ms + 100) | {"ttft_ms": row.ttft_ms + 100},
+    )
+    found = judged({}, one, cells=cells, picked=picked)
+    assert found.verdict == "undecided"
+    assert "but not per output token (" in found.reason
+    assert "the interval includes 1" not in found.reason
+
+
 def test_a_client_that_was_the_bottleneck_decides_nothing() -> None:
     one, picked = settings(3), Finalists(settings=("k=3",), streams=(1,))
     cells = swept(FASTER, one, rungs=0, confirming=2)

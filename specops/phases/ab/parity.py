@@ -306,7 +306,7 @@ def ignored_temperature(
     for level in levels:
         ours, theirs = (
             as_greedy(
-                _answers(sampled, level, arm).get(0, {}),
+                _answers(sampled, level, arm).values(),
                 _answers(greedy, level, arm).get(0, {}),
             )
             for arm in (standard, challenger)
@@ -317,10 +317,13 @@ def ignored_temperature(
     return found
 
 
-def as_greedy(sampled: Mapping[str, Row], greedy: Mapping[str, Row]) -> dict[str, bool]:
-    """Return by prompt whether its sampled answer is its greedy one."""
-    shared = sorted(sampled.keys() & greedy.keys())
-    return {prompt: sampled[prompt].text == greedy[prompt].text for prompt in shared}
+def as_greedy(sampled: Iterable[Mapping[str, Row]], greedy: Mapping[str, Row]) -> dict[str, bool]:
+    """Return by prompt whether one of its sampled answers, of several rounds, is its greedy one."""
+    found: dict[str, bool] = {}
+    for answers in sampled:
+        for prompt in sorted(answers.keys() & greedy.keys()):
+            found[prompt] = found.get(prompt, False) or answers[prompt].text == greedy[prompt].text
+    return found
 
 
 def greedy_instead(ours: Mapping[str, bool], theirs: Mapping[str, bool], confidence: float) -> str | None:
@@ -333,8 +336,8 @@ def greedy_instead(ours: Mapping[str, bool], theirs: Mapping[str, bool], confide
         return None
     count, own = (sum(one[prompt] for prompt in shared) for one in (theirs, ours))
     return (
-        f"{count} of {len(shared)} sampled answers are the greedy ones, and {own} of {len(shared)} of the "
-        "standard's: the temperature is ignored"
+        f"{count} of {len(shared)} prompts get their greedy answer at the higher temperature too, and {own} "
+        f"of {len(shared)} from the standard: the temperature is ignored"
     )
 
 

@@ -278,8 +278,10 @@ def pays_up_to(cells: Sequence[Cell]) -> Level | None:
 
 
 def times(interval: Interval) -> str:
-    """Return the speed-up in words, such as `1.31× [1.22, 1.40]`."""
-    return f"{interval.estimate:.2f}× [{interval.low:.2f}, {interval.high:.2f}]"
+    """Return the speed-up in words, such as `1.31× [1.22, 1.40]`; extreme ends are `<0.01`, `>100`."""
+    low = "<0.01" if interval.low < 0.01 else f"{interval.low:.2f}"
+    high = ">100" if interval.high > 100 else f"{interval.high:.2f}"
+    return f"{interval.estimate:.2f}× [{low}, {high}]"
 
 
 def _ttft_veto(pairs: Pairs, confidence: float, settings: AbSettings) -> Decision | None:
@@ -316,6 +318,13 @@ def _decided(pairs: Pairs, basis: Basis, confidence: float) -> Decision:
             rest = f" ({times(answered)} without them)" if answered else ""
             return decision(
                 "undecided", f"{shown}, but only because of requests that failed or were refused{rest}"
+            )
+        tpot = pairs.ratio("tpot", confidence) if basis == "e2e" else None
+        if tpot is not None and tpot.low <= 1 and tpot.estimate - 1 < (speedup.estimate - 1) / 2:
+            return decision(
+                "undecided",
+                f"{shown}, but not per output token ({times(tpot)}): first tokens come earlier, as where the "
+                "standard alone has a limit of requests, new connections or no prefix cache",
             )
         return decision("yes", shown)
     more = stats.pairs_needed(speedup)

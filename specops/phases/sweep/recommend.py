@@ -122,7 +122,8 @@ def decide(pairs: Pairs, confidence: float, margins: AbSettings) -> Decision:
     if decision.verdict == "undecided" and speedup.high < 1 + MARGIN:
         reason = f"{shown(speedup)}: gains less than {MARGIN:.0%} at best"
         return Decision(verdict="no", reason=reason, speedup=speedup)
-    by_speed = decision.verdict == "undecided" and decision.reason.startswith(times(speedup))
+    open_ = decision.verdict == "undecided" and speedup.low <= 1
+    by_speed = open_ and decision.reason.startswith(times(speedup))
     if by_speed and _starts_hide(pairs, decision.basis, confidence):
         reason = f"{shown(speedup)}; the interval includes 1: {STARTS_DIFFER}"
         return decision.model_copy(update={"reason": reason, "more_prompts": None})

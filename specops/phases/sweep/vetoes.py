@@ -215,7 +215,7 @@ def _as_greedy(cells: Sequence[SweptCell]) -> dict[str, bool]:
             sampled |= _answered(cell.cell)
         found = cell.cell if cell.temperature == 0 else cell.greedy
         greedy |= _answered(found) if found is not None else {}
-    return as_greedy(sampled, greedy)
+    return as_greedy([sampled], greedy)
 
 
 def _answered(cell: CellRecord) -> dict[str, Row]:
