@@ -139,7 +139,7 @@ class Position:
 
 
 def positions(curve: Sequence[float], cost: StepCost) -> list[Position]:
-    """Every position of `curve`, unconditional acceptance from the first, with its marginal worth.
+    """Return every position of `curve`, unconditional acceptance from the first, with its marginal worth.
 
     One position more saves the time of the tokens it brings at the pace without it, and costs `draft_ms`:
     t(k) = step(k) / (1 + curve[0] + … + curve[k-1]) falls exactly where that saving is larger.

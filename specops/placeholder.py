@@ -10,5 +10,6 @@ _WORD = re.compile(rf"(?<![\w./-]){ROLLOUT}(?![\w/-]|\.\w)")
 
 
 def named(text: str, place: str) -> str:
-    """`text` with `place`, the arguments that name the rollout file in a shell, for each placeholder."""
+    """Return `text` with `place`, the arguments that name the rollout file in a shell, for each
+    placeholder."""
     return _WORD.sub(lambda _: place, text)

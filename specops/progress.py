@@ -21,13 +21,13 @@ class Progress(Protocol):
         """A new piece of work of `total` units begins; it takes the place of the one before."""
 
     def advance(self, done: int = 1) -> None:
-        """`done` more units of the current piece are finished."""
+        """Advance by `done` units of the current piece."""
 
     def request(self, seconds: float, chunks: int) -> None:
         """A request of the current piece was answered after `seconds`, in `chunks` events of its stream."""
 
     def note(self, text: str) -> None:
-        """One line worth keeping: a server is up, a phase was skipped and why."""
+        """Print a line worth keeping: a server is up, a phase was skipped and why."""
 
 
 class SilentProgress:

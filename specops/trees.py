@@ -125,7 +125,8 @@ class TreeSpec:
 
 @lru_cache(maxsize=1024)
 def parse_tree(text: str) -> TreeSpec:
-    """UsageError where `text` is no tree, or one of too many nodes."""
+    """Return the tree that `text` describes. Raises UsageError where `text` is no tree, or one of too many
+    nodes."""
     first, either, other = text.partition("/")
     spec = _union(text, first)
     if either:

@@ -71,7 +71,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 def _answer(
     opener: urllib.request.OpenerDirector, request: urllib.request.Request, timeout_s: float
 ) -> bytes:
-    """All of it, up to `MOST` bytes."""
+    """Return all of the answer, up to `MOST` bytes."""
     deadline = time.monotonic() + timeout_s
     read = b""
     with opener.open(request, timeout=timeout_s) as answer:

@@ -148,7 +148,8 @@ def _read_header(path: Path) -> dict[str, Any]:
 
 
 def _offsets(entry: Any) -> tuple[int, int]:
-    """data_offsets of a tensor in a header. Raises ValueError unless they are two ascending numbers."""
+    """Return data_offsets of a tensor in a header. Raises ValueError unless they are two ascending
+    numbers."""
     found = entry.get("data_offsets") if isinstance(entry, dict) else None
     match found:
         case [int(begin), int(end)] if 0 <= begin <= end:
@@ -335,7 +336,7 @@ def weights_of(checkpoint: Checkpoint) -> Weights | None:
 
 
 def _whole(checkpoint: Checkpoint, files: list[str]) -> None:
-    """ModelError where names such as model-00001-of-00003.safetensors say that there are more."""
+    """Raise ModelError where names such as model-00001-of-00003.safetensors say that there are more files."""
     for name in files:
         found = SHARD.fullmatch(name)
         if found is None:

@@ -135,8 +135,9 @@ class Call:
                 print_text([line])
 
     def settings(self, model: type[Settings], fields: Mapping[str, Any]) -> Settings:
-        """`fields` as a `model`, for options that are named as its fields. UsageError, by the name of the
-        option, for a value that the model refuses."""
+        """Return `fields` as a `model`, for options that are named as its fields. Raises UsageError, by the
+        name of the option, for a value that the model refuses. Raises UsageError, by the name of the option,
+        for a value that the model refuses."""
         try:
             return model.model_validate(fields)
         except ValidationError as error:
@@ -308,7 +309,7 @@ Number = TypeVar("Number", int, float)
 
 
 def numbers(option: str, text: str, kind: type[Number], *, least: float = -math.inf) -> list[Number]:
-    """The numbers of `text`, which is the value of `option`. UsageError where one is none, or below
+    """The numbers of `text`, which is the value of `option`. Raises UsageError where one is none, or below
     `least`."""
     words = "whole numbers" if kind is int else "numbers"
     try:
@@ -363,8 +364,8 @@ def resumable(
 ) -> Result | None:
     """The earlier result at `out`; None without one, or with `fresh`.
 
-    UsageError for one of other `inputs`: it cannot be resumed, and is not to be lost for a forgotten option.
-    `check` raises where it is damaged, before the first request.
+    Raises UsageError for one of other `inputs`: it cannot be resumed, and is not to be lost for a forgotten
+    option. `check` raises where it is damaged, before the first request.
     """
     from specops.phases.inputs import changed
 
@@ -390,7 +391,8 @@ def log_to_stderr(*, quiet: bool) -> None:
 
 @contextmanager
 def extra(name: str, what: str) -> Iterator[None]:
-    """Around imports. EnvironmentFailure, that `what` could not be done, where one of them is not there."""
+    """Turn a missing module into an EnvironmentFailure, that `what` could not be done; around imports. Raises
+    EnvironmentFailure, that `what` could not be done, where one of them is not there."""
     try:
         yield
     except ModuleNotFoundError as error:

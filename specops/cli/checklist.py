@@ -169,7 +169,7 @@ def _printable(text: str) -> str:
 
 
 def _data(text: str) -> str:
-    """Escaped as a message of a workflow command of GitHub Actions."""
+    """Escape a text as a message of a workflow command of GitHub Actions."""
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
@@ -178,7 +178,7 @@ def _property(text: str) -> str:
 
 
 def _evidence(item: Item) -> str:
-    """Each file with the beginning of its hash; a live probe by who answered."""
+    """Return each file with the beginning of its hash; a live probe by who answered."""
     message = (
         f"{one.source} {one.sha256[:HASH_DIGITS]}" if one.sha256 else f"{one.source} (live)"
         for one in item.evidence

@@ -115,7 +115,7 @@ def _symptom(findings: Sequence[Finding]) -> Iterator[str]:
 
 
 def _unknown(findings: Sequence[Finding]) -> Iterator[str]:
-    """One line for all that the same command would show; diagnose.json has each reason."""
+    """Yield one line for all that the same command would show; diagnose.json has each reason."""
     by_fix: dict[str, list[Finding]] = {}
     for one in findings:
         by_fix.setdefault(one.fix or one.message, []).append(one)

@@ -108,7 +108,7 @@ def bench(
 
 
 def _depths(text: str) -> list[str]:
-    """UsageError where one is none."""
+    """Return the depths. Raises UsageError where one is none."""
     from specops.edge.settings import parse_depth
 
     return [str(parse_depth(part)) for part in text.split(",")]

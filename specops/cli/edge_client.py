@@ -197,7 +197,7 @@ def _talk(engine: EdgeEngine, conversation: Conversation, sampling: Sampling, *,
 def _answer(
     engine: EdgeEngine, conversation: Conversation, question: str, sampling: Sampling, *, show: bool
 ) -> tuple[str, str, Figures]:
-    """Text, why it ended, and what it took."""
+    """Return the text, why it ended, and what it took."""
     from specops.edge.conversation import Figures
 
     tokens, text, reason = 0, "", "cancelled"

@@ -120,7 +120,7 @@ def _even(data: dict[str, Any]) -> list[str]:
 
 
 def paper_page(result: Result) -> list[str]:
-    """Published beside simulated, under each assumption that was tried."""
+    """Return the published figures beside simulated ones, under each assumption that was tried."""
     published, cases = result.data["published"], result.data["cases"]
     base, fitted, *tried = cases
     rows = [["", "published", "simulated", "differs by", f"at {fitted['server_draft_ms']:.1f} ms"]]

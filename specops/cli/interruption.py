@@ -51,7 +51,7 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def resume_hint() -> Iterator[None]:
-    """Around a command: what was interrupted ends with one line that says how to go on with it."""
+    """Print, where a command is interrupted, one line that says how to go on with it."""
     try:
         yield
     except KeyboardInterrupt as stopped:

@@ -131,7 +131,8 @@ class Table:
 
 
 def print_json(value: BaseModel | Mapping[str, Any] | Sequence[Any]) -> None:
-    """One JSON document on stdout. A result or another pydantic model is printed as it is written to disk."""
+    """Print one JSON document on stdout. A result or another pydantic model is printed as it is written to
+    disk."""
     if isinstance(value, Result):
         typer.echo(written(value))
     elif isinstance(value, BaseModel):
@@ -150,7 +151,8 @@ def print_text(parts: Iterable[str | Table]) -> None:
 
 
 def _print_table(table: Table) -> None:
-    """Into a pipe or a file no line is folded, so that the output can be searched line by line."""
+    """Print a table. Into a pipe or a file no line is folded, so that the output can be searched line by
+    line."""
     from rich.console import Console
     from rich.table import Table as Drawn
 
@@ -180,8 +182,8 @@ class Failure(TypedDict):
 
 
 def print_failure(message: str, hint: str | None, code: int, *, as_json: bool) -> None:
-    """`error: sentence`, then `hint: what to do`, on stderr. As JSON, `{"error", "hint", "code"}` on stdout:
-    a program that reads the answer there gets one document, whether the command succeeds or fails."""
+    """Print `error: sentence`, then `hint: what to do`, on stderr. As JSON, `{"error", "hint", "code"}` on
+    stdout: a program that reads the answer there gets one document, whether the command succeeds or fails."""
     message, hint = named(message), named(hint) if hint else hint
     if as_json:
         print_json(Failure(error=message, hint=hint, code=code))

@@ -79,7 +79,7 @@ class _Display:
         self.chunks += chunks
 
     def elapsed_s(self) -> float:
-        """Since the current piece began."""
+        """Return the seconds since the current piece began."""
         return time.monotonic() - self.started
 
     def left_s(self) -> float | None:
@@ -102,7 +102,8 @@ class _Display:
         return left if open_ else None
 
     def figures(self) -> str:
-        """Live, of the last requests: p50 of the end-to-end latency, and tokens a second of this piece."""
+        """Return live figures of the last requests: p50 of the end-to-end latency, and tokens a second of
+        this piece."""
         if not self.latencies:
             return ""
         elapsed = max(time.monotonic() - self.started, 1e-9)

@@ -22,7 +22,7 @@ REFERENCE = "#/$defs/{model}"
 
 
 def document(name: str) -> dict[str, Any]:
-    """The JSON schema (draft 2020-12) of the document called `name`. UsageError for an unknown name,
+    """The JSON schema (draft 2020-12) of the document called `name`. Raises UsageError for an unknown name,
     EnvironmentFailure where its types need an extra that is not installed."""
     if name not in SHAPES:
         raise UsageError(f"no schema {name!r}: expected {', '.join(SHAPES)}", hint="specops schema")
@@ -44,7 +44,8 @@ def _of(kind: Any) -> dict[str, Any]:
 
 
 def _close(schema: Any) -> None:
-    """No key beside those that are named, in any object: what is printed is made from its type alone."""
+    """Close each object of a schema: no key beside those that are named, since what is printed is made from
+    its type alone."""
     if isinstance(schema, dict):
         if schema.get("type") == "object" and "properties" in schema:
             schema.setdefault("additionalProperties", False)
@@ -92,7 +93,7 @@ def _result(name: str, content: Content) -> dict[str, Any]:
 
 
 def _merged(kinds: list[Any], parts: dict[str, Any]) -> dict[str, Any]:
-    """One object with the keys of all `kinds`; what they refer to is added to `parts`."""
+    """Return one object with the keys of all `kinds`; what they refer to is added to `parts`."""
     found: dict[str, Any] = {"type": "object", "properties": {}, "required": []}
     for kind in kinds:
         one = _of(kind)

@@ -36,7 +36,7 @@ class Problem:
 
 
 def _refused(path: Path, problems: Iterable[Problem]) -> ConfigError:
-    """All problems in the order of the file. Of several, each has its own hint behind it."""
+    """Return all problems in the order of the file. Of several, each has its own hint behind it."""
     found = sorted(dict.fromkeys(problems), key=lambda one: (one.line, one.column))
     if len(found) == 1:
         return ConfigError(f"{path}, {found[0].place}: {found[0].message}", hint=found[0].hint)
@@ -115,7 +115,7 @@ def _check_keys(path: Path, root: yaml.Node) -> None:
 
 
 def _explain(path: Path, root: yaml.Node, error: ValidationError) -> ConfigError:
-    """Every error of the model, as a sentence."""
+    """Return every error of the model, as a sentence."""
     problems = []
     for detail in error.errors(include_url=False):
         (line, column), keys = _locate(root, detail)

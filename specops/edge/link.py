@@ -198,7 +198,7 @@ class Link(Protocol):
         sent."""
 
     def receive(self, timeout: float | None) -> list[Event]:
-        """All events that have arrived, in order. Waits up to `timeout` seconds for the first; None waits
-        without a limit."""
+        """Return all events that have arrived, in order. Waits up to `timeout` seconds for the first; None
+        waits without a limit."""
 
     def close(self) -> None: ...

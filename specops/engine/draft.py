@@ -127,7 +127,7 @@ class Draft(ABC):
     def unroll(
         self, whole: list[int], first: int, features: Tensor, depth: int
     ) -> Iterator[tuple[int, Tensor]]:
-        """Yield its distributions along a given text, as if each token from `first` on had been drafted.
+        """Return its distributions along a given text, as if each token from `first` on had been drafted.
 
         whole: n token ids; features: [n - 1 or more, width], the target's, of each of them. Yields, for each
         depth up to `depth` at which its distributions differ, (place, [n - first - place, V] logits): row i
@@ -284,7 +284,8 @@ def weight_names(folder: Path) -> set[str]:
 
 
 def read_weights(folder: Path, what: str) -> dict[str, Tensor]:
-    """All weights of a folder's model.safetensors, float32. Raises ModelError, with `what` it should be."""
+    """Read all weights of a folder's model.safetensors, as float32. Raises ModelError, with `what` it should
+    be."""
     try:
         with safe_open(folder / WEIGHTS, framework="pt") as weights:
             return {name: weights.get_tensor(name).float() for name in list(weights.keys())}

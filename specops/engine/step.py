@@ -144,7 +144,8 @@ class Engine(Streaming):
     def _verify(
         self, pairs: list[tuple[Sequence, TokenTree]], logits: Tensor
     ) -> list[tuple[Sequence, TokenTree, Verified, list[TokenLogprob]]]:
-        """Each sequence with its tree, the verdict on it, and the log-probabilities of its new tokens."""
+        """Return each sequence with its tree, the verdict on it, and the log-probabilities of its new
+        tokens."""
         greedy = any(sequence.greedy for sequence, _ in pairs)
         choices = logits.argmax(-1).tolist() if greedy else []
         bounds = pairwise(accumulate((len(tree) for _, tree in pairs), initial=0))

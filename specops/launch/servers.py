@@ -248,7 +248,7 @@ def serving(pool: Pool, name: str, *, model: str, log: Path, progress: Progress)
 
 
 def check(pool: Pool) -> None:
-    """ConfigError where `serving` would raise it, without starting anything."""
+    """Raise ConfigError where `serving` would raise it, without starting anything."""
     if isinstance(pool, Startable):
         pool.start(0, SERVED_AS)
 
@@ -257,7 +257,7 @@ def contained(pool: Pool, deploy: Deploy, *, model: str, version: str | None) ->
     """`pool` in a container, its model called `model` where the engine lets specops choose; a sentence where
     it has none.
 
-    `version`: of the engine; None: the newest known. ConfigError for settings that this version lacks.
+    `version`: of the engine; None: the newest known. Raises ConfigError for settings that this version lacks.
     """
     if not isinstance(pool, Startable):
         assert pool.endpoint is not None

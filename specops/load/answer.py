@@ -421,7 +421,7 @@ def well_formed(text: str) -> str:
 
 
 def tokenizer_file(path: Path) -> Path:
-    """The tokenizer.json that `path` names, itself or its folder. UsageError where there is none."""
+    """The tokenizer.json that `path` names, itself or its folder. Raises UsageError where there is none."""
     file = path / "tokenizer.json" if path.is_dir() else path
     if not file.is_file():
         raise UsageError(f"there is no tokenizer at {file}", hint="give a tokenizer.json or its folder")

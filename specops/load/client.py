@@ -104,7 +104,7 @@ class Client:
         return well_formed(str(body["version"])) if isinstance(body, dict) and "version" in body else None
 
     async def probe(self, prompt: Prompt, pace: Pace | None = None) -> Observation:
-        """One short request, to learn what the endpoint can report. EndpointError if it cannot answer.
+        """One short request, to learn what the endpoint can report. Raises EndpointError if it cannot answer.
 
         An endpoint that refuses `continuous_usage_stats` gets `include_usage` alone, and then for
         neither; then all over with the other name of the bound on its length. What it accepts and does not

@@ -196,7 +196,8 @@ class BaselineSettings(Frozen):
         return [Level(concurrency=n) for n in self.concurrency]
 
     def prompt_set(self) -> PromptSet:
-        """The prompts to send, each content once. PromptsError where the endpoint cannot take one of them."""
+        """The prompts to send, each content once. Raises PromptsError where the endpoint cannot take one of
+        them."""
         chosen = load_prompts(self.prompts).select(self.classes).distinct()
         for prompt in chosen.prompts:
             _ = prompt.messages() if self.endpoint == "chat" else prompt.completion_prompt()

@@ -51,7 +51,8 @@ class TargetServer:
         await self.client.__aexit__(kind, error, trace)
 
     async def introduce(self, prompt: Prompt) -> dict[str, Any]:
-        """The server's description, after one short request. EndpointError where it does not answer."""
+        """The server's description, after one short request. Raises EndpointError where it does not
+        answer."""
         await self.client.probe(prompt, self.pace)
         return {
             "model": self.settings.model,

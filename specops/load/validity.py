@@ -177,8 +177,8 @@ def limited(cells: Collection[CellRecord], limits: Mapping[str, int]) -> str | N
 
 
 def cached(cells: Collection[CellRecord], confidence: float = stats.LEVEL) -> list[Doubt]:
-    """One for each level at which repeats are surely faster than the first requests of the same prompts: then
-    the figures are partly those of a cache."""
+    """Return a doubt for each level at which repeats are surely faster than the first requests of the same
+    prompts: then the figures are partly those of a cache."""
     found = []
     for level in dict.fromkeys(cell.level for cell in cells):
         ours = [cell for cell in cells if cell.level == level]
@@ -270,7 +270,8 @@ class SlowStart:
 
 
 def slow_starts(cells: Sequence[CellRecord]) -> list[SlowStart]:
-    """One for each latency of a complete cell that was surely longer at the beginning than afterwards."""
+    """Return a slow start for each latency of a complete cell that was surely longer at the beginning than
+    afterwards."""
     series = [one for cell in cells if cell.complete for one in _of_cell(cell)]
     confidence = 1 - FALSE_ALARMS / max(1, len(series))
     return [found for one in series if (found := one.slow_start(confidence)) is not None]

@@ -130,7 +130,8 @@ class PromptSet:
         return [self.prompts[index * len(self.prompts) // count] for index in range(count)]
 
     def provenance(self) -> dict[str, Any]:
-        """`samples`: these prompts ship with specops, under whatever path, and are not those of a service."""
+        """Return where the prompts are from. `samples`: these prompts ship with specops, under whatever path,
+        and are not those of a service."""
         shipped = asset("playbooks", "embedded", "prompts.json")
         return {
             "path": self.path,
@@ -197,7 +198,7 @@ class _Wrong(Exception):
 
 
 def _items(path: Path, text: str) -> list[tuple[str, Any]]:
-    """Each item with the words for its place: the items of a JSON list, or the lines of JSON lines."""
+    """Return each item with the words for its place: the items of a JSON list, or the lines of JSON lines."""
     stripped = text.lstrip()
     if stripped.startswith("["):
         try:

@@ -234,7 +234,7 @@ class _Run:
         ]
 
     def _slow_tails(self) -> list[tuple[Level, str]]:
-        """Each level with slow requests, and the sentence that counts them."""
+        """Return each level with slow requests, and the sentence that counts them."""
         levels = dict.fromkeys(cell.level for cell in self.cells)
         rows = {level: [r for c in self.cells if c.level == level for r in c.rows] for level in levels}
         said = {level: record.slow_tail(ours).sentence for level, ours in rows.items()}

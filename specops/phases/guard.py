@@ -161,8 +161,8 @@ def _observer(commands: Commands, tell: Callable[[str], None]) -> Observe:
 
 
 def deployment_criteria(rollout: Rollout, folder: Path) -> tuple[Criteria, list[str]]:
-    """Return what the deployment is held to, and a line for each yardstick that it is not held to. FileError
-    where a result is damaged."""
+    """Return what the deployment is held to, and a line for each yardstick that it is not held to. Raises
+    FileError where a result is damaged."""
     unfit = left_out(rollout, folder, version_of(rollout))
     criteria = criteria_of(rollout, folder, {phase: unfit[phase] for phase in READ if phase in unfit})
     lines = [f"{phase}.json is not a yardstick: {unfit[phase]}" for phase in READ if phase in unfit]

@@ -63,8 +63,8 @@ def write_pools(
     """Write a minimal `rollout.yaml` for two pools that specops starts; sample prompts too without `prompts`.
 
     The draft's kind is read from its files, and gives the engine's name of the method. Without a draft, the
-    method copies n-grams of the text; the embedded engine takes the shipped pair without a target. UsageError
-    for a pair that does not fit, or a target that is missing.
+    method copies n-grams of the text; the embedded engine takes the shipped pair without a target. Raises
+    UsageError for a pair that does not fit, or a target that is missing.
     """
     _refuse_existing(folder)
     if target is None and (engine != OWN.name or draft is not None):
@@ -153,8 +153,8 @@ class Pair:
 def write_endpoints(folder: Path, base_urls: Sequence[str], prompts: Path | None) -> Path:
     """Write a minimal `rollout.yaml` for two endpoints into `folder`, with sample prompts without `prompts`.
 
-    The endpoints are sent a few short requests. UsageError if they are one server or if both speculate;
-    EndpointError if one does not answer.
+    The endpoints are sent a few short requests. Raises UsageError if they are one server or if both
+    speculate; EndpointError if one does not answer.
     """
     if len(base_urls) != 2:
         raise UsageError(

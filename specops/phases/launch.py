@@ -303,13 +303,15 @@ class LintData(BaseModel):
 
 
 def lint_words(words: Sequence[str], version: str | None = None) -> tuple[list[LintResult], Result]:
-    """UsageError for words that call no engine, ConfigError for an invalid version."""
+    """Lint the words of a command. Raises UsageError for words that call no engine, ConfigError for an
+    invalid version."""
     judged = [judge(command_of(words), version)]
     return judged, _lint_result(judged, {}, version)
 
 
 def lint_file(path: Path, version: str | None = None) -> tuple[list[LintResult], Result]:
-    """Every command in it. FileError where there is no file, UsageError where there is no command in it."""
+    """Every command in it. Raises FileError where there is no file, UsageError where there is no command in
+    it."""
     judged = [judge(command, version) for command in commands_in(path)]
     return judged, _lint_result(judged, {path.name: results.sha256(path)}, version)
 

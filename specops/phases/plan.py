@@ -159,8 +159,8 @@ class _Survey:
 
 
 def explain(settings: PlanSettings, progress: Progress) -> results.Result:
-    """ModelError for a pair that cannot be loaded, PromptsError and UsageError for prompts or batches that
-    cannot be decoded."""
+    """Explain the plan. Raises ModelError for a pair that cannot be loaded, PromptsError and UsageError for
+    prompts or batches that cannot be decoded."""
     prompts = load_prompts(settings.prompts)
     engine = load_engine(
         settings.target,

@@ -18,7 +18,7 @@ UNKNOWN = "model not recorded"
 
 
 def plot(result: Result, source: Path, out: Path) -> None:
-    """Draw `result`, read from `source`, into `out` (.svg or .png). UsageError if there is nothing to
+    """Draw `result`, read from `source`, into `out` (.svg or .png). Raises UsageError if there is nothing to
     draw, and for a result of a phase without a plot."""
     check_suffix(out)
     if result.phase not in PLOTS:

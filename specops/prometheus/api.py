@@ -64,12 +64,12 @@ class Api:
         )
 
     def instant(self, expr: str, at: float | None = None) -> list[Sample]:
-        """`expr` as it is at the instant `at`; by Prometheus' own clock where that is None."""
+        """Return `expr` as it is at the instant `at`; by Prometheus' own clock where that is None."""
         params = {"timeout": f"{self.timeout_s:g}s"} | ({} if at is None else {"time": f"{at:.3f}"})
         return self._requested(lambda: _samples(self._connect.custom_query(expr, params=params)))
 
     def range(self, expr: str, start: float, end: float, step_s: float) -> list[Series]:
-        """`expr` at every `step_s` from `start` to `end`, whole seconds since the epoch."""
+        """Return `expr` at every `step_s` from `start` to `end`, whole seconds since the epoch."""
         ends = [datetime.fromtimestamp(ts, UTC) for ts in (start, end)]
         params = {"timeout": f"{self.timeout_s:g}s"}
         return self._requested(
@@ -89,7 +89,7 @@ class Api:
         ]
 
     def ready(self) -> None:
-        """EndpointError where it does not answer, or is not ready for queries."""
+        """Raise EndpointError where it does not answer, or is not ready for queries."""
         self._requested(lambda: self._session.get(f"{self.url}/-/ready", timeout=self.timeout_s))
 
     def close(self) -> None:

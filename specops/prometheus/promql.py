@@ -172,7 +172,7 @@ class Signals:
         return f"{self._aggregate('sum')} (avg_over_time({self._of(self.series.waiting)}))"
 
     def tokens_per_second(self) -> str:
-        """Generated, of all servers."""
+        """Return the tokens a second that all servers generated."""
         return self._sum(self.series.generated)
 
     def kv_usage(self) -> str | None:

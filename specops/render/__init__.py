@@ -15,7 +15,7 @@ from specops.errors import FileError
 def write_files(folder: Path, files: Mapping[str, str | None]) -> None:
     """Write each text, by its name below `folder`; None deletes the file. A script (.sh) is executable.
 
-    Each file is replaced as a whole. FileError if one cannot be written; the old file then stays.
+    Each file is replaced as a whole. Raises FileError if one cannot be written; the old file then stays.
     """
     for name, text in files.items():
         path = folder / name

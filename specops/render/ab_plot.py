@@ -96,7 +96,7 @@ class Picture:
 
 
 def draw(picture: Picture, heading: Heading, path: Path) -> None:
-    """Write `picture` as SVG or PNG, by the suffix of `path`. FileError if that fails."""
+    """Write `picture` as SVG or PNG, by the suffix of `path`. Raises FileError if that fails."""
     rows = [max(2, len(panel.rows)) for panel in picture.panels]
     accepted = any(panel.curves or panel.no_curves for panel in picture.panels)
     inches = (12.0 if accepted else 9.0, _ROW_INCHES * sum(rows) + 1.5 * len(rows) + 0.4)

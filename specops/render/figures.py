@@ -42,7 +42,7 @@ def count(number: int, one: str, many: str | None = None) -> str:
 
 
 def bar(share: float | None) -> str:
-    """One character for a share from 0 to 1."""
+    """Return one character for a share from 0 to 1."""
     if share is None:
         return " "
     return BARS[min(int(max(share, 0.0) * len(BARS)), len(BARS) - 1)]
@@ -57,7 +57,7 @@ def sentence(text: str) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns two spaces apart; all rows have as many."""
+    """Return the columns two spaces apart; all rows have as many."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))] if rows else []
     return [
         "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows

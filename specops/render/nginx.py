@@ -138,7 +138,7 @@ def native_allowed(rules: Mapping[str, Any]) -> list[str]:
 
 
 def native_switch(percent: float) -> str:
-    """switch.conf. NGINX's split_clients accepts neither 0% nor 100%."""
+    """Return switch.conf. NGINX's split_clients accepts neither 0% nor 100%."""
     sides = ["* standard;"] if percent <= 0 else ["* speculative;"]
     if 0 < percent < 100:
         sides = [f"{percent:.2f}% speculative;", "* standard;"]

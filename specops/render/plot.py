@@ -60,7 +60,7 @@ class Heading:
 
 
 def check_suffix(path: Path) -> None:
-    """UsageError unless `path` names an SVG or a PNG."""
+    """Raise UsageError unless `path` names an SVG or a PNG."""
     if path.suffix not in SUFFIXES:
         raise UsageError(
             f"invalid plot file '{path}': expected a name that ends with .svg or .png",
@@ -72,7 +72,7 @@ def check_suffix(path: Path) -> None:
 def figure(path: Path, heading: Heading, inches: tuple[float, float]) -> Iterator[Figure]:
     """A figure with the heading above the axes that the caller adds; written when the block ends.
 
-    FileError if the file cannot be written.
+    Raises FileError if the file cannot be written.
     """
     import matplotlib
     from matplotlib.figure import Figure
@@ -163,7 +163,7 @@ class LinesPicture:
 
 
 def draw(picture: LinesPicture, heading: Heading, path: Path) -> None:
-    """Write `picture` as SVG or PNG, by the suffix of `path`. FileError if that fails."""
+    """Write `picture` as SVG or PNG, by the suffix of `path`. Raises FileError if that fails."""
     with figure(path, heading, (max(7.0, 4.0 * len(picture.panels) + 1.2), 3.6)) as whole:
         axes = whole.subplots(1, len(picture.panels), squeeze=False)[0]
         for number, (panel, one) in enumerate(zip(picture.panels, axes, strict=True)):

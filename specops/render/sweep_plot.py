@@ -82,7 +82,7 @@ class Picture:
 
 
 def draw(picture: Picture, heading: Heading, path: Path) -> None:
-    """Write `picture` as SVG or PNG, by the suffix of `path`. FileError if that fails."""
+    """Write `picture` as SVG or PNG, by the suffix of `path`. Raises FileError if that fails."""
     rows = list(dict.fromkeys(square.row for panel in picture.panels for square in panel.squares))
     streams = sorted({square.streams for panel in picture.panels for square in panel.squares})
     across = min(max(1, len(picture.panels)), _ACROSS)

@@ -93,7 +93,8 @@ USUAL: Series = vllm.ENGINE.namings["vllm"]
 
 
 def pool_of(stored: Mapping[str, Any]) -> Pool:
-    """A pool as a result stores it. ValueError where it is of no known engine, or not as its settings are."""
+    """A pool as a result stores it. Raises ValueError where it is of no known engine, or not as its settings
+    are."""
     engine = ENGINES.get(stored.get("engine", "")) if isinstance(stored, Mapping) else None
     if engine is None:
         raise ValueError(f"unknown engine in {stored!r}")

@@ -268,7 +268,8 @@ class CommandLine:
     call: Call
     example: str
     judge: Callable[[Command, str | None], LintResult]
-    """The second: a version that the operator names. ConfigError for one that is invalid or too old."""
+    """The second: a version that the operator names. Raises ConfigError for one that is invalid or too
+    old."""
 
     flag: Callable[[str], bool] | None = None
     """Whether a release has this flag. None: a YAML file of flags cannot start it."""
@@ -316,7 +317,7 @@ def settled(
 
 
 def by_level(findings: Sequence[Finding]) -> list[Finding]:
-    """Each once, errors first."""
+    """Return each finding once, errors first."""
     return sorted(dict.fromkeys(findings), key=lambda finding: ORDER.index(finding.level))
 
 

@@ -249,7 +249,7 @@ class Pool(Section):
         return None
 
     def variants(self, grid: Grid) -> list[Setting]:
-        """Return what a sweep tries in its place. ConfigError where `grid` is not for such a pool."""
+        """Return what a sweep tries in its place. Raises ConfigError where `grid` is not for such a pool."""
         raise ConfigError(f"the K of a pool of engine {self.engine} is not specops's to set")
 
     @property
@@ -287,8 +287,8 @@ class Startable(Pool):
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """The fewest settings, without `engine`, of a standard pool and of one that speculates by `method`,
         named as in `drafts.methods`. Both fit beside each other on one device, and repeated prompts are not
-        faster. `target` None: the engine's own; `draft` None: the method has none. ConfigError where only a
-        person can write the settings."""
+        faster. `target` None: the engine's own; `draft` None: the method has none. Raises ConfigError where
+        only a person can write the settings."""
         raise ConfigError(
             "could not write such pools: their settings are a person's to write",
             hint="specops init --full",
@@ -297,15 +297,17 @@ class Startable(Pool):
     @abstractmethod
     def start(self, port: int, name: str) -> Start:
         """Return how to start it on `port` of this machine; `name` is its model's where the engine lets
-        specops choose. ConfigError for a program that is not here, or a setting that its version lacks."""
+        specops choose. Raises ConfigError for a program that is not here, or a setting that its version
+        lacks."""
 
     @abstractmethod
     def rendering(self, port: int | str, name: str) -> Rendering:
-        """The command for a script. ConfigError for a setting that the version lacks."""
+        """The command for a script. Raises ConfigError for a setting that the version lacks."""
 
     @abstractmethod
     def container(self, port: int, name: str, version: str | None, drain_s: int) -> Container:
-        """`version`: of the engine; None: the newest known. ConfigError for settings that it lacks."""
+        """Return the container of a server. `version`: of the engine; None: the newest known. Raises
+        ConfigError for settings that it lacks. Raises ConfigError for settings that it lacks."""
 
     def spread(self, words: Sequence[str], nodes: int, address: str, rank: str) -> MultiHost | None:
         """Return its container's `words` over several hosts: `address` is the first one's, `rank` an other's
@@ -368,7 +370,8 @@ class Engine:
 
 
 def by_k(pool: Pool, grid: Grid, at: Callable[[int, str | None], Pool]) -> list[Setting]:
-    """Each K for each draft; `at` gives the pool for both. ConfigError for a grid of trees."""
+    """Return a pool for each K and each draft, as `at` makes it. Raises ConfigError for a grid of trees.
+    Raises ConfigError for a grid of trees."""
     if grid.trees is not None:
         raise ConfigError(
             f"trees are the embedded engine's, and the speculative pool is of engine {pool.engine}",
@@ -379,7 +382,7 @@ def by_k(pool: Pool, grid: Grid, at: Callable[[int, str | None], Pool]) -> list[
 
 
 def check_program(program: str) -> None:
-    """ConfigError where this machine does not have it."""
+    """Raise ConfigError where this machine does not have it."""
     if shutil.which(program) is None:
         raise ConfigError(
             f"could not start a server: there is no program {program}",

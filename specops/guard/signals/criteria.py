@@ -116,8 +116,8 @@ class Baseline:
         return Range(self._at_least(low, times), self._at_most(high, times))
 
     def known(self, figure: str, load: Numbers) -> Numbers:
-        """One of a level's cv and errors, between the levels or of the nearest; of the lightest where the
-        load is not known."""
+        """Return one of a level's cv and errors, between the levels or of the nearest; of the lightest where
+        the load is not known."""
         known = np.where(np.isnan(load), self._streams[0], load)
         between: Numbers = np.interp(known, self._streams, self._column(figure))
         return between
@@ -148,7 +148,7 @@ class _Cells(BaseModel):
 
 
 def read(path: Path) -> Baseline | Missing:
-    """FileError for a file that is damaged."""
+    """Read the baseline at `path`. Raises FileError for a file that is damaged."""
     if not path.exists():
         return Missing(f"there is no {path.name}: specops run ROLLOUT --only baseline")
     result = results.read(path)

@@ -141,7 +141,7 @@ class Trace:
         return int(self.ts.shape[-1])
 
     def at(self, week: int) -> Trace:
-        """One of many."""
+        """Return one of many traces."""
 
         def of(part: Any) -> Any:
             changes = {
@@ -223,7 +223,7 @@ def _rolled(values: Figures, intervals: int) -> Figures:
 
 
 def record(api: Api, criteria: Criteria, start: float, end: float, interval_s: float) -> Trace:
-    """Return what Prometheus has between two instants. EndpointError where it cannot be queried."""
+    """Return what Prometheus has between two instants. Raises EndpointError where it cannot be queried."""
     instants = np.arange(math.ceil(start), math.floor(end) + 1, interval_s)
     figures = {name: np.full(len(instants), np.nan) for name in FIGURES}
     query = together(criteria.query.expressions(interval_s, interval_s))
@@ -292,7 +292,7 @@ def _lines(trace: Trace) -> Iterator[dict[str, Any]]:
 
 
 def load(path: Path) -> Trace:
-    """UsageError where it is no trace, with the line."""
+    """Read a trace. Raises UsageError where it is no trace, with the line."""
     names = ["ts", *FIGURES, *(f"playbook_{name}" for name in Answers.names()), "slower"]
     columns: dict[str, list[float]] = {name: [] for name in names}
     number = 1

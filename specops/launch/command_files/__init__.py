@@ -29,14 +29,15 @@ KINDS = (
 
 
 def judge(command: Command, requested: str | None = None) -> LintResult:
-    """`requested`: a version that the operator names. ConfigError for one that is invalid or too old."""
+    """Judge the command of a file. `requested`: a version that the operator names. Raises ConfigError for one
+    that is invalid or too old."""
     return command_lines()[command.engine].judge(command, requested)
 
 
 def command_of(words: Sequence[str]) -> Command:
     """Return what was given on the command line: as words, or quoted as one.
 
-    UsageError where it calls no engine that is known. Flags alone are taken for the first engine's.
+    Raises UsageError where it calls no engine that is known. Flags alone are taken for the first engine's.
     """
     if len(words) == 1 and " " in words[0]:
         found = list(shell.commands(words[0], "the command"))
@@ -57,7 +58,8 @@ def command_of(words: Sequence[str]) -> Command:
 
 
 def commands_in(path: Path) -> list[Command]:
-    """FileError for a file that is not there, UsageError for one without a command of an engine."""
+    """Return the commands in a file. Raises FileError for a file that is not there, UsageError for one
+    without a command of an engine."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -147,7 +147,7 @@ the texts that ConfigMaps and here documents beside it hold, by name."""
 
 
 def commands(text: str, path: Path) -> Iterator[Command]:
-    """UsageError for what is no YAML, and for a rollout file."""
+    """Yield the commands of YAML documents. Raises UsageError for what is no YAML, and for a rollout file."""
     documents = _loaded(text, str(path))
     for document in documents:
         if {"rollout", "pools"} <= document.keys():

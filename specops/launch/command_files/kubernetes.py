@@ -182,7 +182,8 @@ def _without_own(words: list[str]) -> list[str]:
 def _llm(
     part: dict[str, Any], spec: dict[str, Any], name: str, files: Mapping[str, str]
 ) -> Iterator[Command]:
-    """`part`: the service, or its prefill. Both serve the service's model."""
+    """Yield the command of an LLMInferenceService. `part`: the service, or its prefill. Both serve the
+    service's model."""
     for template, what in ((part.get("template"), ""), (part.get("worker"), ", worker")):
         for container in _items(containers.mapping(template).get("containers")):
             if not isinstance(container, dict) or container.get("name") != "main" or container.get("command"):

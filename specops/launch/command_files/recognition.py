@@ -28,8 +28,9 @@ def recognised(
     environment: Mapping[str, str] | None = None,
     files: Mapping[str, str] | None = None,
 ) -> Command | None:
-    """`image`: of the container that the words run in. `environment`: set around the words. `files`: that the
-    same file writes or holds. None: the words call no engine."""
+    """Return the engine's command in the words. `image`: of the container that the words run in.
+    `environment`: set around the words. `files`: that the same file writes or holds. None: the words call no
+    engine."""
     engine, length = program_of(words)
     tags = [engine_of_image(word) for word in (image or "", *words[:length])]
     tag = next((tag for tag in tags if tag is not None), None)

@@ -89,9 +89,10 @@ def commands(
     environment: Mapping[str, str] | None = None,
     files: Mapping[str, str] | None = None,
 ) -> Iterator[Command]:
-    """`given`: variables that are known before the script. `image`: of the container that it runs in.
+    """Yield the commands of a script. `given`: variables that are known before the script. `image`: of the
+    container that it runs in.
 
-    UsageError for a quote that is not closed.
+    Raises UsageError for a quote that is not closed.
     """
     reader = _Reader(where, dict(given or {}), image, dict(environment or {}), dict(files or {}))
     for simple in _simple_commands(text, where):

@@ -115,7 +115,7 @@ def _faster(together: _Class, classes: Sequence[_Class], subject: str) -> str:
 
 
 def _clauses(classes: Sequence[_Class], subject: str) -> Iterator[str]:
-    """One for each outcome, then one for each class with a reason of its own."""
+    """Yield a clause for each outcome, then one for each class with a reason of its own."""
     words: Mapping[Outcome, str] = {
         "faster": f"{subject} answers faster for",
         "slower": f"{subject} is slower for",

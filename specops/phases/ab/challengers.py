@@ -111,7 +111,7 @@ def of_challenger(verdicts: Verdicts, parities: Sequence[Parity], parity_confide
 
 
 def unchecked_answers(decision: Decision, why: str) -> Decision:
-    """`decision`, which says where it is a yes that the answers could not be compared."""
+    """Return `decision`, which says where it is a yes that the answers could not be compared."""
     if decision.verdict != "yes":
         return decision
     reason = f"{decision.reason}; whether the answers are the standard's is unchecked: {why}"

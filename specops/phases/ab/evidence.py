@@ -208,7 +208,7 @@ async def margins_of(arm: TargetServer, prompt: Prompt, characters: Sequence[int
 async def send_greedy(
     arm: TargetServer, prompts: Sequence[Prompt], level: Level, round_: int, progress: Progress
 ) -> CellRecord:
-    """Each prompt once at temperature 0, at the load of the measurement."""
+    """Send each prompt once at temperature 0, at the load of the measurement."""
     async with _at(arm, 0.0) as greedy:
         cell = await run_cell(
             greedy,

@@ -283,7 +283,7 @@ class _Judging:
 
 
 def _with_caches(decision: Decision, found: Sequence[Repeats]) -> Decision:
-    """`decision`, naming the arms that answer repeats from a cache."""
+    """Return `decision`, naming the arms that answer repeats from a cache."""
     cached = {one.arm: one for one in reversed(found) if one.cached and one.figure != "ttft"}
     if not cached:
         return decision

@@ -407,7 +407,7 @@ def among_sampled(
 
 
 def with_openings(parities: Sequence[Parity], confidence: float) -> list[Parity]:
-    """`parities`, and of each that is blind a weaker comparison: that of the answers' beginnings.
+    """Return `parities`, and of each that is blind a weaker comparison: that of the answers' beginnings.
 
     Where all answers cannot show a fault, this is the only test, so it takes no part of the error.
     """

@@ -95,8 +95,8 @@ class Checks:
         )
 
     def limit(self, decision: Decision, settings: AbSettings) -> Decision:
-        """`decision`, unless requests of the challenger failed, were too slow or were hardly answered, or the
-        client was too slow."""
+        """Return `decision`, unless requests of the challenger failed, were too slow or were hardly answered,
+        or the client was too slow."""
         margin = settings.failure_margin
         stumps = None if settings.accept_length_change else self.stumps
         of_answers = (self.stock, stumps, self.looped, self.unanswered, self.filtered)
@@ -341,7 +341,7 @@ _FIGURES: Mapping[Basis, str] = {
 
 
 def _as_long(decision: Decision, lengths: Lengths, settings: AbSettings) -> Decision:
-    """`decision`, on the time per token, unless the answers are not the standard's in length."""
+    """Return `decision`, on the time per token, unless the answers are not the standard's in length."""
     reason = f"{lengths}; {decision.reason}"
     if lengths.differ:
         if settings.accept_length_change:

@@ -270,7 +270,7 @@ FORMS = (
 
 
 def parse_arms(texts: Sequence[str]) -> list[Arm]:
-    """The arms, the standard first. UsageError for a wrong one, two of one name, or fewer than two."""
+    """The arms, the standard first. Raises UsageError for a wrong one, two of one name, or fewer than two."""
     arms = [parse_arm(text) for text in texts]
     names = [arm.name for arm in arms]
     twice = next((name for name in names if names.count(name) > 1), None)

@@ -96,7 +96,7 @@ def canary(
 
 def resumable(previous: Result, read: dict[str, str], name: str) -> bool:
     """Return whether a canary of the inputs `read` goes on from `previous`: a partial result of the same
-    inputs. FileError where the result, called `name` in the message, is damaged."""
+    inputs. Raises FileError where the result, called `name` in the message, is damaged."""
     if previous.verdict != "partial" or changed(previous, read) is not None:
         return False
     checked(Conformance, previous.data, f"{name} is damaged: data")

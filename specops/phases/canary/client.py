@@ -360,7 +360,7 @@ class Pool:
         return parameter(name, series_of(await self.gauges() or {}))
 
     async def introduce(self, ask: CanaryRequest) -> None:
-        """EndpointError where the pool does not answer the plainest request."""
+        """Send the plainest request. Raises EndpointError where the pool does not answer it."""
         reply = await self.ask(ask)
         if reply.failure is not None:
             raise endpoint_error(self.endpoint.base_url, reply.failure, self.endpoint.model)

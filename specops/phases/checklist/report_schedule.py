@@ -426,8 +426,8 @@ def _same(word: str, rollout: Path, folder: Path | None) -> bool:
 
 
 def _commands(script: str) -> Iterator[tuple[str, list[str]]]:
-    """Each simple command, without its redirections, and the operator before it. Nothing after a quote that
-    does not end."""
+    """Yield each simple command, without its redirections, and the operator before it. Nothing after a quote
+    that does not end."""
     before, words, skip, at = "", list[str](), False, 0
     while at < len(script) and (token := _TOKEN.match(script, at)) is not None:
         at = token.end()

@@ -102,7 +102,7 @@ class Check:
         return self._finding("ruled_out", message, evidence, None, None, None)
 
     def unknown(self, why: str, *evidence: Evidence, show: str | None) -> Finding:
-        """`show`: the command that would answer it."""
+        """Return the finding that the answer is unknown. `show`: the command that would answer it."""
         return self._finding("unknown", why, evidence, None, show, None)
 
     def _finding(

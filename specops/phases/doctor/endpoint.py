@@ -66,7 +66,8 @@ class PoolSection:
 
 
 def endpoint(base_url: str, place: PoolSection | None = None) -> Iterator[Check]:
-    """`place`: where a rollout file names it; None: it is known by its address alone."""
+    """Yield the checks of an endpoint. `place`: where a rollout file names it; None: it is known by its
+    address alone."""
     try:
         body, sent = _models(base_url, place)
         if body.lstrip()[:1] == b"<":
@@ -176,7 +177,8 @@ SKEW_S = 5.0
 
 
 def clock(where: str, theirs: float | None) -> Iterator[Check]:
-    """`theirs`: seconds since the epoch by that machine's clock, now; None: it did not say."""
+    """Check that machine's clock. `theirs`: seconds since the epoch by that machine's clock, now; None: it
+    did not say."""
     if theirs is None:
         return
     skew = theirs - time.time()
@@ -255,7 +257,8 @@ def _watched(
 
 
 def _named(base_url: str, place: PoolSection | None, naming: str | None) -> Fix:
-    """`naming`: the word of `monitor.names` for the names that it has; None: something renamed them."""
+    """Check the metric names of a server. `naming`: the word of `monitor.names` for the names that it has;
+    None: something renamed them."""
     if place is None and naming is None:
         return {"fix": f"specops doctor --base-url {fixes.ELSEWHERE}  # of the server itself"}
     if place is None:

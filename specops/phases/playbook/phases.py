@@ -298,7 +298,7 @@ def no_room(at: PhaseInput, phase: Phase, error: ServerError) -> Skipped:
 
 
 def check_addresses(at: PhaseInput) -> None:
-    """ConfigError for two pools with one address. Sends nothing."""
+    """Raise ConfigError for two pools with one address. Sends nothing. Sends nothing."""
     one, other = at.rollout.pools.standard, at.rollout.pools.speculative
     if one.endpoint is not None and other.endpoint is not None:
         reason = one_address(astuple(one.endpoint), astuple(other.endpoint))
@@ -307,8 +307,8 @@ def check_addresses(at: PhaseInput) -> None:
 
 
 def check_servers(at: PhaseInput) -> None:
-    """ConfigError for running pools that show that they are one server, or that the standard pool speculates.
-    Sends short requests to both."""
+    """Raise ConfigError for running pools that show that they are one server, or that the standard pool
+    speculates. Sends short requests to both."""
     requested = settings_of(at.rollout, at.rollout.pools.standard)
     running: dict[str, BaselineSettings] = {}
     for name in POOLS:

@@ -87,7 +87,7 @@ def run(
     Every phase is a gate: one that says no ends the walk there, but for `go_on`. One that is undecided, or
     does not apply, does not: the checklist keeps it open. `only` runs one phase, `fresh` reuses no earlier
     result. Raises what the phases raise; what was measured until then is in `folder`, and the same call
-    resumes. ConfigError for pools that are one server.
+    resumes. Raises ConfigError for pools that are one server.
     """
     given = PhaseInput(rollout, file, folder, progress, fresh=fresh, by_name=only is not None)
     check_addresses(given)

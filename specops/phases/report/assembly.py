@@ -198,7 +198,8 @@ def _summary(data: Report) -> dict[str, float | int | str | None]:
 def missing_data(
     rollout: Rollout, path: Path, observed: PrometheusData, known: Measurements, no_journal: str | None
 ) -> Iterator[Missing]:
-    """`no_journal`: why nothing is known of the guard; None where something is."""
+    """Yield what data is missing. `no_journal`: why nothing is known of the guard; None where something
+    is."""
     file = shlex.quote(str(path))
     check = f"specops monitor check {file}"
     for name, each in observed.pools.items():

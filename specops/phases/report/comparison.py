@@ -185,7 +185,8 @@ def drift(
     compared: Sequence[MeasuredSpeedup],
     load: float | None,
 ) -> list[Drift]:
-    """`load`: the one that the window's requests met on average; the comparison's nearest to it is taken."""
+    """Return the drift of the figures. `load`: the one that the window's requests met on average; the
+    comparison's nearest to it is taken."""
     found = [*_acceptance(now, then, recorded)]
     e2e, e2e_then = faster.by["e2e"], faster_then.by["e2e"]
     if e2e.ratio is not None:

@@ -97,7 +97,7 @@ def of(rollout: Rollout, found: Rules) -> Router:
 
 
 def text(router: Router, *, without_lua: bool = False) -> dict[str, str]:
-    """Each file's text by its name in the folder that NGINX runs from."""
+    """Return each file's text by its name in the folder that NGINX runs from."""
     if without_lua:
         switch = native_switch(router.route.speculative_percent)
         return {CONF: native_conf(router), SWITCH: switch}

@@ -53,7 +53,7 @@ class RouterAnswer:
 
 
 def nginx(named: str | None) -> str:
-    """The path of NGINX. EnvironmentFailure if there is none."""
+    """The path of NGINX. Raises EnvironmentFailure if there is none."""
     places = os.pathsep.join((os.environ.get("PATH", ""), *NGINX_IN))
     found = shutil.which(named or "nginx", path=places)
     if found is None:
@@ -82,7 +82,8 @@ def refusal(program: str, files: Mapping[str, str]) -> str | None:
 
 @contextmanager
 def trial(program: str, files: Mapping[str, str], progress: Progress) -> Iterator[http.client.HTTPConnection]:
-    """A connection to a router with these files, its switch at 100%. ServerError if it does not start."""
+    """A connection to a router with these files, its switch at 100%. Raises ServerError if it does not
+    start."""
     with ExitStack() as stack:
         prefix = stack.enter_context(_folder())
         pools = {name: stack.enter_context(_saying(name)) for name in ("standard", "speculative")}
@@ -106,8 +107,8 @@ def started(program: str, prefix: Path, port: int, *, log: Path, progress: Progr
 
 
 def ask(connection: http.client.HTTPConnection, request: Request) -> RouterAnswer:
-    """Send `request`. The answer names the pool whose server answered. ServerError if the router does not
-    answer."""
+    """Send `request`. The answer names the pool whose server answered. Raises ServerError if the router does
+    not answer."""
     try:
         connection.request(request.method, request.path, body=request.body, headers=dict(request.headers))
         answer = connection.getresponse()
@@ -303,7 +304,7 @@ _RULES = {"speculate", *PLAYBOOK, "classes", "default", "unsupported", "wanted",
 
 
 def whole(table: object) -> Mapping[str, Any]:
-    """The table that rules.lua returned. UsageError if it is not what `route render` writes."""
+    """The table that rules.lua returned. Raises UsageError if it is not what `route render` writes."""
     if not isinstance(table, Mapping):
         raise damaged("it returns no table of names")
     if lacking := _RULES - table.keys():

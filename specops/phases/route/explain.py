@@ -246,7 +246,7 @@ def read_request(path: Path, address: str = LOOPBACK) -> Request:
 
 
 def request_of(wrapped: Mapping[str, Any], where: str, address: str = LOOPBACK) -> Request:
-    """UsageError for what is no request; `where` it stands is named."""
+    """Return the request. Raises UsageError for what is no request; `where` it stands is named."""
     body, headers = wrapped.get("body"), wrapped.get("headers", {})
     method = wrapped.get("method", "POST" if body is not None else "GET")
     path = wrapped.get("path", _path_of(body))

@@ -23,7 +23,7 @@ from specops.serving import ENGINES
 
 
 def servers(rollout: Rollout, pool: Literal["standard", "speculative"]) -> list[str]:
-    """HOST:PORT of each server of the pool. ConfigError if the rollout file does not say."""
+    """HOST:PORT of each server of the pool. Raises ConfigError if the rollout file does not say."""
     given: list[str] = getattr(rollout.addresses, pool)
     if given:
         return list(dict.fromkeys(given))
@@ -266,7 +266,8 @@ class _Measured:
             self.notes.append(f"{path} was measured at rates, which do not limit requests in flight")
 
     def _canary(self, result: Result, path: str, source: str) -> None:
-        """`unsupported`: a list of {parameter, pool, request}, in the summary or the data."""
+        """Read what the canary found unsupported: a list of {parameter, pool, request}, in the summary or the
+        data."""
         found = result.data.get("unsupported", result.summary.get("unsupported", []))
         try:
             for one in found:

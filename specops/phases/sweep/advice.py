@@ -246,7 +246,8 @@ _Cells = Mapping[str, Sequence[CellRecord]]
 
 
 def _fitted(steps: Sequence[Step]) -> StepCost | None:
-    """Each K's step over the standard's at its own time, on the standard's mean: drift is out of the line."""
+    """Return each K's step over the standard's at its own time, on the standard's mean: drift is out of the
+    line."""
     known = {s.k: s.step_ms / s.target_ms for s in steps if s.step_ms is not None and s.target_ms}
     if not known:
         return None

@@ -244,7 +244,8 @@ def names(nodes: Sequence[Node], known: Mapping[str, str]) -> dict[str, str]:
 
 
 def needs_of(settings: Sequence[Setting], requests: BaselineSettings) -> NodeRequirements:
-    """UsageError for endpoints that run already: where they run does not change."""
+    """Return what a node needs. Raises UsageError for endpoints that run already: where they run does not
+    change."""
     paths: set[str] = {str(requests.tokenizer)} if requests.tokenizer else set()
     programs: set[str] = set()
     for setting in settings:

@@ -47,7 +47,7 @@ from specops.serving import Grid, Setting, pool_of
 
 
 def swept_settings(rollout: Rollout, folder: Path) -> list[Setting]:
-    """The standard, and every setting that is tried beside it. ConfigError for a pool that has no K.
+    """The standard, and every setting that is tried beside it. Raises ConfigError for a pool that has no K.
 
     Folders of drafts are relative to `folder`, the rollout file's.
     """
@@ -62,7 +62,8 @@ def swept_settings(rollout: Rollout, folder: Path) -> list[Setting]:
 
 
 def attached(endpoints: Mapping[int, Pool]) -> list[Setting]:
-    """Endpoints that run already, by their K. UsageError where one of K = 0, or any other, is missing."""
+    """Endpoints that run already, by their K. Raises UsageError where one of K = 0, or any other, is
+    missing."""
     if 0 not in endpoints or len(endpoints) < 2:
         raise UsageError(
             "a sweep compares endpoints that speculate with one that does not",
@@ -73,7 +74,7 @@ def attached(endpoints: Mapping[int, Pool]) -> list[Setting]:
 
 
 def endpoints_in(swept: Mapping[str, Any]) -> dict[int, Pool]:
-    """Endpoints by their K, from the settings of a sweep's result. ValueError where it had others."""
+    """Endpoints by their K, from the settings of a sweep's result. Raises ValueError where it had others."""
     found = {
         0 if name == STANDARD else int(name.removeprefix("k=")): pool_of(pool) for name, pool in swept.items()
     }
@@ -189,7 +190,7 @@ def lengths_of(
     are not counted.
 
     They are counted by `tokenizer`, else by that of the model of `pool` where it is a folder here, else
-    guessed from the characters. UsageError for a tokenizer that cannot be read.
+    guessed from the characters. Raises UsageError for a tokenizer that cannot be read.
     """
     if not bounds:
         return Lengths({ANY_LENGTH: tuple(prompts)}, "not counted")
@@ -271,7 +272,7 @@ class Forecast(BaseModel):
 
 def forecast(spec: SweepSpec, path: Path) -> Forecast:
     """Return what is left to do, timed by an earlier sweep at `path` or a baseline.json beside it, whatever
-    their inputs. FileError where they are damaged."""
+    their inputs. Raises FileError where they are damaged."""
     samples, source = samples_of(path)
     timing = Timing(samples, spec.requests.warmup) if samples else None
     rungs = [_planned(rung, timing) for rung in _rungs(spec, timing)]

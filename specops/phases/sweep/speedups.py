@@ -423,7 +423,8 @@ def _at(
 
 
 def _blocks(compared: Iterable[_Compared], figure: Figure) -> list[Block]:
-    """One for each rung of the setting, the mean over its starts there: the loads share those starts."""
+    """Return a block for each rung of the setting, the mean over its starts there: the loads share those
+    starts."""
     taken: dict[tuple[int, str], dict[str, list[Times]]] = defaultdict(lambda: defaultdict(list))
     shares: dict[tuple[int, str], list[float | None]] = defaultdict(list)
     turns: dict[tuple[int, str], set[int]] = defaultdict(set)

@@ -58,8 +58,8 @@ class StageMeasurements:
 
 
 def limit(decision: Decision, measured: StageMeasurements, settings: AbSettings) -> Decision:
-    """`decision`, unless requests of the setting failed or hung, its answers differ, it has a cache, the
-    client was slow, or turns differ by so much that a server that drifted may have made the gain."""
+    """Return `decision`, unless requests of the setting failed or hung, its answers differ, it has a cache,
+    the client was slow, or turns differ by so much that a server that drifted may have made the gain."""
     bound = next((cell.client_bound for cell in measured.cells if cell.client_bound), None)
     checks = Checks.counted(measured.requests, stats.LEVEL, bound)
     limited = checks.limit(decision, settings)

@@ -42,7 +42,8 @@ PROBES = ("word", " two words", "한국어")
 def compare(
     target: Tokenizer, draft: Tokenizer, draft_rows: int | None, target_rows: int | None = None
 ) -> list[Finding]:
-    """`draft_rows`, `target_rows`: the rows of their embeddings, config.json's vocab_size."""
+    """Compare both tokenizers. `draft_rows`, `target_rows`: the rows of their embeddings, config.json's
+    vocab_size."""
     return [
         token_ids(target, draft, draft_rows, target_rows),
         _merges(target, draft),

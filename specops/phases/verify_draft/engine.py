@@ -1,6 +1,7 @@
 """The fit of a head to its target, and what the serving engine makes of the pair: kind, path, vocabulary.
 
-Pure."""
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ class Engine:
 
     @classmethod
     def of(cls, name: ServingEngine, version: str | None) -> Engine:
-        """UsageError for an invalid version, or one that specops does not know."""
+        """Return the engine of a version. Raises UsageError for an invalid version, or one that specops does
+        not know."""
         known = _support(name)
         title = ENGINES[name].title
         if version is not None and known.versions == "own":
@@ -192,7 +194,7 @@ def _support(name: ServingEngine) -> DraftSupport:
 
 
 def _unknown(engine: Engine) -> str:
-    """Said where the rules are another version's."""
+    """Return the finding where the rules are another version's."""
     known = Engine(engine.name, engine.support.newest)
     if engine.support.versions == "newest" and engine.number != known.number:
         return f" (as {known.version} does, the only one known)"
@@ -208,7 +210,7 @@ NEEDED_EMBEDDED: dict[Kind, tuple[str, ...]] = {
 
 
 def fits(engine: Engine, draft: Draft, target: Side, head: Side, used: int) -> Iterator[Finding]:
-    """`used`: one more than the highest id that the target's tokenizer uses."""
+    """Yield findings on a head. `used`: one more than the highest id that the target's tokenizer uses."""
     if draft.speculators:
         yield _complete(draft)
     if draft.verifier_architectures:

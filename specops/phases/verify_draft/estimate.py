@@ -53,7 +53,7 @@ def estimate(
     threads: int | None,
     temperature: float,
 ) -> Estimate:
-    """`threads`: of torch; None leaves it the choice.
+    """Estimate a pair's speed-up. `threads`: of torch; None leaves it the choice.
 
     Raises ModelError for a pair that cannot be loaded, PromptsError and UsageError for prompts that the
     target cannot answer, EnvironmentFailure where the API's own cost cannot be measured.

@@ -67,7 +67,8 @@ class Memory(Frozen):
 def memory(
     target: Side, side: Side | None, draft: Draft, *, gpu_bytes: int | None, tensor_parallel: int
 ) -> Memory:
-    """`side`: the draft's checkpoint, the target's own, or None for a draft without a model."""
+    """Return the memory of a pair. `side`: the draft's checkpoint, the target's own, or None for a draft
+    without a model."""
     ours, theirs = _model(target, tensor_parallel), None
     if side is not None:
         theirs = _without_cache(side) if draft.kind in NO_CACHE else _model(side, tensor_parallel)
@@ -188,7 +189,7 @@ MIB = {
 
 
 def memory_of(gpu: str) -> int:
-    """Bytes of a GPU by its name, or of a number of GiB. UsageError for anything else."""
+    """Bytes of a GPU by its name, or of a number of GiB. Raises UsageError for anything else."""
     if gpu.lower() in MIB:
         return MIB[gpu.lower()] * 2**20
     try:

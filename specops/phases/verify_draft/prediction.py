@@ -229,7 +229,8 @@ class Sample:
 
 
 def write_sample(pair: Pair, prompts: Path, temperature: float, progress: Progress) -> Sample:
-    """PromptsError and UsageError for prompts that the target cannot answer."""
+    """Let the target write a sample. Raises PromptsError and UsageError for prompts that the target cannot
+    answer."""
     everything = load_prompts(prompts).prompts
     chosen = _spread(everything, MOST_PROMPTS)
     encoded = [_encoded(pair, prompt) for prompt in chosen]
@@ -303,7 +304,8 @@ def _ends(pair: Pair, texts: Sequence[Text]) -> tuple[list[list[int]], list[list
 
 
 def _spread(prompts: Sequence[Prompt], count: int) -> list[Prompt]:
-    """`count` of them, every class in proportion; in an order of which any beginning is spread as well."""
+    """Return `count` of them, every class in proportion; in an order of which any beginning is spread as
+    well."""
     ordered = sorted(prompts, key=lambda prompt: prompt.traffic_class)  # stable
     count = min(count, len(ordered))
     chosen = [ordered[(2 * index + 1) * len(ordered) // (2 * count)] for index in range(count)]
@@ -347,7 +349,8 @@ class Overhead:
 def overhead(
     pair: Pair, prompts: Sequence[list[int]], temperature: float, progress: Progress
 ) -> list[Overhead]:
-    """One for each prompt, autoregressive, at one stream. Raises EnvironmentFailure."""
+    """Measure a request for each prompt, autoregressive, at one stream. Raises EnvironmentFailure. Raises
+    EnvironmentFailure."""
     alone = pair.engine("none", max(map(len, prompts)) + TOKENS)
     found = []
     with (

@@ -25,7 +25,8 @@ PHASE = "verify-draft"
 
 
 def verify(settings: VerifySettings, prompts: PromptSet | None, progress: Progress) -> Result:
-    """One result for the pair. `prompts`: the user's own, encoded beside the built-in texts.
+    """Verify the pair, and return one result. `prompts`: the user's own, encoded beside the built-in texts.
+    `prompts`: the user's own, encoded beside the built-in texts.
 
     Raises UsageError for settings that mean nothing, ModelError for files that are damaged or out of reach.
     """
@@ -169,7 +170,8 @@ def judge(
     *,
     tensor_parallel: int,
 ) -> PairJudgement:
-    """`side`: the draft's checkpoint, which may be the target's own; None for a draft without a model."""
+    """Judge a pair. `side`: the draft's checkpoint, which may be the target's own; None for a draft without a
+    model."""
     findings = [_kind_of(draft, side is target), engine.finding(serving, serving.treats(draft), draft)]
     if side is None:
         return PairJudgement(findings)

@@ -87,7 +87,7 @@ _SAVES: Steps = ((0.0, "green"),)
 
 
 def alerts(errors: float) -> Row:
-    """`errors`: the threshold of SpeculationErrors."""
+    """Return the row of alerts. `errors`: the threshold of SpeculationErrors."""
     loaded = f"count({series.ALERT_INFO}{ALL})"
     since = f"time() - ALERTS_FOR_STATE{ALL} and ignoring (alertstate) {FIRING}"
     texts = f"on ({ROLLOUT}, alertname) group_left (title, runbook_url) {series.ALERT_INFO}{ALL}"
@@ -127,7 +127,8 @@ def alerts(errors: float) -> Row:
 
 
 def paying(low: float, critical: float) -> Row:
-    """`low` and `critical`: the thresholds of LowAcceptRatio and CriticalAcceptRatio."""
+    """Return the row on whether it pays. `low` and `critical`: the thresholds of LowAcceptRatio and
+    CriticalAcceptRatio."""
     e2e, requests = 'latency="e2e"', f"{series.TOKENS_PER_S}{OURS} / {series.ANSWER_TOKENS}{OURS}"
     ours, theirs = (f"{series.SPEEDUP}{of[:-1]},{e2e}}}" for of in (SPECULATIVE, STANDARD))
     compared = f"{ours} / ignoring ({POOL}) ({theirs} > 0)"

@@ -33,7 +33,7 @@ def job_name(rollout: Rollout, kind: Kind) -> str:
 
 
 def targets(rollout: Rollout) -> list[Targets]:
-    """All jobs, pools first. ConfigError for a pool without a known address."""
+    """All jobs, pools first. Raises ConfigError for a pool without a known address."""
     addresses = rollout.addresses
     found = [pool_targets(rollout, pool) for pool in POOLS]
     if addresses.routers:
@@ -71,7 +71,7 @@ RULE_FILES = ("rules.yml", "alerts.yml")
 
 
 def prometheus_config(rollout: Rollout) -> str:
-    """The text of prometheus.yml; its rule files are beside it. ConfigError for a pool without a known
+    """The text of prometheus.yml; its rule files are beside it. Raises ConfigError for a pool without a known
     address."""
     interval = f"{rollout.monitor.scrape_interval_s}s"
     config: dict[str, Any] = {

@@ -26,7 +26,8 @@ _SAID = re.compile(r"^version: (\d+) ", re.MULTILINE)
 
 
 def parse(text: str) -> int:
-    """11549 of 11549, b11549, or 2026.10.11549 as the wheel has it. ConfigError where it is no build."""
+    """Return 11549 of 11549, b11549, or 2026.10.11549 as the wheel has it. Raises ConfigError where it is no
+    build."""
     found = _NUMBER.fullmatch(text.strip())
     if found is None:
         raise ConfigError(f"invalid build '{text}' of llama.cpp", hint=f"such as b{table().newest}")
@@ -72,7 +73,7 @@ class Table:
         return self.builds[-1]
 
     def build(self, requested: int) -> Build:
-        """ConfigError for one from before the table's first."""
+        """Return the build of a number. Raises ConfigError for one from before the table's first."""
         earlier = [known for known in self.builds if known <= requested]
         if not earlier:
             raise ConfigError(
@@ -112,7 +113,7 @@ class Table:
         return replace(earlier, flags=flags, types=earlier.types | later.types)
 
     def history(self, flag: str) -> str | None:
-        """In which builds there is `flag`: "b8672 to b8929", "b9093 and newer"; None where in none."""
+        """Return in which builds there is `flag`: "b8672 to b8929", "b9093 and newer"; None where in none."""
         return self._said([part for found in self._flags.get(flag, {}).values() for part in _pairs(found)])
 
     def type_history(self, name: str) -> str | None:

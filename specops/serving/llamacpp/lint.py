@@ -337,7 +337,7 @@ RULES: tuple[Callable[[GivenCommand, Build], Iterator[Found]], ...] = (
 
 
 def lint(words: Sequence[str], build: Build) -> list[Finding]:
-    """Errors first. What it does not say is no error: llama-server decides."""
+    """Return the findings, errors first. What it does not say is no error: llama-server decides."""
     given = GivenCommand.parse(words)
     found, _ = settled(given, build, RULES)
     found += known_issues.findings("llamacpp", str(build.requested), given, CALL)
@@ -352,7 +352,8 @@ def corrected(words: Sequence[str], build: Build) -> list[str] | None:
 
 
 def judge(command: Command, requested: str | None) -> LintResult:
-    """`requested`: a build that the operator names. ConfigError for one that is invalid or too old."""
+    """Judge a command. `requested`: a build that the operator names. Raises ConfigError for one that is
+    invalid or too old."""
     number, because = _build(command, requested)
     build = table().around(number)
     if build.number != build.requested:

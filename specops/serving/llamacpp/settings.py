@@ -194,7 +194,7 @@ N = {
 
 
 def command(pool: LlamacppSettings, *, port: int | str, build: Build, host: str = "127.0.0.1") -> list[str]:
-    """The words that serve `pool` with `build`. ConfigError for a setting that the build lacks.
+    """The words that serve `pool` with `build`. Raises ConfigError for a setting that the build lacks.
 
     `--parallel` is always among them, since its default is the build's to choose; and `--metrics`, without
     which the server exposes none.

@@ -309,7 +309,7 @@ RULES: tuple[Callable[[GivenCommand, Release], Iterator[Found]], ...] = (
 def lint(words: Sequence[str], version: str | None = None) -> list[Finding]:
     """Return what SGLang would refuse, or silently change where it speculates. Errors first.
 
-    `version`: None is the newest known. ConfigError where it is no version.
+    `version`: None is the newest known. Raises ConfigError where it is no version.
     """
     known = table()
     release = known.release(version) if version else known.newest
@@ -319,7 +319,8 @@ def lint(words: Sequence[str], version: str | None = None) -> list[Finding]:
 
 
 def judge(command: Command, requested: str | None) -> LintResult:
-    """`requested`: a version that the operator names. ConfigError for an invalid one."""
+    """Judge a command. `requested`: a version that the operator names. Raises ConfigError for an invalid
+    one."""
     version, because = _version(command, requested)
     release = table().release(version)
     given = GivenCommand.parse(command.words)

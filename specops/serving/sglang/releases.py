@@ -22,7 +22,7 @@ Numbers = tuple[int, ...]
 
 
 def parse(text: str) -> Numbers:
-    """(0, 5, 10) of v0.5.10.post1. ConfigError where it is no version."""
+    """Return (0, 5, 10) of v0.5.10.post1. Raises ConfigError where it is no version."""
     found = re.match(r"v?(\d+(?:\.\d+)+)", text.strip())
     if found is None:
         raise ConfigError(f"invalid version '{text}' of SGLang", hint=f"such as {table().newest.version}")
@@ -72,7 +72,7 @@ class Table:
     def release(self, requested: str) -> Release:
         """`requested`, or the newest before it that the table has; for one older than the table, the newest.
 
-        ConfigError where `requested` is no version.
+        Raises ConfigError where `requested` is no version.
         """
         earlier = [known for known in self.versions if parse(known) <= parse(requested)]
         return self._release(earlier[-1] if earlier else self.versions[-1])

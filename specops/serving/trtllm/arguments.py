@@ -85,7 +85,7 @@ class GivenCommand(Words):
 
     @property
     def speculation(self) -> Mapping[str, Any] | None:
-        """speculative_config, where it is a mapping."""
+        """Return speculative_config, where it is a mapping."""
         found = (self.config or {}).get(SPECULATIVE)
         return found if isinstance(found, dict) else None
 

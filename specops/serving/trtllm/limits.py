@@ -58,7 +58,7 @@ GUIDED = ("MTP", "PARD", "DFlash", "DSpark", "DraftTarget", "Draft_Target")
 
 
 def values(given: GivenCommand, release: Release) -> Iterator[Found]:
-    """Single values."""
+    """Yield findings on single values."""
     said = given.speculation
     if said is None or release.version < OF_TODAY:
         return
@@ -77,7 +77,7 @@ def values(given: GivenCommand, release: Release) -> Iterator[Found]:
 
 
 def ignored(given: GivenCommand, release: Release) -> Iterator[Found]:
-    """Keys without an effect."""
+    """Yield findings on keys without an effect."""
     said = given.speculation
     if said is None or release.version < OF_TODAY:
         return
@@ -97,7 +97,7 @@ def ignored(given: GivenCommand, release: Release) -> Iterator[Found]:
 
 
 def combinations(given: GivenCommand, release: Release) -> Iterator[Found]:
-    """Values that exclude each other, or need one another."""
+    """Yield findings on values that exclude each other, or need one another."""
     said = given.speculation
     if said is None or release.version < OF_TODAY:
         return

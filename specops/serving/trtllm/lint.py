@@ -390,8 +390,8 @@ RULES: tuple[Callable[[GivenCommand, Release], Iterator[Found]], ...] = (
 
 
 def lint(words: Sequence[str], release: Release, files: Mapping[str, str] | None = None) -> list[Finding]:
-    """Errors first. What it does not say is no error: the server decides. `files`: by name, the YAML file's
-    text among them."""
+    """Return the findings, errors first. What it does not say is no error: the server decides. `files`: by
+    name, the YAML file's text among them."""
     return _lint(GivenCommand.of(words, files or {}), release)
 
 
@@ -407,7 +407,8 @@ def _lint(given: GivenCommand, release: Release) -> list[Finding]:
 
 
 def judge(command: Command, requested: str | None) -> LintResult:
-    """`requested`: a version that the operator names. ConfigError for an invalid one."""
+    """Judge a command. `requested`: a version that the operator names. Raises ConfigError for an invalid
+    one."""
     version, because = _version(command, requested)
     release = table().release(version)
     if release.version != release.requested:

@@ -30,7 +30,7 @@ class Version:
 
     @classmethod
     def parse(cls, text: str) -> Version:
-        """ConfigError where `text` is no version."""
+        """Return the version that `text` names. Raises ConfigError where `text` is no version."""
         found = _VERSION.fullmatch(text.strip())
         if found is None:
             raise ConfigError(f"invalid version '{text}' of TensorRT-LLM", hint=f"such as {table().newest}")

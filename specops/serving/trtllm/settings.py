@@ -184,7 +184,7 @@ NAMES = {
 
 
 def config(pool: TrtllmSettings, release: Release) -> dict[str, Any]:
-    """The content of the YAML file. ConfigError for a setting that the release lacks."""
+    """The content of the YAML file. Raises ConfigError for a setting that the release lacks."""
     content: dict[str, Any] = dict(MEASURED) | dict(pool.config)
     if pool.speculation is not None:
         content["speculative_config"] = speculative(pool.speculation, release)

@@ -119,7 +119,7 @@ def model_in(folder: str) -> Model | None:
 
 
 def execution(given: GivenCommand, release: Release, model: Model | None = None) -> Execution:
-    """`model`: the target, where it is known."""
+    """Return what the release chooses for a command. `model`: the target, where it is known."""
     if release.version < BEFORE:
         return _before(given)
     settings = _Settings(given, release, model)

@@ -20,9 +20,10 @@ OMNI = "--omni"
 def lint(
     words: Sequence[str], version: Version | None, around: Mapping[str, str] | None = None
 ) -> list[Finding]:
-    """Errors first. `version`: None is the newest known. What it does not say is no error: vLLM decides.
+    """Return the findings, errors first. `version`: None is the newest known. What it does not say is no
+    error: vLLM decides.
 
-    `around`: variables that are set outside the words. ConfigError for a version older than `OLDEST`.
+    `around`: variables that are set outside the words. Raises ConfigError for a version older than `OLDEST`.
     """
     given, release = GivenCommand.parse(words, around), table().release(version)
     if given.has(OMNI):
@@ -44,7 +45,8 @@ def corrected(
 
 
 def judge(command: Command, requested: str | None) -> LintResult:
-    """`requested`: a version that the operator names. ConfigError for an invalid one."""
+    """Judge a command. `requested`: a version that the operator names. Raises ConfigError for an invalid
+    one."""
     version, because = _version(command, requested)
     release = table().release(version)
     words, around = command.words, command.environment

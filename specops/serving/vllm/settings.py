@@ -272,7 +272,7 @@ def command(
 ) -> list[str]:
     """The words; `pool.environment` is not among them. `version`: of the program, None: the newest known.
 
-    ConfigError for a setting that this version does not have.
+    Raises ConfigError for a setting that this version does not have.
     """
     release = table().release(version)
     words = shlex.split(pool.program)
@@ -286,7 +286,8 @@ def command(
 
 
 def speculating(speculation: VllmSpeculation, release: Release) -> list[str]:
-    """The words that turn `speculation` on in this release. ConfigError where it lacks a key or a method."""
+    """The words that turn `speculation` on in this release. Raises ConfigError where it lacks a key or a
+    method."""
     keys = speculation.keys()
     if release.version <= LAST_OF_THE_OLD:
         return _old_words(keys, release)

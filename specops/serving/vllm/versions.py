@@ -31,7 +31,7 @@ class Version:
 
     @classmethod
     def parse(cls, text: str) -> Version:
-        """ConfigError where `text` is no version."""
+        """Return the version that `text` names. Raises ConfigError where `text` is no version."""
         found = re.match(r"v?(\d+(?:\.\d+)+)", text.strip())
         if found is None:
             raise ConfigError(f"invalid version '{text}' of vLLM", hint="such as 0.33.0")
@@ -125,7 +125,7 @@ class Table:
     def release(self, version: Version | None = None) -> Release:
         """`version`, or the newest before it that the table has; None: the newest.
 
-        ConfigError for one older than `OLDEST`.
+        Raises ConfigError for one older than `OLDEST`.
         """
         requested = version or self.newest
         if requested < OLDEST:

@@ -49,7 +49,7 @@ def quality(observed: Observations) -> Finding:
 
 
 def _beside_published(found: Finding, observed: Observations) -> Finding:
-    """`found`, with the published acceptance length as evidence. Far below it, something is broken."""
+    """Return `found`, with the published acceptance length as evidence. Far below it, something is broken."""
     rate, deployed = acceptance(observed), observed.deployed
     if rate is None or deployed is None or deployed.model is None or deployed.k is None:
         return found

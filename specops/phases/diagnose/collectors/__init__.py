@@ -28,7 +28,7 @@ BY_PROMETHEUS = ("live", "standard", "switched", "earlier", "names")
 def gather(
     rollout: Rollout, folder: Path, now: datetime, progress: Progress, *, requests: bool = True
 ) -> Observations:
-    """`requests`: whether a few streamed ones may be sent to the speculative pool."""
+    """Observe a rollout. `requests`: whether a few streamed ones may be sent to the speculative pool."""
     unfit = left_out(rollout, folder, version_of(rollout))
     known = measurements(rollout, folder, unfit)
     collector = _Collector()

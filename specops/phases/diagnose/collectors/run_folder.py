@@ -79,7 +79,7 @@ def baseline(known: Measurements) -> Baseline | str:
 
 
 def compared(folder: Path, unfit: str | None = None) -> AbFigures | str:
-    """`unfit`: why ab.json is not of this rollout."""
+    """Return the figures of ab.json, or why there are none. `unfit`: why ab.json is not of this rollout."""
     if unfit is not None:
         return f"ab.json does not count: {unfit}"
     try:
@@ -149,7 +149,8 @@ def _control(parity: ParityCounts) -> float | None:
 def swept(
     rollout: Rollout, folder: Path, known: Measurements, unfit: str | None = None
 ) -> SweepFigures | str:
-    """`unfit`: why sweep.json is not of this rollout."""
+    """Return the figures of sweep.json, or why there are none. `unfit`: why sweep.json is not of this
+    rollout."""
     if unfit is not None:
         return f"sweep.json does not count: {unfit}"
     try:
