@@ -236,7 +236,8 @@ class Finding:
 class Command:
     """A command that starts `engine`. `where` it stands, for people; `version` as an image's tag says it;
     `flags_file`: it is a YAML file of flags and is written as one; `environment`: variables that are set
-    around the words, in the same file; `files`: texts of files that the words may name."""
+    around the words, in the same file; `files`: texts of files that the words may name; `image`: of the
+    container that they run in."""
 
     where: str
     engine: str
@@ -245,6 +246,7 @@ class Command:
     flags_file: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
+    image: str | None = None
 
 
 @dataclass(frozen=True)

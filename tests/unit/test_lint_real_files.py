@@ -285,6 +285,85 @@ services:
 """,
         [("llamacpp", ["--draft-max", "-md"])],
     ),
+    # Compose fills in before it splits: a variable may hold words, or none
+    "Compose, words in variables": (
+        "compose.yaml",
+        """\
+services:
+  llama:
+    image: ghcr.io/ggml-org/llama.cpp:server-cuda-b11549
+    command: >-
+      -m /models/t.gguf --metrics -np 1 --spec-type draft-mtp --spec-draft-n-max ${N:-${K:-2}}
+      ${IMAGES:+--image-min-tokens ${IMAGES}} ${THINK:+--reasoning ${MODE:-on} --temp ${T:-1.0}} ${MORE:-}
+""",
+        [("llamacpp", [])],
+    ),
+    "Compose, a fork of llama.cpp": (
+        "compose.yaml",
+        """\
+services:
+  llama:
+    image: ${IK_LLAMA_IMAGE:-ghcr.io/ikawrakow/ik-llama-cpp@sha256:5f91}
+    entrypoint: [/app/llama-server]
+    command: -m /models/t.gguf --merge-qkv -khad --spec-type mtp:n_max=5,p_min=0.0
+""",
+        [("llamacpp", [])],
+    ),
+    # KubeRay writes the shell's words and its script apart
+    "RayCluster, bash -lc --": (
+        "cluster.yaml",
+        """\
+apiVersion: v1
+kind: Pod
+metadata: {name: head}
+spec:
+  containers:
+    - name: ray-head
+      image: vllm/vllm-openai:v0.33.0
+      command: ["/bin/bash", "-lc", "--"]
+      args: ["ulimit -n 65536; $KUBERAY_GEN_RAY_START_CMD; vllm serve /models/m --swap-space 4"]
+""",
+        [("vllm", ["--swap-space"])],
+    ),
+    # Scripts in other YAML
+    "SkyPilot": (
+        "task.yaml",
+        """\
+envs: {MODEL: org/m}
+resources: {accelerators: "H100:1"}
+run: |
+  conda activate vllm
+  vllm serve $MODEL --speculative-model org/d --num-speculative-tokens 3
+""",
+        [("vllm", ["--speculative-model", "--num-speculative-tokens"])],
+    ),
+    "GitHub's workflow": (
+        "e2e.yml",
+        """\
+on: push
+jobs:
+  e2e:
+    steps:
+      - uses: actions/checkout@v5
+      - run: echo "it's here"
+      - run: |
+          nohup python3 -m sglang.launch_server --model-path ${{ matrix.model }} --tp ${{ matrix.tp }} \\
+            --speculative-algorithm MEDUSA &
+""",
+        [("sglang", ["--speculative-algorithm"])],
+    ),
+    "llm-d's benchmark": (
+        "wide-ep.yaml",
+        """\
+scenario:
+  - decode:
+      vllm:
+        customCommand: |
+          . /shared-config/llmdbench_env.sh
+          exec vllm serve /model-cache/$MODEL_PATH -host 0.0.0.0 --enable-expert-parallel
+""",
+        [("vllm", ["-host"])],
+    ),
     # Manifests
     "Deployment": (
         "deployment.yaml",
@@ -340,6 +419,21 @@ ARGS+=(--speculative-config '{"method": "ngram", "num_speculative_tokens": 3, "p
 exec vllm serve "$MODEL" "${ARGS[@]}"
 """,
         [("vllm", ["--speculative-disable-by-batch-size", "--speculative-config disable_by_batch_size"])],
+    ),
+    # What bash reads, and a reader that only counts braces does not
+    "script with braces in quotes": (
+        "serve.sh",
+        """\
+export KWARGS="${KWARGS:-{\\"enable_thinking\\": false\\}}"
+COMPILATION=${COMPILATION:-'{"mode":3,"pass_config":{"fuse":true}}'}
+SPEC="${SPEC:-{"method": "ngram", "num_speculative_tokens": 3}}"
+ANSWER="$(curl -s "$URL" | python3 -c "
+import sys  # don't read a ( here
+print('}', sys.stdin.read())
+")" || exit 1
+vllm serve org/m --compilation-config "$COMPILATION" --speculative-config "$SPEC" --num-lookahead-slots 2
+""",
+        [("vllm", ["--num-lookahead-slots"])],
     ),
     "script with docker run": (
         "run.sh",

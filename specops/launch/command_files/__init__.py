@@ -23,8 +23,8 @@ from specops.serving import Command, LintResult
 
 YAML = (".yaml", ".yml", ".json")
 KINDS = (
-    "scripts, Dockerfiles, Compose files, Kubernetes manifests (KServe and Ray too), Helm values and YAML "
-    "files of flags are read"
+    "scripts, Dockerfiles, Compose files, Kubernetes manifests (KServe and Ray too), Helm values, YAML with "
+    "scripts and YAML files of flags are read"
 )
 
 

@@ -121,10 +121,11 @@ def compose_commands(document: dict[str, Any], where: str, files: Mapping[str, s
     for name, service in document["services"].items():
         if not isinstance(service, dict):
             continue
-        words = [*listed(service.get("entrypoint")), *listed(service.get("command"))]
+        # Compose fills in variables first and splits then, so that one may hold several words, or none.
+        started = [_filled_in_compose(service.get(key)) for key in ("entrypoint", "command")]
         image = service.get("image")
         yield from commands(
-            [_interpolated(word) for word in words],
+            [word for one in started for word in listed(one)],
             f"service {name}",
             _interpolated(image) if isinstance(image, str) else image,
             {n: _interpolated(v) for n, v in variables(service.get("environment")).items()},
@@ -132,11 +133,19 @@ def compose_commands(document: dict[str, Any], where: str, files: Mapping[str, s
         )
 
 
+def _filled_in_compose(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_interpolated(str(one)) for one in value]
+    return _interpolated(value) if isinstance(value, str) else value
+
+
 def _interpolated(text: str) -> str:
-    """${NAME:-default} is the default, since no environment is known; $$ is a dollar."""
+    """No variable is known: ${NAME:-default} is the default, ${NAME:+other} is nothing; $$ is a dollar."""
     before, text = "", text.replace("$$", "\0")
     while text != before:  # a default may hold another one
-        before, text = text, re.sub(r"\$\{\w+:?-((?:[^{}$]|\$(?!\{))*)\}", r"\1", text)
+        before = text
+        text = re.sub(r"\$\{\w+:?-((?:[^{}$]|\$(?!\{))*)\}", r"\1", text)
+        text = re.sub(r"\$\{\w+:?\+(?:[^{}]|\$\{\w+\})*\}", "", text)
     return text.replace("\0", "$")
 
 

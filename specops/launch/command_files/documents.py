@@ -1,21 +1,24 @@
-"""YAML and JSON: which reader each document is for. Two of the readers are here.
+"""YAML and JSON: which reader each document is for. Three of the readers are here.
 
 Ray Serve LLM: `llm_configs` of an application, a file of one configuration, and a RayService.
 Files of a server: of flags, as `vllm serve --config` reads them, such as the playbook's
 speculative_decoding_config.yaml; or of settings that have no flags, as trtllm-serve's.
+Scripts in other files: `run` of a GitHub workflow or of SkyPilot, and their like.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from specops.errors import UsageError
-from specops.launch.command_files import containers, helm, kubernetes
+from specops.launch.command_files import containers, helm, kubernetes, shell
 from specops.launch.command_files.recognition import command_lines, usual_in
 from specops.serving import Command
 
@@ -130,6 +133,34 @@ def _engine(document: dict[str, Any]) -> str | None:
     return None
 
 
+# Scripts in other files
+
+SCRIPTS = ("run", "script", "source", "command", "customCommand")
+"""Keys of scripts: of GitHub's workflows and SkyPilot, GitLab, Argo, and llm-d's benchmark."""
+
+
+def holds_scripts(document: dict[str, Any]) -> bool:
+    return next(_scripts(document, ()), None) is not None
+
+
+def script_commands(document: dict[str, Any], where: str, files: Mapping[str, str]) -> Iterator[Command]:
+    """A script that cannot be read is about something else."""
+    given: dict[str, shell.Value] = dict(containers.variables(document.get("envs") or document.get("env")))
+    for keys, script in _scripts(document, ()):
+        text = re.sub(r"\$\{\{\s*([\w.-]+)[^}]*\}\}", r"${\1}", script)  # as GitHub writes variables
+        with suppress(UsageError):
+            yield from list(shell.commands(text, f"{where}, {'.'.join(keys)}", given=given, files=files))
+
+
+def _scripts(value: Any, keys: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+    if isinstance(value, str) and keys and keys[-1] in SCRIPTS:
+        yield keys, value
+    for key, one in value.items() if isinstance(value, dict) else ():
+        yield from _scripts(one, (*keys, str(key)))
+    for one in value if isinstance(value, list) else ():
+        yield from _scripts(one, keys)
+
+
 # Any document
 
 Document = dict[str, Any]
@@ -141,6 +172,7 @@ READERS: tuple[tuple[Callable[[Document], bool], Callable[..., Iterator[Command]
     (kubernetes.is_one, kubernetes.commands),
     (helm.is_one, helm.commands),
     (is_flags_file, flags_file_commands),
+    (holds_scripts, script_commands),
 )
 """The first that takes a document reads it: `commands(document, name, files)`, `name` of the file, `files`
 the texts that ConfigMaps and here documents beside it hold, by name."""

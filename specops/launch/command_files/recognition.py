@@ -45,6 +45,7 @@ def recognised(
         tag[1] if tag else None,
         environment=dict(environment or {}),
         files=dict(files or {}),
+        image=image or None,
     )
 
 
@@ -79,7 +80,8 @@ def inner_script(words: Sequence[str]) -> str | None:
     for index, word in enumerate(words[:-2]):
         option = words[index + 1]
         if word.rsplit("/", 1)[-1] in SHELLS and re.fullmatch(r"-\w*c", option):
-            return words[index + 2]
+            after = index + (3 if words[index + 2] == "--" else 2)  # bash -lc -- SCRIPT
+            return words[after] if after < len(words) else None
     return None
 
 

@@ -23,6 +23,9 @@ DECLARING = ("export", "declare", "local", "readonly", "typeset")
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=")
 PLACEHOLDER = re.compile(r"<[A-Za-z][\w./-]*>(?=\s|$)")
 """<model-path>, as guides have it where a reader writes a word; bash would read a file and write another."""
+PAIRS = {"(": ")", "{": "}", '"': '"'}
+DEEPEST = 100
+"""Levels of $(…), ${…} and quotes within each other that are read."""
 Value = str | list[str] | None
 """The value of a variable: a text, an array, or None: not known."""
 
@@ -219,7 +222,7 @@ class _Lexer:
     def _variable(self, parts: list[Part], quoted: bool) -> None:
         line = self.line
         if self.peek(2) in ("$(", "${"):
-            text = self._balanced(self.at + 1, line)
+            text = self._balanced(self.at + 1, line, quoted)
             kind: Literal["variable", "other"] = "variable" if text[0] == "{" else "other"
             parts.append(Part(kind, text[1:-1] if kind == "variable" else f"${text}", quoted))
             return
@@ -231,28 +234,43 @@ class _Lexer:
         self.at = named.end()
         parts.append(Part("variable", named[1], quoted))
 
-    def _balanced(self, start: int, line: int) -> str:
+    def _balanced(self, start: int, line: int, quoted: bool) -> str:
         """Read from ( or { to what closes it."""
-        pairs = {"(": ")", "{": "}"}
-        depth, at, opened = 0, start, self.text[start]
-        while at < len(self.text):
-            char = self.text[at]
+        end = self._close(start, quoted)
+        if end is None:
+            raise self.refuse(line, f"no closing {PAIRS[self.text[start]]}")
+        self.at = end + 1
+        self.line += self.text.count("\n", start, end)
+        return self.text[start : end + 1]
+
+    def _close(self, start: int, quoted: bool, depth: int = 0) -> int | None:
+        """Return where what opens at `start` closes: ( of a command, { of a variable, or a double quote.
+
+        As in bash, { alone opens nothing within ${…}, and quotes and comments within $(…) may hold anything.
+        `quoted`: it stands in double quotes, where a single quote within ${…} is a character like others.
+        """
+        text, opened, at = self.text, self.text[start], start + 1
+        command, double = opened == "(", opened == '"'
+        single = command or not (double or quoted)
+        while at < len(text) and depth < DEEPEST:
+            char = text[at]
+            end: int | None = at
             if char == "\\":
-                at += 1
-            elif char == "'" and opened == "(":
-                at = self.text.find("'", at + 1)
-                if at < 0:
-                    break
-            elif char == opened:
-                depth += 1
-            elif char == pairs[opened]:
-                depth -= 1
-                if depth == 0:
-                    self.at = at + 1
-                    self.line += self.text.count("\n", start, at)
-                    return self.text[start : at + 1]
-            at += 1
-        raise self.refuse(line, f"no closing {pairs[opened]}")
+                end = at + 1
+            elif char == PAIRS[opened]:
+                return at
+            elif char == "'" and single:
+                end = text.find("'", at + 1)
+            elif char == "#" and command and text[at - 1] in " \t\n;":
+                end = text.find("\n", at)
+            elif char == "$" and text[at + 1 : at + 2] in ("(", "{"):
+                end = self._close(at + 1, double or (quoted and not command), depth + 1)
+            elif (char == '"' and not double) or (char == "(" and command):
+                end = self._close(at, char == '"', depth + 1)
+            if end is None or end < 0:
+                return None
+            at = end + 1
+        return None
 
     def here(self) -> None:
         """The texts that wait, from the line that begins here."""

@@ -64,6 +64,9 @@ class GivenCommand(Words):
         return next((option.flag for option in self.options if option.flag in DRAFT), None)
 
 
+FORKS = re.compile(r"ik[_-]llama|beellama|llama[\w.-]*(?:turboquant|club3090)")
+"""Names of forks within the names of images and folders."""
+
 Fix = Callable[[GivenCommand], GivenCommand]
 
 
@@ -360,16 +363,27 @@ def judge(command: Command, requested: str | None) -> LintResult:
         later = next((known for known in table().builds if known > number), None)
         around = f"and what b{later} has too is no error" if later else "which is newer than any known"
         because = f"the nearest known before b{number}, {because}, {around}"
-    words = corrected(command.words, build)
+    fork = _fork(command)
+    words = None if fork else corrected(command.words, build)
+    left = [] if fork else lint(words or command.words, build)
     return LintResult(
         where=command.where,
         engine="llama.cpp",
         version=build.judged,
         because=because,
-        findings=lint(command.words, build),
+        findings=[fork] if fork else lint(command.words, build),
         corrected=GivenCommand.parse(words).text() if words else None,
-        left=[found for found in lint(words or command.words, build) if found.level == "error"],
+        left=[found for found in left if found.level == "error"],
     )
+
+
+def _fork(command: Command) -> Finding | None:
+    """Return a note where the image or the program is a known fork's, else None."""
+    start = CALL.start(command.words)
+    named = (FORKS.search(text) for text in (command.image or "", *command.words[:start][-1:]))
+    found = next(filter(None, named), None)
+    why = "a fork of llama.cpp has flags of its own, which specops does not judge"
+    return Finding("note", found[0], why) if found else None
 
 
 def _build(command: Command, requested: str | None) -> tuple[int, str]:
