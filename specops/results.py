@@ -59,9 +59,11 @@ RENAMED: Mapping[int, Mapping[str, Mapping[str, str]]] = {
         "diagnose": {"fall_backs": "fallbacks"},
         "edge_simulate": {"even": "break_even"},
         "guard-drill": {"fall_back": "fallback"},
+        "kernels": {"timed": "contests"},
     },
 }
-"""By schema and phase: keys inside `data` and `recommendation`, and their names in the next schema."""
+"""Renamed keys inside `data` and `recommendation`, with their names in the next schema, by schema and
+phase."""
 
 HASH = "sha256"
 """The key of a result's file that holds the hash of the others."""

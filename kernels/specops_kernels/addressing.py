@@ -1,4 +1,4 @@
-"""Where a slot lies, in a slotted and in a paged cache: what every kernel that reads one asks."""
+"""Addresses of slots in a slotted and in a paged cache: what every kernel that reads one asks."""
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator,misc"
 from __future__ import annotations

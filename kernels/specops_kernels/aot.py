@@ -40,7 +40,8 @@ class Subject:
     name: str
     kernel: Any  # what @triton.jit made
     types: Mapping[str, Any]
-    """Of its arguments: "*bf16" a pointer (16-byte aligned), "i32", "fp32", or a named tuple of such."""
+    """Types of its arguments: "*bf16" a pointer (16-byte aligned), "i32", "fp32", or a named tuple of
+    such."""
 
     constants: Mapping[str, Any]
     divisible: frozenset[str] = field(default_factory=frozenset)  # integers that are multiples of 16
@@ -58,11 +59,13 @@ class Resources:
 
 
 MATRIX = ("tcgen05.mma", "wgmma.mma_async", "mma.sync", "v_mfma")
-"""Of Blackwell's, Hopper's and older tensor cores, and CDNA's: the first of these that the assembly has."""
+"""Instructions of Blackwell's, Hopper's and older tensor cores, and CDNA's: the first of these that the
+assembly has."""
 
 
 def compiled(subject: Subject, target: str) -> Resources:
-    """What `subject` takes on a target of TARGETS. Raises whatever Triton does where it does not compile."""
+    """Return the resources that `subject` takes on a target of TARGETS. Raises whatever Triton does where it
+    does not compile."""
     names = subject.kernel.arg_names
     signature = {name: subject.types.get(name, "constexpr") for name in names}
     unknown = (set(subject.types) | set(subject.constants)).symmetric_difference(names)

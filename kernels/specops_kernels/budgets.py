@@ -1,4 +1,4 @@
-"""What each kernel may take of a GPU: data in budgets.json, as `tools/kernel_budgets.py` measured it."""
+"""Budgets of a GPU for each kernel: data in budgets.json, as `tools/kernel_budgets.py` measured it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Budget:
 
 
 Budgets = dict[str, dict[str, Budget]]
-"""By target, then by the subject's name."""
+"""Budgets by target, then by the subject's name."""
 
 
 def measured_with() -> str:
@@ -42,7 +42,7 @@ def write(budgets: Budgets, triton: str) -> None:
 
 
 def exceeded(used: Resources, budget: Budget, target: str) -> list[str]:
-    """What of the budget does not suffice, in words."""
+    """Return in words what of the budget does not suffice."""
     found = []
     if used.spilled:
         found.append(f"{used.spilled} bytes spilled")

@@ -1,4 +1,4 @@
-"""Which tiles, warps and splits a tree attention launch takes: chosen here, in Python, by table and rule.
+"""Tiles, warps and splits of a tree attention launch: chosen here, in Python, by table and rule.
 
 No autotuning: it would time kernels on the user's device at the first request, and choose differently from
 one start to the next. What each configuration takes in registers and shared memory is in `budgets.py`.
@@ -64,7 +64,8 @@ def padded(head_dim: int) -> int:
 
 
 def tiles(dtype: torch.dtype, head_dim: int, rows: int, family: Family) -> Configuration:
-    """Without splits. rows: tokens of the longest tree times the query heads of a KV head."""
+    """Return the tiles without splits. rows: tokens of the longest tree times the query heads of a KV
+    head."""
     wide = padded(head_dim) > 128
     single = dtype == torch.float32
     limits = _SINGLE if single else (_HALF_WIDE if wide else _HALF)[family]

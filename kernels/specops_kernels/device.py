@@ -1,4 +1,4 @@
-"""What a launch needs to know of the device that it runs on."""
+"""Facts about the device that a launch runs on."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ class Device:
 
 
 def on(device: torch.device) -> AbstractContextManager[object]:
-    """Where a launch goes: Triton takes the current device, not its arguments'."""
+    """Make `device` the current one: Triton takes the current device, not its arguments'."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()

@@ -30,7 +30,8 @@ class Moves:
 
     @staticmethod
     def of(table: Tensor, starts: Sequence[int], slots: Sequence[Sequence[int]]) -> Moves:
-        """To put slots[b], ascending, at starts[b], starts[b] + 1, …; on the table's device."""
+        """Return the moves that put slots[b], ascending, at starts[b], starts[b] + 1, …; on the table's
+        device."""
         if not len(table) == len(starts) == len(slots):
             raise ValueError(
                 f"{len(table)} rows of the table, {len(starts)} starts and {len(slots)} lists of slots"

@@ -1,4 +1,4 @@
-"""What one forward pass feeds, in the form that the kernels read: the same for every layer, made once."""
+"""The batch of one forward pass, in the form that the kernels read: the same for every layer, made once."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Ragged:
         ancestors: Sequence[Tensor],
         reaches: Sequence[int] | None = None,
     ) -> Ragged:
-        """On the table's device, from what the host knows.
+        """Return the batch on the table's device, from what the host knows.
 
         ancestors: of each sequence, [tokens, words] int64 (`pack`, or `Topology.ancestors`)
         reaches: slots from the start that are in use; None: as many as the sequence feeds tokens

@@ -30,7 +30,7 @@ WARPS = 16
 
 
 class Drafts(NamedTuple):
-    """What was taken of each draft distribution: scratch of the kernels, [R] float32 each."""
+    """The part that was taken of each draft distribution: scratch of the kernels, [R] float32 each."""
 
     taken: Tensor  # how much of it the target's residual is without
     left: Tensor  # its mass without the tokens that were drawn from it and rejected

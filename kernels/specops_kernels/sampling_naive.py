@@ -20,12 +20,12 @@ def probabilities(rows: Rows) -> Tensor:
 
 
 def multi_step(target: Rows, draft: Rows, trees: PackedTrees, uniforms: Tensor, *, replace: bool) -> Verified:
-    """As `specops_kernels.sampling.multi_step`."""
+    """Verify as `specops_kernels.sampling.multi_step` does."""
     return _each(_Batch(target, draft, trees, replace), uniforms, _multi_step)
 
 
 def traversal(target: Rows, draft: Rows, trees: PackedTrees, uniforms: Tensor, *, replace: bool) -> Verified:
-    """As `specops_kernels.sampling.traversal`."""
+    """Verify as `specops_kernels.sampling.traversal` does."""
     return _each(_Batch(target, draft, trees, replace), uniforms, _traversal)
 
 

@@ -30,7 +30,7 @@ PRODUCTS: dict[torch.dtype, Any] = {
     torch.bfloat16: tl.float32 if INTERPRETED else tl.bfloat16,  # numpy would multiply bits as integers
     torch.float32: tl.float32,
 }
-"""In which type matrices are multiplied, by the type of queries, keys and values."""
+"""The type in which matrices are multiplied, by the type of queries, keys and values."""
 
 
 def tree_attention(
@@ -43,7 +43,7 @@ def tree_attention(
     configuration: Configuration | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """What every token of `batch` gathers from the slots that it sees.
+    """Return what every token of `batch` gathers from the slots that it sees.
 
     q: [n, heads, head_dim], packed as batch.offsets says
     kv: one layer of the cache, keys before values: slotted, [rows, capacity, 2 * kv_heads, head_dim], or

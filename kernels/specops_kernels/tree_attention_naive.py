@@ -11,7 +11,7 @@ from specops_kernels.ragged import WORD, Ragged
 
 
 def tree_attention(q: Tensor, kv: Tensor, batch: Ragged, scale: float | None = None) -> Tensor:
-    """As `specops_kernels.tree_attention.tree_attention`, in float64: [n, heads, head_dim]."""
+    """Attend as `specops_kernels.tree_attention.tree_attention` does, in float64: [n, heads, head_dim]."""
     heads, dim = q.shape[1:]
     group = 2 * heads // kv.shape[2]
     scale = 1 / math.sqrt(dim) if scale is None else scale

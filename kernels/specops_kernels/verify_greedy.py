@@ -25,7 +25,7 @@ MOVED = 2048
 
 @dataclass(frozen=True)
 class Commit:
-    """Where the accepted nodes' keys and values go: behind the root's, without gaps."""
+    """The destinations of the accepted nodes' keys and values: behind the root's, without gaps."""
 
     kv: Tensor  # [layers, rows, capacity, 2 * kv_heads, head_dim], the engine's cache; a slot is contiguous
     rows: Tensor  # [B] int32: which row each sequence has; no two the same

@@ -10,7 +10,7 @@ from specops_kernels.verify_trees import PackedTrees, Verified
 
 
 def verify_greedy(logits: Tensor, trees: PackedTrees, commit: Commit | None = None) -> Verified:
-    """As `specops_kernels.verify_greedy.verify_greedy`."""
+    """Verify as `specops_kernels.verify_greedy.verify_greedy` does."""
     first, _, turns, _, children, tokens, _ = (numbers.tolist() for numbers in trees.nodes)
     verified = Verified.empty(trees)
     verified.path.fill_(-1)

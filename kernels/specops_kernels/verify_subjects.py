@@ -19,7 +19,7 @@ SLOT = 2048
 
 
 def verification() -> Iterator[Subject]:
-    """Of logits and a cache in bfloat16; the same on every target."""
+    """Return the subjects of verification, with logits and a cache in bfloat16; the same on every target."""
     yield Subject(
         name="greatest logits bf16",
         kernel=tile_argmax,

@@ -1,4 +1,4 @@
-"""How the verification kernels cut a vocabulary into tiles."""
+"""Tiles into which the verification kernels cut a vocabulary."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ def tile_of(vocabulary: int, most: int) -> int:
 
 
 def warps(tile: int, most: int = 8) -> int:
-    """None with fewer than eight columns a thread."""
+    """Return the number of warps; None with fewer than eight columns a thread."""
     return min(most, max(1, tile // 256))

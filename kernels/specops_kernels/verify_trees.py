@@ -91,7 +91,8 @@ class PackedTrees:
 
 
 def _sources(turns: Turns, node: int) -> int:
-    """How many draft distributions a node has. The turns of one must follow each other, first one first."""
+    """Return how many draft distributions a node has. The turns of one must follow each other, first one
+    first."""
     found = -1
     for _, source in turns:
         if source is not None and source not in (found, found + 1):
@@ -101,7 +102,7 @@ def _sources(turns: Turns, node: int) -> int:
 
 
 class Verified(NamedTuple):
-    """As the engine's `Verified`, for B sequences."""
+    """The engine's `Verified`, for B sequences."""
 
     path: Tensor
     """[B, depth] int32: accepted nodes from below the root downward, numbered within their tree; then -1."""

@@ -42,7 +42,7 @@ COMMANDS = {
         "bench": "Measure pairs of models and kernels of the embedded engine.",
     },
 }
-"""By section the commands and the first line of their help. Each is loaded from its module when it is
+"""The commands and the first line of their help, by section. Each is loaded from its module when it is
 needed, so that `specops --help` and the completion of a shell answer at once."""
 
 SUMMARIES = {name: summary for section in COMMANDS.values() for name, summary in section.items()}
@@ -413,7 +413,7 @@ SHAPES: Mapping[str, Shape] = {
     "kernels": Shape(("bench kernels",), "Times and errors of the Triton kernels.", _kernels),
     "rollout": Shape((), "A rollout file, for editors.", _rollout),
 }
-"""By the name that `specops schema` takes. A result's name is its `phase`."""
+"""The documents by the name that `specops schema` takes. A result's name is its `phase`."""
 
 
 def of_command(words: str) -> list[str]:

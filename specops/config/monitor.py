@@ -39,7 +39,7 @@ class AlertThreshold(Frozen):
     """The value at which an alert fires."""
 
     unit: str
-    """In words, for the runbook."""
+    """The unit in words, for the runbook."""
 
     default: float | None = None
     source: str = OURS

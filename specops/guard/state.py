@@ -78,7 +78,7 @@ class Evaluation(Record):
     """Time by Prometheus' clock; None where it did not answer."""
 
     repeated: bool | None = None
-    """In a row of bad evaluations: whether the samples since its first are bad by themselves. None outside a
+    """Whether, in a row of bad evaluations, the samples since its first are bad by themselves. None outside a
     row."""
 
     both_slow: bool = False

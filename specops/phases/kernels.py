@@ -49,12 +49,12 @@ class KernelsData(Frozen):
     device: str
     copied_gb_s: float
     multiplied_tflop_s: float
-    timed: list[ContestRecord]
+    contests: list[ContestRecord]
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What the contests are held on: a GPU, or what a test puts in its place."""
+    """The device of the contests: a GPU, or what a test puts in its place."""
 
     name: str
     timer: Timer
@@ -88,7 +88,7 @@ def measure(settings: KernelSettings, machine: Machine, progress: Progress) -> r
         device=machine.name,
         copied_gb_s=ceilings.copied / 1e9,
         multiplied_tflop_s=ceilings.multiplied / 1e12,
-        timed=[_timed(outcome, ceilings) for outcome in outcomes],
+        contests=[_timed(outcome, ceilings) for outcome in outcomes],
     )
     return results.Result(
         phase="kernels",
@@ -96,7 +96,7 @@ def measure(settings: KernelSettings, machine: Machine, progress: Progress) -> r
         environment=results.environment() | {"torch": version("torch"), "triton": version("triton")},
         verdict="no" if wrong else "yes",
         reason=_reason(len(outcomes), wrong),
-        summary={one.contest: one.share for one in measured.timed},
+        summary={one.contest: one.share for one in measured.contests},
         data=measured.model_dump(mode="json"),
     )
 
@@ -124,11 +124,11 @@ def _timed(outcome: Outcome, ceilings: Ceilings) -> ContestRecord:
 
 
 def table(measured: KernelsData) -> tuple[list[str], list[list[str]]]:
-    """For each contest: time, bytes, floor and shares; then how many times as long the others take."""
-    others = list(dict.fromkeys(arm for one in measured.timed for arm in one.ratio))
+    """Return for each contest time, bytes, floor and shares; then how many times as long the others take."""
+    others = list(dict.fromkeys(arm for one in measured.contests for arm in one.ratio))
     columns = ["kernel", "µs", "MB", "floor µs", "bound", "of floor", "of copy", *others]
     rows = []
-    for one in measured.timed:
+    for one in measured.contests:
         ours = one.us[OURS]
         rows.append(
             [
@@ -155,9 +155,9 @@ def _times(one: ContestRecord, arm: str) -> str:
 
 
 def notes(measured: KernelsData) -> list[str]:
-    """Why an arm has no time, each reason once."""
+    """Return why an arm has no time, each reason once."""
     found: dict[tuple[str, str], int] = {}
-    for one in measured.timed:
+    for one in measured.contests:
         for arm, reason in one.reasons.items():
             found[arm, reason] = found.get((arm, reason), 0) + 1
     return [f"{arm}: {reason}" + (f" ({n} times)" if n > 1 else "") for (arm, reason), n in found.items()]

@@ -125,7 +125,7 @@ EXPECTED: Mapping[Latency, str] = {
 }
 """The baseline's mean at the load that there is now. No sample where that load was not measured."""
 SPEEDUP = "specops:speedup"
-"""With `latency`: what is expected over what is. Above 1 is faster than the baseline."""
+"""Ratio of the expected time over the measured, by `latency`. Above 1 is faster than the baseline."""
 
 ALERT_INFO = "specops:alert_info"
 """Without specops_pool and model_name: alertname, title, runbook_url. Constant 1 for each alert that is

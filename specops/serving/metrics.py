@@ -10,11 +10,11 @@ class Drafts:
     """Counters of what was drafted and accepted."""
 
     drafts: str
-    """With `of_first`, the drafted tokens by position: every draft has a first one."""
+    """Series of drafts; with `of_first`, the drafted tokens by position: every draft has a first one."""
     draft_tokens: str
     accepted_tokens: str
     per_position: str
-    """With the label that `position` names, from 0."""
+    """Series of accepted tokens by the label that `position` names, from 0."""
     position: str = "position"
     of_first: bool = False
 

@@ -1,1 +1,1 @@
-"""What the kernels take on a GPU, beside what others take for the same work: `specops bench kernels`."""
+"""The bench of the kernels on a GPU, beside what others take for the same work: `specops bench kernels`."""

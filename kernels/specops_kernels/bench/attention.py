@@ -15,8 +15,8 @@ from specops_kernels.ragged import Ragged, pack
 from specops_kernels.tree_attention import tree_attention
 
 TOLERANCE = {torch.float16: 5e-3, torch.bfloat16: 4e-2, torch.float32: 1e-4}
-"""Of outputs that are means of standard normal values; a wrong mask is off by more on short prefixes, and the
-kernel's tests look at those."""
+"""Tolerance of outputs that are means of standard normal values; a wrong mask is off by more on short
+prefixes, and the kernel's tests look at those."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,8 @@ class Case:
 
     @property
     def operations(self) -> int:
-        """Of both products, over all of the tree's slots: what a tile computes, visible or not."""
+        """Return the operations of both products, over all of the tree's slots: what a tile computes, visible
+        or not."""
         return 4 * self.sequences * self.nodes * (self.prefix + self.nodes) * self.heads * self.dim
 
 

@@ -20,7 +20,7 @@ OURS = "specops"
 
 @dataclass(frozen=True)
 class Absent:
-    """Who does not take part, and why."""
+    """An arm that does not take part, and why."""
 
     reason: str
 
@@ -42,7 +42,7 @@ class Contest:
 
 @dataclass(frozen=True)
 class Ceilings:
-    """Of this device, measured."""
+    """Ceilings of this device, measured."""
 
     copied: float  # bytes/s read and written by a copy
     multiplied: float  # operations/s of a matrix product in the type of the contests; 0: not measured
@@ -88,7 +88,7 @@ class Outcome:
         return None if taken is None else self.bytes / taken
 
     def ratio(self, arm: str) -> float | None:
-        """How many times as long as we another takes."""
+        """Return how many times as long as ours another arm takes."""
         ours, others = self[OURS].seconds, self[arm].seconds
         return None if ours is None or others is None else others / ours
 

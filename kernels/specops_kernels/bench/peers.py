@@ -1,4 +1,4 @@
-"""Who else can do tree attention, each in the layout that it likes best; what prepares is not timed."""
+"""Peers in tree attention, each in the layout that it likes best; what prepares is not timed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which contests `specops bench kernels` holds."""
+"""The contests that `specops bench kernels` holds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from specops_kernels.bench.contest import Contest
 
 
 def programme(dtype: torch.dtype, quick: bool, device: torch.device) -> tuple[int, Iterator[Contest]]:
-    """How many; and each as it is reached, since together their tensors would fill the device."""
+    """Return how many contests there are; and each as it is reached, since together their tensors would fill
+    the device."""
     attentions = attention.QUICK if quick else attention.CASES
     compactions = compaction.QUICK if quick else compaction.CASES
     greedy = verification.QUICK if quick else verification.CASES

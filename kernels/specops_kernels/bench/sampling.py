@@ -17,7 +17,7 @@ OFF = 0.5
 """Standard deviation of the target's logits around the draft's."""
 
 SPREAD = 3.0
-"""Of the draft's logits."""
+"""Spread of the draft's logits."""
 
 
 @dataclass(frozen=True)
@@ -94,5 +94,6 @@ def _tree(logits: Tensor, random: torch.Generator) -> _Tree:
 
 
 def _path(found: Verified) -> Tensor:
-    """Not the token after it: among so many, float32 and float64 may disagree in whose interval it is."""
+    """Return the path, without the token after it: among so many, float32 and float64 may disagree in whose
+    interval it is."""
     return torch.cat([found.path.flatten(), found.length])

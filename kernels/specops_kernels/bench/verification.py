@@ -14,7 +14,7 @@ from specops_kernels.verify_greedy import verify_greedy
 from specops_kernels.verify_trees import PackedTrees, Verified
 
 AGREES = 0.7
-"""How often one of a node's children has the target's token."""
+"""Share of nodes of which a child has the target's token."""
 
 
 @dataclass(frozen=True)

@@ -125,7 +125,7 @@ trace too."""
 class Trace:
     interval_s: float
     each: LiveFigures
-    """Of arrays: the last axis is time, one item for each interval."""
+    """Arrays by name: the last axis is time, one item for each interval."""
 
     playbook: Answers
     """What the playbook's guard would have been answered, at the same instants."""

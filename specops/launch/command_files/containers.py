@@ -70,7 +70,8 @@ def mapping(value: Any) -> dict[str, Any]:
 
 
 def of_container(node: dict[str, Any], where: str, files: Mapping[str, str]) -> Iterator[Command]:
-    """Of a container with command, args, env and image; or repository and tag, as charts have it."""
+    """Yield the commands of a container with command, args, env and image; or repository and tag, as charts
+    have it."""
     environment = variables(node.get("env"))
     words = [*listed(node.get("command")), *listed(node.get("args"))]
     image = node.get("image")

@@ -64,7 +64,7 @@ def _application(application: Any, where: str) -> Iterator[Command]:
 
 
 def _configured(config: dict[str, Any], where: str) -> Iterator[Command]:
-    """As the command that would serve it: `engine_kwargs` are the engine's flags."""
+    """Yield the configuration as the command that would serve it: `engine_kwargs` are the engine's flags."""
     loading = containers.mapping(config.get("model_loading_config"))
     model = loading.get("model_source") or loading.get("model_id")
     served = loading.get("model_id")

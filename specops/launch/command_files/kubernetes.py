@@ -75,7 +75,7 @@ def texts_of(document: dict[str, Any]) -> dict[str, str]:
 
 
 def named(document: Mapping[str, Any]) -> str:
-    """Such as: Deployment llm."""
+    """Return the kind and name of an object, such as `Deployment llm`."""
     name = containers.mapping(document.get("metadata")).get("name", "")
     return f"{document.get('kind', '')} {name}".strip()
 

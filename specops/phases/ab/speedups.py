@@ -163,8 +163,8 @@ class Speedups(Frozen):
     ttft: Ratio
     ttft_change_ms: float | None
     stream_throughput: Ratio
-    """Of tokens a second of a request: the speed-up end to end, times the challenger's tokens over the
-    standard's. The interval is of the times; the tokens are taken as they fell (all greedy: the same)."""
+    """Speed-up of tokens a second of a request: the speed-up end to end, times the challenger's tokens over
+    the standard's. The interval is of the times; the tokens are taken as they fell (all greedy: the same)."""
 
 
 class Throughput(Frozen):

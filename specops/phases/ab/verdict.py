@@ -36,11 +36,12 @@ class Decision(Frozen):
     verdict: Verdict
     reason: str
     speedup: Ratio = None
-    """In `basis`; None where something else decided."""
+    """Speed-up in `basis`; None where something else decided."""
 
     basis: Basis = "e2e"
     more_prompts: int | None = None
-    """That would decide what is undecided; None where no number, or over a hundred times as many, would."""
+    """Number of prompts that would decide what is undecided; None where no number, or over a hundred times as
+    many, would."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,5 @@
-"""Is it slower than without speculation at all? The playbook's first symptom. And is it speculation?"""
+"""Checks of speed: whether it is slower than without speculation at all, the playbook's first symptom, and
+whether speculation is the reason. And is it speculation?"""
 
 from __future__ import annotations
 
