@@ -115,7 +115,7 @@ def _wrapped(text: str, head: str, below: str) -> list[str]:
     )
 
 
-# --- what was measured: both pools by load ----------------------------------------------------
+# --- measurements of both pools by load -------------------------------------------------------
 
 MEASURES: dict[Phase, tuple[str, ...]] = {
     "baseline": ("standard",),

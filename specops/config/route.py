@@ -66,7 +66,7 @@ def _unlike(pattern: str) -> str | None:
                 return f"'{text}' at character {at + 1} repeats no single character"
             before = "lazy" if lazy else "repeat"
         else:
-            # \b is a place, which nothing repeats.
+            # \b matches a position, so it cannot be repeated.
             before = "anchor" if text in (r"\b", r"\B") else kind
         depth += (kind == "open") - (kind == "close")
         if kind == "set" and "--" in text:

@@ -131,7 +131,7 @@ class EdgeEngine(Streaming):
             self._talks[sequence.id].passes += 1
         return True
 
-    # --- asking for work ----------------------------------------------------------------------
+    # --- requests -----------------------------------------------------------------------------
 
     def submit(self, prompt: list[int], sampling: Sampling) -> int:
         """Queue a sequence and return its id. Output ends at `max_tokens` or `max_length`, whichever comes
@@ -174,7 +174,7 @@ class EdgeEngine(Streaming):
         while self._waiting and len(self._talks) < self._settings.streams:
             self._talks.begin(self._waiting.popleft())
 
-    # --- how it is ----------------------------------------------------------------------------
+    # --- status -------------------------------------------------------------------------------
 
     @property
     def running(self) -> int:

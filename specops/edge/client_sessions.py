@@ -121,7 +121,7 @@ def anew(talk: ClientSession, number: int) -> ClientSession:
     sampling = replace(
         sequence.sampling,
         max_tokens=sequence.remaining,
-        # The same seed again would give the same numbers again.
+        # An equal seed would repeat the same random numbers.
         seed=derived(sequence.sampling.seed, f"from {done}"),
     )
     prompt = list(sequence.tokens)
@@ -234,7 +234,7 @@ class ClientSessions:
             return None
         return f"the verification server is out of reach: {self._down[1]}"
 
-    # --- notified ---------------------------------------------------------------------------------
+    # --- sent messages ----------------------------------------------------------------------------
 
     def begin(self, sequence: Sequence) -> None:
         self._drafts.begin(sequence)
@@ -329,7 +329,7 @@ class ClientSessions:
         self._link.propose(talk.number, talk.due, talk.proposal)
         talk.sent(self._clock())
 
-    # --- heard --------------------------------------------------------------------------------
+    # --- received messages --------------------------------------------------------------------
 
     def hear(self, events: list[Event]) -> list[Emission]:
         emissions = []
@@ -440,7 +440,7 @@ class ClientSessions:
         for talk in self._by_sequence.values():
             talk.stuck_since = None
 
-    # --- what follows -------------------------------------------------------------------------
+    # --- consequences -------------------------------------------------------------------------
 
     def _add(self, talk: ClientSession) -> None:
         self._by_sequence[talk.sequence.id] = self._by_number[talk.number] = talk

@@ -91,7 +91,7 @@ class Growth:
     def __len__(self) -> int:
         return len(self.tokens)
 
-    # --- growing ------------------------------------------------------------------------------
+    # --- growth -------------------------------------------------------------------------------
 
     def branch(self, nodes: list[int], tokens: ArrayLike, logs: ArrayLike) -> None:
         """Add the likeliest tokens after each of `nodes`. tokens, logs (their log-probabilities): [nodes,
@@ -156,7 +156,7 @@ class Growth:
         found: list[int] = np.flatnonzero(self.parents == node).tolist()
         return found
 
-    # --- what to run next ---------------------------------------------------------------------
+    # --- choice of the next nodes -------------------------------------------------------------
 
     def next_here(
         self, beams: int, nodes: int, deepest: int, *, width: int | None
@@ -319,7 +319,7 @@ class Growth:
             taken.update(drawn)
         return order
 
-    # --- what became of it --------------------------------------------------------------------
+    # --- outcomes -----------------------------------------------------------------------------
 
     def follow(self, path: list[int], bonus: int, version: int = 0) -> Retained:
         """Process the verdict on the tree that was sent: `path`, numbers of the proposal, and the bonus

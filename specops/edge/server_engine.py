@@ -93,7 +93,7 @@ class Remote:
         proposed = not sequence.reading and self._proposals.pop(sequence.id, None) is not None
         if proposed:
             self._paths[sequence.id] = path
-        # The own drafter catches up with what was not its own when it drafts next; features come only now.
+        # The server's drafter reads a client's tokens when it drafts next; their features come only now.
         if sequence.id in self._itself and not proposed:
             self._own.commit(sequence, path, features)
         elif self.reads_features:

@@ -284,7 +284,7 @@ class VerificationService:
         name = await self._name(context)
         if len(self._streams) >= self._max_streams:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "this server has no stream left")
-        # By itself: together with a first answer that is still being written, gRPC can send no status.
+        # Sent alone: while a first answer is being written, gRPC can send no status.
         await context.send_initial_metadata(())
         outgoing = Outgoing(_PENDING + 4 * self.served.max_sessions)
         stream = _Stream(next(self._numbers), context.peer(), outgoing)

@@ -154,7 +154,7 @@ class Sessions:
         del self._streams[stream]
         return self._done()
 
-    # --- what clients say ---------------------------------------------------------------------
+    # --- messages of clients ------------------------------------------------------------------
 
     def request(self, stream: int, request: ClientRequest, now: float) -> Effects:
         try:
@@ -278,7 +278,7 @@ class Sessions:
         if not isinstance(request, Close) and request.session not in self._streams[stream].late:
             raise WireError(f"session {request.session} was not opened on this stream")
 
-    # --- what the engine says -----------------------------------------------------------------
+    # --- messages of the engine ---------------------------------------------------------------
 
     def stepped(self, stepped: StepResults, now: float) -> Effects:
         """Process the results of a step. Rulings of sessions that were dropped meanwhile are ignored."""
@@ -327,7 +327,7 @@ class Sessions:
                 self._refuse(*at, "nonsense", refused.message)
         return self._done()
 
-    # --- time, and the end --------------------------------------------------------------------
+    # --- timeouts and shutdown ----------------------------------------------------------------
 
     def expire(self, now: float) -> Effects:
         """Drop sessions that ended or lost their stream too long ago, and refuse those whose client lets
@@ -370,7 +370,7 @@ class Sessions:
         """Number of all stored sessions, ended ones included."""
         return len(self._by_key)
 
-    # --- one session --------------------------------------------------------------------------
+    # --- state of one session -----------------------------------------------------------------
 
     def _settle(self, session: Session) -> None:
         """Do what had to wait until the session was quiet: give a Turn, or hand over the drafting."""

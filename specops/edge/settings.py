@@ -108,7 +108,7 @@ class Adaptive:
         return draft.promise * pace.gain > pace.rate * pace.pass_s
 
     def ahead(self, levels: int, promise: float, pace: Pace) -> bool:
-        # It saves the way and the drafting; what it must bring is what the stream brings in the rest.
+        # It saves the round trip and the drafting; it must bring what the stream brings meanwhile.
         return 1 + promise * pace.gain > pace.rate * pace.served_s
 
     def __str__(self) -> str:
@@ -136,7 +136,7 @@ class Pacing:
     def __init__(self) -> None:
         self._rounds = self._tokens = self._home_s = self._away_s = self._served_s = 0.0
         self._ways = self._way_s = 0.0
-        # Believed before it is known: half of what the draft promises.
+        # Assumed before it is measured: half of what the draft promises.
         self._accepted, self._promised = 1.0, 2.0
 
     def learn(

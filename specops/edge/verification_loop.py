@@ -185,7 +185,7 @@ class VerificationLoop:
         reads = session.number == 0 or self._engine.unread(session.sequence) > 0
         (self._to_read if reads else self._rounds).add(WaitingRound(session.key, session.client, arrived))
 
-    # --- a step -------------------------------------------------------------------------------
+    # --- steps --------------------------------------------------------------------------------
 
     def _pause(self) -> float | None:
         """Seconds until the next step; None: until a command comes."""

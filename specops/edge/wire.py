@@ -58,7 +58,7 @@ _REASONS: dict[Reason, pb.Refusal.Reason] = {
 _REASON_OF = {int(number): reason for reason, number in _REASONS.items()}
 
 
-# --- what a client says -----------------------------------------------------------------------
+# --- messages of a client ---------------------------------------------------------------------
 
 
 def open_request(
@@ -128,7 +128,7 @@ def close_request(session: int) -> pb.Request:
     return pb.Request(session=session, close=pb.Close())
 
 
-# --- what a server says -----------------------------------------------------------------------
+# --- messages of a server ---------------------------------------------------------------------
 
 
 def verdict_response(session: int, ruling: SequenceVerdict, step_s: float, taken: int = 0) -> pb.Response:
@@ -217,7 +217,7 @@ def served_of(said: pb.Description) -> ServerLimits:
     return ServerLimits(eos=frozenset(said.eos), **{name: getattr(said, name) for name in _LIMITS})
 
 
-# --- reading what a client says, strictly ------------------------------------------------------
+# --- strict parsing of a client's messages -----------------------------------------------------
 
 KEY = 16  # bytes
 MAX_STOPS = 64  # stop token ids of a session

@@ -204,7 +204,7 @@ class Engine(Streaming):
             self._running[last.row] = last
         sequence.row = -1
 
-    # --- sequences that wait for somebody else -------------------------------------------------
+    # --- held sequences ------------------------------------------------------------------------
 
     def hold(self, sequence_id: int) -> None:
         """Give a sequence no turn until `resume`. Unknown ids are ignored.
@@ -240,7 +240,7 @@ class Engine(Streaming):
         self.counters.evictions += 1
         return True
 
-    # --- asking for work ----------------------------------------------------------------------
+    # --- requests -----------------------------------------------------------------------------
 
     def submit(self, prompt: list[int], sampling: Sampling) -> int:
         """Queue a sequence and return its id. Output ends at `max_tokens` or at `max_length`, whichever is

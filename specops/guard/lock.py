@@ -136,7 +136,7 @@ def holder(folder: Path, name: str = LOCK) -> Holder | None:
             hint="run it as the user that runs the guard",
         ) from error
     try:
-        # Shared: two who ask at once must not take each other for a guard.
+        # A shared lock: two processes that ask at once must not take each other for a guard.
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return _read(path)

@@ -64,7 +64,7 @@ class Client:
             api_key=self.endpoint.api_key,
             max_retries=0,  # a retry that nobody counts is a latency that nobody understands
             timeout=Timeout(None, connect=self.endpoint.connect_s),
-            # a proxy of the environment is for the world outside: none reaches our loopback
+            # a proxy of the environment is for other machines: it cannot reach this loopback
             http_client=DefaultAioHttpClient(trust_env=not is_loopback(self.endpoint.base_url)),
             default_headers={"Accept-Encoding": "identity"},
         )
@@ -320,7 +320,7 @@ def _instant(date: str) -> float | None:
         return None
 
 
-# --- what went wrong below an answer ----------------------------------------------------------
+# --- errors below an answer -------------------------------------------------------------------
 
 
 def failure_of(error: Exception, *, secret: str = NO_KEY) -> Failure | None:

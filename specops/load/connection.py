@@ -233,7 +233,7 @@ class _Route:
     @classmethod
     def to(cls, url: str) -> _Route:
         parts = urlsplit(url)
-        # a proxy of the environment is for the world outside: none reaches our loopback
+        # a proxy of the environment is for other machines: it cannot reach this loopback
         if is_loopback(url) or proxy_bypass(parts.hostname or ""):
             return cls(parts, None)
         named = getproxies().get(parts.scheme) or getproxies().get("all")

@@ -125,7 +125,7 @@ Description={_percent(schedule.about)}, at {_words(schedule)}
 
 [Timer]
 OnCalendar={schedule.calendar}
-# Made up for where the machine was off.
+# A run is made up for where the machine was off.
 Persistent=true
 
 [Install]

@@ -15,8 +15,8 @@ FORBIDDEN = re.compile(r"(?<![a-z])(?:mend(?:s|ed|ing)?|told|asked|seen|kept)(?!
 """Say fix, message, requested, observed, stored."""
 
 PARTICIPLES = {
-    "asked", "asking", "given_up", "grown", "lacking", "looking", "made", "paid", "seeing", "talking", "told",
-    "verifying", "wanted",
+    "asked", "asking", "given", "given_up", "grown", "lacking", "looking", "made", "measured", "paid",
+    "seeing", "structured", "talking", "told", "verifying", "wanted",
 }  # fmt: skip
 """No names of modules, which are nouns."""
 

@@ -231,7 +231,7 @@ class Edge(_Client):
         )
         return following
 
-    # --- a round in its turn ------------------------------------------------------------------
+    # --- rounds -------------------------------------------------------------------------------
 
     def _send(self) -> Generator[simpy.Event, Any, _Out]:
         """Draft on from the retained nodes, and send the tree."""
@@ -270,7 +270,7 @@ class Edge(_Client):
             way_s=max(away_s - served_s, 0.0) if out.version is None else None,
         )
 
-    # --- ahead of it --------------------------------------------------------------------------
+    # --- trees sent ahead ---------------------------------------------------------------------
 
     def _passes(self, out: _Out, pace: Pace | None) -> Passes:
         due = math.inf
@@ -288,7 +288,7 @@ class Edge(_Client):
             drafted = out.already + count
             levels = min(out.fate.retained(drafted), self._rounds.levels)
             if levels and self._depth.ahead(levels, self._rounds.promised(levels), pace):
-                # What was sent later is not there earlier.
+                # A message that was sent later does not arrive earlier.
                 there = max(there, passes.ended(count) + self._server.way(self._chance))
                 versions.append(_Version(there, drafted, levels))
         return versions

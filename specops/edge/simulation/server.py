@@ -90,7 +90,7 @@ class Server:
 
     def run(self) -> Steps:
         while True:
-            # What comes in this very instant is there: streams that it drafts for ask as their step ends.
+            # Messages of this instant count as arrived: streams that it drafts for ask as their step ends.
             yield self.env.timeout(0)
             pause = self._pause()
             if pause > 0:

@@ -424,7 +424,7 @@ def recurrent(
 
 @_part  # type: ignore[untyped-decorator]
 def _found(weights: Any, chance: Any) -> Any:
-    # In float64, or a token far out in the tail would fall between two steps.
+    # Computed in float64: otherwise a token far out in the tail would fall between two steps.
     total = types.float64(0)
     for j in range(weights.shape[0]):
         total += types.float64(weights[j])

@@ -238,7 +238,7 @@ class Auto:
                 self.planner.copied(len(looked_up.tokens), right)
             del self._looked_up[sequence.id]
 
-    # --- what became of it --------------------------------------------------------------------
+    # --- outcomes -----------------------------------------------------------------------------
 
     def commit(self, sequence: Sequence, path: list[int], features: Tensor | None) -> None:
         row = sequence.row

@@ -41,7 +41,7 @@ class Union:
         return [tree for tree, _ in merged]
 
     def commit(self, sequence: Sequence, path: list[int], features: Tensor | None) -> None:
-        # None before its first tree, which comes late where copies take its place (auto.py).
+        # There is no state before its first tree, which comes late where copies take its place (auto.py).
         numbers_of = self._numbers.get(sequence.row) or [[] for _ in self._drafters]
         for drafter, numbers in zip(self._drafters, numbers_of, strict=True):
             own = {number: node for node, number in reversed(list(enumerate(numbers)))}
@@ -84,7 +84,7 @@ def merge(trees: Batch[TokenTree]) -> tuple[TokenTree, list[Numbers]]:
                 q[at] += tree.q[node]
             for child, source in tree.turns(node):
                 turn = number[child], None if source is None else drawn_before + source
-                # A copy of what was tried has nothing left to accept, but what is drawn was drawn.
+                # A copy of a tried token has no probability left to accept, but it counts as drawn.
                 if source is not None or all(earlier != turn[0] for earlier, _ in turns[at]):
                     turns[at].append(turn)
     draw = _common({tree.draw for tree in trees})

@@ -291,7 +291,7 @@ def read(samples: Sequence[Sample]) -> LiveFigures:
     for sample in samples:
         name = sample.labels.get(SIGNAL, "")
         if name in FIGURES:
-            # Two answers to one expression: which of them is right is not known.
+            # Two results of one expression: it is not known which of them is right.
             sound = name not in figures and math.isfinite(sample.value)
             figures[name] = sample.value if sound else NOTHING
         elif name.startswith("class_") and "class" in sample.labels:

@@ -447,7 +447,7 @@ class _Reader:
             if name:
                 self.files[name] = text
             if name.endswith((".sh", ".bash")) or any(word.rsplit("/", 1)[-1] in SHELLS for word in first):
-                # It runs by itself, with what is exported.
+                # The script runs alone, with the exported variables.
                 yield from self._inside(text, place, None, given=self._exported())
             elif name.endswith((".yaml", ".yml")) or "apply" in first:
                 yield from documents.of_text(text, place, self.files)

@@ -238,7 +238,7 @@ class Pool:
         self._session = aiohttp.ClientSession(
             headers={} if key == NO_KEY else {"Authorization": f"Bearer {key}"},
             timeout=aiohttp.ClientTimeout(total=self.endpoint.timeout_s, connect=self.endpoint.connect_s),
-            # a proxy of the environment is for the world outside: none reaches our loopback
+            # a proxy of the environment is for other machines: it cannot reach this loopback
             trust_env=not is_loopback(self.endpoint.base_url),
             # A connection a request: llama.cpp ends those that it says it keeps, and a request is lost.
             connector=aiohttp.TCPConnector(limit=0, force_close=True),

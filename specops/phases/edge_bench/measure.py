@@ -150,7 +150,7 @@ class _Host:
         context = multiprocessing.get_context("fork")
         ours, theirs = context.Pipe()
         others = [ours, *(pipe for _, pipe in self._started)]
-        # Not a daemon, which may have no children of its own: a server has its engine.
+        # No daemon process: a daemon may have no children, and a server starts its engine.
         process = context.Process(target=_child, args=(work, theirs, others, given))
         process.start()
         theirs.close()

@@ -128,7 +128,7 @@ def _window(span: str, end: int, zone: ZoneInfo) -> Window:
     number, unit = int(span[:-1]), span[-1]
     if unit == "h":
         return Window(end - number * HOUR_S, end, zone)
-    # Back by the wall clock, so that seven days begin at the same time of day.
+    # Counted back by the wall clock, so that seven days begin at the same time of day.
     wall = datetime.fromtimestamp(end, UTC).astimezone(zone) - timedelta(days=number * _DAYS[unit])
     length = end - wall.timestamp()
     return Window(end - math.ceil(length / HOUR_S) * HOUR_S, end, zone)

@@ -163,7 +163,7 @@ def _moved(text: str, listeners: tuple[int, int], pools: Mapping[str, int]) -> s
         text = re.sub(pattern, lambda upstream, server=server: upstream[1] + server, text)  # type: ignore[misc]
     text = re.sub(r"(?m)^( *limit_(req|conn) .*|user .*)$", "", text)
     text = re.sub(r"(?m)^ *location = /health \{", lambda health: _UP + health[0], text, count=1)
-    # Workers as whoever is here: the folder is nobody else's.
+    # Workers run as this user: the folder belongs to nobody else.
     user = f"user {getpwuid(os.geteuid()).pw_name};\n" if os.geteuid() == 0 else ""
     return user + re.sub(r"(?m)^worker_processes .*$", "worker_processes 1;", text)
 

@@ -62,7 +62,7 @@ class Judge:
 
     def __init__(self, rules_lua: str, trusted: Sequence[str] = ()) -> None:
         """`rules_lua` is the text of the file; `trusted` are the networks in NGINX's configuration."""
-        # Here alone: it loads a compiled runtime. 2.1 is what NGINX's Lua module is built with.
+        # Imported here only, since it loads a compiled runtime. NGINX's Lua module is built with 2.1.
         from lupa.luajit21 import LuaError, LuaRuntime
 
         self._lua = LuaRuntime(encoding=None, unpack_returned_tuples=True, register_eval=False)

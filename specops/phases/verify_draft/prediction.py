@@ -368,7 +368,7 @@ def overhead(
                 ) from error
             decoded = _decode(alone, prompt, temperature)
             progress.advance()
-            # Less than nothing is a moment in which the machine was busier without the server.
+            # A negative value is a moment in which the machine was busier without the server.
             found.append(Overhead(*(max(0.0, a - b) for a, b in zip(requested, decoded, strict=True))))
     return found[1:]
 

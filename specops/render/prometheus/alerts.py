@@ -189,7 +189,7 @@ def _not_a_number(rollout: Rollout, labels: Mapping[str, str], pool: PoolName, l
     exposes = exposed(rollout, pool)
     name = exposes.tpot_seconds if latency == "tpot" else f"{getattr(exposes, latency)}_sum"
     of = selector({**labels, POOL: pool})
-    # NaN differs from everything, and so does the difference of two infinities.
+    # NaN equals nothing, and the difference of two infinities is NaN.
     bad = f"count by ({ROLLOUT}, {POOL}) ({name}{of} - {name}{of} != 0)"
     return f'label_replace({bad}, "series", "{name}", "", "")'
 
