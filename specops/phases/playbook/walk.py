@@ -302,7 +302,7 @@ def _baseline(at: PhaseInput, phase: Phase, requested: BaselineSettings, times: 
 def _sweep(at: PhaseInput, phase: Phase, requested: BaselineSettings, times: _Times) -> PlannedPhase:
     pool = at.rollout.pools.speculative
     if pool.endpoint is not None or pool.fixed_k is not None:
-        return PlannedPhase(phase, seconds=0.0, note="not run: specops cannot set K of this pool")
+        return PlannedPhase(phase, seconds=0.0, note="not run: K of this pool cannot be set")
     spec = spec_of(at.rollout, at.file.parent)
     known = forecast_sweep(spec, at.path("sweep"))
     starts, requests = sum(rung.starts for rung in known.rungs), sum(rung.requests for rung in known.rungs)
