@@ -3,6 +3,7 @@ use it."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -23,9 +24,18 @@ def plot(result: Result, source: Path, out: Path) -> None:
     check_suffix(out)
     if result.phase not in PLOTS:
         known = ", ".join(PLOTS)
-        raise UsageError(f"no plot for {source}, a result of {result.phase}: expected one of {known}")
+        raise UsageError(
+            f"no plot for {source}, a result of {result.phase}: expected one of {known}",
+            hint=_beside(source.parent),
+        )
     if not PLOTS[result.phase](result, source, out):
         raise UsageError(f"nothing to draw in {source}: {result.reason}")
+
+
+def _beside(folder: Path) -> str | None:
+    """The command that plots a result of this folder; None where it has none with a plot."""
+    found = next((path for phase in PLOTS if (path := folder / f"{phase}.json").is_file()), None)
+    return None if found is None else f"specops plot {shlex.quote(str(found))}"
 
 
 def heading(result: Result, title: str, samples: str) -> Heading:
@@ -227,6 +237,8 @@ PLOTS: Mapping[str, Callable[[Result, Path, Path], bool]] = {
 
 def from_file(source: Path, out: Path | None) -> Path:
     """Draw the result in `source`; the path of the plot, by default beside it."""
+    if source.is_dir():
+        raise UsageError(f"{source} is a folder: expected a result", hint=_beside(source))
     target = out or source.with_suffix(".svg")
     plot(results.read(source), source, target)
     return target

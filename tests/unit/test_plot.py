@@ -59,6 +59,10 @@ def test_what_has_no_plot_is_one_sentence_and_exit_code_2(tmp_path: Path) -> Non
     done = specops("plot", str(path))
     assert done.returncode == 2
     assert "a result of canary: expected one of baseline, ab, sweep" in done.stderr
+    shutil.copy(EXAMPLES / "ab.json", tmp_path)
+    for wrong in (path, tmp_path):
+        done = specops("plot", str(wrong))
+        assert (done.returncode, f"hint: specops plot {tmp_path / 'ab.json'}" in done.stderr) == (2, True)
     done = specops("plot", str(EXAMPLES / "ab.json"), "--out", str(tmp_path / "plot.pdf"))
     assert (done.returncode, "expected a name that ends with .svg or .png" in done.stderr) == (2, True)
     assert "report" in PLOTS
