@@ -105,11 +105,20 @@ def test_the_verdict_is_the_tables(tmp_path, monkeypatch, change, engine, verdic
         assert all(name in result.reason for name in telling) or verdict in ("compatible", "needs_setting")
 
 
-@pytest.mark.parametrize(("rows", "verdict"), [(2, "compatible"), (1, "incompatible")])
-def test_a_row_is_lacking_from_the_first_id_beyond_the_embedding(rows: int, verdict: str) -> None:
+@pytest.mark.parametrize(
+    ("rows", "verdict", "detail"),
+    [
+        (2, "compatible", "all 2 ids mean the same token"),
+        (1, "incompatible", "the draft's embedding has 1 rows; 1 ids in use have none"),
+    ],
+)
+def test_a_row_is_lacking_from_the_first_id_beyond_the_embedding(
+    rows: int, verdict: str, detail: str
+) -> None:
     """Ids begin at 0: the id 1 needs two rows."""
     both = SimpleNamespace(tokens={0: "a", 1: "b"}, added={})
-    assert differences.token_ids(both, both, rows).verdict == verdict  # type: ignore[arg-type]
+    found = differences.token_ids(both, both, rows)  # type: ignore[arg-type]
+    assert (found.verdict, found.detail) == (verdict, detail)
 
 
 @pytest.mark.parametrize(("positions", "less"), [(4096, False), (8192, False), (2048, True)])
