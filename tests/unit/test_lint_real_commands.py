@@ -14,7 +14,8 @@ import pytest
 from real_commands import ENGINES, Case, cases
 
 from specops.launch.command_files import judge
-from specops.serving import LintResult
+from specops.launch.command_files.shell import commands as shell_commands
+from specops.serving import Command, LintResult
 from specops.serving.argv import is_unknown
 from specops.serving.sglang.lint import GivenCommand
 from specops.serving.sglang.releases import table
@@ -44,9 +45,24 @@ def test_a_corrected_command_is_corrected_for_good(engine: str, case: Case) -> N
     command, judged = case.command, case.judged()
     if judged.corrected is None or command.flags_file:
         return
-    again = judge(replace(command, words=tuple(shlex.split(shell(judged.corrected)))), case.version)
+    again = judge(pasted(command, judged.corrected), case.version)
     assert [one.flag for one in again.findings if one.level == "error"] == list(case.left)
     assert again.corrected in (None, judged.corrected)
+
+
+def pasted(command: Command, corrected: str) -> Command:
+    """`corrected` as a command: TensorRT-LLM's is a script, which writes the file of settings too."""
+    if command.engine == "trtllm":
+        (found,) = shell_commands(corrected, command.where)
+        return found
+    return replace(command, words=tuple(shlex.split(shell(corrected))))
+
+
+def test_a_file_of_settings_keeps_its_variables() -> None:
+    mtp = next(case for case in cases("trtllm") if "dsr1_fp8_h200_trt_mtp" in case.source)
+    corrected = str(mtp.judged().corrected)
+    assert corrected.startswith("cat > dsr1-fp8-mtp.yml <<CONFIG\n")  # 'CONFIG' would write $MTP as it stands
+    assert "num_nextn_predict_layers: $MTP\n" in corrected
 
 
 def shell(corrected: str) -> str:

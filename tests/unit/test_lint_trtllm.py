@@ -143,8 +143,8 @@ REAL = {
             "trtllm-serve meta-llama/Llama-3.1-8B-Instruct --backend pytorch --max_batch_size 64"
             " --extra_llm_api_options config.yaml",
         ),
-        # judged as 1.2.1, the last of the table before it, which does not know EAGLE-3 by this name
-        ["speculative_config.decoding_type Eagle3", "speculative_config.draft_len_schedule"],
+        # judged as 1.3.0rc26, the first known of its release
+        ["speculative_config.draft_len_schedule", "speculative_config.draft_len_schedule"],
     ),
     "the TensorRT backend": (
         "1.4.0rc1",
@@ -450,6 +450,11 @@ def test_eagle_is_read_as_eagle3_since_1_3(tmp_path) -> None:
             "the nearest known before it; for 1.3.0rc28, as requested, it was not checked",
         ),
         ("9.9", "1.4.0rc1", "the nearest known before it; for 9.9.0, as requested, it was not checked"),
+        (
+            "1.3.0rc13",
+            "1.3.0rc26",
+            "the first known of its release; for 1.3.0rc13, as requested, it was not checked",
+        ),
         ("0.20.0", "1.2.1", "the oldest of the table; for 0.20.0, as requested, it was not checked"),
     ],
 )

@@ -412,8 +412,10 @@ def judge(command: Command, requested: str | None) -> LintResult:
     version, because = _version(command, requested)
     release = table().release(version)
     if release.version != release.requested:
-        older = release.requested < release.version
-        where = "the oldest of the table" if older else "the nearest known before it"
+        where = "the nearest known before it"
+        if release.requested < release.version:
+            own = release.requested.numbers == release.version.numbers
+            where = "the first known of its release" if own else "the oldest of the table"
         because = f"{where}; for {release.requested}, {because}, it was not checked"
     given = GivenCommand.of(command.words, command.files)
     fixed = given if given.subcommand else settled(given, release, RULES)[1]
@@ -449,7 +451,9 @@ def _text(fixed: GivenCommand, given: GivenCommand, file_alone: bool) -> str:
     if fixed.config == given.config:
         return fixed.text()
     name = fixed.config_file or "config.yaml"
-    return f"cat > {name} <<'CONFIG'\n{fixed.yaml()}CONFIG\n{fixed.text()}"
+    text = fixed.yaml()
+    end = "CONFIG" if is_unknown(text) else "'CONFIG'"  # without quotes, the shell fills in variables
+    return f"cat > {name} <<{end}\n{text}CONFIG\n{fixed.text()}"
 
 
 def is_config(document: Mapping[str, object]) -> bool:

@@ -89,9 +89,16 @@ class Table:
         return self.versions[-1]
 
     def release(self, requested: Version | None = None) -> Release:
-        """The last of the table that is not newer than `requested`, else the oldest. None: the newest."""
+        """Return the last of the table that is not newer than `requested`, else the oldest. None: the newest.
+
+        A candidate before the first known one of its release is judged as that one, since it is nearer to it
+        than to the release before.
+        """
         requested = requested or self.newest
-        version = next((known for known in reversed(self.versions) if known <= requested), self.versions[0])
+        before = [known for known in self.versions if known <= requested]
+        own = [known for known in self.versions if known.numbers == requested.numbers]
+        first = own and own[0] not in before
+        version = own[0] if first else next(reversed(before), self.versions[0])
         raw = json.loads(json.dumps(self._releases[version]))
         speculative = raw["speculative"]
         return Release(

@@ -18,7 +18,7 @@ import yaml
 from specops.launch.command_files import command_of, commands_in, judge
 from specops.serving import Command, LintResult
 
-ENGINES = ("vllm", "sglang", "llamacpp")
+ENGINES = ("vllm", "sglang", "llamacpp", "trtllm")
 
 
 @dataclass(frozen=True)
