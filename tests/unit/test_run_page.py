@@ -203,6 +203,17 @@ def test_the_workload_stands_beside_the_latencies(folder: Path) -> None:
     assert "tokens" in draw(latency.charts[-1], Axis(1, (), ()), 0).svg
 
 
+def test_a_latency_that_is_not_known_has_its_reason(folder: Path) -> None:
+    why = "the endpoint does not send usage with every chunk"
+
+    def answer(visit: Any, *_: object) -> dict[str, Any]:
+        return {} if visit.arm == "standard" else {"tpot_ms": None, "missing": {"tpot_ms": why}}
+
+    run(folder, compared(2.0, answer=answer))
+    (latency,) = [one for one in document(read(folder)).sections if one.title == "Latency"]
+    assert latency.tables[0].note.endswith(f"Per output token, speculative is not known: {why}.")
+
+
 def test_the_guide_has_the_pages_that_sections_name(folder: Path) -> None:
     run(folder, compared(2.0), canary(CHECK), checklist(item("a", "open")))
     guides = [one.guide for one in document(read(folder)).sections if one.guide]

@@ -6,6 +6,7 @@ Every figure is in the JSON file that the section names. A section that has noth
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -198,10 +199,24 @@ def _latency_section(
         for spread in (Spread.of(_values(rows[arm, level], key)),)
     )
     columns = ("latency, load", "arm", "p50", "p95", "p99", "slowest", "n")
-    note = "Latencies are those of whole answers. A percentile needs enough requests: – means too few."
+    note = " ".join(
+        (
+            "Latencies are those of whole answers. A percentile needs enough requests: – means too few.",
+            *_unknown_tpot(rows, arms),
+        )
+    )
     tables = (Table("", columns, table, note), *further, *_workload(rows, arms))
     charts += _lengths(rows, arms)
     return Section("Latency", (), tuple(charts), tables, sources=(source,), guide="docs/measure.md")
+
+
+def _unknown_tpot(rows: Mapping[tuple[str, Level], Sequence[Row]], arms: Iterable[str]) -> Iterator[str]:
+    """Yield why an arm has no latency per output token."""
+    for arm in arms:
+        found = _of_arm(rows, arm)
+        reasons = Counter(row.missing["tpot_ms"] for row in found if "tpot_ms" in row.missing)
+        if reasons and not _values(found, "tpot_ms"):
+            yield f"Per output token, {arm} is not known: {reasons.most_common(1)[0][0]}."
 
 
 def _lengths(rows: Mapping[tuple[str, Level], Sequence[Row]], arms: Iterable[str]) -> list[Distribution]:
