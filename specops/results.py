@@ -56,8 +56,18 @@ RENAMED: Mapping[int, Mapping[str, Mapping[str, str]]] = {
     },
     2: {
         "compare": {"alone": "unmatched"},
-        "diagnose": {"fall_backs": "fallbacks"},
-        "edge_simulate": {"even": "break_even"},
+        "diagnose": {
+            "fall_backs": "fallbacks",
+            "swept": "sweep",
+            "switched": "routed_share",
+            "logged": "vocabulary_log",
+        },
+        "edge_simulate": {
+            "even": "break_even",
+            "at_rtt": "by_rtt",
+            "carried": "clients_carried",
+            "carried_all": "may_carry_more",
+        },
         "guard-drill": {"fall_back": "fallback"},
         "kernels": {"timed": "contests"},
     },

@@ -94,14 +94,14 @@ def _cells(data: dict[str, Any], *, ahead: bool) -> list[str]:
 def _carried(data: dict[str, Any]) -> list[str]:
     bound = data["itl_bound_ms"]
     rows = [["RTT", "idle below 10%", f"carries within {bound:.1f} ms a token"]]
-    for at in data["at_rtt"]:
+    for at in data["by_rtt"]:
         busy = (
             "more clients than simulated"
             if at["busy_from"] is None
             else f"from {count(at['busy_from'], 'client')} on"
         )
-        carried = "none" if at["carried"] is None else count(at["carried"], "client")
-        if at["carried_all"]:
+        carried = "none" if at["clients_carried"] is None else count(at["clients_carried"], "client")
+        if at["may_carry_more"]:
             carried += " and maybe more"
         rows.append([f"{at['rtt_ms']:g} ms", busy, carried])
     return aligned(rows)

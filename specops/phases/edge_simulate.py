@@ -72,8 +72,8 @@ class ServerCell(TypedDict):
 class RttCapacity(TypedDict):
     rtt_ms: float
     busy_from: int | None
-    carried: int | None
-    carried_all: bool
+    clients_carried: int | None
+    may_carry_more: bool
 
 
 Crossing = float | Literal["behind at all", "ahead at all"]
@@ -147,7 +147,7 @@ class EdgeSimulateData(TypedDict, total=False):
     itl_bound_ms: float
     cells: list[EdgeCell]
     served: list[ServerCell]
-    at_rtt: list[RttCapacity]
+    by_rtt: list[RttCapacity]
     break_even: list[BreakEven]
     costs: Costs
     costs_from: str
@@ -257,7 +257,7 @@ def rounds_of(settings: Measuring, progress: Progress) -> Rounds:
 def plan(
     settings: PlanSettings, costs: EdgeCosts, costs_from: str, rounds: Rounds, progress: Progress
 ) -> results.Result:
-    """data: cells, served, at_rtt, break_even, costs, rounds.
+    """data: cells, served, by_rtt, break_even, costs, rounds.
 
     Verdict: whether the edge is ahead of server-only in inter-token latency at the lowest RTT, with any of
     the numbers of clients.
@@ -310,9 +310,9 @@ def _plan(found: Plan) -> dict[str, Any]:
             }
             for one in found.served
         ],
-        "at_rtt": [
+        "by_rtt": [
             {"rtt_ms": 1000 * at.rtt_s, **{k: v for k, v in asdict(at).items() if k != "rtt_s"}}
-            for at in found.at_rtt
+            for at in found.by_rtt
         ],
         "break_even": [
             {"clients": one.clients, "rtt_ms": milliseconds(one.rtt_s)} for one in found.break_even

@@ -154,13 +154,13 @@ def test_a_plan_against_every_setting_tried_by_hand() -> None:
         best = min(depths, key=lambda summary: mean(summary, "itl_ms"))
         assert cell.edge.setting == best.setting
     assert plan.itl_bound_ms == mean(plan.served[0].server_only, "itl_ms")
-    for at in plan.at_rtt:
+    for at in plan.by_rtt:
         row = [cell for cell in plan.cells if cell.rtt_s == at.rtt_s]
         for cell in row:
             idle = mean(cell.edge, "idle")
             assert (idle < IDLE) == (at.busy_from is not None and cell.clients >= at.busy_from)
             within = mean(cell.edge, "itl_ms") <= plan.itl_bound_ms
-            assert within == (at.carried is not None and cell.clients <= at.carried)
+            assert within == (at.clients_carried is not None and cell.clients <= at.clients_carried)
 
 
 def test_a_model_that_drafts_for_itself_is_accepted_and_hits() -> None:

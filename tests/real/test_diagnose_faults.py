@@ -46,7 +46,7 @@ COMPARED = AbFigures(
     source="ab.json", e2e=SpeedupInterval(estimate=1.4, low=1.3, high=1.5), streams=1, up_to=1, ttft=None,
     ttft_change_ms=None, acceptance=0.7, drafts=1e5, classes={}, equal=None, compared=None, control=None,
 )  # fmt: skip
-MEASURED: Mapping[str, Any] = {"baseline": BASELINE, "swept": SWEPT, "compared": COMPARED}
+MEASURED: Mapping[str, Any] = {"baseline": BASELINE, "sweep": SWEPT, "compared": COMPARED}
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ FAULTS: Mapping[str, Fault] = {
         "load-beyond-crossover",
         "20 streams; it stopped paying above 1 (ab.json)",
         spec={"requests_per_s": 9.5},
-        measured={"swept": None, "baseline": ALONE},
+        measured={"sweep": None, "baseline": ALONE},
     ),
     "both-slow": Fault(
         "both-pools-slow", "not speculation's doing", then={"tpot": 0.045}, standard={"tpot": 0.062}
@@ -113,11 +113,11 @@ FAULTS: Mapping[str, Fault] = {
     "bad-draft": Fault("draft-quality", "below 0.40 (break-even", then={"acceptance": 0.2, "tpot": 0.04}),
     "bad-draft-by-the-playbook": Fault(
         "draft-quality", "below 0.30 (the playbook)", then={"acceptance": 0.2, "tpot": 0.04},
-        measured={"swept": None, "compared": COMPARED.model_copy(update={"up_to": 8})},
+        measured={"sweep": None, "compared": COMPARED.model_copy(update={"up_to": 8})},
     ),
     "dear-draft": Fault(
         "draft-cost", "60% of a target step", then={"tpot": 0.04},
-        measured={"swept": SWEPT.model_copy(update={"draft_ms": 6.0})},
+        measured={"sweep": SWEPT.model_copy(update={"draft_ms": 6.0})},
     ),
     "full-kv-cache": Fault(
         "kv-cache-full", "98% full", then={

@@ -62,7 +62,7 @@ LIVE = st.builds(
 PARTS: dict[str, st.SearchStrategy[Any]] = {
     "live": LIVE,
     "standard": LIVE,
-    "switched": st.builds(RoutedShare, source=SOURCE, percent=st.sampled_from([0.0, 25.0, 100.0])),
+    "routed_share": st.builds(RoutedShare, source=SOURCE, percent=st.sampled_from([0.0, 25.0, 100.0])),
     "earlier": st.builds(EarlierAcceptance, source=SOURCE, week=MAYBE_SHARE, after_start=MAYBE_SHARE),
     "baseline": st.builds(Baseline, source=SOURCE, loads=LOADS),
     "compared": st.builds(
@@ -75,7 +75,7 @@ PARTS: dict[str, st.SearchStrategy[Any]] = {
         ),
         equal=st.none() | st.integers(0, 8), compared=st.none() | st.just(8), control=MAYBE_SHARE,
     ),
-    "swept": st.builds(
+    "sweep": st.builds(
         SweepFigures, source=SOURCE, setting=st.none(), k=st.none(), break_even=MAYBE_SHARE,
         draft_ms=MAYBE_MS, target_ms=MAYBE_MS, per_position=CURVE, on_max=st.none() | st.integers(1, 8),
         off_min=st.none() | st.integers(9, 64),
@@ -104,7 +104,7 @@ PARTS: dict[str, st.SearchStrategy[Any]] = {
         MissingNames, source=SOURCE, requested=st.just(9), lacking=st.lists(SOURCE, max_size=2).map(tuple),
         fixes=st.just(()),
     ),
-    "logged": st.builds(VocabularyLogLines, source=SOURCE, files=st.just(1),
+    "vocabulary_log": st.builds(VocabularyLogLines, source=SOURCE, files=st.just(1),
         lines=st.lists(SOURCE, max_size=1).map(tuple)),
     "gpu": st.builds(Gpu, source=SOURCE, used_gib=st.floats(0, 80), total_gib=st.just(80.0)),
     "stream": st.builds(

@@ -329,7 +329,7 @@ def test_figures_of_the_sweep_are_of_the_deployed_setting_not_of_the_recommended
     observed = run_folder.swept(deployed, tmp_path, measurements(deployed, tmp_path))
     assert isinstance(observed, SweepFigures)
     assert (observed.setting, observed.k, len(observed.per_position)) == (setting, k, k or 0)
-    cost = draft.cost(Observations(rollout="r", swept=observed))
+    cost = draft.cost(Observations(rollout="r", sweep=observed))
     assert ("did not measure the deployed setting" in cost.message) == (setting is None)
 
 

@@ -73,7 +73,7 @@ def test_the_draft_is_judged_by_its_break_even_else_by_the_playbook(
 ) -> None:
     seen = live(acceptance=acceptance).model_copy(update={"branches": branches})
     if break_even is not None:
-        seen = seen.model_copy(update={"swept": SWEPT.model_copy(update={"break_even": break_even})})
+        seen = seen.model_copy(update={"sweep": SWEPT.model_copy(update={"break_even": break_even})})
     assert by_id(seen)["draft-quality"].severity == severity
 
 
@@ -120,7 +120,7 @@ def test_a_mean_of_few_answers_is_held_against_nothing() -> None:
 
 @pytest.mark.parametrize(("draft_ms", "severity"), [(4.9, "ruled_out"), (5.0, "cause")])
 def test_a_draft_that_takes_half_of_a_step_is_too_dear(draft_ms: float, severity: str) -> None:
-    seen = Observations(rollout="made", swept=SWEPT.model_copy(update={"draft_ms": draft_ms}))
+    seen = Observations(rollout="made", sweep=SWEPT.model_copy(update={"draft_ms": draft_ms}))
     assert by_id(seen)["draft-cost"].severity == severity
     faster = by_id(seen.model_copy(update={"compared": FASTER}))["draft-cost"]
     assert faster.severity == ("contributing" if severity == "cause" else severity)
@@ -129,16 +129,16 @@ def test_a_draft_that_takes_half_of_a_step_is_too_dear(draft_ms: float, severity
 def test_k_is_cut_where_a_position_costs_more_than_it_brings() -> None:
     # Steps of 10 ms, 2 ms a position: position 1 saves 0.8 × 10, position 2 saves 0.5 × 12 / 1.8, position 3
     # 0.1 × 14 / 2.3 = 0.6 ms.
-    seen = live(per_position=(0.8, 0.5, 0.1)).model_copy(update={"swept": SWEPT})
+    seen = live(per_position=(0.8, 0.5, 0.1)).model_copy(update={"sweep": SWEPT})
     found = by_id(seen)["draft-length"]
     assert found.severity == "contributing"
     assert found.fix is not None
-    assert "K = 2" in found.fix
+    assert found.fix == "specops sweep ROLLOUT --k 2"
 
 
 @pytest.mark.parametrize(("load", "severity"), [(3, "ruled_out"), (8, "contributing"), (16, "cause")])
 def test_the_batch_is_too_large_beyond_the_measured_crossover(load: float, severity: str) -> None:
-    seen = live(load=load).model_copy(update={"swept": SWEPT})
+    seen = live(load=load).model_copy(update={"sweep": SWEPT})
     assert by_id(seen)["load-beyond-crossover"].severity == severity
 
 
@@ -171,9 +171,9 @@ def test_a_comparison_that_never_paid_does_not_accuse_the_load() -> None:
 
 def test_a_load_above_what_paid_that_is_no_slower_now_is_no_cause() -> None:
     wide = SWEPT.model_copy(update={"on_max": 1, "off_min": 2})
-    seen = live(**FAST).model_copy(update={"baseline": BASELINE, "swept": wide})
+    seen = live(**FAST).model_copy(update={"baseline": BASELINE, "sweep": wide})
     assert by_id(seen)["load-beyond-crossover"].severity == "contributing"
-    slow = live(**FAST | {"e2e_ms": 9000.0}).model_copy(update={"baseline": BASELINE, "swept": wide})
+    slow = live(**FAST | {"e2e_ms": 9000.0}).model_copy(update={"baseline": BASELINE, "sweep": wide})
     assert by_id(slow)["load-beyond-crossover"].severity == "cause"
 
 
@@ -216,7 +216,7 @@ def test_speculation_that_is_off_is_the_first_cause(
 ) -> None:
     switched = None if percent is None else RoutedShare(source="prometheus", percent=percent)
     seen = live(not_drafting=not_drafting, acceptance=0.1, stuck=("b:1",))
-    seen = seen.model_copy(update={"switched": switched})
+    seen = seen.model_copy(update={"routed_share": switched})
     assert by_id(seen)["speculation-off"].severity == severity
     assert first_cause(seen) == ("speculation-off" if severity == "cause" else "server-stuck")
 
@@ -266,7 +266,7 @@ def test_the_rule_for_a_weak_class_can_be_pasted_into_the_rollout_file() -> None
 
 def test_a_temperature_from_which_on_too_little_is_accepted_becomes_a_limit_of_the_router() -> None:
     swept = SWEPT.model_copy(update={"by_temperature": {0.0: 0.7, 0.7: 0.55, 1.0: 0.3}})
-    found = by_id(Observations(rollout="made", swept=swept))["high-temperature"]
+    found = by_id(Observations(rollout="made", sweep=swept))["high-temperature"]
     assert found.severity == "cause"
     assert "route.max_temperature: 0.7" in (found.fix or "")
 

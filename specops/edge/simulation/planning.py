@@ -57,10 +57,10 @@ class RttCapacity:
     """Smallest number of clients with which the server idles less than IDLE; None: more than were
     simulated."""
 
-    carried: int | None
+    clients_carried: int | None
     """Largest number of clients with an inter-token latency within the bound; None: not even one."""
 
-    carried_all: bool
+    may_carry_more: bool
     """Whether that is the largest simulated number, so that the server may carry more."""
 
 
@@ -76,7 +76,7 @@ class BreakEven:
 class Plan:
     cells: tuple[Cell, ...]
     served: tuple[ServerFigures, ...]
-    at_rtt: tuple[RttCapacity, ...]
+    by_rtt: tuple[RttCapacity, ...]
     break_even: tuple[BreakEven, ...]
     itl_bound_ms: float
 
@@ -105,19 +105,19 @@ class Planner:
             served.append(self._served(count))
             progress.advance()
         bound = itl_bound_ms or mean(served[0].server_only, "itl_ms")
-        cells, at_rtt = [], []
+        cells, by_rtt = [], []
         for rtt_s in rtts_s:
             row = []
             for alone in served:
                 row.append(self._cell(rtt_s, alone))
                 progress.advance()
             cells += row
-            at_rtt.append(self._at(rtt_s, row, bound, progress))
+            by_rtt.append(self._at(rtt_s, row, bound, progress))
         even = [
             BreakEven(count, crossing([(c.rtt_s, c.itl_ratio) for c in cells if c.clients == count], 1.0))
             for count in clients
         ]
-        return Plan(tuple(cells), tuple(served), tuple(at_rtt), tuple(even), bound)
+        return Plan(tuple(cells), tuple(served), tuple(by_rtt), tuple(even), bound)
 
     def _served(self, clients: int) -> ServerFigures:
         own = replace(self._base, arm="server-only", clients=clients, depth="included:4")

@@ -167,8 +167,8 @@ def why_not(observed: Observations, *parts: str) -> str:
 
 def pays_from(observed: Observations) -> tuple[float | None, str]:
     """The acceptance below which speculation does not pay."""
-    if observed.swept is not None and observed.swept.break_even is not None:
-        return observed.swept.break_even, f"break-even by {observed.swept.source}"
+    if observed.sweep is not None and observed.sweep.break_even is not None:
+        return observed.sweep.break_even, f"break-even by {observed.sweep.source}"
     return (None, "no sweep measured a break-even") if observed.branches else (LOW, PLAYBOOK)
 
 

@@ -276,16 +276,16 @@ class Observations(Frozen):
     """Figures of the speculative pool."""
 
     standard: Live | None = None
-    switched: RoutedShare | None = None
+    routed_share: RoutedShare | None = None
     earlier: EarlierAcceptance | None = None
     baseline: Baseline | None = None
     compared: AbFigures | None = None
-    swept: SweepFigures | None = None
+    sweep: SweepFigures | None = None
     drafts: Drafts | None = None
     canary: Canary | None = None
     lint: Lint | None = None
     names: MissingNames | None = None
-    logged: VocabularyLogLines | None = None
+    vocabulary_log: VocabularyLogLines | None = None
     gpu: Gpu | None = None
     stream: Stream | None = None
     fallbacks: Fallbacks | None = None

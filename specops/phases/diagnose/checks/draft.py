@@ -125,9 +125,9 @@ def _pays(observed: Observations) -> bool:
 
 def cost(observed: Observations) -> Finding:
     """Judge the cost of drafting by the sweep's step times, since no engine says how long drafting takes."""
-    swept = observed.swept
+    swept = observed.sweep
     if swept is None or swept.draft_ms is None or not swept.target_ms:
-        why = observed.why_not("swept") if swept is None else swept.lacks("its step times fit no line")
+        why = observed.why_not("sweep") if swept is None else swept.lacks("its step times fit no line")
         return COST.unknown(f"the cost of a drafted token is not known: {why}", show="specops sweep ROLLOUT")
     share = swept.draft_ms / swept.target_ms
     evidence = Evidence(
@@ -151,19 +151,19 @@ def cost(observed: Observations) -> Finding:
 def length(observed: Observations) -> Finding:
     """Return whether the last positions bring what they cost: acceptance by position, with the sweep's
     costs."""
-    swept, live = observed.swept, observed.live
+    swept, live = observed.sweep, observed.live
     if observed.branches:
         return LENGTH.unknown("a branching tree has no K", show="specops sweep ROLLOUT")
     curve, source = (live.per_position, live.source) if live and live.per_position else ((), "")
     if not curve and swept is not None:
         curve, source = swept.per_position, swept.source
     if not curve:
-        why = f"acceptance by position is not known: {observed.why_not('live', 'swept')}"
+        why = f"acceptance by position is not known: {observed.why_not('live', 'sweep')}"
         return LENGTH.unknown(why, show="specops sweep ROLLOUT")
     shown = " ".join(f"{share:.2f}" for share in curve)
     if swept is None or swept.draft_ms is None or not swept.target_ms:
         evidence = Evidence(what="acceptance by position", value=shown, source=source)
-        lacks = swept.lacks("its step times fit no line") if swept is not None else observed.why_not("swept")
+        lacks = swept.lacks("its step times fit no line") if swept is not None else observed.why_not("sweep")
         why = f"accepted by position: {shown}; the cost of a position is not known: {lacks}"
         return LENGTH.unknown(why, evidence, show="specops sweep ROLLOUT")
     costs = StepCost(swept.target_ms, swept.draft_ms, None, ())
@@ -324,9 +324,9 @@ TEMPERATURES = Check("high-temperature", "acceptance")
 def classes(observed: Observations) -> Finding:
     """Judge traffic classes by what each gains in comparison or sweep, since no server counts acceptance by
     class. A no of either counts, as it does for the router."""
-    compared, swept = observed.compared, observed.swept
+    compared, swept = observed.compared, observed.sweep
     if (compared is None or not compared.classes) and swept is None:
-        why = observed.why_not("compared", "swept")
+        why = observed.why_not("compared", "sweep")
         return CLASSES.unknown(
             f"the gain of each traffic class is not known: {why}", show="specops run ROLLOUT"
         )
@@ -370,9 +370,9 @@ def _routing(names: list[str], written: Mapping[str, dict[str, object]]) -> str:
 
 
 def lengths(observed: Observations) -> Finding:
-    swept = observed.swept
+    swept = observed.sweep
     if swept is None or len(swept.by_length) < 2:
-        why = observed.why_not("swept") if swept is None else swept.lacks("one prompt length was swept")
+        why = observed.why_not("sweep") if swept is None else swept.lacks("one prompt length was swept")
         show = "specops sweep ROLLOUT  # with sweep.prompt_tokens"
         return LENGTHS.unknown(f"acceptance by prompt length is not known: {why}", show=show)
     low, message, evidence = _below(swept.by_length, observed)
@@ -392,9 +392,9 @@ def lengths(observed: Observations) -> Finding:
 
 
 def temperatures(observed: Observations) -> Finding:
-    swept = observed.swept
+    swept = observed.sweep
     if swept is None or len(swept.by_temperature) < 2:
-        why = observed.why_not("swept") if swept is None else swept.lacks("one temperature was swept")
+        why = observed.why_not("sweep") if swept is None else swept.lacks("one temperature was swept")
         show = "specops sweep ROLLOUT  # with two or more values in sweep.temperature"
         return TEMPERATURES.unknown(f"acceptance by temperature is not known: {why}", show=show)
     rates = {f"{temperature:g}": rate for temperature, rate in sorted(swept.by_temperature.items())}
@@ -422,13 +422,13 @@ def temperatures(observed: Observations) -> Finding:
 
 def _below(rates: Mapping[str, float], observed: Observations) -> tuple[list[str], str, tuple[Evidence, ...]]:
     """Return which of them are below where speculation pays; all, in words; and as evidence."""
-    assert observed.swept is not None
+    assert observed.sweep is not None
     gate, source = pays_from(observed)
     evidence = tuple(
         Evidence(
             what=f"acceptance, {name}",
             value=rate,
-            source=observed.swept.source,
+            source=observed.sweep.source,
             threshold=gate,
             threshold_source=source,
         )
@@ -445,7 +445,7 @@ SAME_FAMILY = "a draft of the target's family, with its tokenizer: specops verif
 
 def vocabulary(observed: Observations) -> Finding:
     """Judge the vocabularies by what a server's log says, else by the pair's files."""
-    logged, drafts = observed.logged, observed.drafts
+    logged, drafts = observed.vocabulary_log, observed.drafts
     if logged is not None and logged.lines:
         return VOCABULARY.cause(
             f"a server refused the pair: {logged.lines[0]}",

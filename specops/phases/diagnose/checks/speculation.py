@@ -20,7 +20,7 @@ ABORTED = Check("requests-aborted", "answers")
 def off(observed: Observations) -> Finding:
     """Judge by the routers' switch, and by servers that make tokens and draft none, whether speculation is
     off."""
-    live, switched = observed.live, observed.switched
+    live, switched = observed.live, observed.routed_share
     message, evidence = [], []
     if switched is not None:
         message.append(f"the routers have {switched.percent:g}% of the speculative traffic on")

@@ -164,7 +164,7 @@ def crossover(observed: Observations) -> Finding:
     evidence = Evidence(what="requests of a server at a time", value=round(live.load, 2), source=live.source)
     message = f"{live.load:.0f} streams" if live.load >= 10 else f"{live.load:.1f} streams"
     if paid is None:
-        why = observed.why_not("swept", "compared")
+        why = observed.why_not("sweep", "compared")
         message = f"{message}; the load at which it stops paying is not known: {why}"
         return CROSSOVER.unknown(message, evidence, show="specops sweep ROLLOUT")
     limit = paid.off_min if paid.off_min is not None else paid.up_to
@@ -208,7 +208,7 @@ class _Paid:
 def _paid(observed: Observations) -> _Paid | None:
     """Return the load up to which speculation paid: by the sweep of the setting that is deployed, else by the
     comparison. None where the comparison was not shown to pay at all: then the load is not the cause."""
-    swept, compared = observed.swept, observed.compared
+    swept, compared = observed.sweep, observed.compared
     if swept is not None and (swept.on_max is not None or swept.off_min is not None):
         return _Paid(swept.on_max or 0, swept.off_min, swept.source)
     if compared is not None and compared.up_to:

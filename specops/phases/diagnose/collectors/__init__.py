@@ -22,7 +22,7 @@ from specops.progress import Progress
 from specops.prometheus.api import Api
 
 NO_REQUESTS = "--no-requests: no request was sent"
-BY_PROMETHEUS = ("live", "standard", "switched", "earlier", "names")
+BY_PROMETHEUS = ("live", "standard", "routed_share", "earlier", "names")
 
 
 def gather(
@@ -36,13 +36,13 @@ def gather(
     progress.start("reading the run folder", 0)
     collector.at("baseline", lambda: run_folder.baseline(known))
     collector.at("compared", lambda: run_folder.compared(folder, unfit.get("ab")))
-    collector.at("swept", lambda: run_folder.swept(rollout, folder, known, unfit.get("sweep")))
+    collector.at("sweep", lambda: run_folder.swept(rollout, folder, known, unfit.get("sweep")))
     collector.at("drafts", lambda: run_folder.drafts(folder))
     collector.at("canary", lambda: run_folder.canary(folder))
     collector.at("fallbacks", lambda: run_folder.fallbacks(folder, now))
     collector.at("deployed", lambda: run_folder.deployed(rollout))
     collector.at("lint", lambda: run_folder.lint(rollout))
-    collector.at("logged", lambda: run_folder.logged(folder))
+    collector.at("vocabulary_log", lambda: run_folder.logged(folder))
     collector.at("gpu", lambda: _gpu(rollout, servers))
     progress.start("observing the servers", 0)
     _collect_live(rollout, servers, collector, requests=requests)
@@ -118,7 +118,7 @@ def _collect_from(rollout: Rollout, url: str, collector: _Collector) -> None:
         pool = PrometheusPool(api, rollout)
         collector.at("live", pool.live)
         collector.at("standard", PrometheusPool(api, rollout, "standard").live)
-        collector.at("switched", pool.switched)
+        collector.at("routed_share", pool.switched)
         collector.at("earlier", pool.earlier)
         collector.at("names", lambda: run_folder.names(rollout, api))
         if here := collector.missing.get("gpu"):
