@@ -11,7 +11,7 @@ from specops import __version__
 from specops.config import Pool
 from specops.errors import UsageError
 from specops.load.settings import BaselineSettings
-from specops.phases.sweep.ray_cluster import Node, TestbedPlacement, alike, alive, connected, names, needs_of
+from specops.phases.sweep.ray_cluster import Node, NodePlacement, alike, alive, connected, names, needs_of
 from specops.serving import Setting
 from specops.serving.command import CommandPool
 from specops.serving.embedded import EmbeddedPool
@@ -44,15 +44,15 @@ def test_of_what_ray_lists_the_dead_do_not_count() -> None:
 @pytest.mark.parametrize(
     ("pool", "place"),
     [
-        (EMBEDDED, TestbedPlacement(gpus=0, cpus=64, count=1, kind="64 CPUs")),
-        (COMMAND, TestbedPlacement(gpus=8, cpus=64, count=1, kind="H100")),
-        (vllm(1), TestbedPlacement(gpus=1, cpus=8, count=8, kind="H100")),
-        (vllm(2, pipeline_parallel_size=2), TestbedPlacement(gpus=4, cpus=32, count=2, kind="H100")),
-        (vllm(3), TestbedPlacement(gpus=3, cpus=32, count=2, kind="H100")),
+        (EMBEDDED, NodePlacement(gpus=0, cpus=64, count=1, kind="64 CPUs")),
+        (COMMAND, NodePlacement(gpus=8, cpus=64, count=1, kind="H100")),
+        (vllm(1), NodePlacement(gpus=1, cpus=8, count=8, kind="H100")),
+        (vllm(2, pipeline_parallel_size=2), NodePlacement(gpus=4, cpus=32, count=2, kind="H100")),
+        (vllm(3), NodePlacement(gpus=3, cpus=32, count=2, kind="H100")),
     ],
     ids=["embedded", "command", "one GPU", "four GPUs", "three GPUs"],
 )
-def test_what_a_server_takes_of_its_node(pool: Pool, place: TestbedPlacement) -> None:
+def test_what_a_server_takes_of_its_node(pool: Pool, place: NodePlacement) -> None:
     big = node("a", cpus=64, gpus=8, kind="H100")
     assert alike([big], settings(EMBEDDED if pool is EMBEDDED else pool, pool)) == ({big: place}, {})
 
@@ -84,7 +84,7 @@ def test_a_kind_that_came_to_be_more_common_changes_nothing() -> None:
 
 def test_where_no_node_has_a_gpu_servers_are_built_for_cpus() -> None:
     plain = node("a", cpus=4)
-    assert alike([plain], settings(vllm())) == ({plain: TestbedPlacement(0, 4, 1, "4 CPUs")}, {})
+    assert alike([plain], settings(vllm())) == ({plain: NodePlacement(0, 4, 1, "4 CPUs")}, {})
 
 
 def test_nodes_are_called_by_their_host_with_more_where_that_is_not_enough() -> None:

@@ -27,7 +27,7 @@ from specops import __version__
 from specops.errors import EnvironmentFailure, UsageError, install_command
 from specops.load.settings import BaselineSettings
 from specops.phases.sweep import ray_testbed
-from specops.phases.sweep.ray_testbed import END_S, NodeRequirements, Testbed, TestbedMessage
+from specops.phases.sweep.ray_testbed import END_S, NodeMessage, NodeRequirements, Testbed
 from specops.progress import Progress
 from specops.serving import Setting
 
@@ -182,7 +182,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class TestbedPlacement:
+class NodePlacement:
     """The part of a node that one testbed takes, and how many of them fit there."""
 
     gpus: int
@@ -204,7 +204,7 @@ def alive(listed: Sequence[Mapping[str, Any]]) -> list[Node]:
 
 def alike(
     nodes: Sequence[Node], settings: Sequence[Setting], kind: str | None = None
-) -> tuple[dict[Node, TestbedPlacement], dict[Node, str]]:
+) -> tuple[dict[Node, NodePlacement], dict[Node, str]]:
     """The nodes that can serve, all of one kind, and why the others are left out.
 
     A speed-up on one kind of device is not that on another, so a sweep stays with one `kind` of node; where
@@ -265,14 +265,14 @@ def _folders(models: Iterable[str]) -> set[str]:
     return {model for model in models if Path(model).exists() or model[0] in "./"}
 
 
-def _place(node: Node, gpus: int, settings: Sequence[Setting]) -> TestbedPlacement:
+def _place(node: Node, gpus: int, settings: Sequence[Setting]) -> NodePlacement:
     count = 1
     if any(setting.pool.gpus is None for setting in settings):
         gpus = node.gpus  # such a server may use all of them
     elif gpus:
         count = min(node.gpus // gpus, node.cpus)
     kind = node.accelerator if gpus else f"{node.cpus} CPUs"
-    return TestbedPlacement(gpus, node.cpus // count, count, kind)
+    return NodePlacement(gpus, node.cpus // count, count, kind)
 
 
 LOOK_S = 2.0
@@ -296,7 +296,7 @@ class HeldTestbed:
 
     node: str
     called: str
-    place: TestbedPlacement
+    place: NodePlacement
     actor: Any
     saying: Any
     since: float
@@ -360,7 +360,7 @@ class Fleet:
                 self._held += [self._hold(node, place) for _ in range(place.count - taken)]
         self._grumble()
 
-    def _hold(self, node: Node, place: TestbedPlacement) -> HeldTestbed:
+    def _hold(self, node: Node, place: NodePlacement) -> HeldTestbed:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         actor = (
@@ -386,7 +386,7 @@ class Fleet:
     def begin(self, held: HeldTestbed, task: bytes) -> None:
         held.saying = held.actor.begin.remote(task)
 
-    def hear(self) -> Iterator[tuple[HeldTestbed, TestbedMessage]]:
+    def hear(self) -> Iterator[tuple[HeldTestbed, NodeMessage]]:
         """Yield what busy testbeds say now, if any does within a moment. One that is lost says that it died,
         and is held no longer."""
         waiting = {held.saying: held for held in self._held if held.saying is not None}
@@ -446,7 +446,7 @@ class Fleet:
             hint="measurements are stored: once a node can, the same command resumes",
         )
 
-    def end_errands(self, hear: Callable[[TestbedMessage], None]) -> None:
+    def end_errands(self, hear: Callable[[NodeMessage], None]) -> None:
         """Stop the servers that are up, and hear what their errands still have to say."""
         ending, self._ending = self.busy, True
         deadline = time.monotonic() + END_S

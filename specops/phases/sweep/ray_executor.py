@@ -23,7 +23,7 @@ from specops.load.settings import BaselineSettings
 from specops.load.workload import Prompt
 from specops.phases.sweep.plan import ALWAYS, FailedJob, Job, Keep, PlannedCell, Rung, SweptCell
 from specops.phases.sweep.ray_cluster import Fleet, HeldTestbed, connected, needs_of
-from specops.phases.sweep.ray_testbed import Task, TestbedMessage
+from specops.phases.sweep.ray_testbed import NodeMessage, Task
 from specops.progress import Progress
 from specops.serving import Setting
 
@@ -109,7 +109,7 @@ class RayExecutor:
         prompts = [self._prompts[name] for name in named]
         return pickle.dumps(Task(errand, machine, self._requests, prompts))
 
-    def _take(self, held: HeldTestbed, said: TestbedMessage, sharing: Sharing, keep: Keep) -> None:
+    def _take(self, held: HeldTestbed, said: NodeMessage, sharing: Sharing, keep: Keep) -> None:
         assert held.machine is not None
         match said:
             case "record", bytes(body):
@@ -132,7 +132,7 @@ class RayExecutor:
             keep(failure)
 
 
-def _keep_rest(said: TestbedMessage, keep: Keep) -> None:
+def _keep_rest(said: NodeMessage, keep: Keep) -> None:
     if said[0] == "record" and isinstance(record := pickle.loads(said[1]), SweptCell):
         keep(record)
 

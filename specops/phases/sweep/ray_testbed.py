@@ -46,7 +46,7 @@ END_S = 20.0
 STOP_S = 15.0
 """Longest time to stop a server in; longer than its keeper's grace."""
 
-TestbedMessage = tuple[Literal["record"], bytes] | tuple[Literal["over", "died"], str]
+NodeMessage = tuple[Literal["record"], bytes] | tuple[Literal["over", "died"], str]
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Testbed:
         missing += [f"program {name}" for name in self._needs.programs if shutil.which(name) is None]
         return f"has no {', no '.join(missing)}" if missing else None
 
-    def begin(self, task: bytes) -> TestbedMessage:
+    def begin(self, task: bytes) -> NodeMessage:
         """Starts on an errand, and waits for the first that it says."""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  until the errand is over
         self._process = subprocess.Popen(
@@ -106,7 +106,7 @@ class Testbed:
             self._process.stdin.flush()
         return self.next()
 
-    def next(self) -> TestbedMessage:
+    def next(self) -> NodeMessage:
         """Waits for the errand's next record, pickled, or for its end."""
         assert self._process is not None
         assert self._process.stdout is not None
