@@ -80,9 +80,9 @@ def attest(
     attestable = [spec.name for spec in ITEMS if spec.attestable]
     if item not in attestable:
         known = item in (spec.name for spec in ITEMS)
-        why = f"{item} is decided by what is measured" if known else f"there is no item {item!r}"
+        measured = f"{item} is decided by what is measured, and cannot be attested"
         raise UsageError(
-            f"{why}, and cannot be attested: expected {', '.join(attestable)}",
+            f"{measured if known else f'there is no item {item!r}'}: expected {', '.join(attestable)}",
             hint=f"specops checklist {call.path}",
         )
     try:

@@ -157,14 +157,37 @@ def _print_table(table: Table) -> None:
     from rich.table import Table as Drawn
 
     console = Console(highlight=False, markup=False)
-    if not console.is_terminal:
+    if console.is_terminal:
+        table = fitted(table, console.width)
+    else:
         console = Console(highlight=False, markup=False, width=240, color_system=None)
     drawn = Drawn(title=table.title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for number, column in enumerate(table.columns):
-        drawn.add_column(column, justify="right" if number else "left", no_wrap=not console.is_terminal)
+        drawn.add_column(
+            column,
+            justify="right" if number else "left",
+            no_wrap=not console.is_terminal,
+            overflow="fold",
+        )
     for row in table.rows:
         drawn.add_row(*map(named, row))
     console.print(drawn)
+
+
+def fitted(table: Table, width: int) -> Table:
+    """Return the table, or, where it is too wide, with its rows as columns if that fits."""
+    if _width(table) <= width or not table.rows:
+        return table
+    columns = (table.columns[0], *(row[0] for row in table.rows))
+    rows = [[name, *(row[at] for row in table.rows)] for at, name in enumerate(table.columns) if at]
+    turned = Table(columns, rows, table.title)
+    return turned if _width(turned) <= width else table
+
+
+def _width(table: Table) -> int:
+    """Return the columns of a terminal that it takes, with two between its own."""
+    widths = (max(map(len, column)) for column in zip(table.columns, *table.rows, strict=True))
+    return sum(width + 2 for width in widths) - 2
 
 
 def wants_json(words: Sequence[str]) -> bool:
