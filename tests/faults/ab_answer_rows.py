@@ -22,15 +22,6 @@ from fault_rows import (
 
 LENGTH = [
     ab(
-        "half_sampled",
-        "answers end at half; temperature 0.7",
-        replace(EQUAL, length=0.5),
-        "not deploy",
-        r"(4[5-9]|5[0-5])% (\[[^\]]*\] )?shorter",
-        options=SAMPLED,
-        fast=True,
-    ),
-    ab(
         "half_unsteady",
         "answers end at half; the standard differs from itself at temperature 0",
         replace(EQUAL, length=0.5, unsteady=0.9),
@@ -90,16 +81,6 @@ LENGTH = [
         options=SAMPLED,
     ),
     ab(
-        "standard_truncates",
-        "the standard's answers end at half; the same time for each token",
-        EQUAL,
-        "not deploy",
-        r"standard[^\n]*(truncat|short|end)|(truncat|short)[^\n]*standard|longer",
-        standard=replace(STANDARD, length=0.5),
-        never=(r"do not deploy[^\n]*slower",),
-        options=SAMPLED,
-    ),
-    ab(
         "longer_as_fast",
         "half as many tokens again, each in 1.55 times less: the user waits as long",
         replace(FASTER, length=1.5),
@@ -154,27 +135,11 @@ LENGTH = [
         r"empty|no output",
     ),
     ab(
-        "stumps",
-        "8% of the answers stop after a tenth of their tokens, with finish_reason stop; temperature 0.7",
-        failing("stump", 0.08),
-        "not deploy",
-        r"less than a third of the other arm's answer",
-        options=SAMPLED,
-        prompts=MANY,
-    ),
-    ab(
         "one_class_empty",
         "1.55 times as fast; the class code gets whole answers without text",
         failing("empty", 1.0, classes=("code",)),
         "no",
         r"fail",
-    ),
-    ab(
-        "no_spaces",
-        "1.55 times as fast; answers come without white space; temperature 0.7",
-        replace(FASTER, no_spaces=True),
-        "not deploy",
-        options=SAMPLED,
     ),
     ab(
         "counts_characters",
@@ -219,22 +184,6 @@ LENGTH = [
 
 UNLIKE_ANSWERS = [
     ab(
-        "sampled_loops",
-        "1.55 times as fast; sampled answers repeat two words, greedy ones are the standard's",
-        replace(FASTER, loops=True),
-        "no",
-        r"requests got an answer that repeats one passage",
-        options=SAMPLED,
-        prompts=MANY,
-    ),
-    ab(
-        "reasoning_alone",
-        "1.55 times as fast; the same words, all sent as reasoning_content",
-        replace(FASTER, reasoning=True),
-        "no",
-        r"got reasoning and no answer",
-    ),
-    ab(
         "done_in_the_middle",
         "1.55 times as fast; 6% of the answers end at half with [DONE] and no finish reason",
         failing("unended", 0.06),
@@ -253,15 +202,6 @@ UNLIKE_ANSWERS = [
         prompts=MANY,
     ),
     ab(
-        "no_finish_reason",
-        "1.55 times as fast; answers of neither server have a finish reason",
-        replace(FASTER, no_finish=True),
-        "deploy",
-        r"answers of standard have no finish_reason",
-        r"answers of challenger have no finish_reason",
-        standard=replace(STANDARD, no_finish=True),
-    ),
-    ab(
         "no_finish_reason_of_one",
         "1.55 times as fast; the challenger's answers have no finish reason",
         replace(FASTER, no_finish=True),
@@ -276,14 +216,6 @@ UNLIKE_ANSWERS = [
         "not deploy",
         r"shorter",
         options=SAMPLED,
-    ),
-    ab(
-        "no_finish_reason_and_no_end",
-        "1.55 times as fast; no finish reasons, and every fifth stream ends at half without [DONE]",
-        failing("silent_end", 0.2, replace(FASTER, no_finish=True)),
-        "not deploy",
-        r"fail",
-        standard=replace(STANDARD, no_finish=True),
     ),
     ab(
         "neither_finish_reason_nor_usage",
@@ -345,15 +277,6 @@ UNLIKE_ANSWERS = [
         never=(r"shorter|longer",),
     ),
     ab(
-        "standard_refuses_at_first",
-        "equal servers; the standard refuses every fourth request at first (429, Retry-After 0.1 s)",
-        EQUAL,
-        "not deploy",
-        r"only because of requests that failed or were refused",
-        standard=failing("http_429_later", 0.25, STANDARD),
-        prompts=MANY,
-    ),
-    ab(
         "standard_warms_up",
         "equal servers; the standard's first 12 requests take 5 times as long",
         EQUAL,
@@ -363,15 +286,6 @@ UNLIKE_ANSWERS = [
 ]
 
 ANSWERS = [
-    ab(
-        "apologies",
-        "1.55 times as fast; every fourth prompt gets an apology as text with status 200; temperature 0.7",
-        replace(FASTER, stock=0.25),
-        "not deploy",
-        r"the same answer as another prompt",
-        options=SAMPLED,
-        prompts=MANY,
-    ),
     ab(
         "random_at_temperature_0",
         "1.55 times as fast; all greedy answers of both servers are random",
@@ -554,14 +468,6 @@ ANSWERS = [
         replace(FASTER, ignores_temperature=0.7),
         "not deploy",
         r"prompts get their greedy answer at the higher temperature",
-        options=SAMPLED,
-    ),
-    ab(
-        "ignores_temperature",
-        "1.55 times as fast; every answer at temperature 0.7 is the greedy one",
-        replace(FASTER, ignores_temperature=1.0),
-        "no",
-        r"prompts get their greedy answer at the higher temperature[^\n]*temperature is ignored",
         options=SAMPLED,
     ),
 ]

@@ -29,13 +29,6 @@ FAILURES = [
         prompts=32,
     ),
     ab(
-        "hangs",
-        "5% of the requests hang for 1.5 s, 25 times the median",
-        failing("hang", 0.05, ms=1500),
-        "not deploy",
-        r"\d+ of \d+ requests took (over|more than) 10×|p99",
-    ),
-    ab(
         "standard_hangs",
         "5% of the standard's requests hang for 1.5 s; equal otherwise",
         EQUAL,
@@ -97,14 +90,6 @@ FAILURES = [
         failing("http_503", 0.25),
         "not deploy",
         r"retr|503|refused|sent again",
-        prompts=32,
-    ),
-    ab(
-        "busy_then_well_429",
-        "every fourth request is first refused (429, Retry-After 0.1 s)",
-        failing("http_429_later", 0.25),
-        "not deploy",
-        r"retr|429|refused|sent again",
         prompts=32,
     ),
     ab(
@@ -192,14 +177,6 @@ FAILURES = [
         standard=replace(STANDARD, per_second=6),
     ),
     ab(
-        "standard_limited_by_delay",
-        "equal servers; a limit delays the standard's requests, one each 90 ms",
-        EQUAL,
-        "not deploy",
-        r"but not per output token",
-        standard=replace(STANDARD, spacing_ms=90.0),
-    ),
-    ab(
         "half_of_one_class_fails",
         "1.55 times as fast; half of the requests of one class fail",
         failing("http_500", 0.5, classes=("code",)),
@@ -209,14 +186,6 @@ FAILURES = [
 ]
 
 CACHES = [
-    ab(
-        "cache",
-        "equal servers; the challenger answers a prompt that comes again 5 times as fast",
-        replace(EQUAL, repeat_factor=0.2),
-        "not deploy",
-        r"cache",
-        fast=True,
-    ),
     ab(
         "cache_in_both",
         "equal servers, both answer a prompt that comes again 5 times as fast",

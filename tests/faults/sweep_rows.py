@@ -48,36 +48,6 @@ def candidates_get_two_fifths(result: dict[str, Any]) -> list[str]:
 
 SWEEPS = [
     sweep(
-        "candidate_reasons_alone",
-        "K 3 is 1.55 times as fast; the same words, all sent as reasoning_content",
-        [replace(FASTER, reasoning=True)],
-        "no",
-        r"got reasoning and no answer",
-    ),
-    sweep(
-        "candidate_loops",
-        "K 3 is 1.55 times as fast; sampled answers repeat two words",
-        [replace(FASTER, loops=True)],
-        "no",
-        r"got an answer that repeats one passage",
-        options=SAMPLED,
-    ),
-    sweep(
-        "standard_refuses_at_first",
-        "equal servers; the standard refuses every fourth request at first (429, Retry-After 0.1 s)",
-        [EQUAL],
-        "not deploy",
-        standard=failing("http_429_later", 0.25, STANDARD),
-    ),
-    sweep(
-        "candidate_apologises",
-        "K 3 is 1.55 times as fast; every fourth prompt gets an apology as text; temperature 0.7",
-        [replace(FASTER, stock=0.25)],
-        "not deploy",
-        r"the same answer as another prompt",
-        options=SAMPLED,
-    ),
-    sweep(
         "candidate_other_model",
         "K 3 is 1.55 times as fast, and every answer of it is another one from the first token on",
         [replace(FASTER, stock=1.0, tokens=(9, 9))],
@@ -142,14 +112,6 @@ SWEEPS = [
         figures=speedup_of(5, 1.8, 3.2),
     ),
     sweep(
-        "only_candidate_truncates",
-        "the only setting ends its answers at half; temperature 0.7",
-        [replace(EQUAL, length=0.5)],
-        "not deploy",
-        r"shorter",
-        options=SAMPLED,
-    ),
-    sweep(
         "truncation_accepted",
         "the only setting ends its answers at half, 1.55 times as fast a token; the rollout file accepts it",
         [replace(slowed(FASTER), tokens=(12, 24), length=0.5)],
@@ -160,28 +122,12 @@ SWEEPS = [
         rollout=(("ab.accept_length_change", True),),
     ),
     sweep(
-        "standard_truncates",
-        "the standard ends its answers at half; the same time for each token",
-        [EQUAL],
-        "not deploy",
-        r"short|longer|truncat",
-        standard=replace(STANDARD, length=0.5),
-        options=SAMPLED,
-    ),
-    sweep(
         "candidate_hangs",
         "5% of K 3's requests hang into the timeout of 0.6 s; it is 1.55 times as fast otherwise",
         [failing("hang", 0.05, ms=5000)],
         "not deploy",
         r"fail|timeout|hang",
         rollout=(("measure.timeout_s", 0.6),),
-    ),
-    sweep(
-        "candidate_hangs_long",
-        "5% of K 3's requests hang for 1.5 s within the timeout",
-        [failing("hang", 0.05, ms=1500)],
-        "not deploy",
-        r"10×|p99|tail|slowest",
     ),
     sweep(
         "candidate_fails_fast",
@@ -199,13 +145,6 @@ SWEEPS = [
         "not deploy",
         r"abort|fail",
         options=SAMPLED,
-    ),
-    sweep(
-        "candidate_caches",
-        "K 3 answers repeats 5 times as fast; equal otherwise",
-        [replace(EQUAL, repeat_factor=0.2)],
-        "not deploy",
-        r"cache",
     ),
     sweep(
         "candidate_garbles",
@@ -238,23 +177,6 @@ SWEEPS = [
     ),
     sweep(
         "one_url", "one URL is the standard and K 3", [EQUAL], "refused", r"same|one server|both", urls=(0, 0)
-    ),
-    sweep(
-        "no_finish_reason",
-        "K 3 is 1.55 times as fast; no answer has a finish reason",
-        [replace(FASTER, no_finish=True)],
-        "deploy",
-        r"answers of standard have no finish_reason",
-        r"answers of k=3 have no finish_reason",
-        standard=replace(STANDARD, no_finish=True),
-    ),
-    sweep(
-        "no_finish_reason_and_no_end",
-        "the same, and every fifth stream of K 3 ends at half without [DONE]",
-        [failing("silent_end", 0.2, replace(FASTER, no_finish=True))],
-        "not deploy",
-        r"fail",
-        standard=replace(STANDARD, no_finish=True),
     ),
     sweep(
         "budget_below_the_starts",
@@ -291,14 +213,6 @@ SWEEPS = [
         [replace(FASTER, other_model=True)],
         "not deploy",
         r"differ from the first character on",
-        options=SAMPLED,
-    ),
-    sweep(
-        "ignores_temperature",
-        "K 3 is 1.55 times as fast; every answer at temperature 0.7 is the greedy one",
-        [replace(FASTER, ignores_temperature=1.0)],
-        "not deploy",
-        r"temperature is ignored",
         options=SAMPLED,
     ),
     sweep(
@@ -369,14 +283,6 @@ SWEEPS = [
         clock_step_s=3600.0,
     ),
     sweep(
-        "faster_sampled",
-        "K 3 is 1.55 times as fast; answers are random at temperature 0.7",
-        [FASTER],
-        "deploy",
-        r"k=3",
-        options=SAMPLED,
-    ),
-    sweep(
         "unsteady_other_model",
         "K 3 is 1.55 times as fast, by another model; both differ from themselves at temperature 0",
         [replace(FASTER, unsteady=0.9, other_model=True)],
@@ -398,54 +304,6 @@ SWEEPS = [
         r"in turn 2 of rung 5\): the standard or the setting drifted",
         options=("--repeats=5",),
         prompts=80,
-    ),
-    sweep(
-        "standard_limited_by_delay",
-        "equal settings; a limit delays the standard's requests, one each 90 ms",
-        [EQUAL],
-        "not deploy",
-        r"but not per output token",
-        standard=replace(STANDARD, spacing_ms=90.0),
-    ),
-    sweep(
-        "stumps",
-        "8% of K 3's answers stop after a tenth of their tokens; temperature 0.7",
-        [failing("stump", 0.08)],
-        "not deploy",
-        options=SAMPLED,
-    ),
-    sweep(
-        "refuses_then_answers",
-        "every fourth request of K 3 is first refused (429, Retry-After 0.1 s)",
-        [failing("http_429_later", 0.25)],
-        "not deploy",
-    ),
-    sweep(
-        "buffered_sampled",
-        "equal settings; a proxy holds K 3's answers back until they are whole; temperature 0.7",
-        [replace(EQUAL, buffered=True)],
-        "not deploy",
-        options=SAMPLED,
-    ),
-    sweep(
-        "no_spaces",
-        "K 3 is 1.55 times as fast; answers come without white space; temperature 0.7",
-        [replace(FASTER, no_spaces=True)],
-        "not deploy",
-        options=SAMPLED,
-    ),
-    sweep(
-        "alternates",
-        "equal settings; every second request takes twice as long",
-        [replace(EQUAL, alternate=2.0)] * 2,
-        "not deploy",
-        standard=replace(STANDARD, alternate=2.0),
-    ),
-    sweep(
-        "burdens_the_standard",
-        "equal settings; each answer of K 3 leaves 20 ms of work, which the next requests wait for",
-        [replace(EQUAL, burden_ms=20.0)],
-        "not deploy",
     ),
     sweep(
         "standard_limited",

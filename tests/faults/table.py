@@ -8,7 +8,8 @@ from __future__ import annotations
 from ab_rows import AB
 from bad_input_rows import BAD_INPUT
 from baseline_rows import BASELINES
+from compared_rows import COMPARED
 from fault_runs import Row
 from sweep_rows import SWEEPS
 
-ROWS: list[Row] = [*AB, *SWEEPS, *BASELINES, *BAD_INPUT]
+ROWS: list[Row] = [*COMPARED, *AB, *SWEEPS, *BASELINES, *BAD_INPUT]

@@ -191,16 +191,22 @@ def unless_it_wakes_up(
     )
 
 
-def unless_it_changed(decision: Decision, drift: Drift | None, slower: Interval | None) -> Decision:
-    """A gain that changed at one instant stands only where the side with the lower speed-up, `slower`, shows
-    it: a server may be fast for its first minutes alone."""
+CHANGED = "one of the arms changed during the run"
+ORDER = "an arm that was idle before may have to wake up"
+
+
+def unless_it_changed(
+    decision: Decision, drift: Drift | None, slower: Interval | None, why: str = CHANGED
+) -> Decision:
+    """A gain that differs between two parts of the run stands only where the slower part shows it. `why` says
+    what else may have made it: a server may be fast for its first minutes alone, or wake up in one order."""
     if drift is None or decision.verdict != "yes" or (slower is not None and slower.low > 1):
         return decision
     shown = "too few prompts to say" if slower is None else times(slower)
     return Decision(
         verdict="undecided",
-        reason=f"{drift.message}: one of the arms changed during the run, and the slower side does not show "
-        f"the gain ({shown}); over the whole run: {decision.reason}",
+        reason=f"{drift.message}: {why}, and the slower part does not show the gain ({shown}); over the "
+        f"whole run: {decision.reason}",
     )
 
 

@@ -119,6 +119,19 @@ def halves_of_visits(
     return _ratio_of_means(list(early.values()), confidence), _ratio_of_means(list(late.values()), confidence)
 
 
+def slower_order(
+    visits: Sequence[VisitRecord], standard: str, pairs: Pairs, challenger: str, confidence: float
+) -> Interval | None:
+    """The end-to-end speed-up in that order of the arms in which it was lower, of the prompts of `pairs`,
+    which are at one level."""
+    at = {(pair.prompt, pair.level) for pair in pairs.all}
+    samples = [s for s in _speedups(visits, standard, challenger) if (s.prompt, s.usual[1]) in at]
+    orders = [_over_visits([s for s in samples if s.first == first]) for first in (True, False)]
+    found = [_ratio_of_means(list(order.values()), confidence) for order in orders]
+    known = [one for one in found if one is not None]
+    return min(known, key=lambda one: one.estimate) if len(known) == len(found) else None
+
+
 def slower_side(
     visits: Sequence[VisitRecord], standard: str, pairs: Pairs, challenger: str, confidence: float
 ) -> Interval | None:
@@ -207,7 +220,7 @@ def _speedups(visits: Iterable[VisitRecord], standard: str, challenger: str) -> 
     """The speed-up of E2E, prompt by prompt and round by round."""
     taken = sorted((v for v in visits if v.arm in (standard, challenger)), key=lambda visit: visit.began)
     periods = _periods(taken)
-    middles = {v.began: median(row.sent_s for row in v.cell.rows) for v in taken if v.cell.rows}
+    early = {visit.began: _first_half(visit) for visit in taken}
     answered: dict[tuple[Level, str, int], dict[str, tuple[VisitRecord, Row]]] = defaultdict(dict)
     for visit in taken:
         for row in visit.cell.rows:
@@ -225,10 +238,17 @@ def _speedups(visits: Iterable[VisitRecord], standard: str, challenger: str) -> 
                     math.log(our_row.e2e_ms / their_row.e2e_ms),
                     theirs.order < ours.order,
                     ours.began,
-                    our_row.sent_s < middles[ours.began],
+                    prompt in early[ours.began],
                 )
             )
     return samples
+
+
+def _first_half(visit: VisitRecord) -> set[str]:
+    """The prompts of the first half of a visit's requests, rounded up; requests that begin together belong to
+    it together."""
+    rows = sorted(visit.cell.rows, key=lambda row: row.sent_s)
+    return {row.prompt for row in rows[: max((len(rows) + 1) // 2, visit.cell.level.concurrency or 1)]}
 
 
 def _periods(visits: Sequence[VisitRecord]) -> dict[int, float]:

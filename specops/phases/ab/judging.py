@@ -12,6 +12,7 @@ from specops.load.arrivals import Level
 from specops.load.record import Spread
 from specops.phases.ab import confounders, drift, parity, verdict
 from specops.phases.ab.challengers import (
+    ORDER,
     check_standard,
     fastest_of,
     load_sentence,
@@ -274,6 +275,12 @@ class _Judging:
             drifted,
             drift.halves(lightest, confidence),
             drift.lowest(lightest, drifted, confidence) if drifted else None,
+        )
+        decision = unless_it_changed(
+            decision,
+            drift.flagged(self.drifts, "order", name),
+            drift.slower_order(self.visits, self.standard, lightest, name, confidence),
+            ORDER,
         )
         return unless_it_changed(
             decision,
