@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from specops.errors import UsageError
-from specops.launch.command_files import commands_in, judge
+from specops.launch.command_files import command_of, commands_in, judge
 from specops.launch.command_files.containers import filled_in
 from specops.serving import Command
 
@@ -486,3 +486,38 @@ def read(found: Command, corrected: str, path: Path) -> Command:
 def test_a_template_is_read_as_if_its_conditions_held() -> None:
     text = "a {{- if .X -}}--b{{- end }} {{ .Spec.Size }} {{- range $i := .Y }}c{{ end }}"
     assert filled_in(text).split() == ["a", "--b", "{{.Spec.Size}}", "c"]
+
+
+@pytest.mark.parametrize(
+    ("command", "flag"),
+    [
+        ("vllm serve m --max-model-len", "--max-model-len"),
+        ("vllm serve m --max-model-len --seed 1", "--max-model-len"),
+        ("vllm serve m --seed -1 --enforce-eager", None),
+        ("vllm serve m --max-model-len $LENGTH", None),
+        ("sglang serve --model-path m --speculative-algorithm", "--speculative-algorithm"),
+        ("sglang serve --model-path m --tp --dp 2", "--tp"),
+        ("sglang serve --model-path m --enable-metrics --trust-remote-code", None),
+    ],
+)
+def test_a_flag_without_its_value_is_an_error(command, flag) -> None:
+    found = judge(command_of(shlex.split(command))).findings
+    errors = [(one.flag, one.why) for one in found if one.level == "error"]
+    assert errors == ([(flag, "it takes a value")] if flag else [])
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("flags.yaml", "model: org/m\nmax-model-len: 4096\nquantization:\n"),
+        (
+            "serve.yaml",
+            "model_loading_config: {model_id: org/m}\nengine_kwargs: {seed: 1, quantization: null}\n",
+        ),
+    ],
+)
+def test_a_key_without_a_value_is_no_flag(file, text, tmp_path) -> None:
+    (tmp_path / file).write_text(text)
+    (found,) = commands_in(tmp_path / file)
+    assert "--quantization" not in found.words
+    assert judge(found, None).left == []

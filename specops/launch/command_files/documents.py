@@ -75,7 +75,7 @@ def _configured(config: dict[str, Any], where: str) -> Iterator[Command]:
         key: json.dumps(value) if isinstance(value, dict) else value
         for key, value in (config.get("engine_kwargs") or {}).items()
     }
-    words = [word for key, value in settings.items() for word in words_of(str(key), value)]
+    words = _words(settings)
     target = ["--model", str(model)] if isinstance(model, str) else []
     variables = containers.mapping(containers.mapping(config.get("runtime_env")).get("env_vars"))
     environment = {str(k): str(v) for k, v in variables.items()}
@@ -111,11 +111,12 @@ def words_of(key: str, value: Any) -> list[str]:
         return [flag, json.dumps(value, default=str)]  # YAML has dates
     if isinstance(value, list):
         return [flag, *(str(part) for part in value)]
-    return [flag] if value is None else [flag, str(value)]
+    return [flag, str(value)]
 
 
 def _words(document: dict[str, Any]) -> list[str]:
-    return [word for key, value in document.items() for word in words_of(str(key), value)]
+    stated = {key: value for key, value in document.items() if value is not None}
+    return [word for key, value in stated.items() for word in words_of(str(key), value)]
 
 
 def _engine(document: dict[str, Any]) -> str | None:
@@ -126,7 +127,7 @@ def _engine(document: dict[str, Any]) -> str | None:
     for name, line in command_lines().items():
         if line.document is not None and line.document(document):
             return name
-    flags = [words_of(str(key), None)[0] for key in document]
+    flags = [words_of(str(key), "")[0] for key in document]
     for name, line in command_lines().items():
         if flags and line.flag is not None and 2 * sum(map(line.flag, flags)) > len(flags):
             return name

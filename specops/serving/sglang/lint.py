@@ -95,6 +95,12 @@ class GivenCommand(Words):
 Found: TypeAlias = argv.RuleFinding[GivenCommand]
 
 
+def without_value(given: GivenCommand, release: Release) -> Iterator[Found]:
+    for option in given.options:
+        if not option.values and release.meant(option.flag) and given.arity(option.flag) == "one":
+            yield Found(Finding("error", option.flag, "it takes a value"))
+
+
 def unknown(given: GivenCommand, release: Release) -> Iterator[Found]:
     for flag in dict.fromkeys(option.flag for option in given.options):
         meant, history = release.meant(flag), table().history("flags", flag)
@@ -300,6 +306,7 @@ def secrets(given: GivenCommand, release: Release) -> Iterator[Found]:
 
 RULES: tuple[Callable[[GivenCommand, Release], Iterator[Found]], ...] = (
     unknown,
+    without_value,
     speculation,
     differing,
     secrets,

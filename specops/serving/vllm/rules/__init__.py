@@ -17,6 +17,7 @@ RULES: tuple[Rule, ...] = (
     flags.unknown,
     flags.unknown_values,
     flags.switches,
+    flags.without_value,
     flags.deprecated,
     flags.last_release_with,
     environment.secrets,

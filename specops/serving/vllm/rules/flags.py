@@ -113,6 +113,14 @@ def _switched(given: GivenCommand, flag: str, new: str) -> GivenCommand:
     return given.with_option(flag).renamed(flag, new)
 
 
+def without_value(given: GivenCommand, release: Release) -> Iterator[Found]:
+    """--max-model-len at the end, or before another flag. The JSON of speculation has a rule of its own."""
+    for option in given.options:
+        known = option.flag in release.flags and option.flag != CONFIG
+        if known and not option.values and release.arity(option.flag) == "one":
+            yield of_flag("error", option.flag, "it takes a value")
+
+
 def deprecated(given: GivenCommand, release: Release) -> Iterator[Found]:
     for flag in dict.fromkeys(option.flag for option in given.options):
         if flag in release.deprecated:
