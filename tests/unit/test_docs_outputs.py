@@ -34,7 +34,7 @@ JOINED = {
     *("needs deploy", "cpus and", "json d", "json f", "because acceptance", "because drafting", "because k"),
     *("because accepted", "handler' in", "roup' in", "mplement' in", "trying it", "back rightly"),
     *("playbook's falls", "file absent", "to sat", "since sat", "off since", "it cost"),
-    *("now specops-report-mine", "serves specops-embedded"),
+    *("now specops-report-mine", "serves specops-embedded", "to http"),
 }
 """Pairs of words of which the program joins one to the other; read once each."""
 
