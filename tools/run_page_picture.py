@@ -63,6 +63,8 @@ def caption(folder: Path) -> str:
 
 def main() -> None:
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else RUN
+    if not (folder / "ab.json").is_file():
+        sys.exit(f"error: there is no comparison in {folder}\nhint: make demo")
     asyncio.run(first_screen(write_page(folder).resolve())).save(PICTURE, optimize=True)
     text = GUIDE.read_text(encoding="utf-8")
     GUIDE.write_text(CAPTION.sub(lambda _: caption(folder), text, count=1), encoding="utf-8")
