@@ -309,6 +309,17 @@ services:
 """,
         [("llamacpp", [])],
     ),
+    "Compose, a fork of llama.cpp in a script": (
+        "compose.yaml",
+        """\
+services:
+  llama:
+    image: ghcr.io/ikawrakow/ik-llama-cpp@sha256:5f91
+    entrypoint: [/bin/bash, -c, 'exec /app/llama-server "$$@"', --]
+    command: -m /models/t.gguf --merge-qkv --spec-type mtp:n_max=5,p_min=0.0
+""",
+        [("llamacpp", [])],
+    ),
     # KubeRay writes the shell's words and its script apart
     "RayCluster, bash -lc --": (
         "cluster.yaml",

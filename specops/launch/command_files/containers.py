@@ -35,7 +35,8 @@ def commands(
         for found in shell.commands(
             filled_in(script), where, given=given, image=image, environment=environment, files=files
         ):
-            yield replace(found, where=where, version=found.version or _version(image))
+            version = found.version or _version(image)
+            yield replace(found, where=where, version=version, image=image or None)
         return
     found_command = recognised(words, where, image=image, environment=environment, files=files)
     if found_command is not None:
