@@ -123,14 +123,14 @@ def test_a_gain_in_both_halves_of_the_visits_stands(arms: tuple[str, ...]) -> No
     assert (found.verdict == "yes") == (arms != ("draft",)), found.reason
 
 
-@pytest.mark.parametrize("size", [3, 4])
-def test_the_first_half_of_a_visit_has_what_begins_together(size: int) -> None:
-    """Two streams: both first requests wake the standard up, also where a visit has three requests."""
+@pytest.mark.parametrize(("size", "streams"), [(3, 2), (4, 2), (6, 4)])
+def test_the_first_half_of_a_visit_has_what_begins_together(size: int, streams: int) -> None:
+    """The first requests of all streams wake the standard up, also where they are most of a visit."""
     made = []
-    for visit in visits(1.0, prompts=12 * size, concurrency=(2,), looks=1, noise=0.01):
+    for visit in visits(1.0, prompts=12 * size, concurrency=(streams,), looks=1, noise=0.01):
         rows = visit.cell.rows[:size]
         waking = visit.arm == "standard"
-        slow = [4.0 if waking and at < 2 else 1.0 for at in range(len(rows))]
+        slow = [4.0 if waking and at < streams else 1.0 for at in range(len(rows))]
         rows = tuple(
             row.model_copy(update=dict.fromkeys(("e2e_ms", "e2e_with_retries_ms"), f * row.e2e_ms))
             for row, f in zip(rows, slow, strict=True)

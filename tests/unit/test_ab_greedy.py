@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -174,6 +175,7 @@ def test_a_challenger_that_differs_in_half_of_the_answers_is_not_excused_by_a_bl
     assert (str(found.arms), str(found.control)) == ("18/48", "18/48")
     assert not found.is_blind(0.95)  # 18 that the standard repeats would show an arm that repeats none
     assert found.is_blind(1 - 1e-6)
+    assert not replace(found, control=None).is_blind(1 - 1e-6)
 
 
 def at_temperature(text: str | None, arm: str = "draft", rounds: Collection[int] = (0, 1)) -> AbJudgement:
