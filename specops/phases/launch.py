@@ -36,6 +36,7 @@ from specops.render.server import Server, compose, own_host, script
 from specops.results import Result, Verdict
 from specops.section import Frozen
 from specops.serving import ENGINES, Condition, Finding, LintResult, MultiHost, Startable
+from specops.serving.argv import UNJUDGED
 
 RENDERED = "rendered"
 COMPOSE = f"{RENDERED}/compose.yaml"
@@ -321,13 +322,15 @@ def _lint_result(judged: list[LintResult], inputs: dict[str, str], version: str 
     levels = [finding.level for one in judged for finding in one.findings]
     errors, warnings = levels.count("error"), levels.count("warning")
     settings: dict[str, Any] = {"engine_version": version}
+    unjudged = all(one.findings and one.findings[0].why.endswith(UNJUDGED) for one in judged)
+    clean = "not judged" if unjudged else "clean"
     return Result(
         phase="lint",
         inputs=inputs,
         settings=settings,
         environment=results.environment(),
-        verdict="no" if errors else "yes",
-        reason=f"{_count(errors, 'error')}, {_count(warnings, 'warning')}" if errors or warnings else "clean",
+        verdict="no" if errors else "undecided" if unjudged else "yes",
+        reason=f"{_count(errors, 'error')}, {_count(warnings, 'warning')}" if errors or warnings else clean,
         summary={"commands": len(judged), "errors": errors, "warnings": warnings, "judged": SOURCE},
         data=LintData(commands=judged).model_dump(mode="json"),
     )

@@ -249,6 +249,10 @@ class Command:
     image: str | None = None
 
 
+UNJUDGED = "has flags of its own, which specops does not judge"
+"""The end of the only finding about a program that takes an engine's place."""
+
+
 @dataclass(frozen=True)
 class LintResult:
     """`version` is the one that was judged for, and `because` why it; `corrected` the text to paste, where

@@ -26,6 +26,13 @@ def test_only_an_error_fails(words, code) -> None:
     assert lint("--", *words).exit_code == code
 
 
+@pytest.mark.parametrize("words", [[*CLEAN, "--omni"], ["./ik_llama.cpp/build/bin/llama-server", "-m", "x"]])
+def test_what_was_not_judged_is_not_called_clean(words) -> None:
+    done = lint("--", *words)
+    assert done.exit_code == 4
+    assert done.stdout.splitlines()[-1].startswith("not judged")
+
+
 def test_the_page_names_version_finding_and_the_command_as_it_should_be() -> None:
     page = lint("--engine-version", "0.20.2", "--", *WRONG).stdout.splitlines()
     assert page[0] == "the command: vLLM 0.20.2, as requested"

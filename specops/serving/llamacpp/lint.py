@@ -382,8 +382,7 @@ def _fork(command: Command) -> Finding | None:
     start = CALL.start(command.words)
     named = (FORKS.search(text) for text in (command.image or "", *command.words[:start][-1:]))
     found = next(filter(None, named), None)
-    why = "a fork of llama.cpp has flags of its own, which specops does not judge"
-    return Finding("note", found[0], why) if found else None
+    return Finding("note", found[0], f"a fork of llama.cpp {argv.UNJUDGED}") if found else None
 
 
 def _build(command: Command, requested: str | None) -> tuple[int, str]:

@@ -8,7 +8,7 @@ import yaml
 
 from specops.errors import ConfigError
 from specops.serving import known_issues
-from specops.serving.argv import Command, CommandLine, Finding, LintResult, by_level, settled
+from specops.serving.argv import UNJUDGED, Command, CommandLine, Finding, LintResult, by_level, settled
 from specops.serving.vllm.arguments import CALL, CONFIG, GivenCommand, as_json
 from specops.serving.vllm.rules import RULES
 from specops.serving.vllm.versions import OLDEST, Version, installed, table
@@ -27,7 +27,7 @@ def lint(
     """
     given, release = GivenCommand.parse(words, around), table().release(version)
     if given.has(OMNI):
-        return [Finding("note", OMNI, "vLLM-Omni has flags of its own, which specops does not judge")]
+        return [Finding("note", OMNI, f"vLLM-Omni {UNJUDGED}")]
     found, _ = settled(given, release, RULES)
     issues = known_issues.findings("vllm", str(release.requested), given.as_words(), CALL)
     return by_level([*found, *issues])
