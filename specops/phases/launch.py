@@ -35,8 +35,7 @@ from specops.render.kubernetes import (
 from specops.render.server import Server, compose, own_host, script
 from specops.results import Result, Verdict
 from specops.section import Frozen
-from specops.serving import ENGINES, Condition, Finding, LintResult, MultiHost, Startable
-from specops.serving.argv import UNJUDGED
+from specops.serving import ENGINES, UNJUDGED, Condition, Finding, LintResult, MultiHost, Startable
 
 RENDERED = "rendered"
 COMPOSE = f"{RENDERED}/compose.yaml"

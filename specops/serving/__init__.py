@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from specops.serving import command, embedded, endpoint, llamacpp, sglang, trtllm, vllm
-from specops.serving.argv import Command, CommandLine, Finding, LintResult
+from specops.serving.argv import UNJUDGED, Command, CommandLine, Finding, LintResult
 from specops.serving.drafts import DraftSupport, ServedPair
 from specops.serving.endpoint import pool_at
 from specops.serving.engine import (
@@ -38,6 +38,7 @@ from specops.serving.metrics import Drafts, Gauges, Series
 __all__ = [
     "ENGINES",
     "OWN",
+    "UNJUDGED",
     "USUAL",
     "Command",
     "CommandLine",
