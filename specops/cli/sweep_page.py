@@ -192,7 +192,8 @@ def _costs(report: Report) -> Iterator[str]:
             yield f"step      {name}{_step(line)}; n={line.requests}"
         if line.positions:
             curve = "".join(bar(at.accepted) for at in line.positions)
-            yield f"accepted  {name}{curve} by position, of {line.curve_of}{_cut(line)}; n={line.requests}"
+            cut = "" if report.recommended is None else _cut(line)  # undecided: no advice either
+            yield f"accepted  {name}{curve} by position, of {line.curve_of}{cut}; n={line.requests}"
         if line.missing:
             yield f"accepted  {name}not known: {line.missing}"
     for step in report.steps:

@@ -22,16 +22,16 @@ INTERPOLATED = {
         "meta-llama",
         "specops-embedded",
     ),  # names that a user chose
-    *("stream", "streams", "server", "baseline", "sweep", "ab"),  # counted, or a file
+    *("stream", "streams", "server", "baseline", "sweep", "ab", "k"),  # counted, a file, a setting
 }
 """Words of an output that stand beside any other: the program puts them into its sentences."""
 
 JOINED = {
-    *("speculation answers", "sustains at", "s at", "deploy k", "speedup failed", "guard-running open"),
+    *("speculation answers", "sustains at", "s at", "speedup failed", "guard-running open"),
     *("each show", "support presence", "support response", "support tools", "support min"),
     *("def getmessageid", "fails parity", "speculative-config model", "speculative-config num"),
     *("speculative-config method", "b-instruct may", "of production-stack", "production-stack needs"),
-    *("needs deploy", "cpus and", "json d", "json f", "because acceptance", "because drafting", "because k"),
+    *("needs deploy", "cpus and", "json d", "json f", "because acceptance", "because drafting"),
     *("because accepted", "handler' in", "roup' in", "mplement' in", "trying it", "back rightly"),
     *("playbook's falls", "file absent", "to sat", "since sat", "off since", "it cost"),
     *("now specops-report-mine", "serves specops-embedded", "to http"),

@@ -124,6 +124,12 @@ def test_what_is_not_known_says_why() -> None:
     assert "acceptance above 0.55: not known" in shown
 
 
+def test_where_a_draft_should_be_cut_is_not_said_before_a_setting_pays() -> None:
+    undecided = lines({"k=3": 1.01, "k=5": 1.0}, noise=0.4)
+    assert line(undecided, "  accepted  ").split(" by position, of ")[1].count(";") == 1
+    assert any("accepted" in one and one.count(";") > 1 for one in lines({"k=3": 1.2, "k=5": 1.6}))
+
+
 def test_lengths_and_temperatures_have_their_lines() -> None:
     at = loads(1, temperatures=(0.0, 0.7), lengths=("up to 512 tokens", "more"))
     shown = lines(lambda n, load, of: {"k=3": 1.2, "k=5": 1.6}[n] - load.temperature, at)
