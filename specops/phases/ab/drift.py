@@ -140,8 +140,13 @@ def slower_side(
     if changed is None:
         return None
     late = changed.change.estimate < 1
-    ours = tuple(pair for pair in pairs.all if (pair.began >= changed.at) == late)
-    return replace(pairs, all=ours).ratio("e2e", confidence)
+    at = {(pair.prompt, pair.level) for pair in pairs.all}
+    samples = [s for s in _speedups(visits, standard, challenger) if (s.prompt, s.usual[1]) in at]
+    ours = _over_visits([sample for sample in samples if (sample.visit >= changed.at) == late])
+    mean = stats.mean_interval(list(ours.values()), confidence)  # an eighth of the visits may be few
+    if mean is None:
+        return None
+    return Interval(math.exp(mean.estimate), math.exp(mean.low), math.exp(mean.high), mean.n, confidence)
 
 
 def halves(pairs: Pairs, confidence: float) -> tuple[Interval | None, Interval | None]:
