@@ -214,6 +214,23 @@ DRIFT = [
         clock_step_s=3600.0,
     ),
     ab(
+        "standard_wakes_up_slowly",
+        "equal servers; the standard's first 10 requests after a pause take twice as long: all of its visits",
+        EQUAL,
+        "not deploy",
+        r"over requests without a pause|may have to wake up",
+        standard=replace(STANDARD, wake=(10, 2.0)),
+        prompts=64,
+    ),
+    ab(
+        "faster_and_both_wake_up_slowly",
+        "a true gain of 2; both take twice as long for 10 requests after a pause",
+        replace(slowed(STANDARD, 0.5), wake=(10, 2.0)),
+        "deploy",
+        standard=replace(STANDARD, wake=(10, 2.0)),
+        prompts=64,
+    ),
+    ab(
         "both_wake_up",
         "3 times as fast; the first 2 requests of both take 4 times as long after the other's visits",
         replace(slowed(STANDARD, 0.7), wake=(2, 4.0)),

@@ -13,6 +13,7 @@ from stub import CHUNKS, Body, Reply, Stub, fault, stream
 
 from specops.errors import EndpointError, FileError, PromptsError, UsageError
 from specops.phases.ab import verdict
+from specops.phases.ab.evidence import Evidence
 from specops.phases.ab.measure import compare
 from specops.phases.ab.visits import AbSettings, Arm, measurements_of
 from specops.progress import SilentProgress
@@ -23,8 +24,10 @@ from specops.serving.endpoint import EndpointPool
 
 @pytest.fixture(autouse=True)
 def never_decided(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twelve prompts to a stub decide nothing or all by chance; what stops early is tested on its own."""
+    """Twelve prompts to a stub decide nothing or all by chance; what stops early is tested on its own, and so
+    are gains."""
     monkeypatch.setattr(verdict, "look", lambda *_: Decided(False))
+    monkeypatch.setattr(Evidence, "_pays", lambda *_: False)
 
 
 def test_every_arm_is_asked_the_same_in_turn(stub: Stub, other: Stub, prompts_file: Path) -> None:
@@ -339,6 +342,21 @@ def test_where_sampled_requests_are_measured_near_ties_at_temperature_0_are_no_l
 
 
 # what is refused
+
+
+def test_a_gain_needs_requests_without_a_pause(
+    stub: Stub, other: Stub, prompts_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Evidence, "_pays", lambda *_: True)
+    found = run((stub, other), prompts_file)
+    made = measurements_of(found, "it").sustained
+    assert [v.arm for v in made] == ["a", "b"]
+    for server, visit in zip((stub, other), made, strict=True):
+        assert len(server.requests) == 1 + 2 * 12 + 12
+        assert {row.prompt for row in visit.cell.rows} == {f"p{i}" for i in range(12)}
+    stub.requests.clear()
+    run((stub, other), prompts_file, found)
+    assert stub.requests == []
 
 
 def test_an_endpoint_cannot_be_restarted(stub: Stub, other: Stub, prompts_file: Path) -> None:

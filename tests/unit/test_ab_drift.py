@@ -5,12 +5,15 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from made_visits import ARMS, judged, visits
 
+from specops.load.settings import BaselineSettings
 from specops.phases.ab.drift import Drift, found, halves, lowest, one_sided
+from specops.phases.ab.evidence import Evidence
 from specops.phases.ab.speedups import pair_up
 from specops.phases.ab.visits import AbSettings, Visit
 from specops.stats import Interval
@@ -246,3 +249,61 @@ def test_the_worse_end_is_below_the_mean_by_what_an_even_change_makes(change: fl
     assert found is not None
     assert found.estimate == pytest.approx(low)
     assert lowest(pairs, drifted.model_copy(update={"change": None}), 0.95) is None
+
+
+def sustained(speed: float) -> list[Any]:
+    """One visit of each arm, of all prompts."""
+    made = visits(speed, rounds=1, looks=1)
+    found = []
+    for arm in ARMS:
+        ours = [visit for visit in made if visit.arm == arm]
+        rows = [row for visit in ours for row in visit.cell.rows]
+        rows = [row.model_copy(update={"sent_s": float(at)}) for at, row in enumerate(rows)]
+        found.append(
+            ours[0].model_copy(update={"cell": ours[0].cell.model_copy(update={"rows": tuple(rows)})})
+        )
+    return found
+
+
+def test_a_gain_that_requests_without_a_pause_do_not_show_is_no_gain() -> None:
+    found = judged(visits(2.0), sustained=sustained(1.0))
+    assert (found.verdict, found.summary["deploy"]) == ("undecided", [])
+    assert "speed-up of draft in visits between pauses, over requests without a pause: +" in found.reason
+    assert "may have to wake up" in found.reason
+
+
+@pytest.mark.parametrize("speed", [2.0, 1.3, 3.0])
+def test_a_gain_that_requests_without_a_pause_show_too_stands(speed: float) -> None:
+    found = judged(visits(2.0), sustained=sustained(speed))
+    assert found.verdict == "yes"
+    idle = next(one for one in found.data["drift"] if one["kind"] == "idle")
+    assert idle["flagged"] == (speed != 2.0)
+
+
+@pytest.mark.parametrize(("speed", "needed"), [(2.0, ["standard", "draft"]), (1.0, []), (0.7, [])])
+def test_only_a_gain_needs_requests_without_a_pause(speed: float, needed: list[str]) -> None:
+    made = visits(speed)
+    plan = [
+        Visit(one.stage, one.cell.level, one.block, one.round, one.order, one.period, one.arm, ())
+        for one in made
+    ]
+    requests = BaselineSettings(base_url="http://127.0.0.1:1/v1", model="m", prompts=Path("prompts.json"))
+    evidence = Evidence(plan, ARMS, requests, AbSettings(), visits={one.key: one for one in made})
+    found = []
+    while (arm := evidence.next_sustained(ARMS)) is not None:
+        found.append(arm)
+        evidence.sustained[arm] = made[0]
+    assert found == needed
+    same = Evidence(plan, ARMS, requests, AbSettings(same_server=True), visits=evidence.visits)
+    assert same.next_sustained(ARMS) is None
+
+
+def test_only_the_second_half_without_a_pause_counts() -> None:
+    """In the first half a server may still be waking up."""
+    made = sustained(1.0)
+    slow = [
+        row.model_copy(update={"tpot_ms": 9 * row.tpot_ms}) if row.sent_s < 24 else row
+        for row in made[0].cell.rows
+    ]
+    made[0] = made[0].model_copy(update={"cell": made[0].cell.model_copy(update={"rows": tuple(slow)})})
+    assert judged(visits(2.0), sustained=made).verdict == "undecided"

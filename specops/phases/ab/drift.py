@@ -32,14 +32,16 @@ from specops.stats import Interval
 NOTABLE = 1.05
 """A change by less than a twentieth is not flagged, however sure: nobody would act on it."""
 
-Kind = Literal["slow-down", "speed-up", "step", "order", "warm-up", "visit"]
+Kind = Literal["slow-down", "speed-up", "step", "order", "warm-up", "visit", "idle"]
 """slow-down: an arm's latency at the end over that at the beginning.
 speed-up: a challenger's speed-up at the end over that at the beginning, by its trend.
 step: a challenger's speed-up after the visit at which it changed most, over that before.
 order: a challenger's speed-up when it went first over that when it went second.
 warm-up: an arm's latency in the first visit to each level of a period over that in the later ones.
 visit: a challenger's speed-up in the first half of each visit over that in the second half. A server that was
-idle while the others were measured may have to wake up; in production it would not be idle."""
+idle while the others were measured may have to wake up; in production it would not be idle.
+idle: a challenger's speed-up per output token in the visits over that in sustained requests, for servers that
+wake up for longer than a visit takes."""
 
 
 class Drift(Frozen):
@@ -132,6 +134,54 @@ def slower_order(
     return min(known, key=lambda one: one.estimate) if len(known) == len(found) else None
 
 
+def idle(
+    visits: Sequence[VisitRecord],
+    sustained: Sequence[VisitRecord],
+    standard: str,
+    challenger: str,
+    confidence: float,
+) -> Drift:
+    """Return how the speed-up per output token in the visits differs from that of the sustained requests."""
+    usual: dict[str, list[float]] = defaultdict(list)
+    level = next(visit.cell.level for visit in sustained)
+    for round_ in sorted({visit.round for visit in visits}):
+        these = [visit for visit in visits if visit.round == round_ and visit.cell.level == level]
+        for prompt, value in _per_token(these, standard, challenger).items():
+            usual[prompt].append(value)
+    found = _per_token(_second_halves(sustained), standard, challenger)
+    both = sorted(usual.keys() & found.keys())
+    change = _ratio_of_means([fmean(usual[prompt]) - found[prompt] for prompt in both], confidence)
+    return _drift("idle", challenger, change)
+
+
+def without_pauses(
+    sustained: Sequence[VisitRecord], standard: str, challenger: str, confidence: float
+) -> Interval | None:
+    """The speed-up per output token in the second half of the sustained requests."""
+    found = _per_token(_second_halves(sustained), standard, challenger)
+    return _ratio_of_means(list(found.values()), confidence)
+
+
+def _second_halves(visits: Iterable[VisitRecord]) -> Iterator[VisitRecord]:
+    for visit in visits:
+        early = _first_half(visit)
+        rows = [row for row in visit.cell.rows if row.prompt not in early]
+        yield visit.model_copy(update={"cell": visit.cell.model_copy(update={"rows": rows})})
+
+
+def _per_token(visits: Iterable[VisitRecord], standard: str, challenger: str) -> dict[str, float]:
+    """The logarithm of the speed-up by prompt, per output token: repeats may have their first token from a
+    prefix cache."""
+    taken: dict[str, dict[str, float]] = {standard: {}, challenger: {}}
+    for visit in visits:
+        for row in visit.cell.rows if visit.arm in taken else ():
+            value = positive(row.tpot_ms)
+            if row.error is None and value is not None:
+                taken[visit.arm][row.prompt] = math.log(value)
+    ours, theirs = taken[standard], taken[challenger]
+    return {prompt: ours[prompt] - theirs[prompt] for prompt in ours.keys() & theirs.keys()}
+
+
 def slower_side(
     visits: Sequence[VisitRecord], standard: str, pairs: Pairs, challenger: str, confidence: float
 ) -> Interval | None:
@@ -194,6 +244,7 @@ _COMPARED: dict[Kind, Callable[[str], str]] = {
     "order": lambda arm: f"speed-up of {arm} when it goes first, over when it goes second",
     "warm-up": lambda arm: f"latency of {arm} in its first visits, over its later ones",
     "visit": lambda arm: f"speed-up of {arm} in the first half of each visit, over the second",
+    "idle": lambda arm: f"speed-up of {arm} in visits between pauses, over requests without a pause",
 }
 
 

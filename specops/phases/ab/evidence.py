@@ -1,10 +1,11 @@
 """The evidence of a comparison so far, what it needs next, and the requests that only a comparison sends.
 
-Beside the visits there are three kinds of requests. Log-probabilities show how sure the standard was where
+Beside the visits there are four kinds of requests. Log-probabilities show how sure the standard was where
 answers differ. Requests at temperature 0 go beside a measurement at a higher one. Greedy requests are sent
 again while sampled ones are in flight: a batch of both is what production has. Speculation may change no
 greedy answer, whoever shares its batch. Servers have broken that: answers were right while every request was
-greedy, and wrong as soon as one was not.
+greedy, and wrong as soon as one was not. Sustained requests are one long visit of each arm: a server that is
+slow after each pause is slow in all visits, and in production it has no pauses.
 """
 
 from __future__ import annotations
@@ -24,10 +25,13 @@ from specops.load.runner import run_cell
 from specops.load.settings import BaselineSettings
 from specops.load.target_server import TargetServer
 from specops.load.workload import Prompt
-from specops.phases.ab import parity, verdict
+from specops.phases.ab import confounders, parity, verdict
 from specops.phases.ab.parity import GREEDY_PROMPTS, MOST_MIXED_ROUNDS, Place, margin_at
 from specops.phases.ab.visits import AbSettings, Margin, Measurements, Visit, VisitKey, VisitRecord
 from specops.progress import Progress
+
+SUSTAINED_VISITS = 6
+"""The length of an arm's sustained requests, in visits. Only their second half counts."""
 
 
 @dataclass
@@ -47,6 +51,9 @@ class Evidence:
 
     greedy: dict[tuple[str, Level, int], VisitRecord] = field(default_factory=dict)
     """Requests at temperature 0 beside a measurement at a higher one, by arm, load and round."""
+
+    sustained: dict[str, VisitRecord] = field(default_factory=dict)
+    """The sustained requests, by arm."""
 
     margins: dict[Place, Margin] = field(default_factory=dict)
     """How sure the standard was where another answer differs from its own."""
@@ -86,6 +93,7 @@ class Evidence:
                 self.visits[visit.key] = visit
         self.mixed = {(visit.arm, visit.round): visit for visit in earlier.mixed if visit.cell.failed == 0}
         self.greedy = {(v.arm, v.cell.level, v.round): v for v in earlier.greedy if v.cell.complete}
+        self.sustained = {visit.arm: visit for visit in earlier.sustained if visit.cell.complete}
         self.margins = {margin.place: margin for margin in earlier.margins}
 
     def answered(self, arm: str) -> bool:
@@ -182,6 +190,34 @@ class Evidence:
         planned = (p for visit in self.plan if visit.level == level for p in visit.prompts)
         return list(dict.fromkeys(planned))[: max(GREEDY_PROMPTS, level.concurrency or 0)]
 
+    def next_sustained(self, up: Collection[str]) -> str | None:
+        """The next arm, of those that are `up`, that lacks its sustained requests; None where no more are
+        needed. Only a gain needs them, and only where arms take turns."""
+        turns = self.settings.design == "interleaved" and not self.settings.same_server
+        if not turns or self.standard in self.failed or self.next_visit():
+            return None
+        paying = [name for name in self.working[1:] if self._pays(name)]
+        arms = [self.standard, *paying] if paying else []
+        return next((name for name in arms if name in up and name not in self.sustained), None)
+
+    def _pays(self, challenger: str) -> bool:
+        """Whether the visits would have the challenger deployed."""
+        visits, settings = list(self.visits.values()), self.settings
+        pairs = confounders.pairs_of(visits, self.standard, challenger, settings, self.sent_before)
+        if not pairs.all:
+            return False
+        done, challengers = max(1, len(self.decided)), len(self.working) - 1
+        confidences = verdict.Confidences.at(settings, pairs.classes, challengers, done, self.looks)
+        found = verdict.of_each(visits, pairs, self.standard, challenger, confidences, settings)
+        return bool(found.deploy)
+
+    def sustained_prompts(self) -> list[str]:
+        """The first prompts of the plan at the lightest load, `SUSTAINED_VISITS` times as many as a visit
+        has."""
+        visits = [visit for visit in self.plan if visit.level == self.plan[0].level]
+        count = SUSTAINED_VISITS * max(len(visit.prompts) for visit in visits)
+        return list(dict.fromkeys(p for visit in visits for p in visit.prompts))[:count]
+
     def margins_needed(self) -> list[Place]:
         """Places where answers differ and the standard's margin is not known yet; none before the last
         visit."""
@@ -220,6 +256,23 @@ async def send_greedy(
             progress=progress,
             count_tokens=arm.count_tokens,
         )
+    return CellRecord.of(cell, arm.settings.slo)
+
+
+async def send_sustained(
+    arm: TargetServer, prompts: Sequence[Prompt], level: Level, progress: Progress
+) -> CellRecord:
+    """Send each prompt once, without a pause."""
+    cell = await run_cell(
+        arm.client,
+        prompts,
+        level,
+        0,
+        seed=arm.settings.seed,
+        pace=arm.pace,
+        progress=progress,
+        count_tokens=arm.count_tokens,
+    )
     return CellRecord.of(cell, arm.settings.slo)
 
 

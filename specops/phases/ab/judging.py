@@ -76,20 +76,36 @@ def judge(
     margins: Mapping[Place, float | None] | None = None,
     sent_before: Collection[str] = (),
     greedy: Sequence[VisitRecord] = (),
+    sustained: Sequence[VisitRecord] = (),
 ) -> AbJudgement:
     """Judge every challenger; the first of `arms` is the standard.
 
     `failed` says why an arm failed, `facts` what is known of each arm (`drift.of_arms`). `margins` says how
     sure the standard was where answers differ (`parity.margins_needed` says where), and `sent_before` which
     prompts warmed the arms up. `greedy` are the requests at temperature 0 beside a measurement at a higher
-    one.
+    one, and `sustained` those without a pause.
     """
     standard, *challengers = arms
     working = [arm for arm in arms if arm not in failed]
     again = {arm: confounders.compare_repeats(records, arm, settings.confidence) for arm in arms}
     drifts = drift.found(records, working, settings.confidence) if standard in working else []
+    drifts += [
+        drift.idle(records, sustained, standard, name, settings.confidence)
+        for name in challengers
+        if {standard, name} <= {visit.arm for visit in sustained}
+    ]
     judging = _Judging(
-        records, mixed, standard, settings, temperature, margins or {}, drifts, again, sent_before, greedy
+        records,
+        mixed,
+        standard,
+        settings,
+        temperature,
+        margins or {},
+        drifts,
+        again,
+        sent_before,
+        greedy,
+        sustained,
     )
     pairs = {
         name: confounders.pairs_of(records, standard, name, settings, sent_before) for name in challengers
@@ -160,6 +176,7 @@ class _Judging:
 
     sent_before: Collection[str]
     greedy: Sequence[VisitRecord]
+    sustained: Sequence[VisitRecord]
 
     def challenger(
         self,
@@ -280,6 +297,12 @@ class _Judging:
             decision,
             drift.flagged(self.drifts, "order", name),
             drift.slower_order(self.visits, self.standard, lightest, name, confidence),
+            ORDER,
+        )
+        decision = unless_it_changed(
+            decision,
+            drift.flagged(self.drifts, "idle", name),
+            drift.without_pauses(self.sustained, self.standard, name, confidence),
             ORDER,
         )
         return unless_it_changed(

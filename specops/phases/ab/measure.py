@@ -30,7 +30,7 @@ from specops.load.settings import BaselineSettings
 from specops.load.target_server import TargetServer
 from specops.load.workload import Prompt
 from specops.phases.ab import judging
-from specops.phases.ab.evidence import Evidence, margins_of, send_greedy, send_mixed
+from specops.phases.ab.evidence import Evidence, margins_of, send_greedy, send_mixed, send_sustained
 from specops.phases.ab.visits import (
     AbData,
     AbSettings,
@@ -145,8 +145,9 @@ class _Comparison:
         """The arms that must be up next; none when all is measured."""
         visit, mixed = self.found.next_visit(), self.found.next_mixed()
         greedy = self.found.next_greedy(self.found.working)
+        sustained = self.found.next_sustained(self.found.working)
         lacking = [visit.arm] if visit else mixed[1] if mixed else [greedy[0]] if greedy else []
-        if lacking:
+        if lacking := lacking or ([sustained] if sustained else []):
             return self.found.working if self.settings.design == "interleaved" else lacking[:1]
         return [self.found.standard] if self.found.margins_needed() else []
 
@@ -189,6 +190,7 @@ class _Comparison:
                 if self.settings.design == "abba-restart" or not self.found.next_visit():
                     await self._mixed_batches(up)
                     await self._greedy_requests(up)
+                    await self._sustained_requests(up)
                 if self.found.standard in up:
                     await self._margins(up[self.found.standard])
         except BaseException as stop:
@@ -253,6 +255,15 @@ class _Comparison:
             self.found.greedy[needed] = self._outside_the_blocks(name, round_, began, cell)
             self.on_partial(self.partial())
 
+    async def _sustained_requests(self, up: dict[str, TargetServer]) -> None:
+        while name := self.found.next_sustained(up):
+            prompts, level = self._prompts(self.found.sustained_prompts()), self.found.plan[0].level
+            self.progress.start(f"sending {name} requests without a pause, {level}", len(prompts))
+            began = clock.now()
+            cell = await send_sustained(up[name], prompts, level, self.progress)
+            self.found.sustained[name] = self._outside_the_blocks(name, 0, began, cell)
+            self.on_partial(self.partial())
+
     def _outside_the_blocks(self, arm: str, round_: int, began: float, cell: CellRecord) -> VisitRecord:
         return VisitRecord(
             stage=0, block=0, round=round_, order=0, period=self.period, arm=arm, began=began, cell=cell
@@ -297,6 +308,7 @@ class _Comparison:
             margins={place: one.margin for place, one in found.margins.items() if one.margin is not None},
             sent_before=found.sent_before,
             greedy=list(found.greedy.values()),
+            sustained=list(found.sustained.values()),
         )
         return self._result(judged.verdict, judged.reason, judged.summary, judged.data)
 
@@ -324,6 +336,7 @@ class _Comparison:
             mixed=list(found.mixed.values()),
             margins=list(found.margins.values()),
             greedy=list(found.greedy.values()),
+            sustained=list(found.sustained.values()),
         )
         arms = {name: pool.model_dump(mode="json") for name, pool in self.pools.items()}
         return Result(

@@ -209,6 +209,9 @@ class Measurements(BaseModel):
     greedy: list[VisitRecord] = []
     """Requests at temperature 0 beside a measurement at a higher one, for each arm, load and round."""
 
+    sustained: list[VisitRecord] = []
+    """One visit of each arm without a pause, several times as long as those that are compared."""
+
 
 class LookCounts(BaseModel):
     """The number of looks at the evidence, done and planned."""
