@@ -97,10 +97,10 @@ def test_every_arm_says_the_same_and_is_measured(rollout: Path, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--clients", "none"], "--clients is 'none'"),
-        (["--clients", "0"], "--clients is '0'"),
+        (["--clients", "none"], "invalid --clients 'none'"),
+        (["--clients", "0"], "invalid --clients '0'"),
         (["--depth", "deep"], "'deep'"),
-        (["--ahead", "all"], "--ahead is 'all'"),
+        (["--ahead", "all"], "invalid --ahead 'all'"),
         (["--rtt", "inf"], "--rtt"),
         (["--temperature", "inf"], "--temperature"),
         (["--count", "1", "--clients", "2"], "could not bench 2 clients on 1 prompts"),
