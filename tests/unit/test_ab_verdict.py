@@ -26,7 +26,7 @@ from specops.phases.ab.verdict import (
     Verdicts,
     in_sequence,
     look,
-    of_class,
+    of_cell,
     of_look,
     paying,
     pays_up_to,
@@ -103,7 +103,7 @@ def test_a_difference_that_no_number_of_prompts_shows_is_said() -> None:
         Pair(f"p{n}", "chat", Level(concurrency=1), 0, 0.0, e2e=e2e, tpot=(), ttft=(), tokens=())
         for n, e2e in enumerate(took)
     )
-    found = of_class(Pairs(pairs), 0.95, AbSettings())
+    found = of_cell(Pairs(pairs), Level(), 0.95, AbSettings()).decision
     assert (found.verdict, found.more_prompts) == ("undecided", None)
     assert "a hundred times as many would not decide" in found.reason
 
@@ -140,7 +140,7 @@ def test_a_ttft_that_may_have_grown_is_no_veto() -> None:
     ttft = pairs.ratio("ttft", 0.95)
     assert ttft is not None
     assert ttft.low < 1 / AbSettings().ttft_veto_ratio < ttft.high
-    assert of_class(pairs, 0.95, AbSettings()).verdict == "yes"
+    assert of_cell(pairs, Level(), 0.95, AbSettings()).decision.verdict == "yes"
 
 
 def test_answers_that_a_filter_ends_in_both_arms_are_no_difference() -> None:
@@ -164,9 +164,9 @@ def test_of_eight_prompts_one_may_carry_it_all() -> None:
             for n, both in enumerate(times)
         )
     )
-    assert of_class(pairs, 0.95, AbSettings()).reason.endswith("a few prompts carry it all")
+    assert of_cell(pairs, Level(), 0.95, AbSettings()).decision.reason.endswith("a few prompts carry it all")
     few = replace(pairs, all=pairs.all[1:])
-    assert "an interval needs 8" in of_class(few, 0.95, AbSettings()).reason
+    assert "an interval needs 8" in of_cell(few, Level(), 0.95, AbSettings()).decision.reason
 
 
 def test_all_classes_together_are_judged_more_sternly_at_early_looks_too() -> None:

@@ -11,7 +11,9 @@ import pytest
 from made_sweeps import died, loads, setting, settings, swept
 
 from specops import stats
+from specops.load.arrivals import Level
 from specops.phases.ab.confounders import Requests
+from specops.phases.ab.speedups import Pair, Pairs
 from specops.phases.ab.verdict import Decision
 from specops.phases.ab.visits import AbSettings
 from specops.phases.sweep import recommend, vetoes
@@ -630,3 +632,27 @@ def test_a_setting_that_ttft_vetoes_still_has_its_speed_up() -> None:
     assert found.decision.reason.startswith("TTFT grows by")
     assert found.decision.speedup is None
     assert found.speedup == pairs.ratio("e2e", 0.95)
+
+
+@pytest.mark.parametrize(("length", "said"), [(2.0, True), (1.0, False)])
+def test_a_no_by_the_time_per_token_names_other_lengths(length: float, said: bool) -> None:
+    """The end-to-end figure beside it would look like the reason."""
+    pairs = Pairs(
+        tuple(
+            Pair(
+                f"p{n}",
+                "chat",
+                Level(concurrency=1),
+                0,
+                float(n),
+                e2e=((100.0, length * (100.0 + n % 3 - 1)),),
+                tpot=((10.0, 10.0 + (n % 3 - 1) / 100),),
+                ttft=((5.0, 5.0),),
+                tokens=((20.0, 20.0 * length),),
+            )
+            for n in range(48)
+        )
+    )
+    found = recommend.decide(pairs, 0.95, AbSettings())
+    assert found.verdict == "no", found.reason
+    assert ("answers are" in found.reason) == said, found.reason

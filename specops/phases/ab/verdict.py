@@ -234,14 +234,8 @@ def of_each(
     )
 
 
-def of_class(pairs: Pairs, confidence: float, settings: AbSettings) -> Decision:
-    """The decision on the pairs of one class at one level, by their speed and their lengths."""
-    level = pairs.all[0].level if pairs.all else Level()
-    return of_cell(pairs, level, confidence, settings).decision
-
-
 def of_cell(pairs: Pairs, level: Level, confidence: float, settings: AbSettings) -> Cell:
-    """The same, with the lengths that it rests on."""
+    """The decision on pairs at one level, by their speed and their lengths, and the lengths it rests on."""
     lengths = compare_lengths(pairs.all, settings.length_margin, confidence)
     if lengths is None or lengths.finding == "equal":
         basis: Basis = "e2e"

@@ -14,9 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from specops import stats
+from specops.load.arrivals import Level
 from specops.phases.ab import verdict
 from specops.phases.ab.speedups import Pairs
-from specops.phases.ab.verdict import Basis, Decision, times
+from specops.phases.ab.verdict import PER, Basis, Decision, times
 from specops.phases.ab.visits import AbSettings
 from specops.phases.sweep.plan import Finalists
 from specops.phases.sweep.speedups import Stratum, SweepCells, shown
@@ -115,17 +116,20 @@ def apart(swept: SweepCells, where: Stratum, one: str, other: str) -> bool:
 
 def decide(pairs: Pairs, confidence: float, margins: AbSettings) -> Decision:
     """Return the decision on one setting at one load, by its pairs."""
-    decision = verdict.of_class(pairs, confidence, margins)
+    level = pairs.all[0].level if pairs.all else Level()
+    cell = verdict.of_cell(pairs, level, confidence, margins)
+    decision = cell.decision
     speedup = decision.speedup
     if speedup is None:
         return decision
+    differ = f"; {cell.lengths}" if cell.lengths is not None and cell.lengths.differ else ""
     if decision.verdict == "undecided" and speedup.high < 1 + MARGIN:
-        reason = f"{shown(speedup)}: gains less than {MARGIN:.0%} at best"
-        return Decision(verdict="no", reason=reason, speedup=speedup)
+        reason = f"{shown(speedup)}{PER[decision.basis]}: gains less than {MARGIN:.0%} at best{differ}"
+        return Decision(verdict="no", reason=reason, speedup=speedup, basis=decision.basis)
     open_ = decision.verdict == "undecided" and speedup.low <= 1
     by_speed = open_ and decision.reason.startswith(times(speedup))
     if by_speed and _starts_hide(pairs, decision.basis, confidence):
-        reason = f"{shown(speedup)}; the interval includes 1: {STARTS_DIFFER}"
+        reason = f"{shown(speedup)}{PER[decision.basis]}; the interval includes 1: {STARTS_DIFFER}{differ}"
         return decision.model_copy(update={"reason": reason, "more_prompts": None})
     return decision.model_copy(update={"reason": f"{decision.reason}, n={speedup.n}"})
 
