@@ -307,3 +307,18 @@ def test_only_the_second_half_without_a_pause_counts() -> None:
     ]
     made[0] = made[0].model_copy(update={"cell": made[0].cell.model_copy(update={"rows": tuple(slow)})})
     assert judged(visits(2.0), sustained=made).verdict == "undecided"
+
+
+@pytest.mark.parametrize(
+    ("arm", "failures", "verdict"), [(1, 2, "undecided"), (1, 1, "yes"), (0, 2, "yes"), (1, 0, "yes")]
+)
+def test_a_gain_whose_requests_without_a_pause_fail_is_no_gain(arm: int, failures: int, verdict: str) -> None:
+    made = sustained(2.0)
+    rows = [
+        row.model_copy(update={"error": "http"}) if number < failures else row
+        for number, row in enumerate(made[arm].cell.rows)
+    ]
+    made[arm] = made[arm].model_copy(update={"cell": made[arm].cell.model_copy(update={"rows": tuple(rows)})})
+    found = judged(visits(2.0), sustained=made)
+    assert found.verdict == verdict
+    assert ("requests without a pause failed" in found.reason) == (verdict == "undecided")

@@ -210,6 +210,24 @@ def unless_it_changed(
     )
 
 
+def unless_it_fails(
+    decision: Decision, sustained: Sequence[VisitRecord], standard: str, name: str
+) -> Decision:
+    """A gain is left undecided where the challenger fails more requests without a pause than the standard. One
+    more may be chance."""
+    failed = dict.fromkeys((standard, name), 0)
+    for visit in sustained:
+        if visit.arm in failed:
+            failed[visit.arm] += sum(row.error is not None for row in visit.cell.rows)
+    if decision.verdict != "yes" or failed[name] - failed[standard] < 2:
+        return decision
+    return Decision(
+        verdict="undecided",
+        reason=f"{failed[name]} requests without a pause failed, and {failed[standard]} of the standard's; "
+        f"over the whole run: {decision.reason}",
+    )
+
+
 def overall(decisions: Mapping[str, Decision], fastest: str | None) -> Decision:
     """The decision on the comparison; `fastest` is what `fastest_of` returns."""
     if len(decisions) == 1:

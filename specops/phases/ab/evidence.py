@@ -246,28 +246,29 @@ async def send_greedy(
 ) -> CellRecord:
     """Send each prompt once at temperature 0, at the load of the measurement."""
     async with _at(arm, 0.0) as greedy:
-        cell = await run_cell(
-            greedy,
-            prompts,
-            level,
-            round_,
-            seed=arm.settings.seed,
-            pace=arm.pace,
-            progress=progress,
-            count_tokens=arm.count_tokens,
-        )
-    return CellRecord.of(cell, arm.settings.slo)
+        return await _send(greedy, arm, prompts, level, round_, progress)
 
 
 async def send_sustained(
     arm: TargetServer, prompts: Sequence[Prompt], level: Level, progress: Progress
 ) -> CellRecord:
     """Send each prompt once, without a pause."""
+    return await _send(arm.client, arm, prompts, level, 0, progress)
+
+
+async def _send(
+    client: Client,
+    arm: TargetServer,
+    prompts: Sequence[Prompt],
+    level: Level,
+    round_: int,
+    progress: Progress,
+) -> CellRecord:
     cell = await run_cell(
-        arm.client,
+        client,
         prompts,
         level,
-        0,
+        round_,
         seed=arm.settings.seed,
         pace=arm.pace,
         progress=progress,

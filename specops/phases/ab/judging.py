@@ -26,6 +26,7 @@ from specops.phases.ab.challengers import (
     unless_answers_differ,
     unless_drifted,
     unless_it_changed,
+    unless_it_fails,
     unless_it_wakes_up,
     void,
 )
@@ -305,6 +306,7 @@ class _Judging:
             drift.without_pauses(self.sustained, self.standard, name, confidence),
             ORDER,
         )
+        decision = unless_it_fails(decision, self.sustained, self.standard, name)
         return unless_it_changed(
             decision,
             drift.flagged(self.drifts, "step", name),

@@ -84,7 +84,7 @@ class Outcome:
 
 
 def trouble(reply: Reply, ask: CanaryRequest) -> Side | None:
-    """Return what is wrong with a reply that is no answer; None for one that is."""
+    """Return why a reply is not an answer; None if it is an answer."""
     if reply.failure is None:
         return None
     kind, detail = reply.failure.kind, reply.failure.detail

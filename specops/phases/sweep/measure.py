@@ -280,7 +280,7 @@ RESET_PEAK = "5"
 
 
 class Footprint:
-    """The memory of the server whose processes are in `group`; nothing where that is None."""
+    """The memory of the server whose processes are in `group`; without a group, nothing."""
 
     def __init__(self, group: int | None) -> None:
         self._group = group
