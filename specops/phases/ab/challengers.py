@@ -213,7 +213,7 @@ def unless_it_changed(
 def unless_it_fails(
     decision: Decision, sustained: Sequence[VisitRecord], standard: str, name: str
 ) -> Decision:
-    """A gain is left undecided where the challenger fails more requests without a pause than the standard. One
+    """A gain is undecided where the challenger fails more requests without a pause than the standard. One
     more may be chance."""
     failed = dict.fromkeys((standard, name), 0)
     for visit in sustained:

@@ -149,8 +149,9 @@ def idle(
         for prompt, value in _per_token(these, standard, challenger).items():
             usual[prompt].append(value)
     found = _per_token(_second_halves(sustained), standard, challenger)
-    both = sorted(usual.keys() & found.keys())
-    change = _ratio_of_means([fmean(usual[prompt]) - found[prompt] for prompt in both], confidence)
+    # Not by prompt: a comparison that an early look ended has visited few of them.
+    before = [math.exp(fmean(values)) for _, values in sorted(usual.items())]
+    change = stats.two_groups(before, [math.exp(found[one]) for one in sorted(found)], level=confidence)
     return _drift("idle", challenger, change)
 
 

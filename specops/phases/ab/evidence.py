@@ -33,6 +33,9 @@ from specops.progress import Progress
 SUSTAINED_VISITS = 6
 """The length of an arm's sustained requests, in visits. Only their second half counts."""
 
+FEWEST_SUSTAINED = 24
+"""Requests, where there are as many prompts: their second half must suffice for an interval."""
+
 
 @dataclass
 class Evidence:
@@ -215,7 +218,7 @@ class Evidence:
         """The first prompts of the plan at the lightest load, `SUSTAINED_VISITS` times as many as a visit
         has."""
         visits = [visit for visit in self.plan if visit.level == self.plan[0].level]
-        count = SUSTAINED_VISITS * max(len(visit.prompts) for visit in visits)
+        count = max(SUSTAINED_VISITS * max(len(visit.prompts) for visit in visits), FEWEST_SUSTAINED)
         return list(dict.fromkeys(p for visit in visits for p in visit.prompts))[:count]
 
     def margins_needed(self) -> list[Place]:
