@@ -17,6 +17,8 @@ figure that the setting was chosen by is above its truth, in the mean. `reported
 is reported, the confirmation's, over all sweeps that have one (within 3%). `if yes`: the same over those that
 recommend. `cover`: how often the reported interval holds the truth. `best`: how often what is recommended is
 within 3% of the best. Means are geometric: a ratio that is as often twice the truth as half of it is right.
+Behind each mean stands the half of its 95% interval, from the trials alone. The last line has the means over
+all worlds.
 """
 
 from __future__ import annotations
@@ -241,10 +243,10 @@ def choose(
             left = _left(SweepCells(machine.cells, settings), open_)
             skipped += [Skipped(name, LOAD, number, "slower") for name in open_ if name not in left]
             open_ = left
-    picked = picked_by(
+    finalists = picked_by(
         settings, [LOAD], machine.cells, [], confidence=0.95, skipped=skipped, fresh=decks.fresh
     )
-    return picked, skipped
+    return finalists, skipped
 
 
 def _left(so_far: SweepCells, names: list[str]) -> list[str]:
@@ -267,20 +269,20 @@ def trial(
     settings += [Setting(f"k={k}", pool, k) for k in range(1, world.settings + 1)]
     truths = dict(zip([setting.name for setting in settings[1:]], world.truths, strict=True))
     machine, decks = Machine(world, noise, drift, generator), decks_of(world, generator)
-    picked, skipped = choose(world, settings, decks, machine)
-    if picked is not None:
+    finalists, skipped = choose(world, settings, decks, machine)
+    if finalists is not None:
         first = 1 + max((one.rung for one in machine.cells), default=-1)
-        named = [settings[0], *(one for one in settings if one.name in picked.settings)]
+        named = [settings[0], *(one for one in settings if one.name in finalists.settings)]
         count = len(decks.confirmation[ANY_LENGTH]) // world.rungs
         for one in confirmation(first, named, [LOAD], decks, [{LOAD: count}] * world.rungs, {}):
             machine.measure(one)
-    judged = judge(settings, [LOAD], machine.cells, [], confidence=0.95, skipped=skipped, picked=picked)
+    judged = judge(settings, [LOAD], machine.cells, [], confidence=0.95, skipped=skipped, finalists=finalists)
     tallies["yes"].add(judged.verdict == "yes")
-    if picked is None:
+    if finalists is None:
         return
     report, swept = Report.model_validate(judged.data), SweepCells(machine.cells, settings)
     assert report.confirmation is not None
-    name = report.recommended or picked.settings[0]
+    name = report.recommended or finalists.settings[0]
     reported = next(one for one in report.confirmation.settings if one.setting == name)
     truth = _of_all(swept.evidence(name, AT), truths[name])
     if reported.speedup is not None:
@@ -303,6 +305,23 @@ def _holds(interval: Interval, truth: float) -> bool:
     return interval.low <= truth <= interval.high
 
 
+def mean_error(errors: Sequence[float]) -> dict[str, float] | None:
+    """The mean of logarithms of ratios as a share, and the half of its 95% interval; None of too few."""
+    if len(errors) < 2:
+        return None
+    return {
+        "mean": math.expm1(np.mean(errors)),
+        "half": 1.96 * float(np.std(errors, ddof=1)) / math.sqrt(len(errors)),
+    }
+
+
+def show(label: str, shares: Sequence[float | None], found: Sequence[dict[str, float] | None]) -> None:
+    cells = ["" if share is None else f"{share:.1%}" for share in shares]
+    cells += ["" if one is None else f"{one['mean']:+.1%} ± {100 * one['half']:.1f}" for one in found]
+    widths = [9] * len(shares) + [14] * len(found)
+    print(label, *(f"{text:>{width}}" for text, width in zip(cells, widths, strict=True)), flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -314,19 +333,22 @@ def main() -> None:
     options = parser.parse_args()
     numbers = [int(part) for part in options.worlds.split(",")] if options.worlds else range(len(WORLDS))
     shares, means_of = ["yes", "cover", "best"], ["chosen", "reported", "if yes"]
-    print("plan     settings rungs prompts  gain starts  ar", *(f"{n:>9}" for n in shares + means_of))
-    kinds, rows = list(product(NOISES, DRIFTS)), []
+    head = "plan     settings rungs prompts  gain starts  ar"
+    print(head, *(f"{name:>9}" for name in shares), *(f"{name:>14}" for name in means_of))
+    kinds, rows, of_all = list(product(NOISES, DRIFTS)), [], defaultdict[str, list[float]](list)
     for number in numbers:
         world = WORLDS[number]
         tallies: dict[str, Tally] = defaultdict(Tally)
         errors: dict[str, list[float]] = defaultdict(list)
         for index in range(options.trials):
             trial(world, *kinds[index % len(kinds)], (options.seed, number, index), tallies, errors)
-        found: dict[str, float | None] = {name: tallies[name].share for name in shares}
-        found |= {name: math.expm1(np.mean(errors[name])) if errors[name] else None for name in means_of}
-        shown = (f"{'':9}" if value is None else f"{value:9.1%}" for value in found.values())
-        print(world, *shown, flush=True)
-        rows.append(asdict(world) | {"trials": options.trials} | found)
+        found = {name: tallies[name].share for name in shares}
+        ofs = {name: mean_error(errors[name]) for name in means_of}
+        show(str(world), list(found.values()), list(ofs.values()))
+        rows.append(asdict(world) | {"trials": options.trials} | found | ofs)
+        for name in means_of:
+            of_all[name] += errors[name]
+    show(f"{'all':{len(head)}}", [None] * len(shares), [mean_error(of_all[name]) for name in means_of])
     if options.json:
         options.json.write_text(json.dumps({"seed": options.seed, "worlds": rows}, indent=2))
 

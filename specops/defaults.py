@@ -10,4 +10,17 @@ CONCURRENCY = (1, 4)
 """Concurrency levels of a rollout, in streams. A bare `baseline` or `ab` measures one stream, as a first
 look; the help of their --concurrency names both."""
 
-LEVELS_HELP = f"Levels in streams, by commas; a rollout has {','.join(map(str, CONCURRENCY))}."
+LEVELS_HELP = f"Levels in streams, comma-separated; a rollout has {','.join(map(str, CONCURRENCY))}."
+
+ACCEPTANCE_GATE = 0.55
+"""The playbook's: share of drafted tokens accepted, below which another draft is looked for."""
+
+SPEEDUP_GATE = 1.3
+"""The playbook's: speed-up end to end that speculation must exceed to go live."""
+
+LEAST_ACCEPTANCE = 0.4
+"""The playbook's: acceptance below which the guard falls back, where no sweep measured the break-even."""
+
+MEMORY_FULL = 0.95
+"""The playbook's, of GPU memory; here of the KV cache too. Above it requests are preempted, and speculation
+has no room."""

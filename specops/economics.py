@@ -95,8 +95,8 @@ def break_even_rate(drafted: float, ratio: float) -> float | None:
 
     `drafted` tokens a step on average, `ratio` = step(k) / step(0). This is the rate that a server's counters
     give, accepted over drafted tokens, so that an alert can watch it; a step yields 1 + drafted * rate tokens
-    whatever the positions have to do with each other. 0 where a step is no dearer than a plain one; None
-    where not even accepting everything would pay.
+    whatever the positions have to do with each other. 0 where a step costs no more than a plain one; None
+    where even full acceptance would not pay.
     """
     if drafted <= 0 or ratio <= 0:
         raise ValueError(f"a step drafts tokens and takes time, not {drafted} and {ratio} times a plain one")
@@ -107,7 +107,7 @@ def break_even_rate(drafted: float, ratio: float) -> float | None:
 def break_even_alpha(k: int, ratio: float) -> float | None:
     """Leviathan's alpha at which a step of k drafted tokens, `ratio` times as long, pays; by bisection.
 
-    Between 0 and 1; 0 where a step is no dearer than a plain one, None where not even alpha = 1 would pay.
+    Between 0 and 1; 0 where a step costs no more than a plain one, None where even alpha = 1 would not pay.
     """
     if k < 1 or ratio <= 0:
         raise ValueError(f"a step drafts tokens and takes time, not {k} and {ratio} times a plain one")

@@ -96,7 +96,15 @@ class EndpointError(EnvironmentFailure):
 
 
 class ServerError(EnvironmentFailure):
-    pass
+    """log: the last lines of the server's log, indented; "" where specops has none. They are printed below
+    the message. A result keeps the message alone."""
+
+    def __init__(self, message: str, hint: str | None = None, *, log: str = "") -> None:
+        super().__init__(message, hint)
+        self.log = log
+
+    def __str__(self) -> str:
+        return f"{self.message}; its log ends with:\n{self.log}" if self.log else self.message
 
 
 class ModelError(EnvironmentFailure):

@@ -26,7 +26,7 @@ def within(seconds: float, do: Callable[[], _Answer]) -> _Answer:
     """Return what `do` returns or raises. Raises TimeoutError where it takes longer; its thread is then
     abandoned.
 
-    A socket's own time limit begins anew with every byte, and there is none for looking a name up.
+    A socket's own time limit begins anew with every byte, and it does not cover looking a name up.
     """
     done: SimpleQueue[_Answer | BaseException] = SimpleQueue()
 

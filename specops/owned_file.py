@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 from pathlib import Path
 
@@ -20,12 +21,12 @@ def check_owned(path: Path, descriptor: int) -> None:
     if found.st_uid != os.geteuid():
         raise FileError(
             f"{path} belongs to user {found.st_uid}, expected {os.geteuid()}, the user of this process",
-            hint=f"look at who wrote it; then: sudo chown {os.geteuid()} {path}",
+            hint=f"sudo chown {os.geteuid()} {shlex.quote(str(path))}  # after a look at who wrote it",
         )
     if found.st_mode & WRITABLE:
         raise FileError(
             f"{path} has mode {stat.S_IMODE(found.st_mode):04o}: others may write to it, expected {MODE:04o}",
-            hint=f"look at what it says; then: chmod {MODE:o} {path}",
+            hint=f"chmod {MODE:o} {shlex.quote(str(path))}  # after a look at what it says",
         )
 
 

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import platform
+import shlex
 import tempfile
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -30,8 +31,9 @@ from pydantic import (
 
 from specops import __version__
 from specops.errors import Exit, FileError
+from specops.hints import folder_state, listing, renaming
 
-SCHEMA = 3
+SCHEMA = 4
 
 RENAMED: Mapping[int, Mapping[str, Mapping[str, str]]] = {
     1: {
@@ -70,6 +72,16 @@ RENAMED: Mapping[int, Mapping[str, Mapping[str, str]]] = {
         },
         "guard-drill": {"fall_back": "fallback"},
         "kernels": {"timed": "contests"},
+    },
+    3: {
+        "edge_simulate": {"served": "by_clients"},
+        "launch": {"hint": "change"},
+        "sweep": {
+            "apart": "differs",
+            "picked": "finalists",
+            "rivals": "runners_up",
+            "together": "overall",
+        },
     },
 }
 """Renamed keys inside `data` and `recommendation`, with their names in the next schema, by schema and
@@ -133,7 +145,7 @@ def write(path: Path, result: Result) -> None:
         where = f"it was saved as {saved}" if saved else "no other place had room for it"
         raise FileError(
             f"could not write {path} ({os.strerror(error.errno or 0)}); {where}",
-            hint="free some space, move the file there, and run the same command again to resume",
+            hint=f"{folder_state(path.parent)}  # then move the file there, and resume with the same command",
         ) from error
     for listener in listeners:
         listener(path, result)
@@ -148,9 +160,13 @@ def written(result: Result) -> str:
 
 
 def sealed(fields: dict[str, Any]) -> str:
-    """The same of `fields` that may have been read from such a file; its hash is computed anew."""
+    """The text of the file of a result with these `fields`, which may be from a file; its hash is new."""
     content = {name: value for name, value in fields.items() if name != HASH}
     return json.dumps(content | {HASH: sha256(content)}, indent=1, ensure_ascii=False)
+
+
+AGAIN = "then run its phase again"
+"""What follows the renaming of a result that cannot be used."""
 
 
 def set_aside(path: Path) -> Path:
@@ -160,7 +176,8 @@ def set_aside(path: Path) -> Path:
         return path.replace(earlier)
     except OSError as error:
         raise FileError(
-            f"could not rename {path} to {earlier}: {error.strerror}", hint="make its folder writable"
+            f"could not rename {path} to {earlier}: {error.strerror}",
+            hint=f"ls -ld {shlex.quote(str(path.parent))}",
         ) from error
 
 
@@ -194,23 +211,24 @@ def read(path: Path) -> Result:
     try:
         raw = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise FileError(f"there is no result {path}", hint="run the phase that writes it first") from None
+        raise FileError(f"there is no result {path}", hint=listing(path.parent)) from None
     except (OSError, UnicodeDecodeError) as error:
         raise FileError(
-            f"could not read {path}: {error}", hint="give the path of a result that specops wrote"
+            f"could not read {path}: {error}: expected a result of specops", hint=listing(path)
         ) from error
     try:
         fields = json.loads(raw)
         version = fields["schema"]
     except (json.JSONDecodeError, TypeError, KeyError) as error:
         raise FileError(
-            f"{path} is damaged, or not a result of specops ({error})",
-            hint="give a result such as runs/NAME/ab.json; run the phase of a damaged one with --fresh",
+            f"{path} is damaged, or not a result of specops ({error}): expected one such as "
+            "runs/NAME/ab.json",
+            hint=renaming(path, AGAIN),
         ) from error
     if version not in (*RENAMED, SCHEMA):
         raise FileError(
             f"{path} has schema {version}; this specops reads schemas 1 to {SCHEMA}",
-            hint="use the specops version that wrote it, or run its phase again with --fresh",
+            hint=renaming(path, AGAIN),
         )
     recorded = fields.pop(HASH, None)
     try:
@@ -220,17 +238,17 @@ def read(path: Path) -> Result:
         where = ".".join(str(part) for part in first["loc"]) or "the file"
         raise FileError(
             f"{path} is damaged: {where}: {first['msg']}",
-            hint="remove it and run its phase again, or restore it from a copy",
+            hint=renaming(path, f"{AGAIN}, or restore a copy"),
         ) from error
     if recorded is None:
         raise FileError(
             f"{path} has no hash of its content: an earlier version of specops wrote it",
-            hint="run its phase again with --fresh",
+            hint=renaming(path, AGAIN),
         )
     if recorded != sha256(fields):
         raise FileError(
             f"{path} was changed after it was written: its content does not match its hash {recorded!s:.12}",
-            hint="restore it from a copy, or run its phase again with --fresh",
+            hint=renaming(path, f"{AGAIN}, or restore a copy"),
         )
     return result
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -21,13 +23,22 @@ from pydantic import ValidationInfo as Info
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from specops.errors import UsageError
-from specops.trees import exit_layers, parse_tree
+from specops.trees import VERIFIER_NAMES, exit_layers, known_verifier, parse_tree
+
+
+@contextmanager
+def _invalid(what: str) -> Iterator[None]:
+    """Turn a UsageError into a problem of the rollout file, which is reported with its line."""
+    try:
+        yield
+    except UsageError as error:
+        raise PydanticCustomError(what, "{message}", {"message": error.message, "advice": None}) from None
 
 
 def _resolve(value: object, info: Info) -> object:
     if not isinstance(value, str | Path):
         raise PydanticCustomError(
-            "path", "expected the path of a file or folder", {"hint": "write it as text: prompts.json"}
+            "path", "expected the path of a file or folder", {"advice": "write it as text: prompts.json"}
         )
     folder: Path = (info.context or {}).get("folder", Path())
     path = folder / Path(value).expanduser()
@@ -38,27 +49,25 @@ def _resolve(value: object, info: Info) -> object:
 
 
 def _draft(value: object, info: Info) -> object:
-    try:
+    with _invalid("draft"):
         early = exit_layers(value) if isinstance(value, str) else None
-    except UsageError as error:
-        raise PydanticCustomError(
-            "draft", "{message}", {"message": error.message, "hint": error.hint}
-        ) from None
     return _resolve(value, info) if early is None else Path(str(value))
 
 
 def _tree(value: str) -> str:
-    try:
+    with _invalid("tree"):
         spec = parse_tree(value)
-    except UsageError as error:
-        raise PydanticCustomError(
-            "tree", "{message}", {"message": error.message, "hint": error.hint}
-        ) from None
     if spec.kind == "none":
         raise PydanticCustomError(
-            "tree", "invalid tree none: it does not speculate", {"hint": "remove the section speculation"}
+            "tree", "invalid tree none: it does not speculate", {"advice": "remove the section speculation"}
         )
     return value
+
+
+def _verifier(name: str) -> str:
+    with _invalid("verifier"):
+        known_verifier(name)
+    return name
 
 
 PORT = "{port}"
@@ -66,26 +75,26 @@ _KEY_OPTIONS = ("--api-key", "--hf-token")
 
 
 def _command(value: str) -> str:
-    problem = hint = None
+    problem = advice = None
     try:
         words = shlex.split(value)
     except ValueError as error:
-        words, problem, hint = [], f"invalid command line: {str(error).lower()}", "check the quotes"
+        words, problem, advice = [], f"invalid command line: {str(error).lower()}", "check the quotes"
     if problem is None and not any(PORT in word for word in words[1:]):
         problem = f"the command does not say {PORT}, where specops puts a free port"
-        hint = f"such as: vllm serve MODEL --port {PORT}"
+        advice = f"such as: vllm serve MODEL --port {PORT}"
     if any(word.partition("=")[0] in _KEY_OPTIONS for word in words):
         problem = "the command holds a key, and results keep the command"
-        hint = "leave the key to the environment: SPECOPS_API_KEY for specops, VLLM_API_KEY for vLLM"
+        advice = "leave the key to the environment: SPECOPS_API_KEY for specops, VLLM_API_KEY for vLLM"
     if problem:
-        raise PydanticCustomError("command", "{message}", {"message": problem, "hint": hint})
+        raise PydanticCustomError("command", "{message}", {"message": problem, "advice": advice})
     return value
 
 
 SECRET_FLAGS = ("--api-key", "--hf-token", "--admin-api-key", "--ssl-keyfile-password")
 """Flags of serving engines whose value is a secret."""
 SECRET_VARIABLE = re.compile(r"(^|_)(KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS)$")
-_HINT = "leave it to the environment that the server is started in: VLLM_API_KEY, HF_TOKEN"
+_ADVICE = "leave it to the environment that the server is started in: VLLM_API_KEY, HF_TOKEN"
 
 
 def _program(value: str) -> str:
@@ -104,7 +113,7 @@ def _public_words(words: list[str]) -> list[str]:
         name, _, value = word.partition("=")
         # Either spelling is taken for a flag's: --api_key.
         if name.replace("_", "-") in SECRET_FLAGS or (value and SECRET_VARIABLE.search(name)):
-            raise _refusal(f"{name} is a secret, and results keep the command", _HINT)
+            raise _refusal(f"{name} is a secret, and results keep the command", _ADVICE)
     return words
 
 
@@ -113,12 +122,12 @@ def _public_environment(variables: dict[str, str]) -> dict[str, str]:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             raise _refusal(f"invalid name of a variable {name!r}", "write NAME: value")
         if SECRET_VARIABLE.search(name):
-            raise _refusal(f"{name} is a secret, and results keep the environment", _HINT)
+            raise _refusal(f"{name} is a secret, and results keep the environment", _ADVICE)
     return variables
 
 
-def _refusal(message: str, hint: str) -> PydanticCustomError:
-    return PydanticCustomError("command", "{message}", {"message": message, "hint": hint})
+def _refusal(message: str, advice: str) -> PydanticCustomError:
+    return PydanticCustomError("command", "{message}", {"message": message, "advice": advice})
 
 
 HostPort = Annotated[
@@ -131,6 +140,8 @@ Draft = Annotated[Path, BeforeValidator(_draft)]
 """A folder, or the words exit:LAYERS."""
 
 Tree = Annotated[str, AfterValidator(_tree)]
+
+Verifier = Annotated[str, AfterValidator(_verifier), Field(json_schema_extra={"enum": list(VERIFIER_NAMES)})]
 Command = Annotated[str, AfterValidator(_command)]
 
 Program = Annotated[str, AfterValidator(_program)]

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from specops.errors import UsageError
+from specops.hints import with_value
 
 FORMS = (
     "chain:3, adaptive:6, expand:3,1,1, dynamic:16:6, shape:0,0,1, ngram:8, suffix:16, chain:3+ngram:8, "
@@ -33,6 +34,14 @@ PLANNED, MOST_PLANNED = 16, 32
 
 COPYING = ("ngram", "suffix")
 """Kinds that copy what was observed before: no model runs for them."""
+
+VERIFIERS = ("naive", "mss", "traversal", "ranked")
+"""Rules that accept drafted tokens, from the plainest on. Each is a module of specops.engine.verifiers."""
+
+ALSO_CALLED = {"block": "traversal"}
+"""Other names of verifiers. On a chain, traversal is block verification (arXiv 2403.10444)."""
+
+VERIFIER_NAMES = (*VERIFIERS, *ALSO_CALLED)
 
 _SIZES = {
     "chain": 1,
@@ -64,7 +73,7 @@ class TreeSpec:
 
     @property
     def takes_draft(self) -> bool:
-        """Return whether a draft is of use to it; a planner does without one where there is none."""
+        """Return whether the tree can use a draft; a planner works without one."""
         return self.kind == "auto" or self.needs_draft
 
     @property
@@ -125,7 +134,7 @@ class TreeSpec:
 
 @lru_cache(maxsize=1024)
 def parse_tree(text: str) -> TreeSpec:
-    """Return the tree that `text` describes. Raises UsageError where `text` is no tree, or one of too many
+    """Return the tree that `text` describes. Raises UsageError for an invalid tree, or one of too many
     nodes."""
     first, either, other = text.partition("/")
     spec = _union(text, first)
@@ -133,12 +142,12 @@ def parse_tree(text: str) -> TreeSpec:
         spec = TreeSpec("either", (), (spec, _union(text, other)))
         if spec.parts[0].kind not in COPYING or not spec.parts[1].needs_draft:
             raise UsageError(
-                f"invalid tree {text!r}: expected COPY_TREE/DRAFT_TREE",
-                hint="such as ngram:8/chain:3 or suffix:16/chain:3+ngram:4",
+                f"invalid tree {text!r}: expected COPY_TREE/DRAFT_TREE, such as ngram:8/chain:3",
+                hint=with_value(text, "ngram:8/chain:3"),
             )
     if spec.nodes > MOST_NODES or spec.depth > MOST_NODES:
         raise UsageError(
-            f"the tree {text!r} has more than {MOST_NODES} nodes", hint=f"write a tree like {FORMS}"
+            f"invalid tree {text!r}: expected at most {MOST_NODES} nodes", hint=with_value(text, "chain:3")
         )
     return spec
 
@@ -148,7 +157,7 @@ def _union(whole: str, text: str) -> TreeSpec:
     if len(parts) == 1:
         return parts[0]
     if any(part.kind in ("none", "auto") for part in parts):
-        raise UsageError(f"invalid tree {whole!r}", hint=f"write a tree like {FORMS}")
+        raise UsageError(f"invalid tree {whole!r}: expected {FORMS}", hint=with_value(whole, "chain:3"))
     return TreeSpec("merged", (), parts)
 
 
@@ -163,17 +172,19 @@ def _parse(whole: str, text: str) -> TreeSpec:
     count = _SIZES.get(kind, -1)
     right_count = len(sizes) == count if count is not None else len(sizes) > 0
     if kind not in _SIZES or not right_count or min(sizes, default=1) < (0 if kind == "shape" else 1):
-        raise UsageError(f"invalid tree {whole!r}", hint=f"write a tree like {FORMS}")
+        raise UsageError(f"invalid tree {whole!r}: expected {FORMS}", hint=with_value(whole, "chain:3"))
     if kind == "auto" and sizes[0] > MOST_PLANNED:
         raise UsageError(
-            f"{whole!r} plans trees of more than {MOST_PLANNED} nodes", hint=f"such as auto:{PLANNED}"
+            f"invalid tree {whole!r}: expected at most {MOST_PLANNED} nodes, such as auto:{PLANNED}",
+            hint=with_value(whole, f"auto:{PLANNED}"),
         )
     if kind == "shape":
         for node, parent in enumerate(sizes, start=1):
             if parent >= node:
                 raise UsageError(
-                    f"invalid tree {whole!r}: node {node} follows node {parent}, which must come before it",
-                    hint="number nodes from 1, parents first; 0 is the root",
+                    f"invalid tree {whole!r}: node {node} has the parent {parent}: expected an earlier node, "
+                    "from 0, the root",
+                    hint=with_value(whole, "shape:0,0,1"),
                 )
     return TreeSpec(kind, sizes)
 
@@ -186,7 +197,17 @@ def exit_layers(draft: str) -> int | None:
     number = re.fullmatch(r"exit:([1-9]\d{0,3})", draft)
     if number is None:
         raise UsageError(
-            f"invalid draft {draft!r}: expected exit:LAYERS",
-            hint="such as exit:2",
+            f"invalid draft {draft!r}: expected exit:LAYERS, such as exit:2",
+            hint=with_value(draft, "exit:2"),
         )
     return int(number[1])
+
+
+def known_verifier(name: str) -> str:
+    """Return the name of the verifier called `name`. Raises UsageError for an unknown name."""
+    if name not in VERIFIER_NAMES:
+        raise UsageError(
+            f"invalid verifier {name!r}: expected one of {', '.join(VERIFIER_NAMES)}",
+            hint=with_value(name, "naive"),
+        )
+    return ALSO_CALLED.get(name, name)

@@ -15,6 +15,9 @@ from forked import fork_server
 from hypothesis import settings
 from suite_report import SuiteReport
 
+from specops.errors import SpecopsError
+from specops.hints import PROGRAMS
+
 # Without a GPU, kernels run in Triton's interpreter. Triton asks when it is imported, as torch may do early.
 if not (Path("/dev/nvidia0").exists() or Path("/dev/kfd").exists()):
     os.environ["TRITON_INTERPRET"] = "1"
@@ -35,6 +38,20 @@ gc.disable()
 
 # A shell that runs this in the background has its children ignore Ctrl-C, and theirs: some tests send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _check_hints() -> None:
+    """Fail where the hint of an error does not begin with a program: a hint is a command to paste."""
+    init = SpecopsError.__init__
+
+    def checked(self: SpecopsError, message: str, hint: str | None = None) -> None:
+        assert hint is None or hint.split()[:1] in [[name] for name in PROGRAMS], f"not a command: {hint}"
+        init(self, message, hint)
+
+    SpecopsError.__init__ = checked  # type: ignore[method-assign]
+
+
+_check_hints()
 
 
 def pytest_collection_finish() -> None:

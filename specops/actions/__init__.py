@@ -28,6 +28,7 @@ from specops.actions.nginx import NginxAction
 from specops.actions.notify import NotifyAction
 from specops.actions.restart import RestartAction
 from specops.errors import ConfigError
+from specops.hints import REFERENCE
 
 __all__ = [
     "ACTIONS",
@@ -72,8 +73,9 @@ def targets(actions: Sequence[Action], routers: Sequence[str], folder: Path) -> 
     found = [target for action in switching for target in action.targets(site)]
     if not found:
         raise ConfigError(
-            "the guard has nothing to switch: the rollout file names no router and no other action",
-            hint="add addresses.routers, the admin listeners of NGINX, or guard.actions",
+            "the guard has nothing to switch: the rollout file names no router and no other action: "
+            "expected addresses.routers, the admin listeners of NGINX, or guard.actions",
+            hint=REFERENCE,
         )
     return found
 

@@ -36,7 +36,7 @@ class Target(ABC):
 
     @property
     def identity(self) -> str:
-        """The same for two guards that switch the same thing, from whatever folder."""
+        """Name of what is switched: equal for two guards that switch the same target, from any folder."""
         return self.name
 
     @abstractmethod

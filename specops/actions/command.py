@@ -21,6 +21,7 @@ from pydantic_core import PydanticCustomError
 from specops.actions import locked_command
 from specops.actions.action import ENABLED, PERCENT, Action, Site, Target, Words
 from specops.errors import EnvironmentFailure
+from specops.hints import in_rollout
 
 LOCK = "commands.lock"
 POLL_S = 0.05
@@ -41,7 +42,8 @@ class Commands:
         except (OSError, ValueError) as error:  # ValueError: a word with a zero byte
             why = getattr(error, "strerror", None) or error
             raise EnvironmentFailure(
-                f"could not run {said}: {why}", hint=f"it takes {self._path.parent} and room for its output"
+                f"could not run {said}: {why}; it needs {self._path.parent} and room for its output",
+                hint=f"df -h {shlex.quote(str(self._path.parent))} /tmp",
             ) from error
 
     def _run(self, words: Sequence[str], said: str, timeout_s: float) -> str:
@@ -66,13 +68,14 @@ class Commands:
                 _end(process)
                 raise EnvironmentFailure(
                     f"the command {said} timed out after {timeout_s:g} s and was ended",
-                    hint="raise timeout_s of the action",
+                    hint=in_rollout("timeout_s", "raise it, in this action"),
                 ) from None
             printed = _text(out)
             if code:
                 last = (_text(errors) or printed).strip().splitlines()[-3:]
                 raise EnvironmentFailure(
-                    f"the command {said} failed with exit code {code}", hint="; ".join(last) or None
+                    f"the command {said} failed with exit code {code}"
+                    + (f": {'; '.join(last)}" if last else "")
                 )
             return printed
 
@@ -87,8 +90,10 @@ class Commands:
                 except BlockingIOError:
                     if time.monotonic() > deadline:
                         raise EnvironmentFailure(
-                            f"could not run {said}: a command of an earlier guard is still running",
-                            hint="wait for it, or end it",
+                            f"could not run {said}: a command of an earlier guard is still running; wait "
+                            "for it, "
+                            "or end it",
+                            hint=f"ps -eo pid,etime,args | grep -e {shlex.quote(shlex.split(said)[0])}",
                         ) from None
                     time.sleep(POLL_S)
             yield lock
@@ -130,7 +135,7 @@ class CommandAction(Action):
             raise PydanticCustomError(
                 "action",
                 "no word of set contains {percent} or {enabled}",
-                {"hint": 'such as set: [switch, --speculative, "{percent}"]'},
+                {"advice": 'such as set: [switch, --speculative, "{percent}"]'},
             )
         return self
 
@@ -178,6 +183,8 @@ def printed(commands: Commands, words: Sequence[str], timeout_s: float) -> int:
     if last.isascii() and last.isdecimal() and int(last) <= 100:
         return int(last)
     raise EnvironmentFailure(
-        f"could not read what is set: {words[0]} printed {last[:80]!r}",
-        hint="its last line is a whole number from 0 to 100, or true or false",
+        f"could not read what is set: {words[0]} printed {last[:80]!r}: expected a whole number from 0 to "
+        "100, "
+        "or true or false, in the last line",
+        hint=shlex.join(words),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -13,6 +14,7 @@ from pydantic import Field
 from specops.actions.action import Action, Site, Target
 from specops.actions.nginx import KEY
 from specops.errors import FileError
+from specops.hints import listing
 from specops.owned_file import check_owned, created
 
 
@@ -51,13 +53,13 @@ class FlagFile(Target):
             return 100
         except OSError as error:
             raise FileError(
-                f"could not read the flag {self._path}: {error.strerror}", hint="let this user read it"
+                f"could not read the flag {self._path}: {error.strerror}", hint=listing(self._path)
             ) from error
         except (ValueError, KeyError, TypeError):
             pass
         raise FileError(
-            f"could not read the flag {self._path}: it does not say {KEY}",
-            hint=f'it is JSON: {{"{KEY}": 100}}',
+            f'could not read the flag {self._path}: expected JSON such as {{"{KEY}": 100}}',
+            hint=f"cat {shlex.quote(str(self._path))}",
         )
 
     def set(self, percent: int) -> None:
@@ -73,6 +75,8 @@ class FlagFile(Target):
             new.replace(self._path)
         except OSError as error:
             raise FileError(
-                f"could not write the flag {self._path}: {error.strerror}",
-                hint="its folder must be there, and this user's to write to",
+                f"could not write the flag {self._path}: {error.strerror}; its folder must exist, and this "
+                "user "
+                "must be able to write to it",
+                hint=f"ls -ld {shlex.quote(str(self._path.parent))}",
             ) from error

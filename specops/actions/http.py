@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 from specops.actions.action import ENABLED, PERCENT, Action, Site, Target, placeholders
 from specops.actions.http_client import ask, ask_json
 from specops.errors import EndpointError
+from specops.hints import http_request
 from specops.section import Url
 
 TOKEN = "SPECOPS_FLAG_TOKEN"
@@ -44,7 +45,7 @@ class HttpAction(Action):
             raise PydanticCustomError(
                 "action",
                 "invalid body: expected exactly one value {percent} or {enabled}",
-                {"hint": 'such as body: {speculative_percent: "{percent}"}'},
+                {"advice": 'such as body: {speculative_percent: "{percent}"}'},
             )
         return self
 
@@ -80,8 +81,10 @@ class Http(Target):
             return said
         wanted = "true or false" if self._kind == ENABLED else "a whole number from 0 to 100"
         raise EndpointError(
-            f"could not {what}: {url} does not say {wanted} at {'.'.join(self._keys)}",
-            hint="set read_url and read_at of the action to where the flag can be read",
+            f"could not {what}: {url} does not say {wanted} at {'.'.join(self._keys)}; read_url and "
+            "read_at say where "
+            "it is read",
+            hint=http_request(url),
         )
 
     def set(self, percent: int) -> None:

@@ -11,6 +11,7 @@ import urllib.request
 from typing import Any
 
 from specops.errors import EndpointError
+from specops.hints import http_request
 from specops.net import is_loopback, within
 
 MOST = 8 * 2**20
@@ -50,16 +51,17 @@ def ask(
     except urllib.error.HTTPError as error:
         with error:
             said = " ".join(error.read(300).decode(errors="replace").split())
-        hint = "is its token in the environment?" if error.code in (401, 403) else None
+        refused = "; it needs its token in the environment" if error.code in (401, 403) else ""
         raise EndpointError(
-            f"could not {what}: {where} answered {error.code} {said}".rstrip(), hint
+            f"could not {what}: {where} answered {error.code} {said}".rstrip() + refused,
+            hint=http_request(url) if shown is None else None,
         ) from None
     except (OSError, http.client.HTTPException, UnicodeError) as error:  # UnicodeError: http://a..b
         why = getattr(error, "reason", None) or (error if shown is None else type(error).__name__)
         if isinstance(error, TimeoutError) or isinstance(why, TimeoutError):
             why = f"it did not answer within {timeout_s:g} s"
         raise EndpointError(
-            f"could not {what}: {where}: {why}", hint="is it up, and is this its address?"
+            f"could not {what}: {where}: {why}", hint=http_request(url) if shown is None else None
         ) from None
 
 
@@ -90,5 +92,5 @@ def ask_json(
         return json.loads(answer)
     except ValueError:
         raise EndpointError(
-            f"could not {what}: {url} answered no JSON", hint="is this its address?"
+            f"could not {what}: {url} did not answer with JSON", hint=http_request(url)
         ) from None

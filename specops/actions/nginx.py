@@ -9,6 +9,7 @@ from typing import Literal
 from specops.actions.action import Action, Site, Target
 from specops.actions.http_client import ask_json
 from specops.errors import EndpointError
+from specops.hints import in_rollout
 
 TOKEN = "SPECOPS_ROUTER_TOKEN"
 PATH = "/specops/switch"
@@ -46,7 +47,7 @@ class Nginx(Target):
         percent = answer.get(KEY) if isinstance(answer, dict) else None
         if not isinstance(percent, int | float) or isinstance(percent, bool) or not 0 <= percent <= 100:
             raise EndpointError(
-                f"could not {what}: {self._url} does not say {KEY}",
-                hint="addresses.routers are the routers' admin listeners",
+                f"could not {what}: {self._url} does not say {KEY}: expected a router's admin listener",
+                hint=in_rollout("routers", "name the admin listeners"),
             )
         return math.ceil(percent)  # a share below 1% is not 0

@@ -16,6 +16,7 @@ from specops.actions.action import Action, Site, Target, Words
 from specops.actions.command import Commands, printed
 from specops.actions.http_client import ask
 from specops.errors import EndpointError, EnvironmentFailure
+from specops.hints import http_request
 from specops.section import Url
 from specops.serving import tables
 
@@ -73,7 +74,7 @@ class RestartAction(Action):
             raise PydanticCustomError(
                 "action",
                 "either metrics or read is required, not both",
-                {"hint": "such as metrics: http://127.0.0.1:8000/metrics"},
+                {"advice": "such as metrics: http://127.0.0.1:8000/metrics"},
             )
         return self
 
@@ -130,6 +131,6 @@ class Restart(Target):
                     raise EnvironmentFailure(
                         f"{self.name} was not healthy {self._action.timeout_s:g} s after it was started:"
                         f" {error.message}",
-                        hint="look at its log",
+                        hint=http_request(self._action.health),
                     ) from None
                 time.sleep(POLL_S)

@@ -68,6 +68,50 @@ FUSE = "fc.weight"
 
 
 @dataclass(frozen=True)
+class HeadForm:
+    """A kind of draft that the embedded engine loads beside its target, for readers without torch."""
+
+    loader: str
+    """Module and class in specops.engine.heads."""
+
+    marks: tuple[str, ...]
+    """Names of weights: a folder of this form has one of them, and a folder of any other form has none."""
+
+    also: tuple[str, ...] = ()
+    """Other weights that it must have."""
+
+    tree: str = "chain:3"
+    """A tree to begin with."""
+
+    has_cache: bool = True
+    """Whether it has keys and values of its own, for each token."""
+
+    ours: bool = False
+    """Whether no other serving engine has the form."""
+
+
+HEAD_FORMS: dict[Kind, HeadForm] = {
+    "eagle": HeadForm("eagle.EagleHead", (FUSE,), ("embed_tokens.weight",)),
+    "recurrent": HeadForm(
+        "recurrent.Recurrent",
+        ("recurrent.weight",),
+        ("token.weight", "down.weight"),
+        has_cache=False,
+        ours=True,
+    ),
+    "medusa": HeadForm(
+        # The second name is in the authors' separate files of heads.
+        "medusa.Medusa",
+        ("medusa_head.0.0.linear.weight", "0.0.linear.weight"),
+        tree="chain:2",
+        has_cache=False,
+    ),
+    "early_exit": HeadForm("draft_model.EarlyExit", ("exit.weight",), tree="chain:2"),
+}
+"""The registry. A kind that is ours has `specops_KIND` as its `model_type`."""
+
+
+@dataclass(frozen=True)
 class Draft:
     """A checkpoint's kind, and the evidence for it."""
 
@@ -133,10 +177,9 @@ def kind_of(config: Config, weights: Weights | None, generation: dict[str, Any],
     if config.model_type == "medusa" or "medusa_num_heads" in config.raw:
         heads = config.whole("medusa_num_heads") or config.whole("num_heads")
         return Draft("medusa", "Medusa's config.json", tokens=heads)
-    if config.model_type == "specops_recurrent":
-        return Draft("recurrent", f"model_type {config.model_type}")
-    if config.model_type == "specops_early_exit":
-        return Draft("early_exit", f"model_type {config.model_type}", layers=config.whole("exit_layers"))
+    ours = next((kind for kind in HEAD_FORMS if config.model_type == f"specops_{kind}"), None)
+    if ours is not None:
+        return Draft(ours, f"model_type {config.model_type}", layers=config.whole("exit_layers"))
     if config.model_type == "mlp_speculator":
         return Draft("mlp_speculator", "model_type mlp_speculator", tokens=config.whole("n_predict"))
     if config.model_type in ASSISTANTS:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from specops.errors import ModelError
+from specops.hints import listing
 
 SUFFIX = ".gguf"
 MAGIC = b"GGUF"
@@ -126,7 +127,7 @@ class Gguf:
         return self._tensors
 
     def tensor(self, name: str, offsets: tuple[int, int]) -> bytes | None:
-        """Return None: a small tensor of a head, as transformers stores it, is none of a GGUF file's."""
+        """Return None: a GGUF file does not have the small tensor of a head that transformers stores."""
         return None
 
     @property
@@ -145,8 +146,9 @@ def _shards(path: Path) -> list[Path]:
     missing = [part.name for part in parts if not part.is_file()]
     if missing:
         raise ModelError(
-            f"could not use {path}: {count - len(missing)} of {count} files are here, {missing[0]} is not",
-            hint="the download is not complete: download the model again",
+            f"could not use {path}: {count - len(missing)} of {count} files are here, {missing[0]} is not: "
+            "the download is not complete",
+            hint=listing(path.parent),
         )
     return parts
 
@@ -194,7 +196,7 @@ def _read(path: Path) -> _Part:
         if isinstance(error, struct.error):
             reason = "it ends within its metadata"
         raise ModelError(
-            f"could not read {path}: {reason}", hint="copy or download the model again"
+            f"could not read {path}: {reason}: expected a whole GGUF file", hint=listing(path)
         ) from error
 
 
@@ -291,8 +293,9 @@ def _tokenizer(metadata: dict[str, Any], name: str) -> dict[str, Any]:
     made = {"gpt2": _byte_level, "llama": _pieces, "t5": _pieces, "bert": _word_pieces}.get(str(model))
     if made is None:
         raise ModelError(
-            f"could not read the tokenizer of {name}: invalid kind {model!r}: expected gpt2, llama, t5, bert",
-            hint="give the model's folder in transformers' format, which has a tokenizer.json",
+            f"could not read the tokenizer of {name}: invalid kind {model!r}: expected gpt2, llama, t5, "
+            "bert, or a folder in transformers' format",
+            hint=listing(name),
         )
     return {"version": "1.0", "added_tokens": list(_added(metadata)), **made(metadata, pre)}
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specops.checkpoints.source import Checkpoint, read_json
+from specops.checkpoints.source import Checkpoint, access_check, read_json
 from specops.errors import ModelError
+from specops.hints import with_value
 
 TEXT_SECTIONS = ("text_config", "llm_config", "language_config", "thinker_config", "transformer_layer_config")
 """Where multimodal configs, and drafts in the speculators format, keep the text model's section."""
@@ -93,14 +94,14 @@ class Config:
         return str(found.get("quant_method", "unnamed")) if isinstance(found, dict) else None
 
     def whole(self, key: str) -> int | None:
-        """The whole number at `key`; None if there is none. Raises ModelError for any other value."""
+        """The whole number at `key`; None without this key. Raises ModelError for any other value."""
         value = self.text.get(key, self.raw.get(key))
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise ModelError(
-                f"could not use config.json of {self.name}: {key} is {value!r}, not a whole number",
-                hint="copy or download the model again",
+                f"could not use config.json of {self.name}: {key} is {value!r}: expected a whole number",
+                hint=access_check(self.name),
             )
         return value
 
@@ -143,18 +144,21 @@ def config_of(checkpoint: Checkpoint) -> Config:
     if adapter is not None:
         base = adapter.get("base_model_name_or_path") or "its base model"
         raise ModelError(
-            f"could not use {checkpoint.name} alone: it is an adapter (LoRA) for {base}",
-            hint="merge it into its base model and give the merged folder",
+            f"could not use {checkpoint.name} alone: it is an adapter (LoRA) for {base}: "
+            "expected a folder with the merged model",
+            hint=access_check(checkpoint.name),
         )
     if raw is None and (found := snapshot(checkpoint)) is not None:
         raise ModelError(
-            f"could not read {checkpoint.name}: it is a model's folder in the hub's cache",
-            hint=f"give its snapshot: {found}",
+            f"could not read {checkpoint.name}: it is a model's folder in the hub's cache: "
+            "expected its snapshot",
+            hint=with_value(checkpoint.name, found),
         )
     if raw is None:
         raise ModelError(
-            f"could not read {checkpoint.name}: it has no config.json",
-            hint="give a model in transformers' format: config.json, tokenizer and weights",
+            f"could not read {checkpoint.name}: it has no config.json: "
+            "expected a model in transformers' format, with config.json, tokenizer and weights",
+            hint=access_check(checkpoint.name),
         )
     return Config(raw, _text(raw), checkpoint.name)
 

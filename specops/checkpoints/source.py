@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeVar
 
 from specops.checkpoints.gguf import SUFFIX, Gguf
 from specops.errors import ModelError, UsageError
+from specops.hints import listing, with_value
 
 LONGEST_HEADER = 100_000_000
 """Bytes; safetensors itself refuses longer ones."""
@@ -79,15 +80,23 @@ def find(name: str) -> Checkpoint:
         return Gguf(path)
     if path.exists():
         raise UsageError(
-            f"could not read a model from {name}: it is a file",
-            hint="give the folder that it lies in, or a GGUF file",
+            f"could not read a model from {name}: expected a folder or a GGUF file",
+            hint=with_value(name, path.parent),
         )
     if not HUB_ID.fullmatch(name) or name.startswith("."):
         raise UsageError(
-            f"there is no folder {name}" if path.suffix != SUFFIX else f"there is no file {name}",
-            hint="give a folder with a config.json, a GGUF file, or a hub id such as ORG/NAME",
+            f"there is no {'file' if path.suffix == SUFFIX else 'folder'} {name}: expected a folder with a "
+            "config.json, a GGUF file, or a hub id such as ORG/NAME",
+            hint=listing(path.parent),
         )
     return _repository(name)
+
+
+def access_check(name: str) -> str:
+    """Return the command that shows a checkpoint: its files, or the answer of the hub."""
+    if Path(name).exists():
+        return listing(name)
+    return f'curl -sSI "${{HF_ENDPOINT:-https://huggingface.co}}/{name}"'
 
 
 class Folder:
@@ -103,8 +112,9 @@ class Folder:
         path = self.path / name
         if path.is_symlink() and not path.exists():  # of the hub's cache, copied without its blobs
             raise ModelError(
-                f"could not read {path}: it is a link to {path.readlink()}, which is not there",
-                hint="copy the folder with what its links lead to (cp -rL), or download the model again",
+                f"could not read {path}: it is a link to {path.readlink()}, which does not exist; copy "
+                "the folder with the files that its links lead to (cp -rL), or download the model again",
+                hint=listing(self.path),
             )
         return path if path.is_file() else None
 
@@ -142,7 +152,8 @@ def _read_header(path: Path) -> dict[str, Any]:
             raise ValueError(f"the file has {size:,} bytes, its header describes {expected:,}")
     except (OSError, ValueError, RecursionError) as error:
         raise ModelError(
-            f"could not read the header of {path}: {error}", hint="copy or download the weights again"
+            f"could not read the header of {path}: {error}; copy or download the weights again",
+            hint=listing(path),
         ) from error
     return header
 
@@ -206,7 +217,7 @@ def _repository(name: str) -> Checkpoint:
         if cached is None:
             raise ModelError(
                 f"could not read {name}: HF_HUB_OFFLINE is set, and the hub's cache has nothing of it",
-                hint="unset HF_HUB_OFFLINE, or give a local folder",
+                hint="unset HF_HUB_OFFLINE  # or give a local folder in place of the hub id",
             ) from None
         return Folder(cached, name)
 
@@ -235,17 +246,19 @@ def _from_hub(name: str, request: Callable[[], T]) -> T:
         raise
     except errors.HFValidationError:
         raise UsageError(
-            f"there is no folder {name}, and it is not a hub id", hint="a hub id is ORG/NAME"
+            f"there is no folder {name}: expected a folder, or a hub id ORG/NAME",
+            hint=listing(Path(name).parent),
         ) from None
     except errors.GatedRepoError as error:
         raise ModelError(
-            f"could not read {name} from the hub: its owners give access on request",
-            hint="ask for it on the model's page, then set HF_TOKEN",
+            f"could not read {name} from the hub: its owners give access on request, on the model's page",
+            hint="export HF_TOKEN=hf_…  # the token of an account that has access",
         ) from error
     except errors.RepositoryNotFoundError as error:
         raise ModelError(
-            f"could not read {name}: there is no such folder, and the hub has no model of that name",
-            hint="check the spelling; a private model needs HF_TOKEN",
+            f"could not read {name}: there is no such folder, and the hub has no model of that name; "
+            "a private model needs HF_TOKEN",
+            hint=access_check(name),
         ) from error
     except errors.SafetensorsParsingError as error:
         raise ModelError(f"could not read the weights' header of {name}: {error}") from error
@@ -253,7 +266,7 @@ def _from_hub(name: str, request: Callable[[], T]) -> T:
         first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ModelError(
             f"could not read {name} from the hub: {first_line}",
-            hint="check the network and HF_ENDPOINT; HF_HUB_OFFLINE=1 reads what was downloaded before",
+            hint=f"{access_check(name)}  # HF_HUB_OFFLINE=1 uses what was downloaded before",
         ) from error
 
 
@@ -266,12 +279,13 @@ def read_json(checkpoint: Checkpoint, name: str) -> dict[str, Any] | None:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise ModelError(
-            f"could not read {name} of {checkpoint.name}: {error}", hint="copy or download the model again"
+            f"could not read {name} of {checkpoint.name}: {error}; copy or download the model again",
+            hint=listing(path),
         ) from error
     if not isinstance(content, dict):
         raise ModelError(
-            f"could not read {name} of {checkpoint.name}: it is not a JSON object",
-            hint="copy or download the model again",
+            f"could not read {name} of {checkpoint.name}: expected a JSON object",
+            hint=access_check(checkpoint.name),
         )
     return content
 
@@ -352,8 +366,8 @@ def _missing(checkpoint: Checkpoint, here: list[str], shards: list[str]) -> Mode
     missing = next(shard for shard in shards if shard not in here)
     return ModelError(
         f"could not use the weights of {checkpoint.name}: {len(here)} of {len(shards)} shards are here, "
-        f"{missing} is missing",
-        hint="the download is not complete: download the model again",
+        f"{missing} is missing: the download is not complete",
+        hint=access_check(checkpoint.name),
     )
 
 
@@ -369,7 +383,7 @@ def _sharded(checkpoint: Checkpoint, index: dict[str, Any], names: set[str]) -> 
         if not here:
             return Weights(int(index["metadata"]["total_size"]), {})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _damaged(what, error) from error
+        raise _damaged(checkpoint, what, error) from error
     raise _missing(checkpoint, here, shards)
 
 
@@ -382,7 +396,7 @@ def _weights(checkpoint: Checkpoint, files: list[str], what: str) -> Weights:
                     tensors[name] = _tensor(file, name, entry)
         return Weights(sum(tensor.size for tensor in tensors.values()), tensors)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _damaged(what, error) from error
+        raise _damaged(checkpoint, what, error) from error
 
 
 def _tensor(file: str, name: str, entry: dict[str, Any]) -> Tensor:
@@ -394,7 +408,8 @@ def _tensor(file: str, name: str, entry: dict[str, Any]) -> Tensor:
     return Tensor(dtype, shape, end - begin, file, (begin, end))
 
 
-def _damaged(what: str, error: Exception) -> ModelError:
+def _damaged(checkpoint: Checkpoint, what: str, error: Exception) -> ModelError:
     return ModelError(
-        f"could not read {what}: {type(error).__name__} {error}", hint="copy or download the weights again"
+        f"could not read {what}: {type(error).__name__} {error}; copy or download the weights again",
+        hint=access_check(checkpoint.name),
     )

@@ -13,7 +13,7 @@ from functools import cached_property
 from importlib.util import find_spec
 from typing import Any
 
-from specops.checkpoints.source import Checkpoint, read_json
+from specops.checkpoints.source import Checkpoint, access_check, read_json
 from specops.errors import ModelError, install_command
 
 FAST = "tokenizer.json"
@@ -38,7 +38,7 @@ class Tokenizer:
     """tokenizer.json, whole."""
 
     config: dict[str, Any]
-    """tokenizer_config.json; empty if there is none."""
+    """The content of tokenizer_config.json; empty without this file."""
 
     special: dict[str, str]
     """Special tokens by name, such as bos_token, as text."""
@@ -139,7 +139,7 @@ def _converted(checkpoint: Checkpoint, name: str) -> str:
     except ImportError:
         raise ModelError(
             f"could not read the tokenizer of {checkpoint.name}: it has {name} and no {FAST}",
-            hint=f"transformers can convert it: {install_command('engine', 'sentencepiece', 'tiktoken')}",
+            hint=f"{install_command('engine', 'sentencepiece', 'tiktoken')}  # transformers then converts it",
         ) from None
     path = checkpoint.file(name)
     for beside in BESIDE:  # of a repository, so that they lie in the same folder
@@ -191,6 +191,7 @@ def _template(checkpoint: Checkpoint, config: dict[str, Any]) -> str | None:
 def _unreadable(checkpoint: Checkpoint, name: str, error: Exception) -> ModelError:
     reason = (str(error).strip() or type(error).__name__).splitlines()[0]
     return ModelError(
-        f"could not read the tokenizer of {checkpoint.name} from {name}: {reason}",
-        hint="copy or download the model again",
+        f"could not read the tokenizer of {checkpoint.name} from {name}: {reason}; "
+        "copy or download the model again",
+        hint=access_check(checkpoint.name),
     )

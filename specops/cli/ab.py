@@ -42,23 +42,27 @@ def ab(
     design: Annotated[
         str,
         typer.Option(
-            help="interleaved: all arms up, in turn. abba-restart: started in turn, one up at a time."
+            help="Design: interleaved (all arms up, in turn) or abba-restart (one arm up at a time, in turn)."
         ),
     ] = "interleaved",
     looks: Annotated[
         int | None,
-        typer.Option(help="Times that the evidence is looked at; it stops once decided. 4; abba-restart: 1."),
+        typer.Option(
+            help="Number of interim looks; the run stops once it is decided; default: 4, abba-restart: 1."
+        ),
     ] = None,
     confidence: Annotated[
         float, typer.Option(help="Confidence of all intervals of a kind together.")
     ] = CONFIDENCE,
-    classes: Annotated[str, typer.Option(help="Traffic classes to compare, by commas; all by default.")] = "",
-    repeats: Annotated[int, typer.Option(help="Times that each prompt is sent to each arm.")] = 2,
+    classes: Annotated[
+        str, typer.Option(help="Traffic classes to compare, comma-separated; default: all.")
+    ] = "",
+    repeats: Annotated[int, typer.Option(help="Number of requests of each prompt to each arm.")] = 2,
     warmup: Annotated[int, typer.Option(help="Unmeasured requests to each arm before each level.")] = 4,
     temperature: Annotated[float, typer.Option(help="Sampling temperature; 0 checks parity too.")] = 0.0,
     seed: Annotated[int, typer.Option(help="Seed of order and sampling.")] = 0,
     max_error_share: Annotated[
-        float, typer.Option(help="An arm with more failures than this share has failed.")
+        float, typer.Option(help="Share of failed requests, 0 to 1, above which an arm has failed.")
     ] = 0.05,
     length_margin: Annotated[
         float, typer.Option(help="Share by which answers may differ in length and count as equally long.")
@@ -79,16 +83,18 @@ def ab(
         bool,
         typer.Option("--same-server", help="A/A: all arms are one running server; reports the tool's noise."),
     ] = False,
-    against: Annotated[
-        Path | None, typer.Option(help="An earlier ab.json: what changed since, and what may be why.")
-    ] = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw it: .svg or .png.")] = None,
+    against: Annotated[Path | None, typer.Option(help="Earlier ab.json to compare with.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Plot file, .svg or .png.")] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Compare again; stored measurements are not reused.")
     ] = False,
     *,
     load: LoadOptions,
 ) -> Answer:
+    """Sends the same prompts to all arms. Writes ab.json, and resumes an earlier one.
+
+    Exit 0 where a class may be deployed, 1 where none may, 4 where it is undecided.
+    """
     assert call.out is not None
     from specops import results
     from specops.cli.ab_page import page

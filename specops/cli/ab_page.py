@@ -8,6 +8,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from specops.hints import with_options
 from specops.load.record import SLOW
 from specops.load.workload import repeated_sentence
 from specops.phases.ab.drift import BaselineDrift, Drift
@@ -49,6 +50,7 @@ def page(result: Result, out: Path) -> list[str]:
     for name, challenger in report.challengers.items():
         lines += ["", f"  {name} against {report.standard}", *_table(report, challenger)]
         lines += [f"  lengths   {line}" for line in lengths(challenger)]
+        lines += [f"  decided   {line}" for line in per_token(challenger)]
         lines += [f"  cache     {line}" for line in caches(challenger)]
         lines.append(f"  parity    {parity(report, challenger)}")
         lines += [f"  accepted  {line}" for line in accepted(report, name)]
@@ -63,7 +65,7 @@ def page(result: Result, out: Path) -> list[str]:
     ]
     if "against" in result.data:
         lines += [f"  {line}" for line in _against(BaselineDrift.model_validate(result.data["against"]))]
-    return [*lines, sentence(result.reason), f"next: {_next(result, report)}"]
+    return [*lines, sentence(result.reason), *_next(result, report)]
 
 
 def measured(arm: str, levels: list[ArmFigures]) -> Iterator[list[str]]:
@@ -110,6 +112,14 @@ def lengths(challenger: Challenger) -> Iterator[str]:
         yield f"{found} at {level.speedups.level}{decided}"
 
 
+def per_token(challenger: Challenger) -> Iterator[str]:
+    """Yield the levels at which answers are equally long, and the gain is not in the time per token alone."""
+    for level in challenger.levels:
+        equal = level.lengths is None or level.lengths.finding == "equal"
+        if equal and level.decision.basis == "tpot":
+            yield f"at {level.speedups.level} on {level.decision.reason}"
+
+
 _BASES = {"tpot": "time per output token", "per_character": "time per character"}
 
 
@@ -143,13 +153,13 @@ def accepted(report: Report, arm: str) -> Iterator[str]:
 
 
 def following(pool: Mapping[str, Any] | None) -> str:
-    """Return what to do with a pool that is to be deployed; `pool` as the result keeps it."""
+    """Return the line that deploys a pool; `pool` as the result stores it."""
     pool = pool or {}
     engine = ENGINES.get(str(pool.get("engine")))
     if engine is not None and engine.serve is not None:
         words = engine.serve(pool)
-        return words if words.startswith("specops ") else f"start it with: {words}"
-    return f"send the traffic of those classes to {pool.get('base_url', 'it')}"
+        return f"next: {words}" if words.startswith("specops ") else f"change: start the pool with: {words}"
+    return f'change: send the classes in "deploy" to {pool.get("base_url", "it")}'
 
 
 def _headline(result: Result, report: Report, out: Path) -> str:
@@ -210,6 +220,8 @@ def _equal(found: ParityCounts) -> str:
     where = f"where prompts come again {where}" if found.repeated else where
     where = f"begin the same {where}" if found.opening else where
     near = f", {count(found.near_ties, 'near tie')}" if found.near_ties else ""
+    recounted = sum(not witness.standard and not witness.other for witness in found.witnesses)
+    near += f", {recounted} with the same text and another count of tokens" if recounted else ""
     broke = f", {count(found.failures, 'failure')}" if found.failures else ""
     counts = EqualCounts(equal=found.equal, compared=found.compared)
     return f"{counts} {where} (control {_control(found)}{near}{broke})"
@@ -255,13 +267,21 @@ def _against(found: BaselineDrift) -> Iterator[str]:
         yield f"          {unlike.of}: {unlike.what} was {unlike.one}, and is {unlike.other}"
 
 
-def _next(result: Result, report: Report) -> str:
+def _next(result: Result, report: Report) -> Iterator[str]:
+    """Yield what to change, and the command that follows it."""
     if report.same_server is not None:
         base_url = result.settings.get("arms", {}).get(report.standard, {}).get("base_url", "URL")
-        return f"specops ab --arm standard={base_url} --arm speculative=http://HOST:8001/v1"
-    if report.best is not None:
-        return following(result.settings.get("arms", {}).get(report.best))
-    if result.verdict == "undecided":
+        yield f"next: specops ab --arm standard={base_url} --arm speculative=http://HOST:8001/v1"
+    elif report.best is not None:
+        yield following(result.settings.get("arms", {}).get(report.best))
+    elif result.verdict == "undecided":
         more = result.summary.get("more_prompts")
-        return f"add {f'about {more}' if more else 'many'} prompts to each undecided class, and compare again"
-    return "try another draft or tree: specops ab --arm … --arm NAME=embedded:ngram:8"
+        yield (
+            f"change: add about {more} prompts to each undecided class"
+            if more
+            else "change: what the sentence above names; more prompts alone may not decide it"
+        )
+        yield f"next: {with_options({'--fresh': True})}"
+    else:
+        yield "change: serve without speculation, or compare another draft or tree as an arm"
+        yield "next: specops ab --help  # lists the forms of --arm"

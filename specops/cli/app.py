@@ -132,7 +132,7 @@ def _is_help(error: typer.TyperException) -> bool:
 
 
 _NO_NUMBER = re.compile(r"(.*'(--[\w-]+).*': )Input should be a valid (\w+), .*")
-"""What Typer says of a value that is no number; it leaves the value out."""
+"""Typer's message for a value that is not a number. It leaves the value out."""
 
 
 def _given(option: str) -> str:

@@ -34,30 +34,40 @@ def baseline(
     call: Call,
     base_url: Annotated[str, typer.Option(help="OpenAI base URL, such as http://127.0.0.1:8000/v1.")],
     model: Annotated[str | None, typer.Option(help="Model name; by default the only one served.")] = None,
-    classes: Annotated[str, typer.Option(help="Traffic classes to measure, by commas; all by default.")] = "",
-    arrivals: Annotated[str, typer.Option(help="closed, poisson or gamma.")] = "closed",
-    rate: Annotated[float | None, typer.Option(help="Requests a second of an open loop.")] = None,
+    classes: Annotated[
+        str, typer.Option(help="Traffic classes to measure, comma-separated; default: all.")
+    ] = "",
+    arrivals: Annotated[str, typer.Option(help="Arrival process: closed, poisson or gamma.")] = "closed",
+    rate: Annotated[float | None, typer.Option(help="Requests per second of an open loop.")] = None,
     burstiness: Annotated[float, typer.Option(help="Shape of gamma arrivals; below 1 is burstier.")] = 1.0,
-    repeats: Annotated[int, typer.Option(help="Times that each level is measured.")] = 2,
+    repeats: Annotated[int, typer.Option(help="Number of measurements of each level.")] = 2,
     warmup: Annotated[int, typer.Option(help="Unmeasured requests before each cell.")] = 4,
     temperature: Annotated[float, typer.Option(help="Sampling temperature.")] = 0.0,
     seed: Annotated[int, typer.Option(help="Seed of order, arrivals and sampling.")] = 0,
-    stall: Annotated[float, typer.Option(help="Seconds of silence within an answer.")] = 30.0,
-    retries: Annotated[int, typer.Option(help="After 429, 503 and a refused connection; counted.")] = 2,
-    slo_ttft_ms: Annotated[float | None, typer.Option(help="Objective for goodput.")] = None,
-    slo_tpot_ms: Annotated[float | None, typer.Option(help="Objective for goodput.")] = None,
-    slo_e2e_ms: Annotated[float | None, typer.Option(help="Objective for goodput.")] = None,
+    stall: Annotated[float, typer.Option(help="Timeout between two chunks, in seconds.")] = 30.0,
+    retries: Annotated[int, typer.Option(help="Retries after 429, 503 or a refused connection.")] = 2,
+    slo_ttft_ms: Annotated[float | None, typer.Option(help="TTFT objective for goodput, in ms.")] = None,
+    slo_tpot_ms: Annotated[float | None, typer.Option(help="TPOT objective for goodput, in ms.")] = None,
+    slo_e2e_ms: Annotated[float | None, typer.Option(help="E2E objective for goodput, in ms.")] = None,
     max_error_share: Annotated[
-        float, typer.Option(help="Above this share of failures the verdict is no.")
+        float, typer.Option(help="Share of failed requests, 0 to 1, above which the verdict is no.")
     ] = 0.05,
-    abort_error_share: Annotated[float, typer.Option(help="Stop above this share of failures.")] = 0.5,
-    abort_e2e_ms: Annotated[float | None, typer.Option(help="Stop above this median latency.")] = None,
+    abort_error_share: Annotated[
+        float, typer.Option(help="Share of failed requests, 0 to 1, above which to abort.")
+    ] = 0.5,
+    abort_e2e_ms: Annotated[
+        float | None, typer.Option(help="Abort if the median end-to-end latency exceeds this many ms.")
+    ] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Measure again; stored measurements are not reused.")
     ] = False,
     *,
     load: LoadOptions,
 ) -> Answer:
+    """Measures TTFT, TPOT, E2E and throughput by level. Writes baseline.json, and resumes an earlier one.
+
+    Exit 0 where it is measured, 1 where too many requests failed or it was aborted, 4 where it is undecided.
+    """
     assert call.out is not None
     from specops.load.client import only_model
     from specops.load.settings import BaselineSettings

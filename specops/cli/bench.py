@@ -12,8 +12,9 @@ import typer
 
 from specops.assets import asset
 from specops.cli.call import Answer, AnswerOption, Call, extra, shared_options
-from specops.cli.output import Table, with_options
+from specops.cli.output import Table
 from specops.errors import FileError, UsageError
+from specops.hints import with_options
 
 if TYPE_CHECKING:
     from specops.progress import Progress
@@ -31,7 +32,7 @@ class PairOptions:
         Path | None, typer.Option(help="Folder of the draft, or exit:LAYERS. [default: the shipped]")
     ] = None
     prompts: Annotated[Path | None, typer.Option(help="Prompt set. [default: the shipped]")] = None
-    seed: Annotated[int, typer.Option("--seed")] = 0
+    seed: Annotated[int, typer.Option("--seed", help="Random seed.")] = 0
 
     def settings(self) -> dict[str, Any]:
         """Return them as the settings of the phase have them."""
@@ -40,7 +41,7 @@ class PairOptions:
         return pair | {name: value for name, value in vars(self).items() if value is not None}
 
 
-CountOption = Annotated[int, typer.Option("--count", min=1, help="Prompts, spread over the set.")]
+CountOption = Annotated[int, typer.Option("--count", min=1, help="Number of prompts, spread over the set.")]
 
 
 @bench.callback()
@@ -59,7 +60,7 @@ def acceptance(
     pair: PairOptions,
     count: CountOption = 32,
     tokens: Annotated[int, typer.Option("--tokens", min=1, help="Tokens after each prompt.")] = 64,
-    widths: Annotated[int, typer.Option("--widths", min=1, help="Children of a node, up to.")] = 5,
+    widths: Annotated[int, typer.Option("--widths", min=1, help="Maximum number of children per node.")] = 5,
 ) -> Answer:
     """Measure acceptance by verification rule and tree width."""
     with extra("engine", "measure the pair"):
@@ -83,14 +84,17 @@ def verifiers(
     call: Call,
     pair: PairOptions,
     tree: Annotated[
-        list[str] | None, typer.Option("--tree", help="May be given again. [default: four shapes]")
+        list[str] | None, typer.Option("--tree", help="Tree to compare; repeatable. [default: four shapes]")
     ] = None,
     count: CountOption = 16,
     tokens: Annotated[int, typer.Option("--tokens", min=8, help="Tokens after each prompt.")] = 32,
     rounds: Annotated[
-        int, typer.Option("--rounds", min=1, help="Times 8 continuations of a prompt, at most.")
+        int,
+        typer.Option("--rounds", min=1, help="Maximum number of rounds of 8 continuations for each prompt."),
     ] = 3,
-    temperature: Annotated[float, typer.Option("--temperature", min=0.01)] = 1.0,
+    temperature: Annotated[
+        float, typer.Option("--temperature", min=0.01, help="Sampling temperature.")
+    ] = 1.0,
 ) -> Answer:
     """Compare verifiers on the same trees: tokens a step, time."""
     with extra("engine", "measure the pair"):

@@ -27,10 +27,11 @@ from pydantic import BaseModel, ValidationError
 from typer.core import TyperGroup
 
 from specops import results
-from specops.cli.output import Table, name_rollout, print_json, print_text, with_options
+from specops.cli.output import Table, name_rollout, print_json, print_text
 from specops.cli.progress import progress
 from specops.defaults import LEVELS_HELP, REQUEST_TIMEOUT_S
 from specops.errors import EnvironmentFailure, Exit, UsageError, install_command
+from specops.hints import with_options
 from specops.results import Result, write
 
 if TYPE_CHECKING:
@@ -281,10 +282,11 @@ class DefaultCommandGroup(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-EndpointOption = Annotated[str, typer.Option(help="chat or completions.")]
+EndpointOption = Annotated[str, typer.Option(help="API to call: chat or completions.")]
 TopPOption = Annotated[float, typer.Option(help="Nucleus sampling.")]
 ApiKeyOption = Annotated[
-    str | None, typer.Option(help="Variable with the API key; SPECOPS_API_KEY or OPENAI_API_KEY.")
+    str | None,
+    typer.Option(help="Environment variable with the API key; default: SPECOPS_API_KEY or OPENAI_API_KEY."),
 ]
 PromptsOption = Annotated[
     Path | None, typer.Option(help="Prompt set: playbook, OpenAI batch, ShareGPT or Spec-Bench.")
@@ -292,12 +294,12 @@ PromptsOption = Annotated[
 HostOption = Annotated[str, typer.Option(help="Address to listen on.")]
 PortOption = Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")]
 MaxQueueOption = Annotated[
-    int, typer.Option(min=0, help="Sequences that may wait; above it the answer is 429.")
+    int, typer.Option(min=0, help="Limit on waiting sequences; above it the answer is 429.")
 ]
 GraceOption = Annotated[
-    float, typer.Option(min=0, help="Seconds that running requests have to finish in at the end.")
+    float, typer.Option(min=0, help="Grace period for running requests at shutdown, in seconds.")
 ]
-ThreadsOption = Annotated[int | None, typer.Option(min=1, help="Threads that PyTorch computes with.")]
+ThreadsOption = Annotated[int | None, typer.Option(min=1, help="Number of PyTorch threads.")]
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
@@ -309,8 +311,8 @@ Number = TypeVar("Number", int, float)
 
 
 def numbers(option: str, text: str, kind: type[Number], *, least: float = -math.inf) -> list[Number]:
-    """The numbers of `text`, which is the value of `option`. Raises UsageError where one is none, or below
-    `least`."""
+    """The numbers of `text`, which is the value of `option`. Raises UsageError for a part that is not a
+    number, or is below `least`."""
     words = "whole numbers" if kind is int else "numbers"
     try:
         found = [kind(part) for part in text.split(",")]
@@ -337,10 +339,14 @@ class LoadOptions:
     ] = None
     concurrency: Annotated[str, typer.Option(help=LEVELS_HELP)] = "1"
     top_p: TopPOption = 1.0
-    ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Generate to max_tokens.")] = False
-    max_tokens: Annotated[int | None, typer.Option(help="Tokens at most; default: each prompt's own.")] = None
-    timeout: Annotated[float, typer.Option(help="Seconds for one request.")] = REQUEST_TIMEOUT_S
-    max_rps: Annotated[float | None, typer.Option(help="Never send more requests a second.")] = None
+    ignore_eos: Annotated[
+        bool, typer.Option("--ignore-eos", help="Generate up to max_tokens, past the end of the text.")
+    ] = False
+    max_tokens: Annotated[
+        int | None, typer.Option(help="Maximum number of tokens; default: each prompt's own.")
+    ] = None
+    timeout: Annotated[float, typer.Option(help="Timeout of one request, in seconds.")] = REQUEST_TIMEOUT_S
+    max_rps: Annotated[float | None, typer.Option(help="Limit on requests per second.")] = None
 
     def settings(self) -> dict[str, Any]:
         """Return them as `BaselineSettings` has them."""

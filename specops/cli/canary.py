@@ -20,8 +20,8 @@ from specops.cli.call import (
     nearest,
     shared_options,
 )
-from specops.cli.output import with_options
 from specops.errors import UsageError
+from specops.hints import with_options
 from specops.phases.commands import Commands
 from specops.phases.measurement import checked
 from specops.render.figures import aligned, count, sentence
@@ -55,14 +55,14 @@ def canary(
     ] = None,
     endpoint: EndpointOption = "chat",
     prompts: PromptsOption = None,
-    only: Annotated[str, typer.Option(help="Checks to make, by commas; all without.")] = "",
+    only: Annotated[str, typer.Option(help="Checks to run, comma-separated; default: all.")] = "",
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Repeat all checks; discard stored findings.")
     ] = False,
     api_key_env: ApiKeyOption = None,
 ) -> Answer:
-    """Resumes where Ctrl-C or SIGTERM ended it. Exit 1 where it does not, 4 where it is undecided. What only
-    the speculative pool lacks becomes a rule of the router.
+    """Resumes where Ctrl-C or SIGTERM ended it. Exit 1 if a check fails, 4 if one is undecided.
+    Parameters that only the speculative pool does not support get a router rule.
     """
     from specops.config import load, run_folder
 

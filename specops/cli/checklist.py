@@ -11,7 +11,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 import typer
 
 from specops.cli.call import Answer, DefaultCommandGroup, RolloutCall, shared_options
-from specops.cli.output import with_options
+from specops.hints import with_options
 from specops.phases.measurement import checked
 from specops.render.figures import NONE, aligned, sentence
 from specops.results import Result
@@ -61,9 +61,11 @@ def show(
 @shared_options(rollout_at=1)
 def attest(
     call: RolloutCall,
-    item: Annotated[str, typer.Argument(help="Its name, as `specops checklist ROLLOUT` prints it.")],
-    by: Annotated[str, typer.Option(help="Who says so.")],
-    note: Annotated[str | None, typer.Option(help="Such as where it was shared, and with whom.")] = None,
+    item: Annotated[str, typer.Argument(help="Name of the item, as `specops checklist ROLLOUT` prints it.")],
+    by: Annotated[str, typer.Option(help="Name of the person who attests.")],
+    note: Annotated[
+        str | None, typer.Option(help="Note stored with the attestation, such as where the runbook is.")
+    ] = None,
 ) -> Answer:
     """Record a person's confirmation of an item, for 90 days.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, get_args
 import typer
 
 from specops.cli.call import Answer, RolloutCall, nearest, shared_options
-from specops.cli.output import with_options
+from specops.hints import with_options
 from specops.phases.diagnose import FILE, Diagnosis
 from specops.phases.diagnose.finding import Finding, Severity, Symptom
 from specops.phases.measurement import checked

@@ -25,11 +25,11 @@ from specops.cli.call import (
 from specops.cli.edge_bench import bench
 from specops.cli.edge_client import TOKEN, chat, edge_serve
 from specops.cli.edge_simulate import simulate
-from specops.cli.output import with_options
 from specops.cli.serve import EMBEDDED
 from specops.errors import UsageError
+from specops.hints import with_options
 from specops.net import is_loopback
-from specops.trees import parse_tree
+from specops.trees import VERIFIER_NAMES, parse_tree
 
 if TYPE_CHECKING:
     from specops.edge.server import Ports, Tls
@@ -56,48 +56,55 @@ def verify_server(
     draft: Annotated[Path | None, typer.Option(help="Folder of the draft for that tree.")] = None,
     verifier: Annotated[
         str | None,
-        typer.Option(help="naive, mss, block, traversal or ranked; default: the best that is lossless."),
+        typer.Option(help=f"{', '.join(VERIFIER_NAMES)}; default: the best that is lossless."),
     ] = None,
-    max_batch: Annotated[int, typer.Option(min=1, help="Clients' trees in one step.")] = 8,
+    max_batch: Annotated[int, typer.Option(min=1, help="Maximum number of clients' trees in one step.")] = 8,
     batching: Annotated[
         str,
         typer.Option(
-            help="dynamic takes the rounds that are there; static:N[:WAIT_MS] waits for N, for so long."
+            help="Batching: dynamic runs the waiting rounds; static:N[:WAIT_MS] waits up to WAIT_MS for N."
         ),
     ] = "dynamic",
-    sessions: Annotated[
-        int, typer.Option(min=1, help="Sessions that go on at the same time, of all clients.")
-    ] = 256,
+    sessions: Annotated[int, typer.Option(min=1, help="Limit on concurrent sessions of all clients.")] = 256,
     sessions_per_client: Annotated[
-        int, typer.Option(min=1, help="And of one client: of a token's name, or else of a connection.")
+        int,
+        typer.Option(
+            min=1,
+            help="Limit on concurrent sessions of one client (a token name, or a connection without tokens).",
+        ),
     ] = 64,
     kv_mb: Annotated[
         float | None,
         typer.Option(
             min=0,
-            help="MiB for the sessions' KV; one whose KV gave way is read again. "
-            "Default: room for four for each of --max-batch.",
+            help="KV cache in MiB; evicted sessions are read again. Default: 4 sessions per --max-batch.",
         ),
     ] = None,
     max_length: Annotated[
         int | None,
         typer.Option(min=2, help="Tokens of one session, prompt and output; default: the model's."),
     ] = None,
-    max_nodes: Annotated[int, typer.Option(min=1, max=4096, help="Nodes of a client's tree.")] = 64,
+    max_nodes: Annotated[
+        int, typer.Option(min=1, max=4096, help="Maximum number of nodes in a client's tree.")
+    ] = 64,
     token_file: Annotated[
         Path | None,
         typer.Option(help="Clients' tokens, a line name=token each; limits and shares go by the names."),
     ] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain, PEM.")] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="Its key, PEM.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Private key of the certificate, PEM.")] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen without TLS on an address that others reach.")
     ] = False,
     resume_s: Annotated[
-        float, typer.Option(min=0, help="Seconds that a session outlives its connection, and its end.")
+        float,
+        typer.Option(
+            min=0,
+            help="Seconds for which a session can be resumed after its connection or the session has ended.",
+        ),
     ] = 60.0,
     grace: Annotated[
-        float, typer.Option(min=0, help="Seconds that running sessions have to finish in at the end.")
+        float, typer.Option(min=0, help="Grace period for running sessions at shutdown, in seconds.")
     ] = 30.0,
     metrics_port: Annotated[
         int | None,

@@ -24,37 +24,47 @@ def bench(
     ] = None,
     rtt: Annotated[
         float | None,
-        typer.Option(
-            "--rtt", min=0.0, max=60_000.0, help="Milliseconds there and back. [default: the file's]"
-        ),
+        typer.Option("--rtt", min=0.0, max=60_000.0, help="Round-trip time in ms. [default: the file's]"),
     ] = None,
     clients: Annotated[
-        str | None, typer.Option("--clients", help="At a time, such as 1,4,8. [default: the file's]")
+        str | None,
+        typer.Option(
+            "--clients",
+            help="Numbers of concurrent clients, comma-separated, such as 1,4,8. [default: the file's]",
+        ),
     ] = None,
     heads: Annotated[
-        str | None, typer.Option("--heads", help="One edge arm each, such as 0,1,8. [default: the file's]")
+        str | None,
+        typer.Option(
+            "--heads",
+            help="Numbers of guessed outcomes, such as 0,1,8; one edge arm each. [default: the file's]",
+        ),
     ] = None,
     ahead: Annotated[
         str | None,
         typer.Option(
             "--ahead",
-            help="Next trees sent before it is known which it is, such as 0,16; with the most heads one edge "
-            "arm each. [default: the file's]",
+            help="Numbers of next trees to send before the verdict, such as 0,16; one edge arm each, at the "
+            "largest --heads. [default: the file's]",
         ),
     ] = None,
     depth: Annotated[
         str | None,
         typer.Option(
-            "--depth", help="adaptive, included:D, excluded:D; one edge arm each. [default: the file's]"
+            "--depth",
+            help="Depth: adaptive, included:D, excluded:D; one edge arm each. [default: the file's]",
         ),
     ] = None,
-    count: Annotated[int, typer.Option("--count", min=1, help="Prompts, spread over the set.")] = 16,
+    count: Annotated[
+        int, typer.Option("--count", min=1, help="Number of prompts, spread over the set.")
+    ] = 16,
     tokens: Annotated[
         int | None,
         typer.Option("--tokens", min=2, help="Tokens of an answer. [default: the file's, or 64]"),
     ] = None,
     temperature: Annotated[
-        float | None, typer.Option("--temperature", min=0.0, help="[default: the file's]")
+        float | None,
+        typer.Option("--temperature", min=0.0, help="Sampling temperature. [default: the file's]"),
     ] = None,
 ) -> Answer:
     """Compare drafting on the server, at the edge, and none.
@@ -108,7 +118,7 @@ def bench(
 
 
 def _depths(text: str) -> list[str]:
-    """Return the depths. Raises UsageError where one is none."""
+    """Return the depths. Raises UsageError for an invalid depth."""
     from specops.edge.settings import parse_depth
 
     return [str(parse_depth(part)) for part in text.split(",")]
@@ -225,19 +235,17 @@ def lines(found: Comparison) -> list[str]:
     from specops.phases.edge_bench.settings import AUTOREGRESSIVE
 
     said = [
-        "server idle: of the time with sessions, that without a round to verify; "
-        "filled: as if others used the server then; "
-        "hits: rounds after which the next root had been drafted already"
-        + (
-            "; ahead: rounds that had been sent before the verdict before them" if _sends_ahead(found) else ""
-        ),
+        "server idle: share of session time without a round to verify; "
+        "filled: cost if other clients use the idle time; "
+        "hits: rounds whose next root was already drafted"
+        + ("; ahead: rounds sent before the previous verdict" if _sends_ahead(found) else ""),
     ]
     if found.parity:
         same = all(parity.same == parity.of for parity in found.parity)
-        words = "the same in all arms" if same else "NOT the same in all arms"
+        words = "are the same in all arms" if same else "differ between arms"
         count = sum(parity.of for parity in found.parity if parity.arm != AUTOREGRESSIVE)
         if count:
-            said.append(f"greedy answers are {words} ({count} compared with {AUTOREGRESSIVE})")
+            said.append(f"greedy answers {words} ({count} compared with {AUTOREGRESSIVE})")
     said += [f"{who} failed: {why}" for who, why in found.failed.items()]
     late = [figure for figure in found.figures if figure.late_passes is not None and figure.late_passes > 0]
     if late:

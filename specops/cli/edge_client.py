@@ -31,10 +31,11 @@ from specops.cli.call import (
     log_to_stderr,
     shared_options,
 )
-from specops.cli.output import print_error, with_options
+from specops.cli.output import print_error
 from specops.cli.serve import API_KEY, Serving
 from specops.edge.settings import DEFAULT
 from specops.errors import EndpointError, SpecopsError, UsageError
+from specops.hints import with_options
 
 if TYPE_CHECKING:
     from specops.edge.client import EdgeEngine
@@ -68,17 +69,12 @@ class EdgeOptions:
         str | None,
         typer.Option(help="Speak TLS: a PEM file of authorities to trust, or system for this machine's own."),
     ] = None
-    insecure: Annotated[bool, typer.Option("--insecure", help="Send the token without TLS all the same.")] = (
-        False
-    )
+    insecure: Annotated[bool, typer.Option("--insecure", help="Send the token even without TLS.")] = False
     drafting: Annotated[
         str,
-        typer.Option(
-            help="Who drafts: edge, server, or auto, which leaves it to the server where that gives more "
-            "tokens a second, as over a bad link."
-        ),
+        typer.Option(help="Side that drafts: edge, server, or auto (the faster of the two)."),
     ] = "auto"
-    nodes: Annotated[int, typer.Option(min=1, help="Nodes of a tree at most.")] = DEFAULT.nodes
+    nodes: Annotated[int, typer.Option(min=1, help="Maximum number of nodes in a tree.")] = DEFAULT.nodes
     beams: Annotated[int, typer.Option(min=1, help="Nodes that one pass of the draft runs.")] = DEFAULT.beams
     depth: Annotated[
         str, typer.Option(help="When a tree is sent: adaptive, included:D or excluded:D passes.")
@@ -87,11 +83,11 @@ class EdgeOptions:
         int,
         typer.Option(
             min=0,
-            help="Outcomes of a tree to draft ahead for while it is away. 0: none; 1: as SpecEdge does.",
+            help="Number of guessed outcomes to draft for during a round; 0: none, 1: as SpecEdge.",
         ),
     ] = DEFAULT.heads
     ahead: Annotated[
-        int, typer.Option(min=0, help="Outcomes whose next trees are sent before the verdict. 0: none.")
+        int, typer.Option(min=0, help="Number of next trees to send before the verdict; 0: none.")
     ] = DEFAULT.ahead
     threads: ThreadsOption = None
 

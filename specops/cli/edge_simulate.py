@@ -10,8 +10,8 @@ import typer
 
 from specops.assets import asset
 from specops.cli.call import Answer, AnswerOption, Call, extra, numbers, shared_options
-from specops.cli.output import with_options
 from specops.errors import UsageError
+from specops.hints import with_options
 
 if TYPE_CHECKING:
     from specops.cli.edge_simulate_inputs import PassTimes, RoundSource
@@ -32,63 +32,79 @@ def simulate(
     paper: Annotated[
         bool, typer.Option("--paper", help="SpecEdge's published costs, beside its published figures.")
     ] = False,
-    rtt: Annotated[str, typer.Option(help="Round trips in ms, by commas.")] = "5,15,30,50,100",
-    clients: Annotated[str, typer.Option(help="Streams at a time, by commas.")] = "1,4,16,64",
-    jitter: Annotated[float, typer.Option(min=0, help="ms that each way takes more, at most.")] = 0.0,
+    rtt: Annotated[str, typer.Option(help="Round-trip times in ms, comma-separated.")] = "5,15,30,50,100",
+    clients: Annotated[
+        str, typer.Option(help="Numbers of concurrent clients, comma-separated.")
+    ] = "1,4,16,64",
+    jitter: Annotated[float, typer.Option(min=0, help="Maximum extra delay of each direction, in ms.")] = 0.0,
     depth: Annotated[
-        str | None, typer.Option(help="adaptive, included:D or excluded:D. [default: the best is looked for]")
+        str | None,
+        typer.Option(
+            help="Depth: adaptive, included:D or excluded:D. [default: the best one is searched for]"
+        ),
     ] = None,
     heads: Annotated[
-        int | None, typer.Option(min=0, help="Guesses drafted on from; 0: none. [default: the file's most]")
+        int | None,
+        typer.Option(
+            min=0, help="Number of guessed outcomes to draft for; 0: none. [default: the file's largest]"
+        ),
     ] = None,
     ahead: Annotated[
         int | None,
         typer.Option(
             min=0,
-            help="Next trees sent before it is known which it is; 0: none. [default: the file's most]",
+            help="Number of next trees to send before the verdict; 0: none. [default: the file's largest]",
         ),
     ] = None,
     batching: Annotated[
-        str | None, typer.Option(help="dynamic, static:N or static:N:WAIT_MS. [default: the file's]")
+        str | None,
+        typer.Option(help="Batching: dynamic, static:N or static:N:WAIT_MS. [default: the file's]"),
     ] = None,
     max_batch: Annotated[
-        int | None, typer.Option(min=1, help="Trees of a step. [default: the file's]")
+        int | None, typer.Option(min=1, help="Maximum number of trees in one step. [default: the file's]")
     ] = None,
     prompt_tokens: Annotated[int, typer.Option(min=0, help="Prompt tokens of each request.")] = 0,
     tokens: Annotated[int, typer.Option(min=2, help="Tokens of each answer.")] = 256,
     itl_ms: Annotated[
         float | None,
         typer.Option(
-            help="Inter-token latency that clients may have. [default: server-only's with the fewest]"
+            help="Limit on inter-token latency, in ms. [default: that of server-only with the fewest clients]"
         ),
     ] = None,
     costs: Annotated[
         Path | None, typer.Option(help="Costs of passes: JSON as data.costs of an answer.")
     ] = None,
-    verify_ms: Annotated[float | None, typer.Option(help="Time of a target's pass.")] = None,
-    verify_token_ms: Annotated[float, typer.Option(min=0, help="Time for each token more.")] = 0.0,
-    draft_ms: Annotated[float | None, typer.Option(help="Time of a draft's pass at the edge.")] = None,
-    server_draft_ms: Annotated[float | None, typer.Option(help="Time of a draft's pass, server.")] = None,
+    verify_ms: Annotated[float | None, typer.Option(help="Time of a pass of the target, in ms.")] = None,
+    verify_token_ms: Annotated[
+        float, typer.Option(min=0, help="Extra time for each further token, in ms.")
+    ] = 0.0,
+    draft_ms: Annotated[float | None, typer.Option(help="Time of a draft pass at the edge, in ms.")] = None,
+    server_draft_ms: Annotated[
+        float | None, typer.Option(help="Time of a draft pass on the server, in ms.")
+    ] = None,
     rounds: Annotated[Path | None, typer.Option(help="Rounds that --save-rounds wrote.")] = None,
     acceptance: Annotated[
         float | None,
-        typer.Option(min=0, max=0.99, help="Acceptance of each level, not measured."),
+        typer.Option(min=0, max=0.99, help="Acceptance of each level, given instead of measured."),
     ] = None,
     hit: Annotated[
         float, typer.Option(min=0, max=1, help="Share of rounds that guesses continue, with --acceptance.")
     ] = 0.2,
     prompts: Annotated[int, typer.Option(min=1, help="Prompts over which the pair is measured.")] = 8,
-    save_rounds: Annotated[Path | None, typer.Option(help="Keep the rounds that are simulated.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw it: .svg or .png.")] = None,
+    save_rounds: Annotated[
+        Path | None, typer.Option(help="File for the simulated rounds, for --rounds.")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="Plot file, .svg or .png.")] = None,
 ) -> Answer:
     """Simulate the edge: depth, clients and round-trip times.
 
     It finds the best depth for each RTT, the clients that a server carries, and the highest RTT at which the
     edge is faster.
 
-    A discrete-event simulation: nothing is served. Costs are the file's `stand_in`, others (--costs) or
-    the options'; what rounds bring is measured on the file's pair, here, or given. Exit 1 where the edge
-    is behind server-only speculation at the lowest RTT, whatever the number of clients.
+    A discrete-event simulation: nothing is served. Costs come from `stand_in` in the file, from --costs,
+    or from options. Acceptance is measured here with the file's pair, or comes from --rounds or
+    --acceptance. Exit 1 where the edge is behind server-only speculation at the lowest RTT, whatever the
+    number of clients.
     """
     from specops.phases.plot import plot as draw
     from specops.render.plot import check_suffix

@@ -31,15 +31,15 @@ def page(result: Result) -> list[str]:
         *_even(data),
         "",
         sentence(result.reason),
-        "Nothing was served: passes take the times above, streams walk the texts that were measured (where",
-        "shares were given, rounds are independent draws), and a reused tree counts as a new one.",
-        *(AHEAD if _sends_ahead(result) else ["Every round goes there and back: none is sent ahead."]),
+        "This is a simulation. Passes take the times above. Streams follow the measured texts; with given",
+        "shares, rounds are independent draws. A reused tree counts as a new tree.",
+        *(AHEAD if _sends_ahead(result) else ["No round is sent ahead: each takes a full round trip."]),
     ]
 
 
 AHEAD = [
-    "hits: rounds after which the next tree had been begun; ahead: those after which it had been sent, and",
-    "the server went on at once. A tree that was begun and is worth it is taken to be among those sent.",
+    "hits: rounds whose next tree was already begun; ahead: rounds whose next tree was already sent, so that",
+    "the server continued at once. Every begun tree that pays is assumed to be sent.",
 ]
 
 
@@ -48,7 +48,7 @@ def _sends_ahead(result: Result) -> bool:
 
 
 def _cells(data: dict[str, Any], *, ahead: bool) -> list[str]:
-    served = {one["clients"]: one for one in data["served"]}
+    by_clients = {one["clients"]: one for one in data["by_clients"]}
     rows = [
         [
             *("RTT", "clients", "best depth", "ITL", "p95", "× server-only", "tokens/s", "× server-only"),
@@ -76,7 +76,7 @@ def _cells(data: dict[str, Any], *, ahead: bool) -> list[str]:
         )
     table = aligned(rows)
     rows = [["server-only", "best depth", "ITL", "tokens/s", "autoregressive", "tokens/s"]]
-    for clients, one in served.items():
+    for clients, one in by_clients.items():
         own, plain = one["server_only"], one["autoregressive"]
         rows.append(
             [
@@ -183,12 +183,12 @@ def paper_page(result: Result) -> list[str]:
         "",
         sentence(result.reason),
         "",
-        "Why it differs: what a draft pass takes on the server was not found published. The longer it is,",
-        "the higher acceptance must have been for server-only to cost what it did, and the more the edge",
-        f"gains; one value, {pass_ms}, fitted to the throughput, gives cost and latency too. What",
-        "proactive drafting gains in tokens comes out too low: here levels are accepted independently of",
-        "each other, while in a text what is easy comes together, and there a head hits and a deeper tree is",
-        "accepted. Published figures are means over pairs and tasks, these are of one pair.",
+        "Why it differs: the paper does not publish the time of a draft pass on the server. A longer pass",
+        "implies a higher acceptance for the published cost, and a larger gain at the edge. One value,",
+        f"{pass_ms}, fitted to the throughput, also reproduces cost and latency. The gain of proactive",
+        "drafting is underestimated: the simulation accepts levels independently, but in real text easy",
+        "tokens come together. Published figures are means over several pairs and tasks; these figures are",
+        "of one pair.",
     ]
 
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from specops.cli.call import Answer, RolloutCall, shared_options
-from specops.cli.output import with_options
 from specops.errors import Exit
 from specops.guard.guard import Status
+from specops.hints import with_options
 from specops.phases.measurement import checked
 from specops.render.figures import NONE, aligned, milliseconds, sentence
 from specops.results import Result
@@ -162,22 +162,26 @@ class SimulationOutput(TypedDict):
 @shared_options()
 def simulate(
     call: RolloutCall,
-    trace: Annotated[Path | None, typer.Option(help="A trace that --save wrote.")] = None,
+    trace: Annotated[Path | None, typer.Option(help="Trace to replay, a file that --save wrote.")] = None,
     last: Annotated[
         float | None,
-        typer.Option(min=0.01, max=366, help="Days until now, as addresses.prometheus has them."),
+        typer.Option(min=0.01, max=366, help="Number of past days to replay from addresses.prometheus."),
     ] = None,
-    save: Annotated[
-        Path | None, typer.Option(help="Keep what is replayed as a trace, lines of JSON.")
-    ] = None,
+    save: Annotated[Path | None, typer.Option(help="File for the replayed trace (JSON Lines).")] = None,
     incident: Annotated[
         list[str] | None,
-        typer.Option(help="FROM/UNTIL in UTC, as 2026-11-20T10:00/2026-11-20T12:00: then it did not pay."),
+        typer.Option(
+            help="Period in which speculation did not pay: BEGIN/END in UTC, such as "
+            "2026-11-20T10:00/2026-11-20T12:00; repeatable."
+        ),
     ] = None,
     slower: Annotated[
         float | None,
         typer.Option(
-            min=1.01, max=100, help="Made up: in mid-week it takes so many times the standard's latency."
+            min=1.01,
+            max=100,
+            help="Latency of the speculative pool in mid-week, in times the standard pool's "
+            "(synthetic week only).",
         ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the synthetic week.")] = 0,
@@ -291,11 +295,17 @@ def drill_page(result: Result, path: Path) -> list[str]:
 def _row(what: str, leg: DrillSwitch) -> list[str]:
     began = sorted((leg.begun or {}).items())
     counts = ", ".join(f"{count:.0f} on {pool}" for pool, count in began if count)
-    watched = f"in {leg.watched_s:g} s began {counts or 'no request'}" if leg.begun is not None else ""
-    return [f"  {what}", f"{len(leg.targets)} switched in {milliseconds(leg.took_ms)}", watched]
+    watched = (
+        f"within {leg.watched_s:g} s, requests began: {counts or 'none'}" if leg.begun is not None else ""
+    )
+    return [
+        f"  {what}",
+        f"{count(len(leg.targets), 'target')} switched in {milliseconds(leg.took_ms)}",
+        watched,
+    ]
 
 
-RIGHTLY = {"yes": "rightly", "no": "falsely", "unknown": "whether rightly is not known"}
+RIGHTLY = {"yes": "(correct)", "no": "(false)", "unknown": "(correctness unknown)"}
 MOST = 20
 """Steps that are shown; --json has them all."""
 
@@ -313,7 +323,8 @@ def simulated_page(rollout: str, found: Simulated) -> list[str]:
     if len(found.steps) > MOST:
         rows.append(["  guard", "", f"and {len(found.steps) - MOST} steps more"])
     rows += [
-        ["  missed", _at(ts), "from here on it did not pay, and the guard left it on"] for ts in found.missed
+        ["  missed", _at(ts), "speculation stopped paying here, and the guard did not fall back"]
+        for ts in found.missed
     ]
     if found.playbook is not None:
         message = f"fell back {RIGHTLY[found.playbook.rightly]}: {found.playbook.why}"
@@ -329,11 +340,9 @@ def simulated_page(rollout: str, found: Simulated) -> list[str]:
 
 def _summary(found: Simulated) -> str:
     ours = count(len(found.fallbacks), "fallback")
-    theirs = "falls back too" if found.playbook is not None else "does not fall back"
-    if found.playbook is not None and not found.fallbacks:
-        theirs = "falls back"
+    theirs = "falls back" if found.playbook is not None else "does not fall back"
     missed = f", {count(len(found.missed), 'incident')} missed" if found.missed else ""
-    return f"the guard: {ours}{_false(found.fallbacks)}{missed}; the playbook's {theirs}"
+    return f"guard: {ours}{_false(found.fallbacks)}{missed}; playbook's guard: {theirs}"
 
 
 def _false(fallbacks: list[Fallback]) -> str:

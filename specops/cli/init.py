@@ -10,7 +10,7 @@ import typer
 from typing_extensions import TypedDict
 
 from specops.cli.call import Answer, Call, nearest, shared_options
-from specops.cli.output import with_options
+from specops.hints import with_options
 from specops.serving import ENGINES, OWN
 
 STARTED = [name for name, engine in ENGINES.items() if engine.drafts is not None]

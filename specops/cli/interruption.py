@@ -67,7 +67,7 @@ def message(by: signal.Signals, words: Sequence[str], stopped: KeyboardInterrupt
     """
     name = "Ctrl-C" if by == signal.SIGINT else by.name
     if not isinstance(stopped, Stopped):
-        return f"stopped by {name}; no partial results\ngo on with: {shlex.join(['specops', *words])}"
+        return f"stopped by {name}; no partial results\nstart again with: {shlex.join(['specops', *words])}"
     if stopped.printed:
         where = f"above and in {stopped.path}" if stopped.path else "above"
         anew = shlex.join(["specops", *words])
@@ -76,4 +76,4 @@ def message(by: signal.Signals, words: Sequence[str], stopped: KeyboardInterrupt
     if stopped.finished:
         saved.append(f"results of {', '.join(stopped.finished)} are in {stopped.folder}")
     again = shlex.join(["specops", *(word for word in words if word != "--fresh")])
-    return f"stopped by {name}; {'; '.join(saved)}\ngo on with: {again}"
+    return f"stopped by {name}; {'; '.join(saved)}\nresume with: {again}"

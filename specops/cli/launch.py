@@ -49,7 +49,9 @@ def lint(
     ] = None,
     engine_version: Annotated[
         str | None,
-        typer.Option(help="Left out: the image's or the program's, else the newest known."),
+        typer.Option(
+            help="Engine version; default: that of the image or the installed program, else the newest."
+        ),
     ] = None,
 ) -> Answer:
     """Find unsupported or wrong flags of a serving engine.
@@ -86,15 +88,15 @@ def _command(one: LintResult) -> Iterator[str]:
         if finding.replacement:
             yield f"  {'':8} instead: {finding.replacement}"
     if not one.findings:
-        yield f"  clean    nothing against it in what {one.engine} {one.version} knows"
+        yield f"  clean    no finding for {one.engine} {one.version}"
     if one.corrected is not None:
-        yield "corrected:" if not one.left else "corrected as far as possible from here:"
+        yield "corrected:" if not one.left else "partly corrected:"
         yield ""
         yield from one.corrected.rstrip().splitlines()
         yield ""
     if one.left:
         flags = ", ".join(dict.fromkeys(finding.flag for finding in one.left))
-        yield f"left to you: {count(len(one.left), 'error')}, about {flags}"
+        yield f"not corrected, fix by hand: {count(len(one.left), 'error')} ({flags})"
 
 
 def launch_page(result: Result, commands: Commands) -> list[str]:
@@ -139,7 +141,7 @@ def _verdict(result: Result) -> str:
     carries = {
         "yes": "the standard pool carries the peak alone",
         "no": "the standard pool does not carry the peak alone: falling back would overload it",
-        "undecided": "whether the standard pool carries the peak alone is not known yet",
+        "undecided": "it is undecided whether the standard pool carries the peak alone",
     }
     return sentence(f"{wrote}; {carries[result.summary['capacity']]}")
 
@@ -149,8 +151,8 @@ def _next(data: LaunchData, commands: Commands) -> Iterator[str]:
         yield f"change: fix the errors above in {commands.file}"
         yield f"next: {commands.of('launch render {rollout}')}"
     elif data.capacity.verdict != "yes":
-        if data.capacity.hint not in (None, AGAIN):
-            yield f"change: {data.capacity.hint}"
+        if data.capacity.change not in (None, AGAIN):
+            yield f"change: {data.capacity.change}"
         yield f"next: {commands.of('run {rollout} --only baseline')}"
     elif f"{RENDERED}/kubernetes/standard.yaml" in data.files:
         yield f"next: kubectl apply -f {shlex.quote(str(Path(data.folder) / RENDERED / 'kubernetes'))}"

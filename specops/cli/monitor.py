@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from specops.cli.call import Answer, AnswerOption, Call, RolloutCall, shared_options
-from specops.cli.output import with_options
+from specops.hints import with_options
 from specops.phases.measurement import checked as checked_model
 from specops.phases.monitor.check import GOOD, NameState
 from specops.phases.monitor.render import FOLDER, MonitorData, Threshold
@@ -41,12 +41,16 @@ def render(call: RolloutCall) -> Answer:
 def check(
     call: Call,
     rollout: Annotated[
-        Path | None, typer.Argument(help="The rollout file; left out: any vLLM's or SGLang's names.")
+        Path | None,
+        typer.Argument(
+            help="Rollout file; without it, the default metric names of vLLM or SGLang are accepted."
+        ),
     ] = None,
     prometheus: Annotated[
-        str | None, typer.Option(help="Its root; default: addresses.prometheus of the rollout file.")
+        str | None,
+        typer.Option(help="Root URL of Prometheus; default: addresses.prometheus of the rollout file."),
     ] = None,
-    timeout_s: Annotated[float, typer.Option(min=0.1, help="Longest time for one question.")] = 5.0,
+    timeout_s: Annotated[float, typer.Option(min=0.1, help="Timeout of one query, in seconds.")] = 5.0,
 ) -> Answer:
     """Check that Prometheus has every series that is needed.
 

@@ -1,6 +1,6 @@
 """Printing: the answer on stdout, everything else on stderr, an error as one sentence.
 
-Nothing here needs colour to be read; rich leaves it out where NO_COLOR is set or stdout is no terminal.
+Nothing here needs colour to be read; rich leaves it out where NO_COLOR is set or stdout is not a terminal.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import itertools
 import json
 import os
 import re
-import shlex
 import shutil
 import sys
 import textwrap
@@ -21,14 +20,18 @@ import typer
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
-from specops import placeholder
+from specops import hints
 from specops.errors import Exit, SpecopsError
+from specops.hints import with_options
 from specops.results import Result, written
 
 GOOD, BAD, OPEN = "green", "red", "yellow"
 VERDICTS = {
-    GOOD: ("passed", "yes", "ok", "compatible", "faster", "deploy", "healthy", "use it", "better"),
-    BAD: ("failed", "no", "NO", "missing", "incompatible", "slower", "bad", "error", "keep it off", "worse"),
+    GOOD: ("passed", "yes", "ok", "compatible", "faster", "deploy", "healthy", "use speculation", "better"),
+    BAD: (
+        *("failed", "no", "NO", "missing", "incompatible", "slower", "bad", "error", "worse"),
+        "keep speculation off",
+    ),
     OPEN: ("undecided", "open", "degraded", "warn", "warning", "skipped", "unknown", "partial"),
 }
 STYLES = {word: style for style, words in VERDICTS.items() for word in words}
@@ -58,7 +61,7 @@ def name_rollout(place: str | None) -> None:
 
 def named(text: str) -> str:
     """The text with the rollout file of this command in it."""
-    return text if _rollout is None else placeholder.named(text, _rollout)
+    return text if _rollout is None else hints.named(text, _rollout)
 
 
 class UnfoldedLine(str):
@@ -213,32 +216,11 @@ def print_failure(message: str, hint: str | None, code: int, *, as_json: bool) -
         return
     print_message(f"error: {message}")
     if hint:
-        print_message(f"hint: {hint}")
+        print(f"hint: {hint}", file=sys.stderr, flush=True)  # a command to paste: it is never folded
 
 
 def print_error(error: SpecopsError, *, as_json: bool = False) -> None:
-    print_failure(error.message, error.hint, error.exit_code, as_json=as_json)
-
-
-def with_options(options: Mapping[str, str | bool | None]) -> str:
-    """The command that was typed, with `options` in place of what it said of them: a value; True and False to
-    add and to remove a switch; None to remove an option with its value. Other words stay as they are."""
-    typed = sys.argv[1:]
-    end = typed.index("--") if "--" in typed else len(typed)
-    words = iter(typed[:end])
-    rest = ["specops"]
-    for word in words:
-        name, equals, _ = word.partition("=")
-        if name not in options:
-            rest.append(word)
-        elif not equals and not isinstance(options[name], bool):
-            next(words, None)
-    for name, value in options.items():
-        if value is True:
-            rest.append(name)
-        elif isinstance(value, str):
-            rest += [name, value]
-    return shlex.join([*rest, *typed[end:]])
+    print_failure(str(error), error.hint, error.exit_code, as_json=as_json)
 
 
 def print_unexpected(error: Exception, *, as_json: bool = False) -> None:

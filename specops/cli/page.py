@@ -54,8 +54,8 @@ def page(walk: Walk, rollout: Rollout, path: Path) -> list[str]:
 
 
 def _answer(walk: Walk, rollout: Rollout, path: Path) -> Iterator[str]:
-    """Yield what the comparison says of each load; where there is none, what the last phase says. Then which
-    gate failed, and where the walk stopped."""
+    """Yield the comparison's answer for each load, or, without a comparison, the last phase's answer. Then
+    the gate that failed, and the phase at which the walk stopped."""
     last = walk.step(walk.stopped) if walk.stopped else None
     found, failed = decision(walk), failed_gate(walk)
     if found.support:
@@ -66,7 +66,7 @@ def _answer(walk: Walk, rollout: Rollout, path: Path) -> Iterator[str]:
         yield found.headline
     if last is not None:
         again = Commands(rollout, path, walk.folder).of("run {rollout} --continue")
-        yield f"Stopped at {last.phase}: {last.result.reason}. To go on all the same: {again}"
+        yield f"Stopped at {last.phase}: {last.result.reason}. To continue past this gate: {again}"
 
 
 def _headline(walk: Walk) -> str:

@@ -10,8 +10,8 @@ import typer
 
 from specops.assets import asset
 from specops.cli.call import Answer, AnswerOption, Call, extra, shared_options
-from specops.cli.output import with_options
 from specops.errors import UsageError
+from specops.hints import with_options
 from specops.render.figures import NONE, aligned, count, milliseconds, sentence
 
 if TYPE_CHECKING:
@@ -34,21 +34,20 @@ def explain(
     ] = None,
     target: Annotated[Path | None, typer.Option(help="Folder of the target.")] = None,
     draft: Annotated[
-        str | None, typer.Option(help="Its draft, as `specops serve --draft DIR` takes it; without: copies.")
+        str | None,
+        typer.Option(help="Draft folder, as for `specops serve --draft DIR`; default: copies only."),
     ] = None,
     prompts: Annotated[Path | None, typer.Option(help="Prompt set. [default: the shipped]")] = None,
     batch: Annotated[
         list[int] | None,
         typer.Option(min=1, max=256, help="Batch size; repeatable. [default: 1 2 4 8 16]"),
     ] = None,
-    nodes: Annotated[int, typer.Option(min=1, max=32, help="Nodes of a tree at most.")] = 16,
+    nodes: Annotated[int, typer.Option(min=1, max=32, help="Maximum number of nodes in a tree.")] = 16,
     tokens: Annotated[int, typer.Option(min=1, help="Tokens of each answer.")] = 64,
-    temperature: Annotated[float, typer.Option(min=0)] = 0.0,
+    temperature: Annotated[float, typer.Option(min=0, help="Sampling temperature.")] = 0.0,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads; PyTorch's own by default.")] = None,
-    gap_ms: Annotated[
-        float | None, typer.Option(help="Longest step that counts: the gap between two outputs.")
-    ] = None,
-    tpot_ms: Annotated[float | None, typer.Option(help="Longest mean time of a token that counts.")] = None,
+    gap_ms: Annotated[float | None, typer.Option(help="Limit on the gap between two outputs, in ms.")] = None,
+    tpot_ms: Annotated[float | None, typer.Option(help="Limit on the mean time per token, in ms.")] = None,
 ) -> Answer:
     """Show which tree the planner picks at each batch size.
 

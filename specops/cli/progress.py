@@ -36,7 +36,7 @@ MARKS: Mapping[PhaseState | None, tuple[str, str, str]] = {
     "undecided": ("?", "undecided", "bold yellow"),
     "skipped": ("-", "skipped", "dim"),
 }
-"""A mark for each state, which tells it without colour, the word of the final page, and a style."""
+"""For each state: a mark that is clear without colour, the word of the final page, and a style."""
 
 
 @contextmanager

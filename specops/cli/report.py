@@ -10,7 +10,7 @@ import typer
 from typing_extensions import TypedDict
 
 from specops.cli.call import Answer, DefaultCommandGroup, RolloutCall, shared_options
-from specops.cli.output import with_options
+from specops.hints import with_options
 from specops.phases.report.delivery import ReportFiles, WrittenSchedule
 from specops.phases.report.report import Report
 from specops.render.figures import aligned
@@ -25,7 +25,7 @@ Zone = Annotated[
 
 report = typer.Typer(
     cls=DefaultCommandGroup,
-    help="`report ROLLOUT` writes one; `report schedule` renders timers for it.",
+    help="`report ROLLOUT` writes a report; `report schedule` renders timers for it.",
     no_args_is_help=True,
 )
 
@@ -35,10 +35,10 @@ report = typer.Typer(
 def make(
     call: RolloutCall,
     window: Annotated[
-        str | None, typer.Option(help="Its length: 7d, 24h, 2w; default: report.window.")
+        str | None, typer.Option(help="Window length, such as 7d, 24h or 2w; default: report.window.")
     ] = None,
     end: Annotated[
-        str, typer.Option(help="A day, counted whole, a time of it, or now: the last full hour.")
+        str, typer.Option(help="End of the window: a day (included), a time, or now (the last full hour).")
     ] = "now",
     tz: Zone = None,
     post: Annotated[
@@ -46,9 +46,10 @@ def make(
         typer.Option(help="Webhook that receives the report; default: SPECOPS_REPORT_WEBHOOK, if set."),
     ] = None,
     prometheus: Annotated[
-        str | None, typer.Option(help="Its root; default: addresses.prometheus of the rollout file.")
+        str | None,
+        typer.Option(help="Root URL of Prometheus; default: addresses.prometheus of the rollout file."),
     ] = None,
-    timeout_s: Annotated[float, typer.Option(min=0.1, help="Longest time for one question.")] = 60.0,
+    timeout_s: Annotated[float, typer.Option(min=0.1, help="Timeout of one query, in seconds.")] = 60.0,
 ) -> Answer:
     """Write the report as JSON, Markdown and HTML.
 

@@ -29,7 +29,10 @@ RunOption = Annotated[
 def render(
     call: RolloutCall,
     native: Annotated[
-        bool, typer.Option("--native", help="Without Lua. The file's head says what that cannot do.")
+        bool,
+        typer.Option(
+            "--native", help="Render for NGINX without Lua; the file header lists the unsupported rules."
+        ),
     ] = False,
 ) -> Answer:
     """Write NGINX's folder, with thresholds from measurements."""
@@ -53,10 +56,12 @@ def check(
     ] = None,
     cases: Annotated[
         Path | None,
-        typer.Option("--cases", help='Requests of yours: [{"name", "pool", "class", "request": {…}}, …].'),
+        typer.Option(
+            "--cases", help='File with further requests: [{"name", "pool", "class", "request": {…}}, …].'
+        ),
     ] = None,
     nginx: Annotated[
-        str | None, typer.Option("--nginx", help="The program; default: the one in PATH.")
+        str | None, typer.Option("--nginx", help="NGINX program; default: the one in PATH.")
     ] = None,
     run: RunOption = None,
 ) -> Answer:
@@ -96,13 +101,17 @@ def explain(
     ],
     rollout: Annotated[Path, typer.Option("--rollout", help="The rollout file.")] = Path("rollout.yaml"),
     in_flight: Annotated[
-        int, typer.Option("--in-flight", min=0, help="Requests that the speculative pool has.")
+        int, typer.Option("--in-flight", min=0, help="Number of requests in flight on the speculative pool.")
     ] = 0,
     percent: Annotated[
         float | None,
-        typer.Option("--percent", min=0.0, max=100.0, help="Switch, percent; default: the rollout file's."),
+        typer.Option(
+            "--percent", min=0.0, max=100.0, help="Switch, in percent; default: that of the rollout file."
+        ),
     ] = None,
-    remote_addr: Annotated[str, typer.Option("--remote-addr", help="The client's.")] = "127.0.0.1",
+    remote_addr: Annotated[
+        str, typer.Option("--remote-addr", help="IP address of the client.")
+    ] = "127.0.0.1",
     run: RunOption = None,
 ) -> Answer:
     """Explain which pool a request goes to; sends nothing.
@@ -122,13 +131,15 @@ def explain(
 
 SHOWN = {
     "speculate": "speculation",
-    "min_tokens": "shortest",
-    "min_tokens_unstreamed": "shortest unstreamed",
-    "long_tokens": "long",
-    "otherwise": "otherwise",
-    "max_temperature": "warmest",
+    "min_tokens": "min tokens",
+    "min_tokens_unstreamed": "min tokens unstreamed",
+    "long_tokens": "long from",
+    "otherwise": "default pool",
+    "max_temperature": "max temperature",
     "max_in_flight": "in flight",
 }
+UNITS = {"long_tokens": " tokens"}
+"""Unit of a rule whose label does not name it."""
 
 
 def rendered(result: Result, rollout: Path) -> list[str]:
@@ -142,7 +153,7 @@ def rendered(result: Result, rollout: Path) -> list[str]:
                 ["  standard", ", ".join(data.standard), ""],
                 ["  speculative", ", ".join(data.speculative), ""],
                 *(
-                    ["  " + label, _value(rules[name]), rules[name]["source"]]
+                    ["  " + label, _value(rules[name], UNITS.get(name, "")), rules[name]["source"]]
                     for name, label in SHOWN.items()
                 ),
                 *_classes(rules),
@@ -159,16 +170,16 @@ def rendered(result: Result, rollout: Path) -> list[str]:
     return [*lines, f"next: {start}" if data.native else f"next: {check} && {start}"]
 
 
-def _value(rule: Mapping[str, Any]) -> str:
+def _value(rule: Mapping[str, Any], unit: str = "") -> str:
     value = rule["value"]
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:g}" if isinstance(value, int | float) else str(value)
+    return f"{value:g}{unit}" if isinstance(value, int | float) else str(value)
 
 
 def _classes(rules: Mapping[str, Any]) -> Iterator[list[str]]:
     for one in rules["classes"]:
-        allowed = "as its size says" if one["speculate"]["value"] else "standard"
+        allowed = "by size" if one["speculate"]["value"] else "standard"
         yield [f"  class {one['name']}", allowed, one["speculate"]["source"]]
         if one.get("max_in_flight"):
             limit = one["max_in_flight"]

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from types import GenericAlias
 from typing import Annotated, Any
 
 import typer
@@ -13,7 +15,7 @@ from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
 from specops.cli.call import Answer, Call, extra, shared_options
-from specops.cli.registry import PHASES_OF, SHAPES, Content
+from specops.cli.registry import PHASES_OF, SHAPES, Content, Shape, types_of
 from specops.errors import UsageError
 from specops.results import HASH, Result
 
@@ -28,16 +30,19 @@ def document(name: str) -> dict[str, Any]:
         raise UsageError(f"no schema {name!r}: expected {', '.join(SHAPES)}", hint="specops schema")
     shape = SHAPES[name]
     with extra("edge", f"print the schema {name}"):
-        holds = shape.holds()
-    found = _result(name, holds) if isinstance(holds, Content) else _of(holds)
+        found = _result(name, shape.holds) if isinstance(shape.holds, Content) else _printed(shape)
     head = {"$schema": DIALECT, "title": name, "description": shape.about}
     return head | found | head
 
 
+def _printed(shape: Shape) -> dict[str, Any]:
+    kinds, parts = types_of(shape.holds), dict[str, Any]()
+    if len(kinds) > 1:
+        return _merged(kinds, parts) | {"$defs": parts}
+    return _of(GenericAlias(list, kinds[:1]) if shape.many else kinds[0])
+
+
 def _of(kind: Any) -> dict[str, Any]:
-    if isinstance(kind, tuple):
-        parts: dict[str, Any] = {}
-        return _merged(list(kind), parts) | {"$defs": parts}
     found = TypeAdapter(kind).json_schema(mode="serialization", ref_template=REFERENCE)
     _close(found)
     return found
@@ -61,12 +66,13 @@ def _result(name: str, content: Content) -> dict[str, Any]:
     frame = Result.model_json_schema(ref_template=REFERENCE)  # to write it, a function leaves fields out
     fields = frame["properties"] | {HASH: {"type": "string", "pattern": "^[0-9a-f]{64}$"}}
     parts: dict[str, Any] = {}
-    data = _merged([*content.always, *content.finished], parts)
-    required = {one for kind in content.always for one in _of(kind).get("required", [])}
+    always = types_of(content.always)
+    data = _merged((*always, *types_of(content.finished)), parts)
+    required = {one for kind in always for one in _of(kind).get("required", [])}
     fields |= {"phase": {"const": PHASES_OF.get(name, name)}, "data": data | {"required": sorted(required)}}
     summary: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
-    if content.summary is not None:
-        summary = _of(content.summary)
+    for kind in types_of(content.summary):
+        summary = _of(kind)
         _add(parts, summary)
     summary_needs = summary.pop("required", [])
     fields["summary"] = summary
@@ -82,17 +88,17 @@ def _result(name: str, content: Content) -> dict[str, Any]:
             "summary": {"required": sorted(summary_needs)},
         }
     }
-    if content.recommendation is None:
-        del fields["recommendation"]
-    else:
-        fields["recommendation"] = _merged([content.recommendation], parts)
+    if content.recommendation:
+        fields["recommendation"] = _merged(types_of(content.recommendation), parts)
         later["required"] = ["recommendation"]
+    else:
+        del fields["recommendation"]
     if content.finished or summary_needs:
         found |= {"if": {"properties": {"verdict": {"const": "partial"}}}, "else": later}
     return found | {"$defs": parts}
 
 
-def _merged(kinds: list[Any], parts: dict[str, Any]) -> dict[str, Any]:
+def _merged(kinds: Sequence[Any], parts: dict[str, Any]) -> dict[str, Any]:
     """Return one object with the keys of all `kinds`; what they refer to is added to `parts`."""
     found: dict[str, Any] = {"type": "object", "properties": {}, "required": []}
     for kind in kinds:

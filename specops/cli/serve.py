@@ -21,8 +21,9 @@ from specops.cli.call import (
     log_to_stderr,
     shared_options,
 )
-from specops.cli.output import with_options
 from specops.errors import ModelError, UsageError
+from specops.hints import with_options
+from specops.trees import VERIFIER_NAMES
 
 if TYPE_CHECKING:
     from specops.engine import Engine
@@ -52,7 +53,7 @@ def serve(
     ] = "chain:3",
     verifier: Annotated[
         str | None,
-        typer.Option(help="naive, mss, block, traversal or ranked; default: lossless for the tree."),
+        typer.Option(help=f"{', '.join(VERIFIER_NAMES)}; default: the best that is lossless."),
     ] = None,
     no_speculation: Annotated[
         bool, typer.Option("--no-speculation", help="Decode token by token, without a draft.")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from specops.cli.call import Answer, Call, RolloutCall, names, numbers, resumable, shared_options
-from specops.cli.output import with_options
 from specops.errors import UsageError
+from specops.hints import with_options
 
 if TYPE_CHECKING:
     from specops.config import Pool, Rollout
@@ -32,12 +32,16 @@ SweepResult = Annotated[
 @shared_options(out=SweepResult)
 def sweep(
     call: RolloutCall,
-    k: Annotated[str, typer.Option("--k", help="Tokens drafted ahead, by commas; 0 is always tried.")] = "",
-    trees: Annotated[str, typer.Option(help="Trees in their place, of the embedded engine.")] = "",
-    concurrency: Annotated[str, typer.Option(help="Streams at a time, by commas.")] = "",
-    temperature: Annotated[str, typer.Option(help="Sampling temperatures, by commas.")] = "",
-    classes: Annotated[str, typer.Option(help="Traffic classes to ask, by commas.")] = "",
-    repeats: Annotated[int | None, typer.Option(help="Requests for each prompt at each load.")] = None,
+    k: Annotated[
+        str, typer.Option("--k", help="Values of K to try, comma-separated; 0 is always measured.")
+    ] = "",
+    trees: Annotated[
+        str, typer.Option(help="Trees to try instead of --k (embedded engine only), comma-separated.")
+    ] = "",
+    concurrency: Annotated[str, typer.Option(help="Levels in streams, comma-separated.")] = "",
+    temperature: Annotated[str, typer.Option(help="Sampling temperatures, comma-separated.")] = "",
+    classes: Annotated[str, typer.Option(help="Traffic classes to measure, comma-separated.")] = "",
+    repeats: Annotated[int | None, typer.Option(help="Requests for each prompt at each level.")] = None,
     budget: Annotated[
         float | None, typer.Option(help="Time budget in minutes. Without it, the full grid is measured.")
     ] = None,
@@ -48,13 +52,18 @@ def sweep(
         str | None,
         typer.Option(help="Address of Ray: ray://HOST:10001, HOST:6379, local; default: sweep.cluster."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be measured, and stop.")] = False,
-    plot: Annotated[Path | None, typer.Option(help="Draw it: .svg or .png.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be measured, and stop.")
+    ] = False,
+    plot: Annotated[Path | None, typer.Option(help="Plot file, .svg or .png.")] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Measure again; stored measurements are not reused.")
     ] = False,
 ) -> Answer:
-    """An earlier result is resumed."""
+    """Measures K = 0 and each setting at each level. Writes sweep.json, and resumes an earlier one.
+
+    Exit 0 where a setting pays, 1 where none does, 4 where it is undecided.
+    """
     from specops.cli.sweep_page import page
     from specops.phases.sweep.spec import spec_of
 
@@ -91,6 +100,10 @@ def _path(out: Path) -> Path:
     return out if out.suffix == ".json" and not out.is_dir() else out / FILE
 
 
+EXAMPLES = {"trees": "chain:3,chain:5", "k": "3,5", "temperature": "0,1", "repeats": "2", "budget": "30"}
+"""A right value of each option that sets a list or a number, other than a list of concurrencies."""
+
+
 def _overridden(file: Rollout, of_sweep: dict[str, Any], of_measure: dict[str, Any]) -> Rollout:
     """The rollout with the options that were given; UsageError by the name of one that makes no sense."""
     from pydantic import ValidationError
@@ -111,7 +124,7 @@ def _overridden(file: Rollout, of_sweep: dict[str, Any], of_measure: dict[str, A
         option = str(first["loc"][0]).removesuffix("_min")
         raise UsageError(
             f"could not use the options: --{option}: {first['msg']}",
-            hint=with_options({f"--{option}": "1,4,8"}),
+            hint=with_options({f"--{option}": EXAMPLES.get(option, "1,4,8")}),
         ) from None
     return file.model_copy(update={"sweep": requested, "measure": measure})
 
@@ -189,12 +202,12 @@ def _plan(plan: Forecast, path: Path) -> list[str]:
         for rung in plan.rungs
     ]
     if plan.seconds is None:
-        time = "how long it takes is not known: no earlier baseline.json or sweep.json is beside it"
+        time = "unknown, no baseline.json or sweep.json in the run folder"
     else:
         without = ", and the starts of its servers, which were not timed yet" if plan.without_starts else ""
         time = f"{seconds(plan.seconds)} by the earlier {plan.known_from}{without}"
     if plan.budget_min is not None:
-        time += f"; then as the evidence says, {plan.budget_min:g} min in all"
+        time += f"; later rungs depend on the results (budget {plan.budget_min:g} min)"
     return [
         f"settings  {', '.join(plan.settings)}",
         f"loads     {'; '.join(plan.loads)}",

@@ -4,13 +4,16 @@ where it stops paying, what was left out, the verdict in words, and the next com
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from specops.defaults import ACCEPTANCE_GATE, MEMORY_FULL, SPEEDUP_GATE
+from specops.hints import with_options
 from specops.load.workload import repeated_sentence
 from specops.phases.sweep.advice import FamilySteps
-from specops.phases.sweep.plan import Measurements, measurements_of
+from specops.phases.sweep.plan import STANDARD, Measurements, measurements_of
 from specops.phases.sweep.report import (
     Cell,
     GroupFigures,
@@ -35,7 +38,7 @@ from specops.results import Result
 from specops.serving import ENGINES
 from specops.stats import Interval
 
-GATES = {"acceptance": 0.55, "E2E": 1.3, "GPU memory": 0.95}
+GATES = {"acceptance": ACCEPTANCE_GATE, "E2E": SPEEDUP_GATE, "GPU memory": MEMORY_FULL}
 """The playbook's: more, more and less. Shown beside what is measured; no verdict depends on them."""
 
 
@@ -56,7 +59,7 @@ def page(result: Result, out: Path) -> list[str]:
     lines = [_headline(result, report, stored, out)]
     for section in sections:
         lines += ["", *section] if section else []
-    return [*lines, "", sentence(result.reason), f"next: {_next(result, advice)}"]
+    return [*lines, "", sentence(result.reason), *_next(result, advice)]
 
 
 def _headline(result: Result, report: Report, stored: Measurements, out: Path) -> str:
@@ -94,7 +97,7 @@ def _table(report: Report, failed: Collection[str]) -> list[str]:
             "verdict",
         ],
     ]
-    for found in report.together:
+    for found in report.overall:
         cells = [
             cell
             for cell in report.cells
@@ -149,7 +152,7 @@ def _alone(group: GroupFigures) -> str:
 
 def _limits(report: Report) -> Iterator[str]:
     """Yield what was decided on besides the end-to-end speed, which is in the table."""
-    for found in report.together:
+    for found in report.overall:
         decision = found.decision
         if decision is None or (decision.verdict == "yes" and decision.basis == "e2e"):
             continue
@@ -200,21 +203,25 @@ def _costs(report: Report) -> Iterator[str]:
         if step.setting == report.nearest:
             found = f"{step.acceptance:.2f}" if step.acceptance is not None else NONE
             if step.break_even_acceptance is not None:
-                alpha = f" ({step.break_even_alpha:.2f} each)" if step.break_even_alpha is not None else ""
+                alpha = (
+                    f" ({step.break_even_alpha:.2f} per position)"
+                    if step.break_even_alpha is not None
+                    else ""
+                )
                 yield (
-                    f"even at   {step.break_even_acceptance:.2f} of drafted tokens accepted{alpha}, by "
-                    f"decoding alone; {step.setting} has {found}, n={step.requests}"
+                    f"break-even  acceptance {step.break_even_acceptance:.2f}{alpha}, from decoding time "
+                    f"only; {step.setting} measured {found}, n={step.requests}"
                 )
             else:
-                yield f"even at   –: {step.missing} ({step.setting}, n={step.requests})"
+                yield f"break-even  –: {step.missing} ({step.setting}, n={step.requests})"
     yield from _gates(report)
 
 
 def _step(line: FamilySteps) -> str:
-    missed = f"; the line misses by {line.residual:.0%}" if line.residual is not None else ""
+    missed = f"; fit error {line.residual:.0%}" if line.residual is not None else ""
     return (
-        f"{milliseconds(line.target_ms)} + {milliseconds(line.draft_ms)} a drafted token, "
-        f"by K = {', '.join(str(k) for k in line.measured)}{missed}"
+        f"{milliseconds(line.target_ms)} + {milliseconds(line.draft_ms)} per drafted token, "
+        f"fitted over K = {', '.join(str(k) for k in line.measured)}{missed}"
     )
 
 
@@ -222,8 +229,10 @@ def _cut(line: FamilySteps) -> str:
     if line.cut is None:
         return ""
     if line.cut == len(line.positions):
-        return "; every position earns its keep"
-    return f"; the curve says to cut at K = {line.cut}" if line.cut else "; no position earns its keep"
+        return "; every position gains more than it costs"
+    if line.cut:
+        return f"; positions after {line.cut} cost more than they gain"
+    return "; no position gains more than it costs"
 
 
 def _gates(report: Report) -> Iterator[str]:
@@ -231,7 +240,7 @@ def _gates(report: Report) -> Iterator[str]:
     ours = [c for c in report.cells if (c.setting, c.concurrency) == (report.recommended, report.decided_at)]
     if not ours:
         return
-    row = next((found for found in report.together if _chosen(report, found)), None)
+    row = next((found for found in report.overall if _chosen(report, found)), None)
     e2e = row.speedups.e2e.estimate if row and row.speedups and row.speedups.e2e else None
     requested = [
         ("acceptance", "above", _mean([cell.accept_ratio for cell in ours]), "{:.2f}"),
@@ -252,7 +261,7 @@ def _gates(report: Report) -> Iterator[str]:
 def _loads(report: Report) -> Iterator[str]:
     if report.crossover:
         yield f"load      {report.crossover.message}"
-    alike = [rival.setting for rival in report.rivals if not rival.apart]
+    alike = [rival.setting for rival in report.runners_up if not rival.differs]
     if alike:
         yield f"as fast   within the intervals: {', '.join(alike)}"
     if report.schedule:
@@ -274,14 +283,17 @@ def _machine(report: Report) -> Iterator[str]:
         if found.change is not None
     ]
     if changes:
-        yield f"drift     the standard's E2E over a rung: {'; '.join(changes)}; it is in the intervals"
+        yield f"drift     E2E of K = 0 within a rung: {'; '.join(changes)}; included in the intervals"
     if report.start_sd is not None:
         yield (
-            f"starts    one start of a server differs from another by {report.start_sd:.1%} of its latency; "
-            f"n={count(report.starts, 'start')}"
+            f"turns     latency varies by {report.start_sd:.1%} between two turns of one server; "
+            f"n={count(report.starts, 'turn')}"
         )
     if report.looks > 1:
-        yield f"looks     {report.looks}: the intervals hold for each, so that they are wider than of one"
+        yield (
+            f"looks     {report.looks}: the intervals hold at every look, so they are wider than for a "
+            "single look"
+        )
 
 
 def _left_out(stored: Measurements) -> Iterator[str]:
@@ -295,29 +307,39 @@ def _left_out(stored: Measurements) -> Iterator[str]:
         yield f"skipped   {one.setting} at {at} {after}: {one.why}"
 
 
-def _next(result: Result, advice: Recommendation) -> str:
+def _next(result: Result, advice: Recommendation) -> Iterator[str]:
+    """Yield what to change, and the command that follows it."""
     if advice.setting is not None:
         pools: Mapping[str, Any] = result.settings.get("settings", {})
-        return _take(pools.get(advice.setting) or {})
-    if result.verdict == "undecided":
-        return (
-            "the same command with more --repeats or a larger --budget; measurements are stored. "
-            "New prompts add more evidence than repeats"
-        )
-    return "serve without speculation, or try another draft: sweep.drafts or sweep.trees in the rollout file"
+        yield from _take(pools.get(advice.setting) or {}, pools.get(STANDARD) or {})
+    elif result.verdict == "undecided":
+        yield "change: add prompts (needs --fresh): they are more evidence than repeats or a larger budget"
+        if budget := result.settings.get("budget_min"):
+            longer = with_options({"--fresh": False, "--budget": f"{2 * budget:g}"})
+            yield f"next: {longer}  # stored measurements are reused"
+        else:
+            repeats = 2 * int(result.settings.get("repeats") or 1)
+            yield f"next: {with_options({'--fresh': True, '--repeats': str(repeats)})}"
+    else:
+        yield "change: serve without speculation, or set other sweep.drafts or sweep.trees in ROLLOUT"
+        yield f"next: {with_options({'--fresh': True})}"
 
 
-def _take(pool: Mapping[str, Any]) -> str:
-    """Into the rollout file, and then compare it paired and in turn."""
+def _take(pool: Mapping[str, Any], standard: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how the rollout takes the setting, and the comparison of it with the standard."""
     speculation = pool.get("speculation") or {}
     engine = ENGINES.get(str(pool.get("engine")))
     key = engine.k_key if engine is not None else None
     if key:
-        put = f"put {key}: {speculation.get(key)} into pools.speculative.speculation of the rollout file"
-        return f"{put}, and compare it in turn with the standard: specops run ROLLOUT"
-    if engine is not None and engine.serve is not None:
-        return f"start the speculative pool with: {engine.serve(pool)}"
-    return f"compare it in turn with the standard: specops ab --arm … --arm best={pool.get('base_url')}"
+        yield f"change: set pools.speculative.speculation.{key}: {speculation.get(key)} in ROLLOUT"
+    elif engine is not None and engine.serve is not None:
+        yield f"change: start the speculative pool with: {engine.serve(pool)}"
+    else:
+        ours = shlex.quote(f"standard={standard.get('base_url')}")
+        theirs = shlex.quote(f"best={pool.get('base_url')}")
+        yield f"next: specops ab --arm {ours} --arm {theirs} --prompts PROMPTS"
+        return
+    yield "next: specops run ROLLOUT --only ab"
 
 
 def _memory(cells: list[Cell]) -> str:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from specops.cli.call import Answer, AnswerOption, Call, shared_options
-from specops.cli.output import with_options
 from specops.errors import UsageError
+from specops.hints import with_options
 from specops.phases.verify_draft.guide import Guide
 from specops.phases.verify_draft.memory import Memory, ModelMemory, gib
 from specops.phases.verify_draft.pair import Finding
@@ -33,15 +33,16 @@ def verify_draft(
     draft: Annotated[
         str | None, typer.Argument(help="Folder or hub id of the draft; or ngram, or suffix.")
     ] = None,
-    engine: Annotated[str, typer.Option(help="vllm, sglang, llamacpp, trtllm or embedded.")] = "vllm",
+    engine: Annotated[str, typer.Option(help="Engine: vllm, sglang, llamacpp, trtllm or embedded.")] = "vllm",
     engine_version: Annotated[
-        str | None, typer.Option(help="Such as 0.32.0; the newest one known by default.")
+        str | None, typer.Option(help="Engine version, such as 0.32.0; default: the newest known.")
     ] = None,
     prompts: Annotated[
-        Path | None, typer.Option(help="Your own prompts: encoded too, and what --measure asks.")
+        Path | None, typer.Option(help="Prompt set of yours: encoded too, and sent by --measure.")
     ] = None,
     gpu: Annotated[
-        str | None, typer.Option(help="Such as h100-80, or GiB: how many KV blocks the draft costs.")
+        str | None,
+        typer.Option(help="GPU such as h100-80, or its GiB; prints the KV blocks that the draft costs."),
     ] = None,
     tensor_parallel: Annotated[int, typer.Option(help="GPUs that share the models.")] = 1,
     allow_degraded: Annotated[
@@ -56,6 +57,11 @@ def verify_draft(
         bool, typer.Option("--guide", help="List drafts that suit TARGET, and compare kinds of drafts.")
     ] = False,
 ) -> Answer:
+    """Compares tokenizers, vocabularies and settings.
+
+    Exit 0 where the pair fits, if need be with a setting; 1 where it is incompatible, or degraded without
+    --allow-degraded.
+    """
     from specops.phases.verify_draft.pair import VerifySettings
 
     if guide:
@@ -176,9 +182,12 @@ def _next(result: Result) -> str:
     if result.summary["verdict"] == "incompatible":
         return f"change: take another draft\nnext: specops verify-draft {shlex.quote(target)} --guide"
     if result.verdict == "no":
-        measured = f"specops verify-draft {target} {draft} --measure --prompts FILE"
-        return f"next: another draft, or see what it costs: {measured} (--allow-degraded takes it)"
-    return f"next: serve it with {_served(result.data, result.summary)}"
+        measured = f"specops verify-draft {shlex.quote(target)} {shlex.quote(draft)} --measure --prompts FILE"
+        note = "measures what the degradation costs; --allow-degraded accepts the pair"
+        return f"change: take another draft, or accept this one\nnext: {measured}  # {note}"
+    served = _served(result.data, result.summary)
+    runs = served.startswith(("specops ", "llama-server "))  # else options, or keys of a file
+    return f"next: {served}" if runs else f"change: serve the pair with {served}"
 
 
 def _served(data: dict[str, Any], summary: dict[str, Any]) -> str:
@@ -289,5 +298,5 @@ def _said(found: Prediction) -> str:
     overall = found.overall
     unsure = ""
     if overall.interval is not None and overall.interval.low <= 1 <= overall.interval.high:
-        unsure = ", too near 1 to tell"
+        unsure = ", too close to 1 to decide"
     return f"{times(overall.interval, overall.estimate)} as fast end to end{unsure}"

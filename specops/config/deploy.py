@@ -62,7 +62,7 @@ class Peak(Section):
             raise PydanticCustomError(
                 "peak",
                 "the peak has no load",
-                {"hint": "add requests_per_s, tokens_per_s or both, from your busiest minutes"},
+                {"advice": "add requests_per_s, tokens_per_s or both, from your busiest minutes"},
             )
         return self
 

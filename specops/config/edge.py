@@ -21,7 +21,7 @@ def _depth(value: str) -> str:
         raise PydanticCustomError(
             "depth",
             "invalid depth {text}: expected adaptive, included:D or excluded:D",
-            {"text": repr(value), "hint": "such as depth: [included:4]"},
+            {"text": repr(value), "advice": "such as depth: [included:4]"},
         )
     return value
 
@@ -31,7 +31,7 @@ def _batching(value: str) -> str:
         raise PydanticCustomError(
             "batching",
             "invalid batching {text}: expected dynamic, static:N or static:N:WAIT_MS",
-            {"text": repr(value), "hint": "such as batching: static:4:50"},
+            {"text": repr(value), "advice": "such as batching: static:4:50"},
         )
     return value
 

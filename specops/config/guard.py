@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from specops.actions import AnyAction
+from specops.defaults import LEAST_ACCEPTANCE
 from specops.section import HostPort, Section
 
 Share = Annotated[float, Field(gt=0.0, lt=1.0)]
@@ -22,8 +23,8 @@ class Guard(Section):
     )
     min_acceptance: Share | None = Field(
         default=None,
-        description="Acceptance rate below which an evaluation is "
-        "bad; default: break-even of the sweep, else 0.4.",
+        description="Acceptance rate below which an evaluation is bad; default: break-even of the sweep, "
+        f"else {LEAST_ACCEPTANCE:g}.",
     )
     max_regression: float = Field(
         default=0.20,
@@ -40,10 +41,11 @@ class Guard(Section):
         "default: from the baseline's noise.",
     )
     cooldown_s: int = Field(
-        default=1800, ge=1, description="Time from a fallback to the first step back, in seconds."
+        default=1800, ge=1, description="Time from a fallback to the first attempt to re-enable, in seconds."
     )
     canary_percents: list[Annotated[int, Field(ge=1, le=99)]] = Field(
-        default=[5, 25, 50], description="Steps back to 100, in percent of the eligible requests, ascending."
+        default=[5, 25, 50],
+        description="Shares on the way back to 100, in percent of the eligible requests, ascending.",
     )
     hold_evaluations: int = Field(
         default=5, ge=1, description="Number of healthy evaluations that complete a step."
@@ -81,6 +83,6 @@ class Guard(Section):
     def _steps_go_up(self) -> Guard:
         if self.canary_percents != sorted(set(self.canary_percents)):
             raise PydanticCustomError(
-                "guard", "canary_percents must go up", {"hint": "such as canary_percents: [5, 25, 50]"}
+                "guard", "canary_percents must go up", {"advice": "such as canary_percents: [5, 25, 50]"}
             )
         return self

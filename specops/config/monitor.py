@@ -118,8 +118,8 @@ class Monitor(Section):
     )
     names: dict[Literal["standard", "speculative"], NamingName] = Field(
         default={},
-        description="Metric names of a pool whose engine does not determine them; an "
-        "endpoint's are vllm, and vllm-0.10 is for releases before 0.11.",
+        description="Metric names of a pool whose engine does not determine them, such as vllm, or "
+        "vllm-0.10 of releases up to that one; default: vllm.",
     )
     alerts: dict[AlertName, AlertSetting] = Field(
         default={}, description="Thresholds and durations that replace those of an alert, by its name."
@@ -150,7 +150,7 @@ class Monitor(Section):
         for name in self.labels:
             if name in OWN_LABELS:
                 raise PydanticCustomError(
-                    "monitor", "the label {name} is set by specops", {"name": name, "hint": "leave it out"}
+                    "monitor", "the label {name} is set by specops", {"name": name, "advice": "leave it out"}
                 )
         return self
 
@@ -159,6 +159,6 @@ class Monitor(Section):
         for name, setting in self.alerts.items():
             if setting.threshold is not None and alert_record(name).threshold is None:
                 raise PydanticCustomError(
-                    "alerts", "{name} has no threshold", {"name": name, "hint": "for_s can be set"}
+                    "alerts", "{name} has no threshold", {"name": name, "advice": "for_s can be set"}
                 )
         return self

@@ -4,8 +4,10 @@ expected value. An unknown key names the nearest known one. Results go to runs/N
 from __future__ import annotations
 
 import difflib
+import re
+import shlex
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,8 @@ from pydantic_core import ErrorDetails
 from specops.actions import KINDS
 from specops.config.rollout import Rollout
 from specops.errors import ConfigError
+from specops.hints import REFERENCE, with_value
 from specops.serving import ENGINES
-
-GENERAL_HINT = "`specops init NAME --full` writes a file in which every key is explained"
 
 
 @dataclass(frozen=True, order=True)
@@ -28,21 +29,26 @@ class Problem:
     line: int
     column: int
     message: str
-    hint: str | None
+    advice: str | None = None
+    """What is expected instead, or where to look."""
+
+    hint: str = REFERENCE
 
     @property
     def place(self) -> str:
         return f"line {self.line}, column {self.column}"
 
+    def __str__(self) -> str:
+        return f"{self.place}: {self.message}{f'; {self.advice}' if self.advice else ''}"
+
 
 def _refused(path: Path, problems: Iterable[Problem]) -> ConfigError:
-    """Return all problems in the order of the file. Of several, each has its own hint behind it."""
+    """Return all problems in the order of the file, with the first hint that corrects one."""
     found = sorted(dict.fromkeys(problems), key=lambda one: (one.line, one.column))
+    hint = next((one.hint for one in found if one.hint != REFERENCE), REFERENCE)
     if len(found) == 1:
-        return ConfigError(f"{path}, {found[0].place}: {found[0].message}", hint=found[0].hint)
-    own = [f" ({one.hint})" if one.hint and one.hint != GENERAL_HINT else "" for one in found]
-    lines = [f"  {one.place}: {one.message}{hint}" for one, hint in zip(found, own, strict=True)]
-    return ConfigError("\n".join([f"{path} has {len(found)} problems:", *lines]), hint=GENERAL_HINT)
+        return ConfigError(f"{path}, {found[0]}", hint=hint)
+    return ConfigError("\n  ".join([f"{path} has {len(found)} problems:", *map(str, found)]), hint=hint)
 
 
 def load(path: Path) -> Rollout:
@@ -50,19 +56,20 @@ def load(path: Path) -> Rollout:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise ConfigError(
-            f"there is no rollout file {path}", hint="`specops init` writes one to start from"
-        ) from None
+        folder = shlex.quote(str(path.parent if path.name == "rollout.yaml" else path.with_suffix("")))
+        raise ConfigError(f"there is no rollout file {path}", hint=f"specops init {folder}") from None
     except IsADirectoryError:
-        found = next(iter(sorted(path.glob("*.yaml"))), None)
+        found = next(
+            iter(sorted(path.glob("*.yaml"), key=lambda one: (one.name != "rollout.yaml", one))), None
+        )
         raise ConfigError(
             f"{path} is a folder: expected a rollout file",
-            hint=f"give {found}" if found else f"specops init {path}",
+            hint=with_value(path, found) if found else f"specops init {shlex.quote(str(path))}",
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
-            f"could not read the rollout file {path}: {error}",
-            hint="give a text file in UTF-8 that this user may read",
+            f"could not read the rollout file {path}: {error}: expected a text file in UTF-8",
+            hint=f"ls -l {shlex.quote(str(path))}",
         ) from error
     root, data = _parse(path, text)
     try:
@@ -78,7 +85,7 @@ def _parse(path: Path, text: str) -> tuple[yaml.Node, dict[str, Any]]:
         if not isinstance(root, yaml.MappingNode):
             raise ConfigError(
                 f"invalid rollout file {path}: it holds no keys",
-                hint="`specops init` writes one to start from",
+                hint=REFERENCE,
             )
         _check_keys(path, root)
         return root, loader.construct_document(root)
@@ -86,11 +93,19 @@ def _parse(path: Path, text: str) -> tuple[yaml.Node, dict[str, Any]]:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}, line {mark.line + 1}, column {mark.column + 1}" if mark else str(path)
         problem = getattr(error, "problem", None) or " ".join(str(error).split())
-        raise ConfigError(f"{where}: invalid YAML: {problem}", hint="check indentation and quotes") from None
+        raise ConfigError(
+            f"{where}: invalid YAML: {problem}; check indentation and quotes",
+            hint=_lines_around(path, mark.line + 1) if mark else REFERENCE,
+        ) from None
+
+
+def _lines_around(path: Path, line: int) -> str:
+    return f"sed -n '{max(1, line - 2)},{line + 2}p' {shlex.quote(str(path))}"
 
 
 def _check_keys(path: Path, root: yaml.Node) -> None:
-    """Refuse a key given twice, of which YAML would silently take the last, and a key that is no text."""
+    """Refuse a key given twice, of which YAML would silently take the last, and a key that is not a
+    string."""
     pending, visited, problems = [root], set(), []
     while pending:
         node = pending.pop()
@@ -105,9 +120,9 @@ def _check_keys(path: Path, root: yaml.Node) -> None:
                 place = key.start_mark.line + 1, key.start_mark.column + 1
                 pending.append(value)
                 if not isinstance(key, yaml.ScalarNode):
-                    problems.append(Problem(*place, "a key must be plain text", "write it as key: value"))
+                    problems.append(Problem(*place, "a key must be plain text: expected key: value"))
                 elif key.value in keys:
-                    problems.append(Problem(*place, f"the key '{key.value}' is given twice", "remove one"))
+                    problems.append(Problem(*place, f"the key '{key.value}' is given twice: expected once"))
                 else:
                     keys.add(key.value)
     if problems:
@@ -119,7 +134,8 @@ def _explain(path: Path, root: yaml.Node, error: ValidationError) -> ConfigError
     problems = []
     for detail in error.errors(include_url=False):
         (line, column), keys = _locate(root, detail)
-        problems.append(Problem(line, column, *_describe(".".join(keys) or "the rollout file", detail)))
+        found = Problem(line, column, *_describe(".".join(keys) or "the rollout file", detail))
+        problems.append(replace(found, hint=_renamed(path, line, detail) or REFERENCE))
     return _refused(path, problems)
 
 
@@ -174,7 +190,7 @@ _EXPECTED = {
 _MATCHING = {r"^https?://": "a URL that begins with http:// or https://"}
 """The meaning of a pattern, for messages; others are shown as they are."""
 
-_HINTS = {
+_ADVICE = {
     "string_type": "put it in quotes",
     "bool_type": "write true or false, without quotes",
     "int_type": "write digits, without quotes",
@@ -190,14 +206,26 @@ def _tag(detail: ErrorDetails) -> str:
     return str(detail["ctx"]["discriminator"]).strip("'")
 
 
+def _nearest(detail: ErrorDetails) -> str | None:
+    """Return the known key that is most like an unknown one; None: no key is."""
+    return next(iter(difflib.get_close_matches(detail["ctx"]["key"], detail["ctx"]["known"], n=1)), None)
+
+
+def _renamed(path: Path, line: int, detail: ErrorDetails) -> str | None:
+    """Return the command that corrects the name of a key; None: no known key is like it."""
+    nearest = _nearest(detail) if detail["type"] == "unknown_key" else None
+    if nearest is None or not re.fullmatch(r"\w+", key := detail["ctx"]["key"]):
+        return None
+    return f"sed -i '{line}s/\\b{key}:/{nearest}:/' {shlex.quote(str(path))}"
+
+
 def _describe(where: str, detail: ErrorDetails) -> tuple[str, str | None]:
     if detail["type"] == "unknown_key":
-        known: list[str] = detail["ctx"]["known"]
-        nearest = difflib.get_close_matches(detail["ctx"]["key"], known, n=1)
-        guess = f"did you mean '{nearest[0]}'? " if nearest else ""
-        return f"unknown key '{where}'", f"{guess}known here: {', '.join(known)}"
+        nearest = _nearest(detail)
+        guess = f"did you mean '{nearest}'? " if nearest else ""
+        return f"unknown key '{where}'", f"{guess}known here: {', '.join(detail['ctx']['known'])}"
     if detail["type"] == "missing":
-        return f"{where} lacks the key '{detail['loc'][-1]}'", GENERAL_HINT
+        return f"{where} lacks the key '{detail['loc'][-1]}'", None
     if detail["type"] in ("union_tag_not_found", "union_tag_invalid") and _tag(detail) == "kind":
         said = f"is '{detail['ctx']['tag']}'" if "tag" in detail["ctx"] else "lacks the key 'kind'"
         return f"{where} {said}", f"it is {_one_of(KINDS)}"
@@ -207,14 +235,14 @@ def _describe(where: str, detail: ErrorDetails) -> tuple[str, str | None]:
         return f"{where} is '{detail['ctx']['tag']}', and should be {_one_of(ENGINES)}", _about_engines()
     if detail["type"] == "missing_file":
         return f"{where}: {detail['msg']}", "paths are relative to the rollout file"
-    if "hint" in detail.get("ctx", {}):  # one of specops's own
-        return f"{where}: {detail['msg']}", detail["ctx"]["hint"]
+    if "advice" in detail.get("ctx", {}):  # one of specops's own
+        return f"{where}: {detail['msg']}", detail["ctx"]["advice"]
     expected = _EXPECTED.get(detail["type"]) or detail["msg"].removeprefix("Input should be ")
     expected = _MATCHING.get(detail.get("ctx", {}).get("pattern", "")) or expected.format_map(
         detail.get("ctx", {})
     )
     found = f"{where} is {_shown(detail['input'])}, and should be {expected}"
-    return found, _HINTS.get(detail["type"], GENERAL_HINT)
+    return found, _ADVICE.get(detail["type"])
 
 
 def _shown(value: object) -> str:
@@ -246,8 +274,7 @@ def run_folder(file: Path, name: str, out: Path | None = None) -> Path:
     if not folder.exists() and earlier.resolve() != folder and any(earlier.glob("*.json")):
         raise ConfigError(
             f"the run folder of {file} is {folder}, which does not exist; results of an earlier release"
-            f" may be in {earlier}",
-            hint=f"if they are of this rollout: mkdir -p {folder.parent} && mv {earlier} {folder}; "
-            f"if not: mkdir -p {folder}",
+            f" may be in {earlier}. Where they are of another rollout, make the folder: mkdir -p {folder}",
+            hint=f"mkdir -p {folder.parent} && mv {earlier} {folder}",
         )
     return folder.relative_to(here) if folder.is_relative_to(here) else folder

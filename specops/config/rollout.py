@@ -15,7 +15,7 @@ from specops.config.edge import Edge
 from specops.config.guard import Guard
 from specops.config.monitor import Monitor
 from specops.config.route import Route
-from specops.defaults import CONCURRENCY, CONFIDENCE, REQUEST_TIMEOUT_S
+from specops.defaults import ACCEPTANCE_GATE, CONCURRENCY, CONFIDENCE, REQUEST_TIMEOUT_S, SPEEDUP_GATE
 from specops.section import ExistingPath, Section, Tree
 from specops.serving import ENGINES, Pool
 
@@ -40,13 +40,13 @@ class Pools(Section):
             raise PydanticCustomError(
                 "pools",
                 "the standard pool must not have speculation",
-                {"hint": "remove pools.standard.speculation: it is what the other pool is compared with"},
+                {"advice": "remove pools.standard.speculation: it is what the other pool is compared with"},
             )
         if self.speculative.speculates is False:
             raise PydanticCustomError(
                 "pools",
                 "the speculative pool has no speculation",
-                {"hint": "add pools.speculative.speculation, such as tree: chain:3"},
+                {"advice": "add pools.speculative.speculation, such as tree: chain:3"},
             )
         return self
 
@@ -62,7 +62,7 @@ class Pools(Section):
                 "the pools differ in more than speculation: {keys}",
                 {
                     "keys": ", ".join(unlike),
-                    "hint": "write the same for both: any other difference would count as speculation",
+                    "advice": "write the same for both: any other difference would count as speculation",
                 },
             )
         return self
@@ -79,7 +79,7 @@ def _zone(name: str) -> str:
         raise PydanticCustomError(
             "timezone",
             "this machine knows no time zone {name}",
-            {"name": name, "hint": "as in Asia/Seoul; on Debian, apt-get install tzdata"},
+            {"name": name, "advice": "as in Asia/Seoul; on Debian, apt-get install tzdata"},
         ) from None
     return name
 
@@ -103,13 +103,13 @@ class Report(Section):
         "runs the report; without a day, every day.",
     )
     min_acceptance: float = Field(
-        default=0.55,
+        default=ACCEPTANCE_GATE,
         gt=0.0,
         lt=1.0,
         description="Acceptance rate below which the report recommends another draft, 0 to 1.",
     )
     min_speedup: float = Field(
-        default=1.3,
+        default=SPEEDUP_GATE,
         gt=0.0,
         description="Speed-up, as a ratio, below which the report questions the cost of speculation.",
     )

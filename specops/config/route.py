@@ -77,11 +77,11 @@ def _unlike(pattern: str) -> str | None:
 
 def _checked(pattern: str) -> str:
     if problem := fault(pattern):
-        hint = (
+        advice = (
             r"use literals, ., [a-z], \d \w \s \b, (a|b), * + ? {2,5} behind single characters, or `contains`"
         )
         raise PydanticCustomError(
-            "regex", "{pattern}: {problem}", {"pattern": pattern, "problem": problem, "hint": hint}
+            "regex", "{pattern}: {problem}", {"pattern": pattern, "problem": problem, "advice": advice}
         )
     return pattern
 
@@ -94,7 +94,7 @@ def _network(value: str) -> str:
         return str(ip_network(value))
     except ValueError as error:
         raise PydanticCustomError(
-            "network", "{why}", {"why": str(error), "hint": "such as 10.0.0.0/8, or one address"}
+            "network", "{why}", {"why": str(error), "advice": "such as 10.0.0.0/8, or one address"}
         ) from None
 
 
@@ -138,13 +138,13 @@ class TrafficClass(Section):
             raise PydanticCustomError(
                 "class_name",
                 "the class name '{name}' is reserved for requests that no class matches",
-                {"name": self.name, "hint": "give it another name"},
+                {"name": self.name, "advice": "give it another name"},
             )
         if not (self.content or self.contains or self.headers or self.path):
             raise PydanticCustomError(
                 "no_matcher",
                 "the class '{name}' has no matcher",
-                {"name": self.name, "hint": "add content, contains, headers or path"},
+                {"name": self.name, "advice": "add content, contains, headers or path"},
             )
         return self
 
@@ -265,6 +265,6 @@ class Route(Section):
                 raise PydanticCustomError(
                     "class_twice",
                     "the class '{name}' is given twice",
-                    {"name": name, "hint": "put its matchers together, or give each a name"},
+                    {"name": name, "advice": "put its matchers together, or give each a name"},
                 )
         return self

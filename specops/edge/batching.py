@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from msgspec import Struct
 
 from specops.errors import UsageError
+from specops.hints import with_value
 
 FORMS = "dynamic, static:N or static:N:WAIT_MS"
 
@@ -33,11 +34,14 @@ class Batching:
         kind, *numbers = text.split(":")
         right = kind == "static" and 1 <= len(numbers) <= 2
         if not right or not all(number.isascii() and number.isdigit() for number in numbers):
-            raise UsageError(f"invalid batching {text!r}: expected {FORMS}", hint="such as static:4:50")
+            raise UsageError(
+                f"invalid batching {text!r}: expected {FORMS}", hint=with_value(text, "static:4:50")
+            )
         least = int(numbers[0])
         if least < 1:
             raise UsageError(
-                f"invalid batching {text!r}: the round count must be at least 1", hint="such as static:4:50"
+                f"invalid batching {text!r}: the round count must be at least 1",
+                hint=with_value(text, "static:4:50"),
             )
         return Batching(least) if len(numbers) == 1 else Batching(least, int(numbers[1]) / 1000)
 

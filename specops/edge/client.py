@@ -27,6 +27,7 @@ from specops.engine.rng import Dice
 from specops.engine.sequence import Sequence
 from specops.engine.text import load_tokenizer
 from specops.errors import ModelError, UsageError
+from specops.hints import listing
 
 STEP_S = 0.02
 """Longest time of a step without output, in seconds, so that its caller can react to cancellations."""
@@ -141,7 +142,6 @@ class EdgeEngine(Streaming):
         if sampling.logprobs is not None:
             raise UsageError(
                 "logprobs are unsupported here: the verification server sends none",
-                hint="leave them out, or ask a server that has the model",
             )
         sequence = Sequence(
             next(self._ids),
@@ -221,7 +221,7 @@ class EdgeEngine(Streaming):
         )
 
 
-HINT = "a draft must share the target's token ids: `specops verify-draft TARGET DRAFT` says where they differ"
+DIFFERENCES = "specops verify-draft TARGET DRAFT  # says where they differ, on a machine that has both"
 
 
 def open_client(
@@ -255,25 +255,28 @@ def _over(
 ) -> EdgeEngine:
     if not draft.is_dir():
         raise ModelError(
-            f"could not draft with {draft}: there is no such folder",
-            hint="give a local folder in transformers' format: config.json, weights and tokenizer",
+            f"could not draft with {draft}: there is no such folder: expected one in transformers' format, "
+            "with "
+            "config.json, weights and tokenizer",
+            hint=listing(draft.parent),
         )
     if not copies and needs_target(draft):
         raise ModelError(
             f"could not draft with {draft}: it is a head or an early exit; those read the target's "
-            "features, which stay on the server",
-            hint="take a draft model of its own with the target's vocabulary, or --copy",
+            "features, which stay on the server. Expected a model of its own with the target's vocabulary",
+            hint=listing(draft),
         )
     served, tokenizer = link.served, load_tokenizer(draft)
     if tokenizer_digest(tokenizer) != served.tokenizer:
         raise ModelError(
-            f"could not draft for {served.model} with {draft}: their tokenizers have different tokens", HINT
+            f"could not draft for {served.model} with {draft}: their tokenizers have different tokens",
+            DIFFERENCES,
         )
     model = None if copies else load_model(draft)
     if model is not None and model.shape.vocab != served.vocabulary:
         raise ModelError(
             f"could not draft for {served.model} with {draft}: their vocabularies have {served.vocabulary} "
             f"and {model.shape.vocab} entries",
-            HINT,
+            DIFFERENCES,
         )
     return EdgeEngine(link, tokenizer, model, settings, fallback)

@@ -355,7 +355,7 @@ class ClientSessions:
             return self._turn(talk, event)
         if talk.stage is Stage.AWAY:
             return self._verdict(talk, event)
-        return self._unasked(talk, event)
+        return self._server_draft_verdict(talk, event)
 
     def _verdict(self, talk: ClientSession, verdict: Verdict) -> list[Emission]:
         """Process the verdict on a round or on the prompt."""
@@ -375,7 +375,7 @@ class ClientSessions:
             talk.here(verdict.number + 1, verdict.received, retained)
         return [self._extend(talk, verdict.tokens, ended=verdict.ended)]
 
-    def _unasked(self, talk: ClientSession, verdict: Verdict) -> list[Emission]:
+    def _server_draft_verdict(self, talk: ClientSession, verdict: Verdict) -> list[Emission]:
         """Process a verdict on the server's own draft."""
         if verdict.number < talk.due or not verdict.tokens:
             return [self._fail(talk, "could not take the server's verdict: it is of an earlier step")]

@@ -32,6 +32,7 @@ from specops.edge.wire import (
 )
 from specops.engine.request import Sampling
 from specops.errors import EndpointError, FileError, SpecopsError, UsageError
+from specops.hints import with_options
 from specops.net import is_loopback
 
 SYSTEM = "system"  # the certificates that this machine trusts
@@ -50,15 +51,15 @@ OPTIONS: list[tuple[str, Any]] = [
 FINAL = {
     grpc.StatusCode.UNAUTHENTICATED: (
         "it refuses the token",
-        "set SPECOPS_EDGE_TOKEN to a token that the server knows",
+        "export SPECOPS_EDGE_TOKEN=…  # a token that the server knows",
     ),
     grpc.StatusCode.PERMISSION_DENIED: (
         "it refuses this client",
-        "set SPECOPS_EDGE_TOKEN to a token that may do this",
+        "export SPECOPS_EDGE_TOKEN=…  # a token that may do this",
     ),
     grpc.StatusCode.UNIMPLEMENTED: (
-        "what listens there does not speak this version of the protocol",
-        "is it a `specops edge verify-server`, and is its version of specops this one's?",
+        "expected `specops edge verify-server` of this version of specops there",
+        "specops --version",
     ),
 }
 
@@ -102,8 +103,9 @@ def channel_to(destination: Destination) -> grpc.Channel:
     if destination.ca is None:
         if destination.token is not None and not local and not destination.insecure:
             raise UsageError(
-                f"the token would go to {destination.address} in the clear",
-                hint="give --tls-ca, or --insecure where the network is trusted",
+                f"the token would go to {destination.address} in the clear: expected --tls-ca, or "
+                "--insecure where the network is trusted",
+                hint=with_options({"--tls-ca": SYSTEM}),
             )
         return grpc.insecure_channel(destination.address, options)
     roots = None
@@ -123,8 +125,7 @@ def refused(destination: Destination, error: Any) -> EndpointError:
         return EndpointError(f"could not use {destination.address}: {what}", hint)
     return EndpointError(
         f"could not reach {destination.address}: {reason(error)}",
-        hint="is `specops edge verify-server` running there, and does it speak TLS exactly where --tls-ca "
-        "is given?",
+        hint="specops edge verify-server --help  # it runs there, with TLS exactly where --tls-ca is given",
     )
 
 
@@ -370,8 +371,10 @@ class Connection:
             if (differs := _difference(self.served, served)) is not None:
                 stream.end()
                 raise EndpointError(
-                    f"could not continue with {self._destination.address}: {differs}",
-                    hint="restart this client with a draft for the model that is served there now",
+                    f"could not continue with {self._destination.address}: {differs}; its draft must be "
+                    "one for "
+                    "the model that is served there now",
+                    hint=f"{with_options({})}  # with a draft for that model",
                 )
             if self._closed.is_set():
                 stream.end()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import shlex
 import signal
 import socket
 import ssl
@@ -63,8 +64,9 @@ class Tls:
         except OSError as error:  # SSLError is one
             reason = error.strerror or str(error)
             raise FileError(
-                f"could not use the certificate {self.certificate} with the key {self.key}: {reason}",
-                hint="both are PEM files; the key belongs to the first certificate and has no password",
+                f"could not use the certificate {self.certificate} with the key {self.key}: {reason}: "
+                "expected PEM files, and the key of the first certificate without a password",
+                hint=f"head -n 1 {shlex.quote(str(self.certificate))} {shlex.quote(str(self.key))}",
             ) from error
         return grpc.ssl_server_credentials([pair])
 
@@ -179,7 +181,7 @@ class VerifyServer:
     # --- health -------------------------------------------------------------------------------
 
     @property
-    def _ailing(self) -> str | None:
+    def _fault(self) -> str | None:
         if self.service.failure is not None:
             return f"the engine has failed: {self.service.failure}"
         return "shutting down" if self._draining else None
@@ -188,7 +190,7 @@ class VerifyServer:
         return web.Response(body=self._metrics.render(), headers={"Content-Type": CONTENT_TYPE})
 
     async def _health_page(self, request: web.Request) -> web.Response:
-        ailing = self._ailing
+        ailing = self._fault
         return web.Response() if ailing is None else web.Response(status=503, text=f"{ailing}\n")
 
     def _health_handler(self) -> grpc.GenericRpcHandler:
@@ -200,7 +202,7 @@ class VerifyServer:
         async def check(request: bytes, context: aio.ServicerContext[bytes, bytes]) -> bytes:
             if request not in known:
                 await context.abort(grpc.StatusCode.NOT_FOUND, "there is no such service here")
-            return serving if self._ailing is None else not_serving
+            return serving if self._fault is None else not_serving
 
         method: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(check)
         return grpc.method_handlers_generic_handler("grpc.health.v1.Health", {"Check": method})

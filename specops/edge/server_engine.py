@@ -27,6 +27,7 @@ from specops.engine.step import Engine
 from specops.engine.tree import Draw, TokenTree, Topology
 from specops.engine.verifiers import ByDraw, make_verifier
 from specops.errors import UsageError
+from specops.hints import with_options, with_value
 from specops.trees import parse_tree
 
 
@@ -156,12 +157,14 @@ def load_verifier(
         raise UsageError("max_batch, max_nodes and prefill_chunk must be at least 1")
     if spec.kind == "auto":
         raise UsageError(
-            "the tree auto is unsupported on a server that verifies its clients' trees",
-            hint="name a tree, such as ngram:8 or chain:3, or none",
+            "the tree auto is unsupported on a server that verifies its clients' trees: expected a "
+            "tree such as ngram:8 or chain:3, or none",
+            hint=with_value(settings.tree, "ngram:8"),
         )
     if spec.needs_draft and settings.draft is None:
         raise UsageError(
-            f"the tree {settings.tree!r} needs a draft", hint="name one, or draft ngram:8 or none"
+            f"the tree {settings.tree!r} needs a draft; ngram:8 and none need none",
+            hint=with_value(settings.tree, "ngram:8"),
         )
     target = load_target(settings.target, threads=settings.threads)
     shape, length = target.model.shape, target.length(settings.max_length)
@@ -204,7 +207,8 @@ def _rows(settings: EngineSettings, shape: Shape, length: int) -> int:
         return max(least, 4 * settings.max_batch)
     if rows < least:
         raise UsageError(
-            f"{requested} is too small to verify {settings.max_batch} rounds in a step and read beside them",
-            hint=f"give room for at least {least}, a smaller --max-batch or a smaller --max-length",
+            f"{requested} is too small to verify {settings.max_batch} rounds in a step and read beside them: "
+            f"expected room for at least {least} sessions",
+            hint=with_options({"--sessions": str(least), "--kv-mb": None}),
         )
     return rows

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
@@ -13,7 +13,7 @@ from specops.edge.link import Reason
 from specops.edge.messages import Idle, StepResults
 from specops.edge.sessions import Sessions
 from specops.engine.request import Counters
-from specops.serve.metrics import Histogram
+from specops.serve.metrics import Families, Histogram
 
 TREES = (0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0, 96.0, 128.0)
 _REASONS: tuple[Reason, ...] = ("nonsense", "too large", "busy", "unknown", "draining", "failed")
@@ -53,67 +53,43 @@ class ServiceMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         counters, sessions, idle = self._counters, self._sessions, self._idle
-        yield self._gauge("vllm:num_requests_running", "Sessions with a place in the cache.", self._running)
-        yield self._gauge("vllm:kv_cache_usage_perc", "KV cache in use; 1 is all of it.", self._kv_usage)
-        for name, help_text, value in (
-            ("vllm:prompt_tokens", "Prompt tokens read.", counters.prompt_tokens),
-            ("vllm:generation_tokens", "Tokens generated.", counters.generated_tokens),
-            ("vllm:num_preemptions", "Sessions that lost their place to others.", counters.evictions),
-            ("vllm:spec_decode_num_drafts", "Verifications with a draft.", counters.drafts),
-            ("vllm:spec_decode_num_draft_tokens", "Tokens proposed.", counters.draft_tokens),
-            ("vllm:spec_decode_num_accepted_tokens", "Proposed tokens accepted.", counters.accepted_tokens),
-            (f"{_EDGE}_rounds", "Rounds that clients sent, those ahead of a verdict as well.", self.rounds),
-            (f"{_EDGE}_rounds_ahead", "Of these, those sent ahead of the verdict before.", sessions.taken),
-            (f"{_EDGE}_received_bytes", "Bytes of clients' messages.", self.received),
-            (f"{_EDGE}_sent_bytes", "Bytes of messages to clients.", self.sent),
-            (f"{_EDGE}_resumed_sessions", "Sessions that were taken up again.", sessions.resumed),
-            (f"{_EDGE}_unauthenticated", "Calls with a wrong token or none.", self.unauthenticated),
-        ):
-            yield self._family(CounterMetricFamily, name, help_text, {(): value})
-        yield self._family(
-            CounterMetricFamily,
-            "vllm:spec_decode_num_accepted_tokens_per_pos",
+        engine, own = Families("vllm:", self._labels), Families(f"{_EDGE}_", self._labels)
+        yield engine.gauge("num_requests_running", "Sessions with a place in the cache.", self._running)
+        yield engine.gauge("kv_cache_usage_perc", "KV cache in use; 1 is all of it.", self._kv_usage)
+        yield engine.counter("prompt_tokens", "Prompt tokens read.", counters.prompt_tokens)
+        yield engine.counter("generation_tokens", "Tokens generated.", counters.generated_tokens)
+        yield engine.counter("num_preemptions", "Sessions whose KV cache was evicted.", counters.evictions)
+        yield engine.counter("spec_decode_num_drafts", "Verifications with a draft.", counters.drafts)
+        yield engine.counter("spec_decode_num_draft_tokens", "Tokens proposed.", counters.draft_tokens)
+        yield engine.counter(
+            "spec_decode_num_accepted_tokens", "Proposed tokens accepted.", counters.accepted_tokens
+        )
+        yield own.counter("rounds", "All rounds that clients sent.", self.rounds)
+        yield own.counter("rounds_ahead", "Rounds sent before the previous verdict.", sessions.taken)
+        yield own.counter("received_bytes", "Bytes of clients' messages.", self.received)
+        yield own.counter("sent_bytes", "Bytes of messages to clients.", self.sent)
+        yield own.counter("resumed_sessions", "Sessions that were resumed.", sessions.resumed)
+        yield own.counter("unauthenticated", "Calls with a wrong token or none.", self.unauthenticated)
+        yield engine.counters(
+            "spec_decode_num_accepted_tokens_per_pos",
             "Accepted tokens by depth.",
-            {(str(depth),): n for depth, n in enumerate(counters.accepted_per_position) if n or not depth},
             "position",
+            {depth: n for depth, n in enumerate(counters.accepted_per_position) if n or not depth},
         )
-        yield self._family(
-            GaugeMetricFamily,
-            f"{_EDGE}_sessions",
-            "Sessions that go on, on a stream or parked until their client is back.",
-            {("running",): sessions.running, ("parked",): sessions.parked},
+        yield own.gauges(
+            "sessions",
+            "Sessions: running on a stream, or parked until the client returns.",
             "state",
+            {"running": sessions.running, "parked": sessions.parked},
         )
-        yield self._gauge(f"{_EDGE}_evicted_sessions", "Sessions without a place in the cache.", self._parked)
-        yield self._family(
-            CounterMetricFamily,
-            f"{_EDGE}_refusals",
-            "Refusals by reason.",
-            {(reason.replace(" ", "_"),): n for reason, n in self.refusals.items()},
-            "reason",
-        )
-        yield self._family(
-            CounterMetricFamily,
-            f"{_EDGE}_engine_seconds",
+        yield own.gauge("evicted_sessions", "Sessions without a place in the cache.", self._parked)
+        refusals = {reason.replace(" ", "_"): n for reason, n in self.refusals.items()}
+        yield own.counters("refusals", "Refusals by reason.", "reason", refusals)
+        yield own.counters(
+            "engine_seconds",
             "The engine's time: in steps (busy), with sessions but no round (starved), without any (empty).",
-            {("busy",): idle.busy, ("starved",): idle.starved, ("empty",): idle.empty},
             "state",
+            {"busy": idle.busy, "starved": idle.starved, "empty": idle.empty},
         )
         for histogram in (self._batch, self._step, self._waited):
             yield histogram.family(self._labels)
-
-    def _gauge(self, name: str, help_text: str, value: float) -> Metric:
-        return self._family(GaugeMetricFamily, name, help_text, {(): value})
-
-    def _family(
-        self,
-        kind: type[CounterMetricFamily] | type[GaugeMetricFamily],
-        name: str,
-        help_text: str,
-        values: Mapping[tuple[str, ...], float],
-        *labels: str,
-    ) -> Metric:
-        family = kind(name, help_text, labels=[*self._labels, *labels])
-        for of, value in values.items():
-            family.add_metric([*self._labels.values(), *of], value)
-        return family

@@ -10,6 +10,7 @@ import asyncio
 import hmac
 import logging
 import re
+import shlex
 import time
 from asyncio import TimerHandle
 from collections import deque
@@ -49,6 +50,7 @@ from specops.edge.wire import (
     verdict_response,
 )
 from specops.errors import FileError, UsageError
+from specops.hints import with_options
 from specops.serve.admission import bearer_token
 from specops.serve.worker_process import Worker
 
@@ -80,8 +82,10 @@ def own_token(text: str) -> dict[str, str]:
     """The one token of a server whose clients have no names. Raises UsageError, which does not show it."""
     if not _TOKEN.fullmatch(text):
         raise UsageError(
-            "invalid token in SPECOPS_EDGE_TOKEN",
-            hint="a token has 8 to 512 characters: letters, digits and signs of ASCII, no spaces",
+            "invalid token in SPECOPS_EDGE_TOKEN: expected 8 to 512 letters, digits and signs of ASCII, "
+            "without "
+            "spaces",
+            hint="export SPECOPS_EDGE_TOKEN=$(openssl rand -hex 16)",
         )
     return {"": text}
 
@@ -103,14 +107,19 @@ def read_tokens(file: Path) -> dict[str, str]:
         name, _, token = line.partition("=")
         if not (_NAME.fullmatch(name) and _TOKEN.fullmatch(token)):
             raise UsageError(
-                f"invalid token in {file}, line {number}",
-                hint="write name=token: a name of letters, digits, . _ -, a token of at least 8 characters",
+                f"invalid token in {file}, line {number}: expected name=token, with letters, digits, . _ "
+                "and - "
+                "in the name, and at least 8 characters in the token",
+                hint=f"sed -n {number}p {shlex.quote(str(file))}",
             )
         if name in tokens or token in tokens.values():
             raise UsageError(f"line {number} of {file} repeats a name or a token")
         tokens[name] = token
     if not tokens:
-        raise UsageError(f"there are no tokens in {file}", hint="without --token-file no token is required")
+        raise UsageError(
+            f"there are no tokens in {file}: expected a line name=token",
+            hint=f"{with_options({'--token-file': None})}  # requires no token",
+        )
     return tokens
 
 

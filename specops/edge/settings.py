@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from specops.errors import UsageError
+from specops.hints import with_value
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,8 @@ def parse_depth(text: str) -> Depth:
     if kind in ("included", "excluded") and depth.isdecimal() and int(depth) > 0:
         return Included(int(depth)) if kind == "included" else Excluded(int(depth))
     raise UsageError(
-        f"invalid depth {text!r}: expected adaptive, included:D or excluded:D", hint="such as included:4"
+        f"invalid depth {text!r}: expected adaptive, included:D or excluded:D",
+        hint=with_value(text, "included:4"),
     )
 
 
@@ -224,8 +226,8 @@ class Drafting:
                 raise UsageError(f"{name} must be at least 0, not {getattr(self, name)}")
         if self.width > self.support:
             raise UsageError(
-                f"a node cannot have {self.width} children drawn from {self.support} tokens",
-                hint="lower the width, or raise the support",
+                f"a node cannot have {self.width} children drawn from {self.support} tokens: expected a "
+                "width of at most the support",
             )
 
     @property

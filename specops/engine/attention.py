@@ -250,7 +250,7 @@ def _attended(layout: Layout, layer: int, q: Tensor, heads: int, scale: float | 
         scale = dim**-0.5 if scale is None else scale
         return ops.attend(q, heads, layout.layer(layer), layout.table, scale)
     if layout.kernel:
-        from specops_kernels.tree_attention import tree_attention  # Triton is no part of the engine extra
+        from specops_kernels.tree_attention import tree_attention  # Triton is not part of the engine extra
 
         return tree_attention(q.contiguous(), layout.layer(layer), layout.ragged, scale).flatten(1)
     outputs, start = [], 0

@@ -54,9 +54,9 @@ class Drafter(Protocol):
         """Largest number of levels of a tree below the root."""
 
     def draft(self, sequences: Batch[Sequence]) -> list[TokenTree]:
-        """A tree for each sequence: its root is the last token, and it is no deeper than `depth_left`.
+        """A tree for each sequence: its root is the last token, and its depth is at most `depth_left`.
 
-        A sequence that is still reading its prompt gets a bare root, which nobody uses. The drafter reads as
+        A sequence that is still reading its prompt gets a bare root, which is not used. The drafter reads as
         far as the target does.
         """
 
@@ -108,9 +108,6 @@ class Recipe:
 
 class Draft(ABC):
     """A draft: a model of its own, or a head that reads the target's features."""
-
-    marks: ClassVar[frozenset[str]] = frozenset()
-    """Names of weights: a folder of this form has one of them, and a folder of any other form has none."""
 
     reads_features: ClassVar[bool]
     """Whether it drafts from the target's features, so that it has nothing to read before the first step."""

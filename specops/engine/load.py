@@ -29,6 +29,7 @@ from specops.engine.tree import Draw
 from specops.engine.verifiers import best_verifier, make_verifier
 from specops.engine.verifiers.verifier import Verifier
 from specops.errors import EnvironmentFailure, UsageError, install_command
+from specops.hints import with_options, with_value
 from specops.trees import parse_tree
 
 PREFILL_CHUNK = 256
@@ -64,27 +65,32 @@ def find_backend(device: str, dtype: str, attention: str, *, graphs: bool = True
     """
     kind, _, number = device.partition(":")
     if kind not in ("cpu", "cuda") or (number and not (number.isascii() and number.isdigit())):
-        raise UsageError(f"there is no device {device!r}", hint="choose cpu, cuda or cuda:1")
+        raise UsageError(
+            f"there is no device {device!r}: expected cpu, cuda or cuda:1", hint=with_value(device, "cpu")
+        )
     if dtype not in DTYPES or attention not in ATTENTION:
         raise UsageError(
-            f"there is no engine in {dtype} with the attention {attention!r}",
-            hint=f"choose one of {', '.join(DTYPES)}, and one of {', '.join(ATTENTION)}",
+            f"there is no engine in {dtype} with the attention {attention!r}: expected one of "
+            f"{', '.join(DTYPES)}, and one of {', '.join(ATTENTION)}",
+            hint=with_value(*((dtype, "float32") if dtype not in DTYPES else (attention, "reference"))),
         )
     if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
         raise EnvironmentFailure(
-            f"could not use {device}: PyTorch sees {torch.cuda.device_count()} CUDA devices",
-            hint="install a PyTorch build with CUDA where there is a GPU, or run on cpu",
+            f"could not use {device}: PyTorch sees {torch.cuda.device_count()} CUDA devices; a PyTorch "
+            "build with CUDA sees "
+            "those of a GPU",
+            hint=with_value(device, "cpu"),
         )
     kernel = attention == "kernel"
     if kernel and find_spec("triton") is None:
         raise EnvironmentFailure(
             "could not take the kernel for attention: triton is not installed",
-            hint=f"install the kernels extra: {install_command('kernels')}",
+            hint=install_command("kernels"),
         )
     if kernel and kind == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
         raise UsageError(
-            "the kernel for attention runs on a GPU, not on a CPU",
-            hint="take device cuda, or attention reference",
+            "the kernel for attention runs on a GPU, not on a CPU: expected the attention reference",
+            hint=with_value(attention, "reference"),
         )
     found = torch.device("cpu") if kind == "cpu" else torch.device("cuda", int(number or 0))
     return Backend(found, DTYPES[dtype], kernel, graphs=graphs and kernel and kind == "cuda")
@@ -212,7 +218,8 @@ def load_engine(
     if parallel is not None:
         if offload is not None:
             raise UsageError(
-                "a target that lies on several devices cannot be offloaded", hint="choose one of the two"
+                "a target on several devices cannot be offloaded: expected one of the two",
+                hint=with_options({"--offload": None}),
             )
         return start(
             parallel,

@@ -185,8 +185,7 @@ class Streaming(ABC):
         `submit` and `step` to decode several sequences together."""
         if not self.idle:
             raise UsageError(
-                "an engine streams one sequence at a time",
-                hint="use submit and step to decode several together",
+                "an engine streams one sequence at a time: expected submit and step for several",
             )
         tokens = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
         wanted = self.submit(tokens, sampling)

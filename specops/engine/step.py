@@ -65,7 +65,7 @@ class Engine(Streaming):
         self._running: list[Sequence] = []
         self._by_id: dict[int, Sequence] = {}  # all that have not ended; neither waiting nor in a row: parked
         self._next_id = 0
-        self._holds = 0  # how often one was held: tells which was first
+        self._holds = 0  # how often one was held: shows which was first
 
     @torch.inference_mode()
     def step(self) -> list[Emission]:

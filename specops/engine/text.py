@@ -18,6 +18,7 @@ from tokenizers.decoders import DecodeStream
 
 from specops.checkpoints.templates import Render, rendering
 from specops.errors import ModelError
+from specops.hints import listing
 
 CONTEXT = 8  # tokens of the prompt that the first token's text may depend on
 
@@ -142,8 +143,8 @@ def _rendering(template: str, special: tuple[tuple[str, str], ...]) -> Render:
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """The folder's fast tokenizer: a PlainTokenizer, or transformers' own. Raises ModelError if there is
-    none."""
+    """The folder's fast tokenizer: a PlainTokenizer, or transformers' own. Raises ModelError for a folder
+    without one."""
     return read_plain(folder) or _load_by_transformers(folder)
 
 
@@ -197,7 +198,8 @@ def _load_by_transformers(folder: Path) -> Any:
         raise ModelError(f"could not load a tokenizer from {folder}: {reason}") from error
     if not tokenizer.is_fast:
         raise ModelError(
-            f"could not use the tokenizer of {folder}: it has no tokenizer.json",
-            hint="save it with transformers as a fast tokenizer",
+            f"could not use the tokenizer of {folder}: expected tokenizer.json, as transformers writes a "
+            "fast tokenizer",
+            hint=listing(folder),
         )
     return tokenizer

@@ -31,8 +31,8 @@ from specops.guard.journal import (
 from specops.guard.policy import HAND_BACK, Rules, decide, falls, pin, release
 from specops.guard.signals.observation import Row
 from specops.guard.state import Decision, Evaluation, Override, Record, State
-from specops.guard.switch import each
-from specops.placeholder import ROLLOUT, named
+from specops.guard.switch import in_parallel
+from specops.hints import ROLLOUT, named
 
 Observe = Callable[[float, float | None, Row | None], Evaluation]
 """Evaluates the deployment. Arguments: the time; since when the percentage is unchanged, None where unknown;
@@ -142,7 +142,7 @@ class Guard:
         return named(mismatch, self._place) if mismatch is not None else None
 
     def resume(self) -> Entry | None:
-        """Complete an action that an earlier guard did not finish. None where there is none."""
+        """Complete an action that an earlier guard did not finish. None where every action was finished."""
         action = self._journal.standing.last_action
         if action is None or action.result is not None:
             return None
@@ -303,7 +303,7 @@ class Guard:
             confirmed=result is None or result.outcome == "done",
             text=entry.evidence.why,
         )
-        sent = each(lambda notification: _sent(notification, message), self._notifications)
+        sent = in_parallel(lambda notification: _sent(notification, message), self._notifications)
         done = entry.model_copy(update={"notified": tuple(sent)})
         self._journal.append(done)
         return done
@@ -334,8 +334,8 @@ def _mismatch(readings: Sequence[Reading], target_percent: int) -> str | None:
             differences.append(reading.error or f"{reading.name} could not be read")
         elif reading.percent < target_percent:
             differences.append(
-                f"{reading.name} has {reading.percent}%, below the guard's {target_percent}%: changed"
-                f" outside the guard, and left so until: {HAND_BACK}"
+                f"{reading.name} has {reading.percent}%, expected {target_percent}%: changed outside the"
+                f" guard; stays until {HAND_BACK}"
             )
         elif reading.percent > target_percent:
             differences.append(f"{reading.name} has {reading.percent}%, above the guard's {target_percent}%")

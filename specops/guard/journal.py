@@ -23,6 +23,7 @@ from pydantic import ValidationError
 
 from specops.errors import FileError
 from specops.guard.state import FULL, Evaluation, Event, Record, State, Verdict
+from specops.hints import ROLLOUT, renaming
 from specops.owned_file import MODE, check_owned, created
 
 FILE = "journal.jsonl"
@@ -252,10 +253,11 @@ def _entries(text: bytes, path: Path) -> Iterator[Entry]:
         except ValidationError as error:
             if number < len(lines):
                 continue
+            pin = f"specops guard override {ROLLOUT} standard --why damaged"
             raise FileError(
-                f"the last line of {path} ({number}) is damaged: the guard's state is not known",
-                hint=f"move {path.name} aside. A new guard assumes that speculation is on: read the routers"
-                " first, and pin their pool: specops guard override ROLLOUT standard --why damaged",
+                f"the last line of {path} ({number}) is damaged: the guard's state is not known. A new guard"
+                " assumes that speculation is on: read the routers first, and pin their pool",
+                hint=renaming(path, f"then {pin}"),
             ) from error
 
 

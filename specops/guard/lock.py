@@ -23,6 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from specops.errors import EnvironmentFailure, FileError
+from specops.hints import ROLLOUT, listing
 from specops.owned_file import check_owned
 
 LOCK = "lock"
@@ -59,8 +60,8 @@ def locked(folder: Path, name: str = LOCK) -> Iterator[Lock]:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise FileError(
-            f"could not open the guard's lock {path}: {error.strerror}",
-            hint="let this user write to the run folder",
+            f"could not open the guard's lock {path}: {error.strerror}; this user must be able to write it",
+            hint=listing(folder),
         ) from error
     try:
         check_owned(path, descriptor)
@@ -68,8 +69,8 @@ def locked(folder: Path, name: str = LOCK) -> Iterator[Lock]:
             holder = _read(path)
             who = f"pid {holder.pid}" if holder else "its pid is not known"
             raise EnvironmentFailure(
-                f"another guard of {folder} is running ({who})",
-                hint="`specops guard status ROLLOUT` shows it; stop it first, or override through it",
+                f"another guard of {folder} is running ({who}); stop it first, or override through it",
+                hint=f"specops guard status {ROLLOUT}",
             )
         _write(descriptor, Holder(os.getpid()))
         yield Lock(descriptor)
@@ -91,8 +92,9 @@ def alone(switched: Sequence[str]) -> Iterator[None]:
             address = f"\0specops-guard-{hashlib.sha256(name.encode()).hexdigest()[:32]}"
             if not _bound(one, address):
                 raise EnvironmentFailure(
-                    f"another guard on this machine switches {name} ({_who(address)})",
-                    hint="stop it first, or override through it, with the --out that it was started with",
+                    f"another guard on this machine switches {name} ({_peer(address)}); stop it first, or "
+                    "override through it, with the --out that it was started with",
+                    hint="ps -eo pid,user,args | grep 'specops [g]uard'",
                 )
         yield
 
@@ -110,7 +112,7 @@ def _bound(one: socket.socket, address: str) -> bool:
             time.sleep(LOOK_S / 10)
 
 
-def _who(address: str) -> str:
+def _peer(address: str) -> str:
     """Whoever listens at `address`, as the kernel knows it."""
     try:
         with socket.socket(socket.AF_UNIX) as asking:
@@ -132,8 +134,8 @@ def holder(folder: Path, name: str = LOCK) -> Holder | None:
         return None
     except OSError as error:
         raise FileError(
-            f"could not look at the guard's lock {path}: {error.strerror}",
-            hint="run it as the user that runs the guard",
+            f"could not read the guard's lock {path}: {error.strerror}; run this as the guard's user",
+            hint=listing(path),
         ) from error
     try:
         # A shared lock: two processes that ask at once must not take each other for a guard.

@@ -87,7 +87,7 @@ def decide(state: State, evaluation: Evaluation, now: float, rules: Rules) -> De
     if (apart := _too_close(state, now, rules)) is not None:
         if evaluation.verdict != "bad":
             state = state.model_copy(update=NO_ROW)
-        why = f"{_word(evaluation)}: {apart:.0f} s after the last evaluation, too soon to count for a row"
+        why = f"{_word(evaluation)}: not counted, only {apart:.0f} s after the last counted evaluation"
         return Decision(state=state, why=why, events=released)
     state = _counted(state, evaluation, rules).model_copy(update={"counted_at": now})
     if state.override is not None:
@@ -203,7 +203,7 @@ def _fallen(state: State, evaluation: Evaluation, rules: Rules) -> Outcome:
     if further := _further(state, evaluation, rules):
         return further
     if state.wait_s > 0:
-        return state, f"{_standing(state)}; first step back in at least {state.wait_s:.0f} s", ()
+        return state, f"{_standing(state)}; next attempt to re-enable in at least {state.wait_s:.0f} s", ()
     if evaluation.verdict not in ("healthy", "no_traffic"):
         return state, f"{_standing(state)}; not re-enabling: the speculative pool is not healthy", ()
     start = rules.above(state.percent)
@@ -258,9 +258,9 @@ def _fall(state: State, evaluation: Evaluation, rules: Rules) -> Outcome:
             "wait_s": 0.0 if gave_up else rules.wait_s(state.attempts),
         }
     )
-    said = f"falls back to {stays}%, bad {state.bad_in_a_row} times in a row ({evaluation.reason})"
+    said = f"fallback to {stays}% after {state.bad_in_a_row} bad evaluations in a row ({evaluation.reason})"
     if not gave_up:
-        return fallen, f"{said}; first step back in at least {fallen.wait_s:.0f} s", ("fell_back",)
+        return fallen, f"{said}; next attempt to re-enable in at least {fallen.wait_s:.0f} s", ("fell_back",)
     said = f"{said}; after {state.attempts} attempts a person must act: {HAND_BACK}"
     return fallen, said, ("fell_back", "gave_up")
 
@@ -301,13 +301,13 @@ def _pinned(state: State, evaluation: Evaluation, rules: Rules, released: tuple[
         proved = {"mode": "on", "percent": FULL, "wait_s": 0.0, "healthy_in_a_row": 0}
         said = f"{_word(evaluation)}: {who}; healthy {rules.hold} times, so the guard is on afterwards"
         return Decision(state=state.model_copy(update=proved), why=said, events=(*released, "returned"))
-    said = f"{_word(evaluation)}: {who}; the override stands"
+    said = f"{_word(evaluation)}: {who}; the override still applies"
     return Decision(state=state, why=said, events=released)
 
 
 def _row(state: State, evaluation: Evaluation, rules: Rules) -> str:
     if evaluation.verdict == "bad":
-        waits = ", but the samples since the first are not bad by themselves"
+        waits = ", but the samples since the first bad evaluation alone are not bad"
         said = waits if evaluation.repeated is False else ""
         return f"{state.bad_in_a_row} of {rules.consecutive} in a row{said} ({evaluation.reason})"
     return f"{_standing(state)} ({evaluation.reason})"

@@ -1,11 +1,13 @@
 """The guard as a service: a turn every interval, and HTTP beside it.
 
-GET /metrics, /health, /status; POST /alerts, Alertmanager's webhook; POST /override, with the token that the
-lock's file tells its owner. One thread takes the turns, so that nothing is decided twice at once.
+GET /metrics, /health, /status; POST /alerts, Alertmanager's webhook; POST /override, with the token from the
+lock's file, which only its owner can read. One thread takes the turns, so that nothing is decided twice at
+once.
 
-An alert makes it look at once, yet not sooner than half an interval after the last look. What it then sees
-decides: an alert is noted as evidence and is never itself a reason, since the guard asks the same Prometheus
-with more care, and whoever can reach the port can post one. That an alert resolved is no reason either.
+An alert starts an evaluation at once, yet not sooner than half an interval after the last one. That
+evaluation decides. The alert is noted as evidence and is never itself a reason: the guard queries the same
+Prometheus with more care, and anyone who can reach the port can post an alert. A resolved alert is not a
+reason either.
 
 SIGTERM and SIGINT end it after the turn that it is in; traffic stays as it is. A second one ends it at once,
 and the next guard finishes what it had begun.
@@ -17,6 +19,7 @@ import asyncio
 import errno
 import hmac
 import os
+import shlex
 import signal
 import socket
 import time
@@ -49,7 +52,7 @@ VERDICTS = ("healthy", "bad", "no_data", "no_traffic", "unknown")
 class GuardMetrics(Collector):
     """Reads the guard whenever it is scraped. Counters are of this process.
 
-    A dry run tells no state and no percentage: alerts take them for what is so.
+    A dry run exports no state and no percentage: alerts would take them for the real ones.
     """
 
     def __init__(self, guard: Guard) -> None:
@@ -64,13 +67,17 @@ class GuardMetrics(Collector):
         state, tally = self._guard.state, self._guard.tally
         evaluations, actions = dict(tally.evaluations), dict(tally.actions)  # another thread counts on
         if not self._guard.dry_run:
-            modes = GaugeMetricFamily(series.GUARD_STATE, "1 of the state it is in.", labels=["state"])
+            modes = GaugeMetricFamily(
+                series.GUARD_STATE, "1 for the current state of the guard, else 0.", labels=["state"]
+            )
             for mode in MODES:
                 modes.add_metric([mode], state.mode == mode)
             yield modes
-            meaning = "What it wants the targets to have."
+            meaning = "Speculative share decided by the guard, in percent."
             yield GaugeMetricFamily(series.GUARD_PERCENT, meaning, value=state.target_percent)
-        verdicts = CounterMetricFamily(series.GUARD_EVALUATIONS, "Evaluations.", labels=["verdict"])
+        verdicts = CounterMetricFamily(
+            series.GUARD_EVALUATIONS, "Evaluations by verdict.", labels=["verdict"]
+        )
         for verdict in VERDICTS:
             verdicts.add_metric([verdict], evaluations.get(verdict, 0))
         yield verdicts
@@ -81,16 +88,24 @@ class GuardMetrics(Collector):
         yield CounterMetricFamily(series.GUARD_FALLBACKS, "Fallbacks.", value=tally.fallbacks)
         for name, meaning, value in (
             (series.GUARD_BAD_IN_A_ROW, "Bad evaluations in a row.", state.bad_in_a_row),
-            (series.GUARD_UNCONFIRMED, "1: what it decided is not so.", self._guard.unconfirmed is not None),
-            (series.GUARD_BOTH_SLOW, "1: both pools are slow.", self._guard.both_slow),
-            (series.GUARD_OVERRIDE, "1: a person's override holds.", state.override is not None),
+            (
+                series.GUARD_UNCONFIRMED,
+                "1 while the decision is not confirmed, else 0.",
+                self._guard.unconfirmed is not None,
+            ),
+            (series.GUARD_BOTH_SLOW, "1 while both pools are slow, else 0.", self._guard.both_slow),
+            (series.GUARD_OVERRIDE, "1 while an override applies, else 0.", state.override is not None),
         ):
             yield GaugeMetricFamily(name, meaning, value=value)
         if self._guard.evaluated_at is not None:
-            yield GaugeMetricFamily(series.GUARD_LAST, "Its last one.", value=self._guard.evaluated_at)
+            yield GaugeMetricFamily(
+                series.GUARD_LAST,
+                "Unix time of the last evaluation, in seconds.",
+                value=self._guard.evaluated_at,
+            )
         yield SummaryMetricFamily(
             series.GUARD_TOOK,
-            "Of an evaluation, Prometheus' time included.",
+            "Duration of an evaluation in seconds, Prometheus queries included.",
             count_value=sum(evaluations.values()),
             sum_value=tally.seconds,
         )
@@ -130,7 +145,7 @@ def bind(address: str) -> socket.socket:
     except OSError as error:
         raise EnvironmentFailure(
             f"the guard could not listen on {address}: {error.strerror or error}",
-            hint="set guard.listen to a free address, or stop what listens there",
+            hint=f"ss -ltnp | grep -e {shlex.quote(f':{port} ')}  # stop it, or change guard.listen",
         ) from error
     return bound
 
@@ -138,7 +153,7 @@ def bind(address: str) -> socket.socket:
 def serve(
     guard: Guard, settings: Settings, bound: socket.socket, lock: Lock, tell: Callable[[str], None]
 ) -> None:
-    """Guard until a signal comes. `tell` gets a line for whatever is worth one."""
+    """Guard until a signal comes. `tell` gets a line for each event that an operator should know."""
     asyncio.run(_Service(guard, settings, lock, tell).run(bound))
 
 

@@ -18,6 +18,7 @@ from specops.actions.http_client import ask
 from specops.actions.nginx import TIMEOUT_S
 from specops.errors import EndpointError, EnvironmentFailure, SpecopsError
 from specops.guard.journal import Reading, Result, SwitchRecord
+from specops.hints import in_rollout
 from specops.prometheus.series import ROUTE_DECISIONS, ROUTE_REQUESTS
 
 Counts = dict[str, float]
@@ -33,7 +34,7 @@ def decided(routers: Sequence[str]) -> Counts:
 
 def answered(routers: Sequence[str]) -> Counts:
     """Requests that ended so far: `lost`, where nothing served them or the answer was a 5xx, and `well`."""
-    return _summed(routers, ROUTE_REQUESTS, _how)
+    return _summed(routers, ROUTE_REQUESTS, _outcome)
 
 
 def grown(before: Counts, after: Counts) -> Counts:
@@ -41,14 +42,14 @@ def grown(before: Counts, after: Counts) -> Counts:
     return {key: max(count - before.get(key, 0.0), 0.0) for key, count in after.items()}
 
 
-def _how(labels: Mapping[str, str]) -> str:
+def _outcome(labels: Mapping[str, str]) -> str:
     lost = labels.get("served") == "none" or labels.get("status") == "5xx"
     return "lost" if lost else "well"
 
 
 def _summed(routers: Sequence[str], name: str, key: Callable[[Mapping[str, str]], str]) -> Counts:
     counts: Counts = {}
-    for text in each(_scraped, routers):
+    for text in in_parallel(_scraped, routers):
         for labels, value in _samples(text, name):
             counts[key(labels)] = counts.get(key(labels), 0.0) + value
     return counts
@@ -69,7 +70,8 @@ def _samples(text: str, name: str) -> list[tuple[Mapping[str, str], float]]:
         ]
     except ValueError as error:
         raise EndpointError(
-            f"could not read a router's counters: {error}", hint="addresses.routers are their admin listeners"
+            f"could not read a router's counters: {error}: expected the admin listener of a router",
+            hint=in_rollout("routers", "name the admin listeners"),
         ) from None
 
 
@@ -89,11 +91,11 @@ class Switch:
 
     def read(self) -> tuple[Reading, ...]:
         """Return what each target has."""
-        return tuple(each(_reading, self.targets))
+        return tuple(in_parallel(_reading, self.targets))
 
     def to(self, percent: int, *, again: bool = False) -> Result:
         """Give every target `percent`. `again`: an earlier attempt may have been cut short."""
-        switched = tuple(each(lambda target: _switched(target, percent, again), self.targets))
+        switched = tuple(in_parallel(lambda target: _switched(target, percent, again), self.targets))
         if any(one.error is not None for one in switched):  # what traffic does now shows nothing
             return Result(outcome="failed", targets=switched)
         traffic, moved = self._traffic(percent)
@@ -133,10 +135,10 @@ def _switched(target: Target, percent: int, again: bool) -> SwitchRecord:
         if tries:
             time.sleep(WAIT_S * 2 ** (tries - 1))
         tries += 1
-        error = _tried(target.set, percent)
+        error = _failure_of(target.set, percent)
         last = _reading(target)
     if again and not tries:
-        error = _tried(lambda _: target.finish(), percent)
+        error = _failure_of(lambda _: target.finish(), percent)
     elif last.percent == percent:
         error = None  # whatever the answer to setting it was
     else:
@@ -147,7 +149,7 @@ def _switched(target: Target, percent: int, again: bool) -> SwitchRecord:
     )
 
 
-def _tried(do: Callable[[int], None], percent: int) -> str | None:
+def _failure_of(do: Callable[[int], None], percent: int) -> str | None:
     try:
         do(percent)
     except EnvironmentFailure as error:
@@ -160,7 +162,7 @@ def _said(began: Counts) -> str:
     return f"{counts or 'no request'} began within {SETTLE_S:g} s"
 
 
-def each(question: Callable[[_Item], _Answer], of: Sequence[_Item]) -> list[_Answer]:
+def in_parallel(question: Callable[[_Item], _Answer], of: Sequence[_Item]) -> list[_Answer]:
     """The answers in order, all at once: one that hangs does not hold up the others."""
     if len(of) < 2:
         return [question(one) for one in of]

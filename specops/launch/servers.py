@@ -11,6 +11,7 @@ import http.client
 import json
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -27,6 +28,7 @@ from typing import Protocol
 
 from specops.config import Deploy, Pool
 from specops.errors import EnvironmentFailure, FileError, ServerError
+from specops.hints import folder_state
 from specops.progress import Progress
 from specops.serving import ENGINES, Container, Startable
 
@@ -78,7 +80,7 @@ def running(
     except OSError as error:
         raise FileError(
             f"could not write the {name} server's log {log}: {error.strerror}",
-            hint="make room, or give a run folder that this user may write to with --out",
+            hint=folder_state(log.parent),
         ) from error
     with output:
         # A session of its own: Ctrl-C on the terminal reaches specops alone, which then ends the server.
@@ -133,7 +135,8 @@ def _wait_until_up(
         time.sleep(POLL_S)
     raise ServerError(
         f"the {name} server was not up after {timeout_s:g} s: {missing}",
-        hint=f"its log is {log}; it ends with:\n{tail(log)}",
+        hint=f"tail -n 50 {shlex.quote(str(log))}",
+        log=tail(log),
     )
 
 
@@ -174,7 +177,8 @@ def _has_ended(keeper: subprocess.Popen[bytes]) -> bool:
 def _ended(name: str, keeper: subprocess.Popen[bytes], log: Path, when: str) -> ServerError:
     return ServerError(
         f"the {name} server ended {when}, with exit code {keeper.returncode}",
-        hint=f"its log is {log}; it ends with:\n{tail(log)}",
+        hint=f"tail -n 50 {shlex.quote(str(log))}",
+        log=tail(log),
     )
 
 

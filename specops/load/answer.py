@@ -11,6 +11,7 @@ from __future__ import annotations
 import html
 import json
 import re
+import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from specops.errors import UsageError
+from specops.hints import listing
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,9 @@ _MOST_TOKENS = 2**31
 
 _ABORTED = frozenset({"abort", "aborted", "cancel", "cancelled", "canceled", "error", "timeout", "timed_out"})
 """Finish reasons of answers that the server gave up: vLLM and SGLang say abort, and vLLM says error."""
+
+_SILENT = 2
+"""Most tokens of a whole answer without text: the end of the sequence, and a special token before it."""
 
 _AS_MANY = 0.01
 """Chunks and tokens that differ by no more than this share are taken for one token a chunk."""
@@ -341,9 +346,10 @@ def _incomplete(reading: _Reading, reads: list[tuple[float, bytes]], finish_reas
         return Failure("cut", "the stream ended without a finish reason or [DONE]")
     if reading.pieces and reading.finish_reason is None and (finish_reasons or not reading.usage):
         return Failure("cut", "the answer ended without a finish reason")
-    ended_at_once = reading.finish_reason is not None and bool(reading.usage)  # its token has no text
+    ended_at_once = reading.finish_reason is not None and 0 < (reading.usage or 0) <= _SILENT
     if not reading.pieces and not ended_at_once:
-        return Failure("empty", "the answer has no output")
+        beside = f", and its usage counts {reading.usage} tokens" if reading.usage else ""
+        return Failure("empty", f"the answer has no output{beside}")
     return None
 
 
@@ -421,10 +427,13 @@ def well_formed(text: str) -> str:
 
 
 def tokenizer_file(path: Path) -> Path:
-    """The tokenizer.json that `path` names, itself or its folder. Raises UsageError where there is none."""
+    """The tokenizer.json at `path`, or in the folder `path`. Raises UsageError where it is missing."""
     file = path / "tokenizer.json" if path.is_dir() else path
     if not file.is_file():
-        raise UsageError(f"there is no tokenizer at {file}", hint="give a tokenizer.json or its folder")
+        raise UsageError(
+            f"there is no tokenizer at {file}: expected a tokenizer.json or its folder",
+            hint=listing(file.parent),
+        )
     return file
 
 
@@ -442,8 +451,8 @@ def token_counter(path: Path) -> CountTokens:
         tokenizer = Tokenizer.from_file(str(file))
     except Exception as error:  # the package raises plain Exception
         raise UsageError(
-            f"could not read the tokenizer {file}: {error}",
-            hint="give the tokenizer.json of the served model",
+            f"could not read the tokenizer {file}: {error}: expected the tokenizer.json of the served model",
+            hint=f"head -c 300 {shlex.quote(str(file))}",
         ) from error
 
     def count(text: str) -> int:

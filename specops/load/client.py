@@ -25,6 +25,7 @@ import openai
 from openai import AsyncOpenAI, DefaultAioHttpClient, Timeout
 
 from specops.errors import EndpointError, UsageError
+from specops.hints import http_request, with_value
 from specops.load import clock
 from specops.load.answer import Answer, Failure, contradicts, described, html_page, well_formed
 from specops.load.arrivals import Pace
@@ -99,7 +100,7 @@ class Client:
         root = self._openai.with_options(base_url=self.endpoint.base_url.removesuffix("/v1"), timeout=5.0)
         try:
             body = await root.get("/version", cast_to=object)
-        except Exception:  # an answer that cannot be read is no version
+        except Exception:  # an answer that cannot be read has no version
             return None
         return well_formed(str(body["version"])) if isinstance(body, dict) and "version" in body else None
 
@@ -135,12 +136,19 @@ class Client:
         self._limit_name, self.capabilities = probed._limit_name, probed.capabilities
 
     async def only_model(self) -> str:
-        """The only model that the endpoint lists; EndpointError where there is none, UsageError for more."""
+        """The only model that the endpoint lists. Raises EndpointError if it lists none, UsageError if
+        more."""
         base_url, served = self.endpoint.base_url, await self.models()
         if not served:
-            raise EndpointError(f"{base_url} lists no model", hint="is the server still loading it?")
+            raise EndpointError(
+                f"{base_url} lists no model; the server may still load it",
+                hint=http_request(f"{base_url}/models"),
+            )
         if len(served) > 1:
-            raise UsageError(f"{base_url} serves {len(served)} models", hint=f"name one: {', '.join(served)}")
+            raise UsageError(
+                f"{base_url} serves {len(served)} models: {', '.join(served)}; name one",
+                hint=with_value(base_url, f"{base_url}#{served[0]}"),
+            )
         return served[0]
 
     async def send(
@@ -177,7 +185,7 @@ class Client:
     async def likeliest(self, prompt: Prompt) -> list[tuple[str, list[float]]]:
         """The tokens of an answer, each its text and the log-probabilities of the two likeliest there.
 
-        Empty where the endpoint does not tell.
+        Empty where the endpoint does not report them.
         """
         body: dict[str, Any] = self._body(prompt, None) | {"stream": False}
         body.pop("stream_options", None)
@@ -313,7 +321,7 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def _instant(date: str) -> float | None:
-    """Seconds since the epoch of an HTTP date, which is always in GMT; None where it is none."""
+    """Seconds since the epoch of an HTTP date, which is always in GMT; None for an invalid date."""
     try:
         return parsedate_to_datetime(date).replace(tzinfo=UTC).timestamp()
     except ValueError:
@@ -373,52 +381,59 @@ def status_failure(status: int, headers: Mapping[str, str], body: bytes, *, secr
 def endpoint_error(base_url: str, failure: Failure, model: str | None = None) -> EndpointError:
     """The error for an endpoint that cannot be measured at all: its cause, and a command that shows it."""
     kind, detail = failure.kind, failure.detail
-    look = f": curl -sS {base_url}/models" if "://" in base_url else ""
+    look = http_request(f"{base_url}/models")
     match kind:
         case "refused" | "unreachable":
             return EndpointError(
                 f"could not reach {base_url}: {detail}",
-                hint=f"is the server up, and is this its address? Try{look}" if look else "is the server up?",
+                hint=look,
             )
         case "http_401" | "http_403":
             return EndpointError(
                 f"{base_url} refused the API key ({kind[5:]}): {detail}",
-                hint="set the key, and run the same command again: export SPECOPS_API_KEY=YOUR_KEY",
+                hint="export SPECOPS_API_KEY=YOUR_KEY  # then run the same command again",
             )
         case "http_404":
             what = f"the path or the model {model}" if model else "the path"
             return EndpointError(
-                f"{base_url} does not know {what} (404): {detail}",
-                hint=f"a base URL mostly ends in /v1; list the models{look}",
+                f"{base_url} does not know {what} (404): {detail}; a base URL mostly ends in /v1",
+                hint=f"{look}  # lists the models",
             )
         case "http_429":
             return EndpointError(
-                f"{base_url} answered that it is over its limit (429), also after waiting: {detail}",
-                hint=f"send fewer requests with --max-rps, or try again when this answers{look}",
+                f"{base_url} answered that it is over its limit (429), also after waiting: {detail}; send "
+                "fewer "
+                "requests with --max-rps",
+                hint=f"{look}  # run the same command again when this answers",
             )
         case "html":
             return EndpointError(
-                f"{base_url} answered with {detail}, not with an OpenAI-compatible API",
-                hint=f"a base URL mostly ends in /v1; see what answers there{look}",
+                f"{base_url} answered with {detail}, not with an OpenAI-compatible API; a base URL mostly "
+                "ends "
+                "in /v1",
+                hint=look,
             )
         case "timeout" | "stalled":
             return EndpointError(
-                f"{base_url} accepted the request and did not answer in time: {detail}",
-                hint=f"allow more with --timeout, or see whether it answers at all{look}",
+                f"{base_url} accepted the request and did not answer in time: {detail}; --timeout allows "
+                "more",
+                hint=f"{look}  # shows whether it answers at all",
             )
         case "malformed" | "cut" | "empty" | "stream_error" | "aborted":
             return EndpointError(
-                f"{base_url} gave no usable answer ({kind}): {detail}",
-                hint=f"is it an OpenAI-compatible server that streams? See what answers there{look}",
+                f"{base_url} gave no usable answer ({kind}): {detail}; expected an OpenAI-compatible server "
+                "that streams",
+                hint=look,
             )
         case _ if kind.startswith("http_3"):
             return EndpointError(
-                f"{base_url} does not answer requests there ({kind[5:]}): {detail}",
-                hint=f"give the address that it redirects to as the base URL; see{look}",
+                f"{base_url} does not answer requests there ({kind[5:]}): {detail}; use the address that it "
+                "redirects to as the base URL",
+                hint=look,
             )
     return EndpointError(
         f"{base_url} refused the request ({kind.removeprefix('http_')}): {detail}",
-        hint=f"read the server's log, or see whether it answers at all{look}",
+        hint=f"{look}  # shows whether it answers at all; the server's log has the cause",
     )
 
 

@@ -107,6 +107,13 @@ def _instant(wall: float) -> float:
     return before - ago
 
 
+_ENDS = (b"data: [DONE]", b"data:[DONE]")
+"""The end of a stream. Within an answer's text, more follows."""
+
+_LINGER_S = 0.25
+"""Seconds for the end of the response after the end of its stream."""
+
+
 class Connection(asyncio.BufferedProtocol):
     """One connection, which carries one request after another."""
 
@@ -212,6 +219,14 @@ class Connection(asyncio.BufferedProtocol):
             exchange.reads.append((self._socket.arrived, body))
             exchange.delays.append(self._socket.delay)
         if self._response.done:
+            self._finish(None)
+        elif body.rstrip().endswith(_ENDS):
+            asyncio.get_running_loop().call_later(_LINGER_S, self._leave, exchange, len(exchange.reads))
+
+    def _leave(self, exchange: Exchange, reads: int) -> None:
+        """End a request whose stream has ended, although the server holds the response open: users have their
+        answer. The connection is closed, since the response is not whole."""
+        if self._exchange is exchange and len(exchange.reads) == reads:
             self._finish(None)
 
     def eof_received(self) -> bool:

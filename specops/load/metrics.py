@@ -29,7 +29,7 @@ from itertools import pairwise
 
 from pydantic import Field
 
-from specops.load.answer import Answer, CountTokens, Failure, read_answer
+from specops.load.answer import Answer, Chunk, CountTokens, Failure, read_answer
 from specops.load.workload import Prompt
 from specops.section import Frozen
 
@@ -161,12 +161,31 @@ def all_at_once(observation: Observation) -> bool:
     answer = observation.answer
     if not answer.chunks or answer.tokens is None:
         return False
-    first = answer.chunks[0]
+    first = _first(answer)
     return _last_at(answer) == first.at or (first.tokens is not None and first.tokens >= answer.tokens)
 
 
+_LATE = 2.0
+"""In longest gaps between two chunks of the answer."""
+
+
 def _last_at(answer: Answer) -> float:
-    return answer.chunks[-1].at if answer.finished is None else answer.finished
+    """Return when the last token came, in seconds. A last token without text comes with the finish reason.
+    A finish reason more than `_LATE` of the longest gap between chunks after the last text is not counted."""
+    last = answer.chunks[-1].at
+    if answer.finished is None:
+        return last
+    longest = max((later.at - earlier.at for earlier, later in pairwise(answer.chunks)), default=None)
+    return last if longest is not None and answer.finished > last + _LATE * longest else answer.finished
+
+
+def _first(answer: Answer) -> Chunk:
+    """Return the chunks that arrived at the first instant as one chunk. A proxy may hold several back and
+    send them together."""
+    same = [chunk for chunk in answer.chunks if chunk.at == answer.chunks[0].at]
+    counts = [chunk.tokens for chunk in same if chunk.tokens is not None]
+    tokens = sum(counts) if len(counts) == len(same) else None
+    return Chunk(same[0].at, tokens, sum(chunk.characters for chunk in same))
 
 
 def _after_first(answer: Answer) -> float | None:
@@ -177,10 +196,11 @@ def _after_first(answer: Answer) -> float | None:
     """
     if not answer.chunks or answer.tokens is None:
         return None
-    first = answer.chunks[0]
+    first = _first(answer)
     if first.tokens is not None:
         return answer.tokens - first.tokens
-    most = max(1, answer.tokens - len(answer.chunks) + 1)  # every other chunk has one at least
+    later = sum(chunk.at > first.at for chunk in answer.chunks)
+    most = max(1, answer.tokens - later)  # every other chunk has one at least
     characters = sum(chunk.characters for chunk in answer.chunks)
     share = answer.tokens * first.characters / characters if characters else most
     low, high = (min(most, max(1.0, share * factor)) for factor in (0.5, 2.0))
@@ -313,6 +333,6 @@ def _late_to_read(observations: Sequence[Observation]) -> str | None:
     if delay < max(LEAST_S, statistics.median(gaps)):
         return None
     return (
-        f"the client was the bottleneck: what had arrived waited {delay * 1000:.0f} ms to be read (median), "
-        f"and chunks came every {statistics.median(gaps) * 1000:.0f} ms"
+        f"the client was the bottleneck: received chunks waited {delay * 1000:.0f} ms before they were read "
+        f"(median); chunks arrived every {statistics.median(gaps) * 1000:.0f} ms"
     )

@@ -26,7 +26,7 @@ NOT_THE_SERVERS = ("interrupted", "overrun")
 
 
 def positive(value: float | None) -> float | None:
-    """Return `value`, or None: a latency or a token rate of 0 or less is no evidence, but unknown."""
+    """Return `value`, or None: a latency or a token rate of 0 or less counts as unknown."""
     return value if value is not None and 0 < value < math.inf else None
 
 

@@ -119,7 +119,8 @@ def _models(scraped: Scrape) -> frozenset[str]:
 
 
 def _serves_both(served: Iterable[str], models: tuple[str, str]) -> bool:
-    """Return whether the metrics tell the two models apart, as those of a server with several engines do."""
+    """Return whether the metrics are labelled with both models, as those of a server with several engines
+    are."""
     return models[0] != models[1] and set(models) <= set(served)
 
 

@@ -96,7 +96,8 @@ class Capabilities:
 
 
 def checked_base_url(url: str) -> str:
-    """`url` without a trailing slash; ValueError for one that is no base URL, or that holds secrets."""
+    """`url` without a trailing slash. Raises ValueError for an invalid base URL, or one that holds
+    secrets."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("must be an http or https address, such as http://127.0.0.1:8000/v1")
@@ -187,7 +188,7 @@ class BaselineSettings(Frozen):
         return self
 
     def at(self, base_url: str, model: str) -> Self:
-        """The same, of another server."""
+        """Return a copy of these settings for another server."""
         return self.model_copy(update={"base_url": base_url, "model": model})
 
     def levels(self) -> list[Level]:
@@ -250,6 +251,6 @@ API_KEYS = ("SPECOPS_API_KEY", "OPENAI_API_KEY")
 
 
 def api_key(variable: str | None = None) -> str:
-    """The API key from the environment; NO_KEY where there is none."""
+    """The API key from the environment; NO_KEY without one."""
     names = [variable] if variable else API_KEYS
     return next((os.environ[name] for name in names if os.environ.get(name)), NO_KEY)

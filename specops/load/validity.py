@@ -2,13 +2,13 @@
 
 - Repeats and stock answers: a cache, or one text for several prompts.
 - Counts of tokens that contradict the chunks or the limit.
-- Drift: the end of a measurement is compared with its beginning, in two ways. The last quarter of the
+  - Drift: the end of a measurement is compared with its beginning, in two ways. The last quarter of the
   requests is compared with the first half, and the last half with the first quarter. Both go by ranks, so a
-  burst of slow requests is no drift unless it fills most of a quarter. Requests come in a random order, so
-  prompts of different lengths are noise, not drift; each is compared with the mean of its class. The first
+  burst of slow requests counts as drift only if it fills most of a quarter. Requests come in a random order,
+  so prompts of different lengths are noise, not drift; each is compared with the mean of its class. The first
   request of each stream of a closed loop is left out, since all start at once. So are the last ones, which
-  have the server to themselves.
-- Slow starts: the place at which a warm-up ended is looked for in the first half of the requests.
+  have the server to themselves. - Slow starts: the place at which a warm-up ended is looked for in the first
+  half of the requests.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CACHED = 1.2
 UNDERCOUNT = 0.01
 """Share of the chunks. Figures are to be right within it."""
 
-COUNT_ADVICE = "repair what counts the tokens (the server, or a gateway before it), or leave it out"
+COUNT_ADVICE = "fix the token count in the server or the gateway before it, or bypass the gateway"
 
 _LATENCIES = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "e2e_ms": "E2E"}
 
@@ -85,8 +85,7 @@ def stock(cells: Collection[CellRecord]) -> Doubt | None:
         f"{len(found)} of {len(rows)} requests got the same answer as another prompt, such as: "
         f"{found[0].text[:60]!r}",
         len(found) / len(rows),
-        "lower the load or repair the server; where such answers are right, give prompts with answers of "
-        "their own",
+        "lower the load or fix the server; if such answers are correct, use prompts with distinct answers",
     )
 
 
@@ -121,7 +120,7 @@ def overcounted(cells: Collection[CellRecord], limits: Mapping[str, int]) -> Dou
 
 
 def unanswered(cells: Collection[CellRecord]) -> str | None:
-    """The sentence on answers that are reasoning and nothing else; None where there are none."""
+    """The sentence on answers that are reasoning and nothing else; None without such answers."""
     rows = [row for cell in cells for row in cell.rows]
     found = sum(map(no_answer, rows))
     if not found:
@@ -133,15 +132,15 @@ def unanswered(cells: Collection[CellRecord]) -> str | None:
 
 
 def filtered(cells: Collection[CellRecord]) -> str | None:
-    """The sentence on answers that a content filter ended; None where there are none."""
+    """The sentence on answers that a content filter ended; None without such answers."""
     rows = [row for cell in cells for row in cell.rows]
     found = sum(map(is_filtered, rows))
     return f"{found} of {len(rows)} answers were ended by a content filter" if found else None
 
 
 def without_reasons(rows: Collection[Row], of: str = "") -> str | None:
-    """The sentence on whole answers without a finish reason; `of` names whose they are. None where there are
-    none."""
+    """The sentence on whole answers without a finish reason; `of` names whose they are. None without such
+    answers."""
     good = [row for row in rows if row.error is None]
     found = sum(row.finish_reason is None for row in good)
     if not found:
@@ -164,7 +163,7 @@ def no_answer(row: Row) -> bool:
 
 def limited(cells: Collection[CellRecord], limits: Mapping[str, int]) -> str | None:
     """The sentence on answers that ended at the length limit below their `max_tokens`, which `limits` has by
-    prompt; None where there are none."""
+    prompt; None without such answers."""
     rows = [row for cell in cells for row in cell.rows if row.error is None]
     found = [row for row in rows if row.finish_reason == "length"]
     found = [row for row in found if row.tokens is not None and row.tokens < limits[row.prompt] - 1]
@@ -187,8 +186,8 @@ def cached(cells: Collection[CellRecord], confidence: float = stats.LEVEL) -> li
         if faster:
             found.append(
                 Doubt(
-                    f"at {level}, repeats are faster than first requests, as from a cache "
-                    f"({', '.join(faster)}), and the figures include both",
+                    f"at {level}, repeats are faster than first requests ({', '.join(faster)}), as with a "
+                    "cache or a server that became faster; the figures include both",
                     1.0,
                     "--repeats 1 --warmup 0 measures first requests alone",
                 )
@@ -311,8 +310,8 @@ class _Series:
         size = f"{change.estimate:.2f}× [{change.low:.2f}, {change.high:.2f}]"
         before = (self.level.concurrency or 1) - 1  # left out, and slow as well
         return SlowStart(
-            f"{self.head} was {size} in about the first {count + before} requests, over the others: give a "
-            f"--warmup that is longer by {count + before}",
+            f"{self.head} of about the first {count + before} requests was {size} that of the others: raise "
+            f"--warmup by {count + before}",
             1 + count / len(self.values) * (change.low - 1),
         )
 

@@ -11,6 +11,7 @@ Four formats are read, distinguished by their content:
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,10 +22,10 @@ from typing_extensions import TypedDict
 
 from specops.assets import asset
 from specops.errors import PromptsError
+from specops.hints import beginning, json_check, listing, with_options, with_value
 from specops.results import sha256
 
 DEFAULT_CLASS = "all"
-_HINT = "a prompt set is a JSON list, or one JSON object a line"
 
 Format = Literal["playbook", "openai-batch", "sharegpt", "spec-bench"]
 Message = dict[str, Any]
@@ -47,7 +48,7 @@ class Prompt:
             case (int(), *_):
                 raise PromptsError(
                     f"prompt {self.id} is a list of token ids, which a chat request cannot carry",
-                    hint="measure the completions endpoint with --endpoint completions",
+                    hint=with_options({"--endpoint": "completions"}),
                 )
             case _:
                 return [dict(message) for message in self.content if isinstance(message, dict)]
@@ -65,7 +66,7 @@ class Prompt:
             case _:
                 raise PromptsError(
                     f"prompt {self.id} is a conversation, which a completions request cannot carry",
-                    hint="measure the chat endpoint with --endpoint chat",
+                    hint=with_options({"--endpoint": "chat"}),
                 )
 
 
@@ -83,7 +84,7 @@ class Provenance(TypedDict):
 
 
 StoredProvenance = Annotated[dict[str, Any], WithJsonSchema(TypeAdapter(Provenance).json_schema())]
-"""The same of a result that may be older, and have fewer keys."""
+"""Provenance of the prompts of a stored result, which may be older and have fewer keys."""
 
 
 @dataclass(frozen=True)
@@ -109,8 +110,9 @@ class PromptSet:
         unknown = sorted(set(classes) - set(self.classes))
         if unknown:
             raise PromptsError(
-                f"{self.path} has no prompts of class {', '.join(unknown)}",
-                hint=f"its classes are {', '.join(self.classes)}",
+                f"{self.path} has no prompts of class {', '.join(unknown)}: expected "
+                f"{', '.join(self.classes)}",
+                hint=with_value(unknown[0], self.classes[0]),
             )
         chosen = tuple(p for p in self.prompts if not classes or p.traffic_class in classes)
         return replace(self, prompts=chosen)
@@ -118,7 +120,7 @@ class PromptSet:
     def distinct(self) -> PromptSet:
         """Return the set without prompts whose content is that of an earlier one.
 
-        A server may answer these from a cache, in the first round already, and they are no further evidence.
+        A server may answer these from a cache, even in the first round, so they add no evidence.
         """
         first = {prompt.id for prompt in {_content(p): p for p in reversed(self.prompts)}.values()}
         chosen = tuple(prompt for prompt in self.prompts if prompt.id in first)
@@ -154,14 +156,18 @@ def load_prompts(path: Path, class_of: Callable[[Prompt], str] | None = None) ->
         raw = path.read_bytes()
         text = raw.decode("utf-8")
     except FileNotFoundError:
-        raise PromptsError(f"there are no prompts at {path}", hint="check --prompts") from None
+        raise PromptsError(f"there are no prompts at {path}", hint=listing(path.parent)) from None
     except (OSError, UnicodeDecodeError) as error:
         raise PromptsError(
-            f"could not read the prompts in {path}: {error}", hint="it must be text in UTF-8"
+            f"could not read the prompts in {path}: {error}: expected text in UTF-8",
+            hint=f"file {shlex.quote(str(path))}",
         ) from error
     items = _items(path, text)
     if not items:
-        raise PromptsError(f"{path} has no prompts", hint='write a JSON list of {"text": …, "max_tokens": …}')
+        raise PromptsError(
+            f'{path} has no prompts: expected a JSON list of {{"text": …, "max_tokens": …}}',
+            hint=beginning(path),
+        )
     format_, read = _format(path, *items[0])
     prompts: list[Prompt] = []
     places: dict[str, str] = {}
@@ -170,11 +176,15 @@ def load_prompts(path: Path, class_of: Callable[[Prompt], str] | None = None) ->
             _whole_characters(item)
             prompt = read(item, number)
         except _Wrong as error:
-            raise PromptsError(f"{path}, {where}: {error}", hint=f"it was read as {format_}") from None
+            raise PromptsError(
+                f"{path}, {where}: {error} (read as {format_})", hint=beginning(path)
+            ) from None
         if prompt.id in places:
             raise PromptsError(
-                f"{path}, {where}: the id {prompt.id} is {places[prompt.id]}'s already",
-                hint="give each prompt an id of its own, or none at all",
+                f"{path}, {where}: the id {prompt.id} is {places[prompt.id]}'s already: expected an id of "
+                "its "
+                "own for each prompt, or no ids",
+                hint=f"grep -n -F -e {shlex.quote(prompt.id)} {shlex.quote(str(path))}",
             )
         places[prompt.id] = where
         if class_of:
@@ -206,10 +216,10 @@ def _items(path: Path, text: str) -> list[tuple[str, Any]]:
         except json.JSONDecodeError as error:
             raise PromptsError(
                 f"{path} is damaged at line {error.lineno}, column {error.colno}: {error.msg}",
-                hint=_HINT,
+                hint=json_check(path),
             ) from None
         except (ValueError, RecursionError) as error:  # numbers too long, nesting too deep
-            raise PromptsError(f"{path} cannot be read as JSON: {error}", hint=_HINT) from None
+            raise PromptsError(f"{path} cannot be read as JSON: {error}", hint=json_check(path)) from None
     items = []
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip():
@@ -218,11 +228,12 @@ def _items(path: Path, text: str) -> list[tuple[str, Any]]:
             except json.JSONDecodeError as error:
                 raise PromptsError(
                     f"{path} is damaged at line {number}, column {error.colno}: {error.msg}",
-                    hint=_HINT,
+                    hint=json_check(path, lines=True),
                 ) from None
             except (ValueError, RecursionError) as error:
                 raise PromptsError(
-                    f"{path}, line {number} cannot be read as JSON: {error}", hint=_HINT
+                    f"{path}, line {number} cannot be read as JSON: {error}",
+                    hint=json_check(path, lines=True),
                 ) from None
     return items
 
@@ -238,8 +249,9 @@ def _format(path: Path, where: str, first: Any) -> tuple[Format, Callable[[Any, 
         if "text" in first:
             return "playbook", _playbook
     raise PromptsError(
-        f"{path}, {where}: unknown prompt format",
-        hint="an item has text (playbook), body (OpenAI), conversations (ShareGPT) or turns (Spec-Bench)",
+        f"{path}, {where}: unknown prompt format: expected text (playbook), body (OpenAI), "
+        "conversations (ShareGPT) or turns (Spec-Bench)",
+        hint=beginning(path),
     )
 
 

@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from specops import results
 from specops.config import Peak, Rollout, Slo
 from specops.errors import SpecopsError
 from specops.load.record import Spread, by_level
 from specops.phases.inputs import settings_of, unlike
-from specops.phases.measurement import checked
+from specops.phases.measurement import BaselineLevel, BaselineLevels, OverRepeats, checked
 from specops.phases.sweep.plan import STANDARD, measurements_of
 from specops.results import Result
 from specops.section import Frozen
@@ -53,7 +53,7 @@ class MeasuredServer(Frozen):
 
     concurrency: int
     above: str | None
-    """Why the next load measured does not count; None where there is none."""
+    """Why the next load measured does not count; None without a next load."""
 
     requests_per_s: Rate | None
     tokens_per_s: Rate | None
@@ -63,7 +63,7 @@ class UnknownCapacity(Frozen):
     """There is nothing to count on: why, and what would change it."""
 
     why: str
-    hint: str
+    change: str
 
 
 def measured(rollout: Rollout, folder: Path) -> MeasuredServer | UnknownCapacity:
@@ -78,25 +78,25 @@ def measured(rollout: Rollout, folder: Path) -> MeasuredServer | UnknownCapacity
     sweep = _found(_of_sweep, rollout, folder / "sweep.json")
     if isinstance(sweep, MeasuredServer):
         return sweep
-    return UnknownCapacity(why=f"{baseline.why}; {sweep.why}", hint=baseline.hint)
+    return UnknownCapacity(why=f"{baseline.why}; {sweep.why}", change=baseline.change)
 
 
 def _found(
-    read: Callable[[Rollout, Result, Path], list[_Level] | str], rollout: Rollout, path: Path
+    read: Callable[[Rollout, Result, Path], list[BaselineLevel] | str], rollout: Rollout, path: Path
 ) -> MeasuredServer | UnknownCapacity:
     if not path.exists():
-        return UnknownCapacity(why=f"there is no {path}", hint=AGAIN)
+        return UnknownCapacity(why=f"{path} does not exist", change=AGAIN)
     try:
         result = results.read(path)
         levels = read(rollout, result, path)
     except SpecopsError as error:  # damaged, or of models that cannot be read any more
-        return UnknownCapacity(why=error.message, hint=error.hint or AGAIN)
+        return UnknownCapacity(why=error.message, change=error.hint or AGAIN)
     if isinstance(levels, str):
-        return UnknownCapacity(why=f"{path} does not count: {levels}", hint=AGAIN)
+        return UnknownCapacity(why=f"{path} is not used: {levels}", change=AGAIN)
     return _highest(levels, rollout, result, path)
 
 
-def _of_baseline(rollout: Rollout, result: Result, path: Path) -> list[_Level] | str:
+def _of_baseline(rollout: Rollout, result: Result, path: Path) -> list[BaselineLevel] | str:
     if result.phase != "baseline":
         return f"it is a result of {result.phase}"
     if result.verdict != "yes":
@@ -104,13 +104,13 @@ def _of_baseline(rollout: Rollout, result: Result, path: Path) -> list[_Level] |
     what = unlike(rollout, result)
     if what is not None:
         return f"{what} changed since"
-    return checked(_Levels, result.data, f"{path} is damaged: data").by_concurrency
+    return checked(BaselineLevels, result.data, f"{path} is damaged: data").by_concurrency
 
 
-def _of_sweep(rollout: Rollout, result: Result, path: Path) -> list[_Level] | str:
+def _of_sweep(rollout: Rollout, result: Result, path: Path) -> list[BaselineLevel] | str:
     """The sweep's K = 0, where its cells are what a baseline's are: all prompts, as the rollout asks them."""
     if rollout.pools.standard.own is not None:
-        return "it does not say which model files its standard had"
+        return "it does not record the model files of the standard pool"
     if result.phase != "sweep":
         return f"it is a result of {result.phase}"
     what = unlike(rollout, result)
@@ -119,48 +119,22 @@ def _of_sweep(rollout: Rollout, result: Result, path: Path) -> list[_Level] | st
     requested = settings_of(rollout, rollout.pools.standard)
     stored = measurements_of(result, str(path))
     if any(failure.setting == STANDARD for failure in stored.failed):
-        return "its standard failed, though it was measured at times"
+        return "K = 0 failed in at least one of its rungs"
     swept = [
         one
         for one in stored.cells
         if one.setting == STANDARD and one.temperature == requested.temperature and one.cell.complete
     ]
     if len({one.length for one in swept}) > 1:
-        return "it has the prompts in classes of length, each alone"
+        return "it measured each prompt-length class separately"
     levels = {"by_concurrency": by_level([one.cell for one in swept])}
-    return checked(_Levels, levels, f"{path} is damaged: data").by_concurrency
-
-
-class _Ends(BaseModel):
-    estimate: float
-    low: float | None
-    high: float | None
-    n: int
-
-
-class _Rates(BaseModel):
-    requests_per_sec: _Ends | None
-    tokens_per_sec: _Ends | None
-
-
-class _Level(BaseModel):
-    concurrency: int | None
-    requests: int
-    failed: int
-    ttft_ms: Spread
-    tpot_ms: Spread
-    e2e_with_retries_ms: Spread
-    over_repeats: _Rates
-
-
-class _Levels(BaseModel):
-    by_concurrency: list[_Level]
+    return checked(BaselineLevels, levels, f"{path} is damaged: data").by_concurrency
 
 
 def _highest(
-    levels: Sequence[_Level], rollout: Rollout, result: Result, path: Path
+    levels: Sequence[BaselineLevel], rollout: Rollout, result: Result, path: Path
 ) -> MeasuredServer | UnknownCapacity:
-    best: _Level | None = None
+    best: BaselineLevel | None = None
     above = None
     for level in sorted(levels, key=lambda level: level.concurrency or 0):
         above = _too_much(level, rollout.slo, rollout.measure.max_error_share)
@@ -168,8 +142,8 @@ def _highest(
             break
         best = level
     if best is None or best.concurrency is None:
-        hint = "a server that fails at the lowest load has no capacity to count on: fix it, or ease the slo"
-        return UnknownCapacity(why=above or f"{path} has no level of concurrency", hint=hint)
+        change = "fix the server, or relax slo: it fails or misses the SLO at the lowest level"
+        return UnknownCapacity(why=above or f"{path} has no level of concurrency", change=change)
     rates = best.over_repeats
     return MeasuredServer(
         source=str(path),
@@ -183,11 +157,11 @@ def _highest(
     )
 
 
-def _rate(ends: _Ends | None) -> Rate | None:
+def _rate(ends: OverRepeats | None) -> Rate | None:
     return None if ends is None else Rate(estimate=ends.estimate, low=ends.low, high=ends.high, n=ends.n)
 
 
-def _too_much(level: _Level, slo: Slo | None, max_error_share: float) -> str | None:
+def _too_much(level: BaselineLevel, slo: Slo | None, max_error_share: float) -> str | None:
     """Return why this load does not count: too many failures, or a p95 that misses the SLO or is not
     known."""
     at = f"at {level.concurrency} stream{'s' if level.concurrency != 1 else ''}"
@@ -198,11 +172,11 @@ def _too_much(level: _Level, slo: Slo | None, max_error_share: float) -> str | N
             missing = spread.missing.get("p95", "it was not measured")
             return f"the p95 of {name} {at} is not known ({missing})"
         if spread.p95 > bound:
-            return f"the p95 of {name} {at} is {spread.p95:.0f} ms, and the slo {bound:g} ms"
+            return f"the p95 of {name} {at} is {spread.p95:.0f} ms (slo {bound:g} ms)"
     return None
 
 
-def _bounds(level: _Level, slo: Slo | None) -> Iterator[tuple[str, Spread, float]]:
+def _bounds(level: BaselineLevel, slo: Slo | None) -> Iterator[tuple[str, Spread, float]]:
     bounds: Mapping[str, Any] = slo.model_dump() if slo else {}
     for name, spread in (
         ("ttft", level.ttft_ms),
@@ -225,13 +199,13 @@ class Demand(Frozen):
     offered: Rate
     answer: Answer
     servers: int | None
-    """How many would carry it, by the lower end; None where there is none above 0."""
+    """How many would carry it, by the lower end; None where the lower end is 0."""
 
 
 class Capacity(Frozen):
     verdict: Answer
     reason: str
-    hint: str | None
+    change: str | None
     demands: list[Demand] = Field(default=[])
     measured: MeasuredServer | None = None
 
@@ -245,8 +219,8 @@ def gate(peak: Peak | None, servers: int, found: MeasuredServer | UnknownCapacit
     """Yes only where the lower end of what `servers` servers offer reaches the peak; no where the upper end
     does not. Servers are taken to add up, as behind a router that spreads requests evenly."""
     if peak is None:
-        hint = "add peak with requests_per_s, tokens_per_s or both, from your busiest minutes"
-        return _unknown(UnknownCapacity(why="the rollout file names no peak", hint=hint))
+        change = "add peak with requests_per_s, tokens_per_s or both, from your busiest minutes"
+        return _unknown(UnknownCapacity(why="the rollout file names no peak", change=change))
     if isinstance(found, UnknownCapacity):
         return _unknown(found)
     demands = []
@@ -255,22 +229,22 @@ def gate(peak: Peak | None, servers: int, found: MeasuredServer | UnknownCapacit
         if wanted is None:
             continue
         if rate is None:
-            hint = "give the model's tokenizer.json as measure.tokenizer, or the peak in requests_per_s"
-            return _unknown(UnknownCapacity(why=f"{found.source} has no {unit}", hint=hint))
+            change = "give the model's tokenizer.json as measure.tokenizer, or the peak in requests_per_s"
+            return _unknown(UnknownCapacity(why=f"{found.source} has no {unit}", change=change))
         demands.append(_demand(unit, wanted, rate, servers, 1 - peak.headroom))
     worst = min(demands, key=lambda demand: ("no", "undecided", "yes").index(demand.answer))
     return Capacity(
         verdict=worst.answer,
         reason=_reason(worst, servers, peak.headroom, found),
-        hint=_hint(worst, servers, found),
+        change=_change(worst, servers, found),
         demands=demands,
         measured=found,
     )
 
 
 def _unknown(missing: UnknownCapacity) -> Capacity:
-    reason = f"capacity of the standard pool not known: {missing.why}"
-    return Capacity(verdict="undecided", reason=reason, hint=missing.hint)
+    reason = f"capacity undecided: {missing.why}"
+    return Capacity(verdict="undecided", reason=reason, change=missing.change)
 
 
 def _demand(unit: str, peak: float, rate: Rate, servers: int, used: float) -> Demand:
@@ -310,16 +284,16 @@ def _between(offered: Rate) -> str:
     return f"{max(offered.low, 0.0):.4g}–{offered.high:.4g}"
 
 
-def _hint(demand: Demand, servers: int, found: MeasuredServer) -> str | None:
+def _change(demand: Demand, servers: int, found: MeasuredServer) -> str | None:
     if demand.answer == "yes":
         return None
     ways = []
     if demand.servers is not None and demand.servers > servers:
         ways.append(f"{demand.servers} servers would carry it (deploy.standard_replicas)")
     if demand.answer == "undecided":
-        ways.append(f"the interval is over {demand.offered.n} repeats: more measure.repeats narrow it")
+        ways.append(f"the interval has {demand.offered.n} repeats: more measure.repeats narrow it")
     if found.above is None:
-        ways.append(f"no more than {found.concurrency} at a time was measured: add to measure.concurrency")
+        ways.append(f"the highest measured level is {found.concurrency}: add levels to measure.concurrency")
     else:
-        ways.append(f"ease slo or add deploy.standard_replicas: at more streams, {found.above}")
+        ways.append(f"relax slo or add deploy.standard_replicas: at more streams, {found.above}")
     return "; ".join(ways)

@@ -1,4 +1,4 @@
-"""Complete commands for one rollout: what a page tells an operator to run next."""
+"""Complete commands for one rollout, which a page gives an operator as the next ones."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ class Commands:
         else:
             address = next(iter(self.rollout.addresses.standard), "127.0.0.1:8000")
             base = f"http://{address}/v1"
-        return {0: base, self.drafted() or FIRST_K: _named(pool.endpoint)}
+        return {0: base, self.observed_k() or FIRST_K: _named(pool.endpoint)}
 
-    def drafted(self) -> int | None:
+    def observed_k(self) -> int | None:
         """The K of a speculative pool that runs already, as the comparison counted its positions."""
         try:
             compared = results.read(self.folder / "ab.json").data["arms"]["speculative"]

@@ -24,6 +24,7 @@ from specops.engine.heads.draft_model import DraftModel
 from specops.engine.load import Pair
 from specops.engine.request import Sampling
 from specops.errors import UsageError
+from specops.hints import listing
 from specops.load.workload import load_prompts
 from specops.progress import Progress
 from specops.section import Frozen
@@ -146,7 +147,7 @@ class EdgeSimulateData(TypedDict, total=False):
 
     itl_bound_ms: float
     cells: list[EdgeCell]
-    served: list[ServerCell]
+    by_clients: list[ServerCell]
     by_rtt: list[RttCapacity]
     break_even: list[BreakEven]
     costs: Costs
@@ -235,8 +236,9 @@ def rounds_of(settings: Measuring, progress: Progress) -> Rounds:
     draft = pair.draft
     if not isinstance(draft, DraftModel):
         raise UsageError(
-            f"{settings.draft} cannot draft at an edge: it is not a model of its own",
-            hint="a head reads the target's features, which the edge does not have",
+            f"{settings.draft} cannot draft at an edge: it is not a model of its own; a head reads the "
+            "target's features, which the edge does not have",
+            hint=listing(settings.draft),
         )
     chosen = load_prompts(settings.prompts).spread(settings.count)
     engine = pair.engine("none", min(pair.positions, settings.prompt_tokens + settings.tokens))
@@ -302,13 +304,13 @@ def _plan(found: Plan) -> dict[str, Any]:
             }
             for cell in found.cells
         ],
-        "served": [
+        "by_clients": [
             {
                 "clients": one.clients,
                 "server_only": one.server_only.to_json(),
                 "autoregressive": one.autoregressive.to_json(),
             }
-            for one in found.served
+            for one in found.by_clients
         ],
         "by_rtt": [
             {"rtt_ms": 1000 * at.rtt_s, **{k: v for k, v in asdict(at).items() if k != "rtt_s"}}

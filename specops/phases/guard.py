@@ -22,6 +22,7 @@ from specops.guard.signals.criteria import Criteria, Missing, criteria_of
 from specops.guard.signals.observation import Row, observe
 from specops.guard.state import Evaluation
 from specops.guard.switch import Switch
+from specops.hints import in_rollout
 from specops.phases.capacity import Capacity, capacity
 from specops.phases.commands import Commands
 from specops.phases.inputs import left_out, version_of
@@ -87,7 +88,7 @@ def through(rollout: Rollout, running: Holder, request: OverrideRequest) -> Stat
     """Send an override through the guard that runs."""
     commands = sum(action.longest_s for action in rollout.guard.actions)
     said = ask(
-        "tell the guard",
+        "send the override to the guard",
         "POST",
         f"{running.url}/override",
         body=json.loads(request.model_dump_json()),
@@ -134,15 +135,15 @@ def _whole_windows(rollout: Rollout) -> None:
     window = f"monitor.window_s, the {window_s} s that rates are taken over"
     if guard.cooldown_s < window_s:
         raise ConfigError(
-            f"guard.cooldown_s is less than {window}: a step back would be judged by what was before it",
-            hint="set guard.cooldown_s to monitor.window_s or more",
+            f"guard.cooldown_s is less than {window}: an attempt to re-enable would be judged by older data",
+            hint=in_rollout("cooldown_s", f"write {window_s} or more"),
         )
     held_s = guard.hold_evaluations * guard.interval_s
     if held_s < window_s:
         raise ConfigError(
             f"guard.hold_evaluations x guard.interval_s is {held_s} s, less than {window}:"
             " a step would be judged by what was before it",
-            hint=f"set guard.hold_evaluations to {math.ceil(window_s / guard.interval_s)} or more",
+            hint=in_rollout("hold_evaluations", f"write {math.ceil(window_s / guard.interval_s)} or more"),
         )
 
 
@@ -151,8 +152,9 @@ def _observer(commands: Commands, tell: Callable[[str], None]) -> Observe:
     url = rollout.addresses.prometheus
     if url is None:
         raise ConfigError(
-            "the guard needs Prometheus, and the rollout file names none",
-            hint="add addresses.prometheus, such as http://127.0.0.1:9090",
+            "the guard needs Prometheus, and the rollout file names none: expected "
+            "addresses.prometheus, such as http://127.0.0.1:9090",
+            hint=in_rollout("addresses", "add addresses.prometheus: http://127.0.0.1:9090"),
         )
     api, (criteria, without) = Api(url), deployment_criteria(rollout, commands.folder)
     for line in without:
@@ -161,11 +163,11 @@ def _observer(commands: Commands, tell: Callable[[str], None]) -> Observe:
 
 
 def deployment_criteria(rollout: Rollout, folder: Path) -> tuple[Criteria, list[str]]:
-    """Return what the deployment is held to, and a line for each yardstick that it is not held to. Raises
+    """Return the deployment's criteria, and a line for each reference that is not used. Raises
     FileError where a result is damaged."""
     unfit = left_out(rollout, folder, version_of(rollout))
     criteria = criteria_of(rollout, folder, {phase: unfit[phase] for phase in READ if phase in unfit})
-    lines = [f"{phase}.json is not a yardstick: {unfit[phase]}" for phase in READ if phase in unfit]
+    lines = [f"{phase}.json is not used as a reference: {unfit[phase]}" for phase in READ if phase in unfit]
     if isinstance(criteria.baseline, Missing):
         lines.append(f"latencies are not judged: {criteria.baseline.why}")
     return criteria, lines

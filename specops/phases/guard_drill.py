@@ -176,12 +176,13 @@ def drill(commands: Commands, progress: Progress, *, limit_s: float) -> Result:
 
 
 def judged(rehearsal: Rehearsal) -> tuple[Verdict, str]:
-    """No, where something was not as it was to be; undecided, where there was no traffic to see it by."""
+    """Return the verdict and its reason. No: a switch was not confirmed, took too long, or lost requests.
+    Undecided: too little traffic to observe the switch."""
     for leg, what in ((rehearsal.fallback, "the fallback"), (rehearsal.restoration, "the return")):
         if leg.unconfirmed is not None:
             return "no", f"{what} was not confirmed: {leg.unconfirmed}"
     if rehearsal.took_s > rehearsal.limit_s:
-        return "no", f"it took {rehearsal.took_s:.0f} s, and the limit is {rehearsal.limit_s:.0f} s"
+        return "no", f"the drill took {rehearsal.took_s:.0f} s (limit {rehearsal.limit_s:.0f} s)"
     there, back = rehearsal.fallback.begun, rehearsal.restoration.begun
     if there is None or back is None or rehearsal.ended is None:
         return (
@@ -199,7 +200,7 @@ def judged(rehearsal: Rehearsal) -> tuple[Verdict, str]:
         )
     return (
         "yes",
-        f"traffic moved and came back; none of {sum(rehearsal.ended.values()):.0f} requests was lost",
+        f"traffic moved and came back; 0 of {sum(rehearsal.ended.values()):.0f} requests lost",
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shlex
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import yaml
 from specops.assets import asset
 from specops.defaults import CONCURRENCY
 from specops.errors import EndpointError, FileError, UsageError
+from specops.hints import folder_state, with_value
 from specops.load.client import Client
 from specops.load.counters import Observed
 from specops.load.server_identity import probe
@@ -159,7 +161,7 @@ def write_endpoints(folder: Path, base_urls: Sequence[str], prompts: Path | None
     if len(base_urls) != 2:
         raise UsageError(
             f"init needs two endpoints, not {len(base_urls)}",
-            hint="give --base-url twice, once for each pool",
+            hint="specops init DIR --base-url http://127.0.0.1:8000/v1 --base-url http://127.0.0.1:8001/v1",
         )
     _refuse_existing(folder)
     pair = asyncio.run(_pair([_checked(url) for url in base_urls]))
@@ -204,7 +206,8 @@ async def _pair(base_urls: Sequence[str]) -> Pair:
         shared, observed = await probe(named)
         if shared is not None:
             raise UsageError(
-                f"both endpoints are one server: {shared}", hint="give the addresses of two servers"
+                f"both endpoints are one server: {shared}: expected two servers",
+                hint=with_value(base_urls[1], "http://127.0.0.1:8001/v1"),
             )
         if len(observed) == len(endpoints):
             return _ordered(endpoints, [observed[name] for name in named])
@@ -220,8 +223,9 @@ def _ordered(endpoints: Sequence[BaselineSettings], observed: Sequence[Observed]
     one, other = (each.speculates for each in observed)
     if one and other:
         raise UsageError(
-            f"both endpoints speculate: {first.base_url} and {second.base_url}",
-            hint="start one of them without speculation: it is what the other is compared with",
+            f"both endpoints speculate: {first.base_url} and {second.base_url}; one must serve "
+            "without speculation, to be compared with",
+            hint=f"specops doctor --base-url {shlex.quote(first.base_url)}",
         )
     if not one and not other:
         why = "taken as such: neither endpoint has counters that show speculation"
@@ -241,7 +245,7 @@ def _checked(url: str) -> str:
         return checked_base_url(url)
     except ValueError as error:
         raise UsageError(
-            f"could not use --base-url {url!r}: it {error}", hint="such as http://127.0.0.1:8000/v1"
+            f"could not use --base-url {url!r}: it {error}", hint=with_value(url, "http://127.0.0.1:8000/v1")
         ) from None
 
 
@@ -259,12 +263,13 @@ def _write(path: Path, text: str) -> Path:
         raise _exists(path) from None
     except OSError as error:
         raise FileError(
-            f"could not write {path}: {error.strerror}", hint="give a folder that this user may write to"
+            f"could not write {path}: {error.strerror}", hint=folder_state(path.parent)
         ) from error
     return path
 
 
 def _exists(path: Path) -> UsageError:
     return UsageError(
-        f"{path} exists already and was left as it is", hint="give another folder, or remove it first"
+        f"{path} exists already and was left as it is",
+        hint=f"specops init {shlex.quote(f'{path.parent}-2')}  # writes into another folder",
     )

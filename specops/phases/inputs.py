@@ -15,6 +15,7 @@ from specops import __version__, results
 from specops.actions.http_client import ask_json
 from specops.config import Pool, Rollout
 from specops.errors import ConfigError, EndpointError, ModelError, SpecopsError
+from specops.hints import in_rollout, listing
 from specops.load.settings import OF_THE_RUN, BaselineSettings
 from specops.load.workload import PromptSet, load_prompts
 from specops.phases.ab.visits import AbSettings, Arm
@@ -45,7 +46,7 @@ def settings_of(rollout: Rollout, pool: Pool) -> BaselineSettings:
         reason = first["msg"].removeprefix("Value error, ")
         raise ConfigError(
             f"the rollout cannot be measured: {where}: {reason}",
-            hint=f"change {where} in the rollout file; `specops init NAME --full` explains every key",
+            hint=in_rollout(where.rpartition(".")[2], "change it"),
         ) from None
 
 
@@ -71,7 +72,7 @@ def inputs_of(settings: BaselineSettings, pool: Pool) -> dict[str, str]:
 def inputs_of_arms(
     arms: Sequence[Arm], requested: BaselineSettings, settings: AbSettings, prompts: PromptSet
 ) -> dict[str, str]:
-    """The same of a comparison; an arm's models are inputs by its name.
+    """Return the hash of each input of a comparison by name; the models of an arm are named after it.
 
     All that plans the visits counts, looks and repeats too. A comparison that was carried on because it
     had not decided would err more often than it says.
@@ -86,7 +87,8 @@ def inputs_of_arms(
 def inputs_of_settings(
     pools: Mapping[str, Pool], requested: BaselineSettings, grid: dict[str, Any], prompts: PromptSet
 ) -> dict[str, str]:
-    """The same of a sweep over `pools`, by the names of its settings; `grid` is what else plans its cells.
+    """Return the hash of each input of a sweep by name. `pools`: by the names of its settings; `grid`: what
+    else plans its cells.
 
     Settings mostly share their models: each folder is read once.
     """
@@ -161,8 +163,9 @@ def _folder(folder: Path) -> str:
         return sha256({path.relative_to(folder).as_posix(): _file(path) for path in files})
     except OSError as error:
         raise ModelError(
-            f"could not read the model in {folder}: {error.strerror}",
-            hint="the folder and its files must be readable by this user",
+            f"could not read the model in {folder}: {error.strerror}; this user must be able to read "
+            "the folder and its files",
+            hint=listing(folder),
         ) from error
 
 
@@ -190,10 +193,10 @@ ASK_S = 1.0
 
 
 def unlike(rollout: Rollout, result: Result, version: str | None = None) -> str | None:
-    """Return what changed in the rollout since `result` was measured, in words; None where it is a yardstick.
+    """Return what changed in the rollout since `result` was measured, in words; None where nothing did.
 
     `version`: what the standard pool's server says that it is now; None where it does not say. A result of a
-    phase that measures no yardstick has nothing to compare. Raises SpecopsError where the prompts, or a model
+    phase that measures no reference has nothing to compare. Raises SpecopsError where the prompts, or a model
     of the rollout, cannot be read.
     """
     then = result.environment.get("server")
@@ -204,8 +207,8 @@ def unlike(rollout: Rollout, result: Result, version: str | None = None) -> str 
 
 
 def left_out(rollout: Rollout, folder: Path, version: str | None = None) -> dict[str, str]:
-    """Return by phase why a result in the run folder is not a yardstick. Missing and damaged results are not
-    among them: whoever reads them says so."""
+    """Return by phase why a result of the run folder is not a reference. Missing and damaged results are
+    not among them: whoever reads them says so."""
     found = {}
     for phase in CHECKS:
         path = folder / f"{phase}.json"

@@ -35,7 +35,7 @@ class ContestRecord(Frozen):
     """Bytes that must be moved, over those that a copy moves in our time."""
 
     us: dict[str, float | None]
-    """By arm."""
+    """Time in µs by arm; None where an arm has no time."""
 
     ratio: dict[str, float | None]
     """How many times as long as specops another takes."""

@@ -18,6 +18,7 @@ from pydantic import BaseModel, Field
 from specops import results
 from specops.config import Deploy, Pool, Rollout
 from specops.errors import ConfigError, UsageError
+from specops.hints import in_rollout
 from specops.launch.command_files import command_of, commands_in, judge
 from specops.launch.servers import contained
 from specops.phases.capacity import Capacity, capacity
@@ -177,8 +178,9 @@ def _in_a_container(work: _Work, rollout: Rollout) -> None:
         gpus, left = divmod(inside.gpus, deploy.nodes)
         if left:
             raise ConfigError(
-                f"deploy.nodes: {inside.gpus} GPUs of the {work.name} pool do not divide by {deploy.nodes}",
-                hint="give parallel sizes that multiply to a multiple of deploy.nodes",
+                f"deploy.nodes: {inside.gpus} GPUs of the {work.name} pool do not divide by {deploy.nodes}: "
+                "expected parallel sizes that multiply to a multiple of deploy.nodes",
+                hint=in_rollout("nodes", "or change the parallel sizes"),
             )
     work.server = Server(
         rollout=rollout.rollout,
@@ -317,7 +319,8 @@ def lint_file(path: Path, version: str | None = None) -> tuple[list[LintResult],
 
 
 def _lint_result(judged: list[LintResult], inputs: dict[str, str], version: str | None) -> Result:
-    """No where there is an error; a warning is none. The command is not stored: it may hold a key."""
+    """The verdict is no with an error; a warning is not an error. The command is not stored: it may hold a
+    key."""
     levels = [finding.level for one in judged for finding in one.findings]
     errors, warnings = levels.count("error"), levels.count("warning")
     settings: dict[str, Any] = {"engine_version": version}

@@ -15,29 +15,42 @@ from pydantic import BaseModel, ValidationError
 
 from specops import results
 from specops.errors import FileError, SpecopsError, Stopped
+from specops.hints import with_options
 from specops.load.record import CellRecord, Spread
 from specops.progress import Progress
 from specops.results import Result
 
-HINT = "remove it and run the same command again, or use --fresh"
 
+class OverRepeats(BaseModel):
+    """A mean over repeats with the ends of its interval; of one repeat it has none."""
 
-class _Estimate(BaseModel):
     estimate: float
+    low: float | None
+    high: float | None
+    n: int
 
 
-class _OverRepeats(BaseModel):
-    tokens_per_sec: _Estimate | None
+class Throughput(BaseModel):
+    requests_per_sec: OverRepeats | None
+    tokens_per_sec: OverRepeats | None
 
 
-class _Level(BaseModel):
+class BaselineLevel(BaseModel):
+    """A level of load in `data` of baseline.json, as far as other phases read it."""
+
     concurrency: int | None
     requests: int
     failed: int
+    total_tokens: int | None
     ttft_ms: Spread
     tpot_ms: Spread
     e2e_ms: Spread
-    over_repeats: _OverRepeats
+    e2e_with_retries_ms: Spread
+    over_repeats: Throughput
+
+
+class BaselineLevels(BaseModel):
+    by_concurrency: list[BaselineLevel]
 
 
 class _Prompts(BaseModel):
@@ -54,11 +67,10 @@ class _Cells(BaseModel):
     cells: list[CellRecord]
 
 
-class BaselineData(_Cells):
+class BaselineData(BaselineLevels, _Cells):
     """`data` of baseline.json, as far as it is read. What else is there is nobody's but a person's."""
 
     prompts: _Prompts
-    by_concurrency: list[_Level]
     by_class: dict[str, list[Any]]
     acceptance: _Acceptance | None
     acceptance_missing: str | None
@@ -68,7 +80,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def read(path: Path) -> Result:
-    """The result of a measurement at `path`; FileError where it is none, or damaged."""
+    """The result of a measurement at `path`. Raises FileError for another file, or a damaged one."""
     result = results.read(path)
     checked(BaselineData, result.data, f"{path} is damaged: data")
     return result
@@ -80,13 +92,15 @@ def cells_of(result: Result, name: str) -> list[CellRecord]:
 
 
 def checked(model: type[Model], value: dict[str, Any], where: str) -> Model:
-    """`value` as a `model`; FileError that begins with `where` and names the field where it is none."""
+    """`value` as a `model`. Raises FileError, which begins with `where` and names the field that does not
+    fit."""
     try:
         return model.model_validate(value)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join([where, *map(str, first["loc"])])
-        raise FileError(f"{place}: {first['msg']}", hint=HINT) from None
+        again = f"{with_options({'--fresh': True})}  # measures it again"
+        raise FileError(f"{place}: {first['msg']}", hint=again) from None
 
 
 Keep = Callable[[Result], None]

@@ -22,6 +22,7 @@ from specops.engine.planner.planner import COPIES, LASTS, NONE, Observation, Pla
 from specops.engine.planner.tree_choice import Goal, Option
 from specops.engine.tree import Topology
 from specops.errors import UsageError
+from specops.hints import with_options
 from specops.load.workload import load_prompts
 from specops.progress import Progress
 from specops.section import Frozen
@@ -218,7 +219,7 @@ def _encoded(engine: Engine, prompt: str | list[int], settings: PlanSettings) ->
         raise UsageError(
             f"answers of {settings.tokens} tokens leave no room for a prompt: the target holds "
             f"{engine.max_length} tokens",
-            hint="give fewer --tokens",
+            hint=with_options({"--tokens": str(max(1, engine.max_length // 2))}),
         )
     return list(ids[-min(settings.prompt_tokens, room) :])
 
@@ -307,14 +308,15 @@ def _why(found: Sequence[Candidate]) -> str:
     """Return the reason in one sentence, `found` being the best first."""
     best, *others = found
     if not others:
-        return "nothing else fits so few nodes"
+        return "no other tree fits into this many nodes"
     second = others[0]
     if best.tree == NONE:
-        why = f"nothing is predicted to be faster than no draft: {second.tree} {second.over_none:.2f} times"
+        why = f"no tree is predicted to beat tree none: best is {second.tree} ({second.over_none:.2f}×)"
         if second.wins_at_rate is not None:
-            why += f", and it would pay from {second.wins_at_rate:.2f} accepted at the root on"
+            why += f"; break-even at root acceptance {second.wins_at_rate:.2f}"
         return why
-    why = f"{best.tokens_per_step:.2f} tokens in {best.step_ms:.2f} ms, {best.over_none:.2f} times none"
+    why = f"{best.tokens_per_step:.2f} tokens in {best.step_ms:.2f} ms"
+    why += f", {best.over_none:.2f}× the speed of tree none"
     if best.within and not second.within:
         return f"{why}; {second.tree} is beyond the limits"
     behind = 100 * (1 - second.tokens_per_s / best.tokens_per_s)

@@ -163,7 +163,7 @@ def _edge_bench(result: Result, source: Path, out: Path) -> bool:
 def _edge_simulation(result: Result, source: Path, out: Path) -> bool:
     from specops.render.plot import draw
 
-    served = result.data.get("served")
+    served = result.data.get("by_clients")
     if not served:
         return False
     cells = result.data["cells"]

@@ -23,6 +23,7 @@ from specops.engine.planner import offline_acceptance
 from specops.engine.tree import Draw
 from specops.engine.verifiers import make_verifier
 from specops.errors import UsageError
+from specops.hints import with_options
 from specops.load.workload import load_prompts
 from specops.progress import Progress
 from specops.section import Frozen
@@ -200,8 +201,9 @@ class TokenCounts:
 def measure(settings: SpecInferSettings, progress: Progress) -> results.Result:
     if settings.tokens < FEWEST_TOKENS:
         raise UsageError(
-            f"{settings.tokens} tokens hold no step with a whole tree",
-            hint=f"give --tokens {FEWEST_TOKENS} or more: a tree is {DEPTH} deep",
+            f"invalid --tokens {settings.tokens}: expected {FEWEST_TOKENS} or more, since a tree is "
+            f"{DEPTH} deep",
+            hint=with_options({"--tokens": str(FEWEST_TOKENS)}),
         )
     prompts = load_prompts(settings.prompts)
     pair = Pair(settings.target, settings.draft)

@@ -130,6 +130,9 @@ class EdgeLevel(TypedDict):
     latency_over_server_only: float | None
 
 
+EdgeLevels = dict[str, EdgeLevel]
+
+
 class Range(TypedDict):
     min: float
     median: float

@@ -1,7 +1,7 @@
 """`bench verifiers`: what each verifier accepts of the very same trees, for any pair on disk.
 
 The pair decodes the user's prompts at T = 1. Before the tree of a step is verified, the mean number of tokens
-that each verifier would accept of it is computed from the two distributions (offline_acceptance.py).
+that each verifier would accept of it is computed from the two distributions (`CountedVerifier.expected`).
 So verifiers that differ by a hundredth of a token are ordered reliably. Each verifier also verifies the tree
 once, which counts its accepted tokens and takes its time.
 
@@ -24,12 +24,12 @@ from specops import results
 from specops.engine import Engine, Sampling
 from specops.engine.drafters import make_drafter
 from specops.engine.load import Pair
-from specops.engine.planner import offline_acceptance
 from specops.engine.rng import Chance, Dice
 from specops.engine.tree import Draw, TokenTree
-from specops.engine.verifiers import best_verifier, make_verifier
-from specops.engine.verifiers.verifier import Target, Verified, Verifier
+from specops.engine.verifiers import VERIFIERS, best_verifier
+from specops.engine.verifiers.verifier import CountedVerifier, Target, Verified
 from specops.errors import UsageError
+from specops.hints import with_options, with_value
 from specops.load.workload import Prompt, load_prompts
 from specops.progress import Progress
 from specops.section import Frozen
@@ -152,7 +152,7 @@ class _Observed:
     """Lets every verifier try each tree, then the best one decide."""
 
     draw: Draw
-    verifiers: list[Verifier]
+    verifiers: list[CountedVerifier]
     dice: Dice
     name: str = "observed"
     lossless_for: frozenset[Draw] = frozenset(Draw)
@@ -162,9 +162,7 @@ class _Observed:
     def verify(self, tree: TokenTree, p: Target, chance: Chance) -> Verified:
         if len(tree) > 1:
             rows = [p[node] for node in range(len(tree))]
-            self.records.expected.append(
-                [1 + offline_acceptance.EXPECTED_NODES[v.name](tree, rows) for v in self.verifiers]
-            )
+            self.records.expected.append([1 + verifier.expected(tree, rows) for verifier in self.verifiers])
             counted = []
             for verifier in self.verifiers:
                 began = perf_counter()
@@ -181,7 +179,8 @@ def measure(settings: VerifierSettings, progress: Progress) -> results.Result:
     for tree in settings.trees:
         if parse_tree(tree).nodes == 0:
             raise UsageError(
-                f"could not compare verifiers on {tree!r}: it drafts nothing", hint="leave it out"
+                f"could not compare verifiers on {tree!r}: it drafts nothing",
+                hint=with_value(tree, "expand:3,1,1"),
             )
     pair = Pair(settings.target, settings.draft)
     wanted = [(tree, draw) for tree in settings.trees for draw in Draw if _can_draw(pair, tree, draw)]
@@ -211,8 +210,8 @@ def _can_draw(pair: Pair, tree: str, draw: Draw) -> bool:
 def _ranked(
     pair: Pair, tree: str, draw: Draw, prompts: list[Prompt], settings: VerifierSettings, progress: Progress
 ) -> TreeFigures:
-    rules = [make_verifier(name) for name in offline_acceptance.EXPECTED_NODES]
-    observed = _Observed(draw, [v for v in rules if draw in v.lossless_for], Dice(settings.seed))
+    able = [verifier for verifier in VERIFIERS.values() if draw in verifier.lossless_for]
+    observed = _Observed(draw, able, Dice(settings.seed))
     room = min(pair.positions, settings.prompt_tokens + settings.tokens)
     engine = pair.engine(tree, room, draw=draw, verifier=observed, max_batch=settings.continuations)
     records = []
@@ -222,8 +221,8 @@ def _ranked(
     enough = [trees for trees in records if trees.enough]
     if not enough:
         raise UsageError(
-            f"could not compare verifiers on {tree!r}: next to nothing was drafted for any of the prompts",
-            hint="measure more tokens or prompts, or another tree",
+            f"could not compare verifiers on {tree!r}: too little was drafted for all prompts",
+            hint=with_options({"--tokens": str(4 * settings.tokens)}),
         )
     means, errors = (np.array(each) for each in zip(*(trees.mean() for trees in enough), strict=True))
     ahead = [trees.ahead() if trees.enough else None for trees in records]

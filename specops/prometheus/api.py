@@ -20,6 +20,7 @@ from prometheus_api_client import PrometheusConnect
 from requests.adapters import Retry
 
 from specops.errors import EndpointError, UsageError
+from specops.hints import http_request, with_value
 from specops.net import is_loopback, within
 
 TOKEN = "SPECOPS_PROMETHEUS_TOKEN"
@@ -113,7 +114,7 @@ class Api:
         except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
             raise EndpointError(
                 f"invalid answer from {self.url}: expected an answer of Prometheus",
-                hint=HINT_UP,
+                hint=is_up(self.url),
             ) from error
 
 
@@ -132,7 +133,7 @@ class _Session(requests.Session):
         super().__init__()
         self.given_url = url
         self.timeout_s = timeout_s
-        self.max_redirects = 0  # a login page is no answer; and another host must not get the headers
+        self.max_redirects = 0  # a login page is not an answer; and another host must not get the headers
         self.trust_env = not is_loopback(url)
         self.headers.update(_headers(os.environ.get(HEADERS, "")))
         token = _printable(os.environ.get(TOKEN, "").strip(), TOKEN)
@@ -153,7 +154,7 @@ class _Session(requests.Session):
         except requests.TooManyRedirects as error:
             raise self._error("it redirects, as to a login page", HINT_ACCESS) from error
         except requests.ConnectionError as error:
-            raise _Passing(self._error(_cause(error), HINT_UP)) from error
+            raise _Passing(self._error(_cause(error), is_up(self.given_url))) from error
         except requests.RequestException as error:
             raise self._error(type(error).__name__) from error
         if response.status_code != 200:
@@ -178,8 +179,12 @@ class _Session(requests.Session):
         return EndpointError(f"could not ask Prometheus at {self.given_url}: {what}", hint=hint)
 
 
-HINT_UP = "is it up, and is this its address? addresses.prometheus in the rollout file"
-HINT_ACCESS = f"set {TOKEN}, or {HEADERS} to Name: value, …, in the environment"
+HINT_ACCESS = f"export {TOKEN}=…  # or {HEADERS}='Name: value, …'"
+
+
+def is_up(url: str) -> str:
+    """Return the command that shows whether Prometheus answers there."""
+    return http_request(f"{url.rstrip('/')}/-/ready")
 
 
 class _Bearer(requests.auth.AuthBase):
@@ -202,8 +207,8 @@ def _checked(url: str) -> str:
         sound = False
     if not sound:
         raise UsageError(
-            f"invalid address of Prometheus {url!r}: expected an http URL",
-            hint="give its root, such as http://127.0.0.1:9090",
+            f"invalid address of Prometheus {url!r}: expected an http URL, the root of its API",
+            hint=with_value(url, "http://127.0.0.1:9090"),
         )
     if parts.username or parts.password:
         raise UsageError("the address of Prometheus must not hold credentials", hint=HINT_ACCESS)

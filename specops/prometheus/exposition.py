@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from prometheus_client.parser import text_string_to_metric_families
 
 from specops.errors import EndpointError
+from specops.hints import with_value
 from specops.net import is_loopback
 from specops.serving import USUAL, Drafts, Gauges, Series, tables
 
@@ -86,13 +87,16 @@ def metrics_url(base_url: str, path: str = USUAL.path) -> str:
 
 
 def scrape(base_url: str, timeout_s: float = 5.0) -> Scrape:
-    """Fetch and parse the metrics of the endpoint at `base_url`; EndpointError where there are none.
+    """Fetch and parse the metrics of the endpoint at `base_url`; EndpointError without metrics.
 
     Where /metrics answers with JSON, an engine has them at another path of the tables.
     """
     url = metrics_url(base_url)
     if not url.startswith(("http://", "https://")):
-        raise EndpointError(f"invalid URL {url!r}: expected an http address", hint="check the base URL")
+        raise EndpointError(
+            f"invalid URL {url!r}: expected an http address",
+            hint=with_value(base_url, "http://127.0.0.1:8000/v1"),
+        )
     text = _read(url, timeout_s)
     if text.lstrip()[:1] in ("[", "{"):
         others = dict.fromkeys(series.path for series in tables() if series.path != USUAL.path)

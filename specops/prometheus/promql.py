@@ -1,8 +1,8 @@
 """Expressions over what engines expose. Rules, panels, the guard and the report all take them from here.
 
-Ratios divide increases of counters; the denominator is held above 0, so that no traffic is no sample, and
-not NaN. Latencies are means, the increase of a histogram's sum over that of its count: an engine's buckets
-are too coarse to see a change of 20%.
+Ratios divide increases of counters; the denominator is held above 0, so that an idle pool has no sample
+rather than NaN. Latencies are means, the increase of a histogram's sum over that of its count: an engine's
+buckets are too coarse to see a change of 20%.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Signals:
     by: tuple[str, ...] = ()
 
     def held_to(self, labels: Mapping[str, str]) -> Signals:
-        """The same of those series alone that have `labels` as well."""
+        """Return these expressions over only those series that also have `labels`."""
         return replace(self, labels={**self.labels, **labels})
 
     def acceptance(self) -> str:

@@ -31,9 +31,9 @@ ROUTE_PERCENT = "specops_route_speculative_percent"
 """Percentage that goes to the speculative pool, of what the rules allow there: 0 switches all to standard."""
 
 GUARD_STATE = "specops_guard_state"
-"""state: on, fallen, canary, held; 1 of the state it is in, 0 of the others."""
+"""state: on, fallen, canary, held; 1 for the current state of the guard, 0 for the others."""
 GUARD_PERCENT = "specops_guard_speculative_percent"
-"""What it wants the routers to have."""
+"""Speculative share decided by the guard, in percent."""
 GUARD_EVALUATIONS = "specops_guard_evaluations_total"
 """verdict: healthy, bad, no_data, no_traffic, unknown."""
 GUARD_BAD_IN_A_ROW = "specops_guard_bad_in_a_row"
@@ -123,7 +123,7 @@ EXPECTED: Mapping[Latency, str] = {
     "tpot": "specops:expected_tpot_seconds",
     "e2e": "specops:expected_e2e_seconds",
 }
-"""The baseline's mean at the load that there is now. No sample where that load was not measured."""
+"""The baseline's mean at the current load. No sample where that load was not measured."""
 SPEEDUP = "specops:speedup"
 """Ratio of the expected time over the measured, by `latency`. Above 1 is faster than the baseline."""
 

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from specops.errors import FileError
+from specops.hints import folder_state
 
 
 def write_files(folder: Path, files: Mapping[str, str | None]) -> None:
@@ -33,5 +34,5 @@ def write_files(folder: Path, files: Mapping[str, str | None]) -> None:
                 new.unlink(missing_ok=True)
             raise FileError(
                 f"could not write {path}: {os.strerror(error.errno or 0)}",
-                hint="make room, or give a run folder that this user may write to with --out",
+                hint=folder_state(path.parent),
             ) from error

@@ -12,9 +12,12 @@ NONE = "–"
 
 
 def times(interval: Interval | None, estimate: float | None = None) -> str:
-    """A speed-up with its interval, or the bare `estimate` where there were too few pairs for one."""
+    """Return a speed-up with its interval, or the bare `estimate` where there were too few pairs for one.
+    Extreme ends are `<0.01` and `>100`."""
     if interval is not None:
-        return f"{interval.estimate:.2f}× [{interval.low:.2f}, {interval.high:.2f}]"
+        low = "<0.01" if interval.low < 0.01 else f"{interval.low:.2f}"
+        high = ">100" if interval.high > 100 else f"{interval.high:.2f}"
+        return f"{interval.estimate:.2f}× [{low}, {high}]"
     return NONE if estimate is None else f"{estimate:.2f}×"
 
 

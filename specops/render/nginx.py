@@ -29,7 +29,7 @@ NATIVE_LIMITS = (
     "the spill is by connections to each server (max_conns), so n does not count, and a reload resets it",
     "the switch is switch.conf and a reload; it has no listener, and guard needs the action `command` for it",
     "a trusted caller that is on the standard side of the switch stays there, whatever it chooses",
-    "callers are split by another hash than with Lua: they may change sides when the variant is changed",
+    "callers are split by another hash than with Lua: a caller may change pools when the variant changes",
     "no metrics by class; the answer's X-Specops-Route names the pool decided on, not the one that answered",
     "a server that takes no connection in time costs that request a 504; after three, the next are spared",
 )

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specops.errors import FileError, UsageError
+from specops.hints import folder_state, with_value
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,7 +65,7 @@ def check_suffix(path: Path) -> None:
     if path.suffix not in SUFFIXES:
         raise UsageError(
             f"invalid plot file '{path}': expected a name that ends with .svg or .png",
-            hint=f"give {path.with_suffix('.svg')}",
+            hint=with_value(path, path.with_suffix(".svg")),
         )
 
 
@@ -95,7 +96,7 @@ def figure(path: Path, heading: Heading, inches: tuple[float, float]) -> Iterato
             whole.savefig(path, dpi=150, metadata=metadata)
         except OSError as error:
             raise FileError(
-                f"could not write the plot {path}: {error.strerror}", hint="give another path"
+                f"could not write the plot {path}: {error.strerror}", hint=folder_state(path.parent)
             ) from error
 
 

@@ -228,7 +228,7 @@ _MEANING = {
 def _pareto_legend(
     axes: Axes, points: Sequence[Point], front: Sequence[Point], streams: Sequence[int]
 ) -> None:
-    """Shapes are loads; how they are filled is what the figures say, shown with a shape that is no load's."""
+    """Shapes are loads; fills are verdicts, explained with a shape that stands for no load."""
     for number, count in enumerate(streams):
         label = f"{count} stream{'s' if count > 1 else ''}"
         axes.plot([], [], MARKERS[number % len(MARKERS)], color=GREY, fillstyle="none", label=label)

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from specops.errors import EnvironmentFailure
+from specops.hints import with_options
 
 _ERROR_TYPES = {
     429: "rate_limit_error",
@@ -47,7 +48,7 @@ def not_listening(host: str, port: int, error: OSError) -> EnvironmentFailure:
     reason = error.strerror or str(error)
     return EnvironmentFailure(
         f"could not listen on {host} port {port}: {reason}",
-        hint="choose another --host or --port (0 takes a free one), or stop what listens there",
+        hint=f"{with_options({'--port': '0'})}  # takes a free port",
     )
 
 

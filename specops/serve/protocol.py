@@ -254,12 +254,15 @@ def refuse_unsupported(extra: Mapping[str, Any], *, ignores_end: bool) -> None:
         if neutral is not None and value is not None and value not in neutral:
             raise _unsupported(name)
     if extra.get("min_tokens") not in (None, 0) and not ignores_end:
-        raise _unsupported("min_tokens", hint=" unless ignore_eos is true and stop is empty")
+        raise _unsupported("min_tokens", " unless ignore_eos is true and stop is empty")
 
 
-def _unsupported(name: str, hint: str = "") -> Refusal:
+def _unsupported(name: str, except_where: str = "") -> Refusal:
     return Refusal(
-        400, f"the embedded engine does not support {name}{hint}", param=name, code="unsupported_parameter"
+        400,
+        f"the embedded engine does not support {name}{except_where}",
+        param=name,
+        code="unsupported_parameter",
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from aiohttp import web
 
 from specops.errors import ServerError
+from specops.hints import with_options
 from specops.serve.admission import Refusal, not_listening
 from specops.serve.engine_loop import EngineLoop
 from specops.serve.metrics import ExtraSeries, ServerMetrics
@@ -139,6 +140,6 @@ async def _serve(
         log.warning("ended before %d running sequences had finished", cut)
     if server.engine.failure is not None:
         raise ServerError(
-            f"the engine failed: {server.engine.failure}",
-            hint="start the server again; its log has the cause",
+            f"the engine failed: {server.engine.failure}; the log above has the cause",
+            hint=f"{with_options({})}  # starts it again",
         )

@@ -101,8 +101,9 @@ def starting(
                 first = ours.recv()
             except (EOFError, OSError) as error:
                 raise ServerError(
-                    "could not load the engine: its process ended without a message",
-                    hint="the kernel may have killed it for its memory: run `dmesg` to check",
+                    "could not load the engine: its process ended without a message; the kernel may have "
+                    "killed it for its memory",
+                    hint="dmesg | tail -n 20",
                 ) from error
             if isinstance(first, Exception):
                 raise first

@@ -27,9 +27,9 @@ PLACES = (
 """Variables that say where a server runs: two that run at once cannot share them."""
 
 
-def unfit(problem: str, hint: str | None) -> PydanticCustomError:
+def unfit(problem: str, advice: str | None) -> PydanticCustomError:
     """Return what an engine refuses of a section `speculation`, or would silently change."""
-    return PydanticCustomError("speculation", "{message}", {"message": problem, "hint": hint})
+    return PydanticCustomError("speculation", "{message}", {"message": problem, "advice": advice})
 
 
 class ConfiguredPool(Startable):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from specops.checkpoints.draft_kind import Kind
+from specops.checkpoints.draft_kind import HEAD_FORMS, Kind
 
 Version = tuple[int, int, int]
 Does = Literal["works", "needs_setting", "refused"]
@@ -20,6 +20,15 @@ class DraftRule:
     does: Does
     why: str = ""
     """Why it is refused, or which setting it needs."""
+
+
+OURS = DraftRule(
+    tuple(kind for kind, form in HEAD_FORMS.items() if form.ours),
+    FIRST,
+    "refused",
+    "the form is the embedded engine's own",
+)
+"""A rule of all other engines."""
 
 
 @dataclass(frozen=True)
@@ -98,8 +107,6 @@ class DraftSupport:
     oldest: Version = FIRST
     too_old: str = ""
     """Said of a version before the oldest."""
-
-    too_old_hint: str = ""
 
     versions: Literal["all", "newest", "own"] = "all"
     """newest: one release is known, and others are judged by it. own: this specops is the version."""

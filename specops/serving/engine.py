@@ -24,6 +24,7 @@ What engines that specops configures answer alike is in configured_pool.py.
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +33,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from specops.errors import ConfigError
+from specops.hints import in_rollout
 from specops.section import Section
 from specops.serving.argv import CommandLine, Finding
 from specops.serving.drafts import DraftSupport
@@ -374,8 +376,9 @@ def by_k(pool: Pool, grid: Grid, at: Callable[[int, str | None], Pool]) -> list[
     Raises ConfigError for a grid of trees."""
     if grid.trees is not None:
         raise ConfigError(
-            f"trees are the embedded engine's, and the speculative pool is of engine {pool.engine}",
-            hint="give sweep.k in place of sweep.trees",
+            f"trees are the embedded engine's, and the speculative pool is of engine {pool.engine}: "
+            "expected sweep.k",
+            hint=in_rollout("trees", "write k: [3, 5] in its place"),
         )
     drafts: list[tuple[str | None, str | None]] = [*grid.drafts.items()] if grid.drafts else [(None, None)]
     return [Setting(f"k={k}", at(k, draft), k, draft=name) for name, draft in drafts for k in grid.ks]
@@ -385,6 +388,7 @@ def check_program(program: str) -> None:
     """Raise ConfigError where this machine does not have it."""
     if shutil.which(program) is None:
         raise ConfigError(
-            f"could not start a server: there is no program {program}",
-            hint="give its whole path, or activate the environment that it is installed in",
+            f"could not start a server: there is no program {program}: expected one on PATH, or its whole "
+            "path",
+            hint=f"find / -name {shlex.quote(Path(program).name)} -type f 2>/dev/null",
         )

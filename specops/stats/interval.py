@@ -123,8 +123,8 @@ def binomial_interval(successes: int, tries: int, level: float = LEVEL) -> tuple
         raise ValueError(f"{successes} successes in {tries} tries")
     side = (1 - level) / 2
     # From above: the probability at which so many or more are as rare as `side`.
-    low = _where(successes, tries, side) if successes else 0.0
-    high = 1 - _where(tries - successes, tries, side) if successes < tries else 1.0
+    low = _probability_at(successes, tries, side) if successes else 0.0
+    high = 1 - _probability_at(tries - successes, tries, side) if successes < tries else 1.0
     return low, high
 
 
@@ -144,7 +144,7 @@ def at_least(successes: int, tries: int, probability: float) -> float:
     )
 
 
-def _where(successes: int, tries: int, chance: float) -> float:
+def _probability_at(successes: int, tries: int, chance: float) -> float:
     """The probability at which `successes` or more in `tries` have `chance`, by bisection."""
     low, high = 0.0, 1.0
     for _ in range(60):

@@ -10,7 +10,7 @@ A long answer weighs more than a short one, so a few clusters carry most of the 
 The degrees of freedom are those of a sum of squares with such weights (Satterthwaite, Biometrics 1946): one
 less than the number of clusters where all weigh the same, far fewer where one dominates.
 
-All prompts of one start of a server share it, so they are no independent evidence on it. Two estimates of
+All prompts of one start of a server share it, so they are not independent evidence of it. Two estimates of
 its variance are one-way random-effects estimates by moments. `start_effect` takes rounds of both arms, each
 round with starts of its own. `one_start` pools over many arms of one machine: between two starts of one arm,
 and between the rungs in which an arm was measured. Each exceeds what the scatter of requests explains by a
@@ -34,7 +34,7 @@ MIN_PAIRS = 8
 """Fewer pairs than this give no interval: one stall would be an eighth of the evidence."""
 
 MOST_TIMES = 100
-"""More than so many times the pairs are not worth promising: the estimate is 1 as far as anyone can tell."""
+"""A plan for more than so many times the pairs is not given: the estimate is too close to 1."""
 
 _WIDEST = math.log(1e6)  # of an interval's half: wider says nothing more, and overflows
 
@@ -119,7 +119,7 @@ def start_effect(stages: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]
     """Return how much the arms' restarts disturb the logarithm of their ratio, over all stages together.
 
     Each stage is what both arms took, [rounds, prompts], prompts that every round has in both. Where a round
-    has starts of its own, prompts are no independent evidence on them: all share the few starts that there
+    has starts of its own, prompts are not independent evidence of them: all share the few starts that there
     were. A stage's rounds have prompts in common, so their ratios differ by the starts, and by the noise of
     requests, which the clusters count already. So this is the variance between rounds less the part that the
     scatter of prompts within them explains, pooled over the stages (a one-way random-effects estimate). All

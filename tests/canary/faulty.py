@@ -228,23 +228,28 @@ class Servers:
         return self._emitted(lambda one: replace(one, finish_reason="stop") if one.finish_reason else one)
 
     @contextmanager
-    def _streamed(self, change: Callable[[list[Any]], list[Any]]) -> Iterator[None]:
-        """`change` gets the chunks with text that go out at one time."""
+    def _streamed(self, change: Callable[[dict[str, Any]], list[dict[str, Any]]]) -> Iterator[None]:
+        """What `change` makes of each chunk with text goes out in its place.
+
+        Of each chunk, not of the first in a write: on a busy machine many chunks go out in one write.
+        """
         right = responses._events
 
         def changed(objects: Iterable[dict[str, Any]]) -> bytes:
-            events = list(objects)
-            ours = bool(events) and events[0].get("model") == SPECULATIVE
-            return right(change(events) if ours and events[0].get("choices") else events)
+            return right(event for one in objects for event in sent(one))
+
+        def sent(event: dict[str, Any]) -> list[dict[str, Any]]:
+            ours = event.get("model") == SPECULATIVE and event.get("choices")
+            return change(event) if ours else [event]
 
         with patch.object(responses, "_events", changed):
             yield
 
     def duplicated_chunk(self) -> Any:
-        return self._streamed(lambda events: [events[0], *events] if _middle(events[0]) else events)
+        return self._streamed(lambda event: [event, event] if _middle(event) else [event])
 
     def dropped_chunk(self) -> Any:
-        return self._streamed(lambda events: events[1:] if _middle(events[0]) else events)
+        return self._streamed(lambda event: [] if _middle(event) else [event])
 
     @contextmanager
     def _counted(self, more: int, where: str) -> Iterator[None]:

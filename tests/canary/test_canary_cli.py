@@ -102,7 +102,7 @@ def test_a_stopped_canary_resumes(servers: Servers, tmp_path: Path, monkeypatch:
     path = tmp_path / "canary.json"
     done = specops(*words, "--fresh")
     assert done.returncode == 143, done.stderr
-    assert f"partial results are in {path}\ngo on with: {shlex.join(['specops', *words])}\n" in done.stderr
+    assert f"partial results are in {path}\nresume with: {shlex.join(['specops', *words])}\n" in done.stderr
     partial = results.read(path)
     assert (partial.verdict, partial.reason) == ("partial", "stopped after 1 of 3 checks")
     before = Conformance.model_validate(partial.data)
@@ -112,7 +112,7 @@ def test_a_stopped_canary_resumes(servers: Servers, tmp_path: Path, monkeypatch:
 
     done = specops(*words)
     assert done.returncode == Exit.YES, done.stderr
-    assert "1 of 3 checks stand" in done.stderr
+    assert "1 of 3 checks reused" in done.stderr
     assert made == ["length", "usage", "tools"], "what stands is not made again"
     result = results.read(path)
     after = Conformance.model_validate(result.data)
@@ -153,7 +153,7 @@ def test_sigterm_ends_the_process_of_a_canary_which_then_resumes(servers: Server
         _, said = process.communicate(timeout=60)
     assert process.returncode == 143
     assert "Traceback" not in said
-    assert said.endswith(f"go on with: {shlex.join(['specops', *words])}\n")
+    assert said.endswith(f"resume with: {shlex.join(['specops', *words])}\n")
     partial = Conformance.model_validate(results.read(path).data)
     assert specops(*words).returncode in (Exit.YES, Exit.UNDECIDED)
     assert Conformance.model_validate(results.read(path).data).checks[: len(partial.checks)] == partial.checks

@@ -24,7 +24,7 @@ from specops.phases.canary.client import (
     Reply,
     Token,
     Usage,
-    pasted,
+    curl_of,
     streamed,
     whole,
 )
@@ -223,10 +223,10 @@ def test_json_and_calls_by_their_schema() -> None:
 
 def test_a_request_is_pasted_as_it_was_sent() -> None:
     endpoint = Endpoint("http://127.0.0.1:1/v1", "m", api_key="secret")
-    text = pasted(ASK, endpoint, str, [ASK])
+    text = curl_of(ASK, endpoint, str, [ASK])
     assert "secret" not in text
     assert text.count("curl") == 2
-    script = "curl() { printf '%s\\n' \"$@\"; }\n" + pasted(ASK, endpoint, str)
+    script = "curl() { printf '%s\\n' \"$@\"; }\n" + curl_of(ASK, endpoint, str)
     ran = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
     assert json.loads(ran.stdout.splitlines()[-1]) == ASK.body
     assert "http://127.0.0.1:1/v1/completions" in ran.stdout

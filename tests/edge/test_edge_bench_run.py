@@ -116,4 +116,5 @@ def test_what_cannot_be_asked_is_said(rollout: Path, words: list[str], message: 
 def test_a_head_cannot_draft_at_the_edge() -> None:
     with pytest.raises(ConfigError, match="reads the target's features") as error:
         settings_of(load(asset("playbooks", "embedded", "rollout.yaml")))
-    assert "a model of its own" in str(error.value.hint)
+    assert "Expected a model of its own" in error.value.message
+    assert "edge.yaml" in str(error.value.hint)

@@ -93,7 +93,7 @@ def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, line: str, words: 
     ("pool", "words"),
     [
         ('{engine: embedded, speculation: {tree: "ngram:8"}}', None),
-        ("{engine: endpoint, base_url: 'http://127.0.0.1:1/v1', model: m}", "not one that specops serves"),
+        ("{engine: endpoint, base_url: 'http://127.0.0.1:1/v1', model: m}", "not of the embedded engine"),
     ],
 )
 def test_a_pool_that_no_edge_could_help(tmp_path: Path, pool: str, words: str | None) -> None:

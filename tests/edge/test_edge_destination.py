@@ -31,7 +31,9 @@ def test_who_does_not_answer_is_named() -> None:
 def test_who_is_no_verify_server_is_told_apart() -> None:
     with (
         scripted(serves=False) as server,
-        pytest.raises(EndpointError, match="does not speak this version of the protocol"),
+        pytest.raises(
+            EndpointError, match="expected `specops edge verify-server` of this version of specops there"
+        ),
     ):
         connect(Destination(f"127.0.0.1:{server.port}"))
 

@@ -223,7 +223,7 @@ def test_settings_that_cannot_be(llama: Pair) -> None:
     assert "too small" in refused(rows=8, max_batch=8)
     assert "too small" in refused(kv_mb=0.1)
     assert "a number of MiB" in refused(kv_mb=float("inf"))
-    assert "no verifier" in refused(verifier="none such")
+    assert "invalid verifier" in refused(verifier="none such")
 
 
 def test_rows_by_memory(llama: Pair) -> None:

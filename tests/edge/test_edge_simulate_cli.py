@@ -81,7 +81,7 @@ def test_rounds_are_sent_ahead_as_the_file_has_it_or_as_is_asked() -> None:
     told = called(*arguments)[1]
     assert "the trees below them sent ahead" in told
     assert "hits  ahead" in told
-    assert "Every round goes there and back" in called(*arguments, "--ahead", "0")[1]
+    assert "No round is sent ahead" in called(*arguments, "--ahead", "0")[1]
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_a_plan_against_every_setting_tried_by_hand() -> None:
         ]
         best = min(depths, key=lambda summary: mean(summary, "itl_ms"))
         assert cell.edge.setting == best.setting
-    assert plan.itl_bound_ms == mean(plan.served[0].server_only, "itl_ms")
+    assert plan.itl_bound_ms == mean(plan.by_clients[0].server_only, "itl_ms")
     for at in plan.by_rtt:
         row = [cell for cell in plan.cells if cell.rtt_s == at.rtt_s]
         for cell in row:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from specops.engine.planner import offline_acceptance
 from specops.engine.tree import Draw, TokenTree, Topology
-from specops.engine.verifiers.multi_step import MultiStep
+from specops.engine.verifiers.mss import MultiStep
 from specops.engine.verifiers.naive import Naive
 from specops.engine.verifiers.verifier import Verifier
 

@@ -18,7 +18,7 @@ from specops.engine.heads.draft_model import ModelGrower
 from specops.engine.request import Sampling
 from specops.engine.sequence import Sequence
 from specops.engine.tree import Draw, TokenTree
-from specops.engine.verifiers.multi_step import MultiStep
+from specops.engine.verifiers.mss import MultiStep
 from specops.engine.verifiers.naive import Naive, verify_greedy
 from specops.engine.verifiers.ranked import Ranked
 from specops.engine.verifiers.traversal import Traversal

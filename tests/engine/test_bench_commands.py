@@ -58,7 +58,7 @@ def test_specinfers_tables_have_a_row_for_the_class_and_for_all(
     settings = specinfer.SpecInferSettings(
         target=target, draft=draft, prompts=prompts, count=1, tokens=specinfer.FEWEST_TOKENS
     )
-    with pytest.raises(UsageError, match="15 tokens hold no step with a whole tree"):
+    with pytest.raises(UsageError, match="invalid --tokens 15: expected 16 or more"):
         specinfer.measure(settings.model_copy(update={"tokens": 15}), SilentProgress())
     found = specinfer.measure(settings, SilentProgress())
     tables = specinfer.Tables.model_validate(found.data)

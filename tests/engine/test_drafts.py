@@ -248,7 +248,7 @@ def _exit_without_config(folder: Path, target: FeatureModel) -> str:
         (_without, "down.weight"),
         (lambda folder, target: str(save_medusa(folder, target.width + 1)), "could not pair"),
         (lambda folder, target: str(save_medusa(folder, target.width, vocabulary=7)), r"\(7, 32\)"),
-        (_deep_medusa, "several blocks"),
+        (_deep_medusa, "expected one residual block a head"),
         (_flat, "its shapes are"),
         (lambda folder, target: str(save_exit(folder, target.width + 1)), "could not pair"),
         (_exit_without_config, "could not load an adapter"),

@@ -26,7 +26,7 @@ from specops.engine.request import Sampling
 from specops.engine.sequence import Sequence
 from specops.engine.step import Engine
 from specops.engine.tree import Draw, TokenTree
-from specops.engine.verifiers.multi_step import MultiStep
+from specops.engine.verifiers.mss import MultiStep
 from specops.engine.verifiers.naive import Naive
 from specops.engine.verifiers.ranked import Ranked
 from specops.engine.verifiers.traversal import Traversal

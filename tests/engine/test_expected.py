@@ -12,10 +12,9 @@ from torch import Tensor
 
 from specops.engine.drafters import make_drafter
 from specops.engine.heads.draft_model import ModelGrower
-from specops.engine.planner import offline_acceptance
 from specops.engine.request import Sampling
 from specops.engine.tree import Draw, TokenTree
-from specops.engine.verifiers import make_verifier
+from specops.engine.verifiers import VERIFIERS
 from specops.engine.verifiers.verifier import Verifier
 
 REPEATS = (0, 1, 2, 0, 1)
@@ -31,17 +30,17 @@ def trees_of(spec: str, draw: Draw) -> list[TokenTree]:
     return [tree for tree, _ in drafted(drafter, Sampling(temperature=1.0), REPEATS)[::7]]
 
 
-@pytest.mark.parametrize("rule", offline_acceptance.EXPECTED_NODES)
+@pytest.mark.parametrize("rule", VERIFIERS)
 @pytest.mark.parametrize("draw", [Draw.IID, Draw.WITHOUT_REPLACEMENT], ids=lambda draw: draw.name.lower())
 @pytest.mark.parametrize("spec", SPECS)
 def test_tree_by_tree(spec: str, draw: Draw, rule: str) -> None:
-    verifier = make_verifier(rule)
+    verifier = VERIFIERS[rule]
     p = random_table(0)
     for tree in trees_of(spec, draw):
         rows = target_rows(tree, p, REPEATS)
         counts = distribution_of(partial(_accepted, verifier, tree, rows))
         mean = sum(count * weight for count, weight in counts.items())
-        assert offline_acceptance.EXPECTED_NODES[rule](tree, rows) == pytest.approx(mean, abs=1e-12)
+        assert verifier.expected(tree, rows) == pytest.approx(mean, abs=1e-12)
 
 
 def _accepted(verifier: Verifier, tree: TokenTree, rows: Tensor, chance: Script) -> int:
@@ -55,6 +54,8 @@ def test_distributions_with_zeros(support: int) -> None:
     p = random_table(0, support=3 - support)
     for tree, _ in drafted(drafter, Sampling(temperature=1.0)):
         rows = target_rows(tree, p)
-        for rule, mean in offline_acceptance.EXPECTED_NODES.items():
-            counts = distribution_of(partial(_accepted, make_verifier(rule), tree, rows))
-            assert mean(tree, rows) == pytest.approx(sum(n * w for n, w in counts.items()), abs=1e-12)
+        for verifier in VERIFIERS.values():
+            counts = distribution_of(partial(_accepted, verifier, tree, rows))
+            assert verifier.expected(tree, rows) == pytest.approx(
+                sum(n * w for n, w in counts.items()), abs=1e-12
+            )

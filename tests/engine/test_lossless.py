@@ -27,7 +27,7 @@ from specops.engine.heads.recurrent import RecurrentGrower
 from specops.engine.request import Sampling
 from specops.engine.step import Engine
 from specops.engine.tree import Draw
-from specops.engine.verifiers.multi_step import MultiStep
+from specops.engine.verifiers.mss import MultiStep
 from specops.engine.verifiers.naive import Naive, verify_greedy
 from specops.engine.verifiers.ranked import Ranked
 from specops.engine.verifiers.traversal import Traversal

@@ -247,7 +247,7 @@ def test_a_file_that_was_cut_off(llama: Pair, tmp_path: Path) -> None:
 
 def test_no_weights(llama: Pair, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_bytes((llama.target / "config.json").read_bytes())
-    with pytest.raises(ModelError, match="no safetensors file"):
+    with pytest.raises(ModelError, match="expected a safetensors file"):
         load_model(tmp_path, offload=HOST)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "no such"}))
     with pytest.raises(ModelError, match="could not load a model"):

@@ -274,7 +274,7 @@ def test_wrong_options(llama: Pair) -> None:
     ("family", "kind", "count", "message"),
     [
         ("gpt2", "tensor", 2, "no tensor-parallel plan"),
-        ("llama", "tensor", 3, "has 4 heads"),
+        ("llama", "tensor", 3, "divides its 4 query and key-value heads"),
         ("llama", "pipeline", 3, "2 layers among 3 ranks"),
         ("gpt2", "pipeline", 2, "no pipeline plan"),
     ],

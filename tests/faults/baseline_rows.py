@@ -256,6 +256,22 @@ BASELINES = [
         fast=True,
     ),
     baseline(
+        "finishes_late",
+        "the finish reason comes alone, 60 ms after the last text",
+        replace(TWELVE, finish_apart=True, linger_ms=60.0),
+        "yes",
+        figures=time_per_token(10.0, 12),
+        options=EVERY,
+    ),
+    baseline(
+        "textless",
+        "tokens are counted, and none has text",
+        replace(TWELVE, textless=True),
+        "refused",
+        r"no output, and its usage counts",
+        options=EVERY,
+    ),
+    baseline(
         "null_usage",
         "usage is null in every chunk",
         replace(TWELVE, usage="null"),

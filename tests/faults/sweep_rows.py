@@ -77,7 +77,7 @@ SWEEPS = [
     sweep(
         "lucky_winner",
         "seven equal settings, each request slower or faster by 30%",
-        [replace(EQUAL, request_sd=0.3)] * 7,
+        [replace(EQUAL, request_sd=0.3, seed=number) for number in range(1, 8)],  # each its own noise
         "not deploy",
         standard=replace(STANDARD, request_sd=0.3),
         prompts=24,
@@ -289,6 +289,16 @@ SWEEPS = [
         "not deploy",
         r"differ from the first character on",
         standard=replace(STANDARD, unsteady=0.9),
+    ),
+    sweep(
+        "cuts_few_prompts",
+        "K 3 is 1.55 times as fast and cuts one prompt in 16; both differ from themselves",
+        [replace(FASTER, cut_prompts=("long",), unsteady=0.3)],
+        "not deploy",
+        r"tokens in \d+ of \d+ prompts.*cuts prompts",
+        standard=replace(STANDARD, unsteady=0.3),
+        classes=(*["chat"] * 15, "long"),
+        prompts=64,
     ),
     sweep(
         "fast_at_first",

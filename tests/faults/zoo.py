@@ -116,7 +116,7 @@ class Keeper:
 
     def text_of(self, prompt: str, limit: int) -> Answer:
         """The answer that every server with the same knobs gives to a greedy request."""
-        own = random.Random(prompt)
+        own = random.Random(f"{prompt} cut" if self._cuts(prompt) else prompt)
         count = own.randint(*self.knobs.tokens)
         words = [own.choice(WORDS) for _ in range(count)]
         if self.knobs.other_model:
@@ -234,7 +234,7 @@ class Keeper:
         for fault, turns in zip(self.knobs.faults, self._turns, strict=True):
             if fault.mixed != mixed or self.requests <= fault.after or self.in_flight <= fault.above:
                 continue
-            if not self._in(prompt, fault.classes):
+            if self.clock.since_another < fault.in_a_row or not self._in(prompt, fault.classes):
                 continue
             if mixed and (temperature > 0 or not self.sampled):
                 continue
@@ -253,7 +253,7 @@ class Keeper:
             transport.close()
             await asyncio.sleep(3600)  # ended by the loss of the connection
         body = await request.json()
-        prompt = str(body["messages"][-1]["content"] if "messages" in body else body["prompt"])
+        prompt = _prompt_of(body)
         temperature = float(body.get("temperature", 1.0))
         if self.knobs.refuses_greedy and temperature == 0:
             return _refused(400, "temperature must be above 0")
@@ -387,15 +387,15 @@ class Keeper:
             piece = words[start : start + size]
             start += len(piece)
             last = start >= len(words)
-            finish = answer.finish if last and not knobs.no_finish else ""
-            text = "".join(piece).replace(" ", "" if knobs.no_spaces else " ")
+            finish = answer.finish if last and not (knobs.no_finish or knobs.finish_apart) else ""
+            text = "" if knobs.textless else "".join(piece).replace(" ", "" if knobs.no_spaces else " ")
             payload = _payload(text, finish or None, body)
             if knobs.reasoning:
                 payload["choices"][0]["delta"] = {"reasoning_content": text}
             if knobs.usage == "every" or (knobs.usage == "last_text" and last):
-                payload["usage"] = self._usage(start)
+                payload["usage"] = self._usage(body, start)
             elif knobs.usage == "total":
-                payload["usage"] = self._usage(len(words))
+                payload["usage"] = self._usage(body, len(words))
             elif knobs.usage == "null":
                 payload["usage"] = None
             # The tokens of a chunk are all there when its last one is; those of the first one come at once.
@@ -408,15 +408,21 @@ class Keeper:
 
     def _end(self, answer: Answer, body: Body) -> bytes:
         usage, asked = self.knobs.usage, (body.get("stream_options") or {}).get("include_usage")
+        finish = event(_payload("", answer.finish, body)) if self.knobs.finish_apart else b""
         if not asked or usage in ("none", "last_text"):
-            return DONE
+            return finish + DONE
         count = 0 if usage == "zero" else len(answer.words)
-        told = None if usage == "null" else self._usage(count)
-        return event({"id": "z", "object": "chat.completion.chunk", "choices": [], "usage": told}) + DONE
+        told = None if usage == "null" else self._usage(body, count)
+        payload = {"id": "z", "object": "chat.completion.chunk", "choices": [], "usage": told}
+        return finish + event(payload) + DONE
 
-    def _usage(self, count: int) -> Body:
+    def _cuts(self, prompt: str) -> bool:
+        return prompt.split(":", 1)[0] in self.knobs.cut_prompts
+
+    def _usage(self, body: Body, count: int) -> Body:
         tokens = round(count * self.knobs.usage_factor)
-        return {"prompt_tokens": 7, "completion_tokens": tokens, "total_tokens": 7 + tokens}
+        read = self.knobs.prompt_tokens // (2 if self._cuts(_prompt_of(body)) else 1)
+        return {"prompt_tokens": read, "completion_tokens": tokens, "total_tokens": read + tokens}
 
     def _whole(self, prompt: str, limit: int, body: Body) -> web.Response:
         words = self.text_of(prompt, limit).words
@@ -429,7 +435,7 @@ class Keeper:
         if self.knobs.logprobs:
             top = [{"token": "x", "logprob": -0.01}, {"token": "y", "logprob": -5.0}]
             choice["logprobs"] = {"content": [{"token": word, "top_logprobs": top} for word in words]}
-        return web.json_response({"id": "z", "choices": [choice], "usage": self._usage(len(words))})
+        return web.json_response({"id": "z", "choices": [choice], "usage": self._usage(body, len(words))})
 
     def _refusal(self) -> web.Response | None:
         match self.knobs.bad:
@@ -530,6 +536,10 @@ async def _until(instant: float) -> None:
 
 def _refused(status: int, message: str, headers: dict[str, str] | None = None) -> web.Response:
     return web.json_response({"error": {"message": message}}, status=status, headers=headers)
+
+
+def _prompt_of(body: Body) -> str:
+    return str(body["messages"][-1]["content"] if "messages" in body else body["prompt"])
 
 
 def _payload(text: str, finish: str | None, body: Body) -> Body:

@@ -50,6 +50,9 @@ class Fault:
     after: int = 3
     """The first requests, which only ask what the server is, are answered well."""
 
+    in_a_row: int = 0
+    """Only from this request on after those of another server."""
+
     mixed: bool = False
     """Only greedy requests, while a sampled request is in flight when their first token is due."""
 
@@ -129,6 +132,13 @@ class Server:
     cap: int = 0
     """A limit of its own on the tokens of an answer, which ends with finish_reason length; 0: none."""
 
+    prompt_tokens: int = 40
+    """By its own count of any prompt."""
+
+    cut_prompts: tuple[str, ...] = ()
+    """Of prompts of these classes it reads and counts the last half alone; answers are those to another
+    prompt."""
+
     ignores_temperature: float = 0.0
     """Share of the sampled requests whose answers are the greedy ones."""
 
@@ -163,6 +173,9 @@ class Server:
     stock: float = 0.0
     """Share of the prompts that get one answer of 9 tokens, to the letter."""
 
+    textless: bool = False
+    """Tokens are counted, and none has text."""
+
     reasoning: bool = False
     """All of the answer is sent as reasoning_content, and no content."""
 
@@ -174,6 +187,9 @@ class Server:
     chunk: int = 1
     linger_ms: float = 0.0
     """The stream ends so long after its last text."""
+
+    finish_apart: bool = False
+    """The finish reason comes in a chunk of its own at the end of the stream."""
 
     usage: Literal["own", "last_text", "null", "zero", "none", "every", "total"] = "own"
     """Where completion_tokens is sent: in a chunk of its own, with the last text, as null, as 0, never, as a
@@ -234,7 +250,7 @@ def server_of(fields_: Body) -> Server:
     if unknown := fields_.keys() - known:
         raise TypeError(f"no such knobs: {unknown}")
     found = dict(fields_)
-    for name in ("tokens", "length_classes"):
+    for name in ("tokens", "length_classes", "cut_prompts"):
         if name in found:
             found[name] = tuple(found[name])
     if "wake" in found:

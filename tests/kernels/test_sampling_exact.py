@@ -36,7 +36,7 @@ from specops.engine.drafters import make_drafter
 from specops.engine.heads.draft_model import ModelGrower
 from specops.engine.request import Sampling
 from specops.engine.tree import Draw, TokenTree
-from specops.engine.verifiers.multi_step import MultiStep
+from specops.engine.verifiers.mss import MultiStep
 from specops.engine.verifiers.traversal import Traversal
 from specops.engine.verifiers.verifier import Verifier
 

@@ -18,7 +18,7 @@ from specops_kernels.verify_trees import PackedTrees, Turns
 
 from specops.engine.drafters.compound import merge
 from specops.engine.tree import Draw, TokenTree
-from specops.engine.verifiers.multi_step import MultiStep
+from specops.engine.verifiers.mss import MultiStep
 from specops.engine.verifiers.traversal import Traversal
 from specops.engine.verifiers.verifier import Verifier
 

@@ -34,7 +34,7 @@ from test_sampling_kernels import CASES, TILE
 from torch import Tensor
 from triton.runtime.interpreter import InterpretedFunction
 
-from specops.engine.verifiers.multi_step import MultiStep
+from specops.engine.verifiers.mss import MultiStep
 from specops.engine.verifiers.traversal import Traversal
 
 VERIFIERS = {"multi_step": MultiStep(), "traversal": Traversal()}

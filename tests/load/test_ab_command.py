@@ -210,7 +210,7 @@ def test_a_signal_leaves_a_valid_partial_that_resumes(
     assert (process.returncode, shown) == (code, "")
     assert "Traceback" not in said
     assert f"stopped by {name}; partial results are in {out}\n" in said
-    assert f"go on with: {shlex.join(['specops', *words])}\n" in said
+    assert f"resume with: {shlex.join(['specops', *words])}\n" in said
     partial = results.read(out)
     assert partial.verdict == "partial"
     whole = [visit for visit in partial.data["visits"] if visit["cell"]["complete"]]

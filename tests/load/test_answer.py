@@ -195,6 +195,15 @@ def test_an_answer_that_ends_at_once_is_whole_where_its_token_is_counted() -> No
         assert failure.kind == "empty"
 
 
+@pytest.mark.parametrize(("tokens", "kind"), [(1, None), (2, None), (3, "empty"), (64, "empty")])
+def test_an_answer_of_counted_tokens_without_any_text_is_a_failure(tokens: int, kind: str | None) -> None:
+    ended = event({"choices": [{"index": 0, "delta": {}, "finish_reason": "length"}]})
+    failure = read([ended, event({"choices": [], "usage": {"completion_tokens": tokens}}), DONE]).failure
+    assert (failure and failure.kind) == kind
+    if failure is not None:
+        assert failure.detail == f"the answer has no output, and its usage counts {tokens} tokens"
+
+
 def total(text: str, count: Any, finish: str | None = None) -> bytes:
     """A chunk of text with the usage that the server puts beside it."""
     usage = {"completion_tokens": count} if count is not None else None

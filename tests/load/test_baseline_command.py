@@ -99,11 +99,11 @@ def test_an_endpoint_that_is_down_exits_with_3(stub: Stub, prompts_file: Path, t
     ("reply", "message", "hint"),
     [
         (fault(401, "no"), "refused the API key", "SPECOPS_API_KEY"),
-        (fault(429, "no", Retry_After="0"), "over its limit (429)", "--max-rps"),
+        (fault(429, "no", Retry_After="0"), "send fewer requests with --max-rps", "/v1/models"),
         (fault(500, "boom"), "refused the request (500): boom", "server's log"),
-        (Reply(hang=True), "did not answer in time", "--timeout"),
-        (Reply([b"data: {}\n\n"], cut=True), "(cut)", "curl -sS http://127.0.0.1:"),
-        (Reply([b"data: nonsense\n\n"]), "(malformed)", "OpenAI-compatible"),
+        (Reply(hang=True), "did not answer in time: ", "shows whether it answers at all"),
+        (Reply([b"data: {}\n\n"], cut=True), "(cut)", "curl -sSi -m 5 http://127.0.0.1:"),
+        (Reply([b"data: nonsense\n\n"]), "expected an OpenAI-compatible server that streams", "curl "),
         (fault(404, "model stub not found"), "the model stub (404): model stub not found", "/v1/models"),
         (
             Reply([b"<!DOCTYPE html><html><title>nginx</title>"], content_type="text/html"),
@@ -117,13 +117,13 @@ def test_an_endpoint_that_is_down_exits_with_3(stub: Stub, prompts_file: Path, t
         ),
         (
             Reply([], status=307, headers={"Location": "https://there/v1"}),
-            "(307): redirected to https://there/v1",
-            "as the base URL",
+            "(307): redirected to https://there/v1; use the address that it redirects to as the base URL",
+            "curl ",
         ),
         (
             Reply([b"data: [DONE]\n\n"]),
             "all 12 requests failed; the answer has no output",
-            "OpenAI-compatible",
+            "curl ",
         ),
     ],
     ids=["401", "429", "500", "hang", "cut", "malformed", "404", "html", "401 html", "307", "empty"],
@@ -248,7 +248,7 @@ def test_a_signal_leaves_a_valid_partial_that_resumes(
     assert process.returncode == code
     assert "Traceback" not in stderr
     again = shlex.join(["specops", *words[3:]])
-    assert stderr.endswith(f"stopped by {name}; partial results are in {out}\ngo on with: {again}\n")
+    assert stderr.endswith(f"stopped by {name}; partial results are in {out}\nresume with: {again}\n")
     wait_until(lambda: stub.in_flight == 0)  # the request in flight was dropped
     partial = results.read(out)
     assert (partial.verdict, partial.reason) == ("partial", "stopped after 1 of 3 cells")

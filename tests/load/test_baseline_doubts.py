@@ -73,7 +73,7 @@ def test_stock_answers(stub: Stub, prompts_file: Path, every: int, verdict: str)
     assert found.reason.startswith(NOTHING) == (verdict == "undecided")
     if verdict == "undecided":
         assert f"{12 // every} of 12 requests got the same answer as another prompt" in found.reason
-        assert "; lower the load or repair the server; where such answers are right, " in found.reason
+        assert "; lower the load or fix the server; if such answers are correct, " in found.reason
 
 
 def test_few_stock_answers_are_named_and_no_more(stub: Stub, prompts_file: Path) -> None:

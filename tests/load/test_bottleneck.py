@@ -55,8 +55,8 @@ def test_requests_that_wait_in_the_client() -> None:
 def test_bytes_that_wait_to_be_read() -> None:
     said = client_bound(observed(100, delay=0.03))
     assert said == (
-        "the client was the bottleneck: what had arrived waited 30 ms to be read (median), "
-        "and chunks came every 20 ms"
+        "the client was the bottleneck: received chunks waited 30 ms before they were read "
+        "(median); chunks arrived every 20 ms"
     )
     assert client_bound(observed(1, delay=0.03)) is None
 

@@ -118,7 +118,7 @@ def test_a_prometheus_that_is_down_is_a_change_and_not_a_command(file: Path) -> 
     fields["addresses"]["prometheus"] = "http://127.0.0.1:9"
     file.write_text(yaml.safe_dump(fields))
     found = items(file)["acceptance"]
-    assert "is this its address" in (found.change or "")
+    assert (found.change or "").startswith("fix what this shows: curl -sSi -m 5 http://127.0.0.1:9/")
     complete(found)
 
 

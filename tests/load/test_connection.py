@@ -222,6 +222,46 @@ def test_a_connection_that_is_kept_open_is_used_again() -> None:
 # instants
 
 
+def test_a_response_that_is_held_open_after_its_stream_has_ended_is_whole() -> None:
+    """Users have their answer. The next request takes another connection, since this one is not free."""
+
+    def serve(connection: socket.socket, number: int) -> None:
+        while read_request(connection):
+            connection.sendall(KEPT_OPEN.removesuffix(b"0\r\n\r\n"))
+            time.sleep(3.0)
+            connection.sendall(b"0\r\n\r\n")
+
+    with serving(serve) as server:
+        began = time.perf_counter()
+        found = cell(server.base_url, 4, 2)
+        assert time.perf_counter() - began < 2.0
+        assert kinds(found) == [None] * 4
+        assert server.connections == 4
+    took = [one.ended - one.sent for one in found.observations]
+    assert max(took) < 0.2  # the answer's end, and not the wait for the response's
+
+
+def test_an_answer_whose_text_is_the_end_of_a_stream_goes_on() -> None:
+    """A server may cut its writes anywhere, and the text may be that of the last event."""
+    said = ANSWER.replace(CHUNKS[0][0].encode(), b"data: [DONE]", 1)
+    first, second = said[: said.index(b"[DONE]") + 6], said[said.index(b"[DONE]") + 6 :]
+    head = KEPT_OPEN[: KEPT_OPEN.index(b"\r\n\r\n") + 4]
+
+    def serve(connection: socket.socket, number: int) -> None:
+        while read_request(connection):
+            connection.sendall(head + b"%x\r\n%s\r\n" % (len(first), first))
+            time.sleep(0.1)
+            connection.sendall(b"%x\r\n%s\r\n" % (len(second) - 40, second[:-40]))
+            time.sleep(0.3)
+            connection.sendall(b"28\r\n%s\r\n0\r\n\r\n" % second[-40:])
+
+    with serving(serve) as server:
+        found = cell(server.base_url, 2, 1)
+    assert kinds(found) == [None] * 2
+    assert all(one.answer.text.startswith("data: [DONE]") for one in found.observations)
+    assert server.connections == 1
+
+
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
         while not condition():  # noqa: ASYNC110 - what is waited for happens in another thread

@@ -76,9 +76,33 @@ def test_a_first_chunk_cannot_hold_the_tokens_of_others() -> None:
     assert metrics.tpot(found) == pytest.approx(199 * 0.1 / (202 - 3), rel=0.01)
 
 
+def test_chunks_that_arrive_together_with_the_first_are_in_it() -> None:
+    """A proxy that holds events back sends several on at once: nobody waits between their tokens."""
+    held = observation([(10.5, 1)] * 4 + [(11.0, 1)] * 5 + [(11.3, 1)] * 3, tokens=12)
+    assert metrics.tpot(held) == pytest.approx(0.8 / 8)
+    assert metrics.tpot(observation([(10.5, 1)] * 4, tokens=4)) is None
+    unknown = observation([(10.5, None)] * 4 + [(11.0 + n / 10, None) for n in range(96)], tokens=100)
+    assert metrics.tpot(unknown) is None  # the four may have two to four tokens
+
+
+def test_chunks_that_arrive_together_hold_no_tokens_of_later_ones() -> None:
+    """201 tokens, 198 later chunks: the two first ones have three at most, however long their text is."""
+    made = [Chunk(10.5, None, 250)] * 2 + [Chunk(10.6 + n / 10, None, 2) for n in range(198)]
+    answer = Answer(tuple(made), "x", 201, "usage", "length")
+    held = Observation("p", "all", 10.0, 10.0, 10.0, 40.0, answer)
+    assert metrics.tpot(held) == pytest.approx((made[-1].at - 10.5) / (201 - 3), rel=1e-6)
+
+
 def test_tpot_ends_with_the_last_token_also_where_it_has_no_text() -> None:
     ended = observation([(10.5, 1), (11.0, 1)], tokens=3, finished=11.5)
     assert metrics.tpot(ended) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(("finished", "last"), [(11.5, 11.5), (12.0, 12.0), (12.1, 11.0), (19.0, 11.0)])
+def test_a_finish_reason_that_comes_late_is_not_the_time_of_a_token(finished: float, last: float) -> None:
+    """A server that does something else before it ends a stream is not slower per token."""
+    ended = observation([(10.5, 1), (11.0, 1)], tokens=3, finished=finished)
+    assert metrics.tpot(ended) == pytest.approx((last - 10.5) / 2)
 
 
 @pytest.mark.parametrize(

@@ -49,9 +49,11 @@ def one_engine(stub: Stub, other: Stub, started: str | None) -> None:
 def test_one_address_is_refused_before_the_first_request(stub: Stub, prompts_file: Path) -> None:
     with pytest.raises(UsageError) as refused:
         run((stub, stub), prompts_file)
-    assert refused.value.message == f"the arms a and b are one server: both are {stub.base_url}"
+    assert refused.value.message == (
+        f"the arms a and b are one server: both are {stub.base_url}; expected the address of a second server"
+    )
     a_a = f"specops ab --same-server --arm a={stub.base_url} --arm b={stub.base_url}"
-    assert str(refused.value.hint).endswith(a_a)
+    assert str(refused.value.hint).startswith(f"{a_a}  #")
     assert stub.requests == []
 
 
@@ -166,7 +168,7 @@ def walk(path: Path, only: Phase = "baseline") -> playbook.Walk:
 def refused(path: Path) -> str:
     with pytest.raises(ConfigError) as error:
         walk(path)
-    assert str(error.value.hint).endswith(f"specops doctor {path}")
+    assert str(error.value.hint).startswith(f"specops doctor {path}  #")
     return error.value.message
 
 

@@ -79,7 +79,7 @@ def why(rollout: Rollout, folder: Path) -> str:
     """Why nothing counts; then the gate does not pass."""
     found = measured(rollout, folder)
     assert isinstance(found, UnknownCapacity)
-    assert found.hint
+    assert found.change
     assert capacity(rollout, folder).verdict == "undecided"
     return found.why
 
@@ -92,7 +92,7 @@ def counted(rollout: Rollout, folder: Path) -> MeasuredServer:
 
 def test_a_measured_pool(served, kept, tmp_path) -> None:
     rollout = served.rollout()
-    assert "there is no" in why(rollout, tmp_path)
+    assert "does not exist" in why(rollout, tmp_path)
     found = counted(rollout, kept(served.baseline))
     level = served.baseline["data"]["by_concurrency"][1]
     assert (found.concurrency, found.above) == (4, None)

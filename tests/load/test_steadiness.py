@@ -181,10 +181,10 @@ def test_a_long_warm_up_is_named_with_its_size(share: float, streams: int) -> No
     """What lies between an eighth and a quarter looks like no drift of either kind."""
     cell = made(random.Random(3), 96, took=lambda at: 4.0 if at < share else 1.0, streams=streams)
     (start,) = (found for found in slow_starts([cell]) if found.sentence.startswith("TPOT"))
-    times, count = re.findall(r"was ([\d.]+)× .* first (\d+) requests", start.sentence)[0]
+    count, times = re.findall(r"first (\d+) requests was ([\d.]+)×", start.sentence)[0]
     assert float(times) == pytest.approx(4, rel=0.2)
     assert int(count) == pytest.approx(share * 96, abs=5)
-    assert start.sentence.endswith(f"--warmup that is longer by {count}")
+    assert start.sentence.endswith(f"raise --warmup by {count}")
     assert DRIFT < start.moved < 1 + 3 * share * 1.3
 
 

@@ -133,7 +133,7 @@ def test_a_dry_run_asks_nothing_and_tells_what_it_would(stub, other, rollout, ca
     assert stub.requests == other.requests == []
     assert "settings  standard, k=3" in out
     assert "1 stream; 8 streams; 1 stream, temperature 0.7; 8 streams, temperature 0.7" in out
-    assert "how long it takes is not known" in out
+    assert "time      unknown, no baseline.json or sweep.json" in out
     told = json.loads(call(*words, "--json")[1])
     assert [rung["cells"] for rung in told["rungs"]] == [16, 16]
     assert told["seconds"] is None

@@ -202,7 +202,7 @@ def test_a_server_that_does_not_come_up_is_the_environments_failure(fake, asked,
     notes = Notes()
     with pytest.raises(ServerError, match="the new server ended before it was up") as caught:
         compare(arms(old=fake(), new=pool), asked, AbSettings(), notes, logs=tmp_path / "logs")
-    assert "no such flag" in str(caught.value.hint)
+    assert "no such flag" in caught.value.log
     assert not any(listens(url) for _, url in notes.addresses())
 
 

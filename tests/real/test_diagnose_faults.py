@@ -93,7 +93,7 @@ FAULTS: Mapping[str, Fault] = {
         measured={"sweep": None, "baseline": ALONE},
     ),
     "both-slow": Fault(
-        "both-pools-slow", "not speculation's doing", then={"tpot": 0.045}, standard={"tpot": 0.062}
+        "both-pools-slow", "speculation is not the cause", then={"tpot": 0.045}, standard={"tpot": 0.062}
     ),
     "switched-off": Fault(
         "speculation-off", "switched off", then={"requests_per_s": 0.0}, percent=0, second_percent=0

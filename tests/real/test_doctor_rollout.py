@@ -32,7 +32,7 @@ def test_endpoints_of_the_embedded_engine_have_every_name_that_monitoring_reads(
     for pool in ("standard", "speculative"):
         for name in ("endpoint", "metrics", "metric names"):
             assert found[f"{pool} {name}"].status == "ok", found[f"{pool} {name}"]
-    assert found["prompts"].found.startswith("18 in 3 traffic classes; too few of ")
+    assert found["prompts"].found.startswith("18 in 3 traffic classes; too few prompts of class ")
 
 
 def test_what_is_not_there_is_named_with_its_mend(written, server) -> None:

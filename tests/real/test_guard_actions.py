@@ -178,7 +178,7 @@ def test_a_flag_file_with_something_else_in_it_is_told(tmp_path, text) -> None:
     (tmp_path / "flag").write_text(text)
     (reading,) = Switch([FlagFile(str(tmp_path / "flag"))]).read()
     assert reading.percent is None
-    assert "does not say speculative_percent" in (reading.error or "")
+    assert 'expected JSON such as {"speculative_percent": 100}' in (reading.error or "")
 
 
 def command(folder: Path, *, fails: bool = False) -> CommandAction:
@@ -205,7 +205,7 @@ def test_a_command_of_ones_own(tmp_path) -> None:
 def test_a_command_that_fails_is_told_with_its_last_words(tmp_path) -> None:
     done = Switch([Command(command(tmp_path, fails=True), Commands(tmp_path))]).to(0)
     assert done.outcome == "failed"
-    assert "exit code 1 (it is locked)" in (done.targets[0].error or "")
+    assert "exit code 1: it is locked" in (done.targets[0].error or "")
 
 
 def test_a_command_that_is_not_there_or_not_done_is_told(tmp_path) -> None:

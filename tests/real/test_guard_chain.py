@@ -114,7 +114,7 @@ def _journalled(entries: list[Entry], spoilt: float) -> None:
     first, second = (entry for entry in ended if "fell_back" in entry.evidence.events)
     assert first.evidence.evaluation is not None
     assert "acceptance" in first.evidence.evaluation.reason
-    assert "not known" in (first.evidence.capacity or ""), "the capacity gate was asked"
+    assert "undecided" in (first.evidence.capacity or ""), "the capacity gate was asked"
     assert second.evidence.evaluation is not None
     assert "requests failed" in second.evidence.evaluation.reason
     assert any("LowAcceptRatio" in entry.evidence.alerts for entry in entries if entry.ts > spoilt)

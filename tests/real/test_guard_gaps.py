@@ -262,7 +262,7 @@ def test_both_pools_slow_are_not_speculation_s_doing(past: Past) -> None:
     assert "bad" not in walked.verdicts, walked.evaluations
     found = walked.evaluations[600.0]
     assert (found.verdict, found.both_slow) == ("unknown", True)
-    assert found.reason.startswith("both pools are slow: not speculation's doing")
+    assert found.reason.startswith("both pools are slow, so speculation is not the cause")
 
 
 @pytest.mark.parametrize("rollout", ["slow-and-silent", "slow-and-gone"])

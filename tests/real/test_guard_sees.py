@@ -146,7 +146,7 @@ def test_a_pool_that_pays_is_healthy_with_its_figures(asked: Api) -> None:
             "scraped-faster",
             "no_data",
             {"acceptance", "tpot", "e2e"},
-            "3.0 times as many samples",
+            "3.0× the expected samples",
         ),
         ("slow-since-a-start", "healthy", {"acceptance"}, "1 of its servers started within"),
     ],

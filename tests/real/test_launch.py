@@ -151,8 +151,9 @@ def test_a_server_that_dies_at_once_is_reported_with_its_last_words(fake) -> Non
     with pytest.raises(ServerError, match="ended before it was up, with exit code 1") as caught, fake("dies"):
         pass
     assert caught.value.hint is not None
-    assert "error: no such model" in caught.value.hint
-    assert "fake.log" in caught.value.hint
+    assert "error: no such model" in caught.value.log
+    assert caught.value.hint.startswith("tail -n 50 ")
+    assert caught.value.hint.endswith("fake.log")
 
 
 @pytest.mark.quick(2)

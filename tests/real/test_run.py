@@ -243,7 +243,7 @@ def test_a_signal_keeps_what_was_measured_and_stops_the_server(
     assert specops.returncode == code
     assert out == ""
     assert f"stopped by {name}; partial results are in {result}\n" in said
-    assert f"go on with: {shlex.join(['specops', *words[3:]])}\n" in said
+    assert f"resume with: {shlex.join(['specops', *words[3:]])}\n" in said
     assert "Traceback" not in said
     partial = results.read(result)
     assert partial.verdict == "partial"

@@ -206,7 +206,7 @@ def test_nothing_is_left_of_a_sweep_that_is_ended_and_what_it_measured_is(
     none_left(tmp_path)
     assert "Traceback" not in told
     assert running.returncode == 128 + number
-    assert f"go on with: {shlex.join(['specops', *words[3:]])}\n" in told
+    assert f"resume with: {shlex.join(['specops', *words[3:]])}\n" in told
     result = json.loads((tmp_path / "sweep.json").read_text())
     assert result["verdict"] == "partial"
     whole = [cell for cell in result["data"]["stored"]["cells"] if cell["cell"]["complete"]]

@@ -130,7 +130,7 @@ def test_a_walk_sweeps_on_the_cluster_that_its_rollout_file_names(cluster, tmp_p
     assert {cell.machine.split()[-1] for cell in kept.cells} <= {"a", "b", "c"}
     again, notes = walk(path, only="sweep")
     assert [step.reused for step in again.steps] == [True]
-    assert notes.said("sweep: not run again")
+    assert notes.said("sweep: reused")
 
 
 @pytest.mark.slow  # a walk sweeps on a cluster in any case
@@ -250,7 +250,7 @@ def test_endpoints_that_run_already_are_not_started_on_ray() -> None:
     endpoint = EndpointPool(engine="endpoint", base_url="http://127.0.0.1:9/v1", model="stub")
     with pytest.raises(UsageError, match="runs already") as caught:
         RayExecutor("local", [Setting(STANDARD, endpoint, 0)], ASKED, PROMPTS, Notes())
-    assert caught.value.hint == "leave out --on: this machine asks the endpoint"
+    assert "--on" not in str(caught.value.hint)
 
 
 def test_without_ray_it_says_what_to_install(tmp_path, monkeypatch) -> None:

@@ -154,8 +154,9 @@ def test_an_engine_whose_process_is_killed_fails_its_requests_and_ends_its_serve
     assert process.stderr is not None
     assert process.wait(30) == 3
     error, hint = process.stderr.read().splitlines()
-    assert error == "error: the engine failed: its process has ended"
-    assert hint.startswith("hint: start the server again")
+    assert error == "error: the engine failed: its process has ended; the log above has the cause"
+    assert hint.startswith("hint: specops serve ")
+    assert hint.endswith("# starts it again")
 
 
 @needs_proc
@@ -203,5 +204,5 @@ def test_what_keeps_the_engine_from_loading_is_one_sentence(tmp_path: Path) -> N
     done = specops("serve", "--port", "0", "--target", str(tmp_path))
     assert done.returncode == 3
     error, hint = done.stderr.splitlines()
-    assert error == f"error: could not load a model from {tmp_path}: there is no config.json"
+    assert error.startswith(f"error: could not load a model from {tmp_path}: there is no config.json")
     assert hint.startswith("hint: ")

@@ -57,7 +57,10 @@ def test_an_engine_that_does_not_load() -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "RuntimeError LookupError: no such layer\n"
-        died = "ServerError could not load the engine: its process ended without a message\n"
+        died = (
+            "ServerError could not load the engine: its process ended without a message; "
+            "the kernel may have killed it for its memory\n"
+        )
         assert process.stdout.readline() == died
         assert process.stdout.readline() == "loading\n"
         process.send_signal(signal.SIGTERM)

@@ -159,7 +159,8 @@ def swept(
     }  # fmt: skip
     return {
         "standard": "standard", "confidence": 0.95, "confidence_of_each": 0.99, "looks": 1, "decided_at": 1,
-        "recommended": "k=3", "nearest": "k=3", "only_for": [], "cells": [cell], "together": [], "rivals": [],
+        "recommended": "k=3", "nearest": "k=3", "only_for": [], "cells": [cell], "overall": [],
+        "runners_up": [],
         "by_class": {}, "by_length": {}, "by_temperature": {}, "lines": [], "crossover": None,
         "steps": [step],
         "schedule": None, "schedule_missing": None, "standards": [], "start_sd": None,

@@ -125,12 +125,12 @@ def judged(
     choice = [cell for cell in cells if cell.stage == "choice"]
     fresh = judging.pop("fresh", True)
     picking = {"confidence": judging.get("confidence", 0.95), "skipped": judging.get("skipped", ())}
-    picked = judging.pop("picked", None) or picked_by(asked, at, choice, failed, fresh=fresh, **picking)
-    names = {asked[0].name, *picked.settings} if picked else set[str]()
-    streams = picked.streams if picked else ()
+    finalists = judging.pop("finalists", None) or picked_by(asked, at, choice, failed, fresh=fresh, **picking)
+    names = {asked[0].name, *finalists.settings} if finalists else set[str]()
+    streams = finalists.streams if finalists else ()
     again = [
         cell
         for cell in cells
         if cell.stage == "confirmation" and cell.setting in names and cell.cell.concurrency in streams
     ]
-    return judge(asked, at, [*choice, *again], failed, picked=picked, **judging)
+    return judge(asked, at, [*choice, *again], failed, finalists=finalists, **judging)

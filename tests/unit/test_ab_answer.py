@@ -44,7 +44,8 @@ def test_the_page_begins_with_each_load_equality_acceptance_and_the_decision() -
         "At 1 stream, speculation answers 1.5× as fast (edit 1.47, long 1.57, short 1.55; n=64).",
         "At 8 streams, no gain is shown (1.04× [1.00, 1.08]).",
         "Same answers: 64 of 64.  Accepted: 0.66 of drafted tokens, 3.0 tokens a step.",
-        "Decision: use it at 1 stream a server; keep it off at 8 (2 to 7 were not measured).",
+        "Decision: use speculation at 1 stream a server; keep speculation off at 8 (2 to 7 were not "
+        "measured).",
     ]
 
 
@@ -63,27 +64,27 @@ CASES: dict[str, tuple[Challenger, str, str]] = {
     "slower at a load": (
         challenger(ONE_EIGHT, {"a": [faster(1.5), slower(0.83)]}, [faster(1.5), slower(0.83)]),
         "At 8 streams, speculation is slower (0.83× [0.78, 0.88]).",
-        "use it at 1 stream a server; keep it off at 8 (2 to 7 were not measured).",
+        "use speculation at 1 stream a server; keep speculation off at 8 (2 to 7 were not measured).",
     ),
     "a small gain has two decimals": (
         challenger(streams(1), {"a": [faster(1.15)]}, [faster(1.15)]),
         "At 1 stream, speculation answers 1.15× as fast (1.15× [1.05, 1.25]; n=64).",
-        "use it at 1 stream a server.",
+        "use speculation at 1 stream a server.",
     ),
     "at every load": (
         challenger(streams(1, 2, 4), {"a": [faster(2.0)] * 3}, [faster(2.0)] * 3),
         "At 1 stream, 2 streams and 4 streams, speculation answers 2.0× as fast (2.00× [1.90, 2.10]; n=64).",
-        "use it at 1, 2 and 4 streams a server (3 was not measured).",
+        "use speculation at 1, 2 and 4 streams a server (3 was not measured).",
     ),
     "slower everywhere": (
         challenger(streams(1), {"a": [slower(0.5)], "b": [slower(0.6)]}, [slower(0.55)]),
         "At 1 stream, speculation is slower (0.55× [0.50, 0.60]).",
-        "keep it off.",
+        "keep speculation off.",
     ),
     "undecided": (
         challenger(streams(1), {"a": [no_gain(1.1, 0.9, 1.3)]}, [no_gain(1.1, 0.9, 1.3)]),
         "At 1 stream, no gain is shown (1.10× [0.90, 1.30]).",
-        "undecided; keep it off until it is decided: about 40 more prompts a class would decide.",
+        "undecided; keep speculation off until it is decided: about 40 more prompts a class would decide.",
     ),
     "classes that differ": (
         challenger(
@@ -97,8 +98,8 @@ CASES: dict[str, tuple[Challenger, str, str]] = {
         ),
         "At 8 streams, speculation answers faster for long (1.40× [1.30, 1.50]); speculation is slower for "
         "edit (0.50× [0.45, 0.55]); no gain is shown for short (1.00× [0.90, 1.10]) (n=64).",
-        "use it for long at 1 and 8 streams a server; for short at 1 stream a server. Keep it off for short "
-        "at 8 streams a server; for edit (2 to 7 were not measured).",
+        "use speculation for long at 1 and 8 streams a server; for short at 1 stream a server. Keep "
+        "speculation off for short at 8 streams a server; for edit (2 to 7 were not measured).",
     ),
     "all together, and no class by itself": (
         challenger(
@@ -106,12 +107,12 @@ CASES: dict[str, tuple[Challenger, str, str]] = {
         ),
         "At 1 stream, speculation answers 1.60× [1.50, 1.70] as fast over all classes; no gain is shown "
         "for a (1.60× [0.90, 2.30]), b (1.50× [0.90, 2.10]) (n=64).",
-        "undecided; keep it off until it is decided: about 40 more prompts a class would decide.",
+        "undecided; keep speculation off until it is decided: about 40 more prompts a class would decide.",
     ),
     "requests that fail": (
         challenger(streams(1), {"a": [FAILED], "b": [FAILED]}, [FAILED]),
         "At 1 stream, no: 12 of 128 requests failed and 0 of 128 of the standard's.",
-        "keep it off.",
+        "keep speculation off.",
     ),
     "answers of other lengths": (
         challenger(
@@ -120,7 +121,7 @@ CASES: dict[str, tuple[Challenger, str, str]] = {
             [because("no", "answers are 47% [45, 50] shorter; 1.01× [0.95, 1.08] per output token")],
         ),
         "At 1 stream, no: answers are 48% [45, 51] shorter; 1.02× [0.90, 1.10] per output token.",
-        "keep it off.",
+        "keep speculation off.",
     ),
     "by the time per token": (
         challenger(
@@ -128,7 +129,7 @@ CASES: dict[str, tuple[Challenger, str, str]] = {
         ),
         "At 1 stream, speculation answers 1.6× as fast per output token (a 1.50 per output token, b 1.60 per "
         "output token; n=64).",
-        "use it at 1 stream a server.",
+        "use speculation at 1 stream a server.",
     ),
     "a veto for one class": (
         challenger(
@@ -138,7 +139,7 @@ CASES: dict[str, tuple[Challenger, str, str]] = {
         ),
         "At 1 stream, speculation answers faster for b (1.50× [1.40, 1.60]); no for a: TTFT grows by 80 ms, "
         "to 1.50 times as much (n=64).",
-        "use it for b at 1 stream a server. Keep it off for a.",
+        "use speculation for b at 1 stream a server. Keep speculation off for a.",
     ),
     "a heavier load that is not reached": (
         challenger(
@@ -149,7 +150,7 @@ CASES: dict[str, tuple[Challenger, str, str]] = {
             [no_gain(1.0, 0.9, 1.1), NOT_REACHED],
         ),
         "At 8 streams, undecided: 1.40× [1.30, 1.50], but a lighter load does not surely pay.",
-        "undecided; keep it off until it is decided: about 40 more prompts a class would decide.",
+        "undecided; keep speculation off until it is decided: about 40 more prompts a class would decide.",
     ),
     "open-loop rates": (
         challenger(
@@ -158,7 +159,7 @@ CASES: dict[str, tuple[Challenger, str, str]] = {
             [faster(1.5), slower(0.8)],
         ),
         "At 0.5 requests/s, speculation answers 1.5× as fast (1.50× [1.40, 1.60]; n=64).",
-        "use it at 0.5 requests/s; keep it off at 4 requests/s.",
+        "use speculation at 0.5 requests/s; keep speculation off at 4 requests/s.",
     ),
     "answers that differ": (
         challenger(
@@ -170,8 +171,8 @@ CASES: dict[str, tuple[Challenger, str, str]] = {
         ),
         "Same answers: 24 of 64 at 1 stream (the standard repeats itself in 64 of 64).  Accepted: 0.66 of "
         "drafted tokens, 3.0 tokens a step.",
-        "keep it off: 3/8 greedy answers are the same in both arms at 1 stream, and 8/8 when the standard is "
-        "asked again.",
+        "keep speculation off: 3/8 greedy answers are the same in both arms at 1 stream, and 8/8 when the "
+        "standard is asked again.",
     ),
     "an arm that failed": (
         challenger(
@@ -182,7 +183,7 @@ CASES: dict[str, tuple[Challenger, str, str]] = {
             failed="out of memory",
         ),
         "At 1 stream, speculation answers 1.9× as fast (1.90× [1.80, 2.00]; n=64).",
-        "keep it off: speculative failed: out of memory.",
+        "keep speculation off: speculative failed: out of memory.",
     ),
     "it drifted": (
         challenger(
@@ -192,7 +193,7 @@ CASES: dict[str, tuple[Challenger, str, str]] = {
             because("undecided", "the speed-up drifted: both changed"),
         ),
         "At 1 stream, speculation answers 1.9× as fast (1.90× [1.80, 2.00]; n=64).",
-        "undecided; keep it off until it is decided: the speed-up drifted: both changed.",
+        "undecided; keep speculation off until it is decided: the speed-up drifted: both changed.",
     ),
     "it drifted, and pays": (
         challenger(
@@ -205,12 +206,12 @@ CASES: dict[str, tuple[Challenger, str, str]] = {
             ),
         ),
         "Note: the speed-up drifted, and both halves of the run show the gain.",
-        "use it at 1 stream a server.",
+        "use speculation at 1 stream a server.",
     ),
     "nothing was answered": (
         challenger([], {}, [], because("undecided", "no prompt was answered by both arms")),
         "Answers were not compared.  Accepted: not known.",
-        "undecided; keep it off until it is decided: no prompt was answered by both arms.",
+        "undecided; keep speculation off until it is decided: no prompt was answered by both arms.",
     ),
 }  # fmt: skip
 
@@ -228,7 +229,7 @@ def test_nothing_is_used_against_the_challengers_own_decision() -> None:
     found = challenger(streams(1), {"a": [faster(1.9)]}, [faster(1.9)])
     lost = found.model_copy(update={"decision": LOST})
     assert lost.deploy
-    assert said(lost)[-1].startswith("Decision: keep it off: 3/8 greedy answers")
+    assert said(lost)[-1].startswith("Decision: keep speculation off: 3/8 greedy answers")
 
 
 def test_equality_is_told_where_it_was_not_compared_or_differs() -> None:
@@ -312,8 +313,10 @@ def random_challenger(seed: int) -> Challenger:
 
 
 def uses(sentence: str, levels: Sequence[Level], classes: Sequence[str]) -> set[tuple[str, Level]]:
-    """The (class, load) of which the decision says "use it", read as a person reads it."""
-    used = re.search(r"use it (.*?)(?:; keep it off|\. Keep it off|\.$| \()", sentence)
+    """The (class, load) of which the decision says "use speculation", read as a person reads it."""
+    used = re.search(
+        r"use speculation (.*?)(?:; keep speculation off|\. Keep speculation off|\.$| \()", sentence
+    )
     if used is None:
         return set()
     found: set[tuple[str, Level]] = set()
@@ -336,8 +339,8 @@ def test_use_it_is_said_exactly_where_the_report_deploys() -> None:
         levels = [each.speedups.level for each in found.levels]
         deployed = {(one.traffic_class, one.level) for one in found.deploy}
         assert uses(lines[-1], levels, list(found.classes)) == deployed, (seed, lines)
-        assert ("use it" in lines[-1]) == bool(deployed)
-        assert not any("use it" in line for line in lines[:-1])
+        assert ("use speculation" in lines[-1]) == bool(deployed)
+        assert not any("use speculation" in line for line in lines[:-1])
         for level in levels:
             loads = [re.split(r" and |, ", line[3:]) for line in lines if line.startswith("At ")]
             assert any(str(level) in load for load in loads), (seed, level, lines)

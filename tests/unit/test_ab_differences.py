@@ -123,7 +123,7 @@ def test_what_differs_between_the_runs_is_named() -> None:
             {"settings": ASKED | {"temperature": 1.0}},
             r"different settings: temperature \(1.0 then, 0.0 now\)",
         ),
-        ({"settings": ASKED | {"arms": {"other": {}}}}, "none of these arms, but other"),
+        ({"settings": ASKED | {"arms": {"other": {}}}}, "none of these arms: expected one called other"),
         ({"data": {}, "phase": "baseline"}, "is a result of baseline, not of a comparison"),
     ],
 )

@@ -46,15 +46,18 @@ def test_an_arm_of_which_some_requests_hang_or_fail_never_deploys(what, every, p
     found = judged(visits(4.0, prompts=prompts, answer=nth(every, HANGS[what])))
     assert (found.summary["deploy"], found.verdict in ("no", "undecided")) == ([], True), found.reason
     count = 2 * prompts // every
-    happened = "failed" if "error" in HANGS[what] else "took over 10× the median"
+    happened = "failed" if "error" in HANGS[what] else "took over 10× the standard's median"
     assert f"{count} of {2 * prompts} requests {happened}" in found.reason
 
 
-def test_refusals_of_the_standard_are_no_speed_of_the_challenger() -> None:
+@pytest.mark.parametrize("speed", [1.0, 1.01])
+def test_refusals_of_the_standard_are_no_speed_of_the_challenger(speed: float) -> None:
     waits = {"e2e_with_retries_ms": 300.0, "retries": 1}
-    found = judged(visits(1.0, prompts=96, answer=nth(2, waits, "standard")))
+    found = judged(visits(speed, prompts=96, noise=0.1, answer=nth(2, waits, "standard")))
     assert (found.summary["deploy"], found.verdict) == ([], "undecided")
-    assert "but only because of requests that failed or were refused (1.00×" in found.reason
+    assert re.search(
+        r"but only because of requests that failed or were refused \((0\.9|1\.0)\d×", found.reason
+    )
 
 
 @pytest.mark.parametrize(("every", "verdict"), [(4, "no"), (24, "undecided")])
@@ -71,7 +74,7 @@ def test_an_arm_that_refuses_at_first_never_deploys(every: int, verdict: str) ->
 def test_a_share_that_is_surely_higher_is_a_no_and_one_that_may_be_is_undecided() -> None:
     sure = judged(visits(2.0, prompts=96, answer=nth(10, FAILED)))
     assert sure.verdict == "no"
-    assert "19 of 192 requests failed and 0 of 192 of the standard's (9.9% [" in sure.reason
+    assert "19 of 192 requests failed and 0 of 192 of the standard's (+9.9 [" in sure.reason
     possible = judged(visits(2.0, prompts=96, answer=nth(100, FAILED)))
     assert possible.verdict == "undecided"
     assert "1 of 192 requests failed" in possible.reason
@@ -132,7 +135,7 @@ def test_a_longer_tail_vetoes_where_it_is_sure() -> None:
     """Four times as long is no hang; a tenth of all requests is surely more than none."""
     late = judged(visits(2.0, prompts=96, answer=nth(10, {"slower": 8.0})))
     assert late.verdict == "no"
-    assert re.search("1[89] of 192 requests took over 3× the median", late.reason)
+    assert re.search("1[89] of 192 requests took over 3× the standard's median", late.reason)
     few = judged(visits(2.0, prompts=96, answer=nth(64, {"slower": 8.0})))
     assert few.verdict == "yes"
 

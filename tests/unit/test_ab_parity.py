@@ -256,7 +256,9 @@ def come_again(changed: dict[str, dict[int, int]], rounds: int = 2, prompts: int
         ({"draft": {2: 14}}, 3, "10/24", "24/24", True, True),  # in a later round only
         ({"draft": {1: 14}, "standard": {1: 14}}, 2, "10/24", "10/24", False, False),
         ({"draft": {1: 4}}, 2, "20/24", "24/24", False, True),
-        ({"draft": {1: 3}}, 2, "21/24", "24/24", False, False),
+        ({"draft": {1: 3}}, 2, "21/24", "24/24", False, True),  # of a standard that repeats itself
+        ({"draft": {1: 2}}, 2, "22/24", "24/24", False, False),
+        ({"draft": {1: 4}, "standard": {1: 1}}, 2, "20/24", "23/24", False, False),
         ({"draft": {0: 14}}, 2, "10/10", "10/10", False, False),  # what differs at first is told by `alone`
         ({"standard": {1: 14}}, 2, "24/24", "10/24", False, False),
     ],

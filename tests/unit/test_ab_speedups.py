@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -211,3 +212,29 @@ def test_the_throughput_of_a_stream_counts_its_tokens() -> None:
     assert doubled.stream_throughput is not None
     assert doubled.stream_throughput.estimate == pytest.approx(2 * same.stream_throughput.estimate)
     assert doubled.e2e == same.e2e
+
+
+def equal_lengths(ours: dict[str, Any], theirs: dict[str, Any]) -> list[tuple[float, ...]]:
+    """`equal_length` of one prompt that both arms answered in 120 ms, the first token after 20 ms."""
+    fields = {"standard": ours, "draft": theirs}
+    usual = {"ttft_ms": 20.0, "e2e_ms": 120.0, "e2e_with_retries_ms": 120.0}
+    made = visits(1.0, prompts=8, rounds=1, looks=1, answer=lambda visit, *_: usual | fields[visit.arm])
+    return list(pair_up(made, "standard", "draft", "interleaved").all[0].equal_length)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "expected"),
+    [
+        ({"tokens": 10}, {"tokens": 10}, [(120.0, 120.0)]),
+        ({"tokens": 10}, {"tokens": 20}, [(170.0, 95.0)]),  # 15 tokens: 20 + 1.5 × 100, 20 + 0.75 × 100
+        ({"tokens": None, "text": "a" * 40}, {"tokens": 9, "text": "a" * 10}, [(82.5, 270.0)]),
+        ({"tokens": 10}, {"tokens": 0}, []),
+        ({"tokens": 10, "error": "timeout"}, {"tokens": 10}, []),
+        ({"tokens": 10, "ttft_ms": None}, {"tokens": 20}, [(180.0, 95.0)]),
+        ({"tokens": 10, "ttft_ms": 130.0}, {"tokens": 20}, [(120.0, 95.0)]),  # a damaged row
+    ],
+)
+def test_times_at_equal_length_scale_what_follows_the_first_token(
+    ours: dict[str, Any], theirs: dict[str, Any], expected: list[tuple[float, float]]
+) -> None:
+    assert equal_lengths(ours, theirs) == [pytest.approx(pair) for pair in expected]

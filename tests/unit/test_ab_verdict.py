@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -54,6 +55,25 @@ def test_a_class_that_gains_deploys_and_one_that_loses_does_not() -> None:
     assert found.summary["e2e_speedup"]["estimate"] == pytest.approx(1.13, rel=0.1)
 
 
+@pytest.mark.parametrize(
+    ("speed", "noise", "verdict"),
+    [
+        (1.003, 0.0005, "undecided"),
+        (1.008, 0.0005, "undecided"),
+        (1.009, 0.006, "undecided"),  # the interval reaches above 1.01
+        (1.02, 0.0005, "yes"),
+    ],
+)
+def test_a_gain_below_a_hundredth_is_not_deployed_however_sure_it_is(
+    speed: float, noise: float, verdict: str
+) -> None:
+    found = judged(visits(speed, noise=noise))
+    assert found.verdict == verdict
+    interval = found.summary["e2e_speedup"]
+    assert 1 < interval["low"] < interval["high"] < 1.03
+    assert ("a gain below 1% may be the client's error" in found.reason) == (verdict == "undecided")
+
+
 def waiting(ms: float, tpot_factor: float = 1.0) -> Any:
     """The standard begins each answer so much later; its tokens take `tpot_factor` times as long."""
 
@@ -70,10 +90,69 @@ def test_first_tokens_alone_that_come_earlier_are_no_speculation() -> None:
     """A standard with a limit of requests, or without a prefix cache, makes its users wait for them."""
     found = judged(visits(1.0, answer=waiting(100.0)))
     assert (found.verdict, found.summary["deploy"]) == ("undecided", [])
-    assert re.search(r"undecided for edit: 1\.\d\d× \[.*\], but not per output token \(1\.0", found.reason)
-    assert "first tokens come earlier" in found.reason
+    assert re.search(
+        r"undecided for edit: 1\.\d\d× \[.*\], but 1\.0\d× \[.*\] per output token: first tokens come",
+        found.reason,
+    )
     both = judged(visits(1.0, answer=waiting(100.0, tpot_factor=1.5)))
     assert both.verdict == "yes", both.reason
+
+
+def test_a_gain_of_first_tokens_is_not_counted_beside_a_smaller_one_per_token() -> None:
+    found = judged(visits(1.0, prompts=96, answer=waiting(100.0, tpot_factor=1.1)))
+    assert found.verdict == "yes"
+    (edit, *_) = found.data["challengers"]["draft"]["classes"]["edit"]["levels"]
+    assert edit["decision"]["basis"] == "tpot"
+    assert 1.05 < edit["decision"]["speedup"]["estimate"] < 1.15
+    reason = edit["decision"]["reason"]
+    assert re.search(r"per output token; end to end it is [1-9]\.\d\d×.*: first tokens come earlier", reason)
+
+
+@pytest.mark.parametrize(("tpot_factor", "basis"), [(1.1, "tpot"), (1.3, "e2e")])
+def test_first_tokens_decide_where_they_make_more_than_half_of_a_gain(tpot_factor: float, basis: str) -> None:
+    """The standard begins 25 ms later, of about 100."""
+    found = judged(visits(1.1, prompts=96, noise=0.01, answer=waiting(25.0, tpot_factor=tpot_factor)))
+    (edit, *_) = found.data["challengers"]["draft"]["classes"]["edit"]["levels"]
+    assert 1.25 < edit["e2e"]["estimate"] < 1.5
+    assert edit["decision"]["basis"] == basis
+
+
+@pytest.mark.parametrize(
+    ("added_ms", "verdict"),
+    [(0.0, "yes"), (45.0, "no"), (28.0, "undecided"), (29.0, "undecided"), (-10.0, "yes")],
+)
+def test_a_gain_per_token_does_not_count_where_answers_of_equal_length_take_as_long(
+    added_ms: float, verdict: str
+) -> None:
+    """With random lengths the time per token decides: a slower start must not be forgotten."""
+
+    def answer(visit: Any, prompt: str, at: float) -> dict[str, Any]:
+        draft = visit.arm == "draft"
+        tokens = random.Random(f"{prompt} {visit.arm} {visit.round}").randint(8, 20)
+        noise = 1 + (int(prompt[1:]) * (3 if draft else 5) + visit.round) % 7 / 100
+        tpot, ttft = (2.0 if draft else 4.0) * noise, 20.0 + (added_ms if draft else 0.0)
+        e2e = ttft + tpot * tokens
+        return {
+            "tpot_ms": tpot, "ttft_ms": ttft, "e2e_ms": e2e, "e2e_with_retries_ms": e2e, "tokens": tokens,
+            "text": f"{prompt} " * tokens, "finish_reason": "stop",
+        }  # fmt: skip
+
+    found = judged(visits(1.0, prompts=192, answer=answer), temperature=0.7)
+    (edit, *_) = found.data["challengers"]["draft"]["classes"]["edit"]["levels"]
+    assert edit["decision"]["basis"] == "tpot"
+    assert 1.8 < edit["tpot"]["estimate"] < 2.2
+    assert edit["decision"]["verdict"] == verdict, edit["decision"]
+    assert ("end to end at equal length" in edit["decision"]["reason"]) == (verdict != "yes")
+
+
+def test_a_standard_that_ends_its_streams_late_is_named_so() -> None:
+    def late(visit: Any, prompt: str, at: float) -> dict[str, Any]:
+        noise = 1 + (int(prompt[1:]) * (3 if visit.arm == "standard" else 5) + visit.round) % 7 / 100
+        return ({"added_ms": 100.0} if visit.arm == "standard" else {}) | {"tpot_ms": 10.0 * noise}
+
+    found = judged(visits(1.0, answer=late))
+    assert found.verdict == "undecided"
+    assert "the gain lies between the last token and the end of the answer" in found.reason
 
 
 def test_an_end_of_an_interval_that_says_nothing_is_no_figure() -> None:
@@ -105,7 +184,7 @@ def test_a_difference_that_no_number_of_prompts_shows_is_said() -> None:
     )
     found = of_cell(Pairs(pairs), Level(), 0.95, AbSettings()).decision
     assert (found.verdict, found.more_prompts) == ("undecided", None)
-    assert "a hundred times as many would not decide" in found.reason
+    assert "even 100 times as many prompts would not decide" in found.reason
 
 
 def test_ttft_vetoes() -> None:
@@ -164,7 +243,9 @@ def test_of_eight_prompts_one_may_carry_it_all() -> None:
             for n, both in enumerate(times)
         )
     )
-    assert of_cell(pairs, Level(), 0.95, AbSettings()).decision.reason.endswith("a few prompts carry it all")
+    assert of_cell(pairs, Level(), 0.95, AbSettings()).decision.reason.endswith(
+        "a few prompts dominate the mean"
+    )
     few = replace(pairs, all=pairs.all[1:])
     assert "an interval needs 8" in of_cell(few, Level(), 0.95, AbSettings()).decision.reason
 
@@ -189,11 +270,14 @@ def test_where_it_stops_paying() -> None:
     challenger = found.data["challengers"]["draft"]
     assert found.summary["pays_up_to"] == 4
     assert challenger["load"].startswith(
-        "All classes together, it pays up to 4 streams; slower at 8 streams: 0.80× ["
+        "For all classes together, speculation pays up to 4 streams; slower at 8 streams: 0.80× ["
     )
     assert [level["decision"]["verdict"] for level in challenger["levels"]] == ["yes", "yes", "no"]
     everywhere = judged(visits(2.0, concurrency=(1, 4))).data["challengers"]["draft"]
-    assert everywhere["load"] == "All classes together, it pays at every load measured, up to 4 streams."
+    assert (
+        everywhere["load"]
+        == "For all classes together, speculation is faster at every measured level, up to 4 streams."
+    )
     assert judged(visits(2.0)).data["challengers"]["draft"]["load"] == ""
 
 
@@ -338,7 +422,8 @@ def test_a_load_at_which_answers_differ_is_not_said_to_pay() -> None:
     assert [one["decision"]["verdict"] for one in challenger["levels"]] == ["yes", "no"]
     assert all(one["levels"][1]["decision"]["verdict"] == "no" for one in challenger["classes"].values())
     assert challenger["load"].startswith(
-        "All classes together, it pays up to 1 stream; not to be deployed at 4 streams: 18/48 greedy answers"
+        "For all classes together, speculation pays up to 1 stream; not to be deployed at 4 streams: 18/48 "
+        "greedy answers"
     )
     assert challenger["pays_up_to"] == 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -78,32 +79,47 @@ def test_the_model_of_an_endpoint_may_be_its_own_to_say() -> None:
     ("text", "says", "hint"),
     [
         ("embedded", "expected NAME=SPEC", "NAME=embedded:ngram:8"),
-        ("=embedded", "expected NAME=SPEC", "NAME="),
+        ("=embedded", "expected NAME=SPEC", "NAME=embedded:ngram:8"),
         ("a b=embedded", "expected NAME=SPEC", "NAME="),
         ("../a=embedded", "expected NAME=SPEC", "NAME="),
-        ("a=vllm", "'vllm' is not a pool that can be served or measured", "command:vllm serve"),
-        ("a=http://", "http:// is not a usable address: it must be", "NAME=http://127.0.0.1"),
-        ("a=http://me:secret@h/v1", "must not hold credentials", "NAME="),
-        ("a=embedded:chain", "invalid tree 'chain'", "chain:3"),
-        ("a=embedded:chain:3,thread=1", "no setting 'thread'", "did you mean threads?"),
-        ("a=embedded:chain:3,threads=one", "threads is 'one', and should be a whole number", "threads=1"),
-        ("a=embedded:chain:3,threads=0", "threads: Input should be greater", "NAME="),
-        ("a=embedded:chain:3,verifier=best", "verifier: Input should be 'naive', 'mss',", "NAME="),
-        ("a=embedded:none,device=gpu", "device: String should match", "NAME="),
-        ("a=embedded:chain:3,target=/nowhere", "/nowhere does not exist", "NAME="),
-        ("a=embedded:none,draft=x", "embedded:none does not speculate", "name a tree"),
+        (
+            "a=vllm",
+            "'vllm' is not a pool that can be served or measured: expected http://",
+            "a=embedded:ngram:8",
+        ),
+        ("a=http://", "http:// is not a usable address: it must be", "a=http://127.0.0.1"),
+        ("a=http://me:secret@h/v1", "must not hold credentials", "a=http://127.0.0.1"),
+        ("a=embedded:chain", "invalid tree 'chain': expected chain:3", "a=embedded:ngram:8"),
+        ("a=embedded:chain:3,thread=1", "no setting 'thread': did you mean threads?", "a=embedded:ngram:8"),
+        (
+            "a=embedded:chain:3,threads=one",
+            "threads is 'one', and should be a whole number",
+            "a=embedded:ngram:8",
+        ),
+        ("a=embedded:chain:3,threads=0", "threads: Input should be greater", "a="),
+        ("a=embedded:chain:3,verifier=best", "invalid verifier 'best': expected one of naive,", "a="),
+        ("a=embedded:none,device=gpu", "device: String should match", "a="),
+        ("a=embedded:chain:3,target=/nowhere", "/nowhere does not exist", "a="),
+        ("a=embedded:none,draft=x", "embedded:none does not speculate", "a=embedded:ngram:8"),
         ("a=command:vllm serve m", "the command does not say {port}", "--port {port}"),
         ("a=command:{port}", "the command does not say {port}", "--port {port}"),
-        ("a=command:vllm 'serve --port {port}", "invalid command line", "quotes"),
-        ("a=command:vllm --port {port} --api-key sk", "the command holds a key", "VLLM_API_KEY"),
-        ("a=command:vllm --port {port} --api-key=sk", "the command holds a key", "environment"),
+        (
+            "a=command:vllm 'serve --port {port}",
+            "invalid command line: no closing quotation; check the quotes",
+            "a=command:",
+        ),
+        ("a=command:vllm --port {port} --api-key sk", "VLLM_API_KEY", "a=command:"),
+        ("a=command:vllm --port {port} --api-key=sk", "leave the key to the environment", "a=command:"),
     ],
 )
-def test_what_is_wrong_is_a_sentence_and_a_hint(text, says, hint) -> None:
+def test_what_is_wrong_is_a_sentence_and_a_hint(text, says, hint, monkeypatch) -> None:
+    """The hint is the typed command with a right arm in the place of the wrong one."""
+    monkeypatch.setattr(sys, "argv", ["specops", "ab", "--arm", text])
     with pytest.raises(UsageError) as caught:
         parse_arm(text)
     assert says in caught.value.message
     assert "\n" not in caught.value.message
+    assert str(caught.value.hint).startswith("specops ab --arm ")
     assert hint in str(caught.value.hint)
     assert caught.value.exit_code == Exit.USAGE
 

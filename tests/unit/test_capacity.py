@@ -59,7 +59,7 @@ def test_one_repeat_never_passes() -> None:
     once = found(rate(None, 1000.0, None, n=1))
     answer = gate(asked(10.0), 1, once)
     assert answer.verdict == "undecided"
-    assert "repeats" in str(answer.hint)
+    assert "repeats" in str(answer.change)
     assert gate(asked(2000.0), 1, once).verdict == "no"
 
 
@@ -67,7 +67,11 @@ def test_one_repeat_never_passes() -> None:
     ("peak", "measured", "why"),
     [
         (None, found(rate(10.0, 11.0, 12.0)), "names no peak"),
-        (asked(1.0), UnknownCapacity(why="there is no baseline.json", hint="measure it"), "no baseline.json"),
+        (
+            asked(1.0),
+            UnknownCapacity(why="there is no baseline.json", change="measure it"),
+            "no baseline.json",
+        ),
         (asked(1.0, tokens=1.0), found(rate(10.0, 11.0, 12.0)), "has no tokens/s"),
         (asked(1.0), found(None), "has no requests/s"),
     ],
@@ -78,14 +82,14 @@ def test_what_is_not_known_does_not_pass_and_says_what_would_change_it(
     answer = gate(peak, 100, measured)
     assert answer.verdict == "undecided"
     assert why in answer.reason
-    assert answer.hint
+    assert answer.change
 
 
 def test_it_says_why_no_higher_load_counts() -> None:
     answer = gate(
         asked(100.0), 1, found(rate(1.0, 2.0, 3.0), above="the p95 of TTFT at 16 streams is 900 ms")
     )
-    assert "16 streams" in str(answer.hint)
+    assert "16 streams" in str(answer.change)
 
 
 def test_a_peak_of_nothing_is_no_peak() -> None:

@@ -64,7 +64,10 @@ def test_items_that_a_figure_decides_have_it_beside_its_threshold(complete: Made
 
 def test_with_all_its_evidence_it_may_go_live(complete: Made) -> None:
     result, items = complete.checked()
-    assert (result.verdict, result.reason) == ("yes", f"all {len(ITEMS)} items are decided: it may go live")
+    assert (result.verdict, result.reason) == (
+        "yes",
+        f"ready to go live: all {len(ITEMS)} items passed or are attested",
+    )
     assert {name for name, item in items.items() if item.status == "attested"} == set(ATTESTED)
     for item in items.values():
         assert item.evidence
@@ -229,10 +232,10 @@ def test_a_guard_is_late_after_five_intervals_and_not_within_five_minutes(
     assert made.checked()[1]["guard-running"].status == status
 
 
-def _rivals(**apart: bool) -> dict[str, Any]:
+def _rivals(**differs: bool) -> dict[str, Any]:
     """Settings that pay beside the recommended, and whether they can be told apart from it."""
-    found = [{"setting": f"k={name[1:]}", "ratio": None, "apart": each} for name, each in apart.items()]
-    return swept() | {"rivals": found}
+    found = [{"setting": f"k={name[1:]}", "ratio": None, "differs": each} for name, each in differs.items()]
+    return swept() | {"runners_up": found}
 
 
 @pytest.mark.parametrize(
@@ -242,7 +245,7 @@ def _rivals(**apart: bool) -> dict[str, Any]:
         (_changed("ab", verdict="partial"), "speedup", "open", "stopped before its end"),
         (_speedup(1.35), "speedup", "open", "1.35× [1.25, 1.45] end to end for short at 8"),
         (_speedup(1.25), "speedup", "open", "the interval includes"),
-        (_speedup(1.1), "speedup", "failed", "for short at 8 streams, the least of 9"),
+        (_speedup(1.1), "speedup", "failed", "for short at 8 streams, the lowest of 9"),
         (_speedup(1.45), "speedup", "passed", "1.45× [1.35, 1.55] end to end for short at 8 streams"),
         (_speedup(1.1, "edit", 0), "speedup", "failed", "for edit at 1 stream"),
         (_deploys("no", "do not deploy: slower"), "speedup", "failed", "do not deploy: slower"),
@@ -300,7 +303,7 @@ def test_loads_that_the_router_keeps_standard_are_not_held_against_the_gate(made
     assert made.checked()[1]["speedup"].status == "failed"
     write(made.path.parent, route={"max_in_flight": 4})
     item = made.checked()[1]["speedup"]
-    assert (item.status, "the least of 6" in item.found) == ("passed", True)
+    assert (item.status, "the lowest of 6" in item.found) == ("passed", True)
 
 
 def test_a_sweep_of_endpoints_is_held_against_the_endpoints_it_was_given(made: Made) -> None:

@@ -162,7 +162,7 @@ def test_a_repository_without_a_config_is_none_of_a_model(hub: Hub, tmp_path: Pa
     hub.repositories["org/target"] = {"README.md": b"#"}
     done = verify(tmp_path, hub.url, "org/target", "ngram")
     assert done.returncode == 3
-    assert json.loads(done.stdout)["error"] == "could not read org/target: it has no config.json"
+    assert json.loads(done.stdout)["error"].startswith("could not read org/target: it has no config.json")
 
 
 def test_a_sharded_checkpoints_shards_are_added_up(hub: Hub, tmp_path: Path) -> None:

@@ -13,15 +13,14 @@ from pathlib import Path
 import pytest
 from calling import specops
 
+import specops as specops_package
 from specops import __version__
 from specops.cli import app as cli
-from specops.cli import output
-from specops.cli.output import with_options
 from specops.cli.progress import progress
 from specops.errors import ConfigError, Exit, ServerError
+from specops.hints import PROGRAMS, with_options, with_value
 from specops.progress import SilentProgress
 
-PROGRAMS = {"specops", "echo", "unset", "chmod", "ls", "{command}", "{self.context.command_path}"}
 HEAVY = ("torch", "transformers", "openai", "aiohttp", "matplotlib")
 
 
@@ -107,9 +106,7 @@ def test_an_error_is_a_sentence_and_a_hint_on_stderr() -> None:
     done = specops("run", "absent.yaml")
     assert done.returncode == Exit.USAGE
     assert done.stdout == ""
-    assert done.stderr == (
-        "error: there is no rollout file absent.yaml\nhint: `specops init` writes one to start from\n"
-    )
+    assert done.stderr == ("error: there is no rollout file absent.yaml\nhint: specops init absent\n")
 
 
 def test_debug_adds_the_traceback() -> None:
@@ -136,6 +133,16 @@ def run_main(monkeypatch, error: BaseException, *flags: str) -> int:
 def test_an_error_brings_its_exit_code(monkeypatch, capsys, error, code) -> None:
     assert run_main(monkeypatch, error) == code
     assert capsys.readouterr().err == f"error: {error.message}\n"
+
+
+def test_the_end_of_a_servers_log_is_printed_below_its_error_and_is_not_part_of_the_message(
+    monkeypatch, capsys
+) -> None:
+    error = ServerError("it ended", hint="tail -n 50 it.log", log="  CUDA out of memory\n  bye")
+    run_main(monkeypatch, error)
+    said = "error: it ended; its log ends with:\n  CUDA out of memory\n  bye\nhint: tail -n 50 it.log\n"
+    assert capsys.readouterr().err == said
+    assert error.message == "it ended"
 
 
 def test_a_fault_of_specops_is_said_as_one(monkeypatch, capsys) -> None:
@@ -250,14 +257,43 @@ def test_a_hint_is_the_command_that_was_typed_with_other_options(
     assert with_options(options) == f"specops {expected}"
 
 
+@pytest.mark.parametrize(
+    ("typed", "wrong", "right", "expected"),
+    [
+        ("plan r.yaml --tree foo", "foo", "chain:3", "specops plan r.yaml --tree chain:3"),
+        (
+            "sweep r.yaml --trees foo,chain:4",
+            "foo",
+            "chain:3",
+            "specops sweep r.yaml --trees chain:3,chain:4",
+        ),
+        ("sweep r.yaml --k=3,40", 40, 4, "specops sweep r.yaml --k=3,4"),
+        ("sweep r.yaml --k=340", 40, 4, "grep -n -F -e 40 r.yaml  # write 4 in its place"),
+        ("run 'my r.yaml'", "a b", "ab", "grep -n -F -e 'a b' 'my r.yaml'  # write ab in its place"),
+        (
+            "verify-draft A B",
+            "foo",
+            "chain:3",
+            "specops verify-draft --help  # write chain:3 in place of foo",
+        ),
+        ("", "foo", "chain:3", "specops --help  # write chain:3 in place of foo"),
+    ],
+)
+def test_a_hint_is_the_command_that_was_typed_with_the_right_value(
+    typed: str, wrong: object, right: object, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["specops", *shlex.split(typed)])
+    assert with_value(wrong, right) == expected
+
+
 def test_hints_of_commands_are_commands() -> None:
-    """A literal hint of the command line begins with a program; other hints are made by a function."""
+    """A literal hint begins with a program, or with what a function makes, which conftest.py checks."""
     sentences = []
-    for path in Path(output.__file__).parent.glob("*.py"):
+    for path in Path(specops_package.__file__).parent.rglob("*.py"):
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             for keyword in call.keywords if isinstance(call, ast.Call) else ():
                 text = ast.unparse(keyword.value).lstrip("f").strip("'\"")
                 literal = isinstance(keyword.value, ast.Constant | ast.JoinedStr)
-                if keyword.arg == "hint" and literal and text.split()[0] not in PROGRAMS:
+                if keyword.arg == "hint" and literal and text.split()[0] not in PROGRAMS and text[0] != "{":
                     sentences.append((path.name, text))
     assert sentences == []

@@ -255,7 +255,7 @@ def test_where_nothing_is_up_the_run_folder_is_looked_at_all_the_same(tmp_path: 
     assert "nothing listens there" in told["data"]["observations"]["missing"]["live"]
     # That comparison is not of these pools.
     assert told["data"]["observations"]["compared"] is None
-    assert told["data"]["observations"]["missing"]["compared"].startswith("ab.json does not count: ")
+    assert told["data"]["observations"]["missing"]["compared"].startswith("ab.json is not used: ")
     assert json.loads((tmp_path / "diagnose.json").read_text())["data"] == told["data"]
 
 
@@ -268,7 +268,7 @@ def test_a_token_for_prometheus_that_is_none_is_told_and_hides_nothing_else(
     done = specops("diagnose", str(path), "--out", str(tmp_path), "--quiet", "--no-requests", "--json")
     seen = json.loads(done.stdout)["data"]["observations"]
     assert "SPECOPS_PROMETHEUS_HEADERS" in seen["missing"]["names"]
-    assert "ab.json does not count" in seen["missing"]["compared"]
+    assert "ab.json is not used" in seen["missing"]["compared"]
 
 
 def test_a_rollout_of_which_nothing_is_known_is_undecided_and_a_wrong_symptom_is_usage(

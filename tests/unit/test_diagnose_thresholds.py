@@ -196,7 +196,7 @@ def test_both_pools_are_slow_where_the_standard_one_is_as_slow(
     found = by_id(seen)["both-pools-slow"]
     assert found.severity == severity, found.message
     if severity == "cause":
-        assert found.cause == "both pools are slow: not speculation's doing"
+        assert found.cause == "both pools are slow, so speculation is not the cause"
         assert first_cause(seen) == "both-pools-slow"
 
 

@@ -11,7 +11,9 @@ from types import ModuleType
 import pytest
 from guide_pages import PAGES, ROOT, anchors, links, parts
 
+from specops.checkpoints.draft_kind import HEAD_FORMS, WORDS
 from specops.errors import Exit
+from specops.trees import VERIFIER_NAMES
 
 UNSAID = ("show", "make")
 """`checklist ROLLOUT` is `checklist show ROLLOUT`, `report ROLLOUT` is `report make ROLLOUT`."""
@@ -33,6 +35,13 @@ def test_the_reference_is_current(reference, monkeypatch) -> None:
     for width in ("40", "200"):  # it does not depend on the terminal
         monkeypatch.setenv("COLUMNS", width)
         assert reference.page() == reference.PAGE.read_text(encoding="utf-8"), "it is old: make generate"
+    assert reference.results_page() == reference.RESULTS.read_text(encoding="utf-8"), "old: make generate"
+
+
+def test_a_verifier_and_a_form_of_heads_is_a_row_of_the_trees_page() -> None:
+    rows = re.findall(r"^\| (.+?) \|", (ROOT / "docs" / "trees.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert {f"`{name}`" for name in VERIFIER_NAMES} - set(rows) == set()
+    assert {WORDS[kind] for kind in HEAD_FORMS} - set(rows) == set()
 
 
 def test_the_reference_has_every_option(reference) -> None:

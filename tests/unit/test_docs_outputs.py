@@ -32,9 +32,10 @@ JOINED = {
     *("def getmessageid", "fails parity", "speculative-config model", "speculative-config num"),
     *("speculative-config method", "b-instruct may", "of production-stack", "production-stack needs"),
     *("needs deploy", "cpus and", "json d", "json f", "because acceptance", "because drafting"),
-    *("because accepted", "handler' in", "roup' in", "mplement' in", "trying it", "back rightly"),
-    *("playbook's falls", "file absent", "to sat", "since sat", "off since", "it cost"),
-    *("now specops-report-mine", "serves specops-embedded", "to http"),
+    *("because accepted", "handler' in", "roup' in", "mplement' in", "trying it"),
+    *("file absent", "to sat", "since sat", "off since", "it cost"),
+    *("now specops-report-mine", "serves specops-embedded", "to http", "init absent"),
+    *("target switched", "ms per", "min in"),
 }
 """Pairs of words of which the program joins one to the other; read once each."""
 

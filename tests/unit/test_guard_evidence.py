@@ -167,9 +167,7 @@ def test_a_tree_that_branches_has_no_threshold_but_a_measured_one(tmp_path: Path
     assert "a tree that branches" in found.why
 
 
-@pytest.mark.parametrize(
-    ("verdict", "said"), [("no", "does not count: measured"), ("partial", "does not count")]
-)
+@pytest.mark.parametrize(("verdict", "said"), [("no", "is not used: measured"), ("partial", "is not used")])
 def test_a_baseline_that_is_no_yes_is_none(tmp_path: Path, verdict: str, said: str) -> None:
     results.write(tmp_path / "baseline.json", kept(measured(), verdict))
     found = criteria_of(rollout(), tmp_path, {}).baseline
@@ -264,8 +262,8 @@ def test_a_window_among_many_is_judged_as_alone(data: st.DataObject) -> None:
     ("shares", "said"),
     [
         ({"covered": 1.0, "sampled": 0.5}, "50% of the scrapes of the last 300 s succeeded"),
-        ({"covered": 1.0, "sampled": 3.0}, "3.0 times as many samples as one every 15 s"),
-        ({"covered": 3.0, "sampled": 1.0}, "3.0 times as many samples as one every 15 s"),
+        ({"covered": 1.0, "sampled": 3.0}, "3.0× the expected samples (one every 15 s)"),
+        ({"covered": 3.0, "sampled": 1.0}, "3.0× the expected samples (one every 15 s)"),
     ],
 )
 def test_no_data_says_which_scrapes_are_missing_or_too_many(
@@ -376,7 +374,7 @@ def test_the_standard_pool_s_live_latency_is_looked_at_first(
     latencies = {one.verdict for one in found.findings if one.signal in ("tpot", "e2e")}
     assert latencies == {"bad" if verdict == "bad" else "unknown"}
     if both_slow:
-        assert found.reason.startswith("both pools are slow: not speculation's doing; TPOT: 1.40×")
+        assert found.reason.startswith("both pools are slow, so speculation is not the cause; TPOT: 1.40×")
         assert "the standard pool takes 1.40× its own baseline (n=400)" in found.reason
 
 

@@ -131,7 +131,7 @@ def test_a_fall_back_is_posted_once_after_the_switch(tmp_path: Path, chat: Chat)
         it.turns(4)
     (message,) = chat.messages
     assert message["specops"] == {"rollout": "mine", "percent": 0, "confirmed": True}
-    assert str(message["text"]).startswith("*mine*: 0% speculative. bad: falls back to 0%")
+    assert str(message["text"]).startswith("*mine*: 0% speculative. bad: fallback to 0%")
     lines = [entry for entry in history(it.path) if entry.id == 3]
     assert [(line.result is not None, len(line.notified)) for line in lines] == [
         (False, 0),

@@ -111,11 +111,11 @@ def test_an_override_while_another_holds_the_lock_is_refused_and_switches_nothin
         assert done.returncode == 3
         assert "another guard of" in done.stderr
         assert f"(pid {os.getpid()})" in done.stderr
-        assert f"hint: `specops guard status {shlex.quote(str(slow.file))}` shows it" in done.stderr
+        assert f"hint: specops guard status {shlex.quote(str(slow.file))}\n" in done.stderr
         lock.announce("http://127.0.0.1:1")
         gone = specops(*words, "--json")
         assert gone.returncode == 3
-        assert "could not tell the guard" in json.loads(gone.stdout)["error"]
+        assert "could not send the override to the guard" in json.loads(gone.stdout)["error"]
     assert slow.lines == []
     assert not (slow.run / "guard" / FILE).exists()
 

@@ -53,7 +53,7 @@ def test_a_bad_window_that_only_shares_samples_with_the_first_is_the_same_observ
     assert (played.at, played.state.bad_in_a_row) == (("on", 100), 1)
     assert played.state.row_last == 1000.0
     assert played.last is not None
-    assert "not bad by themselves" in played.last.why
+    assert "since the first bad evaluation alone are not bad" in played.last.why
     played.see("bad", repeated=True, observed_at=1120.0)
     assert (played.state.row_began, played.state.row_last) == (1000.0, 1120.0)
     assert played.see("bad", repeated=True, observed_at=1180.0).at == ("fallen", 0)

@@ -219,7 +219,7 @@ def test_the_command_replays_a_trace_and_says_who_was_right(rollout: Path) -> No
     asked = ["guard", "simulate", str(rollout), "--out", str(rollout.parent / "run"), "--trace", str(path)]
     shown = CliRunner().invoke(app, asked, catch_exceptions=False)
     assert shown.exit_code == 0, shown.output
-    assert "fell back rightly" in shown.stdout
+    assert "fell back (correct)" in shown.stdout
     said = json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)
     assert said["fallbacks"][0]["rightly"] == "yes"
 
@@ -230,7 +230,7 @@ def test_a_baseline_of_another_model_is_not_replayed_by(rollout: Path) -> None:
     rollout.write_text(rollout.read_text().replace("model: m", "model: another"))
     asked = ["guard", "simulate", str(rollout), "--out", str(rollout.parent / "run"), "--trace", str(path)]
     shown = CliRunner().invoke(app, asked, catch_exceptions=False)
-    assert "baseline.json is not a yardstick: the settings changed since" in shown.stderr
+    assert "baseline.json is not used as a reference: the settings changed since" in shown.stderr
     assert "latencies are not judged" in shown.stderr
     assert "0 fallbacks" in shown.stdout
 

@@ -151,7 +151,7 @@ def test_a_row_is_told_to_the_next_look(world) -> None:
     [
         ({"cooldown_s": 299}, "guard.cooldown_s is less than"),
         ({"hold_evaluations": 4}, "guard.hold_evaluations x guard.interval_s is 240 s, less than"),
-        ({"interval_s": 59}, "set guard.hold_evaluations to 6 or more"),
+        ({"interval_s": 59}, "# write 6 or more"),
     ],
 )
 def test_a_step_is_not_judged_by_what_was_before_it(tmp_path, section, said) -> None:
@@ -283,7 +283,7 @@ def demand(low: float | None, estimate: float) -> Demand:
     ],
 )
 def test_what_the_capacity_gates_answer_means(verdict, demands: Sequence[Demand], floor) -> None:
-    found = Capacity(verdict=verdict, reason="because", hint=None, demands=list(demands))
+    found = Capacity(verdict=verdict, reason="because", change=None, demands=list(demands))
     assert gate(found).floor == floor
     assert "because" in gate(found).reason
 

@@ -73,7 +73,7 @@ def test_every_command_says_how_to_go_on(
     assert (done.returncode, done.stdout) == (code, "")
     assert done.stderr.splitlines()[-2:] == [
         f"stopped by {name}; no partial results",
-        "go on with: specops doctor --json",
+        "start again with: specops doctor --json",
     ]
     monkeypatch.setattr(EXAMINE, lambda *_: signal.raise_signal(signal.SIGINT))
     assert specops("doctor").returncode == 130, "what ended an earlier command does not count"
@@ -88,10 +88,10 @@ def test_fresh_is_left_out_where_it_would_discard_partial_results() -> None:
     said = message(signal.SIGTERM, words, Stopped(Path("runs/a/sweep.json")))
     assert said.splitlines() == [
         "stopped by SIGTERM; partial results are in runs/a/sweep.json",
-        "go on with: specops sweep 'my rollout.yaml' --k 0,3",
+        "resume with: specops sweep 'my rollout.yaml' --k 0,3",
     ]
     again = message(signal.SIGINT, words, KeyboardInterrupt()).splitlines()[-1]
-    assert shlex.split(again.removeprefix("go on with: specops ")) == words
+    assert shlex.split(again.removeprefix("start again with: specops ")) == words
 
 
 def stop(keep: Keep, *kept: Result) -> None:

@@ -204,7 +204,7 @@ def test_the_page_says_what_the_gate_said_and_what_comes_next(
     tmp_path: Path, verdict: str, said: str, following: str
 ) -> None:
     result = rendered(tmp_path, VLLM, VLLM | NGRAM)
-    result.data["capacity"] |= {"verdict": verdict, "hint": "3 servers would carry it"}
+    result.data["capacity"] |= {"verdict": verdict, "change": "3 servers would carry it"}
     result.summary["capacity"] = verdict
     *_, last, before, next_ = page(result, COMMANDS)
     assert said in (last if verdict == "no" else before)

@@ -334,7 +334,7 @@ def test_a_table_says_in_which_releases_a_flag_was() -> None:
         ("v0.5.10.post1-cu130", "0.5.10", "as the image's tag says"),
         ("v0.9.0", "0.5.23", "newer than any known"),
         ("v0.4.6", "0.5.23", "older than 0.5.1, the oldest known"),
-        ("25.10-py3", "0.5.23", "no release of SGLang"),
+        ("25.10-py3", "0.5.23", "not a release of SGLang"),
         ("latest", "0.5.23", "no version was given"),
     ],
 )

@@ -367,8 +367,8 @@ def test_a_secret_in_a_file_is_warned_of_and_never_printed(name, tmp_path) -> No
         ),
         ("0.20.9", "0.20.2", "which is not in the table of 0.8.0 to 0.33.0"),
         ("0.6.3", "0.33.0", "into which the command is translated; for 0.6.3"),
-        ("2025.05", "0.33.0", "the image's tag, 2025.05, is no release of vLLM"),
-        ("0.3.9", "0.33.0", "the image's tag, 0.3.9, is no release of vLLM"),
+        ("2025.05", "0.33.0", "the image's tag, 2025.05, is not a release of vLLM"),
+        ("0.3.9", "0.33.0", "the image's tag, 0.3.9, is not a release of vLLM"),
     ],
 )
 def test_a_version_that_is_not_known_is_said_to_be_judged_as_another(version, judged_as, because) -> None:

@@ -59,7 +59,7 @@ def sweep(tmp_path: Path, recommended: float | None, deployed: float | None, ver
     unknown = {"break_even_alpha": None, "missing": None}
     report = {
         "standard": "standard", "confidence": 0.95, "confidence_of_each": 0.99, "looks": 1, "decided_at": 1,
-        "recommended": "k=5", "nearest": "k=5", "only_for": [], "cells": [], "together": [], "rivals": [],
+        "recommended": "k=5", "nearest": "k=5", "only_for": [], "cells": [], "overall": [], "runners_up": [],
         "by_class": {}, "by_length": {}, "by_temperature": {}, "lines": [], "crossover": None,
         "schedule": None, "schedule_missing": None, "standards": [], "start_sd": None,
         "confirmation": None, "starts": 0,
@@ -143,7 +143,10 @@ def test_render_says_what_it_made_and_keeps_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"addresses": {"standard": ["a:1"]}}, "where the speculative pool's servers answer is not known"),
+        (
+            {"addresses": {"standard": ["a:1"]}},
+            "the addresses of the speculative pool's servers are not known",
+        ),
         ({"monitor": {"alerts": {"LowAcceptance": {"for_s": 1}}}}, "LowAcceptance"),
         ({"monitor": {"alerts": {"SpecopsGuardFellBack": {"threshold": 1.0}}}}, "has no threshold"),
         ({"monitor": {"window_s": 30}}, "too few scrapes"),

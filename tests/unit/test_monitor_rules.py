@@ -32,6 +32,7 @@ from specops.prometheus.series import exposed
 from specops.render.grafana.dashboard import dashboard
 from specops.render.prometheus.alerts import runbook
 from specops.render.prometheus.rules import interpolated
+from specops.serving import OWN
 from specops.serving.sglang.pool import SERIES as SGLANG
 from specops.serving.vllm.pool import SERIES as VLLM
 from specops.serving.vllm.pool import SERIES_BEFORE_0_11 as VLLM_BEFORE_0_11
@@ -254,7 +255,7 @@ def test_a_tree_that_branches_has_no_playbooks_threshold() -> None:
 @pytest.mark.parametrize(
     ("pools", "names", "found"),
     [
-        (POOLS, {}, VLLM),
+        (POOLS, {}, OWN.namings["embedded"]),
         (OLD_POOLS, {}, VLLM_BEFORE_0_11),
         (SGLANG_POOLS, {}, SGLANG),
         (ENDPOINTS, {}, VLLM),

@@ -78,8 +78,8 @@ def test_a_whole_run() -> None:
         "At 1 stream and 4 streams, speculation answers faster for long (2.00× [2.00, 2.00]), short (2.00×",
         "  [2.00, 2.00]); speculation is slower for edit (0.50× [0.50, 0.50]) (n=48).",
         "Same answers: 48 of 48.  Accepted: 0.60 of drafted tokens, 2.8 tokens a step.",
-        "Decision: use it for long and short at 1 and 4 streams a server. Keep it off for edit (2 and 3 were",
-        "  not measured).",
+        "Decision: use speculation for long and short at 1 and 4 streams a server. Keep speculation off for",
+        "  edit (2 and 3 were not measured).",
         "",
         "  baseline     passed     measured",
         "  ab           passed     deploy for long, short at 1 stream and 4 streams",
@@ -99,13 +99,13 @@ def test_a_whole_run() -> None:
     [
         (
             0.5,
-            "Decision: keep it off.",
+            "Decision: keep speculation off.",
             "failed     do not deploy",
             "pools.speculative in rollout.yaml\nnext: specops run rollout.yaml",
         ),
         (
             1.0,
-            "Decision: undecided; keep it off until it is decided",
+            "Decision: undecided; keep speculation off until it is decided",
             "undecided  not enough evidence",
             "prompts in rollout.yaml\nnext: specops run rollout.yaml",
         ),
@@ -130,7 +130,10 @@ def test_a_load_that_is_not_shown_to_pay_is_never_in_the_decision() -> None:
     )
     assert shown[0].startswith("At 1 stream, speculation answers 2.0× as fast (edit ")
     assert shown[1].startswith("At 8 streams, speculation is slower (0.8")
-    assert "Decision: use it at 1 stream a server; keep it off at 8 (2 to 7 were not measured)." in shown
+    at = shown.index(
+        "Decision: use speculation at 1 stream a server; keep speculation off at 8 (2 to 7 were not"
+    )
+    assert shown[at + 1] == "  measured)."
     assert "  ab           passed     deploy for edit, long, short at 1 stream" in shown
 
 
@@ -141,7 +144,7 @@ def test_a_gain_beside_a_failed_gate_is_not_called_a_decision() -> None:
         compared(visits(2.0, arms=ARMS, noise=0.02, concurrency=(1,))),
         made("canary", "no", "1 check failed: parity"),
     )
-    assert "By speed alone: use it at 1 stream a server." in shown
+    assert "By speed alone: use speculation at 1 stream a server." in shown
     assert "Canary failed: 1 check failed: parity." in shown
     assert not any(line.startswith("Decision: ") for line in shown)
 
@@ -200,7 +203,7 @@ def test_each_phase_has_its_line_in_the_order_of_the_playbook() -> None:
     shown = whole(
         made("drafts", reason="compatible"),
         made("launch", "undecided", long),
-        made("checklist", "undecided", "it may not go live yet: runbook-shared open"),
+        made("checklist", "undecided", "not ready to go live: runbook-shared open"),
         skipped=(Skipped("sweep", "its K is not specops's to set", "specops sweep ROLLOUT --attach"),),
     )
     phases = [line.split()[:2] for line in shown[2:-4] if not line.startswith(" " * 12)]
@@ -211,9 +214,9 @@ def test_each_phase_has_its_line_in_the_order_of_the_playbook() -> None:
         ["checklist", "undecided"],
     ]
     assert "  sweep        skipped    its K is not specops's to set; specops sweep ROLLOUT --attach" in shown
-    assert "  checklist    undecided  it may not go live yet: runbook-shared open" in shown
+    assert "  checklist    undecided  not ready to go live: runbook-shared open" in shown
     assert max(map(len, shown)) <= 100
-    assert shown[0] == "It may not go live yet: runbook-shared open."
+    assert shown[0] == "Not ready to go live: runbook-shared open."
     assert shown[-1].startswith("next: specops checklist rollout.yaml")
 
 
@@ -232,7 +235,7 @@ def test_each_phase_has_its_line_in_the_order_of_the_playbook() -> None:
 def test_a_gate_that_stops_the_walk_says_why_and_what_would_change_its_mind(phase, following) -> None:
     shown = whole(made("launch", "undecided", "no peak"), made(phase, "no", "it does not"), stopped=phase)
     assert shown[0] == (
-        f"Stopped at {phase}: it does not. To go on all the same: specops run rollout.yaml --continue"
+        f"Stopped at {phase}: it does not. To continue past this gate: specops run rollout.yaml --continue"
     )
     assert "\n".join(shown[-2:]).endswith(following)
 
@@ -247,16 +250,16 @@ def test_a_drill_of_the_live_set_up_that_failed_is_to_be_repeated_there() -> Non
 
 
 def test_a_standard_pool_that_does_not_carry_the_peak_is_told_with_what_would() -> None:
-    hint = "3 servers would carry it (deploy.standard_replicas)"
-    gate = {"verdict": "no", "reason": "it does not carry it", "hint": hint}
+    change = "3 servers would carry it (deploy.standard_replicas)"
+    gate = {"verdict": "no", "reason": "it does not carry it", "change": change}
     data = {"folder": "runs/demo", "files": [], "pools": {}, "capacity": gate}
     shown = whole(made("drafts"), made("launch", "no", "it does not carry it", **data), stopped="launch")
-    assert shown[-2:] == [f"change: {hint}", "next: specops run rollout.yaml"]
+    assert shown[-2:] == [f"change: {change}", "next: specops run rollout.yaml"]
 
 
 def test_all_that_is_decided_ends_with_going_live() -> None:
-    shown = whole(made("drafts"), made("checklist", reason="all 14 items are decided: it may go live"))
-    assert shown[0] == "All 14 items are decided: it may go live."
+    shown = whole(made("drafts"), made("checklist", reason="all 14 items passed or are attested"))
+    assert shown[0] == "All 14 items passed or are attested."
     assert shown[-1] == "next: specops guard status rollout.yaml"
 
 

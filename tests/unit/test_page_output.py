@@ -45,8 +45,11 @@ def test_a_line_to_paste_stays_whole(line: str) -> None:
 
 def test_a_command_after_a_sentence_has_a_line_to_itself() -> None:
     command = "curl -sS http://127.0.0.1:8000/v1/models"
-    line = f"hint: is the server up, and is this its address? Try: {command}"
-    assert folded(line, 60) == ["hint: is the server up, and is this its address? Try:", f"  {command}"]
+    line = f"the server does not answer, or this is not its address. Try: {command}"
+    assert folded(line, 60) == [
+        "the server does not answer, or this is not its address. Try:",
+        f"  {command}",
+    ]
     assert folded(line, 200) == [line]
 
 

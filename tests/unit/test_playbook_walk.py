@@ -85,7 +85,7 @@ def test_a_phase_that_says_no_ends_the_walk_unless_it_is_to_go_on(monkeypatch, p
     assert done.stopped == done.steps[-1].phase == phase
     assert done.exit_code == Exit.NO
     again = "specops run runs/demo/rollout.yaml --out runs/demo --continue"
-    assert f"{phase} failed: because of {phase}; to go on all the same: {again}" in notes.lines
+    assert f"{phase} failed: because of {phase}; to continue past this gate: {again}" in notes.lines
     on, _ = walked(monkeypatch, {phase: "no"}, go_on=True)
     assert [step.phase for step in on.steps] == list(PHASES)
     assert (on.stopped, on.exit_code) == (None, Exit.NO)

@@ -255,7 +255,7 @@ def test_a_comparison_with_an_arm_that_counts_wrongly_decides_nothing() -> None:
         facts = {arm: {"pool": {}} | ({"miscount": miscount} if arm == wrong else {}) for arm in ARMS}
         found = judged(visits(2.0), facts=facts)
         assert (found.verdict, found.summary["deploy"]) == ("undecided", [])
-        assert found.reason.startswith(f"{wrong}: {miscount}; repair what counts the tokens")
+        assert found.reason.startswith(f"{wrong}: {miscount}; fix the token count")
     assert judged(visits(2.0), facts={arm: {"pool": {}} for arm in ARMS}).verdict == "yes"
 
 

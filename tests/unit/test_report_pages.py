@@ -96,10 +96,10 @@ def test_an_axis_has_some_ten_ticks(hours: int, first: str, second: str | None, 
         (tables.hours(-0.001), "0.00"),
         (tables.hours(-0.5), "-0.50"),
         (tables.hours(1234.56), "1,234.6"),
-        (tables.lasted(42), "42 s"),
-        (tables.lasted(3600), "60 min"),
-        (tables.lasted(7260), "2 h 1 min"),
-        (tables.lasted(7200), "2 h"),
+        (tables.elapsed(42), "42 s"),
+        (tables.elapsed(3600), "60 min"),
+        (tables.elapsed(7260), "2 h 1 min"),
+        (tables.elapsed(7200), "2 h"),
         (tables.seconds(0.00412), "4.12 ms"),
         (tables.seconds(0.25), "250 ms"),
         (tables.seconds(None), "–"),
@@ -183,4 +183,4 @@ def test_a_baseline_of_another_rollout_is_named_and_not_compared_with(tmp_path: 
     results.write(tmp_path / "baseline.json", other)
     report = read(assembly.assemble(rollout(), FILE, tmp_path, seen()))
     (why,) = (one.why for one in report.missing if "baseline.json" in one.why)
-    assert why.startswith("baseline.json does not count: ")
+    assert why.startswith("baseline.json is not used: ")

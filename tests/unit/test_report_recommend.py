@@ -95,7 +95,7 @@ def test_a_load_that_was_not_measured_is_to_be_measured(folder: Path) -> None:
     assert report.saved is None
     (folder / "unmeasured").touch()
     (none,) = [each for each in made(fast(), folder).recommendations if each.rule == "comparable load"]
-    assert "there is no baseline" in none.message
+    assert "unknown without a baseline" in none.message
 
 
 def test_the_heaviest_hour_is_to_be_measured() -> None:
@@ -258,7 +258,7 @@ def test_a_pool_that_was_not_scraped_for_a_while_is_named_with_how_long(folder: 
     report = made(seen(pools={"standard": pool(tpot_s=0.012), "speculative": silent}), folder)
     (found,) = [one for one in report.recommendations if one.rule == "data"]
     assert found.value == pytest.approx(0.25, abs=0.01)
-    assert found.message.startswith("nothing is known of the speculative pool for 25% ")
+    assert found.message.startswith("no data from the speculative pool for 25% ")
 
 
 def test_one_server_of_a_pool_that_is_not_scraped_leaves_the_pool_known(folder: Path) -> None:

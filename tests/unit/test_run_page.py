@@ -91,7 +91,7 @@ def test_the_page_says_what_the_terminal_says(folder: Path) -> None:
     shown = terminal_page(read(folder).walk(), load(folder / "../../rollout.yaml"), Path("rollout.yaml"))
     text = " ".join(" ".join(shown).split())
     assert found.headline.startswith("Use speculation for ")
-    assert f"Decision: {found.headline.replace('Use speculation', 'use it')}" in text
+    assert f"Decision: {found.headline.replace('Use speculation', 'use speculation')}" in text
     *said, missing = found.summary
     for line in said:
         assert " ".join(str(line).split()) in text
@@ -145,7 +145,7 @@ def test_a_failed_gate_comes_before_a_good_comparison(folder: Path) -> None:
     found = document(read(folder))
     assert (found.status, found.verdict) == ("bad", "Failed: canary")
     assert found.headline == "Canary failed: 1 check failed: parity."
-    assert "By speed alone: use it at 1 stream a server." in found.summary
+    assert "By speed alone: use speculation at 1 stream a server." in found.summary
     assert Cell("Stopped at canary; later phases did not run.", "bad") in found.summary
 
 

@@ -56,7 +56,7 @@ def test_a_command_is_its_file_and_its_lines_in_the_registry(monkeypatch: pytest
     module.greet = greet  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setitem(registry.SUMMARIES, "greet", "Greet.")
-    monkeypatch.setitem(SHAPES, "greet", registry.Shape(("greet",), "A greeting.", lambda: Said))  # type: ignore[index]
+    monkeypatch.setitem(SHAPES, "greet", registry.Shape(("greet",), "A greeting.", Said))  # type: ignore[index]
     done = CliRunner().invoke(typer.main.get_command(app), ["greet", "--json"])
     assert json.loads(done.stdout) == {"word": "hello"}
     assert errors("greet", {"word": "hello"}) == []

@@ -85,7 +85,7 @@ def test_a_rung_whose_standard_was_measured_once_has_no_control() -> None:
 
 
 def test_the_reason_names_other_answers_of_the_recommended_setting() -> None:
-    picked = Finalists(settings=("k=3",), streams=(1,))
+    finalists = Finalists(settings=("k=3",), streams=(1,))
 
     def reason(many: int, begins: str = "So ") -> str:
         cells = saying(
@@ -94,7 +94,7 @@ def test_the_reason_names_other_answers_of_the_recommended_setting() -> None:
             )
         )
         cells = [one.model_copy(update={"stage": "confirmation"}) for one in cells if one.setting != "k=5"]
-        return judged(settings(3), loads(1), cells, [], picked=picked).reason
+        return judged(settings(3), loads(1), cells, [], finalists=finalists).reason
 
     assert "answers" not in reason(0)
     assert "answers" not in reason(2)
@@ -120,7 +120,7 @@ def test_one_answer_to_many_prompts_is_named_beside_other_answers() -> None:
         )
     )
     cells = [one.model_copy(update={"stage": "confirmation"}) for one in cells if one.setting != "k=5"]
-    found = judged(settings(3), loads(1), cells, [], picked=Finalists(settings=("k=3",), streams=(1,)))
+    found = judged(settings(3), loads(1), cells, [], finalists=Finalists(settings=("k=3",), streams=(1,)))
     assert found.verdict == "no"
     assert "20 differ from the first character on" in found.reason
     assert "got the same answer as another prompt" in found.reason

@@ -95,14 +95,14 @@ def test_the_budget_is_kept_to_and_the_best_is_found(spec, monkeypatch) -> None:
 def test_what_is_chosen_is_measured_again_with_prompts_that_did_not_choose_it(spec, monkeypatch) -> None:
     result = swept(spec, World(SPEEDS, start_noise=0.01), monkeypatch)
     found = kept(result)
-    assert found.picked is not None
-    assert found.picked.settings[0] == result.recommendation["setting"]
+    assert found.finalists is not None
+    assert found.finalists.settings[0] == result.recommendation["setting"]
     stages: dict[str, set[str]] = defaultdict(set)
     for cell in found.cells:
         stages[cell.stage] |= {row.prompt for row in cell.cell.rows}
     assert not stages["choice"] & stages["confirmation"]
     again = {cell.setting for cell in found.cells if cell.stage == "confirmation"}
-    assert again == {"standard", *found.picked.settings}
+    assert again == {"standard", *found.finalists.settings}
     assert {cell.cell.concurrency for cell in found.cells if cell.stage == "confirmation"} == {1, 4}
 
 
@@ -236,7 +236,7 @@ def test_more_minutes_go_on_where_the_time_was_up(spec, monkeypatch) -> None:
     more = swept(spec, world, monkeypatch, first)
     assert kept(more).cells[: len(kept(first).cells)] == kept(first).cells
     assert len(kept(more).cells) > len(kept(first).cells)
-    assert kept(more).picked == kept(first).picked
+    assert kept(more).finalists == kept(first).finalists
     assert kept(more).looks == 2  # with a smaller share of the error
     assert world.now <= 30 * 60
 

@@ -70,18 +70,23 @@ def test_a_whole_page() -> None:
     )
     assert line(shown, "  k=3       4 streams").endswith("does not pay")
     assert "  class  edit   k=5  pays" in line(shown, "  class  edit")
-    assert " a drafted token, by K = 0, 3, 5; the line misses by " in line(shown, "  step      ")
+    assert " per drafted token, fitted over K = 0, 3, 5; fit error " in line(shown, "  step      ")
     assert "▆▄▃▂▂ by position, of k=5" in line(shown, "  accepted  ")
-    assert line(shown, "  even at   0.").endswith("each), by decoding alone; k=5 has 0.39, n=96")
+    assert line(shown, "  break-even  acceptance 0.").endswith(
+        "per position), from decoding time only; k=5 measured 0.39, n=96"
+    )
     assert line(shown, "  playbook  ") == (
         "  playbook  acceptance above 0.55: no, 0.39; E2E above 1.30×: yes, 1.60×; "
         "GPU memory below 95%: not known; n=96"
     )
     assert "k=5 pays up to 1 stream and is slower at 4: 0.9" in line(shown, "  load      ")
     assert "K by requests in the batch: [[1, 2, 5], [3, 4, 0]]" in line(shown, "  schedule  ")
-    assert line(shown, "  drift     ").endswith("; it is in the intervals")
-    assert shown[-2].startswith("Deploy K=5 for all traffic at 1 stream (1.60× [")
-    assert shown[-1].startswith("next: put tree: ngram:5 into pools.speculative.speculation")
+    assert line(shown, "  drift     ").endswith("; included in the intervals")
+    assert shown[-3].startswith("Deploy K=5 for all traffic at 1 stream (1.60× [")
+    assert shown[-2:] == [
+        "change: set pools.speculative.speculation.tree: ngram:5 in ROLLOUT",
+        "next: specops run ROLLOUT --only ab",
+    ]
 
 
 def test_what_failed_and_what_was_left_out_have_their_lines() -> None:
@@ -94,33 +99,37 @@ def test_what_failed_and_what_was_left_out_have_their_lines() -> None:
 @pytest.mark.parametrize(
     ("speeds", "noise", "following"),
     [
-        ((0.7, 0.8), 0.03, "serve without speculation, or try another draft"),
-        ((1.01, 1.02), 0.4, "the same command with more --repeats or a larger --budget"),
+        ((0.7, 0.8), 0.03, "change: serve without speculation, or set other sweep.drafts"),
+        ((1.01, 1.02), 0.4, "change: add prompts (needs --fresh): they are more evidence"),
     ],
 )
 def test_what_to_do_where_nothing_is_recommended(speeds, noise, following) -> None:
     shown = lines(dict(zip(("k=3", "k=5"), speeds, strict=True)), noise=noise)
-    assert following in shown[-1]
+    assert following in shown[-2]
+    assert shown[-1].startswith("next: specops")
     assert "  schedule  none: nothing is recommended" in shown
 
 
 @pytest.mark.parametrize(
     ("pool", "following"),
     [
-        ({"engine": "vllm", "speculation": {"num_speculative_tokens": 5}}, "num_speculative_tokens: 5 into"),
-        ({"engine": "sglang", "speculation": {"num_steps": 5}}, "num_steps: 5 into"),
+        (
+            {"engine": "vllm", "speculation": {"num_speculative_tokens": 5}},
+            "speculation.num_speculative_tokens: 5 in ROLLOUT",
+        ),
+        ({"engine": "sglang", "speculation": {"num_steps": 5}}, "speculation.num_steps: 5 in ROLLOUT"),
         ({"engine": "command", "command": "vllm serve M -k 5"}, "with: vllm serve M -k 5"),
-        ({"engine": "endpoint", "base_url": "http://h:1/v1"}, "specops ab --arm … --arm best=http://h:1/v1"),
+        ({"engine": "endpoint", "base_url": "http://h:1/v1"}, "--arm best=http://h:1/v1 --prompts PROMPTS"),
     ],
 )
 def test_what_to_do_with_what_is_recommended(pool, following) -> None:
-    assert following in lines({"k=3": 1.2, "k=5": 1.6}, pools=POOLS | {"k=5": pool})[-1]
+    assert following in "\n".join(lines({"k=3": 1.2, "k=5": 1.6}, pools=POOLS | {"k=5": pool})[-2:])
 
 
 def test_what_is_not_known_says_why() -> None:
     shown = "\n".join(lines({"k=3": 1.2, "k=5": 1.6}, counted=False, memory=Memory()))
     assert "accepted  not known: the server exposes no counters" in shown
-    assert "even at   –: the server exposes no counters (k=5, n=96)" in shown
+    assert "break-even  –: the server exposes no counters (k=5, n=96)" in shown
     assert "acceptance above 0.55: not known" in shown
 
 
@@ -154,7 +163,7 @@ def test_a_damaged_report_is_named() -> None:
 def test_what_is_against_a_setting_is_on_the_page_and_its_speed_is_in_the_table_only() -> None:
     whole = result({"k=3": 0.8, "k=5": 1.6})
     assert not [found for found in page(whole, Path("sweep.json")) if found.startswith("  limit")]
-    for found in whole.data["together"]:
+    for found in whole.data["overall"]:
         if found["setting"] == "k=3":
             found["decision"]["reason"] = "answers are 48% [45, 51] shorter; 0.80× [0.79, 0.81]: slower"
     shown = line(page(whole, Path("sweep.json")), "  limit")
@@ -172,3 +181,15 @@ def test_settings_whose_answers_differ_from_the_standards_are_named() -> None:
         "  answers   k=3 at 1 stream: 19 of 48 greedy answers are the standard's, which repeats "
         "48 of 48 of its own"
     )
+
+
+@pytest.mark.parametrize(
+    ("budget", "options"),
+    [(None, "--plot a.svg --fresh --repeats 4"), (2.5, "--plot a.svg --budget 5  # stored")],
+)
+def test_an_undecided_sweep_is_repeated_with_the_typed_options(budget, options, monkeypatch) -> None:
+    """A larger budget resumes a sweep; more repeats are another one."""
+    monkeypatch.setattr("sys.argv", ["specops", "sweep", "r.yaml", "--plot", "a.svg", "--fresh"])
+    undecided = result({"k=3": 1.01, "k=5": 1.02}, noise=0.4)
+    undecided.settings.update({"repeats": 2, "budget_min": budget})
+    assert page(undecided, Path("sweep.json"))[-1].startswith(f"next: specops sweep r.yaml {options}")

@@ -28,8 +28,8 @@ def contest(streams: int, *candidates: Candidate) -> Contest:
     return Contest(Stratum(streams), candidates, best(candidates, lambda one, other: False))
 
 
-def chosen(*candidates: Candidate, apart: bool = False) -> str | None:
-    found = best(candidates, lambda one, other: apart)
+def chosen(*candidates: Candidate, differs: bool = False) -> str | None:
+    found = best(candidates, lambda one, other: differs)
     return found.setting.name if found else None
 
 
@@ -40,13 +40,13 @@ def test_of_those_as_fast_that_draft_as_much_the_faster_is_the_best() -> None:
 
 
 @pytest.mark.parametrize(
-    ("estimate", "apart", "name"),
+    ("estimate", "differs", "name"),
     [(1.599, False, "small"), (1.599, True, "large"), (1.58, False, "large"), (1.585, False, "small")],
 )
-def test_a_tie_is_within_a_hundredth_and_not_told_apart(estimate: float, apart: bool, name: str) -> None:
+def test_a_tie_is_within_a_hundredth_and_not_told_apart(estimate: float, differs: bool, name: str) -> None:
     both = candidate("small", estimate, k=3), candidate("large", 1.6, k=5)
-    assert chosen(*both, apart=apart) == name
-    assert chosen(*both[::-1], apart=apart) == name
+    assert chosen(*both, differs=differs) == name
+    assert chosen(*both[::-1], differs=differs) == name
 
 
 def test_what_does_not_pay_is_not_the_best() -> None:

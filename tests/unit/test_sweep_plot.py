@@ -63,7 +63,7 @@ def test_every_load_has_its_panel() -> None:
 
 
 def test_a_picture_without_figures_is_drawn_all_the_same(tmp_path: Path) -> None:
-    few, none = report(prompts=3), report().model_copy(update={"cells": [], "together": []})
+    few, none = report(prompts=3), report().model_copy(update={"cells": [], "overall": []})
     draw(picture(few), HEADING, tmp_path / "few.svg")
     assert "–" in (tmp_path / "few.svg").read_text()
     draw(picture(none), HEADING, tmp_path / "none.svg")

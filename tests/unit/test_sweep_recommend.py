@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +20,7 @@ from specops.phases.ab.visits import AbSettings
 from specops.phases.sweep import recommend, vetoes
 from specops.phases.sweep.judging import SweepJudgement
 from specops.phases.sweep.plan import Finalists, Memory, Skipped, SweptCell
-from specops.phases.sweep.recommend import Candidate, Contest, apart, best, method_of, nothing_pays, of_each
+from specops.phases.sweep.recommend import Candidate, Contest, best, differs, method_of, nothing_pays, of_each
 from specops.phases.sweep.report import Report
 from specops.phases.sweep.speedups import Stratum, SweepCells
 from specops.phases.sweep.stages import confidence_of
@@ -33,7 +34,7 @@ THREE = settings(3, 5, 8)
 
 
 def judged(speed: Any, asked: list[Setting] = THREE, at: Any = None, **made: Any) -> SweepJudgement:
-    names = ("failed", "skipped", "cells", "picked", "fresh", "look", "margins")
+    names = ("failed", "skipped", "cells", "finalists", "fresh", "look", "margins")
     judging = {name: made.pop(name) for name in names if name in made}
     found: list[SweptCell] = judging.pop("cells", None) or swept(speed, asked, at, **made)
     return made_sweeps.judged(asked, at or loads(), found, judging.pop("failed", []), **judging)
@@ -57,7 +58,7 @@ def test_the_fastest_that_surely_pays() -> None:
     assert (told["k"], told["method"], told["schedule"]) == (5, "ngram", [[1, 1, 5]])
     assert told["crossover"] == {"on_max": 1, "off_min": None, "per": "replica"}
     assert {group["verdict"] for group in told["by_class"].values()} == {"yes"}
-    assert [(r.setting, r.apart) for r in report(found).rivals] == [("k=3", True)]
+    assert [(r.setting, r.differs) for r in report(found).runners_up] == [("k=3", True)]
 
 
 def test_classes_of_too_few_prompts_are_one_part_of_the_sentence() -> None:
@@ -98,7 +99,7 @@ def test_do_not_deploy_where_nothing_pays() -> None:
 def test_a_gain_of_less_than_a_hundredth_is_none() -> None:
     found = judged(dict.fromkeys(("k=3", "k=5", "k=8"), 1.0), noise=0.005)
     assert found.verdict == "no"
-    assert "gains less than 1% at best" in report(found).together[1].decision.reason  # type: ignore[union-attr]
+    assert "gains less than 1% at best" in report(found).overall[1].decision.reason  # type: ignore[union-attr]
 
 
 def test_undecided_says_how_many_prompts_would_tell() -> None:
@@ -131,7 +132,7 @@ def test_the_best_of_many_is_not_the_luckiest() -> None:
     assert found.verdict != "yes"
     plain = [
         found.estimate
-        for one in report(found).together
+        for one in report(found).overall
         if one.speedups and (found := one.speedups.e2e) and found.estimate > 1.02
     ]
     assert plain
@@ -197,7 +198,7 @@ def test_ttft_is_a_veto() -> None:
     cells = swept({"k=3": 1.5, "k=5": 1.4, "k=8": 1.4}, THREE)
     found = judged({}, cells=[slow_to_begin(c) if c.setting == "k=3" else c for c in cells])
     assert found.recommendation["k"] in (5, 8)
-    (first, *_) = [one for one in report(found).together if one.setting == "k=3"]
+    (first, *_) = [one for one in report(found).overall if one.setting == "k=3"]
     assert first.decision is not None
     assert "TTFT grows by" in first.decision.reason
 
@@ -286,7 +287,7 @@ def test_what_is_not_confirmed_is_not_recommended() -> None:
     assert [one.setting for one in again.settings] == ["k=5"]
     assert again.settings[0].at_choice.estimate == pytest.approx(1.6, abs=0.03)  # type: ignore[union-attr]
     assert again.settings[0].speedup.estimate == pytest.approx(1.0, abs=0.03)  # type: ignore[union-attr]
-    (row,) = [one for one in report(found).together if one.setting == "k=5"]
+    (row,) = [one for one in report(found).overall if one.setting == "k=5"]
     assert (row.stage, row.requests) == ("confirmation", 96)
     assert row.speedups.e2e.estimate == pytest.approx(1.0, abs=0.03)  # type: ignore[union-attr]
 
@@ -320,7 +321,7 @@ def test_without_a_confirmation_nothing_is_recommended() -> None:
     chosen = judged(speeds, confirming=0)
     assert chosen.verdict == "undecided"
     assert "k=5 at 1 stream, 1.6" in chosen.reason
-    (row,) = [one for one in report(chosen).together if one.setting == "k=5"]
+    (row,) = [one for one in report(chosen).overall if one.setting == "k=5"]
     assert row.decision is not None
     assert row.decision.reason.endswith("when the setting was chosen, and not confirmed")
 
@@ -343,9 +344,9 @@ def test_two_settings_are_told_apart_with_95_percent() -> None:
     """Between the ends of the 50% interval and those of the 95% one: a tie."""
     cells = swept({"k=3": 1.5, "k=5": 1.5}, settings(3, 5), noise=0.05, confirming=0, seed=seed_of_a_tie())
     found = SweepCells(cells, settings(3, 5))
-    assert not apart(found, Stratum(1), "k=3", "k=5")
+    assert not differs(found, Stratum(1), "k=3", "k=5")
     clear = swept({"k=3": 1.5, "k=5": 1.7}, settings(3, 5), noise=0.05, confirming=0)
-    assert apart(SweepCells(clear, settings(3, 5)), Stratum(1), "k=3", "k=5")
+    assert differs(SweepCells(clear, settings(3, 5)), Stratum(1), "k=3", "k=5")
 
 
 def seed_of_a_tie() -> int:
@@ -377,9 +378,9 @@ def changed(cells: list[SweptCell], name: str, change: Any) -> list[SweptCell]:
 
 def faulty(change: Any, name: str = "k=3") -> SweepJudgement:
     one = settings(3)
-    picked = Finalists(settings=("k=3",), streams=(1,))
+    finalists = Finalists(settings=("k=3",), streams=(1,))
     cells = swept(FASTER, one, rungs=0, confirming=2)
-    return judged({}, one, cells=changed(cells, name, change), picked=picked)
+    return judged({}, one, cells=changed(cells, name, change), finalists=finalists)
 
 
 def took(ms: float) -> dict[str, float]:
@@ -400,7 +401,7 @@ def test_a_setting_whose_requests_fail_is_not_recommended(after_ms: float) -> No
 def test_a_setting_that_hangs_is_not_recommended() -> None:
     found = faulty(lambda n, row, cell: took(10_000.0) if n in (5, 17) else {})
     assert found.verdict != "yes"
-    assert "took over 10× the median" in found.reason
+    assert "took over 10× the standard's median" in found.reason
 
 
 def test_a_setting_that_stops_early_is_not_recommended() -> None:
@@ -446,7 +447,7 @@ def slowed(rung: int, factor: float) -> Any:
     )
     kept = {(cell.rung, cell.setting, cell.turn): cell for cell in slower}
     cells = [kept.get((cell.rung, cell.setting, cell.turn), cell) for cell in cells]
-    return judged({}, one, cells=cells, picked=Finalists(settings=("k=3",), streams=(1,)))
+    return judged({}, one, cells=cells, finalists=Finalists(settings=("k=3",), streams=(1,)))
 
 
 @pytest.mark.parametrize("rung", [0, 1])
@@ -469,7 +470,7 @@ def test_a_gain_that_ends_with_the_last_turn_is_a_drift() -> None:
         else cell
         for cell in cells
     ]
-    found = judged({}, one, cells=cells, picked=Finalists(settings=("k=3",), streams=(1,)))
+    found = judged({}, one, cells=cells, finalists=Finalists(settings=("k=3",), streams=(1,)))
     assert found.verdict == "undecided"
     assert "in turn 2 of rung 5): the standard or the setting drifted" in found.reason
 
@@ -509,26 +510,26 @@ def test_only_a_gain_that_every_turn_shows_survives_turns_that_differ() -> None:
 
 
 def test_first_tokens_alone_that_come_earlier_are_no_speculation() -> None:
-    one, picked = settings(3), Finalists(settings=("k=3",), streams=(1,))
+    one, finalists = settings(3), Finalists(settings=("k=3",), streams=(1,))
     cells = changed(
         swept({"k=3": 1.0}, one, rungs=0, confirming=2),
         "standard",
         lambda n, row, cell: took(row.e2e_ms + 100) | {"ttft_ms": row.ttft_ms + 100},
     )
-    found = judged({}, one, cells=cells, picked=picked)
+    found = judged({}, one, cells=cells, finalists=finalists)
     assert found.verdict == "undecided"
-    assert "but not per output token (" in found.reason
+    assert re.search(r"but 1\.0\d× \[.*\] per output token: first tokens come earlier", found.reason)
     assert "the interval includes 1" not in found.reason
 
 
 def test_a_client_that_was_the_bottleneck_decides_nothing() -> None:
-    one, picked = settings(3), Finalists(settings=("k=3",), streams=(1,))
+    one, finalists = settings(3), Finalists(settings=("k=3",), streams=(1,))
     cells = swept(FASTER, one, rungs=0, confirming=2)
     record = cells[0].cell.model_copy(
         update={"client_bound": "the client was the bottleneck: it was busy 97% of the time"}
     )
     bound = [cells[0].model_copy(update={"cell": record}), *cells[1:]]
-    found = judged({}, one, cells=bound, picked=picked)
+    found = judged({}, one, cells=bound, finalists=finalists)
     assert found.verdict == "undecided"
     assert found.reason.count("the client was the bottleneck: it was busy 97% of the time") == 1
     assert found.reason.count("the client was the bottleneck") == 1
@@ -537,27 +538,27 @@ def test_a_client_that_was_the_bottleneck_decides_nothing() -> None:
 def test_loads_are_decided_from_the_lightest() -> None:
     """It was chosen for 1 stream. That it pays at 4 is left open where it does not at 1."""
 
-    picked = Finalists(settings=("k=3",), streams=(1, 4))
+    finalists = Finalists(settings=("k=3",), streams=(1, 4))
     one, at = settings(3), loads(1, 4)
     cells = swept(lambda n, load, of: 1.5 if load.concurrency == 4 else 0.8, one, at, rungs=0)
-    found = judged({}, one, at, cells=cells, picked=picked)
+    found = judged({}, one, at, cells=cells, finalists=finalists)
     assert found.verdict == "undecided"
     assert "k=3 at 4 streams pays, 1.50× [" in found.reason
     assert found.recommendation["setting"] is None
 
 
 def test_lengths_that_are_accepted_are_named_with_the_recommendation() -> None:
-    one, picked = settings(3), Finalists(settings=("k=3",), streams=(1,))
+    one, finalists = settings(3), Finalists(settings=("k=3",), streams=(1,))
 
     def halved(n: int, row: Any, cell: SweptCell) -> dict[str, Any]:
         return {"tokens": row.tokens // 2, "text": row.text[: len(row.text) // 2], **took(row.e2e_ms / 2)}
 
     cells = changed(swept(FASTER, one, rungs=0, confirming=2), "k=3", halved)
-    found = judged({}, one, cells=cells, picked=picked, margins=AbSettings(accept_length_change=True))
+    found = judged({}, one, cells=cells, finalists=finalists, margins=AbSettings(accept_length_change=True))
     assert found.verdict == "yes"
     assert "; answers are 50% [50, 50] shorter, which is accepted; " in found.reason
     assert "per output token" in found.reason
-    assert judged({}, one, cells=cells, picked=picked).verdict != "yes"
+    assert judged({}, one, cells=cells, finalists=finalists).verdict != "yes"
     same = faulty(lambda n, row, cell: {})
     assert "per output token" not in same.reason
 
@@ -619,7 +620,7 @@ def test_a_cache_that_the_standard_has_as_well_is_no_difference() -> None:
 def test_a_rival_as_fast_as_the_recommended_is_not_apart() -> None:
     found = judged({"k=3": 1.5, "k=5": 1.5, "k=8": 0.7}, noise=0.1)
     assert found.verdict == "yes"
-    assert [(rival.apart, rival.ratio is not None) for rival in report(found).rivals] == [(False, True)]
+    assert [(rival.differs, rival.ratio is not None) for rival in report(found).runners_up] == [(False, True)]
 
 
 def test_a_setting_that_ttft_vetoes_still_has_its_speed_up() -> None:

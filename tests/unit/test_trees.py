@@ -50,9 +50,9 @@ def test_what_follows_from_a_spec(text: str, depth: int, drafts: int, branches: 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("shape:0,2", "node 2 follows node 2, which must come before it"),
-        ("shape:1", "node 1 follows node 1"),
-        ("shape:0,0,7,1", "node 3 follows node 7"),
+        ("shape:0,2", "node 2 has the parent 2: expected an earlier node"),
+        ("shape:1", "node 1 has the parent 1"),
+        ("shape:0,0,7,1", "node 3 has the parent 7"),
         ("chain:3/ngram:8", "expected COPY_TREE/DRAFT_TREE"),
         ("ngram:8/suffix:8", "expected COPY_TREE/DRAFT_TREE"),
         ("ngram:8/none", "expected COPY_TREE/DRAFT_TREE"),
@@ -67,7 +67,7 @@ def test_what_is_wrong_with_a_tree_is_said(text: str, why: str) -> None:
     "text", ["chain:1025", "dynamic:9:4096", "expand:40,40", "suffix:9999", "chain:600+ngram:600"]
 )
 def test_a_tree_of_too_many_nodes(text: str) -> None:
-    with pytest.raises(UsageError, match="has more than 1024 nodes"):
+    with pytest.raises(UsageError, match="expected at most 1024 nodes"):
         parse_tree(text)
 
 

@@ -117,5 +117,7 @@ def test_a_setting_of_a_sweep_whose_answers_took_no_time_does_not_pay(value: flo
         else one
         for one in cells
     ]
-    found = judged_sweep(settings(3), loads(), changed, [], picked=Finalists(settings=("k=3",), streams=(1,)))
+    found = judged_sweep(
+        settings(3), loads(), changed, [], finalists=Finalists(settings=("k=3",), streams=(1,))
+    )
     assert found.verdict != "yes"

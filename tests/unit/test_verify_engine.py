@@ -203,6 +203,22 @@ def test_the_embedded_engine_takes_a_head_with_its_embedding(tmp_path: Path) -> 
         assert judged(place, EAGLE, tensors, engine="embedded").verdict == verdict
 
 
+@pytest.mark.parametrize(
+    ("name", "verdict"),
+    [
+        ("medusa_head.0.0.linear.weight", "yes"),
+        ("0.0.linear.weight", "yes"),  # the authors' separate files of heads
+        ("1.0.linear.weight", "no"),
+    ],
+)
+def test_the_embedded_engine_takes_medusa_heads_by_either_name(
+    name: str, verdict: str, tmp_path: Path
+) -> None:
+    fields = {"model_type": "medusa", "medusa_num_heads": 1, "hidden_size": 64}
+    result = judged(tmp_path, fields, {name: [64, 64]}, engine="embedded")
+    assert result.verdict == verdict, result.reason
+
+
 def test_blocks_lost_are_the_drafts_weights_and_its_share_of_every_block(tmp_path: Path) -> None:
     head = judged(tmp_path, EAGLE, {"fc.weight": [64, 128]}, gpu="1", tensor_parallel=2)
     memory = head.data["memory"]

@@ -463,7 +463,7 @@ def test_an_adapter_is_named_as_one(tmp_path: Path, target: made.Made) -> None:
     save_file({"lora_A.weight": np.zeros((8, 8), "f2")}, draft / "adapter_model.safetensors")
     with pytest.raises(ModelError, match=r"an adapter \(LoRA\) for org/base") as raised:
         judge(tmp_path)
-    assert "merge it" in str(raised.value.hint)
+    assert "expected a folder with the merged model" in raised.value.message
 
 
 def in_the_cache(tmp_path: Path, files: Path) -> Path:
@@ -490,12 +490,12 @@ def test_a_snapshot_of_links_is_read_and_one_without_blobs_is_named(
     (tmp_path / "draft").symlink_to(snapshot.parents[1])
     with pytest.raises(ModelError, match="folder in the hub's cache") as raised:
         judge(tmp_path)
-    assert str(raised.value.hint).endswith("snapshots/c0ffee")
+    assert "snapshots/c0ffee" in str(raised.value.hint)
     (tmp_path / "draft").unlink()
     (tmp_path / "draft").mkdir()
     for link in snapshot.iterdir():  # as `cp -r` copies it elsewhere
         (tmp_path / "draft" / link.name).symlink_to(link.readlink())
-    with pytest.raises(ModelError, match=r"is a link to \.\./\.\./blobs/\d, which is not there"):
+    with pytest.raises(ModelError, match=r"is a link to \.\./\.\./blobs/\d, which does not exist"):
         judge(tmp_path)
 
 

@@ -12,6 +12,8 @@ from calling import specops
 from specops.assets import asset
 from specops.cli.run import plan_page
 from specops.config import load
+from specops.phases.ab.evidence import FEWEST_SUSTAINED, SUSTAINED_VISITS
+from specops.phases.ab.parity import MOST_MIXED_ROUNDS
 from specops.phases.ab.visits import schedule
 from specops.phases.inputs import settings_of
 from specops.phases.playbook.step import PhaseInput
@@ -55,7 +57,10 @@ def test_requests_and_starts_are_those_of_the_phases(tmp_path: Path) -> None:
         looks=at.rollout.ab.looks,
         seed=requested.seed,
     )
-    assert of(plan, "ab").requests == sum(len(visit.prompts) for visit in visits)
+    longest = max(len(visit.prompts) for visit in visits if visit.level == visits[0].level)
+    sustained = max(SUSTAINED_VISITS * longest, FEWEST_SUSTAINED)
+    beside = 2 * min(sustained, len(prompts)) + MOST_MIXED_ROUNDS * 2 * 3 * at.rollout.ab.mixed_prompts
+    assert of(plan, "ab").requests == sum(len(visit.prompts) for visit in visits) + beside
     assert (of(plan, "ab").starts, of(plan, "canary").starts, of(plan, "guard-drill").starts) == (2, 2, 2)
 
 

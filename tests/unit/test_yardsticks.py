@@ -164,11 +164,11 @@ def test_the_guard_says_at_its_start_what_it_does_not_judge_by(tmp_path: Path) -
     plan, lines = deployment_criteria(of({"model": "another"}), tmp_path)
     assert isinstance(plan.baseline, Missing)
     assert plan.min_acceptance.value == 0.4  # type: ignore[union-attr]
-    assert plan.min_acceptance.source.startswith("the playbook; sweep.json does not count: the standard")  # type: ignore[union-attr]
+    assert plan.min_acceptance.source.startswith("the playbook; sweep.json is not used: the standard")  # type: ignore[union-attr]
     assert lines == [
-        "baseline.json is not a yardstick: the settings changed since",
-        "sweep.json is not a yardstick: the standard pool changed since",
-        "latencies are not judged: baseline.json does not count: the settings changed since",
+        "baseline.json is not used as a reference: the settings changed since",
+        "sweep.json is not used as a reference: the standard pool changed since",
+        "latencies are not judged: baseline.json is not used: the settings changed since",
     ]
 
 
@@ -183,10 +183,10 @@ def test_monitor_render_says_the_same_and_leaves_them_out(tmp_path: Path) -> Non
     results.write(tmp_path / "ab.json", ab(rollout()))
     made = render(of({"model": "another"}), tmp_path, Noting())
     assert notes[:2] == [
-        "baseline.json is not a yardstick: the settings changed since",
-        "ab.json is not a yardstick: the settings changed since",
+        "baseline.json is not used as a reference: the settings changed since",
+        "ab.json is not used as a reference: the settings changed since",
     ]
-    assert "baseline.json does not count: the settings changed since" in made.data["not_read"]["baseline"]
+    assert "baseline.json is not used: the settings changed since" in made.data["not_read"]["baseline"]
 
 
 def test_prompts_that_cannot_be_read_leave_it_open(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def first() -> torch.device:
     built = torch.version.cuda or torch.version.hip
     raise EnvironmentFailure(
         f"could not measure the kernels: {'torch sees no GPU' if built else 'this torch is built for CPUs'}",
-        hint="run it on a machine with a GPU; what the kernels compute is tested without one",
+        hint="specops doctor  # run this on a machine with a GPU; tests need none",
     )
 
 

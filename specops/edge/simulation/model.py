@@ -13,6 +13,7 @@ from specops.edge.batching import Batching
 from specops.edge.settings import Adaptive, parse_depth
 from specops.engine.planner.cost_model import Curve
 from specops.errors import FileError, UsageError
+from specops.hints import with_value
 
 Arm = Literal["edge", "server-only", "autoregressive"]
 """Who drafts: clients, the server for itself, nobody."""
@@ -53,11 +54,14 @@ class EdgeCosts:
         for name, curve in curves.items():
             if not 0 < curve.at(1) < math.inf:
                 took = f"{name} takes {curve.at(1):g} s"
-                raise UsageError(f"invalid time of a pass: {took}", hint="declare a number above 0")
+                raise UsageError(
+                    f"invalid time of a pass: {took}: expected more than 0",
+                    hint="specops edge simulate --help",
+                )
         if not (0 <= self.step_s < math.inf and 0 <= self.round_s < math.inf):
             raise UsageError(
-                f"invalid times: step_s {self.step_s:g}, round_s {self.round_s:g}",
-                hint="give 0 or more",
+                f"invalid times: step_s {self.step_s:g}, round_s {self.round_s:g}: expected 0 or more",
+                hint="specops edge simulate --help",
             )
 
     def to_json(self) -> dict[str, Any]:
@@ -89,7 +93,7 @@ class EdgeCosts:
             missing = f"{error} is missing" if isinstance(error, KeyError) else str(error)
             raise FileError(
                 f"invalid costs of edge drafting in {where}: {missing}",
-                hint="give a file with data.costs of the output of `specops edge simulate --json`",
+                hint="specops edge simulate --out costs.json  # writes a file that has data.costs",
             ) from error
 
 
@@ -149,16 +153,18 @@ class Setting:
         low = {"clients": self.clients, "nodes": self.nodes, "beams": self.beams, "tokens": self.tokens}
         for name, value in {**low, "max_batch": self.max_batch}.items():
             if value < 1:
-                raise UsageError(f"invalid {name} {value}: expected at least 1", hint="give 1 or more")
+                raise UsageError(f"invalid {name} {value}: expected at least 1", hint=with_value(value, 1))
         Batching.parse(self.batching)
         depth = parse_depth(self.depth)
         if self.arm == "server-only" and isinstance(depth, Adaptive):
             raise UsageError(
                 "invalid depth adaptive: a server that drafts for itself needs a number",
-                hint="such as included:4",
+                hint=with_value("adaptive", "included:4"),
             )
         if min(self.rtt_s, self.jitter_s, self.prompt_tokens, self.most_ahead, self.ahead) < 0:
-            raise UsageError("a time or a number is negative", hint="give 0 or more")
+            raise UsageError(
+                "a time or a number is negative: expected 0 or more", hint="specops edge simulate --help"
+            )
 
     def nodes_of(self, levels: int) -> int:
         """Number of nodes of a tree with `levels` levels."""

@@ -75,7 +75,7 @@ class BreakEven:
 @dataclass(frozen=True)
 class Plan:
     cells: tuple[Cell, ...]
-    served: tuple[ServerFigures, ...]
+    by_clients: tuple[ServerFigures, ...]
     by_rtt: tuple[RttCapacity, ...]
     break_even: tuple[BreakEven, ...]
     itl_bound_ms: float
@@ -100,15 +100,15 @@ class Planner:
         """The plan over round-trip times and numbers of clients, both ascending. itl_bound_ms: None for
         the inter-token latency of server-only with the fewest clients."""
         progress.start("settings", len(clients) * (1 + len(rtts_s)) + 2 * len(rtts_s))
-        served = []
+        by_clients = []
         for count in clients:
-            served.append(self._served(count))
+            by_clients.append(self._served(count))
             progress.advance()
-        bound = itl_bound_ms or mean(served[0].server_only, "itl_ms")
+        bound = itl_bound_ms or mean(by_clients[0].server_only, "itl_ms")
         cells, by_rtt = [], []
         for rtt_s in rtts_s:
             row = []
-            for alone in served:
+            for alone in by_clients:
                 row.append(self._cell(rtt_s, alone))
                 progress.advance()
             cells += row
@@ -117,7 +117,7 @@ class Planner:
             BreakEven(count, crossing([(c.rtt_s, c.itl_ratio) for c in cells if c.clients == count], 1.0))
             for count in clients
         ]
-        return Plan(tuple(cells), tuple(served), tuple(by_rtt), tuple(even), bound)
+        return Plan(tuple(cells), tuple(by_clients), tuple(by_rtt), tuple(even), bound)
 
     def _served(self, clients: int) -> ServerFigures:
         own = replace(self._base, arm="server-only", clients=clients, depth="included:4")

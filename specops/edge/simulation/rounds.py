@@ -20,8 +20,10 @@ from typing import Any, Protocol
 
 from specops.edge.simulation.model import Heads
 from specops.errors import FileError, UsageError
+from specops.hints import with_options
 
 ROUNDS_SCHEMA = 1
+MEASURE = "specops edge simulate --save-rounds rounds.json  # measures them"
 GUESSING: tuple[Heads, ...] = ("one", "many")
 Shares = tuple[float, ...]
 
@@ -90,15 +92,16 @@ class Rounds:
             if len(shares) != levels + 1 or abs(sum(shares) - 1) > 1e-6 or min(shares) < 0:
                 raise UsageError(
                     f"shares of accepted nodes of trees of {levels} levels are {levels + 1}, add up to 1 and"
-                    f" are not negative: {shares}",
-                    hint="measure the rounds again",
+                    f" are not negative: {shares}; measure the rounds again",
+                    hint=MEASURE,
                 )
         for heads, table in self.found.items():
             for by_k in table:
                 if any(min(shares, default=0) < 0 or sum(shares) > 1 + 1e-6 for shares in by_k):
                     raise UsageError(
-                        f"invalid shares of rounds that continued with {heads} heads: more than 1 in all",
-                        hint="measure the rounds again",
+                        f"invalid shares of rounds that continued with {heads} heads: more than 1 in all; "
+                        "measure the rounds again",
+                        hint=MEASURE,
                     )
 
     @property
@@ -185,7 +188,7 @@ class Rounds:
             missing = f"{error} is missing" if isinstance(error, KeyError) else str(error)
             raise FileError(
                 f"invalid rounds in {where}: {missing}",
-                hint="give a file that `specops edge simulate --save-rounds FILE` wrote",
+                hint=MEASURE,
             ) from error
 
 
@@ -242,7 +245,9 @@ def of_texts(texts: Sequence[Text], source: str) -> Rounds:
     Raises UsageError without a text, or for a text without roots.
     """
     if not texts or not all(text.accepted and text.roots for text in texts):
-        raise UsageError("no answer is long enough to be walked", hint="measure longer answers")
+        raise UsageError(
+            "no answer is long enough: expected more than one round", hint=with_options({"--tokens": "128"})
+        )
     accepted: list[Shares] = []
     found: dict[Heads, list[tuple[Shares, ...]]] = {heads: [] for heads in GUESSING}
     for levels in range(1, min(len(text.accepted) for text in texts) + 1):
@@ -285,12 +290,14 @@ def of_rates(rates: Sequence[float], *, hit: float, hit_many: float, source: str
     if not rates or not all(0 <= rate < 1 for rate in rates):
         shares = ", ".join(f"{rate:g}" for rate in rates) or "nothing"
         raise UsageError(
-            f"invalid acceptance {shares}: expected shares from 0 to below 1", hint="such as 0.8"
+            f"invalid acceptance {shares}: expected shares from 0 to below 1",
+            hint=with_options({"--acceptance": "0.8"}),
         )
     if not 0 <= hit <= hit_many <= 1:
         raise UsageError(
-            f"invalid shares of hits: {hit:g} with one head, {hit_many:g} with several",
-            hint="give shares from 0 to 1, with several heads at least that of one",
+            f"invalid shares of hits: {hit:g} with one head, {hit_many:g} with several: expected "
+            "shares from 0 to 1, with several heads at least that of one",
+            hint="specops edge simulate --help",
         )
     accepted = []
     for levels in range(1, len(rates) + 1):

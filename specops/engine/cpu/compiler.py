@@ -161,8 +161,8 @@ def _folders(module: str) -> Iterator[Path]:
 
 
 def _read(path: Path, key: str) -> _Code | None:
-    """The stored code; None if there is none, or code of other sources, or a damaged file, which would
-    crash."""
+    """The stored code. None where nothing is stored, where it was made from other sources, or where the file
+    is damaged and would crash."""
     try:
         head, _, machine_code = path.read_bytes().partition(b"\n")
         described = json.loads(head)

@@ -19,6 +19,7 @@ from specops.engine.drafters.suffix import Suffix
 from specops.engine.sequence import Sequence
 from specops.engine.tree import Draw, TokenTree
 from specops.errors import UsageError
+from specops.hints import with_value
 from specops.trees import TreeSpec, parse_tree
 
 
@@ -68,14 +69,17 @@ def make_drafter(tree: str, draw: Draw, growers: Batch[MakeGrower], rows: int, l
     spec = parse_tree(tree)
     if spec.needs_draft and len(growers) not in (1, spec.drafts):
         raise UsageError(
-            f"the tree {tree!r} needs {spec.drafts} drafts, not {len(growers)}"
+            f"the tree {tree!r} needs {spec.drafts} drafts, not {len(growers)}: expected one for each part "
+            "that "
+            "a model grows, or one for all"
             if spec.drafts > 1
-            else f"the tree {tree!r} needs a draft model",
-            hint="give one for each part that a model grows, or one for all; ngram and suffix need none",
+            else f"the tree {tree!r} needs a draft model; ngram:8 and suffix:16 need none",
+            hint=with_value(tree, "ngram:8"),
         )
     if spec.kind == "auto" and len(growers) > 1:
         raise UsageError(
-            f"the tree {tree!r} plans for one draft, not {len(growers)}", hint="give the best one"
+            f"the tree {tree!r} plans for one draft, not {len(growers)}: expected one draft",
+            hint=with_value(tree, "chain:3"),
         )
 
     def make(spec: TreeSpec, recipe: Recipe) -> Drafter:

@@ -171,7 +171,7 @@ class Auto:
 
     def _reads_to(self, sequence: Sequence) -> int:
         """Number of tokens of `sequence` that the draft has read after this step."""
-        if self.reads_features:  # of a prompt that is new there are none yet
+        if self.reads_features:  # a new prompt has none yet
             return min(sequence.cached + 1, len(sequence.tokens)) if sequence.cached else 0
         if sequence.reading:
             return self._read.get(sequence.row, 0) + sequence.chunk

@@ -41,7 +41,7 @@ class Union:
         return [tree for tree, _ in merged]
 
     def commit(self, sequence: Sequence, path: list[int], features: Tensor | None) -> None:
-        # There is no state before its first tree, which comes late where copies take its place (auto.py).
+        # It has no state before its first tree, which comes late where copies take its place (auto.py).
         numbers_of = self._numbers.get(sequence.row) or [[] for _ in self._drafters]
         for drafter, numbers in zip(self._drafters, numbers_of, strict=True):
             own = {number: node for node, number in reversed(list(enumerate(numbers)))}

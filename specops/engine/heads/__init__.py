@@ -1,37 +1,28 @@
 """Forms of drafts, and their registry.
 
-A form is its file here, which loads it, computes it and grows trees from it, and its entry in HEADS. A folder
-is of the first form whose mark is among its weights. A folder without any mark is a draft model.
+A form is its file here, which loads it, computes it and grows trees from it, and its entry in
+`specops.checkpoints.draft_kind.HEAD_FORMS`, which is read without torch. A folder is of the first form whose
+mark is among its weights. A folder without any mark is a draft model.
 """
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
-from typing import Protocol
 
+from specops.checkpoints.draft_kind import HEAD_FORMS, HeadForm
 from specops.engine.draft import Draft, weight_names
-from specops.engine.heads.draft_model import DraftModel, EarlyExit, early_exit
-from specops.engine.heads.eagle import EagleHead
-from specops.engine.heads.medusa import Medusa
-from specops.engine.heads.recurrent import Recurrent
+from specops.engine.heads.draft_model import DraftModel, early_exit
 from specops.engine.models import load_model
 from specops.engine.models.model import FeatureModel, Model
 from specops.errors import ModelError
+from specops.hints import with_value
 from specops.trees import exit_layers
 
-
-class DraftForm(Protocol):
-    """Loads a draft of one form: a class of drafts is one."""
-
-    marks: frozenset[str]
-
-    def __call__(self, folder: Path, target: FeatureModel) -> Draft:
-        """Raises ModelError if the folder is damaged, or the draft belongs to another target."""
-
-
-HEADS: tuple[DraftForm, ...] = (EagleHead, Recurrent, Medusa, EarlyExit)
-"""The registry of all forms that draft beside their target only."""
+Load = Callable[[Path, FeatureModel], Draft]
+"""Loads a folder for a target. Raises ModelError if it is damaged, or the draft belongs to another target."""
 
 
 def open_draft(
@@ -50,14 +41,16 @@ def open_draft(
     if layers is not None:
         return early_exit(model, layers)
     folder = Path(name)
-    form, shape = _form(folder), model.shape
-    if form is not None:
+    load, shape = _loader(folder), model.shape
+    if load is not None:
         if shape.device.type != "cpu":
             raise ModelError(
-                f"could not load {folder} for a target on {shape.device}: draft heads run on CPUs only",
-                hint="take a draft model, which runs where the target does",
+                f"could not load {folder} for a target on {shape.device}: draft heads run on CPUs only; a "
+                "draft "
+                "model runs where the target does",
+                hint=with_value(shape.device, "cpu"),
             )
-        return form(folder, model)
+        return load(folder, model)
     draft = load_model(folder, shape.dtype, device=shape.device, kernel=shape.kernel)
     check_pair(target, model, folder, draft)
     return DraftModel(wrap(draft))
@@ -73,11 +66,20 @@ def check_pair(target: str | Path, model: Model, draft: str | Path, draft_model:
     if draft_model.shape.vocab != model.shape.vocab:
         raise ModelError(
             f"could not pair {target} with {draft}: their vocabularies have {model.shape.vocab} and "
-            f"{draft_model.shape.vocab} entries",
-            hint="a draft must share the target's token ids; take one of the same family",
+            f"{draft_model.shape.vocab} entries; a draft must have the target's token ids",
+            hint=f"specops verify-draft {shlex.quote(str(target))} {shlex.quote(str(draft))}",
         )
 
 
-def _form(folder: Path) -> DraftForm | None:
+def _form(folder: Path) -> HeadForm | None:
     names = weight_names(folder)
-    return next((form for form in HEADS if names & form.marks), None)
+    return next((form for form in HEAD_FORMS.values() if names.intersection(form.marks)), None)
+
+
+def _loader(folder: Path) -> Load | None:
+    form = _form(folder)
+    if form is None:
+        return None
+    module, _, name = form.loader.rpartition(".")
+    load: Load = getattr(import_module(f"{__name__}.{module}"), name)
+    return load

@@ -15,13 +15,15 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from specops.checkpoints.draft_kind import HEAD_FORMS
 from specops.engine.attention import Layout, Span, causal
 from specops.engine.draft import CachedGrower, Draft, Level, read_weights
 from specops.engine.models.model import FeatureModel, LayeredModel, Model
 from specops.engine.sequence import Sequence
 from specops.errors import ModelError, UsageError
+from specops.hints import listing, with_value
 
-EXIT = "exit.weight"
+(EXIT,) = HEAD_FORMS["early_exit"].marks
 """[width, width], the adapter of an early exit."""
 
 
@@ -52,8 +54,6 @@ class EarlyExit(DraftModel):
     """An early exit with an adapter, from a folder whose config.json has the number of layers,
     exit_layers."""
 
-    marks = frozenset({EXIT})
-
     def __init__(self, folder: Path, target: FeatureModel) -> None:
         """Raises ModelError if the folder is damaged, or the adapter belongs to another target."""
         what = "an adapter for early exit"
@@ -70,8 +70,8 @@ class EarlyExit(DraftModel):
             raise ModelError(
                 f"could not pair the adapter {folder} with this target: it is of the shape "
                 f"{tuple(adapter.shape)} and for {layers} layers; the target has features of {target.width} "
-                f"and {target.shape.layers} layers",
-                hint="an adapter is trained for one target; take that one's",
+                f"and {target.shape.layers} layers; an adapter is trained for one target",
+                hint=listing(folder),
             )
         super().__init__(_first_layers(target, layers, adapter))
 
@@ -87,13 +87,14 @@ def early_exit(target: FeatureModel, layers: int) -> DraftModel:
 def _first_layers(target: FeatureModel, layers: int, adapter: Tensor | None) -> Model:
     if not isinstance(target, LayeredModel):
         raise ModelError(
-            "could not leave the target early: its layers are not the engine's own to run one by one",
-            hint="early exit works with the Llama family in float32; take a draft model for this target",
+            "could not leave the target early: expected a target of the Llama family in float32",
+            hint=with_value(f"exit:{layers}", "DRAFT_FOLDER"),
         )
     if not 1 <= layers < target.shape.layers:
         raise UsageError(
-            f"could not leave the target after {layers} layers: it has {target.shape.layers}",
-            hint=f"take exit:1 to exit:{target.shape.layers - 1}",
+            f"could not leave the target after {layers} layers: expected exit:1 to "
+            f"exit:{target.shape.layers - 1}",
+            hint=with_value(f"exit:{layers}", "exit:1"),
         )
     return target.first(layers, adapter)
 

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from specops.checkpoints.draft_kind import FUSE
 from specops.engine.attention import SHORT, KVCache, Layout, Mask, Span, attend_rotated, causal
 from specops.engine.cpu import ops
 from specops.engine.cpu.ops import EagleInput, EaglePasses, Quantised
@@ -38,15 +39,13 @@ from specops.engine.models.model import FeatureModel, Shape
 from specops.engine.rng import Dice
 from specops.engine.sequence import Sequence
 from specops.errors import ModelError
+from specops.hints import listing
 
-FUSE = "fc.weight"
-"""[hidden, 2 * hidden], over the embedding and the feature side by side: what tells a head from a model."""
 FUSE_BIAS = "fc.bias"
 """[hidden], which some of the authors' heads have."""
 
 
 class EagleHead(Draft):
-    marks = frozenset({FUSE})
     reads_features = True
 
     def __init__(self, folder: Path, target: FeatureModel) -> None:
@@ -85,8 +84,9 @@ class EagleHead(Draft):
         if self.shape.vocab != target.shape.vocab or width != target.width:
             raise ModelError(
                 f"could not pair the draft head {folder} with this target: it is for {self.shape.vocab} "
-                f"tokens and features of {width}, not for {target.shape.vocab} and {target.width}",
-                hint="a head is trained for one target; take that one's",
+                f"tokens and features of {width}, not for {target.shape.vocab} and {target.width}; "
+                "a head is trained for one target",
+                hint=listing(folder),
             )
         self._width, self.max_positions = width, self.shape.max_positions
         of_feature = self._enter_with(layer, fuse, weights.get(FUSE_BIAS), embedding)

@@ -15,16 +15,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specops.checkpoints.draft_kind import HEAD_FORMS
 from specops.engine.draft import Draft, FeatureGrower, Level, read_weights
 from specops.engine.models.linear import Linear
 from specops.engine.models.model import FeatureModel
 from specops.engine.sequence import Sequence
 from specops.errors import ModelError
-
-PREFIXES = ("medusa_head.", "")
-"""Prefixes of the names of weights: in the authors' whole models, and in their separate files of heads."""
+from specops.hints import listing
 
 BLOCK, BIAS, OUTPUT = "0.linear.weight", "0.linear.bias", "1.weight"
+
+PREFIXES = tuple(mark.removesuffix(f"0.{BLOCK}") for mark in HEAD_FORMS["medusa"].marks)
+"""Prefixes of the names of weights: in the authors' whole models, and in their separate files of heads."""
 
 
 class Medusa(Draft):
@@ -33,7 +35,6 @@ class Medusa(Draft):
     Heads without an output layer of their own use the target's.
     """
 
-    marks = frozenset(f"{prefix}0.{BLOCK}" for prefix in PREFIXES)
     reads_features = True
     max_positions = None
 
@@ -48,8 +49,9 @@ class Medusa(Draft):
             name = f"{prefix}{len(self._heads)}."
             if f"{name}1.linear.weight" in weights:
                 raise ModelError(
-                    f"could not load Medusa heads from {folder}: they have several blocks a head",
-                    hint="heads of one residual block are supported",
+                    f"could not load Medusa heads from {folder}: expected one residual block a head, not "
+                    "several",
+                    hint=listing(folder),
                 )
             fits = {BLOCK: (target.width, target.width), BIAS: (target.width,), OUTPUT: target.output.shape}
             parts = {part: weights[name + part] for part in fits if name + part in weights}
@@ -57,8 +59,9 @@ class Medusa(Draft):
                 shapes = ", ".join(str(tuple(value.shape)) for value in parts.values())
                 raise ModelError(
                     f"could not pair the Medusa heads {folder} with this target: their shapes are {shapes}, "
-                    f"and it has {self.vocab} tokens and features of {target.width}",
-                    hint="heads are trained for one target; take that one's",
+                    f"and it has {self.vocab} tokens and features of {target.width}; "
+                    "a head is trained for one target",
+                    hint=listing(folder),
                 )
             layer = Linear(parts[OUTPUT]) if OUTPUT in parts else shared
             self._heads.append((Linear(parts[BLOCK], parts.get(BIAS)), layer))

@@ -14,14 +14,16 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from specops.checkpoints.draft_kind import HEAD_FORMS
 from specops.engine.cpu import ops
 from specops.engine.draft import Draft, FeatureGrower, Level, joined, read_weights
 from specops.engine.models.linear import Linear, TokenTable
 from specops.engine.models.model import FeatureModel
 from specops.engine.sequence import Sequence
 from specops.errors import ModelError
+from specops.hints import listing
 
-MARK = "recurrent.weight"
+(MARK,) = HEAD_FORMS["recurrent"].marks
 """[width + 2 * inter, width], R."""
 
 
@@ -31,7 +33,6 @@ class Recurrent(Draft):
     A token is read as its row of the target's output layer.
     """
 
-    marks = frozenset({MARK})
     reads_features = True
     max_positions = None
 
@@ -52,8 +53,9 @@ class Recurrent(Draft):
         if width != target.width:
             raise ModelError(
                 f"could not pair the recurrent head {folder} with this target: it is for features of "
-                f"{width}, not for {target.width}",
-                hint="a head is trained for one target; take that one's",
+                f"{width}, not for {target.width}; "
+                "a head is trained for one target",
+                hint=listing(folder),
             )
         output = target.output.float()
         self.vocab = target.shape.vocab

@@ -12,6 +12,7 @@ cache.
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from specops.engine.models.model import FeatureModel
 from specops.engine.models.offload import Offload
 from specops.engine.parallel.process_group import Ranks
 from specops.errors import ModelError
+from specops.hints import listing
 
 
 def load_model(
@@ -44,8 +46,9 @@ def load_model(
     """
     if not (folder / "config.json").is_file():
         raise ModelError(
-            f"could not load a model from {folder}: there is no config.json",
-            hint="give a folder in transformers' format: config.json, weights and tokenizer",
+            f"could not load a model from {folder}: there is no config.json: expected a folder in "
+            "transformers' format, with config.json, weights and tokenizer",
+            hint=listing(folder),
         )
     if offload is not None:
         return _offloaded(folder, dtype, device, kernel, offload)
@@ -78,8 +81,9 @@ def load_model(
     missing = sorted(loading["missing_keys"])
     if missing:  # transformers would go on with random ones
         raise ModelError(
-            f"could not load a model from {folder}: {len(missing)} weights are missing, {missing[0]} first",
-            hint="copy the folder again; config.json and the weights must be of the same model",
+            f"could not load a model from {folder}: {len(missing)} weights are missing, {missing[0]} first; "
+            "config.json and the weights must be of the same model",
+            hint=listing(folder),
         )
     source.eval().requires_grad_(False)
     _refuse(folder, source.config.get_text_config())
@@ -113,7 +117,7 @@ def first_reason(error: Exception) -> str:
 
 def _refuse(folder: Path, config: Any) -> None:
     """Raises ModelError for a model that would run and give another model's output."""
-    hint = "take a model with full attention and fixed frequencies, or serve this one with vLLM"
+    hint = f"grep -n -e sliding_window -e rope {shlex.quote(str(folder / 'config.json'))}"
     # The cache keeps every slot visible; a model trained with a shorter window would see too much.
     window = getattr(config, "sliding_window", None)
     used = getattr(config, "use_sliding_window", True)
@@ -121,7 +125,7 @@ def _refuse(folder: Path, config: Any) -> None:
     if window and used and window < config.max_position_embeddings and "sliding_attention" in layers:
         raise ModelError(
             f"could not load {folder}: it attends within a window of {window} tokens, which the embedded "
-            "engine does not support",
+            "engine does not support; vLLM does",
             hint,
         )
     # Frequencies that change with the longest sequence of a batch: the output would depend on the others.
@@ -129,7 +133,7 @@ def _refuse(folder: Path, config: Any) -> None:
     if rope in ("dynamic", "longrope"):
         raise ModelError(
             f"could not load {folder}: its rotary embedding ({rope}) changes with the length, which the "
-            "embedded engine does not support",
+            "embedded engine does not support; vLLM does",
             hint,
         )
 

@@ -30,7 +30,7 @@ from specops.engine.parallel.shards import cut
 from specops.errors import ModelError
 
 _NAME = "specops_tree"
-_HINT = "serve it with vLLM, or take a decoder-only model with plain attention"
+_OTHERS = "a decoder-only model with plain attention can be run; vLLM serves others"
 
 
 _POSITIONS = ("position_ids", "cache_position")
@@ -103,13 +103,13 @@ class GenericModel:
             found = probe.run(source, self._in_two_parts)
         except (AttributeError, RuntimeError, TypeError, ValueError) as error:
             reason = str(error).partition("\n")[0]
-            raise ModelError(f"could not run {name} over the engine's cache: {reason}", _HINT) from error
+            raise ModelError(f"could not run {name} over the engine's cache: {reason}; {_OTHERS}") from error
         # A stage of a pipeline other than the last has no logits, and rank 0 looks at them for all.
         # Windows, biases, sinks or caps that the interface does not see would change the output silently.
         if found.numel() and not close(found, own, source.dtype):
             raise ModelError(
-                f"could not run {name} over the engine's cache: its logits differ from its own attention's",
-                _HINT,
+                f"could not run {name} over the engine's cache: its logits differ from its own attention's; "
+                f"{_OTHERS}",
             )
 
     def _in_two_parts(self, tokens: Tensor, positions: Tensor) -> Tensor:
@@ -244,8 +244,8 @@ def _watched_masks(source: Any, positions: int) -> Iterator[None]:
 
 
 def _hidden(mask_function: Callable[..., Any], positions: int) -> tuple[int, int] | None:
-    """A token and an earlier one that it does not see; None if there are none at powers of two and such
-    distances."""
+    """A token and an earlier one that it does not attend to; None if each attends to all that were tried, at
+    distances of powers of two and around them."""
     powers = [0, *(1 << bit for bit in range(positions.bit_length()))]
     for token in sorted({min(power, positions - 1) for power in powers}):
         for other in sorted({min(power, token) for power in powers} | {max(token - p, 0) for p in powers}):

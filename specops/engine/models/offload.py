@@ -29,6 +29,7 @@ from torch import Tensor, nn
 
 from specops.checkpoints.source import Folder
 from specops.errors import ModelError, UsageError
+from specops.hints import listing, with_options
 
 _DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 PIECE = 1 << 20
@@ -68,19 +69,21 @@ def places(folder: Path) -> dict[str, TensorLocation]:
                 complete = int(entry["data_offsets"][1]) - int(entry["data_offsets"][0]) == place.size
             except (KeyError, IndexError, TypeError, ValueError) as error:
                 raise ModelError(
-                    f"could not read {tensor} of {path}: its header has {entry}",
-                    hint="weights are read from disk in float32, float16 or bfloat16 only",
+                    f"could not read {tensor} of {path}: its header has {entry}: expected float32, float16 "
+                    "or "
+                    "bfloat16",
+                    hint=with_options({"--offload": "host"}),
                 ) from error
             if not complete or place.offset + place.size > path.stat().st_size:
                 raise ModelError(
-                    f"could not read {tensor} of {path}: the file is damaged",
-                    hint="copy or download the weights again",
+                    f"could not read {tensor} of {path}: the file is damaged; copy or download it again",
+                    hint=listing(path),
                 )
             found[tensor] = place
     if not found:
         raise ModelError(
-            f"could not read weights from {folder}: it has no safetensors file",
-            hint="save the model with transformers, which writes safetensors",
+            f"could not read weights from {folder}: expected a safetensors file, as transformers writes it",
+            hint=listing(folder),
         )
     return found
 
@@ -128,7 +131,10 @@ class Offload:
 
     def __post_init__(self) -> None:
         if self.source not in ("disk", "host"):
-            raise UsageError(f"weights cannot be offloaded to {self.source!r}", hint="choose disk or host")
+            raise UsageError(
+                f"weights cannot be offloaded to {self.source!r}: expected disk or host",
+                hint=with_options({"--offload": "disk"}),
+            )
         if self.bandwidth is not None and not self.bandwidth > 0:
             raise UsageError(f"a bandwidth must be above 0 bytes a second, not {self.bandwidth}")
 
@@ -328,7 +334,8 @@ def load_streamed(
     source.tie_weights()
     if len({tuple((name, place.shape) for name, place in layer.items()) for layer in layers}) > 1:
         raise ModelError(
-            f"could not offload {folder}: its layers are not all of one form", hint="load it whole"
+            f"could not offload {folder}: its layers are not all of one form",
+            hint=with_options({"--offload": None}),
         )
     reading = make_source(offload, [place for layer in layers for place in layer.values()], device)
     stream = Stream(len(layers), [_LayerSlot(layers, reading, dtype, device) for _ in range(2)])
@@ -364,7 +371,8 @@ def _layers(source: nn.Module, count: int) -> tuple[str, list[nn.Module]]:
         if isinstance(module, nn.ModuleList) and len(module) == count:
             return name, list(module)
     raise ModelError(
-        f"could not offload {type(source).__name__}: it has no list of {count} layers", hint="load it whole"
+        f"could not offload {type(source).__name__}: it has no list of {count} layers",
+        hint=with_options({"--offload": None}),
     )
 
 
@@ -373,14 +381,16 @@ def _place(folder: Path, found: dict[str, TensorLocation], name: str, weight: Te
     requires."""
     if name not in found:
         raise ModelError(
-            f"could not load a model from {folder}: its weights lack {name}",
-            hint="save it with this version of transformers; config.json must be of the same model",
+            f"could not load a model from {folder}: its weights lack {name}; config.json and the weights "
+            "must be of the same model",
+            hint=listing(folder),
         )
     if found[name].shape != tuple(weight.shape):
         raise ModelError(
             f"could not load a model from {folder}: {name} has the shape {found[name].shape}, but "
-            f"config.json requires {tuple(weight.shape)}",
-            hint="copy the folder again; config.json and the weights must be of the same model",
+            f"config.json requires {tuple(weight.shape)}; config.json and the weights must be of the same "
+            "model",
+            hint=listing(folder),
         )
     return found[name]
 

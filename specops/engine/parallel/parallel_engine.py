@@ -41,6 +41,7 @@ from specops.engine.step import Engine
 from specops.engine.tree import Draw, TokenTree, Topology
 from specops.engine.verifiers.verifier import Verified
 from specops.errors import EnvironmentFailure, UsageError
+from specops.hints import with_value
 from specops.trees import parse_tree
 
 TreeVerdicts = list[tuple[Sequence, TokenTree, Verified, list[TokenLogprob]]]
@@ -108,13 +109,15 @@ def start(
     """
     if arguments["speculate"] and parse_tree(arguments["tree"]).kind == "auto":
         raise UsageError(
-            "the tree auto is unsupported on several devices: each would choose its own",
-            hint="name a tree, such as chain:3",
+            "the tree auto is unsupported on several devices: each would choose its own; name "
+            "a tree, such as chain:3",
+            hint=with_value("auto", "chain:3"),
         )
     if arguments["device"] not in ("cpu", "cuda"):
         raise UsageError(
-            f"a target on several devices cannot all lie on {arguments['device']!r}",
-            hint="choose cpu, or cuda without a number: each rank takes one",
+            f"a target on several devices cannot all lie on {arguments['device']!r}: expected cpu, or cuda "
+            "without a number",
+            hint=with_value(arguments["device"], "cuda"),
         )
     followers = Followers(parallel, arguments)
     try:
@@ -174,7 +177,7 @@ class Followers:
                 raise EnvironmentFailure(
                     "could not start an engine on several devices: a rank "
                     + (f"ended with code {ended[0]}" if ended else f"did not come up in {patience:.0f} s"),
-                    hint="its last output is above",
+                    hint="free -h  # the last output of the rank is above",
                 )
             time.sleep(0.05)
 

@@ -22,6 +22,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from specops.errors import EnvironmentFailure, UsageError
+from specops.hints import with_value
 
 Kind = Literal["tensor", "pipeline"]
 PATIENCE = timedelta(minutes=5)
@@ -42,8 +43,9 @@ class Parallel:
     def __post_init__(self) -> None:
         if self.kind not in ("tensor", "pipeline") or self.ranks < 2:
             raise UsageError(
-                f"a target cannot be parallel as {self.kind}:{self.ranks}",
-                hint="write tensor:2 or pipeline:2, with at least 2 ranks",
+                f"a target cannot be parallel as {self.kind}:{self.ranks}: expected tensor:N or pipeline:N, "
+                "with N of at least 2",
+                hint=with_value(f"{self.kind}:{self.ranks}", "tensor:2"),
             )
 
     @staticmethod
@@ -149,6 +151,6 @@ def reported(action: str) -> Iterator[None]:
         yield
     except RuntimeError as error:  # of a connection that broke, or of a time that ran out
         raise EnvironmentFailure(
-            f"could not {action}: a rank has ended or no longer answers",
-            hint="read the last output of that rank, and start the engine again",
+            f"could not {action}: a rank has ended or no longer answers; its last output is above",
+            hint="free -h  # then start the engine again",
         ) from error

@@ -16,11 +16,10 @@ from torch import Tensor, nn
 
 from specops.engine.parallel.process_group import Ranks
 from specops.errors import ModelError
+from specops.hints import with_options
 
 WHOLE = {"replicated_with_grad_allreduce", "embedding_rowwise"}
 """Parts that each rank holds whole: small norms, and the embedding, of which a token needs one row."""
-
-_DEAL = "deal its layers out: pipeline in place of tensor"
 
 
 def cut(source: Any, ranks: Ranks) -> tuple[int, int]:
@@ -34,6 +33,11 @@ def cut(source: Any, ranks: Ranks) -> tuple[int, int]:
     return deal_layers(source, ranks), 1
 
 
+def _by_layers(ranks: Ranks) -> str:
+    """Return the command that gives each rank whole layers instead of parts of them."""
+    return with_options({"--parallel": f"pipeline:{ranks.size}"})
+
+
 def cut_layers(source: Any, ranks: Ranks) -> None:
     """Tensor parallel (Megatron-LM, arXiv 1909.08053): a rank has some heads, and a part of the MLP's
     width."""
@@ -42,20 +46,23 @@ def cut_layers(source: Any, ranks: Ranks) -> None:
     if not plan:
         raise ModelError(
             f"could not cut {name} into parts: transformers has no tensor-parallel plan for it",
-            _DEAL,
+            _by_layers(ranks),
         )
     for heads in (config.num_attention_heads, config.num_key_value_heads):
         if heads % ranks.size:
             raise ModelError(
-                f"could not cut {name} into {ranks.size} parts: it has {heads} heads to deal out",
-                hint="take a number of ranks that divides its query heads and its key-value heads",
+                f"could not cut {name} into {ranks.size} parts: expected a number of ranks that divides its "
+                f"{heads} query and key-value heads",
+                hint=with_options({"--parallel": "tensor:2"}),
             )
     for path, module in source.named_modules():
         style = plan.get(re.sub(r"\.\d+\.", ".*.", path))
         if style is None or style in WHOLE:
             continue
         if not isinstance(module, nn.Linear):
-            raise ModelError(f"could not cut {name} into parts: {path} is not a linear layer", _DEAL)
+            raise ModelError(
+                f"could not cut {name} into parts: {path} is not a linear layer", _by_layers(ranks)
+            )
         if style == "colwise":
             _keep_rows(module, ranks)
         elif style == "rowwise":
@@ -65,7 +72,9 @@ def cut_layers(source: Any, ranks: Ranks) -> None:
                 _keep_rows(module, ranks)
                 module.register_forward_hook(lambda module, inputs, y: ranks.concatenate(y))
         else:
-            raise ModelError(f"could not cut {name} into parts: {path} is to be cut {style}", _DEAL)
+            raise ModelError(
+                f"could not cut {name} into parts: {path} is to be cut {style}", _by_layers(ranks)
+            )
 
 
 def _tensor_plan(source: Any) -> dict[str, str]:
@@ -96,8 +105,9 @@ def _keep_columns(module: nn.Linear, ranks: Ranks) -> None:
 def _part(weight: Tensor, dim: int, ranks: Ranks) -> Tensor:
     if weight.shape[dim] % ranks.size:
         raise ModelError(
-            f"could not cut a weight of the shape {tuple(weight.shape)} into {ranks.size} parts",
-            hint="take a number of ranks that divides it",
+            f"could not cut a weight of the shape {tuple(weight.shape)} into {ranks.size} parts: expected a "
+            "number of ranks that divides it",
+            hint=with_options({"--parallel": "tensor:2"}),
         )
     return weight.chunk(ranks.size, dim)[ranks.rank].clone()
 
@@ -118,15 +128,16 @@ def deal_layers(source: Any, ranks: Ranks) -> int:
     if len(found) != 1 or plan[: found[0]] != ["embed_tokens"] or len(plan) != found[0] + 2:
         raise ModelError(
             f"could not divide the layers of {name}: transformers has no pipeline plan for it from an "
-            "embedding over layers to a norm",
-            hint="run it on one device, or take a target of the Llama family",
+            "embedding over layers to a norm; one of the Llama family has one",
+            hint=with_options({"--parallel": None}),
         )
     path, norm = plan[found[0]], plan[found[0] + 1]
     layers = getattr(body, path)
     stage, last = (ranks.rank - 1) % ranks.size, ranks.size - 1
     if len(layers) < ranks.size:
         raise ModelError(
-            f"could not divide {len(layers)} layers among {ranks.size} ranks", "take fewer ranks"
+            f"could not divide {len(layers)} layers among {ranks.size} ranks: expected fewer ranks",
+            with_options({"--parallel": f"pipeline:{len(layers)}"}),
         )
     bounds = [len(layers) * place // ranks.size for place in range(ranks.size + 1)]
     start, stop = bounds[stage], bounds[stage + 1]

@@ -13,7 +13,7 @@ MEMORY = 256
 hundred verifications, and a rate of 0.7 is known to about 0.04."""
 
 SELDOM = 32
-"""The same for rare observations, between which the traffic may change."""
+"""`MEMORY` for rare observations, between which the traffic may change."""
 
 PRIOR = (0.6, 0.3, 0.2, 0.15)
 """Acceptance rates by rank, if the ranks before it were rejected: about those of small drafts (`specops

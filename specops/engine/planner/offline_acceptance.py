@@ -12,9 +12,8 @@ gets past the position with 1, 2, …, k children. These are SpecInfer's success
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
@@ -28,11 +27,8 @@ from specops.engine.models.model import FeatureModel
 from specops.engine.request import Sampling
 from specops.engine.rng import distribution
 from specops.engine.sequence import Sequence as Decoded
-from specops.engine.tree import TokenTree
-from specops.engine.verifiers.ranked import Ranked
-from specops.engine.verifiers.traversal import Claim, Traversal
-from specops.engine.verifiers.verifier import Proposals, Target
 from specops.errors import UsageError
+from specops.hints import with_options
 
 
 def greedy(p: Tensor, q: Tensor, k: int) -> Tensor:
@@ -107,7 +103,7 @@ def _without_replacement(
     rejected = torch.ones_like(p[..., 0])
     for _ in range(k):
         rejected = rejected * _rejection(p, q)
-        # A rejected token has q > p, in proportion to the difference; where there is none, any will do.
+        # A rejected token has q > p, in proportion to the difference. Without a difference, any will do.
         excess = (q - p).clamp_(min=0) + torch.finfo(p.dtype).tiny
         token = _sample(excess, generator)
         p = _residual(p, q)
@@ -136,61 +132,6 @@ def _residual(p: Tensor, q: Tensor) -> Tensor:
 GREEDY = "greedy"
 SAMPLED = ("multi-step, i.i.d.", "multi-step, without replacement", "naive, draft's top k", "naive, i.i.d.")
 RULES = (GREEDY, *SAMPLED)
-
-Expected = Callable[[TokenTree, Target], float]
-
-
-def naive(tree: TokenTree, p: Target) -> float:
-    """A node is accepted where the target samples its path. Children with one token are one."""
-
-    def below(node: int) -> float:
-        first = {tree.tokens[child]: child for child in reversed(tree.topology.children[node])}
-        if not first:
-            return 0.0
-        here = p[node]
-        return sum(float(here[token]) * (1 + below(child)) for token, child in first.items())
-
-    return below(0)
-
-
-def multi_step(tree: TokenTree, p: Target) -> float:
-    def below(node: int) -> float:
-        children, left, expected, rest = Proposals(tree, node), 1.0, 0.0, p[node]
-        while left > 0 and children.next():
-            accepted = min(1.0, float(rest[children.token]) / children.chance)
-            if accepted > 0:
-                expected += left * accepted * (1 + below(children.child))
-            left *= 1 - accepted
-            residual = children.reject(rest)
-            total = float(residual.sum())
-            if total <= 0:
-                break
-            rest = residual / total
-        return expected
-
-    return below(0)
-
-
-def leaf_to_root(rule: Traversal, tree: TokenTree, p: Target) -> float:
-    def visit(node: int, weight: float) -> tuple[float, float]:
-        """The probability that the node is accepted, and the mean number of nodes below it that are."""
-        claim, left, expected = Claim(node, weight, p[node]), 1.0, 0.0
-        for child, claimed in rule.trials(claim, Proposals(tree, node)):
-            accepted, further = visit(child, claimed) if claimed > 0 else (0.0, 0.0)
-            expected += left * (accepted + further)
-            left *= 1 - accepted
-        return 1 - left * (1 - claim.weight), expected
-
-    return visit(0, 1.0)[1]
-
-
-EXPECTED_NODES: dict[str, Expected] = {
-    "naive": naive,
-    "mss": multi_step,
-    "traversal": partial(leaf_to_root, Traversal()),
-    "ranked": partial(leaf_to_root, Ranked()),
-}
-"""Expected accepted nodes by the verifier's name, from the plainest on."""
 
 Rates = dict[str, list[float]]
 """Acceptance by rule, one of `RULES`, at widths 1, 2, …"""
@@ -235,13 +176,15 @@ def rates(pair: Pair, prompt: list[int], tokens: int, widths: int, seed: int) ->
     if len(prompt) + tokens > pair.positions:
         raise UsageError(
             f"{len(prompt)} tokens of prompt and {tokens} after them do not fit in {pair.positions} "
-            "positions",
-            hint="measure fewer tokens",
+            "positions: expected fewer tokens",
+            hint=with_options({"--tokens": str(max(2, pair.positions // 4))}),
         )
     if tokens < 2 and pair.draft.reads_features:
         raise UsageError(
-            "a draft that reads the target's features has none to draft the first token from",
-            hint="measure 2 tokens or more",
+            "a draft that reads the target's features has none to draft the first token from: expected 2 "
+            "tokens "
+            "or more",
+            hint=with_options({"--tokens": "64"}),
         )
     widths = min(widths, pair.target.shape.vocab)
     generator = torch.Generator().manual_seed(seed)

@@ -26,6 +26,7 @@ from specops.engine.planner.cost_model import Curve
 from specops.engine.request import Sampling
 from specops.engine.step import Engine
 from specops.errors import UsageError
+from specops.hints import with_options
 from specops.trees import parse_tree
 
 PLAIN, LEAST = "none", "chain:1"
@@ -173,8 +174,8 @@ class Costs:
     """Time of reading the prompt, beyond the step's usual time, without a draft."""
 
     prompt_drafted: float
-    """The same with a draft, which also reads the prompt. For a head it is the whole first step, which has
-    no draft."""
+    """Time of reading the prompt, beyond the step's usual time, with a draft, which also reads it. For a head
+    it is the whole first step, which has no draft."""
 
     def step(self, levels: Sequence[int], batch: int = 1) -> float:
         """Seconds of a step of `batch` sequences, each with `levels` nodes on each level below the root.
@@ -221,8 +222,9 @@ def costs_of(rounds: Sequence[Readings], *, opens_bare: bool) -> Costs:
         found = [readings[tree].mean(part) for readings in rounds if readings[tree].steps]
         if not found:
             raise UsageError(
-                f"could not measure what {tree} costs: no prompt leaves it room for its steps",
-                hint="give shorter prompts, or a pair with more positions",
+                f"could not measure what {tree} costs: no prompt leaves it room for its steps: expected "
+                "shorter prompts, or a pair with more positions",
+                hint=with_options({"--prompts": "SHORTER_PROMPTS.json"}),
             )
         return statistics.median(found)
 

@@ -95,7 +95,7 @@ def ranked(rates: Rates, costs: StepCosts, *, batch: int = 1, most_nodes: int = 
 
 
 def option(widths: Widths, rates: Rates, costs: StepCosts, *, batch: int = 1) -> Option:
-    """The prediction for the expansion <widths>; () is no draft."""
+    """The prediction for the expansion <widths>; () stands for no draft."""
     return Option(spec(widths), expected_tokens(rates, widths), costs.step(levels(widths), batch))
 
 

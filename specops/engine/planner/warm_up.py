@@ -181,7 +181,7 @@ def _base(times: dict[tuple[int, str], list[Observation]], trees: Sequence[str])
 
     def usual(batch: int, tree: str, part: Callable[[Observation], float]) -> float:
         ordered = sorted(map(part, times[batch, tree]))
-        return ordered[len(ordered) // 4]  # what a busy machine adds is no part of the form
+        return ordered[len(ordered) // 4]  # the form does not include what a busy machine adds
 
     def draft(batch: int, tree: str) -> float:
         return usual(batch, tree, lambda observed: observed.draft)

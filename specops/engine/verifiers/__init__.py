@@ -1,43 +1,44 @@
-"""Verifiers, and their registry: which of a tree's nodes the target accepts, and the token that follows them.
+"""Verifiers: which of a tree's nodes the target accepts, and the token that follows them.
 
-A verifier is one file and one entry in VERIFIERS. It names the draws for which its output has exactly the
-target's distribution, and refuses any other tree.
+A verifier is one module here and its name in `specops.trees.VERIFIERS`, which settings read without torch.
+The module's `VERIFIER` names the draws for which its output has exactly the target's distribution. It refuses
+any other tree.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
+
+from specops import trees
 from specops.engine.rng import Chance
 from specops.engine.tree import Draw, TokenTree
-from specops.engine.verifiers.multi_step import MultiStep
-from specops.engine.verifiers.naive import Naive
-from specops.engine.verifiers.ranked import Ranked
-from specops.engine.verifiers.traversal import Traversal
-from specops.engine.verifiers.verifier import Target, Verified, Verifier
-from specops.errors import UsageError
+from specops.engine.verifiers.verifier import CountedVerifier, Target, Verified, Verifier
 
-VERIFIERS: tuple[Verifier, ...] = (Traversal(), Ranked(), MultiStep(), Naive())
-"""The registry; of several that are lossless for a draw, the first is the default.
+
+def _loaded(name: str) -> CountedVerifier:
+    verifier: CountedVerifier = import_module(f"{__name__}.{name}").VERIFIER
+    return verifier
+
+
+VERIFIERS: dict[str, CountedVerifier] = {name: _loaded(name) for name in trees.VERIFIERS}
+"""By name, from the plainest on."""
+
+DEFAULTS = ("traversal", "naive")
+"""The first that is lossless for a draw is its default.
 
 Ranked accepts more than traversal, but sorts the vocabulary at every node. That pays where the target's pass
 is long (`specops bench verifiers`), so it is used on request only.
 """
 
-ALSO_CALLED = {"block": "traversal"}
-"""On a chain, traversal is block verification (arXiv 2403.10444): one rule with two names."""
 
-
-def make_verifier(name: str) -> Verifier:
-    """The verifier called `name`. Raises UsageError for an unknown name."""
-    for verifier in VERIFIERS:
-        if verifier.name == ALSO_CALLED.get(name, name):
-            return verifier
-    names = ", ".join([*(verifier.name for verifier in VERIFIERS), *ALSO_CALLED])
-    raise UsageError(f"there is no verifier {name!r}", hint=f"choose one of: {names}")
+def make_verifier(name: str) -> CountedVerifier:
+    """Return the verifier called `name`. Raises UsageError for an unknown name."""
+    return VERIFIERS[trees.known_verifier(name)]
 
 
 def best_verifier(draw: Draw) -> Verifier:
-    """The default for a draw: the first in the registry that is lossless for it."""
-    return next(verifier for verifier in VERIFIERS if draw in verifier.lossless_for)
+    """Return the default for a draw."""
+    return next(VERIFIERS[name] for name in DEFAULTS if draw in VERIFIERS[name].lossless_for)
 
 
 class ByDraw:

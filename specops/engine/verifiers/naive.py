@@ -29,6 +29,21 @@ class Naive:
     def verify(self, tree: TokenTree, p: Target, chance: Chance) -> Verified:
         return _walk(tree, lambda node: chance.sample(p[node]))
 
+    def expected(self, tree: TokenTree, p: Target) -> float:
+        """A node is accepted where the target samples its path. Children with one token are one."""
+
+        def below(node: int) -> float:
+            first = {tree.tokens[child]: child for child in reversed(tree.topology.children[node])}
+            if not first:
+                return 0.0
+            here = p[node]
+            return sum(float(here[token]) * (1 + below(child)) for token, child in first.items())
+
+        return below(0)
+
+
+VERIFIER = Naive()
+
 
 def _walk(tree: TokenTree, token_after: Callable[[int], int]) -> Verified:
     """Walk from the root to the child that has the target's token after a node, while there is one."""

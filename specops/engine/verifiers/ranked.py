@@ -58,6 +58,9 @@ class Ranked(Traversal):
             claim.keep(children.reject(claim.p, claim.weight))
 
 
+VERIFIER = Ranked()
+
+
 def _plan(m: Floats, q: Floats, count: int, draw: Draw) -> Plan | None:
     """The plan of `count` siblings; None if they claim more in the order drawn, as where draft and target
     agree."""

@@ -75,3 +75,18 @@ class Traversal:
                 return Verified([below.node for below, _ in path[1:]], chance.sample(claim.p))
             else:
                 path.pop()
+
+    def expected(self, tree: TokenTree, p: Target) -> float:
+        def visit(node: int, weight: float) -> tuple[float, float]:
+            """The probability that the node is accepted, and the mean number of nodes below it that are."""
+            claim, left, expected = Claim(node, weight, p[node]), 1.0, 0.0
+            for child, claimed in self.trials(claim, Proposals(tree, node)):
+                accepted, further = visit(child, claimed) if claimed > 0 else (0.0, 0.0)
+                expected += left * (accepted + further)
+                left *= 1 - accepted
+            return 1 - left * (1 - claim.weight), expected
+
+        return visit(0, 1.0)[1]
+
+
+VERIFIER = Traversal()

@@ -11,6 +11,7 @@ from torch import Tensor
 from specops.engine.rng import Chance
 from specops.engine.tree import Draw, TokenTree
 from specops.errors import LosslessError
+from specops.hints import with_options
 
 
 class Target(Protocol):
@@ -39,14 +40,22 @@ class Verifier(Protocol):
         """Verify a tree. p[node] is the target's distribution after the node. Call `check` first."""
 
 
+class CountedVerifier(Verifier, Protocol):
+    """A verifier whose mean can be computed."""
+
+    def expected(self, tree: TokenTree, p: Target) -> float:
+        """Return the mean number of nodes of `tree` that are accepted, over all that chance may do."""
+
+
 def check(verifier: Verifier, draw: Draw) -> None:
     """Raises LosslessError if the verifier would change the output's distribution for trees drawn so."""
     if draw not in verifier.lossless_for:
         able = " or ".join(sorted(d.value for d in verifier.lossless_for))
         raise LosslessError(
             f"the {verifier.name} verifier would change the output's distribution for a tree drawn "
-            f"{draw.value}: it is lossless only for {able}",
-            hint="use the naive verifier, which is lossless for every tree, or a drafter that samples",
+            f"{draw.value}: it is lossless only for {able}; "
+            "the naive verifier is lossless for every tree",
+            hint=with_options({"--verifier": "naive"}),
         )
 
 

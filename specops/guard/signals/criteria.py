@@ -1,4 +1,4 @@
-"""The guard's yardstick: the standard pool's latencies by load, from baseline.json.
+"""The guard's reference: the standard pool's latencies by load, from baseline.json.
 
 A load is the requests that one server has at a time, which is what a level of the baseline held constant. Its
 figures between two levels lie on the line between theirs; beyond the outermost nothing is known but that
@@ -28,10 +28,12 @@ from pydantic import BaseModel, ValidationError
 
 from specops import results
 from specops.config import Pool, Rollout
+from specops.defaults import LEAST_ACCEPTANCE
 from specops.errors import FileError
 from specops.guard.signals.noise import Numbers
 from specops.guard.signals.query import Query
 from specops.guard.state import Threshold
+from specops.hints import ROLLOUT, renaming
 from specops.load.record import CellRecord, Row
 from specops.prometheus.series import exposed
 from specops.results import Result
@@ -59,11 +61,11 @@ class Level:
     """Standard error of the mean, over it: between prompts, since production sends others."""
 
     e2e_cv: float
-    """The same of E2E, of what is left beside the length of the answer."""
+    """Standard deviation of one request's E2E over the mean, without the effect of the answer's length."""
 
     e2e_error: float
     whole_cv: float
-    """The same of E2E, with the lengths of answers in it."""
+    """Standard deviation of one request's E2E over the mean, with the effect of the answer's length."""
 
     whole_error: float
 
@@ -153,7 +155,7 @@ def read(path: Path) -> Baseline | Missing:
         return Missing(f"there is no {path.name}: specops run ROLLOUT --only baseline")
     result = results.read(path)
     if result.phase != "baseline" or result.verdict != "yes":
-        return Missing(f"{path.name} does not count: {result.reason}")
+        return Missing(f"{path.name} is not used: {result.reason}")
     try:
         cells = _Cells.model_validate(result.data).cells
     except ValidationError as error:
@@ -161,7 +163,7 @@ def read(path: Path) -> Baseline | Missing:
         place = ".".join(["data", *map(str, first["loc"])])
         raise FileError(
             f"{path} is damaged: {place}: {first['msg']}",
-            hint="remove it and run: specops run ROLLOUT --only baseline",
+            hint=renaming(path, f"then specops run {ROLLOUT} --only baseline"),
         ) from None
     return of_cells(cells, f"{path.name} {results.sha256(path)[:12]}")
 
@@ -252,7 +254,8 @@ def deployed_setting(deployed: Pool, sweep: Result) -> str | None:
 
 def _wherever(pool: Any) -> Any:
     """A pool's settings without the place of its model folders: a rollout that was copied, or is named by
-    another path, has the same. Whether the folders' content changed is a matter of the result's inputs."""
+    another path, has the same. Changes of the folders' content are found by the hashes of the result's
+    inputs."""
     if not isinstance(pool, dict):
         return pool
     speculation = pool.get("speculation")
@@ -264,9 +267,6 @@ def _wherever(pool: Any) -> Any:
 def _share(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and 0 <= value <= 1 else None
 
-
-MIN_ACCEPTANCE = 0.4
-"""The playbook's, where no sweep measured what it takes to break even."""
 
 BREAK_EVEN_KNOWN = 0.05
 """Error to which a measured break-even is taken to be known. It is the ratio of two step times less 1, over
@@ -296,7 +296,7 @@ class Criteria:
 
 def criteria_of(rollout: Rollout, folder: Path, left_out: Mapping[str, str]) -> Criteria:
     """Return the criteria from the run folder's sweep.json and baseline.json, where they are there and not
-    `left_out`: by phase, why a result is not a yardstick. Raises FileError where one is damaged."""
+    `left_out`: by phase, why a result is not a reference. Raises FileError where one is damaged."""
     guard = rollout.guard
     min_acceptance, measured = _min_acceptance(rollout, folder / "sweep.json", left_out.get("sweep"))
     unfit = left_out.get("baseline")
@@ -313,7 +313,7 @@ def criteria_of(rollout: Rollout, folder: Path, left_out: Mapping[str, str]) -> 
         min_acceptance=min_acceptance,
         baseline=read(folder / "baseline.json")
         if unfit is None
-        else Missing(f"baseline.json does not count: {unfit}"),
+        else Missing(f"baseline.json is not used: {unfit}"),
         regression=Threshold(
             value=1 + guard.max_regression,
             source=f"guard.max_regression of the rollout file, {guard.max_regression:.0%}",
@@ -343,5 +343,5 @@ def _min_acceptance(rollout: Rollout, path: Path, unfit: str | None) -> tuple[Th
         # Of a tree that branches most of what is drafted cannot be accepted, and it may pay well.
         why = "no sweep measured what a tree that branches must have accepted to break even"
         return Missing(f"{why}: specops sweep ROLLOUT, or set guard.min_acceptance"), False
-    missing = "no sweep measured break-even" if unfit is None else f"{path.name} does not count: {unfit}"
-    return Threshold(value=MIN_ACCEPTANCE, source=f"the playbook; {missing}"), False
+    missing = "no sweep measured break-even" if unfit is None else f"{path.name} is not used: {unfit}"
+    return Threshold(value=LEAST_ACCEPTANCE, source=f"the playbook; {missing}"), False

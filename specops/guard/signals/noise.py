@@ -1,5 +1,4 @@
-"""The rule that tells a bad observation from noise. The one place where
-that is decided; pure.
+"""The rule that separates a bad observation from noise. This is decided nowhere else. Pure.
 
 Every function takes floats, or arrays of them: one evaluation and ten thousand simulated weeks go through
 the same lines. NaN is what Prometheus had no number for.
@@ -16,10 +15,10 @@ what is at stake is a pool that gains next to nothing; b takes Z, since a regres
 time.
 
 The minimum traffic is that at which a is half the regression. What is bad is then slower than no speculation
-by about half of it, which no pool that pays comes near, and whatever is really `regression` slower is bad but
-for errors of Z. Where the baseline alone is known to no more than that half, no traffic makes up for it: the
-window's error may be 0.7 of the half then, the first clause is the rule, and what is `regression` slower is
-not surely observed, which every finding says.
+by about half of it, which no pool that pays comes near, and whatever is really `regression` slower is bad
+but for errors of Z. If the error of the baseline alone exceeds half of the regression, more traffic does not
+help. The error of the window may then be 0.7 of that half, and only the first clause decides. A slowdown of
+`regression` may be missed; every finding says so.
 
 **Acceptance.** Accepted tokens come in requests, and those of one request go together: a text is easy for
 the draft or it is not. The variance of the rate is p (1 - p) / tokens, times Kish's design effect
@@ -49,7 +48,7 @@ Z = 4.0
 """One evaluation in 30,000 errs by more, to one side. There are 10,080 in a week."""
 
 AGAIN = 2.0
-"""The same of what repeats a bad window, in samples of its own: 95%. Both err at once in one of a million."""
+"""Quantile for the window that repeats a bad one, with new samples: 95%. Both err once in a million."""
 
 OF_BASELINE = 2.0
 """Standard errors of the baseline's mean that may make a pool look as if it did not pay: 95%."""

@@ -126,7 +126,7 @@ def evaluate(criteria: Criteria, live: LiveFigures, now: float, longer: Window |
     if verdict == "no_data":
         reasons = [_no_data(criteria, live)]
     if both_slow:
-        reasons = ["both pools are slow: not speculation's doing", *reasons]
+        reasons = ["both pools are slow, so speculation is not the cause", *reasons]
     if criteria.ends_speculation and live.drafted == 0 and live.finished >= WITHOUT_A_DRAFT:
         reasons.append(
             f"no token was drafted for {live.finished:.0f} requests: {criteria.ends_speculation} may have"
@@ -255,8 +255,8 @@ def _no_data(criteria: Criteria, live: LiveFigures) -> str:
     share, most = min(shares), max(shares)
     if bool(verdicts.too_many(live)):
         return (
-            f"there are {most:.1f} times as many samples as one every {criteria.query.scrape_s:g} s:"
-            " set monitor.scrape_interval_s to what Prometheus scrapes by, else a gap does not show"
+            f"{most:.1f}× the expected samples (one every {criteria.query.scrape_s:g} s): set"
+            " monitor.scrape_interval_s to the scrape interval of Prometheus; otherwise gaps are not detected"
         )
     if live.up > 0 and share > 0:
         return (

@@ -79,20 +79,21 @@ class LiveFigures:
     aborted."""
 
     cancelled: Numbers = NOTHING
-    """Number of the failed that the client may have ended: without a router nobody tells these apart."""
+    """Number of failed requests that the client may have ended. Without a router they are
+    indistinguishable."""
 
     standard_requests: Numbers = NOTHING
-    """The same of the standard pool."""
+    """Number of requests of the standard pool."""
 
     standard_failed: Numbers = NOTHING
     covered: Numbers = NOTHING
     """Share of the pool's scrapes that succeeded, of all that the scrape interval makes: samples of `up`."""
 
     sampled: Numbers = NOTHING
-    """The same share of the samples of the E2E histogram."""
+    """Share of the expected samples of the E2E histogram, 0 to 1."""
 
     counted: Numbers = NOTHING
-    """The same share of what the failed requests are counted by: the routers, else the pool."""
+    """Share of the expected samples that count failed requests, 0 to 1: the routers', else the pool's."""
 
     standard_tpot: Numbers = NOTHING
     """From here on the same figures of the standard pool."""
@@ -131,7 +132,7 @@ COPIES = "copies"
 
 @dataclass(frozen=True)
 class Query:
-    """The labels that tell the series of a rollout apart, and the series that it has."""
+    """The labels that identify the series of a rollout, and the series that it has."""
 
     rollout: str
     series: Series
@@ -209,7 +210,7 @@ class Query:
         return f"count({up}) / count(count by ({POOL}, instance) ({up}))"
 
     def _share(self, series: str, window_s: float, function: str = "count_over_time") -> str:
-        """Samples within the window over those that the scrape interval makes. NaN where there is none."""
+        """Samples within the window over those that the scrape interval makes. NaN without a sample."""
         within = f"{series}[{round(window_s)}s]"
         expected = f"(count(count_over_time({within})) * {window_s / self.scrape_s:g})"
         return f"sum({function}({within})) / {expected}"
@@ -234,7 +235,7 @@ class Query:
         return {
             "counted": self._share(f"{ROUTE_PERCENT}{selector(self._ours)}", window_s),
             "requests": grown(ours),
-            # A label that no request had yet is no series: then none failed.
+            # Prometheus has no series for a label that no request had yet: then none failed.
             "failed": f"({grown(ours, broken)} or vector(0)) + ({grown(ours, *elsewhere)} or vector(0))",
             "standard_requests": grown(others),
             "standard_failed": f"{grown(others, broken)} or vector(0)",

@@ -17,8 +17,8 @@ from specops.guard.state import Signal, Verdict
 from specops.serving import Series
 
 COVERED = 0.9
-"""Share of a window's scrapes: with fewer the window is no data. A gap in scraping looks like traffic that
-stopped, and the first samples after it like a burst."""
+"""Share of a window's scrapes: with fewer the window counts as missing data. A gap in scraping looks like
+traffic that stopped, and the first samples after it like a burst."""
 
 TOO_MANY = 1.25
 """Times the samples that the scrape interval makes: with more, Prometheus scrapes more often than the rollout
@@ -54,7 +54,7 @@ UNUSED = 0.01
 compare with, and the baseline decides alone."""
 
 ROOM = 1.5
-"""Times the windows that would have enough requests to tell so, since there may have been fewer earlier."""
+"""A factor for the windows that would have enough requests, since there may have been fewer earlier."""
 
 DECIDING: tuple[Signal, ...] = ("acceptance", "tpot", "e2e")
 """That few requests fail does not show that speculation pays: errors alone are never healthy."""
@@ -157,8 +157,8 @@ def too_many(live: LiveFigures) -> NDArray[np.bool_]:
 def judge(
     criteria: Criteria, live: LiveFigures, *, repeats: bool = False, windows: float = 1.0
 ) -> Mapping[Signal, Judgement]:
-    """All traffic, over so many of the plan's `windows`. What there is no yardstick for is unknown once there
-    is traffic enough to use one.
+    """Return the judgement of each signal for all traffic, over `windows` windows. A signal without a
+    reference is unknown if there is enough traffic to judge it, else no traffic.
 
     `repeats`: the window has only what came after a bad one, and is to show the same in samples of its own:
     at 95%, with as few requests as any verdict takes, and by the baseline alone.
@@ -178,7 +178,7 @@ def judge(
             judged = _latency(criteria, criteria.baseline, signal, value, n, expected, ours, live, repeats)
             found[signal] = judged if repeats else _beside_standard(criteria, signal, judged, live, windows)
         else:
-            found[signal] = _no_yardstick(n)
+            found[signal] = _no_reference(n)
     unseen = ~scraped(live) if repeats else ~scraped(live) | too_many(live)
     uncounted = ~_enough(live.counted)
     return {
@@ -212,7 +212,7 @@ def _beside_standard(
     where both are slower than they were measured, each at its own load, speculation is not the reason.
 
     Without a standard pool, or with one that had no request in the window, the baseline decides alone. Where
-    it has requests, but too few to tell, or its samples are missing, the answer is unknown. `with_longer`
+    it has requests, but too few to decide, or its samples are missing, the answer is unknown. `with_longer`
     decides where a longer window is there.
     """
     assert isinstance(criteria.baseline, Baseline)
@@ -354,7 +354,7 @@ def judge_class(criteria: Criteria, name: str, live: LiveFigures, found: ClassFi
 def overall(found: Mapping[Signal, Codes], both_slow: NDArray[np.bool_] | bool = False) -> Codes:
     """Bad where one signal is. Else unknown where both pools are slow, since nothing shows then whether
     speculation pays; else no traffic where there was too little for one that decides, since healthy
-    is what was judged by all that there is a yardstick for; then healthy where one is, unknown, no data."""
+    is what was judged by every reference; then healthy where one is, unknown, no data."""
     deciding = [found[signal] for signal in DECIDING]
 
     def any_of(code: int) -> Codes:
@@ -413,7 +413,7 @@ def _acceptance(criteria: Criteria, live: LiveFigures, repeats: bool = False) ->
     known_to = criteria.break_even_known_to
     error = noise.acceptance_margin(live.acceptance, live.drafted, live.finished, known_to, z)
     if isinstance(criteria.min_acceptance, Missing):
-        judged = _no_yardstick(live.finished)
+        judged = _no_reference(live.finished)
         return Judgement(judged.codes, live.acceptance, live.acceptance, live.finished, least, error)
     codes = noise.acceptance(
         live.acceptance, live.drafted, live.finished, least, criteria.min_acceptance.value, known_to, z
@@ -422,7 +422,8 @@ def _acceptance(criteria: Criteria, live: LiveFigures, repeats: bool = False) ->
 
 
 def _errors(criteria: Criteria, live: LiveFigures, repeats: bool = False) -> Judgement:
-    """Return where there is no other pool to compare with, clients that may have left are no errors."""
+    """Return the signal for a pool that has no other to compare with: requests that clients may have ended
+    are not errors."""
     limit = criteria.max_error_share.value
     compared = np.greater_equal(live.standard_requests, noise.LEAST)
     failed = np.asarray(live.failed - np.where(compared, 0.0, np.nan_to_num(live.cancelled)))
@@ -461,7 +462,7 @@ def _latency(
     return Judgement(codes, low, high, n, least, known_to, limit, surely)
 
 
-def _no_yardstick(n: Numbers) -> Judgement:
+def _no_reference(n: Numbers) -> Judgement:
     cases = [np.isnan(n), np.less(n, noise.LEAST)]
     codes = np.select(cases, [NO_DATA, NO_TRAFFIC], UNKNOWN).astype(np.int8)
     nothing = np.full_like(np.asarray(n, dtype=float), np.nan)

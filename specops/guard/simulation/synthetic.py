@@ -1,4 +1,4 @@
-"""Weeks that are made up, of a pool whose truth is known: what the guard is held against by the thousand.
+"""Synthetic weeks of a pool whose truth is known. The guard is tested against thousands of them.
 
 A minute's traffic is a Poisson number of requests, by a day's curve with a weekend, bursts and slow noise.
 Its load and its latency, the baseline's at that load, go together by Little's law; acceptance is what it
@@ -24,11 +24,13 @@ from datetime import UTC, datetime
 import numpy as np
 from numpy.typing import NDArray
 
+from specops.defaults import LEAST_ACCEPTANCE
 from specops.errors import UsageError
-from specops.guard.signals.criteria import MIN_ACCEPTANCE, Baseline, Criteria, Missing
+from specops.guard.signals.criteria import Baseline, Criteria, Missing
 from specops.guard.signals.query import STANDARD, LiveFigures
 from specops.guard.simulation.traces import Answers, Figures, Trace, mean_of
 from specops.guard.state import Threshold
+from specops.hints import with_options
 
 WEEK_S = 7 * 86400
 TOGETHER = 1.5
@@ -102,10 +104,10 @@ def week(criteria: Criteria, seed: int, slower: float | None) -> Trace:
     if isinstance(criteria.baseline, Missing):
         raise UsageError(
             f"could not generate a week without a baseline: {criteria.baseline.why}",
-            hint="or replay recorded data, with --last DAYS or --trace FILE",
+            hint=f"{with_options({'--last': '7'})}  # replays the last 7 days of Prometheus",
         )
     least = (
-        criteria.min_acceptance.value if isinstance(criteria.min_acceptance, Threshold) else MIN_ACCEPTANCE
+        criteria.min_acceptance.value if isinstance(criteria.min_acceptance, Threshold) else LEAST_ACCEPTANCE
     )
     top = criteria.baseline.levels[-1]
     tokens = (top.e2e - top.ttft) / top.token + 1

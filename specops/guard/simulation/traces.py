@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from specops.errors import FileError, UsageError
 from specops.guard.signals.criteria import Criteria
 from specops.guard.signals.query import FIGURES, SIGNAL, STANDARD, LiveFigures, together
+from specops.hints import with_value
 from specops.prometheus.api import Api, Series
 
 ACCEPTANCE = "vllm:spec_decode_draft_acceptance_rate"
@@ -73,7 +74,7 @@ class PlaybookGuard:
 
 
 def falls(answers: Answers) -> NDArray[np.bool_]:
-    """The same for arrays: whether it would fall back, at each instant."""
+    """Return whether the playbook's guard would fall back, at each instant."""
     low = answers.acceptance < MIN_ACCEPTANCE
     third = low.copy()
     for back in range(1, CONSECUTIVE):
@@ -175,8 +176,8 @@ def windows(trace: Trace, intervals: int, started: int) -> LiveFigures:
 
 
 def cut_window(trace: Trace, end: int, intervals: int, started: int, share: float) -> LiveFigures:
-    """The same up to the instant `end`, had only `share` of the traffic gone to the pool. Its load stays what
-    it was, as its latencies do, which were of that load."""
+    """Return the window up to the instant `end`, had only `share` of the traffic gone to the pool. Its load
+    stays what it was, as its latencies do, which were of that load."""
     begin = max(end + 1 - max(intervals, started), 0)
     cut = {name: np.asarray(getattr(trace.each, name))[begin : end + 1] for name in ("ts", *FIGURES)}
     part = replace(trace, each=LiveFigures.of(cut))
@@ -272,7 +273,8 @@ def marked(trace: Trace, incidents: Sequence[str]) -> Trace:
             begin, end = (_instant(part) for part in text.split("/"))
         except ValueError:
             raise UsageError(
-                f"invalid incident {text!r}", hint="such as 2026-11-20T10:00/2026-11-20T12:00, in UTC"
+                f"invalid incident {text!r}: expected BEGIN/END in UTC",
+                hint=with_value(text, "2026-11-20T10:00/2026-11-20T12:00"),
             ) from None
         bad |= (trace.ts > begin) & (trace.ts <= end)
     return replace(trace, slower=np.where(bad, np.inf, 0.0))
@@ -292,7 +294,7 @@ def _lines(trace: Trace) -> Iterator[dict[str, Any]]:
 
 
 def load(path: Path) -> Trace:
-    """Read a trace. Raises UsageError where it is no trace, with the line."""
+    """Read a trace. Raises UsageError for an invalid trace, with the line."""
     names = ["ts", *FIGURES, *(f"playbook_{name}" for name in Answers.names()), "slower"]
     columns: dict[str, list[float]] = {name: [] for name in names}
     number = 1

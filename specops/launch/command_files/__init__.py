@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from specops.errors import FileError, UsageError
+from specops.hints import listing
 from specops.launch.command_files import containers, documents, shell
 from specops.launch.command_files.recognition import command_lines, recognised, titles
 from specops.serving import Command, LintResult
@@ -52,7 +53,8 @@ def command_of(words: Sequence[str]) -> Command:
         known = f"not a command of {titles()}"
         shown = words and "=" not in words[0]  # a variable may hold a key
         raise UsageError(
-            f"{words[0]} is {known}" if shown else known, hint=f"begin with the program: {examples}"
+            f"{f'{words[0]} is {known}' if shown else known}: expected the program first, such as {examples}",
+            hint=f"specops launch lint -- {next(iter(command_lines().values())).example.removesuffix(' …')}",
         )
     return command
 
@@ -64,7 +66,7 @@ def commands_in(path: Path) -> list[Command]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise FileError(f"could not read {path}: {reason}", hint="give a text file") from error
+        raise FileError(f"could not read {path}: {reason}", hint=listing(path)) from error
     if path.suffix in YAML:
         found = list(documents.commands(text, path))
     elif containers.is_dockerfile(path):
@@ -72,5 +74,7 @@ def commands_in(path: Path) -> list[Command]:
     else:
         found = list(shell.commands(text, path.name))
     if not found:
-        raise UsageError(f"there is no command of {titles()} in {path}", hint=KINDS)
+        raise UsageError(
+            f"there is no command of {titles()} in {path}: {KINDS}", hint=f"head {shlex.quote(str(path))}"
+        )
     return found

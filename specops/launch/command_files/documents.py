@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -180,13 +181,13 @@ the texts that ConfigMaps and here documents beside it hold, by name."""
 
 
 def commands(text: str, path: Path) -> Iterator[Command]:
-    """Yield the commands of YAML documents. Raises UsageError for what is no YAML, and for a rollout file."""
+    """Yield the commands of YAML documents. Raises UsageError for invalid YAML, and for a rollout file."""
     documents = _loaded(text, str(path))
     for document in documents:
         if {"rollout", "pools"} <= document.keys():
             raise UsageError(
-                f"{path} is a rollout file",
-                hint=f"`specops launch render {path}` renders and lints its pools",
+                f"{path} is a rollout file: expected a command or a manifest",
+                hint=f"specops launch render {shlex.quote(str(path))}  # renders and lints its pools",
             )
     yield from _read(documents, path.name, {})
 
@@ -206,8 +207,8 @@ def _loaded(text: str, where: str) -> list[Document]:
     except (yaml.YAMLError, ValueError) as error:  # ValueError: an invalid date
         problem = str(error).splitlines()[0]
         raise UsageError(
-            f"could not read {where}: invalid YAML: {problem}",
-            hint="a template has to be rendered first, as `helm template` does",
+            f"could not read {where}: invalid YAML: {problem}; a template must be rendered first",
+            hint="helm template RELEASE CHART > rendered.yaml  # then lint that file",
         ) from error
     return documents
 

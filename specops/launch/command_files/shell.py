@@ -8,6 +8,7 @@ may not run; a value that comes from outside, or from a command, stays a variabl
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -112,7 +113,8 @@ class _Lexer:
         """Here documents whose text follows the line: command, delimiter, filled, with tabs removed."""
 
     def refuse(self, line: int, what: str) -> UsageError:
-        return UsageError(f"could not read {self.where}, line {line}: {what}", hint="close the quote")
+        hint = f"sed -n {line}p {shlex.quote(self.where)}"
+        return UsageError(f"could not read {self.where}, line {line}: {what}", hint=hint)
 
     def peek(self, count: int = 1) -> str:
         return self.text[self.at : self.at + count]
@@ -548,7 +550,7 @@ class _Reader:
         there = any(part.quoted for part in word.parts)  # "" is a word, too
         for part in word.parts:
             pieces = self._pieces(part)
-            if not pieces and not any(fields):  # an empty array is none
+            if not pieces and not any(fields):  # an empty array adds no word
                 there = False
             fields[-1] += "".join(pieces[:1])
             fields += pieces[1:]

@@ -70,14 +70,14 @@ def answer(report: Report, name: str, *, subject: str = "speculation") -> list[s
 def load_sentences(challenger: Challenger, subject: str = "speculation") -> Iterator[str]:
     """Yield what each load showed, from the lightest; loads that showed the same share a sentence."""
     shown = [
-        (level.speedups.level, _showed(challenger, number, subject))
+        (level.speedups.level, _level_sentence(challenger, number, subject))
         for number, level in enumerate(challenger.levels)
     ]
     for said, alike in groupby(shown, key=lambda one: one[1]):
         yield f"At {_and(str(level) for level, _ in alike)}, {said}."
 
 
-def _showed(challenger: Challenger, number: int, subject: str) -> str:
+def _level_sentence(challenger: Challenger, number: int, subject: str) -> str:
     level = challenger.levels[number]
     together = _Class("all classes together", level.decision)
     classes = [_Class(name, of.levels[number].decision) for name, of in challenger.classes.items()]
@@ -222,8 +222,8 @@ def decision_sentence(challenger: Challenger) -> str:
     if len(groups) == 1:
         (alike,) = groups
         off = [level for level in levels if level not in alike]
-        keep = f"; keep it off at {_numbers(off)}" if off else ""
-        return f"Decision: use it at {_loads(alike)}{keep}{gaps}."
+        keep = f"; keep speculation off at {_numbers(off)}" if off else ""
+        return f"Decision: use speculation at {_loads(alike)}{keep}{gaps}."
     ordered = sorted(groups.items(), key=lambda item: -len(item[0]))
     use = [f"for {_and(names)} at {_loads(those)}" for those, names in ordered if those]
     off_at = [
@@ -231,7 +231,7 @@ def decision_sentence(challenger: Challenger) -> str:
         for those, names in ordered
         if (rest := [level for level in levels if level not in those])
     ]
-    return f"Decision: use it {'; '.join(use)}. Keep it off {'; '.join(off_at)}{gaps}."
+    return f"Decision: use speculation {'; '.join(use)}. Keep speculation off {'; '.join(off_at)}{gaps}."
 
 
 def _not_used(challenger: Challenger) -> str:
@@ -241,12 +241,13 @@ def _not_used(challenger: Challenger) -> str:
     known = bool(lightest) and "yes" not in lightest and challenger.failed is None
     reason = _head(decision).removeprefix("do not deploy: ").removeprefix("not enough evidence: ")
     if decision.verdict == "no":
-        return "keep it off." if known and "no" in lightest else f"keep it off: {reason}."
+        off = "keep speculation off"
+        return f"{off}." if known and "no" in lightest else f"{off}: {reason}."
     if not known:
-        return f"undecided; keep it off until it is decided: {reason}."
+        return f"undecided; keep speculation off until it is decided: {reason}."
     more = decision.more_prompts
     takes = f": about {more} more prompts a class would decide" if more else ""
-    return f"undecided; keep it off until it is decided{takes}."
+    return f"undecided; keep speculation off until it is decided{takes}."
 
 
 def _loads(levels: Sequence[Level]) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 from specops.load.arrivals import Level
 from specops.load.counters import Observed, several_tokens, speculating_standard
 from specops.load.validity import COUNT_ADVICE
+from specops.phases.ab.confounders import Lengths, OtherPrompts
 from specops.phases.ab.drift import Drift
 from specops.phases.ab.parity import Parity
 from specops.phases.ab.report import Challenger, Noise
@@ -30,19 +31,21 @@ from specops.phases.ab.verdict import (
     in_sequence,
     most_prompts,
     pays_up_to,
-    times,
 )
 from specops.phases.ab.visits import VisitRecord
+from specops.render.figures import times
 from specops.stats import Interval
+
+NOT_DEPLOYED = "do not deploy: "
 
 
 def load_sentence(cells: Sequence[Cell]) -> str:
-    """One sentence on the loads beyond the lightest, all classes together; empty where there is one load."""
+    """Return one sentence on the levels above the lightest, for all classes together; empty for one level."""
     if len(cells) < 2:
         return ""
     best = pays_up_to(cells)
     if best == cells[-1].level:
-        return f"All classes together, it pays at every load measured, up to {best}."
+        return f"For all classes together, speculation is faster at every measured level, up to {best}."
     rest = [cell for cell in cells if cell.decision.verdict != "yes"]
     against = [cell for cell in rest if cell.decision.verdict == "no"]
     slower = [cell for cell in against if cell.decision.speedup and cell.decision.speedup.high < 1]
@@ -51,8 +54,8 @@ def load_sentence(cells: Sequence[Cell]) -> str:
         *_at("not to be deployed at", [cell for cell in against if cell not in slower]),
         *_at("not shown to pay at", [cell for cell in rest if cell.decision.verdict == "undecided"]),
     ]
-    start = f"it pays up to {best}; " if best else "it is "
-    return f"All classes together, {start}{'; '.join(found)}."
+    start = f"speculation pays up to {best}; " if best else "speculation is "
+    return f"For all classes together, {start}{'; '.join(found)}."
 
 
 def over_loads(cells: Sequence[Cell]) -> Decision:
@@ -74,7 +77,10 @@ def of_challenger(verdicts: Verdicts, parities: Sequence[Parity], parity_confide
     lost = [parity for parity in parities if parity.shows_a_fault(parity_confidence)]
     if lost:
         faults = "; ".join(_lost(parity) for parity in lost)
-        return Decision(verdict="no", reason=f"do not deploy: {faults}; by speed alone: {decision.reason}")
+        also = f"besides, {decision.reason.removeprefix(NOT_DEPLOYED)}" if decision.verdict == "no" else ""
+        return Decision(
+            verdict="no", reason=f"{NOT_DEPLOYED}{faults}; {also or f'by speed alone: {decision.reason}'}"
+        )
     for parity in sorted(
         parities, key=lambda parity: not parity.opening
     ):  # the reason that explains the others comes first
@@ -118,6 +124,16 @@ def unchecked_answers(decision: Decision, why: str) -> Decision:
     return decision.model_copy(update={"reason": reason})
 
 
+def unless_prompts_differ(decision: Decision, found: OtherPrompts | None, same_answers: bool) -> Decision:
+    """A gain does not count where the arms may have read different prompts. Where all greedy answers are the
+    same, they only count differently."""
+    if found is None:
+        return decision
+    if decision.verdict == "yes" and not same_answers:
+        return Decision(verdict="undecided", reason=f"{found}; by speed alone: {decision.reason}")
+    return decision.model_copy(update={"reason": f"{decision.reason}; {found}"})
+
+
 def unless_answers_differ(
     verdicts: Verdicts,
     parities: Sequence[Parity],
@@ -153,10 +169,11 @@ def unless_drifted(
     halves: tuple[Interval | None, Interval | None],
     lowest: Interval | None,
 ) -> Decision:
-    """A gain in a run in which one of the arms changed and the other did not stands only where all of the run
-    shows it: a server that slows down is deployed for what it is at the end, and a standard that slowed down
-    made the gain itself. `halves` are the speed-ups in them, `lowest` is that at the worse end of the run, by
-    its trend."""
+    """Return `decision`, or undecided if the arms drifted and the gain is not shown throughout the run. A
+    server that slows down is judged by its end; a standard that slows down could have made the gain itself.
+
+    `halves` are the speed-ups in the halves of the run; `lowest` is the speed-up at the worse end of the run,
+    by its trend."""
     if drift is None:
         return decision
     drifted = f"the speed-up drifted: {drift.message}"
@@ -210,21 +227,33 @@ def unless_it_changed(
     )
 
 
-def unless_it_fails(
-    decision: Decision, sustained: Sequence[VisitRecord], standard: str, name: str
+def unless_pauses_made_it(
+    decision: Decision, paused: Interval | None, sustained: Interval | None
 ) -> Decision:
-    """A gain is undecided where the challenger fails more requests without a pause than the standard. One
-    more may be chance."""
-    failed = dict.fromkeys((standard, name), 0)
-    for visit in sustained:
-        if visit.arm in failed:
-            failed[visit.arm] += sum(row.error is not None for row in visit.cell.rows)
-    if decision.verdict != "yes" or failed[name] - failed[standard] < 2:
+    """A gain stands only where requests without a pause may have as much of it, or surely show some: else an
+    arm that has to wake up after each pause may have made it. Both are speed-ups per output token; `paused`
+    is that of the visits. The drift of kind `idle` compares the usual request, and misses a few slow ones."""
+    if decision.verdict != "yes" or paused is None or sustained is None:
+        return decision
+    if sustained.low > 1 or sustained.high >= paused.low:
         return decision
     return Decision(
         verdict="undecided",
-        reason=f"{failed[name]} requests without a pause failed, and {failed[standard]} of the standard's; "
-        f"over the whole run: {decision.reason}",
+        reason=f"the speed-up per output token is {times(paused)} in visits between pauses, and "
+        f"{times(sustained)} without a pause: {ORDER}; over the whole run: {decision.reason}",
+    )
+
+
+def unless_lengths_differ_without_a_pause(
+    decision: Decision, lengths: Lengths | None, accepted: bool
+) -> Decision:
+    """A gain does not stand where answers to requests without a pause surely have other lengths. `lengths`
+    compares them. `accepted`: whether other lengths are accepted."""
+    if decision.verdict != "yes" or lengths is None or not lengths.differ or accepted:
+        return decision
+    return Decision(
+        verdict="no" if lengths.finding == "shorter" else "undecided",
+        reason=f"{lengths} when requests are sent without a pause; over the whole run: {decision.reason}",
     )
 
 
@@ -272,7 +301,7 @@ def _of_loads(verdicts: Verdicts) -> Decision:
     lightest = {name: cells[0].decision for name, cells in classes.items()}
     words = [*_others(classes, 0, named=False), *(_load(cell) for cell in loads[1:])]
     if all(decision.verdict == "no" for decision in lightest.values()):
-        return Decision(verdict="no", reason=f"do not deploy: {'; '.join(words)}")
+        return Decision(verdict="no", reason=f"{NOT_DEPLOYED}{'; '.join(words)}")
     return Decision(
         verdict="undecided",
         reason=f"not enough evidence: {'; '.join(words)}",
@@ -340,7 +369,7 @@ def _same(parity: Parity) -> str:
     if parity.opening:
         return f"{parity.arms} greedy answers begin the same in both arms at {parity.level}"
     same = f"{parity.arms} greedy answers are the same in both arms at {parity.level}"
-    if recounted := parity.arms.recounted:
+    if recounted := parity.arms.token_count_differences:
         same += f" ({recounted} more have the same text, and other counts of tokens)"
     return same
 

@@ -1,11 +1,11 @@
-"""Confounders, which make an arm look faster than it is: failures, slow requests, other lengths, and caches.
-Pure.
+"""Confounders, which make an arm look faster than it is: failures, slow requests, other lengths, other
+prompts, and caches. Pure.
 
 Failures and slow requests are counted in both arms and compared exactly. Every request that was sent counts;
 a pair is one prompt in one round, sent to both arms.
 
 An arm that stops early is done early. Where answers differ in length, the end-to-end ratio compares different
-work and is no evidence of speed; the time per output token is.
+work and does not show the speed; the time per output token does. An arm that cuts prompts has less to read.
 
 Each prompt is sent several times. In production few requests are repeats, so where an arm surely answers
 repeats faster, only its first requests say how fast it is; pairing requires the same of the other arm.
@@ -30,7 +30,7 @@ from specops.section import Frozen
 from specops.stats import Interval, Times
 
 LATE = 3
-"""More requests over `LATE` times the median are no reason to doubt a gain, unless they are surely more. A
+"""More requests over `LATE` times the median put a gain in doubt only if they are surely more. A
 request over `SLOW` times counts like one that failed."""
 
 STUMP = 3
@@ -79,8 +79,11 @@ class RequestCounts(Frozen):
         return max(1, math.ceil((needed / self.pairs - 1) * self.prompts - 1e-9))
 
     def __str__(self) -> str:
-        share = f"{_share(self.difference.estimate)} [{_share(self.difference.low)}, "
-        share += f"{_share(self.difference.high)}] of requests more"
+        more = [
+            f"{100 * end:+.1f}"
+            for end in (self.difference.estimate, self.difference.low, self.difference.high)
+        ]
+        share = f"{more[0]} [{more[1]}, {more[2]}] percentage points"
         return (
             f"{self.challenger} of {self.pairs} requests {_WORDS[self.kind]} and {self.standard} of "
             f"{self.pairs} of the standard's ({share})"
@@ -90,8 +93,8 @@ class RequestCounts(Frozen):
 _WORDS: dict[Kind, str] = {
     "failed": "failed",
     "refused": "were refused at first",
-    "slow": f"took over {SLOW:g}× the median",
-    "late": f"took over {LATE}× the median",
+    "slow": f"took over {SLOW:g}× the standard's median",
+    "late": f"took over {LATE}× the standard's median",
     "stock": "got the same answer as another prompt",
     "looped": "got an answer that repeats one passage",
     "unanswered": "got reasoning and no answer",
@@ -195,10 +198,6 @@ _HAPPENED: dict[Kind, Callable[[Row], bool]] = {
 }
 
 
-def _share(share: float) -> str:
-    return f"{100 * share:.1f}%"
-
-
 def slow_rows(rows: Sequence[Row]) -> int:
     """Requests of one arm that took over `SLOW` times the median of its answers of their class."""
     by_class: dict[str, list[Row]] = defaultdict(list)
@@ -212,6 +211,9 @@ def slow_rows(rows: Sequence[Row]) -> int:
             count += sum(waited(row) > bound for row in ours)
     return count
 
+
+MOST_TIMES = 100
+"""More than so many times the prompts are not advised."""
 
 LARGEST_UNKNOWN = 1.15
 """Nothing is deployed before a larger difference of lengths, either way, is excluded."""
@@ -306,10 +308,49 @@ def _prompts_to_exclude(ratio: Interval | None) -> int | None:
         return 0
     if room <= 0:
         return None
-    return math.ceil(ratio.n * ((half / room) ** 2 - 1))
+    more = math.ceil(ratio.n * ((half / room) ** 2 - 1))
+    return more if more <= MOST_TIMES * ratio.n else None
 
 
 _LEAST = 0.5
+
+SPECIAL_TOKENS = 2
+"""Counts of a prompt's tokens may differ by so many: engines add special tokens of their own."""
+
+
+@dataclass(frozen=True)
+class OtherPrompts:
+    """Prompts of which both arms report the number of tokens, and not the same one."""
+
+    of: int
+    """All prompts of which both report it."""
+
+    counts: tuple[tuple[int, int], ...]
+    """The standard's count and the challenger's."""
+
+    def __str__(self) -> str:
+        ours, theirs = (sum(pair[arm] for pair in self.counts) for arm in (0, 1))
+        return (
+            f"the challenger counts {theirs:,} tokens in {len(self.counts)} of {self.of} prompts, and the "
+            f"standard {ours:,}: one of them cuts prompts, or has another tokenizer or chat template"
+        )
+
+
+def other_prompts(standard: Iterable[Row], challenger: Iterable[Row], margin: float) -> OtherPrompts | None:
+    """The prompts whose numbers of tokens differ by more than the share `margin`; None without any.
+
+    Of a prompt that was sent several times, the largest number counts: some servers leave out what they have
+    in their cache.
+    """
+    found: tuple[dict[str, int], dict[str, int]] = ({}, {})
+    for counts, rows in zip(found, (standard, challenger), strict=True):
+        for row in rows:
+            if row.prompt_tokens is not None:
+                counts[row.prompt] = max(counts.get(row.prompt, 0), row.prompt_tokens)
+    both = [(ours, found[1][prompt]) for prompt, ours in found[0].items() if prompt in found[1]]
+    unlike = tuple(pair for pair in both if abs(pair[0] - pair[1]) > max(SPECIAL_TOKENS, margin * pair[0]))
+    return OtherPrompts(len(both), unlike) if unlike else None
+
 
 CACHED = 1.05
 """Repeats that are faster by less than a twentieth do not count as cached: a warm-up may be the reason."""
@@ -328,7 +369,7 @@ class Repeats(Frozen):
 
 def compare_repeats(visits: Iterable[VisitRecord], arm: str, confidence: float) -> list[Repeats]:
     """First requests over repeats, for each figure. A prompt's repeats are those at the load of its first
-    request; where there are none, those at heavier loads, which only a cache makes faster."""
+    request. Without such repeats, those at heavier loads count, which only a cache makes faster."""
     ours = sorted((visit for visit in visits if visit.arm == arm), key=lambda visit: visit.began)
     return [_compare_figure(ours, arm, figure, confidence) for figure in FIGURES]
 

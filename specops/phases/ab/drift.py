@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 from specops import stats
 from specops.errors import UsageError
+from specops.hints import with_value
 from specops.load.arrivals import Level
 from specops.load.record import Row, positive
 from specops.phases.ab.speedups import Pairs, StoredInterval, pair_up
@@ -48,7 +49,7 @@ class Drift(Frozen):
     kind: Kind
     arm: str
     change: StoredInterval | None
-    """A ratio: 1 is no change. None where there are too few samples to say."""
+    """A ratio; 1 means no change. None with too few samples."""
 
     flagged: bool
     message: str
@@ -156,17 +157,28 @@ def idle(
 
 
 def without_pauses(
-    sustained: Sequence[VisitRecord], standard: str, challenger: str, confidence: float
+    sustained: Sequence[VisitRecord],
+    standard: str,
+    challenger: str,
+    confidence: float,
+    classes: Collection[str] | None = None,
 ) -> Interval | None:
-    """The speed-up per output token in the second half of the sustained requests."""
-    found = _per_token(_second_halves(sustained), standard, challenger)
+    """The speed-up per output token in the second half of the sustained requests; of `classes` alone, where
+    they are given."""
+    found = _per_token(_second_halves(sustained, classes), standard, challenger)
     return _ratio_of_means(list(found.values()), confidence)
 
 
-def _second_halves(visits: Iterable[VisitRecord]) -> Iterator[VisitRecord]:
+def _second_halves(
+    visits: Iterable[VisitRecord], classes: Collection[str] | None = None
+) -> Iterator[VisitRecord]:
     for visit in visits:
         early = _first_half(visit)
-        rows = [row for row in visit.cell.rows if row.prompt not in early]
+        rows = [
+            row
+            for row in visit.cell.rows
+            if row.prompt not in early and (classes is None or row.traffic_class in classes)
+        ]
         yield visit.model_copy(update={"cell": visit.cell.model_copy(update={"rows": rows})})
 
 
@@ -315,7 +327,7 @@ def _periods(visits: Sequence[VisitRecord]) -> dict[int, float]:
 
 def _trend(samples: Sequence[_Sample], confidence: float) -> Interval | None:
     """The change from the first instant to the last. Instants and values are taken relative to their group's
-    mean: a level that was visited late is no drift, nor does it hide one."""
+    mean: a level that was visited late neither looks like drift nor hides it."""
     values = _unusual(samples, lambda sample: sample.value)
     instants = _unusual(samples, lambda sample: sample.at)
     by_prompt: dict[str, list[int]] = defaultdict(list)
@@ -416,6 +428,9 @@ def _unusual(samples: Sequence[_Sample], read: Callable[[_Sample], float]) -> li
 
 _SPECULATION = tuple(flag for engine in ENGINES.values() for flag in engine.speculation_flags)
 _ADDRESS = ("--host", "--port", "--served-model-name")
+_CONCLUDED = ("continuous_usage", "miscount")
+"""What specops concludes from how a server counts tokens. The reason of a decision names a miscount."""
+
 _NOT_SET = {label for engine in ENGINES.values() for label in engine.outcomes}
 
 _OF_A_POOL = ("speculation", "base_url", "command", "start_timeout_s")
@@ -468,6 +483,10 @@ def of_arms(facts: Mapping[str, Mapping[str, Any]]) -> list[Difference]:
     ]
 
 
+def _settings_in(name: str) -> str:
+    return f"grep -n -A 20 '\"settings\"' {shlex.quote(name)}"
+
+
 def refuse_unlike(
     recorded: Result, name: str, prompts: str, plan: Mapping[str, Any], arms: Collection[str]
 ) -> None:
@@ -478,12 +497,13 @@ def refuse_unlike(
     """
     if "visits" not in recorded.data:
         raise UsageError(
-            f"{name} is a result of {recorded.phase}, not of a comparison",
-            hint="give the ab.json of a comparison",
+            f"{name} is a result of {recorded.phase}, not of a comparison: expected an ab.json",
+            hint=with_value(name, "runs/NAME/ab.json"),
         )
     if recorded.inputs.get("prompts") != prompts:
         raise UsageError(
-            f"{name} was measured with different prompts", hint="give the same --prompts and --classes"
+            f"{name} was measured with different prompts: expected the same --prompts and --classes",
+            hint=_settings_in(name),
         )
     keys = (*_SAMPLING, "seed") if plan.get("temperature") else _SAMPLING
     unlike = [key for key in keys if recorded.settings.get(key) != plan.get(key)]
@@ -493,13 +513,13 @@ def refuse_unlike(
         )
         raise UsageError(
             f"{name} was measured with different settings: {changed}",
-            hint="give the settings it was made with",
+            hint=_settings_in(name),
         )
     known = recorded.settings.get("arms", {})
     if not set(arms) & set(known):
         raise UsageError(
-            f"{name} has none of these arms, but {', '.join(known)}",
-            hint="call an arm as it was called there",
+            f"{name} has none of these arms: expected one called {' or '.join(known)}",
+            hint=_settings_in(name),
         )
 
 
@@ -553,7 +573,7 @@ def _known(facts: Mapping[str, Any], *, all_of_it: bool = False) -> dict[str, st
     """Return what is known of an arm, flat; without its speculation and address unless `all_of_it`."""
     pool = dict(facts.get("pool", {}))
     flags = _flags(str(pool.get("command", "")))
-    rest = {key: value for key, value in facts.items() if key != "pool"}
+    rest = {key: value for key, value in facts.items() if key != "pool" and key not in _CONCLUDED}
     if all_of_it:
         return _flat({key: value for key, value in pool.items() if key != "command"} | flags | rest)
     known = {key: value for key, value in pool.items() if key not in _OF_A_POOL}

@@ -11,6 +11,7 @@ slow after each pause is slow in all visits, and in production it has no pauses.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -27,11 +28,22 @@ from specops.load.target_server import TargetServer
 from specops.load.workload import Prompt
 from specops.phases.ab import confounders, parity, verdict
 from specops.phases.ab.parity import GREEDY_PROMPTS, MOST_MIXED_ROUNDS, Place, margin_at
-from specops.phases.ab.visits import AbSettings, Margin, Measurements, Visit, VisitKey, VisitRecord
+from specops.phases.ab.visits import (
+    AbSettings,
+    Margin,
+    Measurements,
+    Visit,
+    VisitKey,
+    VisitRecord,
+    as_last_round,
+)
 from specops.progress import Progress
 
 SUSTAINED_VISITS = 6
 """The length of an arm's sustained requests, in visits. Only their second half counts."""
+
+MIXED_WITH = 3
+"""Requests of a mixed batch for each greedy one: itself, and a sampled one on each side."""
 
 FEWEST_SUSTAINED = 24
 """Requests, where there are as many prompts: their second half must suffice for an interval."""
@@ -103,7 +115,7 @@ class Evidence:
         return any(visit.arm == arm for visit in self.visits.values())
 
     def next_visit(self) -> Visit | None:
-        """The first visit that is missing; None when there is none, or the evidence decides."""
+        """The first visit that is missing; None when all are there, or the evidence decides."""
         for stage, visits in groupby(self.plan, key=lambda visit: visit.stage):
             if self.standard in self.failed or len(self.working) < 2:
                 return None
@@ -221,18 +233,34 @@ class Evidence:
         count = max(SUSTAINED_VISITS * max(len(visit.prompts) for visit in visits), FEWEST_SUSTAINED)
         return list(dict.fromkeys(p for visit in visits for p in visit.prompts))[:count]
 
+    def most_beside(self) -> Counter[int]:
+        """Return how many requests are sent beside the visits at most, by streams: the sustained ones, mixed
+        batches, and requests at temperature 0 beside a higher one. Requests for margins are not counted:
+        where answers differ there is one for each kind of difference."""
+        found: Counter[int] = Counter()
+        arms, mixed = len(self.arms), self.settings.mixed_prompts
+        if self.settings.design == "interleaved" and not self.settings.same_server:
+            found[self.plan[0].level.concurrency or 1] += arms * len(self.sustained_prompts())
+        if self.requests.temperature > 0:
+            for level in self.requests.levels():
+                found[level.concurrency or 1] += (arms + 1) * len(self.greedy_prompts(level))
+        elif mixed:
+            found[MIXED_WITH * mixed] += MOST_MIXED_ROUNDS * arms * MIXED_WITH * mixed
+        return found
+
     def margins_needed(self) -> list[Place]:
         """Places where answers differ and the standard's margin is not known yet; none before the last
         visit."""
         if self.standard in self.failed or self.next_visit():
             return []
         visits, mixed = list(self.visits.values()), list(self.mixed.values())
+        sent = [*visits, *as_last_round(self.sustained.values(), visits)]
         parities = []
         for challenger in self.working[1:]:
             if self.requests.temperature > 0:
                 parities += parity.greedy(list(self.greedy.values()), self.standard, challenger)
             else:
-                parities += parity.compare(visits, mixed, self.standard, challenger)
+                parities += parity.compare(sent, mixed, self.standard, challenger)
         return [place for place in parity.margins_needed(parities) if place not in self.margins]
 
 

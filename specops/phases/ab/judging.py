@@ -26,8 +26,10 @@ from specops.phases.ab.challengers import (
     unless_answers_differ,
     unless_drifted,
     unless_it_changed,
-    unless_it_fails,
     unless_it_wakes_up,
+    unless_lengths_differ_without_a_pause,
+    unless_pauses_made_it,
+    unless_prompts_differ,
     void,
 )
 from specops.phases.ab.confounders import Repeats
@@ -47,9 +49,9 @@ from specops.phases.ab.report import (
     ParityCounts,
     Report,
 )
-from specops.phases.ab.speedups import Pair, Pairs, levels_of, speedups, throughput
+from specops.phases.ab.speedups import Pair, Pairs, levels_of, pair_up, speedups, throughput
 from specops.phases.ab.verdict import Confidences, Decision, Verdicts
-from specops.phases.ab.visits import AbSettings, VisitRecord
+from specops.phases.ab.visits import AbSettings, VisitRecord, as_last_round
 from specops.results import Verdict
 from specops.stats import Interval
 
@@ -87,6 +89,7 @@ def judge(
     one, and `sustained` those without a pause.
     """
     standard, *challengers = arms
+    sustained = as_last_round(sustained, records)
     working = [arm for arm in arms if arm not in failed]
     again = {arm: confounders.compare_repeats(records, arm, settings.confidence) for arm in arms}
     drifts = drift.found(records, working, settings.confidence) if standard in working else []
@@ -138,7 +141,7 @@ def judge(
         expected=dict(EXPECTED),
         parity_missing=None if temperature == 0 else parity.unchecked(greedy, standard),
         greedy_requests=sum(len(visit.cell.rows) for visit in greedy),
-        arms={arm: _measured(records, arm) for arm in arms},
+        arms={arm: _measured(records, sustained, arm) for arm in arms},
         challengers=found,
         drift=drifts,
         differences=drift.of_arms(facts) if facts else [],
@@ -187,7 +190,9 @@ class _Judging:
         challengers: int,
         failed: Mapping[str, str],
     ) -> Challenger:
-        verdicts = verdict.of_each(self.visits, pairs, self.standard, name, confidences, self.settings)
+        verdicts = verdict.of_each(
+            self.visits, pairs, self.standard, name, confidences, self.settings, self.sustained
+        )
         parities = self._parities(name)
         # Every test of parity could fail by luck; they share what the confidence leaves. The two of a level
         # are looks at one question (parity.LOOKS_ALONE).
@@ -252,10 +257,17 @@ class _Judging:
         if self.temperature > 0:
             found = parity.greedy(self.greedy, self.standard, name)
         else:
-            found = parity.compare(self.visits, self.mixed, self.standard, name)
+            found = parity.compare([*self.visits, *self.sustained], self.mixed, self.standard, name)
         if self.settings.accept_length_change:
             found = [one.without_lengths for one in found]
         return [parity.with_margins(one, self.margins) for one in found]
+
+    def _other_prompts(self, name: str) -> confounders.OtherPrompts | None:
+        ours, theirs = (
+            [row for visit in self.visits if visit.arm == arm for row in visit.cell.rows]
+            for arm in (self.standard, name)
+        )
+        return confounders.other_prompts(ours, theirs, self.settings.length_margin)
 
     def _decision(
         self,
@@ -277,6 +289,8 @@ class _Judging:
             faults = "; ".join(f"at {level}, {said}" for level, said in ignored.items())
             reason = f"do not deploy: {faults}; by speed alone: {decision.reason}"
             return Decision(verdict="no", reason=reason)
+        same = bool(parities) and all(one.arms.equal == one.arms.compared for one in parities)
+        decision = unless_prompts_differ(decision, self._other_prompts(name), same)
         if self.temperature > 0 and (missing := parity.unchecked(self.greedy, self.standard)):
             decision = unchecked_answers(decision, missing)
         decision = _with_caches(decision, [*self.repeats[self.standard], *self.repeats[name]])
@@ -300,13 +314,18 @@ class _Judging:
             drift.slower_order(self.visits, self.standard, lightest, name, confidence),
             ORDER,
         )
-        decision = unless_it_changed(
-            decision,
-            drift.flagged(self.drifts, "idle", name),
-            drift.without_pauses(self.sustained, self.standard, name, confidence),
-            ORDER,
+        sustained = drift.without_pauses(self.sustained, self.standard, name, confidence)
+        decision = unless_it_changed(decision, drift.flagged(self.drifts, "idle", name), sustained, ORDER)
+        of_paying = drift.without_pauses(self.sustained, self.standard, name, confidence, paying)
+        decision = unless_pauses_made_it(decision, lightest.ratio("tpot", confidence), of_paying)
+        lengths = confounders.compare_lengths(
+            pair_up(self.sustained, self.standard, name, self.settings.design).all,
+            self.settings.length_margin,
+            confidence,
         )
-        decision = unless_it_fails(decision, self.sustained, self.standard, name)
+        decision = unless_lengths_differ_without_a_pause(
+            decision, lengths, self.settings.accept_length_change
+        )
         return unless_it_changed(
             decision,
             drift.flagged(self.drifts, "step", name),
@@ -329,11 +348,16 @@ def _e2e(challenger: Challenger) -> Interval | None:
     return challenger.levels[0].speedups.e2e if challenger.levels else None
 
 
-def _measured(visits: Sequence[VisitRecord], arm: str) -> list[ArmFigures]:
+def _measured(visits: Sequence[VisitRecord], sustained: Sequence[VisitRecord], arm: str) -> list[ArmFigures]:
+    """The figures of an arm by level. Of the requests without a pause, failures and slow ones count."""
     found = []
     for level in levels_of(visits):
-        cells = [visit.cell for visit in visits if visit.arm == arm and visit.cell.level == level]
+        cells, beside = (
+            [visit.cell for visit in of if visit.arm == arm and visit.cell.level == level]
+            for of in (visits, sustained)
+        )
         rows = [row for cell in cells for row in cell.rows]
+        sent = [*rows, *(row for cell in beside for row in cell.rows)]
         good = [row for row in rows if row.error is None]
         counts, missing = record.acceptance(cells)
         wall = sum(cell.wall_s for cell in cells if cell.tokens is not None)
@@ -341,13 +365,13 @@ def _measured(visits: Sequence[VisitRecord], arm: str) -> list[ArmFigures]:
         found.append(
             ArmFigures(
                 level=level,
-                requests=len(rows),
-                failed=len(rows) - len(good),
-                failures=dict(Counter(str(row.error) for row in rows if row.error is not None)),
-                slow=confounders.slow_rows(rows),
-                retried=sum(row.retries > 0 for row in rows),
+                requests=len(sent),
+                failed=sum(row.error is not None for row in sent),
+                failures=dict(Counter(str(row.error) for row in sent if row.error is not None)),
+                slow=confounders.slow_rows(sent),
+                retried=sum(row.retries > 0 for row in sent),
                 slowest_ms=[
-                    round(took, 4) for took in sorted(map(confounders.waited, rows), reverse=True)[:3]
+                    round(took, 4) for took in sorted(map(confounders.waited, sent), reverse=True)[:3]
                 ],
                 ttft_ms=Spread.of([row.ttft_ms for row in good if row.ttft_ms is not None]),
                 tpot_ms=Spread.of([row.tpot_ms for row in good if row.tpot_ms is not None]),

@@ -18,6 +18,7 @@ from typing import Any
 
 from specops import results
 from specops.errors import EndpointError, FileError, ServerError, UsageError
+from specops.hints import with_options
 from specops.launch.servers import SERVED_AS, Server, check, serving
 from specops.load import clock
 from specops.load.answer import Failure, token_counter
@@ -72,8 +73,9 @@ def compare(
     fixed = [arm.name for arm in arms if arm.pool.endpoint is not None]
     if settings.design == "abba-restart" and fixed:
         raise UsageError(
-            f"abba-restart starts its arms in turn, and {fixed[0]} is an endpoint that runs already",
-            hint="give a command that starts it, or compare side by side with --design interleaved",
+            f"abba-restart starts its arms in turn, and {fixed[0]} is an endpoint that runs already: "
+            "expected a command that starts it",
+            hint=with_options({"--design": "interleaved"}),
         )
     check_addresses(arms, same_server=settings.same_server)
     run = _Comparison(arms, requests, settings, progress, logs, on_partial)
@@ -165,8 +167,8 @@ class _Comparison:
             if not over:
                 raise
             self._fail(name, error.message)
-            if error.hint:
-                self.progress.note(error.hint)
+            if error.log:
+                self.progress.note(f"its log ends with:\n{error.log}")
 
     def _fail(self, name: str, why: str) -> None:
         self.found.failed[name] = why
@@ -393,7 +395,7 @@ async def introduce_all(
         one, other = separate
         raise UsageError(
             f"--same-server needs one server, and nothing shows that {one} and {other} are one",
-            hint=f"give both the same address: {_same_server(separate, arms[one].settings.base_url)}",
+            hint=_same_server(separate, arms[one].settings.base_url),
         )
 
 
@@ -410,9 +412,8 @@ def _refuse(arms: Mapping[str, TargetServer], shared: Mapping[tuple[str, str], s
 
 def _one_server(one: str, other: str, reason: str, base_url: str) -> UsageError:
     return UsageError(
-        f"the arms {one} and {other} are one server: {reason}",
-        hint="give the address of the second server; to measure this tool's own noise: "
-        + _same_server((one, other), base_url),
+        f"the arms {one} and {other} are one server: {reason}; expected the address of a second server",
+        hint=f"{_same_server((one, other), base_url)}  # measures this tool's own noise",
     )
 
 

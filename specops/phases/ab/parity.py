@@ -25,7 +25,7 @@ NEAR_TIE = 0.25
 """Nats. In bfloat16 logits of up to 32 are 0.125 apart, and each of two may be rounded by one such step."""
 
 SURE_WITNESSES = 2
-"""For one prompt, rounding may be the reason whatever the margin; for two prompts it is no explanation."""
+"""For one prompt, rounding may be the reason whatever the margin; for two prompts it does not explain it."""
 
 GREEDY_PROMPTS = 12
 """Prompts of a measurement at a higher temperature that are sent at temperature 0 too, at each load; more
@@ -46,7 +46,7 @@ POSSIBLE = 0.2
 """A difference that chance makes less often than this is evidence of a fault, if no proof."""
 
 OPENING = 8
-"""Characters, about two tokens. Where a standard hardly ever repeats a whole answer, beginnings still tell
+"""Characters, about two tokens. Where a standard hardly ever repeats a whole answer, beginnings still reveal
 another model: rounding rarely changes the first tokens."""
 
 _SHOWN = 40
@@ -95,7 +95,7 @@ class Matches:
         return frozenset(w.prompt for w in self.witnesses if w.margin is not None and not w.near_tie)
 
     @property
-    def recounted(self) -> int:
+    def token_count_differences(self) -> int:
         """Pairs of answers with the same text, of which the servers count different numbers of tokens."""
         return sum(not witness.standard and not witness.other for witness in self.witnesses)
 
@@ -146,7 +146,7 @@ class Parity:
 
     @property
     def without_lengths(self) -> Parity:
-        """The same comparison, where an answer that goes on after the other one's end is no other answer."""
+        """The same comparison, where an answer that goes on after the other one's end counts as equal."""
         ours = [self.arms, self.control] if self.control else [self.arms]
         arms, *control = (
             replace(one, witnesses=tuple(w for w in one.witnesses if w.standard and w.other)) for one in ours
@@ -204,11 +204,11 @@ class Parity:
         exact).
 
         Only prompts on which the two disagree count. Where speculation changed nothing, each would be as
-        likely to be unlike in the control as between the arms. Near ties are no evidence.
+        likely to differ in the control as between the arms. Near ties do not count.
         """
         if self.control is None:
             return False
-        lost, gained = self._apart()
+        lost, gained = self._discordant()
         return chance(lost, lost + gained) < 1 - confidence
 
     def possibly_lower(self) -> bool:
@@ -216,24 +216,26 @@ class Parity:
 
         In a mixed batch two more prompts that differ are evidence. Of all prompts alone, where rounding makes
         a few answers differ, it takes a difference that chance makes once in five times. Of answers to
-        prompts that come again, which are a second look at the same servers, it is once in ten.
+        prompts that come again, which are a second look at the same servers, it is once in ten, unless the
+        standard never differs from itself.
         """
         if self.control is None:
             return False
-        lost, gained = self._apart()
+        lost, gained = self._discordant()
         if self.mixed:
             return lost >= SURE_WITNESSES and lost > gained
-        return chance(lost, lost + gained) < (POSSIBLE / 2 if self.repeated else POSSIBLE)
+        second_look = self.repeated and self.control.unlike
+        return chance(lost, lost + gained) < (POSSIBLE / 2 if second_look else POSSIBLE)
 
     def open(self, confidence: float) -> bool:
         """Return whether more requests could show what the differences mean: some differ, and no fault is
         shown."""
         if self.control is None or self.shows_a_fault(confidence):
             return False
-        lost, gained = self._apart()
+        lost, gained = self._discordant()
         return lost > gained
 
-    def _apart(self) -> tuple[int, int]:
+    def _discordant(self) -> tuple[int, int]:
         """Prompts on which only the arms differ, and on which only the standard differs from itself."""
         assert self.control is not None
         both = self.arms.prompts & self.control.prompts
@@ -250,7 +252,7 @@ def chance(lost: int, tried: int) -> float:
 def compare(
     visits: Sequence[VisitRecord], mixed: Sequence[VisitRecord], standard: str, challenger: str
 ) -> list[Parity]:
-    """All that greedy answers of the two arms are compared in."""
+    """Return every parity comparison of the two arms: plain, repeated prompts, and among sampled requests."""
     among = among_sampled(visits, mixed, standard, challenger)
     found = [*alone(visits, standard, challenger), *again(visits, standard, challenger)]
     return [*found, among] if among else found
@@ -371,9 +373,12 @@ def again(visits: Iterable[VisitRecord], standard: str, challenger: str) -> list
                 later.setdefault(prompt, []).append((ours[round_][prompt], theirs[round_][prompt]))
         if later:
             standards = {
-                name: _other(ours[0][name], [one for one, _ in rows]) for name, rows in later.items()
+                name: _differing_row(ours[0][name], [one for one, _ in rows]) for name, rows in later.items()
             }
-            others = {name: _other(theirs[0][name], [one for _, one in rows]) for name, rows in later.items()}
+            others = {
+                name: _differing_row(theirs[0][name], [one for _, one in rows])
+                for name, rows in later.items()
+            }
             found.append(
                 Parity(
                     challenger,
@@ -456,7 +461,7 @@ def _good(visit: VisitRecord) -> dict[str, Row]:
     return {row.prompt: row for row in visit.cell.rows if row.error is None}
 
 
-def _other(first: Row, later: Sequence[Row]) -> Row:
+def _differing_row(first: Row, later: Sequence[Row]) -> Row:
     """A row of `later` that differs from `first`; the first of them where none does."""
     return next((row for row in later if _unlike(first, row)), later[0])
 

@@ -33,6 +33,7 @@ from pydantic import Field
 
 from specops import results
 from specops.errors import FileError
+from specops.hints import renaming
 from specops.load.arrivals import Level
 from specops.load.record import Spread
 from specops.phases.ab.confounders import Lengths, Repeats, RequestCounts
@@ -236,14 +237,14 @@ def read(result: Result, name: str) -> Report:
     if "challengers" in result.data and result.data.get("format") != FORMAT:
         raise FileError(
             f"{name} was written by an earlier version of specops, whose verdicts name no load",
-            hint="compare again with --fresh",
+            hint=renaming(name, "then compare again"),
         )
     known = {key: value for key, value in result.data.items() if key in Report.model_fields}
     return checked(Report, known, f"{name} is damaged: data")
 
 
 def read_comparison(path: Path) -> Result:
-    """The comparison at `path`, finished or not; FileError where it is none, or damaged."""
+    """The comparison at `path`, finished or not. Raises FileError for another result, or a damaged one."""
     result = results.read(path)
     measurements_of(result, str(path))
     if result.verdict != "partial":

@@ -33,13 +33,14 @@ from specops.stats import Interval, Starts, Times
 Figure = Literal["e2e", "tpot", "ttft"]
 FIGURES: tuple[Figure, ...] = ("e2e", "tpot", "ttft")
 
-Further = Literal["answered", "per_character"]
+Further = Literal["answered", "per_character", "equal_length"]
 _STARTS: Mapping[Figure | Further, Figure] = {
     "e2e": "e2e",
     "tpot": "tpot",
     "ttft": "ttft",
     "answered": "e2e",
     "per_character": "tpot",
+    "equal_length": "e2e",
 }
 """A figure, and the one by whose restarts its interval is widened."""
 
@@ -55,7 +56,7 @@ def _ratio(interval: Interval | None) -> Interval | None:
 
 
 Ratio = Annotated[StoredInterval | None, AfterValidator(_ratio)]
-"""A ratio of latencies or rates, or None where it is not known: one that reaches 0 is no evidence."""
+"""A ratio of latencies or rates. None where it is unknown: a ratio that reaches 0 is not evidence."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,10 @@ class Pair:
 
     per_character: tuple[Times, ...] = ()
     """Milliseconds for each character after the first token."""
+
+    equal_length: tuple[Times, ...] = ()
+    """End to end as if both answers had their mean length: each arm's time after the first token is
+    scaled."""
 
     standard_cut: int = 0
     """Answers of the standard that ended at the length limit although the challenger's went on."""
@@ -145,9 +150,9 @@ class Pairs:
         ours = sum(ours for ours, _ in tokens)
         return sum(theirs for _, theirs in tokens) / ours if ours else None
 
-    def ttft_change_ms(self) -> float | None:
+    def change_ms(self, figure: Figure) -> float | None:
         """The challenger's less the standard's, the mean over prompts."""
-        changes = [mean[1] - mean[0] for pair in self.all if (mean := pair.mean("ttft")) is not None]
+        changes = [mean[1] - mean[0] for pair in self.all if (mean := pair.mean(figure)) is not None]
         return fmean(changes) if changes else None
 
 
@@ -226,7 +231,7 @@ def pair_up(
                     level,
                     first[level, prompt].stage,
                     first[level, prompt].began,
-                    e2e=tuple(_both(of["e2e"], partial(_censored, least=least))),
+                    e2e=tuple(_known_pairs(of["e2e"], partial(_censored, least=least))),
                     tpot=tuple(_taken(of["tpot"], lambda row: row.tpot_ms)),
                     ttft=tuple(_taken(of["ttft"], lambda row: row.ttft_ms)),
                     tokens=tuple(_counts(both, lambda row: row.tokens)),
@@ -234,6 +239,7 @@ def pair_up(
                     answered=answered,
                     characters=tuple(_counts(both, lambda row: len(row.text))),
                     per_character=tuple(_taken(of["tpot"], _per_character)),
+                    equal_length=tuple(_at_equal_length(of["e2e"])),
                     standard_cut=sum(_cut(ours.row, theirs.row) for ours, theirs in both),
                 )
             )
@@ -244,7 +250,7 @@ def pair_up(
 def speedups(pairs: Pairs, level: Level, confidence: float) -> Speedups:
     """The speed-ups of those of `pairs` that are at `level`."""
     ours = pairs.at(level)
-    change, e2e, tokens = ours.ttft_change_ms(), ours.ratio("e2e", confidence), ours.tokens_ratio()
+    change, e2e, tokens = ours.change_ms("ttft"), ours.ratio("e2e", confidence), ours.tokens_ratio()
     return Speedups(
         level=level,
         prompts=len(ours.all),
@@ -265,10 +271,10 @@ def throughput(
     confidence: float,
 ) -> Throughput | None:
     """Return the ratio of throughputs from the blocks that both arms were given whole in some round; None
-    where there is none.
+    without such a block.
 
-    What is paired is a block's seconds a token, the mean over its rounds: the rounds of a block have its
-    prompts in common, so that they are no two pieces of evidence.
+    The paired value is a block's seconds a token, the mean over its rounds: the rounds of a block have its
+    prompts in common, so they are not independent evidence.
     """
     blocks: dict[tuple[int, int], dict[int, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
     for visit in visits:
@@ -324,12 +330,12 @@ def _censored(row: Row, least: float) -> float:
 
 def _taken(rows: Iterable[tuple[_Sent, _Sent]], read: Callable[[Row], float | None]) -> Iterator[Times]:
     """The figure in the rounds in which both arms answered."""
-    return _both(
+    return _known_pairs(
         ((ours, theirs) for ours, theirs in rows if ours.row.error is None and theirs.row.error is None), read
     )
 
 
-def _both(rows: Iterable[tuple[_Sent, _Sent]], read: Callable[[Row], float | None]) -> Iterator[Times]:
+def _known_pairs(rows: Iterable[tuple[_Sent, _Sent]], read: Callable[[Row], float | None]) -> Iterator[Times]:
     """The figure in the rounds in which both have it; one of 0 or less is unknown, and has no ratio."""
     for ours, theirs in rows:
         one, other = positive(read(ours.row)), positive(read(theirs.row))
@@ -350,6 +356,27 @@ def _per_character(row: Row) -> float | None:
     if row.ttft_ms is None or len(row.text) < 2:
         return None
     return (row.e2e_ms - row.ttft_ms) / len(row.text)
+
+
+def _at_equal_length(rows: Iterable[tuple[_Sent, _Sent]]) -> Iterator[Times]:
+    """The end-to-end times in the rounds in which both arms answered, at the mean length of both answers: in
+    tokens, or in characters where tokens are not known."""
+    for ours, theirs in ((ours.row, theirs.row) for ours, theirs in rows):
+        if ours.error is not None or theirs.error is not None:
+            continue
+        lengths = (ours.tokens, theirs.tokens)
+        if None in lengths:
+            lengths = (len(ours.text), len(theirs.text))
+        one, other = lengths
+        if one and other and min(ours.e2e_ms, theirs.e2e_ms) > 0:
+            mean = (one + other) / 2
+            yield _scaled(ours, mean / one), _scaled(theirs, mean / other)
+
+
+def _scaled(row: Row, factor: float) -> float:
+    """The end-to-end time with `factor` times the time after the first token."""
+    first = min(row.ttft_ms or 0.0, row.e2e_ms)
+    return first + (row.e2e_ms - first) * factor
 
 
 def _cut(ours: Row, theirs: Row) -> bool:

@@ -23,13 +23,18 @@ from specops.load.arrivals import Level
 from specops.phases.ab.confounders import Lengths, RequestCounts, Requests, compare_lengths, pairs_of
 from specops.phases.ab.speedups import Pairs, Ratio, levels_of
 from specops.phases.ab.visits import AbSettings, VisitRecord
+from specops.render.figures import times
 from specops.results import Verdict
 from specops.section import Frozen
-from specops.stats import Interval
 
 Basis = Literal["e2e", "tpot", "per_character"]
 """What a load was decided on: the end-to-end time, the time per output token, or, where tokens are not known,
 the time per character."""
+
+
+LEAST_GAIN = 1.01
+"""A smaller gain is not deployed. The interval has the noise of requests, and not the client's own error,
+which differs between servers that keep and close their connections."""
 
 
 class Decision(Frozen):
@@ -215,10 +220,16 @@ def of_each(
     challenger: str,
     confidences: Confidences,
     settings: AbSettings,
+    sustained: Sequence[VisitRecord] = (),
 ) -> Verdicts:
-    """The decision on each traffic class, and on all together, at each load of `visits`."""
+    """The decision on each traffic class, and on all together, at each load of `visits`.
+
+    `sustained` are the requests without a pause, as a round of their own: their times are not compared, but
+    those that failed, hung or were hardly answered count.
+    """
     levels = levels_of(visits)
-    checks = tuple(Checks.of(visits, standard, challenger, level, confidences.of_levels) for level in levels)
+    sent = [*visits, *sustained]
+    checks = tuple(Checks.of(sent, standard, challenger, level, confidences.of_levels) for level in levels)
 
     def cells(ours: Pairs, confidence: float) -> tuple[Cell, ...]:
         found = []
@@ -272,15 +283,8 @@ def pays_up_to(cells: Sequence[Cell]) -> Level | None:
     return cells[count - 1].level if count else None
 
 
-def times(interval: Interval) -> str:
-    """Return the speed-up in words, such as `1.31× [1.22, 1.40]`; extreme ends are `<0.01`, `>100`."""
-    low = "<0.01" if interval.low < 0.01 else f"{interval.low:.2f}"
-    high = ">100" if interval.high > 100 else f"{interval.high:.2f}"
-    return f"{interval.estimate:.2f}× [{low}, {high}]"
-
-
 def _ttft_veto(pairs: Pairs, confidence: float, settings: AbSettings) -> Decision | None:
-    change, ttft = pairs.ttft_change_ms(), pairs.ratio("ttft", confidence)
+    change, ttft = pairs.change_ms("ttft"), pairs.ratio("ttft", confidence)
     if ttft is None or change is None:
         return None
     if ttft.high < 1 / settings.ttft_veto_ratio and change >= settings.ttft_veto_ms:
@@ -298,7 +302,7 @@ def _decided(pairs: Pairs, basis: Basis, confidence: float) -> Decision:
             return Decision(
                 verdict="undecided", reason=short, basis=basis, more_prompts=max(stats.MIN_PAIRS - sent, 1)
             )
-        short = f"no interval of {_FIGURES[basis]}: a few prompts carry it all"
+        short = f"no interval for {_FIGURES[basis]}: a few prompts dominate the mean"
         return Decision(verdict="undecided", reason=short, basis=basis, more_prompts=sent)
     shown = f"{times(speedup)}{PER[basis]}"
 
@@ -314,17 +318,41 @@ def _decided(pairs: Pairs, basis: Basis, confidence: float) -> Decision:
             return decision(
                 "undecided", f"{shown}, but only because of requests that failed or were refused{rest}"
             )
+        equal = pairs.ratio("equal_length", confidence) if basis != "e2e" else None
+        if equal is not None and equal.low <= 1:
+            reason = f"{shown}, but {times(equal)} end to end at equal length"
+            return decision("no" if equal.high < 1 else "undecided", reason)
         tpot = pairs.ratio("tpot", confidence) if basis == "e2e" else None
-        if tpot is not None and tpot.low <= 1 and tpot.estimate - 1 < (speedup.estimate - 1) / 2:
-            return decision(
-                "undecided",
-                f"{shown}, but not per output token ({times(tpot)}): first tokens come earlier, as where the "
-                "standard alone has a limit of requests, new connections or no prefix cache",
-            )
+        if tpot is not None and tpot.estimate - 1 < (speedup.estimate - 1) / 2:
+            found = _decided(pairs, "tpot", confidence)
+            if found.verdict == "yes":  # what speculation gains, and no more
+                reason = f"{found.reason}; end to end it is {times(speedup)}: {_beside(pairs)}"
+                return found.model_copy(update={"reason": reason})
+            return decision("undecided", f"{shown}, but {times(tpot)} per output token: {_beside(pairs)}")
+        if speedup.estimate < LEAST_GAIN:
+            small = f"a gain below {LEAST_GAIN - 1:.0%} may be the client's error"
+            return decision("undecided", f"{shown}: {small}")
         return decision("yes", shown)
+    if speedup.high < LEAST_GAIN:
+        return decision("undecided", f"{shown}: a gain of {LEAST_GAIN - 1:.0%} is excluded")
     more = stats.pairs_needed(speedup)
-    takes = f"about {more} more prompts would decide" if more else "a hundred times as many would not decide"
+    takes = (
+        f"about {more} more prompts would decide"
+        if more
+        else "even 100 times as many prompts would not decide"
+    )
     return decision("undecided", f"{shown} includes 1 ({takes})", more)
+
+
+def _beside(pairs: Pairs) -> str:
+    """Return where a gain lies that is not in the time per output token."""
+    ttft, e2e = pairs.change_ms("ttft"), pairs.change_ms("e2e")
+    if ttft is not None and e2e is not None and ttft < e2e / 2 < 0:
+        return (
+            "first tokens come earlier, as where the standard alone has a limit of requests, new connections "
+            "or no prefix cache"
+        )
+    return "the gain lies between the last token and the end of the answer"
 
 
 PER: Mapping[Basis, str] = {"e2e": "", "tpot": " per output token", "per_character": " per character"}

@@ -16,7 +16,7 @@ from __future__ import annotations
 import random
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, product
 
@@ -25,6 +25,7 @@ from pydantic import BaseModel, Field, ValidationError
 from specops.config import Ab, Pool
 from specops.config.rollout import Design
 from specops.errors import UsageError
+from specops.hints import with_value
 from specops.load.arrivals import Level
 from specops.load.record import CellRecord
 from specops.load.settings import checked_base_url
@@ -183,6 +184,12 @@ class VisitRecord(Frozen):
         return self.stage, self.cell.level, self.block, self.round, self.arm
 
 
+def as_last_round(beside: Iterable[VisitRecord], visits: Sequence[VisitRecord]) -> list[VisitRecord]:
+    """Return visits `beside` the plan as one more round than `visits` have: their prompts were sent again."""
+    last = 1 + max((visit.round for visit in visits), default=-1)
+    return [visit.model_copy(update={"round": last}) for visit in beside]
+
+
 class Margin(Frozen):
     """The margin by which the standard preferred its token at a place where another answer differs from its
     own."""
@@ -266,10 +273,12 @@ class AbSettings(Ab):
     """An A/A: all arms are one server, so every difference is noise. The verdict is never deploy."""
 
 
-FORMS = (
-    "write an arm like NAME=http://127.0.0.1:8000/v1, NAME=embedded:ngram:8, NAME=embedded:none,threads=1 "
-    'or NAME="command:vllm serve MODEL --port {port}"'
-)
+EXAMPLES = {
+    "http": "http://127.0.0.1:8000/v1",
+    "embedded": "embedded:ngram:8",
+    "command": "command:vllm serve MODEL --port {port}",
+}
+"""An arm's SPEC, by how it begins."""
 
 
 def parse_arms(texts: Sequence[str]) -> list[Arm]:
@@ -278,11 +287,13 @@ def parse_arms(texts: Sequence[str]) -> list[Arm]:
     names = [arm.name for arm in arms]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise UsageError(f"two arms are called {twice}", hint="give each arm its own name")
+        raise UsageError(
+            f"two arms are called {twice}: expected a name of its own for each", hint="specops ab --help"
+        )
     if len(arms) < 2:
         raise UsageError(
-            f"a comparison needs two arms, not {len(arms)}",
-            hint="give --arm twice, the standard first; " + FORMS,
+            f"a comparison needs two arms, not {len(arms)}: expected --arm twice, the standard first",
+            hint="specops ab --arm a=embedded:none --arm b=embedded:ngram:8",
         )
     return arms
 
@@ -290,19 +301,24 @@ def parse_arms(texts: Sequence[str]) -> list[Arm]:
 def parse_arm(text: str) -> Arm:
     """The arm that `text` describes. The model of an endpoint is empty where none is named."""
     name, separator, spec = text.partition("=")
+    kind = spec.partition(":")[0].removesuffix("s")
+    hint = with_value(text, f"{name or 'NAME'}={EXAMPLES.get(kind, EXAMPLES['embedded'])}")
     if not separator or not re.fullmatch(r"[A-Za-z0-9._-]+", name):
         raise UsageError(
             f"invalid arm {text!r}: expected NAME=SPEC, with letters, digits, '.', '_' and '-' in the name",
-            hint=FORMS,
+            hint=with_value(text, f"NAME={EXAMPLES['embedded']}"),
         )
     try:
         return Arm(name, _pool(spec))
+    except UsageError as error:
+        raise UsageError(error.message, hint=hint) from None
     except ValidationError as error:
         first = error.errors()[0]
         where = next((str(part) for part in reversed(first["loc"])), "")
+        advice = first.get("ctx", {}).get("advice")
+        problem = ": ".join(filter(None, (where, first["msg"])))
         raise UsageError(
-            f"the arm {name} cannot be used: " + ": ".join(filter(None, (where, first["msg"]))),
-            hint=str(first.get("ctx", {}).get("hint") or FORMS),
+            f"the arm {name} cannot be used: {problem}{f'; {advice}' if advice else ''}", hint=hint
         ) from None
 
 
@@ -313,12 +329,12 @@ def _pool(spec: str) -> Pool:
         try:
             base_url = checked_base_url(address)
         except ValueError as error:
-            raise UsageError(f"{address} is not a usable address: it {error}", hint=FORMS) from None
+            raise UsageError(f"{address} is not a usable address: it {error}") from None
         return pool_at(base_url, model)
     engine = ENGINES.get(kind)
     if engine is None or engine.arm is None:
-        raise UsageError(f"{spec!r} is not a pool that can be served or measured", hint=FORMS)
-    try:
-        return engine.arm(rest)
-    except UsageError as error:
-        raise UsageError(error.message, hint=error.hint or FORMS) from None
+        expected = ", ".join(EXAMPLES.values())
+        raise UsageError(
+            f"{spec!r} is not a pool that can be served or measured: expected {expected}, or the like"
+        )
+    return engine.arm(rest)

@@ -12,6 +12,7 @@ check after the other, and say what follows.
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -21,13 +22,14 @@ from specops import results
 from specops.config import Rollout
 from specops.config.rollout import Canary, CheckName
 from specops.errors import FileError, ServerError, UsageError
+from specops.hints import folder_state, in_rollout
 from specops.launch.servers import SERVED_AS, Server, serving
 from specops.launch.servers import check as check_pool
 from specops.load.arrivals import Pace
 from specops.load.settings import BaselineSettings, Endpoint
 from specops.load.workload import PromptSet
 from specops.phases.canary.checks import CHECKS
-from specops.phases.canary.client import Pool, PoolLost, pasted
+from specops.phases.canary.client import Pool, PoolLost, curl_of
 from specops.phases.canary.pair import Check, Conformance, Finding, Outcome, Pair, Unsupported, spread
 from specops.phases.inputs import changed, inputs_of_settings, settings_of
 from specops.phases.measurement import checked
@@ -88,9 +90,7 @@ def canary(
     except ServerError as error:
         if result is None:  # it did not come up
             raise
-        progress.note(error.message)  # that it ended meanwhile is in the result
-        if error.hint:
-            progress.note(error.hint)
+        progress.note(str(error))  # that it ended meanwhile is in the result
     return result.model_copy(update={"inputs": read})
 
 
@@ -123,14 +123,17 @@ def conform(
     previous: Result | None = None,
     on_partial: Callable[[Result], None] = lambda _: None,
 ) -> Result:
-    """The same of two servers that answer. `requested` says with which prompts, at which route and how fast;
-    requests too long to be pasted are stored in `folder`/canary."""
+    """Return the canary's result for two servers that answer. `requested`: prompts, route and rate.
+    Requests too long to be pasted are stored in `folder`/canary."""
     checks = [check for check in CHECKS if (check.name in only if only else check.name not in settings.skip)]
     if not checks:
-        raise UsageError("every check of the canary is skipped", hint="shorten canary.skip")
+        raise UsageError("every check of the canary is skipped", hint=in_rollout("skip", "shorten it"))
     prompts = requested.prompt_set()
     if len(prompts.prompts) < 2:
-        raise UsageError("the canary needs two prompts", hint=f"{prompts.path} has one; add others")
+        raise UsageError(
+            f"the canary needs two prompts, and {prompts.path} has one",
+            hint=f"head -c 300 {shlex.quote(str(prompts.path))}",
+        )
     known = Conformance.model_validate(previous.data) if previous is not None else None
 
     def partial(found: Conformance) -> None:
@@ -173,7 +176,8 @@ def _result(
 
 
 def judged(checks: Sequence[Finding]) -> tuple[Verdict, str]:
-    """No where a check failed; what no pool has, or one alone, is no fault of speculation."""
+    """The verdict is no where a check failed. A check that a pool does not support is not a fault of
+    speculation."""
     failed = [one.name for one in checks if one.status == "fail"]
     if failed:
         return "no", f"the speculative pool fails {', '.join(failed)}"
@@ -182,9 +186,9 @@ def judged(checks: Sequence[Finding]) -> tuple[Verdict, str]:
     passed = sum(one.status == "pass" for one in checks)
     others = len(checks) - passed
     if not passed:
-        return "undecided", f"no check tells: all {others} ask for what a pool does not have"
-    more = f"; {others} ask for what a pool does not have" if others else ""
-    return "yes", f"the speculative pool answers as the standard in {passed} checks{more}"
+        return "undecided", f"undecided: all {others} checks are unsupported by at least one pool"
+    more = f", {others} unsupported by at least one pool" if others else ""
+    return "yes", f"{passed} checks passed{more}: the speculative pool answers as the standard pool does"
 
 
 def unsupported(checks: Sequence[Finding]) -> list[Unsupported]:
@@ -212,7 +216,7 @@ async def _requested(
     known: Conformance | None,
     partial: Callable[[Conformance], None],
 ) -> Conformance:
-    """Every check's finding. `known` holds findings that stand; `partial` gets all so far, after each check
+    """Every check's finding. `known` holds findings to reuse; `partial` gets all so far, after each check
     that both pools survived."""
     before = {one.name: one for one in known.checks} if known is not None else {}
     sent = known.requests if known is not None else {}
@@ -226,11 +230,11 @@ async def _requested(
         for pool in (one, other):
             await pool.introduce(pool.greedy(pair.prompts[0], 4))
         progress.note(
-            f"the canary asks {one.endpoint.base_url} and {other.endpoint.base_url}, each at most "
-            f"{settings.concurrency} requests at a time"
+            f"the canary sends requests to {one.endpoint.base_url} and {other.endpoint.base_url}, at most "
+            f"{settings.concurrency} at a time to each"
         )
         if before:
-            progress.note(f"{len(before)} of {len(checks)} checks stand; the others are made")
+            progress.note(f"{len(before)} of {len(checks)} checks reused; the others run now")
         progress.start("checking that both pools answer alike", len(checks))
         found: list[Finding] = []
         gone: PoolLost | None = None
@@ -253,7 +257,7 @@ async def _requested(
                     outcome = await check.run(pair)
                     if outcome.status == "fail" and (gone := await _gone(pair)):
                         outcome = replace(
-                            outcome, message=f"{outcome.message}; then it answers nothing any more"
+                            outcome, message=f"{outcome.message}; after that the pool stopped answering"
                         )
                 except PoolLost as error:
                     gone, outcome = error, _ended(error)
@@ -294,13 +298,11 @@ def _finding(check: Check, outcome: Outcome, pair: Pair, folder: Path) -> Findin
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(body, encoding="utf-8")
         except OSError as error:
-            raise FileError(
-                f"could not write {path}: {error.strerror}", hint="give a folder that this user may write to"
-            ) from error
+            raise FileError(f"could not write {path}: {error.strerror}", hint=folder_state(folder)) from error
         return str(path)
 
     pool = pair.speculative
-    request = pasted(outcome.ask, pool.endpoint, keep, outcome.among) if outcome.ask else None
+    request = curl_of(outcome.ask, pool.endpoint, keep, outcome.among) if outcome.ask else None
     return Finding(
         name=check.name,
         status=outcome.status,

@@ -48,7 +48,7 @@ class Choice:
     text: str = ""
     finish_reason: str | None = None
     tokens: tuple[Token, ...] | None = None
-    """None where there are none."""
+    """None without them."""
 
     calls: tuple[Call, ...] = ()
 
@@ -86,7 +86,7 @@ class Reply:
         return self.failure is not None and self.failure.kind in REFUSALS
 
     @property
-    def said(self) -> tuple[str, tuple[Call, ...], int | None]:
+    def compared_parts(self) -> tuple[str, tuple[Call, ...], int | None]:
         """Return what two answers must share to be the same."""
         return self.text, self.first.calls, self.usage.completion if self.usage else None
 
@@ -197,19 +197,19 @@ class CanaryRequest:
     path: str
     body: dict[str, Any]
 
-    def having(self, **fields: Any) -> CanaryRequest:
+    def with_fields(self, **fields: Any) -> CanaryRequest:
         """The same with other fields; None leaves one out."""
         body = {key: value for key, value in (self.body | fields).items() if value is not None}
         return CanaryRequest(self.path, body)
 
     def streaming(self) -> CanaryRequest:
-        return self.having(stream=True, stream_options={"include_usage": True})
+        return self.with_fields(stream=True, stream_options={"include_usage": True})
 
-    def telling(self, top: int) -> CanaryRequest:
+    def with_logprobs(self, top: int) -> CanaryRequest:
         """Return the request with the log-probability of each token, and of the `top` likeliest."""
         if self.path == CHAT:
-            return self.having(logprobs=True, top_logprobs=top)
-        return self.having(logprobs=top)
+            return self.with_fields(logprobs=True, top_logprobs=top)
+        return self.with_fields(logprobs=top)
 
 
 class PoolLost(Exception):
@@ -263,7 +263,7 @@ class Pool:
             COMPLETIONS, {"model": self.endpoint.model, "prompt": prompt.completion_prompt(), **fields}
         )
 
-    def chatting(self, text: str, **fields: Any) -> CanaryRequest:
+    def chat_request(self, text: str, **fields: Any) -> CanaryRequest:
         messages = [{"role": "user", "content": text}]
         return CanaryRequest(CHAT, {"model": self.endpoint.model, "messages": messages, **fields})
 
@@ -287,7 +287,7 @@ class Pool:
             for attempt in range(TRIES):
                 await self.pace.turn()
                 self.sent += 1
-                reply = await self._once(ask, leave_after)
+                reply = await self._send_once(ask, leave_after)
                 kind = reply.failure.kind if reply.failure else None
                 if kind not in ("http_429", "http_503", *GONE):
                     self._answered = True
@@ -300,7 +300,7 @@ class Pool:
                 raise PoolLost(self.name, reply.failure)
             raise endpoint_error(self.endpoint.base_url, reply.failure)
 
-    async def _once(self, ask: CanaryRequest, leave_after: int | None) -> Reply:
+    async def _send_once(self, ask: CanaryRequest, leave_after: int | None) -> Reply:
         url = self.endpoint.base_url + ask.path
         reads: list[tuple[float, bytes]] = []
         try:
@@ -373,7 +373,7 @@ Keep = Callable[[str], str]
 """Keeps a body, and says in which file."""
 
 
-def pasted(ask: CanaryRequest, endpoint: Endpoint, keep: Keep, among: Sequence[CanaryRequest] = ()) -> str:
+def curl_of(ask: CanaryRequest, endpoint: Endpoint, keep: Keep, among: Sequence[CanaryRequest] = ()) -> str:
     """A curl of `ask`, behind those of `among`, which go out first and are still under way.
 
     BASE_URL stands in for the address where it is set: a server that specops started is gone by then.

@@ -29,7 +29,7 @@ class Finding(Frozen):
     """Request that shows it, ready to paste into a shell."""
 
     parameter: str | None = None
-    """Parameter of the API, by which requests of this kind are recognised; None where there is none."""
+    """Parameter of the API, by which requests of this kind are recognised; None without one."""
 
     standard: str = ""
     speculative: str = ""
@@ -123,7 +123,7 @@ def _held(standard: Side, speculative: Side, well: str) -> tuple[Status, str]:
 PLAIN_TOKENS = 48
 """Number of tokens of an answer that others are compared with."""
 FEW = 4
-"""Prompts that tell whether a parameter is taken."""
+"""Prompts that show whether a parameter is taken."""
 
 
 @dataclass(frozen=True)
@@ -178,8 +178,8 @@ async def same_texts(
     """Return whether each of `other` is answered as the plain request beside it, by their texts.
 
     A server may differ from itself, since sums of floating point depend on the batch. So what differs is sent
-    again, both ways, and None says that the plain answer is not steady, or that one of them is none. Plain
-    requests never share a batch with the others here: what comes of that is reported by itself.
+    again, both ways, and None says that the plain answer is not steady, or that a request has no answer.
+    Plain requests never share a batch with the others here: the effect of that is reported separately.
     """
     before = [await pool.plain(ask) for ask in plain]
     once = await pool.ask_all(other)

@@ -2,7 +2,7 @@
 their power. Pure.
 
 Two things are looked at. Of an answer's text, each of its first few pieces by place, and each two that follow
-each other: the two-sample chi-square, summed. And, where a server tells log-probabilities, by how much the
+each other: the two-sample chi-square, summed. And, where a server reports log-probabilities, by how much the
 drawn tokens are likelier than such tokens are on average: one figure for an answer, whose mean is compared.
 Drafts that are accepted too easily show there first.
 
@@ -168,7 +168,7 @@ def _commonest(texts: Sequence[str]) -> int:
 
 
 def _placed(text: str) -> list[str]:
-    """A piece for each place; an answer's end is one too, and behind it there is none."""
+    """A piece for each place. An answer's end is a piece too, and the last one."""
     found = [*pieces(text), "\0"][:PIECES]
     return found + [""] * (PIECES - len(found))
 

@@ -10,6 +10,7 @@ from typing import get_args
 
 from specops import results
 from specops.config import Rollout
+from specops.defaults import ACCEPTANCE_GATE, MEMORY_FULL, SPEEDUP_GATE
 from specops.errors import FileError, SpecopsError
 from specops.phases.checklist import items, report_schedule
 from specops.phases.checklist.evidence import (
@@ -70,7 +71,8 @@ def _item(spec: Spec, look: CheckInput, said: Sequence[Attestation]) -> Item:
         decide = why.decide or spec.command(look)
         refused = isinstance(why, RefusedFile)
     except SpecopsError as error:
-        status, found, evidence, change = "open", error.message, [], error.hint
+        status, found, evidence = "open", error.message, []
+        change = f"fix what this shows: {error.hint}" if error.hint else None
         decide = spec.command(look)
         refused = isinstance(error, FileError)
     if status == "open" and spec.attestable and not refused:
@@ -137,8 +139,8 @@ def _reason(items: Sequence[Item]) -> str:
         if of[status]
     ]
     if not blocked:
-        return f"all {len(items)} items are decided: it may go live"
-    return f"it may not go live yet: {'; '.join(blocked)}"
+        return f"ready to go live: all {len(items)} items passed or are attested"
+    return f"not ready to go live: {'; '.join(blocked)}"
 
 
 def by_phase(phase: str) -> Callable[[CheckInput], str]:
@@ -175,14 +177,14 @@ ITEMS: Sequence[Spec] = (
     ),
     Spec(
         "acceptance",
-        "acceptance is above 0.55, or above its measured break-even",
+        f"acceptance is above {ACCEPTANCE_GATE:g}, or above its measured break-even",
         by_phase("ab"),
         items.acceptance,
     ),
-    Spec("speedup", "E2E is more than 1.3 times as fast", by_phase("ab"), items.speedup),
+    Spec("speedup", f"E2E is more than {SPEEDUP_GATE:g} times as fast", by_phase("ab"), items.speedup),
     Spec(
         "gpu-memory",
-        "GPU memory is below 95%, and the KV cache is enough",
+        f"GPU memory is below {MEMORY_FULL:.0%}, and the KV cache is enough",
         by_phase("sweep"),
         items.gpu_memory,
     ),

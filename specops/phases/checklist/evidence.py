@@ -18,6 +18,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 from specops import results
 from specops.config import Pool, Rollout
 from specops.errors import FileError
+from specops.hints import renaming
 from specops.phases.ab.visits import AbSettings, Arm
 from specops.phases.canary import inputs as inputs_of_canary
 from specops.phases.commands import Commands
@@ -58,7 +59,7 @@ class Spec:
     look: Callable[[CheckInput], ItemDecision]
     origin: Origin = "playbook"
     attestable: bool = False
-    """Where no look can tell, a person may. A look that can tell is not overruled."""
+    """A person may decide an item that has no evidence to check. An item with evidence is not overruled."""
 
 
 class Gate(Frozen):
@@ -158,7 +159,7 @@ def read(folder: Path) -> list[Attestation]:
         why = (
             f"could not read {path}: {error.strerror}" if isinstance(error, OSError) else f"{path} is damaged"
         )
-        raise FileError(why, hint="restore it from a copy, or move it aside and attest again") from error
+        raise FileError(why, hint=renaming(path, "then attest again, or restore a copy")) from error
 
 
 def attest(
@@ -233,7 +234,7 @@ REUSED = ("baseline", "ab", "sweep", "canary")
 
 CLOCK_SKEW = timedelta(minutes=5)
 FRESH_DAYS = 30
-"""Older results are no evidence: engines come out every few weeks, and traffic changes."""
+"""Older results do not count: engines come out every few weeks, and traffic changes."""
 
 
 @dataclass(frozen=True)
@@ -312,9 +313,9 @@ class CheckInput:
         )
 
     def sweep(self) -> ResultEvidence:
-        return self.measured("sweep", lambda: self.wanted().inputs(), here=self._here)
+        return self.measured("sweep", lambda: self.sweep_spec().inputs(), here=self._here)
 
-    def wanted(self) -> SweepSpec:
+    def sweep_spec(self) -> SweepSpec:
         """Return what a sweep of this rollout measures: of endpoints, those of sweep.json."""
         return spec_of(self.rollout, self.path.parent, self._attached())
 
@@ -345,7 +346,7 @@ class CheckInput:
         unlike = changed(found.result.model_copy(update={"inputs": then}), now)
         if unlike:
             raise OpenItem(
-                f"{found.path.name} does not count: {unlike} changed since",
+                f"{found.path.name} is not used: {unlike} changed since",
                 found.evidence,
                 decide=self.command(phase),
             )
@@ -358,7 +359,7 @@ class CheckInput:
         for name, part in parts.items():
             if found.result.settings.get(name) != part:
                 raise OpenItem(
-                    f"{found.path.name} is of another rollout file: {name} changed since",
+                    f"{found.path.name} is stale: the rollout file's {name} changed since",
                     found.evidence,
                     decide=self.command(phase),
                 )
@@ -400,9 +401,7 @@ class CheckInput:
             )
         if self.now - result.created > timedelta(days=FRESH_DAYS):
             old = (self.now - result.created).days
-            raise OpenItem(
-                f"{path.name} is {old} days old, and counts for {FRESH_DAYS}", evidence, decide=again
-            )
+            raise OpenItem(f"{path.name} is {old} days old (limit {FRESH_DAYS} days)", evidence, decide=again)
         return ResultEvidence(result, path, evidence)
 
     def refuse_future(self, evidence: Evidence, decide: str) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from specops import results
 from specops.checkpoints.source import find
 from specops.config import Rollout
+from specops.defaults import ACCEPTANCE_GATE, MEMORY_FULL, SPEEDUP_GATE
 from specops.guard.journal import FILE as JOURNAL
 from specops.guard.switch import decided
 from specops.phases.ab import report as ab_report
@@ -42,8 +43,6 @@ from specops.prometheus.promql import Signals, selector
 from specops.prometheus.series import GPU_MEMORY, POOL, ROLLOUT, exposed
 from specops.render.figures import times
 
-ACCEPTANCE, SPEEDUP = 0.55, 1.3
-"""The playbook's gates."""
 ENOUGH_DRAFTED = 1000
 """Tokens drafted within a day, below which live traffic says little about acceptance."""
 CHALLENGER = "speculative"
@@ -110,8 +109,8 @@ def k_swept(look: CheckInput) -> ItemDecision:
         raise OpenItem("the sweep did not measure the speculative pool as it is deployed", found.evidence)
     if ours == advice.setting:
         return ItemDecision(True, f"{ours} is the best that was swept, and is deployed", (found.evidence,))
-    rival = next((one for one in report.rivals if one.setting == ours), None)
-    if rival is not None and not rival.apart:
+    rival = next((one for one in report.runners_up if one.setting == ours), None)
+    if rival is not None and not rival.differs:
         message = f"{ours} is deployed, and is within the noise of {advice.setting}, the best that was swept"
         return ItemDecision(True, message, (found.evidence,))
     return ItemDecision(
@@ -124,9 +123,9 @@ def k_swept(look: CheckInput) -> ItemDecision:
 
 def deployed(look: CheckInput) -> str | None:
     """The setting of the sweep that is the speculative pool as the rollout file has it; None where it was not
-    swept. The sweep's inputs are those of `look.wanted`, so its settings are too."""
+    swept. The sweep's inputs are those of `look.sweep_spec`, so its settings are too."""
     ours = identity(look.rollout.pools.speculative)
-    return next((one.name for one in look.wanted().settings if identity(one.pool) == ours), None)
+    return next((one.name for one in look.sweep_spec().settings if identity(one.pool) == ours), None)
 
 
 def acceptance(look: CheckInput) -> ItemDecision:
@@ -142,7 +141,7 @@ def acceptance(look: CheckInput) -> ItemDecision:
             decide=look.command("sweep"),
         )
     else:
-        gate, source = ACCEPTANCE, "the playbook's"
+        gate, source = ACCEPTANCE_GATE, "the playbook's"
     live = _live_acceptance(look)
     if live is not None:
         rate, evidence = live
@@ -170,7 +169,11 @@ def _live_acceptance(look: CheckInput) -> tuple[float, Evidence] | None:
 
 
 def _no_traffic(look: CheckInput) -> str:
-    return "no Prometheus to ask" if look.api is None else "its traffic of a day is too little to go by"
+    return (
+        "no address of a Prometheus"
+        if look.api is None
+        else "too few drafted tokens in the last 24 h to decide"
+    )
 
 
 def _compared_acceptance(look: CheckInput) -> tuple[float, Evidence]:
@@ -189,8 +192,8 @@ def _compared_acceptance(look: CheckInput) -> tuple[float, Evidence]:
 
 
 def speedup(look: CheckInput) -> ItemDecision:
-    """The least speed-up of the classes and loads that the comparison deploys. The lower end of its interval
-    has to reach the gate: an estimate above it is as often below as not."""
+    """Judge the lowest speed-up of the classes and levels that the comparison deploys. The lower end of its
+    interval has to reach the gate: an estimate above it is as often below as not."""
     found = look.ab()
     challenger = ab_report.read(found.result, found.path.name).challengers.get(CHALLENGER)
     if challenger is None:
@@ -203,9 +206,9 @@ def speedup(look: CheckInput) -> ItemDecision:
     if not used:
         limit = look.rollout.route.max_in_flight
         raise OpenItem(
-            f"no load of at most {limit} streams was measured, which is route.max_in_flight",
+            f"no level up to {limit} streams (route.max_in_flight) was measured",
             found.evidence,
-            change=f"add that load to measure.concurrency in {look.path}",
+            change=f"add such a level to measure.concurrency in {look.path}",
         )
     one, decision = min(used, key=lambda each: each[1].speedup.low if each[1].speedup else 0.0)
     shown = decision.speedup
@@ -214,15 +217,15 @@ def speedup(look: CheckInput) -> ItemDecision:
     basis = {"e2e": "end to end", "tpot": "per output token", "per_character": "per character"}[
         decision.basis
     ]
-    least = f", the least of {len(used)} (class, load) that deploy" if len(used) > 1 else ""
+    least = f", the lowest of {len(used)} (class, level) pairs to deploy" if len(used) > 1 else ""
     what = f"{one.traffic_class} at {one.level}{least}"
     figure = f"{shown.estimate:.2f}× [{shown.low:.2f}, {shown.high:.2f}] {basis} for {what}"
     evidence = found.evidence.model_copy(update={"figure": figure})
-    said = f"threshold {SPEEDUP:g}×, playbook"
-    gate = Gate(measured=times(shown), threshold=f"all of the interval above {SPEEDUP:g}×")
-    if shown.low > SPEEDUP:
-        return ItemDecision(True, f"{figure} ({said})", (evidence,), gate=gate)
-    if shown.high <= SPEEDUP:
+    said = f"threshold {SPEEDUP_GATE:g}× (playbook)"
+    gate = Gate(measured=times(shown), threshold=f"all of the interval above {SPEEDUP_GATE:g}×")
+    if shown.low > SPEEDUP_GATE:
+        return ItemDecision(True, f"{figure} (threshold {SPEEDUP_GATE:g}×, playbook)", (evidence,), gate=gate)
+    if shown.high <= SPEEDUP_GATE:
         lower = f"keep it standard in {look.path}: route.classes, route.max_in_flight"
         return ItemDecision(False, f"{figure}: not above the {said}", (evidence,), change=lower, gate=gate)
     raise OpenItem(f"{figure}: the interval includes the {said}", evidence, change=_more(look), gate=gate)
@@ -244,8 +247,6 @@ def _used(challenger: Challenger, rollout: Rollout) -> list[tuple[DeployTarget, 
     ]
 
 
-FULL = 0.95
-"""The playbook's, of the memory; and of the KV cache."""
 GIB = 2**30
 MEMINFO = Path("/proc/meminfo")
 
@@ -259,14 +260,14 @@ def gpu_memory(look: CheckInput) -> ItemDecision:
         share, where = live
         evidence.append(where)
         parts.append(f"GPU memory {share:.0%} at its most within a day")
-        passed = share < FULL
+        passed = share < MEMORY_FULL
     else:
         found = look.sweep()
         share, said, where = _swept(look, found)
-        passed = share < FULL
+        passed = share < MEMORY_FULL
         evidence.append(where)
         parts.append(said)
-    pressed = _pressed(look)
+    pressed = _memory_pressure(look)
     if pressed is None:
         why = "no Prometheus to ask" if look.api is None else "Prometheus has nothing of it"
         parts.append(f"whether the KV cache is large enough is unknown: {why}")
@@ -276,7 +277,7 @@ def gpu_memory(look: CheckInput) -> ItemDecision:
         parts.append(said)
         passed = passed and enough
     change = f"draft fewer tokens (K = 3), or serve with a shorter max_model_len: {look.path}"
-    gate = Gate(measured=f"{share:.0%}", threshold=f"below {FULL:.0%}")
+    gate = Gate(measured=f"{share:.0%}", threshold=f"below {MEMORY_FULL:.0%}")
     return ItemDecision(
         passed, "; ".join(parts), tuple(evidence), change=None if passed else change, gate=gate
     )
@@ -305,8 +306,8 @@ def _swept(look: CheckInput, found: ResultEvidence) -> tuple[float, str, Evidenc
         return max(shares), message, found.evidence.model_copy(update={"figure": message})
     if look.rollout.pools.speculative.own is None:
         raise OpenItem(
-            "the sweep could not see the GPU's memory: nvidia-ml-py was not there, or the server was"
-            " elsewhere",
+            "the sweep could not read GPU memory: nvidia-ml-py is not installed, or the server runs on"
+            " another machine",
             found.evidence,
             change="pip install nvidia-ml-py on the machine that serves",
             decide=look.command("sweep", fresh=True),
@@ -340,7 +341,7 @@ def _host_gib() -> float | None:
     return None
 
 
-def _pressed(look: CheckInput) -> tuple[bool, str, Evidence] | None:
+def _memory_pressure(look: CheckInput) -> tuple[bool, str, Evidence] | None:
     """The KV cache and preemptions within a day; None without Prometheus, or it has neither."""
     if look.api is None:
         return None
@@ -355,7 +356,7 @@ def _pressed(look: CheckInput) -> tuple[bool, str, Evidence] | None:
     share = usage[0].value if usage else 0.0
     count = preempted[0].value if preempted else 0.0
     message = f"KV cache {share:.0%} at its most, {count:.0f} preemptions within a day"
-    return share < FULL and count < 0.5, message, look.probed(look.api.url, message)
+    return share < MEMORY_FULL and count < 0.5, message, look.probed(look.api.url, message)
 
 
 def fallback_tested(look: CheckInput) -> ItemDecision:
@@ -463,9 +464,9 @@ def capacity(look: CheckInput) -> ItemDecision:
     )
     known = shown if found.demands else None
     if found.verdict == "undecided":
-        raise OpenItem(found.reason, *evidence, change=_change(found.hint), gate=known)
+        raise OpenItem(found.reason, *evidence, change=_change(found.change), gate=known)
     return ItemDecision(
-        found.verdict == "yes", found.reason, evidence, change=_change(found.hint), gate=known
+        found.verdict == "yes", found.reason, evidence, change=_change(found.change), gate=known
     )
 
 
@@ -511,7 +512,9 @@ def guard_running(look: CheckInput) -> ItemDecision:
         (look.file(journal, datetime.fromtimestamp(observed.ts, UTC), message),) if journal.exists() else ()
     )
     if age > late:
-        return ItemDecision(False, f"the guard's last look was {age:.0f} s ago (pid {now.running})", evidence)
+        return ItemDecision(
+            False, f"the guard's last evaluation was {age:.0f} s ago (pid {now.running})", evidence
+        )
     if observed.verdict in ("no_data", "unknown"):
         return ItemDecision(False, f"the guard runs and has no data: {observed.reason}", evidence)
     if now.unconfirmed:

@@ -35,7 +35,7 @@ DAEMONS = ("cron", "crond", "fcron")
 _UTC_TIME = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) UTC")
 
 
-def _said(*words: str) -> str | None:
+def _output_of(*words: str) -> str | None:
     """Return what a program prints, in UTC; None where it is missing, fails or takes longer than ANSWER_S."""
     try:
         done = subprocess.run(
@@ -47,8 +47,8 @@ def _said(*words: str) -> str | None:
 
 
 def _own_crontab() -> str:
-    """Return the crontab of this user; empty where there is none, or no cron."""
-    return _said("crontab", "-l") or ""
+    """Return the crontab of this user; empty without a crontab, or without cron."""
+    return _output_of("crontab", "-l") or ""
 
 
 def _cron_runs() -> bool:
@@ -64,12 +64,12 @@ def _cron_runs() -> bool:
 def _timer_runs(timer: Path) -> bool:
     """Return whether systemd waits for the timer, as its own manager says."""
     own = [] if timer.is_relative_to("/etc") else ["--user"]
-    return _said("systemctl", *own, "is-active", timer.name) is not None
+    return _output_of("systemctl", *own, "is-active", timer.name) is not None
 
 
 def _calendar(expression: str) -> list[datetime]:
-    """The next times of an OnCalendar, in UTC; empty where it has none, or systemd cannot tell."""
-    said = _said("systemd-analyze", "calendar", "--iterations=10", expression) or ""
+    """The next times of an OnCalendar, in UTC; empty where it has none, or systemd cannot read it."""
+    said = _output_of("systemd-analyze", "calendar", "--iterations=10", expression) or ""
     return sorted({datetime.strptime(time, "%Y-%m-%d %H:%M:%S") for time in _UTC_TIME.findall(said)})
 
 
@@ -143,8 +143,8 @@ def by(look: CheckInput, places: ScheduleFolders) -> ItemDecision:
 
 
 def _install(look: CheckInput) -> str | None:
-    """Return what installs the line for cron that was rendered for this rollout; None where there is none
-    yet."""
+    """Return the command that installs the line for cron rendered for this rollout; None where it is not
+    rendered yet."""
     lines = [path for path in sorted((look.folder / RENDERED).glob("*")) if not path.suffix]
     mine = (path for path in lines if _cron_jobs_of(path, look.path))
     return next((f"cp {shlex.quote(str(path))} /etc/cron.d/" for path in mine), None)
@@ -221,12 +221,12 @@ def _timers(rollout: Path, places: ScheduleFolders, now: datetime) -> Iterator[F
                 problem = f"{timer} is not enabled"
             elif not places.timer_runs(timer):
                 problem = "systemd does not run it"
-            elif not _often(_values(_text(timer), "OnCalendar"), places, now):
+            elif not _fires_weekly(_values(_text(timer), "OnCalendar"), places, now):
                 problem, enable = f"its OnCalendar does not fire every {FRESH.days} days", ""
             yield FoundSchedule(f"{timer.name} runs it", timer, problem, enable or None)
 
 
-def _often(expressions: Sequence[str], places: ScheduleFolders, now: datetime) -> bool:
+def _fires_weekly(expressions: Sequence[str], places: ScheduleFolders, now: datetime) -> bool:
     """Return whether one of the expressions fires at least every 8 days, by its next ten times."""
     start = now.astimezone(UTC).replace(tzinfo=None)
     for expression in expressions:
@@ -368,7 +368,7 @@ def reports(script: str, rollout: Path, folder: Path | None, path: str) -> bool:
 
 
 def runs(words: Sequence[str], rollout: Path, folder: Path | None, path: str) -> bool:
-    """The same of one program with its arguments."""
+    """Return whether one program with its arguments runs `specops report` for `rollout`; see `reports`."""
     words = list(words)
     while words and re.match(r"\w+=", words[0]):
         words.pop(0)
@@ -417,10 +417,10 @@ def _exists(program: str, folder: Path | None, path: str) -> bool:
 def _makes_report(arguments: Sequence[str], rollout: Path, folder: Path | None) -> bool:
     if arguments[:1] != ["report"] or "--help" in arguments or arguments[1:2] == ["schedule"]:
         return False
-    return any(_same(word, rollout, folder) for word in arguments[1:])
+    return any(_is_rollout(word, rollout, folder) for word in arguments[1:])
 
 
-def _same(word: str, rollout: Path, folder: Path | None) -> bool:
+def _is_rollout(word: str, rollout: Path, folder: Path | None) -> bool:
     named = Path(word) if folder is None else folder / word
     return named.is_absolute() and named.resolve() == rollout.resolve()
 

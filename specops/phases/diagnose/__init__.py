@@ -19,10 +19,10 @@ from collections.abc import Callable, Sequence
 from typing import get_args
 
 from specops import results
+from specops.hints import ROLLOUT, named
 from specops.phases.diagnose.checks import answers, draft, speculation, speed
 from specops.phases.diagnose.finding import Finding, Severity, Symptom
 from specops.phases.diagnose.observations import Observations
-from specops.placeholder import ROLLOUT, named
 from specops.results import Result, Verdict
 from specops.section import Frozen
 

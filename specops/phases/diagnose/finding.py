@@ -27,8 +27,6 @@ DRAFT_SHARE = 0.5
 """The playbook's: drafting a token takes half of a step of the target, or more."""
 FAILING = 0.05
 """Share of requests: as guard.max_error_share, if the rollout file does not set it."""
-FULL = 0.95
-"""The playbook's, of GPU memory; here of the KV cache too."""
 FEWER_TOKENS = 3
 """The K that the playbook goes down to where memory is short."""
 WEEKLY_FALLBACKS = 5
@@ -177,7 +175,7 @@ def why_not_expected(observed: Observations) -> str:
     if observed.live is not None and observed.baseline is not None:
         if (observed.live.answers or 0) < ENOUGH_ANSWERS:
             return f"fewer than {ENOUGH_ANSWERS} answers ended within {observed.live.over}"
-        return "the baseline was not measured at the load that there is now"
+        return "the baseline was not measured at the current load"
     return observed.why_not("live", "baseline", "compared")
 
 

@@ -75,7 +75,7 @@ class DoctorData(BaseModel):
 
 
 def result(checks: list[Check]) -> Result:
-    """`no` when a check failed; a warning is no failure."""
+    """`no` when a check failed; a warning is not a failure."""
     failed = [check.name for check in checks if check.status == "fail"]
     return Result(
         phase="doctor",

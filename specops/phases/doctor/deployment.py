@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from specops import stats
 from specops.actions.http_client import ask
 from specops.config import Pool, Rollout, run_folder
+from specops.defaults import CONFIDENCE
 from specops.errors import EndpointError, SpecopsError
 from specops.load.counters import Observed, looks_idle, several_tokens, speculating_standard
 from specops.load.server_identity import address, probe
@@ -64,14 +65,14 @@ def _prompts(rollout: Rollout) -> Check:
     classes = Counter(prompt.traffic_class for prompt in prompts.prompts)
     name, number = min(classes.items(), key=lambda one: one[1])
     found = f"{len(prompts.prompts)} in {len(classes)} traffic classes"
-    few = stats.shortage(number * rollout.measure.repeats, 0.95)
+    few = stats.shortage(number * rollout.measure.repeats, CONFIDENCE)
     if few:
-        enough = next(n for n in count(1) if stats.shortage(number * n, 0.95) is None)
+        enough = next(n for n in count(1) if stats.shortage(number * n, CONFIDENCE) is None)
         return Check(
             name="prompts",
             status="warn",
-            found=f"{found}; too few of {name} to decide for it: {number}, each sent"
-            f" {rollout.measure.repeats} times ({few}); more prompts of it say more than more repeats",
+            found=f"{found}; too few prompts of class {name} to decide: {number}, each sent"
+            f" {rollout.measure.repeats} times ({few}); new prompts help more than repeats",
             paste=fixes.sections(rollout, {"measure": {"repeats": enough}}),
         )
     if prompts.provenance()["samples"]:

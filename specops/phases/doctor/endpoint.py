@@ -16,6 +16,7 @@ from typing_extensions import TypedDict
 
 from specops.config import Rollout
 from specops.errors import EndpointError, UsageError
+from specops.hints import with_value
 from specops.load.settings import API_KEYS, NO_KEY, api_key, checked_base_url
 from specops.phases.doctor import fixes
 from specops.phases.doctor.machine import ANSWER_S, Check, FileText
@@ -41,7 +42,8 @@ def usable(base_url: str) -> str:
         return checked_base_url(base_url)
     except ValueError as error:
         raise UsageError(
-            f"could not use --base-url: it {error}", hint="give the API's root, such as http://host:8000/v1"
+            f"could not use --base-url: it {error}: expected the root of the API",
+            hint=with_value(base_url, "http://127.0.0.1:8000/v1"),
         ) from None
 
 

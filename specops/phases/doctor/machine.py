@@ -132,7 +132,7 @@ DRIVER = (
 
 
 def gpus() -> Iterator[Check]:
-    """A line for each GPU; one where there is none, or it cannot be queried."""
+    """A line for each GPU; a single line without GPUs, or where they cannot be queried."""
     try:
         nvml = importlib.import_module("pynvml")
     except ImportError:
@@ -140,14 +140,14 @@ def gpus() -> Iterator[Check]:
         return
     try:
         nvml.nvmlInit()
-    except nvml.NVMLError:  # no driver, or one that fails: nvidia-smi tells these apart
+    except nvml.NVMLError:  # no driver, or one that fails: nvidia-smi distinguishes these
         yield _by_nvidia_smi()
         return
     try:
         driver = _text(nvml.nvmlSystemGetDriverVersion())
         yield from (_gpu(nvml, index, driver) for index in range(nvml.nvmlDeviceGetCount()))
     except nvml.NVMLError as error:
-        yield Check(name="gpu", status="warn", found=f"NVML is here and fails: {error}", fix=DRIVER)
+        yield Check(name="gpu", status="warn", found=f"NVML is installed but fails: {error}", fix=DRIVER)
     finally:
         nvml.nvmlShutdown()
 

@@ -23,7 +23,7 @@ from specops.phases.doctor.machine import ANSWER_S, Check, FileText
 from specops.phases.monitor.check import GOOD, NameState, check
 from specops.phases.monitor.render import FOLDER
 from specops.progress import SilentProgress
-from specops.prometheus.api import HINT_ACCESS, HINT_UP, TOKEN, Api
+from specops.prometheus.api import HINT_ACCESS, TOKEN, Api, is_up
 from specops.prometheus.exposition import metrics_url
 from specops.render.figures import count
 from specops.render.prometheus.scrape import RULE_FILES, prometheus_config
@@ -42,7 +42,7 @@ def nginx() -> Check:
         return Check(
             name="nginx",
             status="ok",
-            found="not here; the machine that routes needs it",
+            found="not installed; needed on the router machine",
             fix="apt-get install nginx libnginx-mod-http-lua",
         )
     built = _says(program, "-V")
@@ -62,11 +62,11 @@ def nginx() -> Check:
 
 
 def prometheus() -> Check:
-    return _program("prometheus", None, "the machine that watches needs it")
+    return _program("prometheus", None, "needed on the monitoring machine")
 
 
 def alertmanager() -> Check:
-    return _program("prometheus-alertmanager", "alertmanager", "alerts reach nobody without one")
+    return _program("prometheus-alertmanager", "alertmanager", "without it, nobody receives alerts")
 
 
 def scheduler() -> Check:
@@ -79,7 +79,7 @@ def scheduler() -> Check:
     return Check(
         name="scheduler",
         status="ok",
-        found="neither cron nor systemd here; the machine that makes the weekly report needs one",
+        found="neither cron nor systemd is installed; one is needed on the machine of the weekly report",
         fix="apt-get install cron",
     )
 
@@ -128,7 +128,7 @@ def prometheus_at(
         yield from clock(url, api.instant("vector(time())")[0].value)
         yield _named(check(rollout, api, SilentProgress()), url, watched)
     except SpecopsError as error:
-        fixes = {HINT_UP: _answering(url, watched), HINT_ACCESS: f"export {TOKEN}=YOUR_TOKEN"}
+        fixes = {is_up(url): _answering(url, watched), HINT_ACCESS: f"export {TOKEN}=YOUR_TOKEN"}
         other = f"curl -i {shlex.quote(url)}/api/v1/status/buildinfo  # is it a Prometheus?"
         yield Check(
             name="prometheus server",
@@ -202,7 +202,7 @@ def _program(package: str, elsewhere: str | None, use: str) -> Check:
     program = _found(package) or (_found(elsewhere) if elsewhere else None)
     if program is None:
         fix = f"apt-get install {package}"
-        return Check(name=package, status="ok", found=f"not here; {use}", fix=fix)
+        return Check(name=package, status="ok", found=f"not installed; {use}", fix=fix)
     number = re.search(r"version ([\d.]+)", _says(program, "--version"))
     found = f"{number[1] if number else 'of an unknown version'} ({program})"
     return Check(name=package, status="ok", found=found)

@@ -160,7 +160,7 @@ class _Drafting:
         )
 
 
-def _less(now: ClientEffort, before: ClientEffort) -> ClientEffort:
+def _difference(now: ClientEffort, before: ClientEffort) -> ClientEffort:
     """Return what was done between the two."""
     return ClientEffort(
         **{name: getattr(now, name) - getattr(before, name) for name in ClientEffort.model_fields}
@@ -208,4 +208,4 @@ def _done(arm: _Arm, block: Block, number: int) -> BlockResult:
                 error=answered.error,
             )
         )
-    return BlockResult(answers, _less(arm.effort(), before))
+    return BlockResult(answers, _difference(arm.effort(), before))

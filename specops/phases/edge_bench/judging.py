@@ -81,7 +81,7 @@ class Figures(Frozen):
     """Cost of a million tokens, where the server is paid for all the time that passed."""
 
     filled_cost_per_million: float | None
-    """The same, where it is paid for the time that it was busy: others pay for the rest."""
+    """Cost of a million tokens, where the server is paid only for its busy time: others pay for the rest."""
 
     late_passes: float | None
     """Share of passes that computed longer than declared; None without stand-in costs."""

@@ -31,6 +31,7 @@ from specops.engine.models.model import FeatureModel
 from specops.engine.request import Sampling
 from specops.engine.text import load_tokenizer
 from specops.errors import EnvironmentFailure, SpecopsError, UsageError
+from specops.hints import with_options
 from specops.load.arrivals import Level
 from specops.load.workload import Prompt, load_prompts
 from specops.phases.ab.visits import Visit, schedule
@@ -184,8 +185,8 @@ def _received(pipe: Pipe, patience_s: float, who: str) -> Any:
         said = pipe.recv()
     except (EOFError, OSError) as error:
         raise EnvironmentFailure(
-            f"{who} ended without a message",
-            hint="was it killed for the memory it takes? The system's log says so",
+            f"{who} ended without a message; the kernel may have killed it for its memory",
+            hint="dmesg | tail -n 20",
         ) from error
     if isinstance(said, SpecopsError):
         raise said
@@ -324,8 +325,8 @@ def comparison_of(result: results.Result) -> Comparison:
 def _plan(arms: Sequence[str], clients: Sequence[int], prompts: Sequence[Prompt], seed: int) -> list[Visit]:
     if max(clients) > len(prompts):
         raise UsageError(
-            f"could not bench {max(clients)} clients on {len(prompts)} prompts: some would have none",
-            hint="give more prompts with --count, or fewer --clients",
+            f"could not bench {max(clients)} clients on {len(prompts)} prompts: expected a prompt for each",
+            hint=with_options({"--count": str(max(clients))}),
         )
     levels = [Level(concurrency=count) for count in sorted(set(clients))]
     named = [(prompt.id, prompt.traffic_class) for prompt in prompts]

@@ -35,7 +35,7 @@ class Answer(Frozen):
 
     @property
     def after_first(self) -> int:
-        """Tokens."""
+        """Return the number of tokens after the first chunk."""
         return sum(count for _, count in self.chunks[1:])
 
     @property

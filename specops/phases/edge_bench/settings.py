@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
@@ -86,6 +87,9 @@ class EdgeBenchSettings(Frozen):
         return fields | {"target": self.target.name, "draft": self.draft.name}
 
 
+EXAMPLE = f"cat {shlex.quote(str(asset('playbooks', 'edge.yaml')))}  # an example"
+
+
 def settings_of(rollout: Rollout, **changed: Any) -> EdgeBenchSettings:
     """Return the settings of the rollout's `edge`, its speculative pool, `measure` and `costs`.
 
@@ -95,8 +99,8 @@ def settings_of(rollout: Rollout, **changed: Any) -> EdgeBenchSettings:
     own = rollout.pools.speculative.own
     if own is None or own.tree is None:
         raise ConfigError(
-            "could not bench edge drafting: the speculative pool is not one that specops serves",
-            hint="edge bench runs on the embedded engine; see playbooks/edge.yaml",
+            "could not bench edge drafting: the speculative pool is not of the embedded engine",
+            hint=EXAMPLE,
         )
     draft = _draft(own)
     edge = rollout.edge or Edge()
@@ -132,14 +136,15 @@ def _draft(own: OwnModels) -> Path:
     folder = own.draft_model
     if folder is None:
         raise ConfigError(
-            "could not bench edge drafting: the speculative pool has no draft model that an edge could run",
-            hint="give its speculation a draft: a folder with a model of its own",
+            "could not bench edge drafting: the speculative pool has no draft model that an edge could run: "
+            "expected speculation.draft, a folder with a model of its own",
+            hint=EXAMPLE,
         )
     if own.draft is not None and needs_target(folder):
         raise ConfigError(
             f"could not bench edge drafting with {folder}: it is a head or an early exit, which "
-            "reads the target's features, and these stay on the server",
-            hint="give the speculative pool a draft that is a model of its own; see playbooks/edge.yaml",
+            "reads the target's features, and these stay on the server. Expected a model of its own",
+            hint=EXAMPLE,
         )
     return folder
 

@@ -60,7 +60,7 @@ def render(rollout: Rollout, folder: Path, progress: Progress, path: Path | None
     """
     unfit = left_out(rollout, folder, version_of(rollout))
     for phase, why in unfit.items():
-        progress.note(f"{phase}.json is not a yardstick: {why}")
+        progress.note(f"{phase}.json is not used as a reference: {why}")
     known = measurements(rollout, folder, unfit)
     decided = limits(rollout, known)
     files = texts(rollout, known, decided, path)
@@ -109,8 +109,8 @@ def _result(rollout: Rollout, known: Measurements, data: MonitorData) -> Result:
         settings=dict(settings),
         environment=results.environment(),
         verdict="yes",
-        reason=f"rendered {len(data.files)} files with {len(data.alerts)} alerts,"
-        f" {measured} of them by what was measured",
+        reason=f"rendered {len(data.files)} files with {len(data.alerts)} alerts"
+        f" ({measured} with measured thresholds)",
         summary={"files": len(data.files), "alerts": len(data.alerts), "measured": measured},
         data=data.model_dump(mode="json"),
     )

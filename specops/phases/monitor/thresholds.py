@@ -11,17 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import BaseModel
-
 from specops import results
 from specops.config import Pool, Rollout
 from specops.config.monitor import ALERTS, AlertName, AlertRecord, AlertSetting, alert_record
 from specops.errors import FileError, SpecopsError
 from specops.guard.signals.criteria import break_even
-from specops.load.record import Spread
 from specops.phases.ab import report as ab_report
 from specops.phases.ab.visits import AbSettings
-from specops.phases.measurement import checked
+from specops.phases.measurement import BaselineLevel, BaselineLevels, checked
 from specops.phases.sweep import report as sweep_report
 from specops.prometheus.promql import LATENCIES, Latency
 from specops.prometheus.series import POOLS, exposed
@@ -88,7 +85,7 @@ Made = TypeVar("Made")
 
 
 def measurements(rollout: Rollout, folder: Path, unfit: Mapping[str, str] = NONE) -> Measurements:
-    """Read the run folder. `unfit`: by phase, why a result is not a yardstick. Such a result, or a damaged
+    """Read the run folder. `unfit`: by phase, why a result is not a reference. Such a result, or a damaged
     one, is in `missing`, so that the rest can be rendered without it."""
     read: dict[str, str] = {}
     missing: dict[str, str] = {}
@@ -97,7 +94,7 @@ def measurements(rollout: Rollout, folder: Path, unfit: Mapping[str, str] = NONE
         try:
             found = _finished(folder / f"{phase}.json", phase)
             if phase in unfit:
-                raise FileError(f"{found.path.name} does not count: {unfit[phase]}")
+                raise FileError(f"{found.path.name} is not used: {unfit[phase]}")
             value = make(found)
         except SpecopsError as error:
             missing[phase] = f"{error.message}: {AGAIN[phase]}"
@@ -119,31 +116,17 @@ def _finished(path: Path, phase: str) -> _Read:
     if result.phase != phase:
         raise FileError(f"{path.name} is a result of {result.phase}")
     if result.verdict == "partial" or (phase == "baseline" and result.verdict != "yes"):
-        raise FileError(f"{path.name} does not count: {result.reason}")
+        raise FileError(f"{path.name} is not used: {result.reason}")
     return _Read(result, path, results.sha256(path))
 
 
-class _Level(BaseModel):
-    concurrency: int | None
-    requests: int
-    failed: int
-    total_tokens: int | None
-    ttft_ms: Spread
-    tpot_ms: Spread
-    e2e_ms: Spread
-
-
-class _Levels(BaseModel):
-    by_concurrency: list[_Level]
-
-
 def _loads(read: _Read) -> tuple[Load, ...]:
-    levels = checked(_Levels, read.result.data, f"{read.path} is damaged: data").by_concurrency
+    levels = checked(BaselineLevels, read.result.data, f"{read.path} is damaged: data").by_concurrency
     loads = [_load(level, level.concurrency) for level in levels if level.concurrency is not None]
     return tuple(sorted(loads, key=lambda load: load.concurrency))
 
 
-def _load(level: _Level, concurrency: int) -> Load:
+def _load(level: BaselineLevel, concurrency: int) -> Load:
     seconds: dict[tuple[Latency, Stat], float] = {}
     for latency in LATENCIES:
         for stat in STATS:
@@ -153,7 +136,7 @@ def _load(level: _Level, concurrency: int) -> Load:
     return Load(concurrency, seconds, _token_s(level))
 
 
-def _token_s(level: _Level) -> float | None:
+def _token_s(level: BaselineLevel) -> float | None:
     """Mean time of a token after the first, so that TTFT + it × (tokens − 1) is the mean E2E."""
     answered = level.requests - level.failed
     if level.total_tokens is None or level.total_tokens <= answered:
@@ -248,7 +231,7 @@ def _limit(rollout: Rollout, before: Measurements, name: AlertName) -> Limit:
 def _threshold(rollout: Rollout, before: Measurements, record: AlertRecord) -> tuple[float | None, str]:
     threshold = record.threshold
     if threshold is None:
-        return None, "it is so, or it is not"
+        return None, "no threshold: the condition is true or false"
     found = BASES[threshold.basis](rollout, before) if threshold.basis else None
     value = found.value if found else threshold.default
     source = (found.source if found else "") or threshold.source

@@ -7,6 +7,7 @@ judge results. That takes seconds, so each walk does it again.
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import astuple
 from datetime import UTC, datetime
@@ -181,7 +182,8 @@ def _ab(at: PhaseInput) -> Step:
         raise ConfigError(
             f"could not compare the pools: the speculative one's command says {pool.open_k}, which a sweep"
             " fills in",
-            hint=f"write the K that the sweep recommends in its place in {at.file}; the sweep stands",
+            hint=f"grep -n -F -e {shlex.quote(pool.open_k)} {shlex.quote(str(at.file))}  # write the K "
+            "that the sweep recommends in its place",
         )
     arms = [Arm("standard", rollout.pools.standard), Arm("speculative", rollout.pools.speculative)]
     requested = settings_of(rollout, rollout.pools.standard)
@@ -271,7 +273,7 @@ def _rehearsal(at: PhaseInput) -> Step | Skipped:
     update = {
         "inputs": inputs,
         "settings": result.settings | {STAGED: "both pools and NGINX, started for the drill on loopback"},
-        "reason": f"rehearsed on a stage: {result.reason}",
+        "reason": f"rehearsed on temporary pools: {result.reason}",
     }
     set_aside(phase, at.path(phase), at.progress)
     return written(at, phase, result.model_copy(update=update))
@@ -292,8 +294,9 @@ def no_room(at: PhaseInput, phase: Phase, error: ServerError) -> Skipped:
         raise error
     return Skipped(
         phase,
-        f"it needs both pools at once, and one did not start: {error.message}",
-        "make room for both (gpu_memory_utilization), or give both as endpoints on separate machines",
+        "it needs both pools at once: make room for both (gpu_memory_utilization), or give both as endpoints"
+        f" on separate machines; one did not start: {error.message}",
+        error.hint,
     )
 
 
@@ -323,15 +326,15 @@ def check_servers(at: PhaseInput) -> None:
         if reason is not None:
             raise ConfigError(
                 reason,
-                hint=f"give pools.standard in {at.file} a server without speculation, "
-                f"then: specops doctor {at.file}",
+                hint=f"specops doctor {shlex.quote(str(at.file))}  # after pools.standard is a server "
+                "without speculation",
             )
 
 
 def _one_server(reason: str, at: PhaseInput) -> ConfigError:
     return ConfigError(
         f"the standard and the speculative pool are one server: {reason}",
-        hint=f"write the address of the second server to {at.file}, then: specops doctor {at.file}",
+        hint=f"specops doctor {shlex.quote(str(at.file))}  # after the address of the second server is in it",
     )
 
 

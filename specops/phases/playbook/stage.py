@@ -2,7 +2,7 @@
 
 What is rehearsed is the switch, so the stage's router has the playbook's rules and all traffic may be
 speculative; which requests go where is `route check`'s to try. The guard's journal is the stage's own too:
-a rehearsal is no incident.
+a rehearsal is not an incident.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 from specops.config import Addresses, Rollout, Route
 from specops.errors import ConfigError, EnvironmentFailure
+from specops.hints import in_rollout
 from specops.launch.servers import Server, free_port, serving
 from specops.load.client import Client
 from specops.load.settings import BaselineSettings
@@ -71,8 +72,9 @@ def staged(at: PhaseInput) -> Iterator[tuple[Rollout, Path]]:
         if standard.model != speculative.model:
             raise ConfigError(
                 f"no router can be put before these pools: a request names its model, and the standard pool"
-                f" calls it {standard.model}, the speculative one {speculative.model}",
-                hint="have both serve it under one name, such as --served-model-name",
+                f" calls it {standard.model}, the speculative one {speculative.model}: expected one "
+                "name, as by --served-model-name",
+                hint=in_rollout("pools", "give both pools one served model name"),
             )
         rollout = _moved(at.rollout, _address(standard), _address(speculative))
         render(rollout, folder)

@@ -79,7 +79,7 @@ def unchanged(
 
 
 def earlier(at: PhaseInput, phase: Phase) -> Result | None:
-    """The complete result of an earlier run; None if there is none, or `fresh` forbids its use."""
+    """The complete result of an earlier run; None without one, or where `fresh` forbids its use."""
     path = at.path(phase)
     if at.fresh or not path.exists():
         return None

@@ -14,8 +14,10 @@ from pydantic import Field, ValidationError
 from specops import results
 from specops.config import Pool, Rollout
 from specops.errors import Exit, FileError, SpecopsError, Stopped
+from specops.hints import PROGRAMS
 from specops.load.settings import BaselineSettings
 from specops.phases import PHASES, Phase
+from specops.phases.ab.evidence import Evidence
 from specops.phases.ab.visits import AbSettings, Arm, schedule
 from specops.phases.canary import inputs as canary_inputs
 from specops.phases.commands import Commands
@@ -122,12 +124,12 @@ def run(
         if phase == "baseline" and not made.reused:
             progress.phases(_expected(given, only))  # now by what it measured
         if made.reused:
-            why = "its own command left it" if made.by_hand else "its inputs have not changed"
-            progress.note(f"{phase}: not run again, {why} ({made.path})")
+            why = "its own command wrote this result" if made.by_hand else "its inputs have not changed"
+            progress.note(f"{phase}: reused, {why} ({made.path})")
         if made.result.verdict == "no" and phase != order[-1] and not go_on:
             walk.stopped = phase
             again = Commands(rollout, file, folder).of("run {rollout} --continue")
-            progress.note(f"{phase} failed: {made.result.reason}; to go on all the same: {again}")
+            progress.note(f"{phase} failed: {made.result.reason}; to continue past this gate: {again}")
             _set_aside_later(given, phase, before)
             break
     _record(walk, given, order)
@@ -154,7 +156,7 @@ def _record(walk: Walk, at: PhaseInput, order: Sequence[Phase]) -> None:
         Result(
             phase="run",
             verdict=VERDICTS[walk.exit_code],
-            reason=f"stopped at {walk.stopped}" if walk.stopped else "walked to its end",
+            reason=f"stopped at {walk.stopped}" if walk.stopped else "no gate stopped the run",
             environment=results.environment(),
             summary={step.phase: step.result.verdict for step in walk.steps},
             data=record.model_dump(mode="json"),
@@ -329,9 +331,12 @@ def _ab(at: PhaseInput, phase: Phase, requested: BaselineSettings, times: _Times
     )
     turns = len({(visit.arm, visit.period) for visit in visits})
     starts = turns if settings.design == "abba-restart" else _started(*pools)
-    requests = sum(len(visit.prompts) for visit in visits)
+    by_streams = Evidence(visits, [arm.name for arm in arms], requested, settings).most_beside()
+    for visit in visits:
+        by_streams[visit.level.concurrency or 1] += len(visit.prompts)
+    requests = by_streams.total()
     seconds = starts * times.start_s()
-    seconds += sum(len(visit.prompts) * times.request_s(visit.level.concurrency or 1) for visit in visits)
+    seconds += sum(count * times.request_s(streams) for streams, count in by_streams.items())
     inputs = inputs_of_arms(arms, requested, settings, prompts)
     return PlannedPhase(
         phase, starts, requests, seconds, _stands(at, phase, inputs), "at most: ends once decided"
@@ -396,7 +401,8 @@ def following_walk(walk: Walk, rollout: Rollout, file: Path) -> list[str]:
     hint = walk.skipped[-1].hint
     if hint is not None and hint.startswith("specops "):
         return _lines(hint)
-    return _lines(_again(commands), hint)
+    shown = hint and hint.split()[0] in PROGRAMS
+    return _lines(_again(commands), f"fix what this shows: {hint}" if shown else hint)
 
 
 def _lines(command: str, change: str | None = None) -> list[str]:
@@ -418,10 +424,10 @@ def _after_no(step: Step, walk: Walk, commands: Commands) -> list[str]:
 
 
 def _of_launch(step: Step) -> str:
-    """The gate's hint where it is the gate that said no, else what was rendered has errors."""
+    """The gate's change where it is the gate that said no, else what was rendered has errors."""
     data = LaunchData.model_validate(step.result.data)
-    if step.result.verdict == data.capacity.verdict and data.capacity.hint:
-        return data.capacity.hint
+    if step.result.verdict == data.capacity.verdict and data.capacity.change:
+        return data.capacity.change
     return f"fix the errors that {step.path} names"
 
 

@@ -14,12 +14,12 @@ from specops import results
 from specops.config import Rollout
 from specops.errors import SpecopsError
 from specops.guard import journal
+from specops.hints import named
 from specops.phases.inputs import left_out, version_of
 from specops.phases.monitor.thresholds import Measurements, measurements
 from specops.phases.report import comparison, events, pools, recommend
 from specops.phases.report.prometheus_data import Floats, PoolData, PrometheusData, query
 from specops.phases.report.report import Fallback, Missing, Report, SavedTime, Times, Window
-from specops.placeholder import named
 from specops.progress import Progress
 from specops.prometheus.api import Api
 from specops.results import Result

@@ -7,6 +7,7 @@ programs. Its address is a secret: it stands in no file and no error.
 from __future__ import annotations
 
 import getpass
+import shlex
 import sys
 import time
 from collections.abc import Mapping
@@ -22,6 +23,7 @@ import requests
 from specops import results
 from specops.config import Rollout
 from specops.errors import EndpointError, UsageError
+from specops.hints import http_request
 from specops.phases.launch import RENDERED
 from specops.phases.measurement import checked
 from specops.phases.report.document import document
@@ -76,7 +78,7 @@ def body(document: Document, result: Result) -> dict[str, Any]:
 
 
 def post(url: str, message: Mapping[str, Any], pauses_s: tuple[float, ...] = PAUSES_S) -> None:
-    """Raises UsageError for what is no address, EndpointError where it was not taken."""
+    """Raises UsageError for an invalid address, EndpointError where the receiver did not accept it."""
     host = _host(url)
     why = ""
     for pause in (*pauses_s, None):
@@ -96,8 +98,9 @@ def post(url: str, message: Mapping[str, Any], pauses_s: tuple[float, ...] = PAU
         if pause is not None:
             time.sleep(pause)
     raise EndpointError(
-        f"could not post the report to the webhook at {host}: {why}",
-        hint=f"is --post, or {WEBHOOK} in the environment, its whole address?",
+        f"could not post the report to the webhook at {host}: {why}; --post, or {WEBHOOK} in the "
+        "environment, must be its whole address",
+        hint=http_request(f"https://{host}/"),
     )
 
 
@@ -145,7 +148,10 @@ def schedule(
         *(() if zone.key == rollout.report.timezone else ("--tz", zone.key)),
     ]
     if any(not word.isprintable() for word in words):
-        raise UsageError("a path has characters that no schedule can carry", hint="rename the folder")
+        raise UsageError(
+            "a path has characters that no schedule can carry: expected printable ones",
+            hint=f"ls -lb {shlex.quote(str(path.parent))}",
+        )
     made = render.Schedule(
         name=name,
         about=f"Report on speculative decoding: {rollout.rollout}",

@@ -9,7 +9,7 @@ from datetime import datetime
 from specops.phases.report import tables
 from specops.phases.report.comparison import AT_POSITION, BEFORE
 from specops.phases.report.report import Acceptance, Fallback, Gap, Incident, Pool, Recommendation, Report
-from specops.phases.report.tables import NONE, lasted, share, times
+from specops.phases.report.tables import NONE, elapsed, share, times
 from specops.prometheus.series import PoolName
 from specops.render.report.document import (
     Axis,
@@ -161,7 +161,7 @@ def _fallbacks_tile(fallbacks: list[Fallback] | None) -> Tile:
     if fallbacks is None:
         return Tile("Fallbacks", NONE, "unknown")
     off = sum(one.seconds for one in fallbacks)
-    return Tile("Fallbacks", str(len(fallbacks)), f"{lasted(off)} in total" if off else "never off")
+    return Tile("Fallbacks", str(len(fallbacks)), f"{elapsed(off)} in total" if off else "never off")
 
 
 def _step(one: Recommendation) -> Step:

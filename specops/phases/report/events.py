@@ -19,7 +19,7 @@ from specops.phases.report.prometheus_data import Floats, Gauge
 from specops.phases.report.report import Fallback, Gap, Incident, Window
 
 LONGER = 2.5
-"""Times the usual interval between samples: one scrape that fails is no gap, two in a row are."""
+"""A factor for the usual interval between samples: one failed scrape is not a gap, two in a row are."""
 
 Span = tuple[float, float]
 
@@ -97,8 +97,7 @@ def incidents(window: Window, firing: Sequence[Gauge], up: Sequence[Gauge]) -> l
 
 
 def _between_evaluations(gauge: Gauge, firing: Sequence[Gauge], up: Sequence[Gauge]) -> float:
-    """Return the time between evaluations by the alert's own samples; else by those of the others, as far as
-    they can tell."""
+    """Return the time between evaluations, by the alert's own samples; else by those of the other alerts."""
     own = interval([gauge])
     if own is not None and own <= LOOKBACK_S:
         return own
@@ -154,7 +153,7 @@ class _Standing:
 
 def fallbacks(window: Window, entries: Iterable[Entry]) -> list[Fallback]:
     """Return the fallbacks that began within the window, and one that held when it began. While one is not
-    over, falling further is the same one; falling at a step back is another."""
+    over, falling further is the same one; falling during an attempt to re-enable is another."""
     found: list[_Standing] = []
     for entry in _first_lines(entries):
         if entry.ts > window.end:

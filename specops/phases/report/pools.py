@@ -57,7 +57,7 @@ def ratio(parts: Floats, wholes: Floats) -> Ratio | None:
 
 
 def divided(parts: Floats, wholes: Floats) -> Floats:
-    """Hour for hour; NaN where there is no whole."""
+    """Return `parts` / `wholes` for each hour; NaN where `wholes` is 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(wholes > 0, parts / wholes, np.nan)
 
@@ -238,7 +238,7 @@ def counts(buckets: Increases) -> dict[float, float]:
 
 
 def quantile(counted: Mapping[float, float], q: float) -> Quantile | None:
-    """The bounds of the bucket that the `q`-th of all values lies in; None where there are none."""
+    """The bounds of the bucket that the `q`-th of all values lies in; None without values."""
     bounds = sorted(counted)
     total = counted[bounds[-1]] if bounds else 0.0
     if not total > 0:

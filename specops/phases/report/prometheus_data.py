@@ -117,9 +117,9 @@ def read_increases(
 
 
 def differences(last: Floats, reset: NDArray[np.bool_]) -> Floats:
-    """Hour for hour: the increase; NaN where there is no sample; infinite where only the samples can tell.
+    """The increase in each hour: NaN without a sample, infinite where only the samples can decide.
 
-    `last` has one more: the last value in each hour, from the one before the first; NaN where there is none.
+    `last` has one more: the last value in each hour, from the one before the first; NaN without one.
     `reset` says whether there was a reset in an hour, or from the hour before to it.
     """
     before, after = last[:-1], last[1:]

@@ -11,6 +11,7 @@ from pathlib import Path
 from specops import economics
 from specops.config import Rollout
 from specops.config.monitor import OURS
+from specops.defaults import MEMORY_FULL
 from specops.economics import StepCost
 from specops.phases.monitor.thresholds import Measurements
 from specops.phases.report.comparison import LEAST, PayingLoads
@@ -29,8 +30,6 @@ from specops.phases.report.tables import when
 from specops.prometheus.series import PoolName
 
 PLAYBOOK = "the playbook"
-FULL = 0.95
-"""Share of the KV cache, or a GPU's memory: above it requests are preempted, and speculation has no room."""
 UNCOMPARED = 0.5
 """Share of the requests: with more at a load that was not measured, the speed-up is not of most of them."""
 ROOM = 1.25
@@ -178,9 +177,9 @@ def _unmeasured_load(found: RecommendationInputs, uncompared: float) -> Recommen
         value=uncompared,
         threshold=UNCOMPARED,
         source=OURS,
-        message=f"{uncompared:.0%} of the requests came at a load that the baseline was not measured at"
+        message=f"{uncompared:.0%} of the requests ran at a level that the baseline does not cover"
         if measured
-        else "there is no baseline, so nothing is known of the speed-up",
+        else "the speed-up is unknown without a baseline",
         command=f"specops run {found.path} --only baseline  # with measure.concurrency: {more}",
     )
 
@@ -209,25 +208,25 @@ def _watching(found: RecommendationInputs) -> Iterator[Recommendation]:
             value=hours,
             threshold=0.0,
             source=OURS,
-            message=f"nobody watched for {hours:.1f} h: the guard was down",
+            message=f"the guard was down for {hours:.1f} h",
             command=f"specops guard status {found.path}",
         )
     if "speculative" not in found.pools:
-        yield _unseen(found, "speculative", 1.0)
+        yield _missing_data(found, "speculative", 1.0)
     length = found.window.end - found.window.start
     for name, pool in found.pools.items():
         unseen = sum(gap.seconds for gap in pool.gaps if gap.server is None) / length
         if unseen > UNSEEN:
-            yield _unseen(found, name, unseen)
+            yield _missing_data(found, name, unseen)
 
 
-def _unseen(found: RecommendationInputs, pool: PoolName, share: float) -> Recommendation:
+def _missing_data(found: RecommendationInputs, pool: PoolName, share: float) -> Recommendation:
     return Recommendation(
         rule="data",
         value=share,
         threshold=UNSEEN,
         source=OURS,
-        message=f"nothing is known of the {pool} pool for {share:.0%} of the time",
+        message=f"no data from the {pool} pool for {share:.0%} of the window",
         command=f"specops monitor check {found.path}",
     )
 
@@ -238,7 +237,7 @@ def _memory(found: RecommendationInputs) -> Iterator[Recommendation]:
         return
     kv = pool.kv_usage.highest.value if pool.kv_usage else None
     for what, most in (("the KV cache", kv), ("a GPU's memory", found.gpu_share)):
-        if most is not None and most >= FULL:
+        if most is not None and most >= MEMORY_FULL:
             yield _full(
                 f"{what} was {most:.0%} full, and {pool.preemptions:,.0f} requests preempted", most, found
             )
@@ -248,7 +247,7 @@ def _full(what: str, most: float, found: RecommendationInputs) -> Recommendation
     return Recommendation(
         rule="memory",
         value=most,
-        threshold=FULL,
+        threshold=MEMORY_FULL,
         source=PLAYBOOK,
         message=f"{what}: draft fewer tokens (the playbook says 3), or give the pool more memory",
         command=f"specops sweep {found.path}",

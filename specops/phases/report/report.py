@@ -327,7 +327,7 @@ class Gpu(Frozen):
 
 
 class SavedTime(Frozen):
-    """The time saved on requests at comparable load; null where there are none."""
+    """The time saved on requests at comparable load; null without such requests."""
 
     requests: float
     tokens: float

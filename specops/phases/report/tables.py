@@ -57,16 +57,19 @@ def acceptance(report: Report) -> Iterator[Table]:
 def traffic(report: Report) -> Table:
     rows = tuple(
         (f"{name} pool", str(pool.servers), whole(pool.requests), whole(pool.generated_tokens),
-         whole(pool.preemptions), _unseen(pool))
+         whole(pool.preemptions), _gap_times(pool))
         for name, pool in report.pools.items()
     )  # fmt: skip
     return Table("", ("pool", "servers", "requests", "tokens", "preemptions", "not scraped"), rows)
 
 
-def _unseen(pool: Pool) -> str:
+def _gap_times(pool: Pool) -> str:
     whole_pool = sum(gap.seconds for gap in pool.gaps if gap.server is None)
     servers = sum(gap.seconds for gap in pool.gaps if gap.server is not None)
-    parts = [lasted(whole_pool) if whole_pool else "", f"single servers {lasted(servers)}" if servers else ""]
+    parts = [
+        elapsed(whole_pool) if whole_pool else "",
+        f"single servers {elapsed(servers)}" if servers else "",
+    ]
     return ", ".join(part for part in parts if part) or "never"
 
 
@@ -94,7 +97,7 @@ def troubles(report: Report) -> Iterator[Table]:
     if report.incidents:
         rows = tuple(
             (one.alert, one.severity or "", when(one.start),
-             "still open" if one.end is None else when(one.end), lasted(one.seconds), _labels(one))
+             "still open" if one.end is None else when(one.end), elapsed(one.seconds), _labels(one))
             for one in report.incidents
         )  # fmt: skip
         note = (
@@ -106,7 +109,7 @@ def troubles(report: Report) -> Iterator[Table]:
         )
     if report.fallbacks:
         rows = tuple(
-            (when(one.at), one.by, f"{one.percent}%", "still" if one.ended is None else lasted(one.seconds),
+            (when(one.at), one.by, f"{one.percent}%", "still" if one.ended is None else elapsed(one.seconds),
              NONE if one.full is None else when(one.full), one.why)
             for one in report.fallbacks
         )  # fmt: skip
@@ -231,7 +234,7 @@ def money(value: float | None) -> str:
     return f"{value:.2f}"
 
 
-def lasted(value: float) -> str:
+def elapsed(value: float) -> str:
     minutes = round(value / 60)
     if value < 60:
         return f"{value:.0f} s"

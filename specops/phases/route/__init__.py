@@ -17,6 +17,7 @@ from specops import results
 from specops.assets import asset
 from specops.config import Rollout
 from specops.errors import FileError
+from specops.hints import folder_state
 from specops.phases.launch import RENDERED
 from specops.phases.route.thresholds import Rules, rules, servers
 from specops.render import write_files
@@ -117,7 +118,7 @@ def write(prefix: Path, files: dict[str, str]) -> None:
     except OSError as error:
         raise FileError(
             f"could not make {prefix}: {os.strerror(error.errno or 0)}",
-            hint="give a run folder that this user may write to with --out",
+            hint=folder_state(prefix.parent),
         ) from error
     earlier = {path.relative_to(prefix).as_posix() for path in prefix.glob("lua/specops/*.lua")}
     write_files(prefix, files | dict.fromkeys(sorted(earlier - set(files))))

@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 from specops.errors import FileError, UsageError
+from specops.hints import beginning, json_check, listing
 from specops.phases.route.explain import CHAT, COMPLETIONS, Request, request_of
 
 SAYS = {"messages": [{"role": "user", "content": "say it"}]}
@@ -120,26 +121,26 @@ def read(path: Path) -> list[Case]:
     try:
         found = json.loads(path.read_bytes())
     except OSError as error:
-        raise FileError(f"could not read {path}: {error.strerror}", hint="give a JSON file") from error
+        raise FileError(f"could not read {path}: {error.strerror}", hint=listing(path)) from error
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path} is not JSON: {error}", hint=_HINT) from None
+        raise UsageError(f"{path} is not JSON: {error}", hint=json_check(path)) from None
     if not isinstance(found, list):
-        raise UsageError(f"{path} does not hold a list of cases", hint=_HINT)
+        raise UsageError(f"{path} does not hold a list of cases, such as {_EXAMPLE}", hint=beginning(path))
     return [_case(one, f"{path}, case {number}") for number, one in enumerate(found, start=1)]
 
 
-_HINT = (
-    '[{"name": "a summary", "pool": "standard", "request": {"body": {"messages": [], "max_tokens": 20}}}, …]'
+_EXAMPLE = (
+    '[{"name": "a summary", "pool": "standard", "request": {"body": {"messages": [], "max_tokens": 20}}}]'
 )
 
 
 def _case(one: object, where: str) -> Case:
     if not isinstance(one, dict) or not isinstance(one.get("request"), dict):
-        raise UsageError(f"{where} has no request", hint=_HINT)
+        raise UsageError(f"{where} has no request, as in {_EXAMPLE}")
     if unknown := one.keys() - {"name", "pool", "class", "request"}:
-        raise UsageError(f"{where}: unknown key '{min(unknown)}'", hint=_HINT)
+        raise UsageError(f"{where}: unknown key '{min(unknown)}': expected name, pool, class and request")
     if one.get("pool") not in ("speculative", "standard", "none"):
-        raise UsageError(f"{where}: pool is speculative, standard or none", hint=_HINT)
+        raise UsageError(f"{where}: invalid pool: expected speculative, standard or none")
     request = request_of(one["request"], where)
     return Case(str(one.get("name", where)), request, one["pool"], one.get("class"))
 

@@ -28,6 +28,7 @@ from pydantic import BaseModel
 from specops import results
 from specops.config import Rollout
 from specops.errors import EnvironmentFailure, FileError, ServerError, UsageError
+from specops.hints import ROLLOUT, in_rollout
 from specops.launch.servers import FixedAddress, Server, free_port, running
 from specops.phases.route import CONF, of, text, write
 from specops.phases.route.cases import Case, fuzz, shipped
@@ -53,13 +54,13 @@ class RouterAnswer:
 
 
 def nginx(named: str | None) -> str:
-    """The path of NGINX. Raises EnvironmentFailure if there is none."""
+    """The path of NGINX. Raises EnvironmentFailure if it is not installed."""
     places = os.pathsep.join((os.environ.get("PATH", ""), *NGINX_IN))
     found = shutil.which(named or "nginx", path=places)
     if found is None:
         raise EnvironmentFailure(
-            f"could not find {named or 'nginx'}",
-            hint="on Debian: apt-get install nginx libnginx-mod-http-lua; or name it with --nginx PATH",
+            f"could not find {named or 'nginx'}: expected it on PATH, or --nginx PATH",
+            hint="apt-get install nginx libnginx-mod-http-lua  # on Debian",
         )
     return found
 
@@ -86,7 +87,7 @@ def trial(program: str, files: Mapping[str, str], progress: Progress) -> Iterato
     start."""
     with ExitStack() as stack:
         prefix = stack.enter_context(_folder())
-        pools = {name: stack.enter_context(_saying(name)) for name in ("standard", "speculative")}
+        pools = {name: stack.enter_context(_pool_server(name)) for name in ("standard", "speculative")}
         port, admin = free_port(), free_port()
         write(prefix, {**files, CONF: _moved(files[CONF], (port, admin), pools)})
         (prefix / "switch.json").write_text('{"speculative_percent": 100}\n')
@@ -154,8 +155,10 @@ def _moved(text: str, listeners: tuple[int, int], pools: Mapping[str, int]) -> s
     found = re.findall(_MOVES[0][0], text)
     if len(found) != 2 or any(len(re.findall(pattern, text)) != count for pattern, count in _MOVES):
         raise UsageError(
-            "this is not a configuration that `specops route render ROLLOUT` wrote",
-            hint="give the rollout file, or the nginx.conf in the folder rendered/nginx",
+            "this is not a configuration that specops rendered: expected the rollout file, or the "
+            "nginx.conf in "
+            "the folder rendered/nginx",
+            hint=f"specops route render {ROLLOUT}",
         )
     text = re.sub(_MOVES[0][0], lambda listen: f"{listen[1]}127.0.0.1:{next(ports)};", text)
     for pattern, pool in ((_MOVES[1][0], "speculative"), (_MOVES[2][0], "standard")):
@@ -168,7 +171,7 @@ def _moved(text: str, listeners: tuple[int, int], pools: Mapping[str, int]) -> s
     return user + re.sub(r"(?m)^worker_processes .*$", "worker_processes 1;", text)
 
 
-def trusted(text: str) -> list[str]:
+def trusted_networks(text: str) -> list[str]:
     """The networks whose callers may choose the pool, read from a configuration."""
     found = re.search(r"geo \$specops_trusted \{(.*?)\}", text, re.DOTALL)
     return re.findall(r"(\S+) 1;", found[1]) if found else []
@@ -182,7 +185,7 @@ class _Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def _saying(pool: str) -> Iterator[int]:
+def _pool_server(pool: str) -> Iterator[int]:
     """The port of a server that answers every request with the name of its pool."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -261,8 +264,8 @@ def check_config(path: Path, cases: Sequence[Case], named: str | None, progress:
         files[CONF] = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise FileError(
-            f"could not read the router's configuration: {error}",
-            hint="give the nginx.conf that `specops route render ROLLOUT` wrote, without --native",
+            f"could not read the router's configuration: {error}; --native is of another kind",
+            hint=f"specops route render {ROLLOUT}",
         ) from error
     return check(files, cases, named, progress)
 
@@ -276,12 +279,12 @@ def check(files: Mapping[str, str], cases: Sequence[Case], named: str | None, pr
     if refused is not None:
         said, hint = explained(refused)
         return _result(inputs, "no", said, RouteCheckData(tried=[], refused=refused, hint=hint))
-    networks = trusted(files[CONF])
+    networks = trusted_networks(files[CONF])
     judge = Judge(files[RULES], networks)
     every = [*shipped(whole(judge.table), trusted=may_choose(LOOPBACK, networks)), *cases]
     tried = []
     with trial(program, files, progress) as connection:
-        progress.start("asking the router", total=len(every) + FUZZED)
+        progress.start("sending requests to the router", total=len(every) + FUZZED)
         for case in every:
             tried.append(_try(connection, judge, case))
             progress.advance()
@@ -296,7 +299,9 @@ def check(files: Mapping[str, str], cases: Sequence[Case], named: str | None, pr
     found = RouteCheckData(tried=tried, fuzzed=FUZZED)
     if wrong:
         return _result(inputs, "no", f"{len(wrong)} of {len(tried)} requests went wrong", found)
-    reason = f"all {len(tried)} requests went where they should, and {FUZZED} random bodies as `explain` says"
+    reason = (
+        f"all {len(tried)} requests reached the expected pool; {FUZZED} random bodies matched `route explain`"
+    )
     return _result(inputs, "yes", reason, found)
 
 
@@ -346,27 +351,27 @@ _SAID = (
     (
         r'host not found in (?:upstream )?"([^"]+)"',
         "the name {0} does not resolve here, and NGINX looks names up only when it starts",
-        "give addresses, or names that resolve where NGINX runs",
+        "getent hosts {0}  # give addresses, or names that resolve where NGINX runs",
     ),
     (
         r'dlopen\(\) "([^"]+)" failed',
         "NGINX's Lua module is not at {0}",
-        "on Debian: apt-get install libnginx-mod-http-lua; else set route.modules, or render with --native",
+        "apt-get install libnginx-mod-http-lua  # on Debian; else set route.modules, or render with --native",
     ),
     (
         r'unknown directive "(lua_\w+|\w+_by_lua\w*)"',
         "this NGINX has no Lua module",
-        "set route.modules to the folder that it is in, or render with --native",
+        "find / -name ngx_http_lua_module.so  # set route.modules to its folder, or render with --native",
     ),
     (
         r"bind\(\) to (\S+) failed \(13",
         "this user may not listen on {0}",
-        "start NGINX as root with route.user set, or listen on a port above 1023",
+        "id -u  # only root may: set route.user and start NGINX as root, or listen on a port above 1023",
     ),
     (
         r'getpwnam\("([^"]+)"\) failed',
         "there is no user {0} here",
-        "create it, or set route.user to one that there is",
+        "cut -d: -f1 /etc/passwd  # set route.user to one of these",
     ),
 )
 
@@ -375,8 +380,10 @@ def explained(message: str) -> tuple[str, str]:
     """NGINX's error as a sentence, and a hint."""
     for pattern, said, hint in _SAID:
         if found := re.search(pattern, message):
-            return f"NGINX refuses the configuration: {said.format(*found.groups())}", hint
-    return f"NGINX refuses the configuration: {message}", "correct the section route of the rollout file"
+            return f"NGINX refuses the configuration: {said.format(*found.groups())}", hint.format(
+                *found.groups()
+            )
+    return f"NGINX refuses the configuration: {message}", in_rollout("route", "correct this section")
 
 
 def _result(inputs: dict[str, str], verdict: results.Verdict, reason: str, found: RouteCheckData) -> Result:

@@ -14,6 +14,7 @@ from typing import Any
 from specops.assets import asset
 from specops.config import Rollout
 from specops.errors import FileError, UsageError
+from specops.hints import ROLLOUT, listing, with_options
 from specops.phases.route.thresholds import rules
 from specops.render.nginx import literal
 from specops.section import Frozen
@@ -113,7 +114,7 @@ class Judge:
 
 def damaged(why: str) -> UsageError:
     """The error for a rules.lua that cannot be used."""
-    return UsageError(f"rules.lua is damaged: {why}", hint="render it again: specops route render ROLLOUT")
+    return UsageError(f"rules.lua is damaged: {why}", hint=f"specops route render {ROLLOUT}")
 
 
 def may_choose(address: str, networks: Sequence[str]) -> bool:
@@ -181,7 +182,7 @@ _MESSAGES = {
     "streaming": "it is streamed",
     "otherwise": "it is neither short nor long, greedy nor streamed",
     "override": "a trusted caller chose the pool",
-    "switch": "the switch stands at 0%: all is standard",
+    "switch": "the switch is at 0%: all requests go to the standard pool",
     "canary": "its caller is in bucket {observed:g} of 10,000, and {threshold:g}% are speculative",
     "in-flight": "it asks for {weight:g} sequences beside {observed:g} in flight, and {threshold:g} may be",
 }
@@ -228,12 +229,12 @@ def read_request(path: Path, address: str = LOOPBACK) -> Request:
         raw = path.read_bytes()
     except OSError as error:
         raise FileError(
-            f"could not read {path}: {error.strerror}", hint="give a file with a request's JSON body"
+            f"could not read {path}: {error.strerror}: expected a request's JSON body", hint=listing(path)
         ) from error
     try:
         ip_address(address)
     except ValueError as error:
-        raise UsageError(f"{error}", hint="such as --remote-addr 10.0.0.7") from None
+        raise UsageError(f"{error}", hint=with_options({"--remote-addr": "10.0.0.7"})) from None
     try:
         found = json.loads(raw)
     except (ValueError, RecursionError):
@@ -246,20 +247,20 @@ def read_request(path: Path, address: str = LOOPBACK) -> Request:
 
 
 def request_of(wrapped: Mapping[str, Any], where: str, address: str = LOOPBACK) -> Request:
-    """Return the request. Raises UsageError for what is no request; `where` it stands is named."""
+    """Return the request. Raises UsageError for an invalid request; the message names `where` it stands."""
     body, headers = wrapped.get("body"), wrapped.get("headers", {})
     method = wrapped.get("method", "POST" if body is not None else "GET")
     path = wrapped.get("path", _path_of(body))
     if not (_is(_METHOD, method) and _is(_PATH, path)):
         raise UsageError(
-            f"{where}: a method is capitals, and a path begins with / and has neither blanks nor letters"
-            " beyond ASCII",
-            hint=_HINT,
+            f"{where}: invalid method or path: expected a method in capitals, and a path of ASCII that "
+            "begins with "
+            f"/ and has no blanks, as in {_EXAMPLE}",
         )
     if not isinstance(headers, dict) or not all(
         _is(_NAME, name) and _is(_VALUE, value) for name, value in headers.items()
     ):
-        raise UsageError(f"{where}: invalid headers: expected names and texts", hint=_HINT)
+        raise UsageError(f"{where}: invalid headers: expected names and texts, as in {_EXAMPLE}")
     text = "" if body is None else body if isinstance(body, str) else json.dumps(body)
     by_name = {name.lower(): value for name, value in headers.items()}
     return Request(text.encode(errors="surrogatepass"), method, path, by_name, address)
@@ -273,7 +274,7 @@ def _is(pattern: str, value: object) -> bool:
     return isinstance(value, str) and re.fullmatch(pattern, value) is not None
 
 
-_HINT = 'such as {"path": "/v1/completions", "headers": {"X-Task": "code"}, "body": {"prompt": "def"}}'
+_EXAMPLE = '{"path": "/v1/completions", "headers": {"X-Task": "code"}, "body": {"prompt": "def"}}'
 
 
 def _path_of(body: object) -> str:

@@ -15,6 +15,7 @@ from specops import results
 from specops.config import Pool, Rollout
 from specops.config.route import RESERVED, TrafficClass
 from specops.errors import ConfigError, FileError
+from specops.hints import ROLLOUT, in_rollout, renaming
 from specops.phases.ab import report as ab
 from specops.phases.sweep import report as sweep
 from specops.render.figures import count
@@ -30,14 +31,14 @@ def servers(rollout: Rollout, pool: Literal["standard", "speculative"]) -> list[
     configured: Pool = getattr(rollout.pools, pool)
     if configured.endpoint is None:
         raise ConfigError(
-            f"the rollout file does not say where the {pool} pool answers",
-            hint=f"add addresses.{pool}: [HOST:PORT], one for each of its servers",
+            f"the addresses of the {pool} pool's servers are missing: expected addresses.{pool}: [HOST:PORT]",
+            hint=in_rollout("addresses", f"add addresses.{pool}: [HOST:PORT]"),
         )
     url = urlsplit(configured.endpoint.base_url)
     if url.scheme != "http" or url.path.rstrip("/") != "/v1" or not url.hostname:
         raise ConfigError(
-            f"the router cannot forward to {configured.endpoint.base_url}: it takes http://HOST:PORT/v1",
-            hint=f"add addresses.{pool}: [HOST:PORT] of servers that answer plain HTTP at /v1",
+            f"the router cannot forward to {configured.endpoint.base_url}: expected http://HOST:PORT/v1",
+            hint=in_rollout("addresses", f"add addresses.{pool}: [HOST:PORT] of servers with plain HTTP"),
         )
     host = f"[{url.hostname}]" if ":" in url.hostname else url.hostname
     return [f"{host}:{url.port or 80}"]
@@ -276,5 +277,5 @@ class _Measured:
         except (TypeError, KeyError):
             raise FileError(
                 f"{path} is damaged: unsupported holds no parameter and pool",
-                hint="remove it and run `specops canary` again",
+                hint=renaming(path, f"then specops canary {ROLLOUT}"),
             ) from None

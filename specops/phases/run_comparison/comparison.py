@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from specops import results
 from specops.errors import UsageError
+from specops.hints import listing
 from specops.load.arrivals import Level
 from specops.phases import PHASES, Phase
 from specops.phases.ab.confounders import Lengths
@@ -108,25 +109,28 @@ def compared(a: Path, b: Path) -> Result:
     """The comparison of two run folders, from A to B. Reads both.
 
     The verdict is no if something is surely worse, undecided if nothing could be compared, else yes.
-    Raises UsageError for a path that is no run folder.
+    Raises UsageError for a path that is not a run folder.
     """
     return compare(_folder(a), _folder(b))
 
 
 def _folder(path: Path) -> RunFolder:
     if not path.is_dir():
-        raise UsageError(f"there is no run folder {path}", hint="give the folders of two runs: runs/NAME")
+        raise UsageError(
+            f"there is no run folder {path}: expected the folders of two runs, such as runs/NAME",
+            hint=listing(path.parent),
+        )
     found = read(path)
     if not found.results and not found.unreadable:
         raise UsageError(
-            f"{path} is not a run folder: it has no result of a phase",
-            hint="give the folders of two runs: runs/NAME",
+            f"{path} is not a run folder: it has no result of a phase; a run folder is runs/NAME",
+            hint=listing(path),
         )
     return found
 
 
 def compare(a: RunFolder, b: RunFolder) -> Result:
-    """The same of folders that were read. Pure."""
+    """Return the comparison of two run folders that were read. Pure."""
     data = _comparison(a, b)
     found: list[Change | Gate] = [*data.changes, *data.gates]
     worse = [one for one in found if one.outcome == "worse"]

@@ -127,7 +127,7 @@ def ratio(after: Interval, before: Interval) -> Interval:
 
 
 def difference(after: Interval, before: Interval) -> Interval:
-    """The same of a difference."""
+    """Return the interval of `after` - `before` (MOVER)."""
     low, high = _mover(before.estimate, before.low, before.high, after.estimate, after.low, after.high)
     return Interval(
         after.estimate - before.estimate, low, high, min(after.n, before.n), min(after.level, before.level)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from specops.errors import FileError, SpecopsError
+from specops.hints import renaming
 from specops.phases import PHASES
 from specops.phases.playbook.walk import RECORD, Walk, following_walk
 from specops.phases.run_page import INDEX, sections
@@ -30,10 +30,6 @@ NEXT, CHANGE = "next: ", "change: "
 SAMPLES = "The prompts are samples that ship with specops: measure your own traffic before you decide."
 
 
-_IT = re.compile(r"^(use|keep) it\b")
-"""What the headline, which stands first, calls by its name."""
-
-
 def document(run: RunFolder) -> Document:
     walk = run.walk()
     found = _answer(run, walk)
@@ -44,7 +40,7 @@ def document(run: RunFolder) -> Document:
         subtitle=_subtitle(run),
         status=found.state,
         verdict=found.verdict,
-        headline=_capital(sentence(_IT.sub(r"\1 speculation", headline))),
+        headline=_capital(sentence(headline)),
         summary=(*map(_capital, (*map(sentence, parts), *found.support)), *_cautions(run, walk)),
         tiles=tuple(_tiles(run)),
         steps=tuple(_next(run, walk)),
@@ -237,7 +233,7 @@ def write_page(folder: Path) -> Path:
     if path.exists() and not _is_ours(path):
         raise FileError(
             f"could not write {path}: the file there was not written by specops",
-            hint=f"rename it: mv {path} {path}.old",
+            hint=renaming(path, "then the page can be written"),
         )
     write_files(folder, {INDEX: html(document(read(folder)))})
     return path

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from specops import results
 from specops.config import Rollout, load
 from specops.errors import FileError, SpecopsError
+from specops.hints import renaming
 from specops.load.record import CellRecord
 from specops.phases import PHASES, Phase
 from specops.phases.ab import report as ab_report
@@ -101,7 +102,7 @@ class RunFolder:
         return cells_of(self.results["baseline"], "baseline.json") if "baseline" in self.results else []
 
     def walk(self) -> Walk:
-        """The walk as its results tell it now."""
+        """The walk, read from its results as they are now."""
         steps = [Step(phase, self.path / f"{phase}.json", one) for phase, one in self.results.items()]
         known = self.record or Record(rollout=self.name, rollout_file=None)
         skipped = [Skipped(one.phase, one.reason, one.hint) for one in known.skipped]
@@ -166,7 +167,7 @@ def _loaded(phase: Phase, path: Path, stamp: tuple[int, int, int] | None) -> tup
     if result.phase != name:
         raise FileError(
             f"{path} is a result of {result.phase}: expected {name}",
-            hint="move it, and run its phase again",
+            hint=renaming(path, results.AGAIN),
         )
     read_part = _PARTS.get(phase)
     part = read_part(result, str(path)) if read_part is not None and result.verdict != "partial" else None

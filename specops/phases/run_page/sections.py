@@ -96,7 +96,7 @@ def _speedups(run: RunFolder) -> Section | None:
                 "" if decision.reason == times(speedups.e2e) else decision.reason,
             )
         )
-    said = "; ".join(f"{row.group}, {row.label}: {_said(row)}" for row in rows)
+    said = "; ".join(f"{row.group}, {row.label}: {_ratio_text(row)}" for row in rows)
     unit = f"{name} against {report.standard}, with intervals, log scale"
     chart = Ratios("Speed-up end to end", said, unit, tuple(rows))
     note = (
@@ -129,7 +129,7 @@ def _ratio(label: str, group: str, state: State, interval: Interval | None) -> R
     return Ratio(label, group, state, interval.estimate, interval.low, interval.high)
 
 
-def _said(row: Ratio) -> str:
+def _ratio_text(row: Ratio) -> str:
     if row.estimate is None:
         return "no figure"
     return f"{row.estimate:.2f}× [{row.low:.2f}, {row.high:.2f}]"
@@ -187,7 +187,7 @@ def _latency_section(
     levels = ordered(level for arm, level in rows if arm == arms[0])
     charts = [
         _distribution(f"{latency.capitalize()} at {level}", rows, [(arm, level) for arm in arms], key)
-        for level in _picked(levels)
+        for level in _loads_shown(levels)
         for latency, key in LATENCIES[:2]
     ]
     table = tuple(
@@ -290,7 +290,7 @@ def _rows(run: RunFolder) -> dict[tuple[str, Level], list[Row]]:
     return found
 
 
-def _picked(levels: Sequence[Level]) -> list[Level]:
+def _loads_shown(levels: Sequence[Level]) -> list[Level]:
     """Return at most `MOST_LOADS` loads, from the lightest to the heaviest."""
     if len(levels) <= MOST_LOADS:
         return list(levels)
@@ -381,11 +381,11 @@ def _sweep(run: RunFolder) -> Section | None:
         return None
     if report is None:
         return Section("Sweep", (sentence(result.reason),), sources=("sweep.json",))
-    compared = [found for found in report.together if found.decision is not None]
+    compared = [found for found in report.overall if found.decision is not None]
     rows = tuple(_swept(found) for found in compared)
-    said = "; ".join(f"{row.group}, {row.label}: {_said(row)}" for row in rows)
+    said = "; ".join(f"{row.group}, {row.label}: {_ratio_text(row)}" for row in rows)
     chart = Ratios("Speed-up end to end by setting", said, "log scale", rows)
-    table = tuple(_setting(report, found) for found in report.together)
+    table = tuple(_setting(report, found) for found in report.overall)
     columns = (
         "setting, load",
         "verdict",

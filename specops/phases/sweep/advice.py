@@ -22,10 +22,11 @@ from specops.economics import StepCost
 from specops.load import record
 from specops.load.record import CellRecord
 from specops.phases.ab.speedups import Pair, Pairs, StoredInterval
-from specops.phases.ab.verdict import Decision, times
+from specops.phases.ab.verdict import Decision
 from specops.phases.sweep import recommend
 from specops.phases.sweep.recommend import Choice, Contest
 from specops.phases.sweep.speedups import Stratum, SweepCells
+from specops.render.figures import times
 from specops.section import Frozen
 from specops.serving import Setting
 from specops.trees import parse_tree
@@ -36,11 +37,11 @@ class Alternative(Frozen):
 
     setting: str
     ratio: StoredInterval | None
-    apart: bool
+    differs: bool
     """Whether the two can be distinguished."""
 
 
-def rivals(swept: SweepCells, choices: Sequence[Contest], choice: Choice) -> list[Alternative]:
+def runners_up(swept: SweepCells, choices: Sequence[Contest], choice: Choice) -> list[Alternative]:
     """The others that looked as if they paid, where all prompts together recommend a setting. Its runner-up
     is compared with it by the confirmation, the rest by the choice."""
     ours = choice.setting
@@ -54,8 +55,8 @@ def rivals(swept: SweepCells, choices: Sequence[Contest], choice: Choice) -> lis
         pairs = swept.evidence(ours.name, where, over=other.name)
         if other.name != ours.name and (other.name in names or swept.confirmed(other.name, where)):
             ratio = pairs.ratio("e2e", stats.LEVEL)
-            apart = ratio is not None and not ratio.low <= 1 <= ratio.high
-            found.append(Alternative(setting=other.name, ratio=ratio, apart=apart))
+            differs = ratio is not None and not ratio.low <= 1 <= ratio.high
+            found.append(Alternative(setting=other.name, ratio=ratio, differs=differs))
     return found
 
 
@@ -73,8 +74,9 @@ def crossed(contests: Sequence[Contest], choice: Choice) -> Crossover | None:
 def planned(
     swept: SweepCells, choices: Sequence[Contest], finals: Sequence[Contest], choice: Choice
 ) -> tuple[Schedule | None, str | None]:
-    """The schedule over the settings that a server with the recommended draft can change between, or why
-    there is none. At each load the confirmation decides on what it measured, and the choice on the rest."""
+    """The schedule over the settings that a server with the recommended draft can change between, or the
+    reason for its absence. At each load the confirmation decides on what it measured, and the choice on the
+    rest."""
     ours = choice.setting
     if ours is None:
         return None, "nothing is recommended"
@@ -99,7 +101,7 @@ def planned(
                 for one in chosen.candidates
                 if family_of(one.setting) == family and one.setting.name not in known
             ]
-            found = recommend.best(rest, partial(recommend.apart, swept, chosen.where))
+            found = recommend.best(rest, partial(recommend.differs, swept, chosen.where))
             if measured or rest:
                 best[streams] = found.setting.k if found else 0
             if found:
@@ -135,7 +137,7 @@ class Step(Frozen):
     """Accepted over drafted tokens; null also where not even accepting everything would pay."""
 
     break_even_alpha: float | None
-    """The same as the probability of each position, independent of the others (arXiv 2211.17192); null for
+    """Break-even as the acceptance of each position, independent of the others (arXiv 2211.17192); null for
     trees that branch, and where steps draft less than K, as a lookup's do."""
 
     acceptance: float | None
@@ -257,7 +259,7 @@ def _fitted(steps: Sequence[Step]) -> StepCost | None:
 
 def _curve(settings: Sequence[Setting], cells: _Cells) -> tuple[str | None, list[float], str | None]:
     """The acceptance curve of the longest draft that has one: its setting, the share of all steps that
-    accepted each position, and why there is none."""
+    accepted each position, and the reason for its absence."""
     missing = "nothing was measured"
     for setting in sorted(settings, key=lambda setting: -setting.k):
         counts, why = record.acceptance(cells.get(setting.name, []))

@@ -60,7 +60,7 @@ def judge(
     *,
     confidence: float = stats.LEVEL,
     skipped: Sequence[Skipped] = (),
-    picked: Finalists | None = None,
+    finalists: Finalists | None = None,
     look: int = 1,
     margins: AbSettings = MARGINS,
 ) -> SweepJudgement:
@@ -71,7 +71,7 @@ def judge(
     measured before, and the intervals hold for every rung after which that was done. `picked` is what the
     confirmation measured, None where there was nothing to confirm; `look` is the number of this judgement.
     """
-    judging = _Judging(settings, loads, cells, failed, confidence, skipped, picked, look, margins)
+    judging = _Judging(settings, loads, cells, failed, confidence, skipped, finalists, look, margins)
     report = judging.report()
     recommendation = judging.recommendation(report)
     return SweepJudgement(
@@ -126,13 +126,13 @@ class _Judging:
         failed: Sequence[FailedJob],
         confidence: float,
         skipped: Sequence[Skipped],
-        picked: Finalists | None,
+        finalists: Finalists | None,
         look: int,
         margins: AbSettings,
     ) -> None:
         self.settings, self.loads, self.cells = settings, loads, cells
         self.swept = SweepCells(cells, settings)
-        self.confidence, self.picked, self.look, self.margins = confidence, picked, look, margins
+        self.confidence, self.finalists, self.look, self.margins = confidence, finalists, look, margins
         self._measured_at: dict[tuple[str, Stratum], vetoes.StageMeasurements] = {}
         self.why = {one.setting: one.why for one in failed}
         narrowed = any(one.setting not in self.why for one in skipped)
@@ -146,16 +146,16 @@ class _Judging:
         found = self.groups(lightest.where, "traffic_class", self.swept.classes)
         self.several = found if len(found) > 1 else {}
         self.finals = [self.final(Stratum(streams), self.of_each) for streams in self.streams]
-        decides = Stratum(picked.streams[0]) if picked else replace(lightest.where, stage=None)
+        decides = Stratum(finalists.streams[0]) if finalists else replace(lightest.where, stage=None)
         self.classes = self.final_groups(decides, "traffic_class", self.swept.classes)
         several = self.classes if len(self.classes) > 1 else {}
         self.choice = choose(
             self.finals,
             several,
-            picked,
+            finalists,
             self.why,
             self.swept.standard,
-            lambda one, other: recommend.apart(
+            lambda one, other: recommend.differs(
                 self.swept, replace(decides, stage="confirmation"), one, other
             ),
         )
@@ -168,7 +168,7 @@ class _Judging:
     def each_confirmed(self, groups: int = 1) -> float:
         """The confidence of each interval of the confirmation. Loads are decided in order, from the lightest
         until one does not pay, which costs no confidence."""
-        among = len(self.picked.settings) if self.picked else 1
+        among = len(self.finalists.settings) if self.finalists else 1
         return confidence_of(self.confidence, self.look, among * groups)
 
     def contest(self, where: Stratum, confidence: float) -> Contest:
@@ -193,16 +193,16 @@ class _Judging:
             one = recommend.candidate(setting, where, pairs, each, self.margins, self.limit)
             found.append(one if confirmed else recommend.unconfirmed(one))
 
-        def apart(one: str, other: str) -> bool:
-            return recommend.apart(self.swept, replace(where, stage="confirmation"), one, other)
+        def differs(one: str, other: str) -> bool:
+            return recommend.differs(self.swept, replace(where, stage="confirmation"), one, other)
 
-        return Contest(where, tuple(found), recommend.best(found, apart))
+        return Contest(where, tuple(found), recommend.best(found, differs))
 
     def final_groups(self, where: Stratum, kind: str, names: Collection[Any]) -> dict[str, Contest]:
         each = self.each_of(len(names))
         among = names
-        if self.picked and self.picked.only and kind == "traffic_class":
-            among = self.picked.only
+        if self.finalists and self.finalists.only and kind == "traffic_class":
+            among = self.finalists.only
         return {
             str(name): self.final(replace(where, **{kind: name}), each, max(1, len(among)))
             for name in sorted(names)
@@ -239,9 +239,9 @@ class _Judging:
             nearest=name or self._nearest(),
             only_for=list(self.choice.only),
             cells=[found for load in self.loads for found in self.cells_at(load)],
-            together=[found for contest in self.finals for found in self.together(contest)],
+            overall=[found for contest in self.finals for found in self.overall(contest)],
             answers=self.greedy_answers(),
-            rivals=advice.rivals(self.swept, self.choices, self.choice),
+            runners_up=advice.runners_up(self.swept, self.choices, self.choice),
             by_class={group: of_group(contest, name) for group, contest in self.classes.items()},
             by_length=self.of_groups("length", {load.length for load in self.loads}),
             by_temperature=self.of_groups("temperature", {load.temperature for load in self.loads}),
@@ -263,7 +263,7 @@ class _Judging:
                 pairs = self.swept.evidence(setting.name, where)
                 yield cell_of(setting, load, ours, pairs, self.confidence_at(setting, where))
 
-    def together(self, contest: Contest) -> Iterator[SettingFigures]:
+    def overall(self, contest: Contest) -> Iterator[SettingFigures]:
         where = contest.where
         for setting in self.settings:
             stage = self.stage_of(setting, where)
@@ -298,13 +298,13 @@ class _Judging:
 
     def confirmation(self) -> Confirmation | None:
         """The figures of the picked settings by the choice, and by the confirmation."""
-        if self.picked is None:
+        if self.finalists is None:
             return None
-        at = Stratum(self.picked.streams[0])
+        at = Stratum(self.finalists.streams[0])
         rungs = {cell.rung for cell in self.cells if cell.stage == "confirmation"}
         chosen = next((one for one in self.choices if one.where.concurrency == at.concurrency), None)
         found = []
-        for name in self.picked.settings:
+        for name in self.finalists.settings:
             pairs = self.swept.pairs(name, replace(at, stage="confirmation"))
             before = chosen.of(name) if chosen else None
             found.append(
@@ -317,8 +317,8 @@ class _Judging:
             )
         return Confirmation(
             concurrency=at.concurrency,
-            only=list(self.picked.only),
-            fresh=self.picked.fresh,
+            only=list(self.finalists.only),
+            fresh=self.finalists.fresh,
             rungs=len(rungs),
             looks=self.look,
             confidence_of_each=round(self.of_confirmed, 6),
@@ -420,7 +420,7 @@ def _summary(report: Report, choice: Choice, recommended: Recommendation) -> dic
     ours = next(
         (
             found
-            for found in report.together
+            for found in report.overall
             if (found.setting, found.concurrency) == (recommended.setting, report.decided_at)
         ),
         None,

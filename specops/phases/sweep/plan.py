@@ -260,8 +260,8 @@ def confirmation(
 
 
 def spare(decks: Mapping[str, PromptOrder], prompts: Mapping[Load, PromptOrder]) -> dict[Load, PromptOrder]:
-    """Return by load the prompts of its class of length that the rung does not measure; empty where there are
-    none."""
+    """Return by load the prompts of its class of length that the rung does not measure; empty where it
+    measures all."""
     measured = {name for of_load in prompts.values() for name in of_load}
     return {load: tuple(name for name in decks[load.length] if name not in measured) for load in prompts}
 
@@ -507,7 +507,7 @@ class Measurements(Frozen):
     cells: list[SweptCell]
     failed: list[FailedJob]
     skipped: list[SkippedCell]
-    picked: Finalists | None = None
+    finalists: Finalists | None = None
     """Null before the choice was made, and where nothing was worth confirming."""
 
     looks: int = 0

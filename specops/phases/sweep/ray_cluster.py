@@ -25,6 +25,7 @@ from typing import Any
 
 from specops import __version__
 from specops.errors import EnvironmentFailure, UsageError, install_command
+from specops.hints import with_options, with_value
 from specops.load.settings import BaselineSettings
 from specops.phases.sweep import ray_testbed
 from specops.phases.sweep.ray_testbed import END_S, NodeMessage, NodeRequirements, Testbed
@@ -71,8 +72,10 @@ def connected(address: str) -> Iterator[Any]:
     parts = ADDRESS.fullmatch(address)
     if parts is None and address != LOCAL:
         raise UsageError(
-            f"invalid address of Ray {address!r}",
-            hint="give ray://HOST:10001, HOST:6379 on a node of the cluster, or local",
+            f"invalid address of Ray {address!r}: expected ray://HOST:10001, HOST:6379 on a node of the "
+            "cluster, "
+            "or local",
+            hint=with_value(address, LOCAL),
         )
     ray = _imported(SETTINGS | SETTINGS_OF_LOCAL if address == LOCAL else SETTINGS)
     if parts is not None:
@@ -106,7 +109,7 @@ def _imported(settings: Mapping[str, str]) -> Any:
     except ImportError as error:
         raise EnvironmentFailure(
             "could not sweep on many machines: Ray is not installed",
-            hint=f"{install_command('ray')}, and the cluster's version of Ray",
+            hint=f"{install_command('ray')}  # the version of Ray must be that of the cluster",
         ) from error
     logging.getLogger("ray").setLevel(logging.ERROR)
     # By value: a node may have another specops, or none, and the testbed reports it.
@@ -149,8 +152,7 @@ def _init(ray: Any, address: str) -> None:
 def _unreachable(address: str, why: str) -> EnvironmentFailure:
     return EnvironmentFailure(
         f"could not reach Ray at {address}: {' '.join(why.split())[:300]}",
-        hint="`ray status` on the cluster's head says whether it runs; Ray and Python must be of one version "
-        "on all machines",
+        hint="ray status  # on the cluster's head; Ray and Python must have one version on all machines",
     )
 
 
@@ -253,7 +255,7 @@ def needs_of(settings: Sequence[Setting], requests: BaselineSettings) -> NodeReq
         if pool.endpoint is not None:
             raise UsageError(
                 f"{setting.name} is an endpoint that runs already, and Ray starts servers",
-                hint="leave out --on: this machine asks the endpoint",
+                hint=with_options({"--on": None}),
             )
         paths |= _folders(pool.models.values())
         programs |= {shlex.split(program)[0] for program in pool.programs}
@@ -443,7 +445,7 @@ class Fleet:
         reasons = "; ".join(f"{self._names[node]} {why}" for node, why in self._out.items())
         return EnvironmentFailure(
             f"no machine of the Ray cluster can go on measuring: {reasons or 'it has no nodes'}",
-            hint="measurements are stored: once a node can, the same command resumes",
+            hint=f"{with_options({})}  # resumes, once a node can",
         )
 
     def end_errands(self, hear: Callable[[NodeMessage], None]) -> None:

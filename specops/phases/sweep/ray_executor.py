@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Self
 
 from specops.errors import EnvironmentFailure, SpecopsError
+from specops.hints import with_options
 from specops.load import clock
 from specops.load.settings import BaselineSettings
 from specops.load.workload import Prompt
@@ -38,7 +39,7 @@ class RayExecutor:
     measured. What a lost node or worker did not measure is measured by another.
 
     Raises UsageError for an invalid address, and for endpoints that run already; EnvironmentFailure
-    where Ray is not there, and when no machine is left.
+    where Ray is not installed, and when no machine is left.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class RayExecutor:
         except ConnectionError as error:
             raise EnvironmentFailure(
                 f"lost the connection to Ray at {self._address}: {error}",
-                hint="measurements are stored: the same command resumes",
+                hint=f"{with_options({})}  # resumes: measurements are stored",
             ) from error
         except KeyboardInterrupt:
             self._fleet.end_errands(lambda said: _keep_rest(said, keep))
@@ -226,7 +227,7 @@ class Sharing:
         return not self._is_standard(self._out[machine])
 
     def finished(self, machine: str, now: float) -> None:
-        """Record that the run of a server is over. A server that failed is no reason to try again."""
+        """Record that the run of a server is over. A server that failed is not tried again."""
         self._longest_s = max(self._longest_s, now - self._began[machine])
         self._close(machine, self._out.pop(machine))
 

@@ -17,10 +17,11 @@ from specops import stats
 from specops.load.arrivals import Level
 from specops.phases.ab import verdict
 from specops.phases.ab.speedups import Pairs
-from specops.phases.ab.verdict import PER, Basis, Decision, times
+from specops.phases.ab.verdict import PER, Basis, Decision
 from specops.phases.ab.visits import AbSettings
 from specops.phases.sweep.plan import Finalists
 from specops.phases.sweep.speedups import Stratum, SweepCells, shown
+from specops.render.figures import times
 from specops.serving import Setting
 from specops.stats import Interval
 from specops.trees import parse_tree
@@ -86,7 +87,7 @@ def contest(
         pairs = swept.pairs(setting.name, where)
         if pairs.all:
             found.append(candidate(setting, where, pairs, confidence, margins, limit))
-    return Contest(where, tuple(found), best(found, lambda one, other: apart(swept, where, one, other)))
+    return Contest(where, tuple(found), best(found, lambda one, other: differs(swept, where, one, other)))
 
 
 def candidate(
@@ -108,7 +109,7 @@ def unconfirmed(candidate: Candidate) -> Candidate:
     return replace(candidate, decision=Decision(verdict="undecided", reason=reason, speedup=decision.speedup))
 
 
-def apart(swept: SweepCells, where: Stratum, one: str, other: str) -> bool:
+def differs(swept: SweepCells, where: Stratum, one: str, other: str) -> bool:
     """Return whether two settings surely differ in speed, by the prompts that both answered."""
     ratio = swept.pairs(one, where, over=other).ratio("e2e", stats.LEVEL)
     return ratio is not None and not ratio.low <= 1 <= ratio.high
@@ -140,11 +141,11 @@ def _starts_hide(pairs: Pairs, basis: Basis, confidence: float) -> bool:
     return alone is not None and not alone.low <= 1 <= alone.high
 
 
-def best(candidates: Sequence[Candidate], apart: Callable[[str, str], bool]) -> Candidate | None:
+def best(candidates: Sequence[Candidate], differs: Callable[[str, str], bool]) -> Candidate | None:
     """The fastest of those that pay; of those as fast, the one that drafts fewest tokens.
 
-    As fast: within `MARGIN` of the fastest, and `apart` does not tell the two settings apart. None where
-    nothing pays.
+    As fast: within `MARGIN` of the fastest, and `apart` finds no difference between the two settings. None
+    where nothing pays.
     """
     paying = {c.setting.name: c for c in candidates if c.decision.verdict == "yes" and c.speedup is not None}
     if not paying:
@@ -154,7 +155,7 @@ def best(candidates: Sequence[Candidate], apart: Callable[[str, str], bool]) -> 
         candidate
         for name, candidate in paying.items()
         if estimate(candidate) * (1 + MARGIN) >= estimate(fastest)
-        and (candidate is fastest or not apart(name, fastest.setting.name))
+        and (candidate is fastest or not differs(name, fastest.setting.name))
     ]
     return min(as_fast, key=lambda candidate: (_drafted(candidate.setting), -estimate(candidate)))
 
@@ -280,30 +281,30 @@ def _picked_for_some(found: Sequence[tuple[str, Contest]], streams: int, fresh: 
 def choose(
     contests: Sequence[Contest],
     classes: Mapping[str, Contest],
-    picked: Finalists | None,
+    finalists: Finalists | None,
     failed: Mapping[str, str],
     standard: str,
-    apart: Callable[[str, str], bool],
+    differs: Callable[[str, str], bool],
 ) -> Choice:
     """Return the choice from what was picked, by the contests at each concurrency, the lightest first, and
     those of the classes at the load that decides. In all of them the evidence on what was confirmed is that
     of the confirmation alone, and nothing else pays.
 
-    `failed` says why, by setting; `apart` tells two settings apart by the confirmation.
+    `failed` says why, by setting; `apart` separates two settings by the confirmation.
     """
     entered = [contest for contest in contests if contest.candidates]
     failures = [f"{name} failed: {why}" for name, why in failed.items() if name != standard]
     if not entered:
         return Choice(_nothing_measured(failed, standard, failures), None, None)
-    if picked is None:
+    if finalists is None:
         return _nothing(entered, failures)
-    at = next((c for c in entered if c.where.concurrency == picked.streams[0]), entered[0])
-    if picked.only:
-        return _for_some(picked, classes, at, entered, failures)
-    paying = [one for name in picked.settings if (one := at.of(name)) and one.decision.verdict == "yes"]
+    at = next((c for c in entered if c.where.concurrency == finalists.streams[0]), entered[0])
+    if finalists.only:
+        return _for_some(finalists, classes, at, entered, failures)
+    paying = [one for name in finalists.settings if (one := at.of(name)) and one.decision.verdict == "yes"]
     if not paying:
         return _nothing(entered, failures, at.where.concurrency)
-    chosen = _winner(paying, apart)
+    chosen = _winner(paying, differs)
     assert chosen.speedup is not None
     lighter = [c for c in entered if c.where.concurrency < at.where.concurrency]
     reasons = [
@@ -312,20 +313,20 @@ def choose(
         *([chosen.decision.reason] if chosen.decision.basis != "e2e" else []),
         *_per_class(classes, chosen.setting),
         *[f"nothing is shown to pay at {contest.where.level}" for contest in lighter],
-        *([] if picked.fresh else [NOT_FRESH]),
+        *([] if finalists.fresh else [NOT_FRESH]),
         *failures,
     ]
     decision = Decision(verdict="yes", reason="; ".join(reasons), speedup=chosen.speedup)
     return Choice(decision, chosen.setting, at.where.concurrency)
 
 
-def _winner(paying: Sequence[Candidate], apart: Callable[[str, str], bool]) -> Candidate:
+def _winner(paying: Sequence[Candidate], differs: Callable[[str, str], bool]) -> Candidate:
     """The chosen setting, which comes first, unless its runner-up is surely faster, and by more than MARGIN:
     to take the larger of two figures would make the one that is reported too high."""
     first, *others = paying
     for other in others:
         faster = estimate(other) > estimate(first) * (1 + MARGIN)
-        if faster and apart(first.setting.name, other.setting.name):
+        if faster and differs(first.setting.name, other.setting.name):
             return other
     return first
 
@@ -340,7 +341,7 @@ def _nothing(entered: Sequence[Contest], failures: Sequence[str], at: int | None
 
 
 def _for_some(
-    picked: Finalists,
+    finalists: Finalists,
     classes: Mapping[str, Contest],
     at: Contest,
     entered: Sequence[Contest],
@@ -349,15 +350,15 @@ def _for_some(
     """The setting that was picked for some classes, for those that the confirmation shows."""
     found = {
         name: one
-        for name in picked.only
-        if name in classes and (one := classes[name].of(picked.settings[0])) is not None
+        for name in finalists.only
+        if name in classes and (one := classes[name].of(finalists.settings[0])) is not None
     }
     paying = {name: one for name, one in found.items() if one.decision.verdict == "yes"}
     if not paying:
         reasons = [f"{name}: {one.decision.reason}" for name, one in found.items()]
         reason = "; ".join(
             [
-                f"not enough evidence: {title_of(picked.settings[0])} is not confirmed for "
+                f"not enough evidence: {title_of(finalists.settings[0])} is not confirmed for "
                 f"{', '.join(reasons)}",
                 *failures,
             ]
@@ -371,7 +372,7 @@ def _for_some(
     reasons = [
         f"deploy {title(chosen)} for {each} at {at.where.level}, and for no other class",
         *([f"not confirmed for {', '.join(left)}"] if left else []),
-        *([] if picked.fresh else [NOT_FRESH]),
+        *([] if finalists.fresh else [NOT_FRESH]),
         *failures,
     ]
     decision = Decision(verdict="yes", reason="; ".join(reasons))

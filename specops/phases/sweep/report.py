@@ -173,11 +173,11 @@ class Report(Frozen):
     """Traffic classes that it is recommended for, where all together do not show that it pays; else empty."""
 
     cells: list[Cell]
-    together: list[SettingFigures]
+    overall: list[SettingFigures]
     answers: list[Answers] = Field(default=[])
     """Answers of each setting at each concurrency, at temperature 0."""
 
-    rivals: list[Alternative]
+    runners_up: list[Alternative]
     by_class: dict[str, GroupFigures]
     by_length: dict[str, GroupFigures]
     by_temperature: dict[str, GroupFigures]
@@ -233,7 +233,7 @@ class Recommendation(Frozen):
 
 def read(result: Result, name: str) -> Report:
     """The report in a finished sweep that is called `name` in the message of the FileError."""
-    if "together" in result.data and "confirmation" not in result.data:
+    if "overall" in result.data and "confirmation" not in result.data:
         raise FileError(
             f"{name} was written by an earlier version of specops, whose sweeps confirmed nothing",
             hint="specops sweep ROLLOUT --fresh",
@@ -385,7 +385,7 @@ def picture(report: Report) -> Picture:
                 found.tokens_per_sec,
                 _decided(found.setting, found.concurrency, report),
             )
-            for found in report.together
+            for found in report.overall
             if found.user_tokens_per_sec is not None and found.tokens_per_sec is not None
         ),
         standard=report.standard,

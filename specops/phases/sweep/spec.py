@@ -22,6 +22,7 @@ from specops import results
 from specops.config import Pool, Rollout, Sweep
 from specops.defaults import CONFIDENCE
 from specops.errors import ConfigError, UsageError
+from specops.hints import ROLLOUT, in_rollout
 from specops.load.answer import token_counter
 from specops.load.settings import BaselineSettings
 from specops.load.workload import Prompt, PromptSet
@@ -55,7 +56,7 @@ def swept_settings(rollout: Rollout, folder: Path) -> list[Setting]:
     if pool.endpoint is not None:
         raise ConfigError(
             "the speculative pool is an endpoint that runs already, and its K is not specops's to set",
-            hint="give endpoints by K: --attach 0=http://HOST:8000/v1 --attach 3=http://HOST:8001/v1",
+            hint=f"specops sweep {ROLLOUT} --attach 0=http://HOST:8000/v1 --attach 3=http://HOST:8001/v1",
         )
     standard = Setting(STANDARD, rollout.pools.standard, k=0)
     return [standard, *_drafting(pool, section, folder)]
@@ -66,8 +67,8 @@ def attached(endpoints: Mapping[int, Pool]) -> list[Setting]:
     missing."""
     if 0 not in endpoints or len(endpoints) < 2:
         raise UsageError(
-            "a sweep compares endpoints that speculate with one that does not",
-            hint="give both: --attach 0=http://HOST:8000/v1 --attach 3=http://HOST:8001/v1",
+            "a sweep compares endpoints that speculate with one that does not: expected --attach of both",
+            hint=f"specops sweep {ROLLOUT} --attach 0=http://HOST:8000/v1 --attach 3=http://HOST:8001/v1",
         )
     standard = Setting(STANDARD, endpoints[0], k=0)
     return [standard, *(Setting(f"k={k}", pool, k) for k, pool in sorted(endpoints.items()) if k)]
@@ -97,7 +98,9 @@ def loads_of(rollout: Rollout, lengths: Iterable[str]) -> list[Load]:
 def _drafting(pool: Pool, section: Sweep, folder: Path) -> list[Setting]:
     ks = sorted(k for k in set(section.k) if k)
     if section.trees is None and not ks:
-        raise ConfigError("the sweep tries nothing but K = 0", hint="give sweep.k other numbers: [3, 4, 5]")
+        raise ConfigError(
+            "the sweep tries nothing but K = 0", hint=in_rollout("k", "write other numbers: [3, 4, 5]")
+        )
     found = pool.variants(Grid(ks, section.trees, section.drafts, folder))
     return [replace(one, name=_named(one.name, one.draft)) for one in found]
 
@@ -295,17 +298,17 @@ def _rungs(spec: SweepSpec, timing: Timing | None) -> Sequence[Rung]:
     decks = spec.decks()
     several = len(spec.settings) > 2
     streams = sorted({load.concurrency for load in spec.loads})
-    picked = Finalists(settings=tuple(one.name for one in spec.settings[1:3]), streams=tuple(streams))
+    finalists = Finalists(settings=tuple(one.name for one in spec.settings[1:3]), streams=tuple(streams))
     if spec.budget_min is None:
         repeats = spec.requests.repeats
         chosen = plan.whole(spec.settings, spec.loads, decks, repeats) if several else []
-        last = confirming(picked, spec.settings, spec.loads, decks, len(chosen), {})
+        last = confirming(finalists, spec.settings, spec.loads, decks, len(chosen), {})
         return [*chosen, *last.rungs(last.even(repeats))]
     of_loads = {load: decks.choice[load.length] for load in spec.loads}
     halving = Halving(spec.settings, of_loads, confidence=spec.confidence)
     first = halving.opening(0)
     if first is None:
-        last = confirming(picked, spec.settings, spec.loads, decks, 0, {})
+        last = confirming(finalists, spec.settings, spec.loads, decks, 0, {})
         return last.rungs([last.fewest()])
     left_s = 60 * spec.budget_min
     fits = first if timing is None else halving.fitting(first, timing, left_s - timing.job(first.standard))

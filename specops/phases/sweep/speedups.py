@@ -24,8 +24,8 @@ from specops.load.arrivals import Level
 from specops.load.record import Row
 from specops.phases.ab.confounders import Requests, waited
 from specops.phases.ab.speedups import FIGURES, Figure, Pair, Pairs
-from specops.phases.ab.verdict import times
 from specops.phases.sweep.plan import Load, Stage, SweptCell
+from specops.render.figures import times
 from specops.serving import Setting
 from specops.stats import Block, Interval, SingleStart, Starts, Times
 

@@ -394,7 +394,7 @@ def confidence_of(confidence: float, look: int, among: int) -> float:
 
 
 def confirming(
-    picked: Finalists,
+    finalists: Finalists,
     settings: Sequence[Setting],
     loads: Sequence[Load],
     decks: StagePrompts,
@@ -403,8 +403,8 @@ def confirming(
     owed: int = 0,
 ) -> ConfirmationInputs:
     """The confirmation of what was `picked`, with the standard, at the loads that it names."""
-    named = [next(one for one in settings if one.name == name) for name in picked.settings]
-    at = [one for one in loads if one.concurrency in picked.streams and one.length in decks.confirmation]
+    named = [next(one for one in settings if one.name == name) for name in finalists.settings]
+    at = [one for one in loads if one.concurrency in finalists.streams and one.length in decks.confirmation]
     return ConfirmationInputs([settings[0], *named], at, decks, first, dealt, owed)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from specops import results
 from specops.errors import ServerError
+from specops.hints import with_options
 from specops.load import clock
 from specops.phases.sweep import judging, plan
 from specops.phases.sweep.plan import (
@@ -92,7 +93,7 @@ class _Sweep:
         self.cells: dict[Key, SweptCell] = {}
         self.failed: list[FailedJob] = []
         self.skipped: list[Skipped] = []
-        self.picked: Finalists | None = None
+        self.finalists: Finalists | None = None
         self.looks = 0
         self.judged_cells = 0
         self.over = False
@@ -109,7 +110,7 @@ class _Sweep:
             Skipped(one.setting, Load(one.concurrency, one.temperature, one.length), one.after, one.why)
             for one in earlier.skipped
         ]
-        self.picked, self.looks = earlier.picked, earlier.looks
+        self.finalists, self.looks = earlier.finalists, earlier.looks
         self.judged_cells = len(self._confirming()) if previous.verdict != "partial" else 0
         self.spent_before_s = earlier.spent_s
         more = self.spec.budget_min or 0.0, previous.settings.get("budget_min") or 0.0
@@ -122,7 +123,7 @@ class _Sweep:
         self.began = time.monotonic()
         if len(self.spec.settings) == 2:
             streams = sorted({load.concurrency for load in self.spec.loads})
-            self.picked = Finalists(settings=(self.spec.settings[1].name,), streams=tuple(streams))
+            self.finalists = Finalists(settings=(self.spec.settings[1].name,), streams=tuple(streams))
         if self.spec.budget_min is None:
             self._all()
         else:
@@ -133,15 +134,15 @@ class _Sweep:
         spec = self.spec
         repeats = spec.requests.repeats
         self.skipped = []
-        if self.picked is None:
+        if self.finalists is None:
             for rung in plan.whole(spec.settings, spec.loads, spec.decks(), repeats):
                 left = plan.missing(self._working(rung), self.cells.values())
                 if left is not None and not self._run(left):
                     return
-            self.picked = self._pick()
-        if self.picked is None:
+            self.finalists = self._pick()
+        if self.finalists is None:
             return
-        confirming = self._to_confirm(self.picked)
+        confirming = self._to_confirm(self.finalists)
         confirming = replace(confirming, first=self._first_confirming(), dealt={})
         for rung in confirming.rungs(confirming.even(repeats)):
             left = plan.missing(self._working(rung), self.cells.values())
@@ -166,17 +167,17 @@ class _Sweep:
             self._refuse_short(budget_s, Timing(earlier, self.spec.requests.warmup))
         if not self._finish_rung():
             return
-        if self.picked is None:
+        if self.finalists is None:
             halving = self._choose(budget_s)
             if halving is None:
                 return
-            self.picked = self._pick() or self._only_left(halving)
-        if self.picked is not None:
-            self._confirm(budget_s, self.picked)
+            self.finalists = self._pick() or self._only_left(halving)
+        if self.finalists is not None:
+            self._confirm(budget_s, self.finalists)
 
     def _finish_rung(self) -> bool:
         """Measure what is left of the last rung of a sweep that was stopped."""
-        settings = self._to_confirm(self.picked).settings if self.picked else self.spec.settings
+        settings = self._to_confirm(self.finalists).settings if self.finalists else self.spec.settings
         rung = plan.unfinished(settings, list(self.cells.values()))
         return rung is None or self._run(self._working(rung))
 
@@ -229,9 +230,9 @@ class _Sweep:
             self.skipped = halving.skipped
             number += 1
 
-    def _confirm(self, budget_s: float, picked: Finalists) -> None:
+    def _confirm(self, budget_s: float, finalists: Finalists) -> None:
         if not self.cells:  # there is one setting, and nothing is known of its time
-            confirming = self._to_confirm(picked)
+            confirming = self._to_confirm(finalists)
             opening = confirming.rungs([confirming.fewest()])[0]
             if not self._run(replace(opening, jobs=())):
                 return
@@ -243,7 +244,7 @@ class _Sweep:
                 return
         timing = self._timing()
         left_s = budget_s - self._spent_s()
-        for less in _less_and_less(picked):
+        for less in _less_and_less(finalists):
             rungs = self._to_confirm(less).within(timing, left_s)
             if rungs is not None:
                 for number, rung in enumerate(rungs):
@@ -303,14 +304,14 @@ class _Sweep:
             margins=self.spec.margins,
         )
 
-    def _to_confirm(self, picked: Finalists) -> ConfirmationInputs:
+    def _to_confirm(self, finalists: Finalists) -> ConfirmationInputs:
         had: Counter[str] = Counter()
         for cell in self._confirming():
             if (cell.setting, cell.turn) == (self.standard, 0):
                 had[cell.length] += len(cell.cell.rows)
-        decks = self.spec.decks(picked.only)
+        decks = self.spec.decks(finalists.only)
         number = self._next_number()
-        return confirming(picked, self.spec.settings, self.spec.loads, decks, number, had, self._owed())
+        return confirming(finalists, self.spec.settings, self.spec.loads, decks, number, had, self._owed())
 
     def _confirming(self) -> list[SweptCell]:
         return [cell for cell in self.cells.values() if cell.stage == "confirmation"]
@@ -345,7 +346,8 @@ class _Sweep:
         if not any(cell.setting == self.standard and self._good(cell) for cell in self.cells.values()):
             raise ServerError(
                 f"could not measure the standard, K = 0: {why.why}",
-                hint=f"its log ends with:\n{why.log}" if why.log else "check that it answers requests",
+                hint=f"{with_options({})}  # tries again",
+                log=why.log,
             )
         tried = {one.setting for one in self.failed if one.rung == number}
         tried |= {cell.setting for cell in self.cells.values() if cell.rung == number}
@@ -384,7 +386,7 @@ class _Sweep:
             self.failed,
             confidence=self.spec.confidence,
             skipped=self.skipped,
-            picked=self.picked,
+            finalists=self.finalists,
             look=self._look(),
             margins=self.spec.margins,
         )
@@ -412,7 +414,7 @@ class _Sweep:
                 SkippedCell(setting=one.setting, after=one.after, why=one.why, **asdict(one.load))
                 for one in self.skipped
             ],
-            picked=self.picked,
+            finalists=self.finalists,
             looks=self.looks if verdict == "partial" else self._look(),
             spent_s=round(self._spent_s(), 3),
         )
@@ -439,9 +441,9 @@ class _Sweep:
         )
 
 
-def _less_and_less(picked: Finalists) -> Iterator[Finalists]:
+def _less_and_less(finalists: Finalists) -> Iterator[Finalists]:
     """Yield what to confirm, from all to the least: fewer loads first, then without the runner-up."""
-    yield picked
-    lightest = picked.model_copy(update={"streams": picked.streams[:1]})
+    yield finalists
+    lightest = finalists.model_copy(update={"streams": finalists.streams[:1]})
     yield lightest
-    yield lightest.model_copy(update={"settings": picked.settings[:1]})
+    yield lightest.model_copy(update={"settings": finalists.settings[:1]})

@@ -23,12 +23,14 @@ from specops import stats
 from specops.load.arrivals import Level
 from specops.load.record import CellRecord, Row
 from specops.load.validity import CACHED
-from specops.phases.ab.confounders import Requests
+from specops.phases.ab.challengers import unless_prompts_differ
+from specops.phases.ab.confounders import Requests, other_prompts
 from specops.phases.ab.drift import NOTABLE
 from specops.phases.ab.parity import Matches, Parity, as_greedy, chance, greedy_instead, matches
-from specops.phases.ab.verdict import Checks, Decision, times
+from specops.phases.ab.verdict import Checks, Decision
 from specops.phases.ab.visits import AbSettings
 from specops.phases.sweep.plan import SweptCell
+from specops.render.figures import times
 from specops.section import Frozen
 from specops.stats import Interval, Times
 
@@ -62,7 +64,15 @@ def limit(decision: Decision, measured: StageMeasurements, settings: AbSettings)
     the client was slow, or turns differ by so much that a server that drifted may have made the gain."""
     bound = next((cell.client_bound for cell in measured.cells if cell.client_bound), None)
     checks = Checks.counted(measured.requests, stats.LEVEL, bound)
-    limited = checks.limit(decision, settings)
+    limited = unless_prompts_differ(
+        checks.limit(decision, settings),
+        other_prompts(
+            [ours for ours, _ in measured.requests.pairs],
+            [theirs for _, theirs in measured.requests.pairs],
+            settings.length_margin,
+        ),
+        measured.answers is not None and measured.answers.equal == measured.answers.compared,
+    )
     if decision.verdict != "no" and measured.answers is not None and measured.answers.starts_differ:
         return Decision(verdict="no", reason=f"other answers: {measured.answers}; {limited.reason}")
     if decision.verdict != "no" and measured.answers is not None and measured.answers.ignored is not None:

@@ -4,7 +4,7 @@ check. Pure.
 Each part is compared whole.
 
 Draft and target exchange ids at run time, and all text is the target's tokenizer's work. So the draft's
-tokenizer never runs: it tells which ids the draft was taught, for which pieces of text. Another map makes
+tokenizer never runs: it shows which ids the draft was taught, for which pieces of text. Another map makes
 every id mean something else; another way of cutting text up makes the draft a worse guesser, no more.
 
 Sampling encodings does not stand in for comparing merges: of 60 pairs with one merge of 30,000 dropped,
@@ -134,9 +134,10 @@ def _merges(target: Tokenizer, draft: Tokenizer) -> Finding:
         return " + ".join(map(repr, merges[at])) if at < len(merges) else "nothing"
 
     apart = len(set(ours) ^ set(theirs))
-    detail = f"{len(ours):,} and {len(theirs):,}; " + (
-        f"{apart:,} are in one of the two alone" if apart else "the same ones in another order"
-    )
+    where = f"{apart:,} exist in only one of them" if apart else "the same ones in another order"
+    if apart == 1:
+        where = "1 exists in only one of them"
+    detail = f"{len(ours):,} and {len(theirs):,}; {where}"
     message = f"merge {at}: {shown(ours)} in the target, {shown(theirs)} in the draft"
     return Finding(check="merges", verdict="degraded", detail=detail, witness=message)
 
@@ -176,7 +177,7 @@ def _byte_fallback(target: Tokenizer, draft: Tokenizer) -> Finding:
 
 
 def _added(target: Tokenizer, draft: Tokenizer) -> Finding:
-    """Flags of the added tokens that both have; those that one has alone are `token_ids`' to tell."""
+    """Flags of the added tokens that both have; `token_ids` reports those that only one has."""
     both = sorted(target.added.keys() & draft.added.keys())
     differing = []
     for index in both:
@@ -504,7 +505,7 @@ class Encodings(Frozen):
         if not self.differing:
             detail = f"{self.count:,} texts{own}: all to the same ids"
             return Finding(check="encodings", verdict="compatible", detail=detail)
-        detail = f"{self.differing:,} of {self.count:,} texts{own} are cut up in another way"
+        detail = f"{self.differing:,} of {self.count:,} texts{own} are tokenized differently"
         return Finding(check="encodings", verdict="degraded", detail=detail, witness=self.witness)
 
 

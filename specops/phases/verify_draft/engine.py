@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from specops.checkpoints.draft_kind import FUSE, WORDS, Draft, Kind, has_mtp_layers
+from specops.checkpoints.draft_kind import FUSE, HEAD_FORMS, WORDS, Draft, has_mtp_layers
 from specops.checkpoints.model_config import Config
 from specops.checkpoints.source import Tensor, Weights
 from specops.errors import UsageError
+from specops.hints import with_options
 from specops.phases.verify_draft.pair import Finding, ServingEngine, Severity, Side
 from specops.section import Frozen
 from specops.serving import ENGINES, DraftSupport
@@ -48,13 +49,14 @@ class Engine:
         title = ENGINES[name].title
         if version is not None and known.versions == "own":
             raise UsageError(
-                f"{title} is this specops's own, {known.newest}", hint="leave --engine-version out"
+                f"{title} has the version of this specops, {known.newest}",
+                hint=with_options({"--engine-version": None}),
             )
         chosen = cls(name, version or known.newest)
-        number = chosen.number  # raises where it is none
+        number = chosen.number  # raises for an unknown version
         if number < known.oldest:
             message = f"could not judge for {title} {version}: {known.too_old}"
-            raise UsageError(message, hint=known.too_old_hint)
+            raise UsageError(message, hint=with_options({"--engine-version": known.newest}))
         return chosen
 
     @property
@@ -65,7 +67,10 @@ class Engine:
     def number(self) -> Version:
         found = re.match(r"v?(\d+)\.(\d+)(?:\.(\d+))?|b(?P<build>\d+)$", self.version)
         if found is None:
-            raise UsageError(f"invalid --engine-version {self.version!r}", hint="such as 0.33 or 0.32.0")
+            raise UsageError(
+                f"invalid --engine-version {self.version!r}: expected one such as 0.33 or 0.32.0",
+                hint=with_options({"--engine-version": self.support.newest}),
+            )
         if found["build"]:
             return int(found["build"]), 0, 0
         major, minor, patch = found.group(1), found.group(2), found.group(3) or "0"
@@ -130,7 +135,7 @@ def path_finding(engine: Engine, draft: Draft, name: str) -> Finding | None:
 
 
 def parallel_finding(engine: Engine, draft: Draft, heads: int | None, tensor_parallel: int) -> Finding | None:
-    """Return whether the draft can be divided as the target is. None where that is no question."""
+    """Return whether the draft can be divided as the target is. None where the target is not divided."""
     if not engine.support.divides or draft.kind != "independent" or tensor_parallel == 1 or not heads:
         return None
     if heads % tensor_parallel:
@@ -201,14 +206,6 @@ def _unknown(engine: Engine) -> str:
     return f" (as {known.version} does, the newest one known)" if engine.number > known.number else ""
 
 
-NEEDED_EMBEDDED: dict[Kind, tuple[str, ...]] = {
-    "eagle": (FUSE, "embed_tokens.weight"),
-    "medusa": ("medusa_head.0.0.linear.weight",),
-    "recurrent": ("recurrent.weight", "token.weight", "down.weight"),
-    "early_exit": ("exit.weight",),
-}
-
-
 def fits(engine: Engine, draft: Draft, target: Side, head: Side, used: int) -> Iterator[Finding]:
     """Yield findings on a head. `used`: one more than the highest id that the target's tokenizer uses."""
     if draft.speculators:
@@ -221,7 +218,7 @@ def fits(engine: Engine, draft: Draft, target: Side, head: Side, used: int) -> I
     yield _ids(head.config, target.config, used, reduced=drafts_fewer)
     if draft.kind in ("eagle3", "dflash", "dspark") and reduced and drafts_fewer:
         yield _reduced(reduced, target.config.vocab_size, head)
-    if engine.support.heads_compared:
+    if engine.support.heads_compared and draft.kind in HEAD_FORMS:
         yield _embedded(draft, target.config, head.config, head.weights)
 
 
@@ -250,7 +247,7 @@ def _features(draft: Draft, target: Config, config: Config, weights: Weights | N
     width = target.hidden_size
     said = config.whole("backbone_hidden_size" if draft.assistant else "target_hidden_size")
     own = config.hidden_size
-    if said is None and draft.kind in ("eagle", "medusa", "mtp", "recurrent", "early_exit"):
+    if said is None and (draft.kind == "mtp" or draft.kind in HEAD_FORMS):
         said = own  # these have no width of their own
     fuse = weights.ends_with(FUSE) if weights else None
     if width is None or (said is None and fuse is None):
@@ -392,7 +389,9 @@ def _values(head: Side, tensor: Tensor) -> NDArray[Any] | None:
 def _embedded(draft: Draft, target: Config, config: Config, weights: Weights | None) -> Finding:
     check = "form"
     tensors = weights.tensors if weights else {}
-    lacking = [name for name in NEEDED_EMBEDDED.get(draft.kind, ()) if name not in tensors]
+    form = HEAD_FORMS[draft.kind]
+    marked = any(mark in tensors for mark in form.marks)
+    lacking = [name for name in (*(() if marked else form.marks[:1]), *form.also) if name not in tensors]
     if lacking:
         words = WORDS[draft.kind]
         detail = f"the embedded engine takes {words} with {' and '.join(lacking)} in model.safetensors"

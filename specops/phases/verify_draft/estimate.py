@@ -38,7 +38,7 @@ from specops.trees import parse_tree
 CHAINS = tuple(f"chain:{length}" for length in range(1, 9))
 COPIES = ("ngram:4", "ngram:8")
 AS_FAST = 0.99
-"""Share of the best: less of a difference is none that was measured."""
+"""Share of the best. A smaller difference is within the error of the measurement."""
 
 LOOKED_AT = 6
 """The planner's best trees that are predicted answer by answer, beside all chains."""

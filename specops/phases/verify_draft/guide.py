@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 
 from specops.checkpoints.draft_kind import WORDS, Draft, Kind
+from specops.defaults import ACCEPTANCE_GATE
 from specops.phases.verify_draft.engine import Engine
 from specops.phases.verify_draft.pair import ServingEngine
 from specops.section import Frozen
@@ -100,7 +101,8 @@ UNKNOWN = (
 
 
 NOTES = (
-    "the playbook: the choice of the draft makes 70% of the effect; below 0.55 accepted, look for another",
+    "the playbook: the choice of the draft makes 70% of the effect; "
+    f"below {ACCEPTANCE_GATE:g} accepted, look for another",
 )
 
 

@@ -6,9 +6,10 @@ graphs, alike with and without a draft, so that the blocks lost are nearer to th
 
 from __future__ import annotations
 
-from specops.checkpoints.draft_kind import Draft, Kind
+from specops.checkpoints.draft_kind import HEAD_FORMS, Draft
 from specops.checkpoints.model_config import BYTES
 from specops.errors import UsageError
+from specops.hints import with_options
 from specops.phases.verify_draft.pair import Finding, Side
 from specops.section import Frozen
 
@@ -24,7 +25,7 @@ K = 5
 
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 
-NO_CACHE: tuple[Kind, ...] = ("medusa", "mlp_speculator", "recurrent")
+NO_CACHE = {"mlp_speculator", *(kind for kind, form in HEAD_FORMS.items() if not form.has_cache)}
 
 
 class ModelMemory(Frozen):
@@ -61,7 +62,7 @@ class Memory(Frozen):
 
     blocks: Blocks | None = None
     blocks_missing: str | None = None
-    """Why there are none."""
+    """The reason for their absence."""
 
 
 def memory(
@@ -148,7 +149,7 @@ def _missing(target: ModelMemory, draft: ModelMemory | None, gpu_bytes: int | No
         return "no --gpu was named"
     for name, model in (("target", target), ("draft", draft)):
         if model is not None and model.weights_bytes is None:
-            return f"the {name} has no weights in safetensors, whose headers tell their size"
+            return f"the {name} has no weights in safetensors, whose headers give their size"
         if model is not None and model.kv_bytes_per_token is None:
             return f"the {name}'s KV cache is not known: {model.kv}"
     return None
@@ -198,6 +199,7 @@ def memory_of(gpu: str) -> int:
             raise ValueError
     except ValueError:
         raise UsageError(
-            f"unknown --gpu {gpu!r}", hint=f"give GiB, such as 79.6, or one of {', '.join(MIB)}"
+            f"unknown --gpu {gpu!r}: expected GiB, such as 79.6, or one of {', '.join(MIB)}",
+            hint=with_options({"--gpu": "79.6"}),
         ) from None
     return int(size * GIB)

@@ -59,7 +59,7 @@ def decide(findings: Sequence[Finding], *, allow_degraded: bool) -> tuple[Verdic
     if found == "needs_setting":
         return "yes", f"compatible, with a setting: {'; '.join(finding.detail for finding in telling)}"
     if found == "degraded":
-        message = f"degraded: what is said stays the target's, but fewer drafts are accepted ({checks})"
+        message = f"degraded: the output stays the target's, but fewer drafted tokens are accepted ({checks})"
         return ("yes", f"{message}; allowed") if allow_degraded else ("no", message)
     return "no", f"incompatible: {'; '.join(_short(finding) for finding in telling)}"
 
@@ -127,7 +127,7 @@ class CheckpointRecord(Frozen):
     architectures: list[str]
     vocab_size: int | None
     tokenizer: str | None
-    """The file that it was read from; null where there is none."""
+    """The file that it was read from; null without a file."""
 
     tokens: int | None
     """Number of tokens of the tokenizer."""

@@ -23,6 +23,7 @@ from specops.engine.planner.step_costs import ROOM, Costs, CostsByContext, Probe
 from specops.engine.planner.tree_choice import Option, Rates, levels, ranked
 from specops.engine.request import Sampling
 from specops.errors import EnvironmentFailure, PromptsError, UsageError
+from specops.hints import beginning, with_options
 from specops.launch.servers import LoggedAddress, running
 from specops.load.client import DEFAULT_MAX_TOKENS, Client
 from specops.load.settings import Decoding, Endpoint
@@ -202,7 +203,7 @@ GOLDEN = (5**0.5 - 1) / 2
 ROUNDS = 5
 COSTS_S = 20.0
 FEWEST_ROUNDS = 3
-"""The same of the rounds in which costs are measured."""
+"""Number of rounds after which no further round of measuring costs begins once `COSTS_S` seconds passed."""
 
 
 @dataclass(frozen=True)
@@ -256,8 +257,8 @@ def write_sample(pair: Pair, prompts: Path, temperature: float, progress: Progre
     if not texts:
         raise UsageError(
             f"none of the prompts in {prompts} leaves room for an answer: the pair holds {pair.positions} "
-            "tokens",
-            hint="give shorter prompts",
+            "tokens; give shorter prompts",
+            hint=beginning(prompts),
         )
     return Sample(tuple(texts), len(everything), too_long, shortened, temperature, pair.threads)
 
@@ -328,8 +329,10 @@ def _encoded(pair: Pair, prompt: Prompt) -> list[int]:
             ids = pair.tokenizer.encode(content) if isinstance(content, str) else content
     if not ids or min(ids) < 0 or max(ids) >= pair.target.shape.vocab:
         raise PromptsError(
-            f"prompt {prompt.id} cannot be sent: it has no tokens, or ids that the target does not know",
-            hint="take it out of the prompt set",
+            f"prompt {prompt.id} cannot be sent: it has no tokens, or ids that the target does not know; "
+            "take "
+            "it out of the prompt set",
+            hint=f"{with_options({})}  # with other prompts",
         )
     return list(ids)
 
@@ -364,7 +367,7 @@ def overhead(
             except BrokenExecutor as error:
                 raise EnvironmentFailure(
                     "could not measure what the API costs: the process of its client ended",
-                    hint="is there memory enough for another process?",
+                    hint="free -h  # it needs memory for another process",
                 ) from error
             decoded = _decode(alone, prompt, temperature)
             progress.advance()
@@ -384,7 +387,7 @@ def _decode(engine: Engine, prompt: list[int], temperature: float) -> tuple[floa
 
 
 def _ask(base_url: str, prompt: tuple[int, ...], temperature: float) -> tuple[float, float]:
-    """The same, over HTTP."""
+    """Return the seconds to the first token, and of a further one, over HTTP."""
 
     async def ask() -> tuple[float, float]:
         endpoint = Endpoint(base_url, MODEL, "completions")
@@ -396,7 +399,7 @@ def _ask(base_url: str, prompt: tuple[int, ...], temperature: float) -> tuple[fl
         if observation.answer.failure is not None:
             raise EnvironmentFailure(
                 f"could not measure what the API costs: {observation.answer.failure.detail}",
-                hint="try again; if it goes on, report it as a bug",
+                hint=f"{with_options({})}  # tries again; report it as a bug if it fails again",
             )
         answer = observation.answer
         return _pace(observation.sent, answer.chunks[0].at, answer.finished or observation.ended)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from specops import results
 from specops.checkpoints.draft_kind import WITHOUT_MODEL, WORDS, Draft, Kind, kind_of, not_generative
-from specops.checkpoints.source import find
+from specops.checkpoints.source import access_check, find
 from specops.checkpoints.tokenizer import Tokenizer
 from specops.errors import ModelError
 from specops.load.workload import PromptSet, StoredProvenance
@@ -237,8 +237,9 @@ def _ids_in_use(target: Side, tokenizer: Tokenizer) -> int:
 def _tokenizer(side: Side) -> Tokenizer:
     if side.tokenizer is None:
         raise ModelError(
-            f"could not judge {side.checkpoint.name}: it has no tokenizer",
-            hint="give a folder with the model's tokenizer.json beside its config.json",
+            f"could not judge {side.checkpoint.name}: it has no tokenizer: expected a tokenizer.json "
+            "beside its config.json",
+            hint=access_check(side.checkpoint.name),
         )
     return side.tokenizer
 
@@ -247,7 +248,8 @@ def _kind_of(draft: Draft, is_target: bool) -> Finding:
     detail = f"{WORDS[draft.kind]}: {draft.evidence}"
     if draft.ambiguous:
         detail += (
-            "; EAGLE's first heads look the same, and there is no safetensors header to tell: name the method"
+            "; EAGLE's first heads look the same, and only a safetensors header could distinguish them: name"
+            " the method"
         )
         return Finding(check="kind", verdict="needs_setting", detail=detail)
     if is_target and draft.kind == "independent":

@@ -205,7 +205,7 @@ def _of_routers(rollout: Rollout, ours: Mapping[str, str]) -> Iterator[Record]:
     window = duration(rollout.monitor.window_s)
     yield Record(series.REQUESTS, _routed(ours, window))
     total = f"{series.REQUESTS}{selector(ours)}"
-    # The series of a status exists from its first answer on: where there is none, none failed.
+    # The series of a status exists from its first answer on. Without a series, no request failed.
     failed = _routed(ours, window, 'status="5xx"')
     yield Record(series.ERROR_SHARE, f"({failed} or {total} * 0) / ({total} > 0)")
     saved = f"sum by ({ROLLOUT}) (increase({ROUTE_FAILOVERS}{selector(ours)}[{window}]))"

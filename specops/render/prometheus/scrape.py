@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from specops.config import Pool, Rollout
 from specops.config.monitor import ALERTS, alert_record
 from specops.errors import ConfigError
+from specops.hints import in_rollout
 from specops.prometheus.series import POOL, POOLS, ROLLOUT, PoolName, exposed
 from specops.render.server import header, to_yaml
 
@@ -54,8 +55,9 @@ def pool_targets(rollout: Rollout, pool: PoolName) -> Targets:
     if served.endpoint is not None:
         return _beside(served.endpoint.base_url, job, pool, exposed(rollout, pool).path)
     raise ConfigError(
-        f"where the {pool} pool's servers answer is not known, so they cannot be scraped",
-        hint=f"add addresses.{pool}: [HOST:PORT] to the rollout file, as Prometheus reaches them",
+        f"the addresses of the {pool} pool's servers are not known, so they cannot be scraped: expected "
+        f"addresses.{pool}: [HOST:PORT], as Prometheus reaches them",
+        hint=in_rollout("addresses", f"add addresses.{pool}: [HOST:PORT]"),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from specops.errors import ConfigError
+from specops.hints import in_rollout
 from specops.section import PORT, Command
 from specops.serving.argv import Finding
 from specops.serving.engine import (
@@ -86,11 +87,13 @@ class CommandPool(Startable):
 
 def _at(pool: CommandPool, k: int, draft: str | None) -> CommandPool:
     if K not in pool.command:
-        raise ConfigError(NO_K, hint=f"write {K} in place of its number of speculative tokens")
+        raise ConfigError(
+            NO_K, hint=in_rollout("command", f"write {K} in place of its number of speculative tokens")
+        )
     if draft is not None:
         raise ConfigError(
-            "a sweep cannot put drafts into a command of yours",
-            hint="leave sweep.drafts out, or describe the pool with engine: vllm or engine: sglang",
+            "invalid sweep.drafts: a sweep cannot put drafts into a command of yours",
+            hint=in_rollout("drafts", "remove it, or describe the pool with engine: vllm or engine: sglang"),
         )
     return pool.model_copy(update={"command": pool.command.replace(K, str(k))})
 

@@ -13,9 +13,10 @@ from pydantic_core import PydanticCustomError
 
 from specops import __version__
 from specops.assets import asset
-from specops.checkpoints.draft_kind import Kind
+from specops.checkpoints.draft_kind import HEAD_FORMS, WORDS, Kind
 from specops.errors import ConfigError, UsageError
-from specops.section import Draft, ExistingPath, Section, Tree
+from specops.hints import in_rollout, with_value
+from specops.section import Draft, ExistingPath, Section, Tree, Verifier
 from specops.serving.drafts import FIRST, DraftRule, DraftSupport, ServedPair
 from specops.serving.engine import (
     EVERYWHERE,
@@ -29,9 +30,31 @@ from specops.serving.engine import (
     Start,
     Startable,
 )
-from specops.serving.metrics import Series
-from specops.serving.vllm.pool import SERIES
+from specops.serving.metrics import Drafts, Series
 from specops.trees import exit_layers, parse_tree
+
+SERIES = Series(
+    ttft="vllm:time_to_first_token_seconds",
+    tpot="vllm:request_time_per_output_token_seconds",
+    e2e="vllm:e2e_request_latency_seconds",
+    running="vllm:num_requests_running",
+    waiting="vllm:num_requests_waiting",
+    kv_usage="vllm:kv_cache_usage_perc",
+    generated="vllm:generation_tokens_total",
+    finished="vllm:request_success_total",
+    preemptions="vllm:num_preemptions_total",
+    acceptance=Drafts(
+        drafts="vllm:spec_decode_num_drafts_total",
+        draft_tokens="vllm:spec_decode_num_draft_tokens_total",
+        accepted_tokens="vllm:spec_decode_num_accepted_tokens_total",
+        per_position="vllm:spec_decode_num_accepted_tokens_per_pos_total",
+    ),
+    aborted="vllm:request_success_total",
+    aborted_reasons="abort|error",
+    drafts_come_late=True,
+)
+"""Those of `specops.serve.metrics`: vLLM's names in 0.33, so that rules and panels for vLLM hold. They stay
+when vLLM renames its own."""
 
 ANNOUNCED = r"^serving .* on (http://\S+)"
 
@@ -49,7 +72,7 @@ class Speculation(Section):
         description="Draft tree: chain:K, adaptive:K, expand:K1,K2,…, dynamic:NODES:DEPTH, shape:PARENTS, "
         "ngram:K, suffix:N; + unites two, / falls back to the second; auto: planned while it serves.",
     )
-    verifier: Literal["naive", "mss", "block", "traversal", "ranked"] | None = Field(
+    verifier: Verifier | None = Field(
         default=None,
         description="Rule that accepts draft tokens; default: the best one that is lossless for the tree.",
     )
@@ -102,7 +125,7 @@ class EmbeddedPool(Startable):
             raise PydanticCustomError(
                 "pools",
                 "a target of your own has no draft",
-                {"hint": "add speculation.draft, or take a tree that needs none, such as ngram:8"},
+                {"advice": "add speculation.draft, or take a tree that needs none, such as ngram:8"},
             )
         return self
 
@@ -138,7 +161,6 @@ class EmbeddedPool(Startable):
 
     @property
     def series(self) -> Series:
-        """Return vLLM's metric names, which the embedded server has."""
         return SERIES
 
     @property
@@ -233,8 +255,9 @@ def _folder(folder: Path, draft: str) -> Path:
     path = folder / Path(draft).expanduser()
     if not path.is_dir():
         raise ConfigError(
-            f"there is no folder {path}, which sweep.drafts names",
-            hint="drafts of the embedded engine are folders, relative to the rollout file, or exit:LAYERS",
+            f"invalid sweep.drafts: there is no folder {path}: expected a folder, relative to the rollout "
+            "file, or exit:LAYERS",
+            hint=in_rollout("drafts", "name a folder"),
         )
     return path.absolute()
 
@@ -256,8 +279,9 @@ def arm(spec: str) -> EmbeddedPool:
         pool["speculation"] = {"tree": tree} | speculation
     elif speculation:
         raise UsageError(
-            f"embedded:none does not speculate, so it takes no {next(iter(speculation))}",
-            hint="leave it out, or name a tree in place of none",
+            f"embedded:none does not speculate, so it takes no {next(iter(speculation))}: "
+            "expected a tree in place of none",
+            hint=with_value("embedded:none", "embedded:chain:3"),
         )
     return EmbeddedPool.model_validate({"engine": "embedded"} | pool)
 
@@ -269,7 +293,8 @@ def _refuse_unknown(options: Mapping[str, str]) -> None:
             nearest = difflib.get_close_matches(key, known, n=1)
             guess = f"did you mean {nearest[0]}? " if nearest else ""
             raise UsageError(
-                f"an embedded arm has no setting {key!r}", hint=f"{guess}known: {', '.join(known)}"
+                f"an embedded arm has no setting {key!r}: {guess}known: {', '.join(known)}",
+                hint="specops ab --help",
             )
 
 
@@ -301,10 +326,7 @@ def served(pair: ServedPair) -> str:
 
 METHODS: dict[Kind, str] = {
     "independent": "chain:3",
-    "eagle": "chain:3",
-    "medusa": "chain:2",
-    "recurrent": "chain:3",
-    "early_exit": "chain:2",
+    **{kind: form.tree for kind, form in HEAD_FORMS.items()},
     "ngram": "ngram:8",
     "suffix": "suffix:8",
 }
@@ -318,7 +340,7 @@ DRAFTS = DraftSupport(
             ("eagle3", "mlp_speculator", "mtp", "dflash", "dspark"),
             FIRST,
             "refused",
-            "of heads it takes EAGLE, Medusa and recurrent ones",
+            f"its forms of heads are: {', '.join(WORDS[kind] for kind in HEAD_FORMS)}",
         ),
     ),
     methods=METHODS,
@@ -333,7 +355,7 @@ ENGINE = Engine(
     title="the embedded engine",
     about="specops serves a model folder",
     settings=EmbeddedPool,
-    namings={"vllm": SERIES},
+    namings={"embedded": SERIES},
     speculation_flags=("--draft", "--tree", "--verifier", "--no-speculation"),
     drafts=DRAFTS,
     k_key="tree",

@@ -13,7 +13,7 @@ import shlex
 
 from specops.checkpoints.draft_kind import Kind
 from specops.errors import ConfigError
-from specops.serving.drafts import FIRST, DraftRule, DraftSupport, ServedPair
+from specops.serving.drafts import FIRST, OURS, DraftRule, DraftSupport, ServedPair
 from specops.serving.engine import Engine, Survey
 from specops.serving.llamacpp.builds import installed, table
 from specops.serving.llamacpp.lint import COMMAND_LINE
@@ -46,7 +46,7 @@ DRAFTS = DraftSupport(
             "refused",
             "it has no such type",
         ),
-        DraftRule(("recurrent",), FIRST, "refused", "the form is the embedded engine's own"),
+        OURS,
     ),
     methods=METHODS,
     method_key="--spec-type",

@@ -17,6 +17,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from specops.errors import ConfigError
+from specops.hints import with_value
 
 WHEEL = "xllamacpp"
 """The package on PyPI that has the server inside."""
@@ -26,11 +27,15 @@ _SAID = re.compile(r"^version: (\d+) ", re.MULTILINE)
 
 
 def parse(text: str) -> int:
-    """Return 11549 of 11549, b11549, or 2026.10.11549 as the wheel has it. Raises ConfigError where it is no
-    build."""
+    """Return 11549 of 11549, b11549, or 2026.10.11549 as the wheel has it. Raises ConfigError for an
+    invalid build."""
     found = _NUMBER.fullmatch(text.strip())
     if found is None:
-        raise ConfigError(f"invalid build '{text}' of llama.cpp", hint=f"such as b{table().newest}")
+        newest = f"b{table().newest}"
+        raise ConfigError(
+            f"invalid build '{text}' of llama.cpp: expected a number, such as {newest}",
+            hint=with_value(text, newest),
+        )
     return int(found[1])
 
 
@@ -77,8 +82,9 @@ class Table:
         earlier = [known for known in self.builds if known <= requested]
         if not earlier:
             raise ConfigError(
-                f"llama.cpp b{requested} is older than the first build of the table, b{self.builds[0]}",
-                hint=f"give one of b{self.builds[0]} to b{self.newest}",
+                f"llama.cpp b{requested} is older than the first known build: expected b{self.builds[0]} to "
+                f"b{self.newest}",
+                hint=with_value(f"b{requested}", f"b{self.newest}"),
             )
         number = earlier[-1]
         return Build(
@@ -117,7 +123,7 @@ class Table:
         return self._said([part for found in self._flags.get(flag, {}).values() for part in _pairs(found)])
 
     def type_history(self, name: str) -> str | None:
-        """The same of a --spec-type."""
+        """Return the builds that have the --spec-type `name`, as text; None if there are none."""
         return self._said(_pairs(self._types[name]) if name in self._types else [])
 
     def _said(self, ranges: Sequence[tuple[int, int]]) -> str | None:

@@ -282,7 +282,11 @@ def unread(given: GivenCommand, build: Build) -> Iterator[Found]:
             yield _found("warning", flag, why, "leave it out", _without(flag))
         elif type_ is None and flag.startswith("--spec-draft-") and not drafts:
             yield _found(
-                "warning", flag, "only drafts read it, and there is none", "leave it out", _without(flag)
+                "warning",
+                flag,
+                "only drafts read it, and the command has no draft",
+                "leave it out",
+                _without(flag),
             )
 
 
@@ -321,7 +325,7 @@ def secrets(given: GivenCommand, build: Build) -> Iterator[Found]:
     for option in given.options:
         if option.flag in SECRETS and not is_unknown(option.values[0] if option.values else None):
             variable = "LLAMA_API_KEY" if "api" in option.flag else "HF_TOKEN"
-            why = "whoever lists processes, reads the manifest or the shell's history has the secret"
+            why = "the secret is visible in the process list, the manifest and the shell history"
             yield _found("warning", option.flag, why, f"{variable} in the server's environment")
 
 
@@ -340,7 +344,8 @@ RULES: tuple[Callable[[GivenCommand, Build], Iterator[Found]], ...] = (
 
 
 def lint(words: Sequence[str], build: Build) -> list[Finding]:
-    """Return the findings, errors first. What it does not say is no error: llama-server decides."""
+    """Return the findings, errors first. A command without findings may still be refused: llama-server
+    decides."""
     given = GivenCommand.parse(words)
     found, _ = settled(given, build, RULES)
     found += known_issues.findings("llamacpp", str(build.requested), given, CALL)
@@ -361,7 +366,7 @@ def judge(command: Command, requested: str | None) -> LintResult:
     build = table().around(number)
     if build.number != build.requested:
         later = next((known for known in table().builds if known > number), None)
-        around = f"and what b{later} has too is no error" if later else "which is newer than any known"
+        around = f"and what b{later} has too is not reported" if later else "which is newer than any known"
         because = f"the nearest known before b{number}, {because}, {around}"
     fork = _fork(command)
     words = None if fork else corrected(command.words, build)

@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Sequence
 
 from specops.errors import ConfigError
+from specops.hints import in_rollout
 from specops.serving.argv import Finding, Level
 from specops.serving.engine import EVERYWHERE, Container, Grid, PairQuestion, Rendering, Setting, Start
 from specops.serving.llamacpp.builds import WHEEL, installed, packaged, parse, table
@@ -55,7 +56,7 @@ class LlamacppPool(LlamacppSettings):
         if self.program == WHEEL and packaged() is None:
             raise ConfigError(
                 f"could not start a server: the package {WHEEL} is not installed",
-                hint=f"pip install {WHEEL}, or give the path of llama-server as `program`",
+                hint=f"pip install {WHEEL}  # or set program to the path of llama-server",
             )
         called = self.model_copy(update={"program": shlex.join(program(self.program))})
         words = command(called, port=port, build=table().build(self._build))
@@ -111,7 +112,9 @@ class LlamacppPool(LlamacppSettings):
 
     def variants(self, grid: Grid) -> list[Setting]:
         if self.fixed_k is not None:
-            raise ConfigError(self.fixed_k, hint="take another type, such as ngram-simple")
+            raise ConfigError(
+                self.fixed_k, hint=in_rollout("type", "write another type, such as ngram-simple")
+            )
         return super().variants(grid)
 
     @property

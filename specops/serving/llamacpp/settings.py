@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
 from specops.errors import ConfigError
+from specops.hints import in_rollout, with_value
 from specops.section import Arguments, Program, Section
 from specops.serving.configured_pool import ConfiguredPool, Size, Text, unfit
 from specops.serving.llamacpp.builds import WHEEL, Build, table
@@ -249,7 +250,8 @@ def _type(type_: str, build: Build) -> list[str]:
     if type_ == "draft-simple":  # up to b9093 a draft alone was enough, and the type had no name
         return []
     raise ConfigError(
-        f"llama.cpp {build} has no --spec-type {type_}", hint=f"it is there in {table().type_history(type_)}"
+        f"llama.cpp {build} has no --spec-type {type_}: {table().type_history(type_)} have it",
+        hint=with_value(type_, sorted(build.types)[0]),
     )
 
 
@@ -257,5 +259,8 @@ def _known(flags: tuple[str, ...], build: Build) -> str:
     found = next((flag for flag in flags if flag in build.flags), None)
     if found is None:
         there = table().history(flags[0])
-        raise ConfigError(f"llama.cpp {build} has no {flags[0]}", hint=f"it is there in {there}")
+        raise ConfigError(
+            f"llama.cpp {build} has no {flags[0]}: {there} have it",
+            hint=in_rollout("version", "name a build that has it"),
+        )
     return found

@@ -8,7 +8,7 @@ lint.py       what is wrong with words, and words corrected
 from __future__ import annotations
 
 from specops.checkpoints.draft_kind import Kind
-from specops.serving.drafts import FIRST, DraftRule, DraftSupport, ServedPair
+from specops.serving.drafts import FIRST, OURS, DraftRule, DraftSupport, ServedPair
 from specops.serving.engine import Engine
 from specops.serving.sglang.lint import COMMAND_LINE
 from specops.serving.sglang.pool import SERIES, SglangPool
@@ -38,7 +38,7 @@ DRAFTS = DraftSupport(
         DraftRule(
             ("medusa", "mlp_speculator", "suffix", "early_exit"), FIRST, "refused", "it has no such algorithm"
         ),
-        DraftRule(("recurrent",), FIRST, "refused", "the form is the embedded engine's own"),
+        OURS,
     ),
     methods=METHODS,
     method_key="--speculative-algorithm",

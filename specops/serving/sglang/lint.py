@@ -64,7 +64,7 @@ KEEPING_RADIX = ("EAGLE", "EAGLE3", "NEXTN", "DSPARK")
 
 ALIASES = {DRAFT: ("--speculative-draft-model",)}
 FORMER = {"--speculative-draft": DRAFT}
-"""Abbreviations that are in old guides, and of which today's releases cannot tell what they are short for."""
+"""Abbreviations from old guides that are ambiguous in today's releases."""
 
 
 class GivenCommand(Words):
@@ -110,7 +110,7 @@ def unknown(given: GivenCommand, release: Release) -> Iterator[Found]:
             why = f"deprecated in SGLang {release.version}"
             yield Found(Finding("warning", flag, why, replacement or _advice(said)), fix)
         elif len(meant) > 1 and not history:
-            why = f"SGLang {release.version} cannot tell which it is short for"
+            why = f"SGLang {release.version} finds it ambiguous"
             long = FORMER.get(flag)
             fix = methodcaller("renamed", flag, long) if long else None
             yield Found(Finding("error", flag, why, long or " or ".join(meant[:4])), fix)
@@ -299,7 +299,7 @@ def differing(given: GivenCommand, release: Release) -> Iterator[Found]:
 def secrets(given: GivenCommand, release: Release) -> Iterator[Found]:
     for flag in SECRET_FLAGS:
         if given.has(flag) and not is_unknown(given.value(flag)):
-            why = "whoever lists processes, reads the manifest or the shell's history has the secret"
+            why = "the secret is visible in the process list, the manifest and the shell history"
             fix = methodcaller("without", flag)
             yield Found(Finding("warning", flag, why, "a file that only the server can read"), fix)
 
@@ -316,7 +316,7 @@ RULES: tuple[Callable[[GivenCommand, Release], Iterator[Found]], ...] = (
 def lint(words: Sequence[str], version: str | None = None) -> list[Finding]:
     """Return what SGLang would refuse, or silently change where it speculates. Errors first.
 
-    `version`: None is the newest known. Raises ConfigError where it is no version.
+    `version`: None is the newest known. Raises ConfigError for an invalid version.
     """
     known = table()
     release = known.release(version) if version else known.newest
@@ -356,9 +356,9 @@ def _version(command: Command, requested: str | None) -> tuple[str, str]:
     except ConfigError:
         if requested:
             raise
-        return newest, f"the newest known: the image's tag, {version}, is no release of SGLang"
+        return newest, f"the newest known: the image's tag, {version}, is not a release of SGLang"
     if numbers[0] != 0:  # 25.10-py3: builds of others have numbers of their own
-        return newest, f"the newest known: {version}, {source}, is no release of SGLang"
+        return newest, f"the newest known: {version}, {source}, is not a release of SGLang"
     if numbers < parse(known.oldest):
         return (
             newest,

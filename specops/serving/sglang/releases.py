@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from specops.errors import ConfigError
+from specops.hints import with_value
 from specops.serving.argv import Arity
 
 Kind = Literal["flags", "algorithms"]
@@ -22,10 +23,14 @@ Numbers = tuple[int, ...]
 
 
 def parse(text: str) -> Numbers:
-    """Return (0, 5, 10) of v0.5.10.post1. Raises ConfigError where it is no version."""
+    """Return (0, 5, 10) of v0.5.10.post1. Raises ConfigError for an invalid version."""
     found = re.match(r"v?(\d+(?:\.\d+)+)", text.strip())
     if found is None:
-        raise ConfigError(f"invalid version '{text}' of SGLang", hint=f"such as {table().newest.version}")
+        newest = table().newest.version
+        raise ConfigError(
+            f"invalid version '{text}' of SGLang: expected numbers and dots, such as {newest}",
+            hint=with_value(text, newest),
+        )
     return tuple(int(part) for part in found[1].split("."))
 
 
@@ -72,7 +77,7 @@ class Table:
     def release(self, requested: str) -> Release:
         """`requested`, or the newest before it that the table has; for one older than the table, the newest.
 
-        Raises ConfigError where `requested` is no version.
+        Raises ConfigError for an invalid version.
         """
         earlier = [known for known in self.versions if parse(known) <= parse(requested)]
         return self._release(earlier[-1] if earlier else self.versions[-1])

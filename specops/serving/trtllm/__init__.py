@@ -12,7 +12,7 @@ from __future__ import annotations
 import shlex
 
 from specops.checkpoints.draft_kind import Kind
-from specops.serving.drafts import FIRST, DraftRule, DraftSupport, MaskedDrafts, ServedPair
+from specops.serving.drafts import FIRST, OURS, DraftRule, DraftSupport, MaskedDrafts, ServedPair
 from specops.serving.engine import Engine, Survey
 from specops.serving.trtllm.lint import COMMAND_LINE
 from specops.serving.trtllm.pool import SERIES, TrtllmPool
@@ -58,7 +58,7 @@ DRAFTS = DraftSupport(
         DraftRule(tuple(METHODS), FIRST, "works"),
         DraftRule(("eagle",), FIRST, "refused", "it serves heads of EAGLE-3 only"),
         DraftRule(("medusa", "mlp_speculator", "early_exit"), FIRST, "refused", "it has no such type"),
-        DraftRule(("recurrent",), FIRST, "refused", "the form is the embedded engine's own"),
+        OURS,
     ),
     methods=METHODS,
     method_key="decoding_type",

@@ -37,7 +37,7 @@ class GivenCommand(Words):
     CALL: ClassVar[Call] = CALL
 
     config: Mapping[str, Any] | None = field(default=None, hash=False)
-    """The YAML file's content; None: there is none, or it was not given."""
+    """The YAML file's content; None without a file, or where its content was not given."""
 
     broken: str | None = None
     """Why the YAML file cannot be read."""
@@ -49,7 +49,7 @@ class GivenCommand(Words):
 
     @classmethod
     def _canonical(cls, flag: str) -> str:
-        return flag  # click takes names as they are written: --tp-size is no --tp_size
+        return flag  # click takes names as they are written: --tp-size is not --tp_size
 
     @classmethod
     def of(cls, words: Sequence[str], files: Mapping[str, str]) -> Self:
@@ -134,7 +134,7 @@ def file_of(given: GivenCommand, files: Mapping[str, str]) -> str | None:
 
 
 def _loaded(text: str) -> Any:
-    """YAML. A variable whose own braces or colons are none of YAML's is a text."""
+    """YAML. A variable whose braces or colons are not YAML syntax is a string."""
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError:

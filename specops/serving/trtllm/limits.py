@@ -122,9 +122,11 @@ def _schedule(said: Mapping[str, Any]) -> Iterator[Found]:
     for size, length in schedule.items() if isinstance(schedule, Mapping) else ():
         batch, drafts = number(size), number(length)
         if batch is not None and batch < 1:
-            yield _refused("draft_len_schedule", f"{size} is no batch size: they begin at 1")
+            yield _refused("draft_len_schedule", f"invalid batch size {size}: expected at least 1")
         elif drafts is not None and drafts < 0:
-            yield _refused("draft_len_schedule", f"{length} is no draft length: 0 turns drafting off")
+            yield _refused(
+                "draft_len_schedule", f"invalid draft length {length}: expected 0 (no drafting) or more"
+            )
         elif drafts is not None and most is not None and drafts > most:
             yield _refused("draft_len_schedule", f"{length} at batch size {size} is above max_draft_len")
 

@@ -390,8 +390,8 @@ RULES: tuple[Callable[[GivenCommand, Release], Iterator[Found]], ...] = (
 
 
 def lint(words: Sequence[str], release: Release, files: Mapping[str, str] | None = None) -> list[Finding]:
-    """Return the findings, errors first. What it does not say is no error: the server decides. `files`: by
-    name, the YAML file's text among them."""
+    """Return the findings, errors first. A command without findings may still be refused: the server decides.
+    `files`: by name, the YAML file's text among them."""
     return _lint(GivenCommand.of(words, files or {}), release)
 
 
@@ -436,7 +436,7 @@ def _version(command: Command, requested: str | None) -> tuple[Version, str]:
     if command.version:
         with suppress(ConfigError):  # a tag of somebody's own
             return Version.parse(command.version), "as the image's tag says"
-        return table().newest, f"the newest known: the image's tag, {command.version}, is no release"
+        return table().newest, f"the newest known: the image's tag, {command.version}, is not a release"
     found = installed(command.words)
     if found is not None:
         return found, "as the program's package says"

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specops.errors import ConfigError
+from specops.hints import with_value
 from specops.serving.argv import version_behind
 
 FINAL = 10**6
@@ -30,10 +31,14 @@ class Version:
 
     @classmethod
     def parse(cls, text: str) -> Version:
-        """Return the version that `text` names. Raises ConfigError where `text` is no version."""
+        """Return the version that `text` names. Raises ConfigError for an invalid version."""
         found = _VERSION.fullmatch(text.strip())
         if found is None:
-            raise ConfigError(f"invalid version '{text}' of TensorRT-LLM", hint=f"such as {table().newest}")
+            newest = table().newest
+            raise ConfigError(
+                f"invalid version '{text}' of TensorRT-LLM: expected numbers and dots, such as {newest}",
+                hint=with_value(text, newest),
+            )
         major, minor, patch, candidate = found.groups()
         return cls((int(major), int(minor), int(patch or 0)), FINAL if candidate is None else int(candidate))
 

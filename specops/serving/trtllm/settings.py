@@ -10,6 +10,7 @@ import yaml
 from pydantic import Field, model_validator
 
 from specops.errors import ConfigError
+from specops.hints import in_rollout, with_value
 from specops.section import Arguments, Program, Section
 from specops.serving.configured_pool import ConfiguredPool, Size, Text, unfit
 from specops.serving.trtllm.releases import Release
@@ -196,8 +197,9 @@ def speculative(speculation: TrtllmSpeculation, release: Release) -> dict[str, A
     type_ = NAMES.get((speculation.decoding_type, of_today), speculation.decoding_type)
     if type_ not in release.types:
         raise ConfigError(
-            f"TensorRT-LLM {release} has no decoding_type {type_}",
-            hint=f"it has {', '.join(sorted(release.types))}",
+            f"TensorRT-LLM {release} has no decoding_type {type_}: expected "
+            f"{', '.join(sorted(release.types))}",
+            hint=with_value(type_, sorted(release.types)[0]),
         )
     given = speculation.model_dump(exclude_none=True, exclude={"more", "decoding_type"})
     if type_ == "AUTO":  # it ignores whatever else is given
@@ -209,7 +211,7 @@ def speculative(speculation: TrtllmSpeculation, release: Release) -> dict[str, A
     if unknown:
         raise ConfigError(
             f"TensorRT-LLM {release} has no {', '.join(unknown)} in speculative_config of type {type_}",
-            hint="leave it out, or name another version",
+            hint=in_rollout(unknown[0], "remove it, or name a version that has it"),
         )
     return {"decoding_type": type_, **given}
 

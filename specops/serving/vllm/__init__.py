@@ -22,6 +22,7 @@ from specops.checkpoints.draft_kind import Kind
 from specops.errors import ConfigError
 from specops.serving.drafts import (
     FIRST,
+    OURS,
     DraftRule,
     DraftSupport,
     Format,
@@ -32,7 +33,7 @@ from specops.serving.drafts import (
 )
 from specops.serving.engine import Engine, Survey
 from specops.serving.vllm.lint import COMMAND_LINE
-from specops.serving.vllm.pool import SERIES, SERIES_BEFORE_0_11, VllmPool
+from specops.serving.vllm.pool import NAMINGS, VllmPool
 from specops.serving.vllm.versions import Release, installed, table
 
 DRAFT_RULES = (
@@ -64,7 +65,7 @@ DRAFT_RULES = (
     DraftRule(("suffix",), (0, 11, 1), "needs_setting", "the package arctic-inference must be installed"),
     DraftRule(("suffix",), FIRST, "refused", "suffix decoding came with 0.11.1"),
     DraftRule(("early_exit",), FIRST, "refused", "it has no early exit"),
-    DraftRule(("recurrent",), FIRST, "refused", "the form is the embedded engine's own"),
+    OURS,
 )
 METHODS: dict[Kind, str] = {
     "independent": "draft_model",
@@ -94,7 +95,6 @@ DRAFTS = DraftSupport(
     served=served,
     oldest=(0, 8, 0),
     too_old="0.8 is the oldest one known",
-    too_old_hint="give 0.8 to 0.33",
     formats=(
         Format("speculators", (0, 10, 1), "it reads the speculators format since 0.10.1"),
         Format("parallel", (0, 16, 0), "parallel drafting (P-EAGLE) came with 0.16"),
@@ -118,7 +118,7 @@ DRAFTS = DraftSupport(
         settings={"use_heterogeneous_vocab": True},
         before="0.25 and later can, with use_heterogeneous_vocab",
         needed="use_heterogeneous_vocab is true; it then drafts greedily",
-        way="use_heterogeneous_vocab would draft from the tokens that both have; only a test tells how well",
+        way="use_heterogeneous_vocab would draft from the tokens that both have; only a test shows how well",
     ),
 )
 
@@ -165,7 +165,7 @@ ENGINE = Engine(
     title="vLLM",
     about="specops configures them",
     settings=VllmPool,
-    namings={"vllm": SERIES, "vllm-0.10": SERIES_BEFORE_0_11},
+    namings=NAMINGS,
     # From 0.14 on it answers 400 (v1/engine/processor.py, later input_processor.py).
     refused={"min_p": _REFUSED, "logit_bias": _REFUSED},
     command_line=COMMAND_LINE,

@@ -25,8 +25,8 @@ _BARE = "bare "
 
 @dataclass(frozen=True)
 class GivenCommand(Words):
-    """`keys`: the JSON of --speculative-config, which stands among the options without a value; None: there
-    is none. `unread`: why it is no JSON object; its option then keeps its words, and no key is set.
+    """`keys`: the JSON of --speculative-config, which stands among the options without a value; None without
+    this option. `unread`: why it is not a JSON object; its option then keeps its words, and no key is set.
     `opaque`: its value is, or holds, a variable of which nothing is known. `around`: variables of the
     environment that are set outside the command.
     """

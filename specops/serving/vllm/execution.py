@@ -128,7 +128,7 @@ def execution(given: GivenCommand, release: Release, model: Model | None = None)
 
 
 def conditions(given: GivenCommand, release: Release, model: Model | None = None) -> list[Condition]:
-    """The same, for the two pools of a rollout, which should not differ in them."""
+    """Return what the release chooses, as conditions that should be equal in both pools of a rollout."""
     found = execution(given, release, model)
     runner, scheduling, graphs = found.runner.value, found.asynchronous.value, found.graphs.value
     switch = "--async-scheduling" if scheduling == "on" else "--no-async-scheduling"

@@ -20,8 +20,8 @@ OMNI = "--omni"
 def lint(
     words: Sequence[str], version: Version | None, around: Mapping[str, str] | None = None
 ) -> list[Finding]:
-    """Return the findings, errors first. `version`: None is the newest known. What it does not say is no
-    error: vLLM decides.
+    """Return the findings, errors first. `version`: None is the newest known. A command without findings may
+    still be refused: vLLM decides.
 
     `around`: variables that are set outside the words. Raises ConfigError for a version older than `OLDEST`.
     """
@@ -70,7 +70,7 @@ def _version(command: Command, requested: str | None) -> tuple[Version, str]:
         newest = "the newest known: no version was given, and the program is not on this machine"
         return table().newest, newest
     if requested is None and command.version is not None and not _is_release(command.version):
-        other = f"the newest known: the image's tag, {command.version}, is no release of vLLM"
+        other = f"the newest known: the image's tag, {command.version}, is not a release of vLLM"
         return table().newest, other
     version = found or Version.parse(requested or command.version or "")
     read = "as the image's tag says" if command.version else "as the program says"

@@ -48,6 +48,8 @@ SERIES_BEFORE_0_11 = replace(
     kv_usage="vllm:gpu_cache_usage_perc",
 )
 
+NAMINGS = {"vllm": SERIES, "vllm-0.10": SERIES_BEFORE_0_11}
+"""By the words of `monitor.names`."""
 
 IMAGE = "vllm/vllm-openai"
 DRAINS = "--shutdown-timeout"

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from specops.errors import ConfigError
+from specops.hints import in_rollout
 from specops.section import Program, Section
 from specops.serving.argv import flag_of
 from specops.serving.configured_pool import ConfiguredPool, Size
@@ -36,7 +37,7 @@ WITHOUT_A_DRAFT = ("ngram", "ngram_gpu", "suffix", "mtp", "dspark", "extract_hid
 
 
 def plain(method: str) -> str:
-    """deepseek_mtp and the like are mtp by another name."""
+    """deepseek_mtp and similar names stand for mtp."""
     return "mtp" if method.endswith("_mtp") else method
 
 
@@ -146,12 +147,12 @@ class VllmSpeculation(Section):
     def _a_draft_where_one_is_needed(self) -> VllmSpeculation:
         if self.model is None and needs_draft(self.method):
             raise PydanticCustomError(
-                "pools", f"method {self.method} has no draft", {"hint": "add model: its folder or hub id"}
+                "pools", f"method {self.method} has no draft", {"advice": "add model: its folder or hub id"}
             )
         clash = sorted(set(self.more) & set(type(self).model_fields))
         if clash:
             raise PydanticCustomError(
-                "pools", f"more holds {clash[0]}", {"hint": f"write {clash[0]} beside `more`, not in it"}
+                "pools", f"more holds {clash[0]}", {"advice": f"write {clash[0]} beside `more`, not in it"}
             )
         return self
 
@@ -335,5 +336,5 @@ def _lacking(name: str, release: Release, history: str | None) -> ConfigError:
     where = f"{history} have it" if history else "no version of vLLM has it"
     return ConfigError(
         f"{name} is not for vLLM {release.requested}: {where}",
-        hint="leave it out, or set the pool's version to the one that will serve",
+        hint=in_rollout("version", f"name the version that will serve, or remove {name}"),
     )

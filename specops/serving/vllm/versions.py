@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from specops.errors import ConfigError
+from specops.hints import in_rollout, with_value
 from specops.serving.argv import Arity, version_behind
 
 Kind = Literal["flags", "deprecated", "keys", "attention", "methods", "choices", "variables"]
@@ -31,10 +32,13 @@ class Version:
 
     @classmethod
     def parse(cls, text: str) -> Version:
-        """Return the version that `text` names. Raises ConfigError where `text` is no version."""
+        """Return the version that `text` names. Raises ConfigError for an invalid version."""
         found = re.match(r"v?(\d+(?:\.\d+)+)", text.strip())
         if found is None:
-            raise ConfigError(f"invalid version '{text}' of vLLM", hint="such as 0.33.0")
+            raise ConfigError(
+                f"invalid version '{text}' of vLLM: expected numbers and dots, such as 0.33.0",
+                hint=with_value(text, "0.33.0"),
+            )
         return cls(tuple(int(part) for part in found[1].split(".")))
 
     def __str__(self) -> str:
@@ -85,7 +89,7 @@ class Release:
     """Variables of the environment that it reads."""
 
     def refuses(self, key: str, value: object) -> bool:
-        """Return whether `key` takes only some values, and this is none of them."""
+        """Return whether `key` takes only some values, and `value` is not one of them."""
         taken = [choice for choice in self.choices if choice.startswith(f"{key}=")]
         return value is not None and bool(taken) and f"{key}={value}" not in taken
 
@@ -130,8 +134,8 @@ class Table:
         requested = version or self.newest
         if requested < OLDEST:
             raise ConfigError(
-                f"vLLM {requested} is older than {OLDEST}, the oldest that is known",
-                hint=f"give one of {OLDEST} to {self.newest}",
+                f"vLLM {requested} is older than the known versions: expected {OLDEST} to {self.newest}",
+                hint=with_value(requested, self.newest),
             )
         earlier = [known for known in self.versions if known <= requested]
         return Release(version=earlier[-1], requested=requested, **self._names(earlier[-1]))
@@ -195,7 +199,8 @@ def version_of(stated: str | None, program: str) -> Version | None:
     found = installed(shlex.split(program))
     if said and found and said != found:
         raise ConfigError(
-            f"the rollout file names vLLM {said}, and '{program}' is vLLM {found}",
-            hint="results of one version do not hold for another: change version or program",
+            f"the rollout file names vLLM {said}, and '{program}' is vLLM {found}; results of one version "
+            "do not hold for another",
+            hint=in_rollout("version", f"write {found}, or change the program"),
         )
     return found or said

@@ -47,7 +47,7 @@ async def _distribution(pair: Pair) -> Outcome:
             for prompt in prompts
             for seed in range(first, first + count)
         ]
-        return [ask.telling(TOP) for ask in plain] if tells else plain
+        return [ask.with_logprobs(TOP) for ask in plain] if tells else plain
 
     async def draw(pool: Pool, first: int, count: int) -> list[list[SampledAnswer]] | Outcome:
         wanted = asks(pool, first, count)
@@ -78,7 +78,9 @@ async def _distribution(pair: Pair) -> Outcome:
     evidence |= {"detectable_total_variation": shown.pieces, "detectable_nats": shown.nats}
     ask = asks(pair.speculative, 0, 1)[0]
     if first > ALPHA:
-        message = f"no difference (p = {first:.2g}); {each * len(prompts)} answers of each {_power(shown)}"
+        message = (
+            f"no difference found (p = {first:.2g}, n = {each * len(prompts)} per pool); {_power(shown)}"
+        )
         status: Status = "undecided" if shown.pieces is None and shown.nats is None else "pass"
         return Outcome(status, message, ask, evidence=evidence)
     observed = await look(each, SECOND * each)
@@ -86,28 +88,31 @@ async def _distribution(pair: Pair) -> Outcome:
         return observed
     _, second = observed
     evidence |= {"second_p": second, "second_samples": SECOND * each * len(prompts)}
-    message = f"p = {first:.2g}, and {second:.2g} of {SECOND} times as many anew"
+    message = f"p = {first:.2g}, then p = {second:.2g} with {SECOND}× as many new answers"
     if second > OPEN:
-        message = f"a difference at first, none when looked at again: {message}"
+        message = f"first test differs, second test does not: {message}"
         return Outcome("pass", message, ask, evidence=evidence)
     if first * second > PRODUCT:
         return Outcome(
-            "undecided", f"not surely the standard's: {message}; raise canary.samples", ask, evidence=evidence
+            "undecided",
+            f"undecided whether the distributions differ: {message}; raise canary.samples",
+            ask,
+            evidence=evidence,
         )
     return Outcome("fail", f"sampled answers are not the standard's: {message}", ask, evidence=evidence)
 
 
 def _power(shown: two_samples.DetectableDifferences) -> str:
-    found = [f"{shown.pieces:.2f} in total variation of a word"] if shown.pieces is not None else []
-    found += [f"{shown.nats:.2g} nats a token"] if shown.nats is not None else []
+    found = [f"total variation {shown.pieces:.2f} per word"] if shown.pieces is not None else []
+    found += [f"{shown.nats:.2g} nats per token"] if shown.nats is not None else []
     if not found:
-        return "are too few to show anything: raise canary.samples"
-    return f"show {' or '.join(found)} in {two_samples.POWER:.0%} of runs"
+        return "too few answers to detect a difference: raise canary.samples"
+    return f"detectable in {two_samples.POWER:.0%} of runs: {', or '.join(found)}"
 
 
 async def _tells(pool: Pool, prompt: Prompt) -> bool:
-    """Return whether it tells log-probabilities."""
-    reply = await pool.ask(pool.asking(prompt, max_tokens=2, temperature=1.0, seed=0).telling(TOP))
+    """Return whether the server reports log-probabilities."""
+    reply = await pool.ask(pool.asking(prompt, max_tokens=2, temperature=1.0, seed=0).with_logprobs(TOP))
     return reply.first.tokens is not None
 
 

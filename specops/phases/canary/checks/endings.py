@@ -17,7 +17,7 @@ ENDED = ("stop", "length")
 
 
 def stop_string(text: str) -> str | None:
-    """One that is met in the middle of `text` and not before; None where there is none."""
+    """A stop string that occurs in the middle of `text` and not before; None without one."""
     for start in range(len(text) // 3, len(text) - STOP):
         found = text[start : start + STOP]
         if text.find(found) == start and found.strip() and "\N{REPLACEMENT CHARACTER}" not in found:
@@ -36,7 +36,7 @@ async def stops(pool: Pool, pair: Pair) -> Side:
         stop = stop_string(before.text)
         if stop is None:
             continue
-        for ask in (plain.having(stop=[stop]), plain.having(stop=[stop]).streaming()):
+        for ask in (plain.with_fields(stop=[stop]), plain.with_fields(stop=[stop]).streaming()):
             shown = ask
             reply = await pool.ask(ask)
             if side := trouble(reply, ask) or stopped(reply, before, stop, ask):
@@ -88,7 +88,7 @@ async def usage(pool: Pool, pair: Pair) -> Side:
     for prompt in pair.few:
         plain = pool.greedy(prompt, SHORT)
         observed = []
-        for ask in (plain, plain.streaming(), plain.telling(1)):
+        for ask in (plain, plain.streaming(), plain.with_logprobs(1)):
             reply = await pool.ask(ask)
             if ask.body.get("logprobs") is not None and reply.refused:
                 continue
@@ -107,7 +107,7 @@ def miscounted(reply: Reply, ask: CanaryRequest) -> Side | None:
     used, most = reply.usage, int(ask.body["max_tokens"])
     how = "in a stream" if ask.body.get("stream") else "of a whole answer"
     if used is None:
-        return Side("ignored", f"it tells no usage {how}", ask)
+        return Side("ignored", f"it reports no usage {how}", ask)
     if used.prompt + used.completion != used.total:
         return Side("wrong", f"{used.prompt} + {used.completion} tokens are counted as {used.total}", ask)
     if reply.first.finish_reason == "length" and used.completion != most:
@@ -132,7 +132,11 @@ async def streams(pool: Pool, pair: Pair) -> Side:
             before = (await pool.plain(plain)).text
             message = f"a stream's chunks make {len(first.text)} characters, the whole answer {len(before)}"
             return Side(
-                "wrong", message if len(first.text) != len(before) else "a stream says something else", ask
+                "wrong",
+                message
+                if len(first.text) != len(before)
+                else "the streamed text differs from the unstreamed text",
+                ask,
             )
     return Side("ok", ask=ask)
 
@@ -141,7 +145,7 @@ CHECKS: tuple[Check, ...] = (
     of_each("stop", "answers end before their stop string, streamed or not", stops, "stop"),
     of_each("length", "answers end at max_tokens, and say so", length),
     of_each("usage", "tokens are counted right, streamed or not", usage),
-    of_each("stream", "a stream says what the whole answer says", streams, "stream"),
+    of_each("stream", "the streamed text equals the unstreamed text", streams, "stream"),
 )
 
 LEAVING = 3
@@ -153,7 +157,7 @@ POLL_S = 0.1
 
 
 def in_flight(scrape: Scrape | None) -> float | None:
-    """Requests that a server has, by its own gauges; None where it does not tell."""
+    """Requests that a server has, by its own gauges; None where it does not export them."""
     if scrape is None:
         return None
     gauges = {name for series in tables() for name in (series.running, series.waiting)}
@@ -186,10 +190,10 @@ async def cancelled(pool: Pool, pair: Pair) -> Side:
 async def _freed(pool: Pool, before: float | None, ask: CanaryRequest) -> Side:
     if before is None:
         return Side(
-            "ok", "it exposes no gauge of running requests, so that only neighbours were looked at", ask
+            "ok", "it exposes no gauge of running requests, so only concurrent answers were checked", ask
         )
     if before > 0:
-        return Side("ok", "others ask it as well, so that only neighbours were looked at", ask)
+        return Side("ok", "other clients send requests too, so only concurrent answers were checked", ask)
     now: float | None = before
     for _ in range(int(SETTLE_S / POLL_S)):
         now = in_flight(await pool.gauges())
@@ -197,8 +201,12 @@ async def _freed(pool: Pool, before: float | None, ask: CanaryRequest) -> Side:
             return Side("ok", ask=ask)
         await asyncio.sleep(POLL_S)
     if now is not None and now > before + LEAVING:
-        return Side("ok", "others began to ask it, so that only neighbours were looked at", ask)
+        return Side(
+            "ok", "other clients began to send requests, so only concurrent answers were checked", ask
+        )
     return Side("wrong", f"{now:g} requests still run {SETTLE_S:g} s after their clients left", ask)
 
 
-CANCEL: Check = of_each("cancel", "a client that leaves frees its place and harms no other", cancelled)
+CANCEL: Check = of_each(
+    "cancel", "a cancelled request is ended, and other requests are unaffected", cancelled
+)

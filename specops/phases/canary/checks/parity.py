@@ -1,7 +1,7 @@
 """The check that at temperature 0 both pools say the same: alone, and while sampled requests share the batch.
 
-Judged as `ab` judges it: the standard answers twice, and where two answers part, how sure it was of its
-token there tells rounding from a fault. What differs is sent again before it counts.
+Judged as `ab` judges it: the standard answers twice. Where two answers part, the standard's margin at that
+token separates rounding from a fault. What differs is sent again before it counts.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Replies = Mapping[str, Reply]
 def matches(ours: Replies, theirs: Replies) -> Matches:
     """Return the prompts that both answered, and a witness for each that they answered differently."""
     shared = [name for name in ours if ours[name].ok and name in theirs and theirs[name].ok]
-    unlike = [name for name in shared if ours[name].said != theirs[name].said]
+    unlike = [name for name in shared if ours[name].compared_parts != theirs[name].compared_parts]
     return Matches(
         frozenset(shared), tuple(_witness(name, ours[name].text, theirs[name].text) for name in unlike)
     )
@@ -54,7 +54,7 @@ def verdict(parity: Parity, again: Parity, requested: int) -> tuple[Status, str]
         )
     assert again.control is not None
     steady = parity.steady - again.control.unlike
-    # a fault of a batch may not come again: then that it is of several prompts tells it from rounding
+    # a fault of a batch may not come again: then several prompts with it separate it from rounding
     repeated = steady & again.arms.surely_unlike
     if repeated or len(steady) >= SURE_WITNESSES or parity.surely_lower(CONFIDENCE):
         return "fail", f"{message}; {len(found.unlike & again.arms.unlike)} differ when repeated too"
@@ -108,16 +108,16 @@ async def _mixed(pair: Pair) -> Outcome:
         replies = await asyncio.gather(*map(pair.standard.plain, asks))
         return {prompt.id: reply for prompt, reply in zip(prompts, replies, strict=True)}
 
-    said = await plain()
+    first = await plain()
     control, other = await asyncio.gather(ask(pair.standard, prompts), ask(pair.speculative, prompts))
-    if outcome := _unanswered(pair, said, other):
+    if outcome := _unanswered(pair, first, other):
         return outcome
-    parity = _parity(said, control, other, mixed=True)
+    parity = _parity(first, control, other, mixed=True)
     again = parity
     if parity.arms.witnesses:
         wanted = [prompt for prompt in prompts if prompt.id in parity.arms.unlike]
         control, other = await asyncio.gather(ask(pair.standard, wanted), ask(pair.speculative, wanted))
-        again = _parity(said, control, other, mixed=True)
+        again = _parity(first, control, other, mixed=True)
     among = [
         ask for seed, prompt in enumerate(prompts[:2]) for ask in _partners(pair.speculative, prompt, seed)
     ]
@@ -143,15 +143,15 @@ def _unanswered(pair: Pair, first: Replies, other: Replies) -> Outcome | None:
     return None
 
 
-def _parity(said: Replies, control: Replies, other: Replies, *, mixed: bool) -> Parity:
-    return Parity(CHALLENGER, mixed, Level(), matches(said, other), matches(said, control))
+def _parity(first: Replies, control: Replies, other: Replies, *, mixed: bool) -> Parity:
+    return Parity(CHALLENGER, mixed, Level(), matches(first, other), matches(first, control))
 
 
 async def _judged(pair: Pair, parity: Parity, again: Parity, among: tuple[CanaryRequest, ...]) -> Outcome:
     prompts = {prompt.id: prompt for prompt in pair.prompts}
     margins: dict[tuple[str, int], float | None] = {}
     for name, character in margins_needed([parity, again]):
-        ask = pair.standard.greedy(prompts[name], PLAIN_TOKENS).telling(2)
+        ask = pair.standard.greedy(prompts[name], PLAIN_TOKENS).with_logprobs(2)
         tokens = (await pair.standard.plain(ask)).first.tokens or ()
         margins[name, character] = margin_at([(token.text, token.top) for token in tokens], character)
     parity, again = with_margins(parity, margins), with_margins(again, margins)

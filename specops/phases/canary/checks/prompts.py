@@ -37,7 +37,7 @@ async def _text(pair: Pair, tokens: int) -> str:
 def _plain(prompt: Prompt) -> str:
     try:
         text = prompt.completion_prompt()
-    except PromptsError:  # a conversation, which is no one text
+    except PromptsError:  # a conversation has no single text
         return ""
     return text if isinstance(text, str) else ""
 

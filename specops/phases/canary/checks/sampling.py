@@ -46,7 +46,10 @@ def leaves_one(parameter: str, value: float) -> CheckFunction:
             return side
         same = await same_texts(pool, [pool.greedy(prompt, TOKENS) for prompt in pair.few], hot)
         return judged(
-            same, f"{parameter} {value:g} leaves one token, and {{}} of {{}} answers are others", hot[0]
+            same,
+            f"{parameter} {value:g} allows only one token, but {{}} of {{}} answers differ from the greedy"
+            " answer",
+            hot[0],
         )
 
     return look
@@ -85,7 +88,8 @@ async def several(pool: Pool, pair: Pair) -> Side:
         if len(reply.choices) == 1:
             return Side("ignored", f"n = {CHOICES} gave one answer", requested)
         if len(reply.choices) != CHOICES or not all(choice.finish_reason for choice in found):
-            return Side("wrong", f"n = {CHOICES} gave {len(reply.choices)} or broken ones", requested)
+            message = f"n = {CHOICES}: got {len(reply.choices)} choices, or choices without a finish reason"
+            return Side("wrong", message, requested)
         if len({choice.text for choice in found}) == 1:
             return Side("wrong", f"all {CHOICES} answers are the same at temperature 1", requested)
         counted = reply.usage.completion if reply.usage else None
@@ -98,7 +102,7 @@ async def several(pool: Pool, pair: Pair) -> Side:
 
 async def biased(pool: Pool, pair: Pair) -> Side:
     """Check that at the largest bias every token of the answer is the biased one."""
-    asks = [pool.greedy(p, 6).having(logit_bias={str(BIASED): LARGEST_BIAS}) for p in pair.few[:2]]
+    asks = [pool.greedy(p, 6).with_fields(logit_bias={str(BIASED): LARGEST_BIAS}) for p in pair.few[:2]]
     plain = await asyncio.gather(*(pool.plain(pool.greedy(p, 6)) for p in pair.few[:2]))
     for ask, before, reply in zip(asks, plain, await pool.ask_all(asks), strict=True):
         if side := trouble(reply, ask):
@@ -112,7 +116,7 @@ async def biased(pool: Pool, pair: Pair) -> Side:
 
 
 CHECKS: tuple[Check, ...] = (
-    of_each("seed", "an answer comes again with its seed", seeds, "seed"),
+    of_each("seed", "the same seed gives the same answer", seeds, "seed"),
     of_each("n", f"n = {CHOICES} gives {CHOICES} answers, all counted", several, "n"),
     of_each("logit_bias", "logit_bias decides where it is large", biased, "logit_bias"),
     of_each("min_p", "min_p is applied", leaves_one("min_p", 1.0), "min_p"),
@@ -151,14 +155,14 @@ def penalty(parameter: str, value: float) -> Check:
 
         async def ask(pool: Pool) -> tuple[list[Reply], Side | None]:
             fields = {await pool.called(parameter): value}
-            asks = [pool.greedy(prompt, PLAIN_TOKENS).having(**fields) for prompt in prompts]
+            asks = [pool.greedy(prompt, PLAIN_TOKENS).with_fields(**fields) for prompt in prompts]
             replies = await pool.ask_all(asks)
             troubles = (trouble(reply, one) for reply, one in zip(replies, asks, strict=True))
             return replies, next((side for side in troubles if side), None)
 
         (once, bad), (other, worse) = await asyncio.gather(ask(pair.standard), ask(pair.speculative))
         shown = {await pair.speculative.called(parameter): value}
-        shows = pair.speculative.greedy(prompts[0], PLAIN_TOKENS).having(**shown)
+        shows = pair.speculative.greedy(prompts[0], PLAIN_TOKENS).with_fields(**shown)
         if bad or worse:
             return held(bad or Side("ok", ask=shows), worse or Side("ok", ask=shows), "")
         again, _ = await ask(pair.standard)
@@ -224,7 +228,7 @@ def apart(ours: Sequence[Token], theirs: Sequence[Token]) -> list[float]:
 
 async def _logprobs(pair: Pair) -> Outcome:
     async def ask(pool: Pool) -> tuple[list[Reply], Side]:
-        asks = [pool.greedy(prompt, TOKENS).telling(2) for prompt in pair.few]
+        asks = [pool.greedy(prompt, TOKENS).with_logprobs(2) for prompt in pair.few]
         replies = await pool.ask_all(asks)
         sides = [trouble(reply, one) or sound(reply, one) for reply, one in zip(replies, asks, strict=True)]
         return replies, next((side for side in sides if side.state != "ok"), sides[0])

@@ -67,8 +67,8 @@ async def json_schema(pool: Pool, pair: Pair) -> Side:
 
 
 async def _formatted(pool: Pool, name: str) -> Side:
-    plain = pool.chatting(QUESTION, max_tokens=TOKENS, temperature=0, response_format=FORMATS[name])
-    for ask in (plain, plain.streaming(), plain.having(temperature=1.0, seed=7)):
+    plain = pool.chat_request(QUESTION, max_tokens=TOKENS, temperature=0, response_format=FORMATS[name])
+    for ask in (plain, plain.streaming(), plain.with_fields(temperature=1.0, seed=7)):
         reply = await pool.ask(ask)
         if side := trouble(reply, ask):
             return side
@@ -113,7 +113,7 @@ def called(reply: Reply, ask: CanaryRequest) -> Side | None:
 
 
 def _with_tool(pool: Pool) -> CanaryRequest:
-    return pool.chatting(QUESTION, max_tokens=TOKENS, temperature=0, tools=[TOOL], tool_choice=CHOSEN)
+    return pool.chat_request(QUESTION, max_tokens=TOKENS, temperature=0, tools=[TOOL], tool_choice=CHOSEN)
 
 
 def _short(calls: tuple[Call, ...]) -> str:

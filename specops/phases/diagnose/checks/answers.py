@@ -156,7 +156,7 @@ def bursts(observed: Observations) -> Finding:
     fix, paste = f"{_pacing(stream)}; {NO_SUCH_EFFECT}", _settings(stream)
     if stream.gap_p95_ms is not None and stream.gap_p95_ms >= GAP_MS:
         return BURSTS.symptom_holds(
-            f"{message}: what a draft wins comes at once", *evidence, fix=fix, paste=paste
+            f"{message}: accepted tokens arrive together", *evidence, fix=fix, paste=paste
         )
     cause = f"accepted tokens arrive at once; readers hardly notice gaps below {GAP_MS} ms"
     return BURSTS.contributing(message, *evidence, cause=cause, fix=fix, paste=paste)
@@ -187,9 +187,9 @@ def buffered_ms(stream: Stream) -> int | None:
 
 def _pacing(stream: Stream) -> str:
     held = buffered_ms(stream)
-    first = "" if held is None else f", after holding the first text back for {held} ms"
-    pace = f"{stream.tokens_per_s:.0f} tokens a second"
-    return f"let the client draw text evenly, {pace}{first}, and what is left at the end at once"
+    first = "" if held is None else f"; buffer the first {held} ms"
+    pace = f"{stream.tokens_per_s:.0f} tokens/s"
+    return f"display text in the client at a constant {pace}{first}; flush the rest at the end of the answer"
 
 
 def _settings(stream: Stream) -> str:

@@ -30,9 +30,9 @@ QUALITY = Check("draft-quality", "slower")
 COST = Check("draft-cost", "slower")
 LENGTH = Check("draft-length", "slower")
 FALLBACKS = Check("fallbacks", "slower")
+OTHER_DRAFT = "choose another draft: specops verify-draft TARGET --guide"
 ANOTHER = (
-    "another draft (`specops verify-draft TARGET --guide` names some), or speculation off:"
-    " specops guard override ROLLOUT standard --why acceptance"
+    f"specops guard override ROLLOUT standard --why acceptance  # turns speculation off; or {OTHER_DRAFT}"
 )
 
 ALL_THE_SAME = "but the pool is not slower"
@@ -100,7 +100,10 @@ def _by_break_even(observed: Observations) -> Finding:
     if rate.value - rate.error >= rate.gate:
         return QUALITY.ruled_out(f"{message} is not below {gate}", evidence)
     if rate.value + rate.error >= rate.gate:
-        cause = "possibly the draft: too few drafted tokens to decide, or just at break-even"
+        cause = (
+            "possibly the draft: acceptance is within its error of break-even, or too few tokens were drafted"
+            " to decide"
+        )
         again = "specops diagnose ROLLOUT  # after more traffic"
         return QUALITY.contributing(f"{message} is close to {gate}", evidence, cause=cause, fix=again)
     cause = "acceptance is too low: a step gains fewer tokens than drafting costs time"
@@ -114,12 +117,13 @@ def _by_break_even(observed: Observations) -> Finding:
         low = evidence.model_copy(update={"threshold": CRITICAL})
         return QUALITY.cause(message, low, cause=cause, fix=ANOTHER)
     likely = f"below {LOW} the draft is likely too weak; break-even was not measured"
-    fix = f"specops sweep ROLLOUT  # or {ANOTHER}"
+    fix = f"specops sweep ROLLOUT  # or {OTHER_DRAFT}"
     return QUALITY.contributing(f"{message} is below {gate}", evidence, cause=likely, fix=fix)
 
 
 def _pays(observed: Observations) -> bool:
-    """Observed not to be slower: what is past the playbook's threshold may cost, and is no cause of that."""
+    """Observed not to be slower: a value past the playbook's threshold may cost, but causes no slowdown
+    here."""
     return slower(observed).severity == "ruled_out"
 
 
@@ -344,7 +348,7 @@ def classes(observed: Observations) -> Finding:
     known = len(compared.classes) if compared is not None else 0
     if not message:
         if compared is None or any(one.verdict != "yes" for one in compared.classes.values()):
-            why = "no class was measured to lose, but not every class to gain"
+            why = "no class is measurably slower, but not every class is measurably faster"
             return CLASSES.unknown(
                 why, show="specops run ROLLOUT --only ab  # with more prompts of each class"
             )

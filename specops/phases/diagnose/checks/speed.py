@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from specops.defaults import MEMORY_FULL
 from specops.phases.diagnose.finding import (
     FEWER_TOKENS,
-    FULL,
     NEEDS_PROMETHEUS,
     ROOM,
     SLOWER,
@@ -83,7 +83,7 @@ def both(observed: Observations) -> Finding:
     if theirs is None or observed.standard is None:
         why = observed.why_not("standard", "baseline")
         if observed.standard is not None and observed.baseline is not None:
-            why = "it has too few answers, or a load that the baseline was not measured at"
+            why = "it has too few answers, or a level that the baseline does not cover"
         return BOTH.unknown(f"the standard pool's latency now is not known: {why}", show=NEEDS_PROMETHEUS)
     message = f"the standard pool takes {theirs.ratio:.2f} times as long as its baseline"
     evidence: tuple[Evidence, ...] = (_over_baseline("standard", theirs, observed.standard),)
@@ -92,14 +92,14 @@ def both(observed: Observations) -> Finding:
     if ours is not None and observed.live is not None:
         message += f", and the speculative pool {ours.ratio:.2f} times"
         evidence = (_over_baseline("speculative", ours, observed.live), *evidence)
-    cause = "both pools are slow: not speculation's doing"
+    cause = "both pools are slow, so speculation is not the cause"
     fix = (
-        "look at what both pools share: hosts, GPU clocks, network, longer prompts; if the traffic has"
+        "check what both pools share: hosts, GPU clocks, network, longer prompts; if the traffic has"
         " changed, specops run ROLLOUT --only baseline --fresh"
     )
     if ours is not None and SLOWER < ours.ratio <= theirs.ratio * SLOWER:
         return BOTH.cause(message, *evidence, cause=cause, fix=fix)
-    cause = "a part of the slowness is not speculation's: the standard pool has it, too"
+    cause = "the standard pool is slower too, so speculation causes only part of the slowdown"
     return BOTH.contributing(message, *evidence, cause=cause, fix=fix)
 
 
@@ -224,7 +224,7 @@ def kv_cache(observed: Observations) -> Finding:
         )
     preempted = live.preemptions_per_s or 0.0
     message = f"KV cache {live.kv_usage:.0%} full, {preempted:.2g} preemptions per second"
-    if _pressed(live):
+    if _under_memory_pressure(live):
         return KV.cause(
             message,
             *_kv_evidence(live),
@@ -246,13 +246,13 @@ def gpu_memory(observed: Observations) -> Finding:
         what="GPU memory in use",
         value=round(gpu.share, 4),
         source=gpu.source,
-        threshold=FULL,
+        threshold=MEMORY_FULL,
         threshold_source=PLAYBOOK,
     )
     message = f"GPU memory {gpu.used_gib:.1f} of {gpu.total_gib:.1f} GiB ({gpu.share:.0%})"
-    if gpu.share < FULL:
-        return MEMORY.ruled_out(f"{message}: below {FULL:.0%}", evidence)
-    if live is not None and live.kv_usage is not None and not _pressed(live):
+    if gpu.share < MEMORY_FULL:
+        return MEMORY.ruled_out(f"{message}: below {MEMORY_FULL:.0%}", evidence)
+    if live is not None and live.kv_usage is not None and not _under_memory_pressure(live):
         message = f"{message}, reserved at the start; KV cache {live.kv_usage:.0%} full, no preemptions"
         return MEMORY.ruled_out(message, evidence, *_kv_evidence(live))
     cause = "too little is left for the KV cache, which costs more than speculation gains"
@@ -261,8 +261,8 @@ def gpu_memory(observed: Observations) -> Finding:
     return MEMORY.contributing(message, evidence, cause=cause, fix=LESS)
 
 
-def _pressed(live: Live) -> bool:
-    return (live.kv_usage or 0.0) >= FULL or (live.preemptions_per_s or 0.0) > 0
+def _under_memory_pressure(live: Live) -> bool:
+    return (live.kv_usage or 0.0) >= MEMORY_FULL or (live.preemptions_per_s or 0.0) > 0
 
 
 def _kv_evidence(live: Live) -> tuple[Evidence, ...]:
@@ -273,7 +273,7 @@ def _kv_evidence(live: Live) -> tuple[Evidence, ...]:
                 what="KV cache in use",
                 value=round(live.kv_usage, 4),
                 source=live.source,
-                threshold=FULL,
+                threshold=MEMORY_FULL,
                 threshold_source=PLAYBOOK,
             )
         )

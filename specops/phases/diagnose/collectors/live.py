@@ -234,7 +234,7 @@ def gpu() -> Gpu | str:
         handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
         memory = [nvml.nvmlDeviceGetMemoryInfo(handle) for handle in handles]
     except nvml.NVMLError as error:
-        return f"NVML does not tell of the devices' memory ({error})"
+        return f"NVML does not report the devices' memory ({error})"
     finally:
         nvml.nvmlShutdown()
     fullest = max(memory, key=lambda one: one.used / one.total, default=None)
@@ -244,7 +244,7 @@ def gpu() -> Gpu | str:
 
 
 REQUESTS = 12
-"""One after the other: it looks at how text comes, and is no load."""
+"""One after the other: it looks at how text arrives, and must not be a load."""
 BUDGET_S = 20.0
 """Seconds after which no other request is sent."""
 

@@ -54,7 +54,7 @@ WEEK = timedelta(days=7)
 
 
 class _Stored:
-    """A finished result of a phase. Raises SpecopsError where there is none."""
+    """A finished result of a phase. Raises SpecopsError without one."""
 
     def __init__(self, folder: Path, phase: str) -> None:
         self.path = folder / f"{phase}.json"
@@ -79,9 +79,10 @@ def baseline(known: Measurements) -> Baseline | str:
 
 
 def compared(folder: Path, unfit: str | None = None) -> AbFigures | str:
-    """Return the figures of ab.json, or why there are none. `unfit`: why ab.json is not of this rollout."""
+    """Return the figures of ab.json, or why they cannot be used. `unfit`: why ab.json is not of this
+    rollout."""
     if unfit is not None:
-        return f"ab.json does not count: {unfit}"
+        return f"ab.json is not used: {unfit}"
     try:
         stored = _Stored(folder, "ab")
         if stored.result.verdict == "partial":
@@ -149,10 +150,10 @@ def _control(parity: ParityCounts) -> float | None:
 def swept(
     rollout: Rollout, folder: Path, known: Measurements, unfit: str | None = None
 ) -> SweepFigures | str:
-    """Return the figures of sweep.json, or why there are none. `unfit`: why sweep.json is not of this
+    """Return the figures of sweep.json, or why they cannot be used. `unfit`: why sweep.json is not of this
     rollout."""
     if unfit is not None:
-        return f"sweep.json does not count: {unfit}"
+        return f"sweep.json is not used: {unfit}"
     try:
         stored = _Stored(folder, "sweep")
         if stored.result.verdict == "partial":

@@ -13,7 +13,7 @@ from specops.serving.vllm.arguments import GivenCommand
 from specops.serving.vllm.rules.rule import Found, of_flag
 from specops.serving.vllm.versions import V1_ALONE, Release, Version, table
 
-_VISIBLE = "whoever lists processes, reads the manifest or the shell's history has the secret"
+_VISIBLE = "the secret is visible in the process list, the manifest and the shell history"
 _ANOTHER = {
     "VLLM_ATTENTION_BACKEND": "--attention-backend",
     "VLLM_FLASH_ATTN_VERSION": """--attention-config '{"flash_attn_version": …}'""",

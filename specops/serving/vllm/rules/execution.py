@@ -169,8 +169,8 @@ def module(given: GivenCommand, release: Release) -> Iterator[Found]:
         yield of_flag(
             "note",
             "python -m vllm.entrypoints.openai.api_server",
-            f"from {MODULE_IS_GOING} on it warns that it is going",
+            f"deprecated from {MODULE_IS_GOING} on: it prints a warning",
             "vllm serve MODEL",
         )
     if "serve" in given.program and given.has("--model"):
-        yield of_flag("note", "--model", "vllm serve warns that it is going", "vllm serve MODEL")
+        yield of_flag("note", "--model", "deprecated: vllm serve prints a warning", "vllm serve MODEL")

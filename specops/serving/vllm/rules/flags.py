@@ -23,7 +23,7 @@ class RemovedFlag:
     """The flag that takes its value."""
 
 
-_V0 = "the V0 engine's, gone with it in 0.10.0"
+_V0 = "V0 engine only; removed in 0.10.0"
 GONE = {
     "--speculative-model": RemovedFlag(key="model"),
     "--num-speculative-tokens": RemovedFlag(key="num_speculative_tokens"),
@@ -34,9 +34,7 @@ GONE = {
     "--ngram-prompt-lookup-min": RemovedFlag(key="prompt_lookup_min"),
     "--ngram-prompt-lookup-max": RemovedFlag(key="prompt_lookup_max"),
     "--speculative-method": RemovedFlag("no version has it: the method is a key of the JSON", key="method"),
-    "--speculative-disable-mqa-scorer": RemovedFlag(
-        "the scorer was the V0 engine's, and went with it in 0.10.0"
-    ),
+    "--speculative-disable-mqa-scorer": RemovedFlag(_V0),
     "--use-v2-block-manager": RemovedFlag("the only block manager since 0.8.0; the flag did nothing"),
     "--spec-decoding-acceptance-method": RemovedFlag(_V0),
     "--typical-acceptance-sampler-posterior-threshold": RemovedFlag(_V0),
@@ -45,18 +43,18 @@ GONE = {
     "--disable-frontend-multiprocessing": RemovedFlag(
         "it never had to do with bursts in a stream, which come from several tokens accepted at once"
     ),
-    "--num-scheduler-steps": RemovedFlag("multi-step scheduling was the V0 engine's"),
-    "--multi-step-stream-outputs": RemovedFlag("multi-step scheduling was the V0 engine's"),
-    "--num-lookahead-slots": RemovedFlag("the V0 engine's; speculation reserves its slots by itself"),
+    "--num-scheduler-steps": RemovedFlag("V0 engine only (multi-step scheduling)"),
+    "--multi-step-stream-outputs": RemovedFlag("V0 engine only (multi-step scheduling)"),
+    "--num-lookahead-slots": RemovedFlag("V0 engine only; speculation reserves its slots by itself"),
     "--scheduler-delay-factor": RemovedFlag(_V0),
-    "--preemption-mode": RemovedFlag("the V0 engine's: preempted requests are computed again"),
-    "--swap-space": RemovedFlag("the V0 engine's: preempted requests are computed again"),
+    "--preemption-mode": RemovedFlag("V0 engine only; preempted requests are computed again"),
+    "--swap-space": RemovedFlag("V0 engine only; preempted requests are computed again"),
     "--enable-lora-bias": RemovedFlag("LoRA biases were removed"),
-    "--long-lora-scaling-factors": RemovedFlag("the V0 engine's, gone in 0.10.0"),
+    "--long-lora-scaling-factors": RemovedFlag(_V0),
     "--lora-extra-vocab-size": RemovedFlag("adapters with tokens of their own were removed"),
-    "--max-prompt-adapters": RemovedFlag("prompt adapters were the V0 engine's"),
-    "--enable-prompt-adapter": RemovedFlag("prompt adapters were the V0 engine's"),
-    "--max-prompt-adapter-token": RemovedFlag("prompt adapters were the V0 engine's"),
+    "--max-prompt-adapters": RemovedFlag("V0 engine only (prompt adapters)"),
+    "--enable-prompt-adapter": RemovedFlag("V0 engine only (prompt adapters)"),
+    "--max-prompt-adapter-token": RemovedFlag("V0 engine only (prompt adapters)"),
     "--disable-async-output-proc": RemovedFlag("outputs are processed in a process of their own"),
     "--disable-log-requests": RemovedFlag(
         "requests are no longer logged unless --enable-log-requests says so"
@@ -124,7 +122,7 @@ def without_value(given: GivenCommand, release: Release) -> Iterator[Found]:
 def deprecated(given: GivenCommand, release: Release) -> Iterator[Found]:
     for flag in dict.fromkeys(option.flag for option in given.options):
         if flag in release.deprecated:
-            yield of_flag("warning", flag, f"vLLM {release.version} warns that it is going", None)
+            yield of_flag("warning", flag, f"deprecated: vLLM {release.version} prints a warning", None)
 
 
 def last_release_with(given: GivenCommand, release: Release) -> Iterator[Found]:

@@ -139,7 +139,7 @@ def missing_tokens(given: GivenCommand, release: Release) -> Iterator[Found]:
         if plain(method) in LENGTH_IN_DRAFT and "model" in given.speculation:
             return
         tokens = 1 if plain(method) == "mtp" else 5
-        why = f"method {method} does not say how many by itself: vLLM refuses to start"
+        why = f"method {method} needs num_speculative_tokens: vLLM refuses to start"
         yield of_key(
             "error",
             "num_speculative_tokens",

@@ -31,6 +31,26 @@ class MultiStep:
             node = accepted
             path.append(node)
 
+    def expected(self, tree: TokenTree, p: Target) -> float:
+        def below(node: int) -> float:
+            children, left, expected, rest = Proposals(tree, node), 1.0, 0.0, p[node]
+            while left > 0 and children.next():
+                accepted = min(1.0, float(rest[children.token]) / children.chance)
+                if accepted > 0:
+                    expected += left * accepted * (1 + below(children.child))
+                left *= 1 - accepted
+                residual = children.reject(rest)
+                total = float(residual.sum())
+                if total <= 0:
+                    break
+                rest = residual / total
+            return expected
+
+        return below(0)
+
+
+VERIFIER = MultiStep()
+
 
 def _try(children: Proposals, p: Tensor, chance: Chance) -> tuple[int | None, Tensor]:
     """The accepted child, or None, and the distribution, [V], that the next token is then sampled from."""
