@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from any_speed import any_speed_passes
 from stub import Stub, running_stub
 
 
@@ -35,9 +35,7 @@ def prompts_file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def any_speed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No speed is called a drift or a cache, and no client a bottleneck: for tests of other things, whose
-    servers answer within a millisecond, so that a busy machine shows all of these."""
-    monkeypatch.setattr("specops.load.validity.DRIFT", math.inf)
-    monkeypatch.setattr("specops.load.validity.CACHED", math.inf)
-    monkeypatch.setattr("specops.load.record.client_bound", lambda _: None)
+def any_speed() -> Iterator[None]:
+    """A busy machine changes no verdict of this test."""
+    with any_speed_passes():
+        yield

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from any_speed import any_speed_passes
 from stub import CHUNKS, Reply, Stub, running_stub, stream
 from sweeping import run as sweep
 
@@ -52,8 +53,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with running_stub() as stub:
         stub.answer = lambda body: Reply(stream(body, CHUNKS), gap_s=0.005)
         served = Served(stub, prompts, {})
-        playbook.run(served.rollout(), folder / "rollout.yaml", folder, SilentProgress(), only="baseline")
+        with any_speed_passes():
+            playbook.run(served.rollout(), folder / "rollout.yaml", folder, SilentProgress(), only="baseline")
         served.baseline.update(json.loads((folder / "baseline.json").read_text()))
+        assert served.baseline["verdict"] == "yes", served.baseline["reason"]
         yield served
 
 
