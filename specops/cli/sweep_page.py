@@ -313,16 +313,27 @@ def _next(result: Result, advice: Recommendation) -> Iterator[str]:
         pools: Mapping[str, Any] = result.settings.get("settings", {})
         yield from _take(pools.get(advice.setting) or {}, pools.get(STANDARD) or {})
     elif result.verdict == "undecided":
-        yield "change: add prompts (needs --fresh): they are more evidence than repeats or a larger budget"
-        if budget := result.settings.get("budget_min"):
-            longer = with_options({"--fresh": False, "--budget": f"{2 * budget:g}"})
-            yield f"next: {longer}  # stored measurements are reused"
-        else:
-            repeats = 2 * int(result.settings.get("repeats") or 1)
-            yield f"next: {with_options({'--fresh': True, '--repeats': str(repeats)})}"
+        yield from _decide(result)
     else:
         yield "change: serve without speculation, or set other sweep.drafts or sweep.trees in ROLLOUT"
         yield f"next: {with_options({'--fresh': True})}"
+
+
+def _decide(result: Result) -> Iterator[str]:
+    """Yield what would decide an undecided sweep: more prompts where a number of them would, else more
+    measurements of the same prompts."""
+    budget = result.settings.get("budget_min")
+    longer = {"--budget": f"{2 * budget:g}"} if budget else {}
+    if more := result.summary.get("more_prompts"):
+        yield f"change: add about {more} prompts to the file that `prompts` names in ROLLOUT"
+        yield f"next: {with_options({'--fresh': True, **longer})}"
+    elif budget:
+        yield "change: measure for longer, on a quiet machine; more prompts alone may not decide it"
+        yield f"next: {with_options({'--fresh': False, **longer})}  # stored measurements are reused"
+    else:
+        repeats = 2 * int(result.settings.get("repeats") or 1)
+        yield "change: measure more repeats, on a quiet machine; more prompts alone may not decide it"
+        yield f"next: {with_options({'--fresh': True, '--repeats': str(repeats)})}"
 
 
 def _take(pool: Mapping[str, Any], standard: Mapping[str, Any]) -> Iterator[str]:

@@ -107,7 +107,13 @@ def test_a_whole_run() -> None:
             1.0,
             "Decision: undecided; keep speculation off until it is decided",
             "undecided  not enough evidence",
-            "prompts in rollout.yaml\nnext: specops run rollout.yaml",
+            "see runs/demo/ab.json; more prompts alone may not decide it\nnext: specops run rollout.yaml",
+        ),
+        (
+            1.1,
+            "Decision: undecided; keep speculation off until it is decided",
+            "undecided  not enough evidence",
+            "prompts to the file that `prompts` names in rollout.yaml\nnext: specops run rollout.yaml",
         ),
     ],
 )

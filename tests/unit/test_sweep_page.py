@@ -100,7 +100,7 @@ def test_what_failed_and_what_was_left_out_have_their_lines() -> None:
     ("speeds", "noise", "following"),
     [
         ((0.7, 0.8), 0.03, "change: serve without speculation, or set other sweep.drafts"),
-        ((1.01, 1.02), 0.4, "change: add prompts (needs --fresh): they are more evidence"),
+        ((1.06, 1.08), 0.4, "change: add about "),
     ],
 )
 def test_what_to_do_where_nothing_is_recommended(speeds, noise, following) -> None:
@@ -184,12 +184,22 @@ def test_settings_whose_answers_differ_from_the_standards_are_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("budget", "options"),
-    [(None, "--plot a.svg --fresh --repeats 4"), (2.5, "--plot a.svg --budget 5  # stored")],
+    ("more", "budget", "change", "options"),
+    [
+        (40, None, "add about 40 prompts to the file", "--plot a.svg --fresh"),
+        (40, 2.5, "add about 40 prompts to the file", "--plot a.svg --fresh --budget 5"),
+        (None, None, "measure more repeats", "--plot a.svg --fresh --repeats 4"),
+        (None, 2.5, "measure for longer", "--plot a.svg --budget 5  # stored measurements are reused"),
+    ],
 )
-def test_an_undecided_sweep_is_repeated_with_the_typed_options(budget, options, monkeypatch) -> None:
-    """A larger budget resumes a sweep; more repeats are another one."""
+def test_an_undecided_sweep_is_repeated_with_what_would_decide_it(
+    more, budget, change, options, monkeypatch
+) -> None:
+    """A larger budget resumes a sweep; other prompts and more repeats are another one."""
     monkeypatch.setattr("sys.argv", ["specops", "sweep", "r.yaml", "--plot", "a.svg", "--fresh"])
     undecided = result({"k=3": 1.01, "k=5": 1.02}, noise=0.4)
     undecided.settings.update({"repeats": 2, "budget_min": budget})
-    assert page(undecided, Path("sweep.json"))[-1].startswith(f"next: specops sweep r.yaml {options}")
+    undecided.summary["more_prompts"] = more
+    shown = page(undecided, Path("sweep.json"))
+    assert shown[-2].startswith(f"change: {change}")
+    assert shown[-1] == f"next: specops sweep r.yaml {options}"

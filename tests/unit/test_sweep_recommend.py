@@ -110,6 +110,15 @@ def test_undecided_says_how_many_prompts_would_tell() -> None:
     assert f"about {found.summary['more_prompts']} more prompts would decide" in found.reason
 
 
+@pytest.mark.parametrize(
+    ("seed", "said"), [(2, "the most promising is k=3"), (0, "no setting looks faster; the closest is k=5")]
+)
+def test_a_setting_below_1_is_not_called_promising(seed, said) -> None:
+    found = judged({"k=3": 0.97, "k=5": 0.89, "k=8": 0.88}, noise=0.4, prompts=24, seed=seed)
+    assert found.verdict == "undecided"
+    assert found.reason.startswith(f"not enough evidence: {said} at 1 stream, ")
+
+
 def drifting(by: float, **made: Any) -> SweepJudgement:
     """In every rung the standard's second turn takes `by` times as long as the first."""
     speeds = {"k=3": 1.3, "k=5": 1.2, "k=8": 1.1}

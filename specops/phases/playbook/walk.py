@@ -437,9 +437,9 @@ def _after(last: Step, commands: Commands) -> list[str]:
         return _lines(_again(commands))
     if last.phase == "ab" and last.result.verdict == "undecided":
         more = last.result.summary.get("more_prompts")
-        return _lines(
-            _again(commands), f"add {f'about {more}' if more else 'many'} prompts in {commands.file}"
-        )
+        add = f"add about {more} prompts to the file that `prompts` names in {commands.file}"
+        alone = f"see {last.path}; more prompts alone may not decide it"
+        return _lines(_again(commands), add if more else alone)
     return _lines(_again(commands), f"see {last.path}")
 
 

@@ -180,7 +180,9 @@ def nothing_pays(contests: Sequence[Contest]) -> Decision:
         more = None
     else:
         more = _prompts_to_decide([candidate for _, candidate in open_], closest)
-        reason = f"the most promising is {name}, {found}"
+        slower = closest.speedup is not None and closest.speedup.estimate <= 1
+        hope = "no setting looks faster; the closest is" if slower else "the most promising is"
+        reason = f"{hope} {name}, {found}"
     return Decision(
         verdict="undecided",
         reason=f"not enough evidence: {reason}",
