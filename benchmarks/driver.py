@@ -43,7 +43,7 @@ import numpy as np
 from specops.load.arrivals import Level, Pace
 from specops.load.client import Client
 from specops.load.connection import StampedSocket
-from specops.load.metrics import Observation
+from specops.load.request_times import Observation
 from specops.load.runner import run_cell, warm_up
 from specops.load.settings import Decoding, Endpoint
 from specops.load.workload import Prompt

@@ -22,11 +22,11 @@ from pathlib import Path
 from specops.assets import asset
 from specops.config import StandIn, load
 from specops.economics import Prices
-from specops.edge.simulation.model import EdgeCosts, Setting, straight
 from specops.edge.simulation.outcome import replicate
 from specops.edge.simulation.planning import mean
 from specops.edge.simulation.real_rounds import LEVELS
 from specops.edge.simulation.rounds import Rounds
+from specops.edge.simulation.setting import EdgeCosts, Setting, straight
 from specops.engine.text import load_tokenizer
 from specops.load.workload import load_prompts
 from specops.phases.edge_bench.judging import Figures, figures

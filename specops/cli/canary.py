@@ -30,7 +30,7 @@ from specops.results import Result
 if TYPE_CHECKING:
     from specops.config import Rollout
     from specops.config.rollout import CheckName
-    from specops.phases.canary.pair import Conformance
+    from specops.phases.canary.pool_pair import Conformance
     from specops.serving import Pool
 
 HINT = "specops canary rollout.yaml"
@@ -175,7 +175,7 @@ WIDEST = 150
 def page(result: Result, path: Path, commands: Commands | None, again: str) -> list[str]:
     """The page's lines; requests that show what differs or is undecided are in `path`, the result. `again`
     is the command that made it, `commands` those of its rollout; None for a canary of two addresses."""
-    from specops.phases.canary.pair import Conformance
+    from specops.phases.canary.pool_pair import Conformance
 
     data = checked(Conformance, result.data, f"{path} is damaged: data")
     requested = ", ".join(f"{number} to {pool}" for pool, number in data.requests.items())

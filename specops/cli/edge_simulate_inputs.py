@@ -10,8 +10,8 @@ from typing import Any
 from specops.assets import asset
 from specops.config import Rollout
 from specops.edge.simulation import paper
-from specops.edge.simulation.model import EdgeCosts, straight
 from specops.edge.simulation.rounds import Rounds, of_rates
+from specops.edge.simulation.setting import EdgeCosts, straight
 from specops.errors import FileError, UsageError
 from specops.hints import with_options
 from specops.phases.edge_simulate import Measuring

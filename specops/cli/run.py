@@ -98,8 +98,8 @@ class ForecastOutput(TypedDict):
 def _planned(call: RolloutCall, only: Phase | None, *, fresh: bool) -> Answer:
     from dataclasses import asdict
 
-    from specops.phases.playbook.step import PhaseInput
     from specops.phases.playbook.walk import forecast
+    from specops.phases.playbook.walk_step import PhaseInput
     from specops.progress import SilentProgress
 
     given = PhaseInput(

@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from specops.load.metrics import Exchange
+from specops.load.request_times import Exchange
 
 Arrivals = Literal["closed", "poisson", "gamma"]
 """closed: each of N workers sends its next request when the last is answered. poisson, gamma: open loop,

@@ -31,7 +31,7 @@ from specops.load.answer import Answer, Failure, contradicts, described, html_pa
 from specops.load.arrivals import Pace
 from specops.load.connection import ConnectionLost, Connections, Expired, Unreachable
 from specops.load.http1 import BadResponse, Response, decoded, no_http
-from specops.load.metrics import Exchange, Observation
+from specops.load.request_times import Exchange, Observation
 from specops.load.settings import NO_KEY, Capabilities, Decoding, Endpoint
 from specops.load.workload import Prompt
 from specops.net import is_loopback

@@ -21,7 +21,7 @@ from urllib.request import getproxies, proxy_bypass
 
 from specops.load.http1 import Response
 from specops.load.http1 import request as http_request
-from specops.load.metrics import Exchange
+from specops.load.request_times import Exchange
 from specops.net import is_loopback
 
 if TYPE_CHECKING:

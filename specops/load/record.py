@@ -13,10 +13,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
 from specops import stats
-from specops.load import metrics
+from specops.load import request_times
 from specops.load.answer import TokensFrom
 from specops.load.arrivals import Level
-from specops.load.metrics import Objectives, Observation, client_bound
+from specops.load.request_times import Objectives, Observation, client_bound
 from specops.prometheus.exposition import DraftCounts
 
 QUANTILES = (0.5, 0.95, 0.99)
@@ -84,7 +84,7 @@ class Spread(_Record):
 
 
 class Row(_Record):
-    """One request. Durations in milliseconds; `metrics` has their definitions."""
+    """One request. Durations in milliseconds; `request_times` has their definitions."""
 
     prompt: str
     traffic_class: str = Field(validation_alias="class", serialization_alias="class")
@@ -133,18 +133,18 @@ class Row(_Record):
             reasons = {
                 "tokens": answer.tokens_missing,
                 "chunk_tokens": answer.chunk_tokens_missing,
-                "tpot_ms": metrics.tpot_missing(observation),
+                "tpot_ms": request_times.tpot_missing(observation),
             }
         return cls(
             prompt=observation.prompt,
             traffic_class=observation.traffic_class,
             sent_s=round(observation.first_sent - started, 6),
-            lag_ms=_ms(metrics.lag(observation)),
+            lag_ms=_ms(request_times.lag(observation)),
             connecting_ms=_ms(observation.connecting),
-            ttft_ms=_optional_ms(metrics.ttft(observation)),
-            tpot_ms=_optional_ms(metrics.tpot(observation)),
-            e2e_ms=_ms(metrics.e2e(observation)),
-            e2e_with_retries_ms=_ms(metrics.e2e_with_retries(observation)),
+            ttft_ms=_optional_ms(request_times.ttft(observation)),
+            tpot_ms=_optional_ms(request_times.tpot(observation)),
+            e2e_ms=_ms(request_times.e2e(observation)),
+            e2e_with_retries_ms=_ms(request_times.e2e_with_retries(observation)),
             retries=observation.retries,
             resent=observation.resent,
             chunks=len(answer.chunks),
@@ -219,15 +219,15 @@ class CellRecord(_Record):
     @classmethod
     def of(cls, cell: Cell, objectives: Objectives) -> Self:
         good = [o for o in cell.observations if o.ok]
-        tokens = metrics.output_tokens(good)
+        tokens = request_times.output_tokens(good)
         wall = cell.wall_s
-        met = [o for o in good if metrics.meets(o, objectives)] if objectives else None
+        met = [o for o in good if request_times.meets(o, objectives)] if objectives else None
 
         def per_second(count: float | None) -> float | None:
             return round(count / wall, 4) if count is not None and wall > 0 else None
 
-        peak = metrics.peak_throughput(good)
-        lags = [metrics.lag(o) - o.connecting for o in cell.observations]
+        peak = request_times.peak_throughput(good)
+        lags = [request_times.lag(o) - o.connecting for o in cell.observations]
         delays = [delay for o in cell.observations for delay in o.delays]
         return cls(
             concurrency=cell.level.concurrency,
@@ -241,15 +241,17 @@ class CellRecord(_Record):
             tokens_per_sec=per_second(tokens),
             requests_per_sec=per_second(len(good)),
             goodput_per_sec=per_second(None if met is None else len(met)),
-            goodput_tokens_per_sec=per_second(None if met is None else metrics.output_tokens(met)),
+            goodput_tokens_per_sec=per_second(None if met is None else request_times.output_tokens(met)),
             peak_tokens_per_sec=None if peak is None else round(peak, 4),
             chunk_tokens_missing=_chunk_tokens_missing(good),
             client_lag_ms=Spread.of([lag * 1000 for lag in lags]),
             read_delay_ms=Spread.of([delay * 1000 for delay in delays]),
             client_bound=client_bound(cell.observations),
-            chunk_gap_ms=Spread.of([gap * 1000 for o in good for gap in metrics.chunk_gaps(o)]),
-            amortised_itl_ms=Spread.of([itl * 1000 for o in good for itl in metrics.amortised_itl(o)]),
-            tokens_per_chunk=Spread.of([n for o in good if (n := metrics.tokens_per_chunk(o)) is not None]),
+            chunk_gap_ms=Spread.of([gap * 1000 for o in good for gap in request_times.chunk_gaps(o)]),
+            amortised_itl_ms=Spread.of([itl * 1000 for o in good for itl in request_times.amortised_itl(o)]),
+            tokens_per_chunk=Spread.of(
+                [n for o in good if (n := request_times.tokens_per_chunk(o)) is not None]
+            ),
             rows=tuple(Row.of(o, cell.started) for o in cell.observations),
         )
 

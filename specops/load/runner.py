@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from specops.load.answer import CountTokens, Failure
 from specops.load.arrivals import Aborted, Level, Pace, Watch, offsets
 from specops.load.client import Client
-from specops.load.metrics import Exchange
 from specops.load.record import Cell
+from specops.load.request_times import Exchange
 from specops.load.settings import MAX_IN_FLIGHT
 from specops.load.workload import Prompt
 from specops.progress import Progress

@@ -16,7 +16,7 @@ from specops.assets import asset
 from specops.defaults import REQUEST_TIMEOUT_S
 from specops.load.answer import TokensFrom, tokenizer_file
 from specops.load.arrivals import AbortRule, Arrivals, Level
-from specops.load.metrics import Objectives
+from specops.load.request_times import Objectives
 from specops.load.workload import PromptSet, load_prompts
 from specops.section import Frozen
 

@@ -14,12 +14,12 @@ from specops import results
 from specops.economics import Prices
 from specops.edge.settings import Drafting
 from specops.edge.simulation import paper
-from specops.edge.simulation.model import EdgeCosts, Heads, Setting
 from specops.edge.simulation.outcome import Outcome, round_bytes
 from specops.edge.simulation.paper import Figures
 from specops.edge.simulation.planning import Plan, Planner
 from specops.edge.simulation.real_rounds import Answer, measure
 from specops.edge.simulation.rounds import Rounds
+from specops.edge.simulation.setting import EdgeCosts, Heads, Setting
 from specops.engine.heads.draft_model import DraftModel
 from specops.engine.load import Pair
 from specops.engine.request import Sampling

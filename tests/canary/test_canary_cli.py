@@ -19,7 +19,7 @@ from faulty import Servers
 from specops import results
 from specops.errors import Exit
 from specops.phases import canary
-from specops.phases.canary.pair import Check, Conformance, Finding
+from specops.phases.canary.pool_pair import Check, Conformance, Finding
 
 FEW = json.dumps([{"text": "def f(self):\n    return self", "id": "a"}, {"text": "import os\n", "id": "b"}])
 

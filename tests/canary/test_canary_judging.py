@@ -28,7 +28,7 @@ from specops.phases.canary.client import (
     streamed,
     whole,
 )
-from specops.phases.canary.pair import Finding, Side, held
+from specops.phases.canary.pool_pair import Finding, Side, held
 from specops.phases.canary.two_samples import SampledAnswer
 
 ASK = CanaryRequest(COMPLETIONS, {"model": "m", "prompt": "it's", "max_tokens": 8})

@@ -15,10 +15,10 @@ from specops.assets import asset
 from specops.cli.app import app
 from specops.economics import Prices
 from specops.edge.settings import Drafting
-from specops.edge.simulation.model import EdgeCosts, Setting, straight
 from specops.edge.simulation.planning import IDLE, SEEDS, Planner, mean
 from specops.edge.simulation.real_rounds import LEVELS, Answer, measure
 from specops.edge.simulation.rounds import of_rates
+from specops.edge.simulation.setting import EdgeCosts, Setting, straight
 from specops.engine.load import load_engine
 from specops.engine.models import load_model
 from specops.engine.request import Sampling

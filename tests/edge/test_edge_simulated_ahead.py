@@ -21,9 +21,9 @@ from specops.edge.fallback import Fallback
 from specops.edge.link import Branch, Proposal
 from specops.edge.settings import Included
 from specops.edge.simulation.client import Passes, sent_after
-from specops.edge.simulation.model import EdgeCosts, Log, Setting, Verdict, straight
 from specops.edge.simulation.outcome import Outcome, outcome, simulate
 from specops.edge.simulation.rounds import Rounds, of_rates
+from specops.edge.simulation.setting import EdgeCosts, Log, Setting, Verdict, straight
 from specops.engine.request import Counters
 
 DRAFT, VERIFY, RTT = 0.004, 0.030, 0.015

@@ -14,9 +14,9 @@ pytest.importorskip("simpy", reason="the edge extra is not installed")
 pytest.importorskip("google.protobuf", reason="the edge extra is not installed")
 
 from specops.edge.simulation import paper
-from specops.edge.simulation.model import EdgeCosts, Setting, straight
 from specops.edge.simulation.outcome import outcome, round_bytes, simulate
 from specops.edge.simulation.rounds import RoundOutcome, Rounds, Text, of_rates, of_texts
+from specops.edge.simulation.setting import EdgeCosts, Setting, straight
 from specops.errors import FileError, UsageError
 
 COSTS = EdgeCosts(straight(0.005), straight(0.030), straight(0.004))

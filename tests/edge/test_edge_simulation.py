@@ -13,9 +13,9 @@ pytest.importorskip("simpy", reason="the edge extra is not installed")
 pytest.importorskip("google.protobuf", reason="the edge extra is not installed")
 
 from specops.economics import Prices
-from specops.edge.simulation.model import EdgeCosts, Log, Setting, straight
 from specops.edge.simulation.outcome import SETTLING, Outcome, outcome, replicate, simulate
 from specops.edge.simulation.rounds import Rounds, of_rates
+from specops.edge.simulation.setting import EdgeCosts, Log, Setting, straight
 
 DRAFT, VERIFY, OWN = 0.005, 0.030, 0.004
 COSTS = EdgeCosts(straight(DRAFT), straight(VERIFY), straight(OWN))

@@ -8,7 +8,7 @@ import pytest
 from stub import CHUNKS, DONE, event, stream
 
 from specops.load.answer import Answer, Failure, read_answer
-from specops.load.metrics import Exchange
+from specops.load.request_times import Exchange
 from specops.load.workload import Prompt
 
 CHAT: dict[str, Any] = {

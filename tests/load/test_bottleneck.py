@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from specops.load.answer import Answer, Chunk
-from specops.load.metrics import Observation, client_bound
+from specops.load.request_times import Observation, client_bound
 
 
 def observed(

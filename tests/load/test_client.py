@@ -17,7 +17,7 @@ from specops.errors import EndpointError
 from specops.load import clock
 from specops.load.arrivals import Pace
 from specops.load.client import Client
-from specops.load.metrics import Exchange, Observation
+from specops.load.request_times import Exchange, Observation
 from specops.load.settings import Capabilities, Decoding, Endpoint
 from specops.load.workload import Prompt
 

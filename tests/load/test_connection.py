@@ -23,8 +23,8 @@ from specops.load import client as client_module
 from specops.load import connection as connection_module
 from specops.load.arrivals import Level, Pace
 from specops.load.client import Client
-from specops.load.metrics import Exchange, Observation
 from specops.load.record import Cell
+from specops.load.request_times import Exchange, Observation
 from specops.load.runner import Interrupted, run_cell
 from specops.load.settings import Decoding, Endpoint
 from specops.load.workload import Prompt

@@ -23,8 +23,8 @@ from made_challengers import (
 )
 
 from specops.load.arrivals import Level
-from specops.phases.ab.answer import answer
 from specops.phases.ab.report import Challenger, EqualCounts
+from specops.phases.ab.sentences import answer
 from specops.phases.ab.verdict import Decision
 
 ONE_EIGHT = streams(1, 8)

@@ -24,7 +24,7 @@ from specops import results
 from specops.guard.journal import Entry, Evidence, Journal
 from specops.guard.state import State
 from specops.load.answer import Answer, Chunk
-from specops.load.metrics import Observation
+from specops.load.request_times import Observation
 from specops.phases.diagnose.checks import draft
 from specops.phases.diagnose.collectors import live, run_folder
 from specops.phases.diagnose.collectors.live import ScrapedPool

@@ -25,7 +25,7 @@ from specops.phases.monitor.check import needs
 from specops.phases.monitor.render import FOLDER, texts
 from specops.phases.monitor.thresholds import Figure, left_out, limits
 from specops.phases.playbook.phases import PHASE_RUNS
-from specops.phases.playbook.step import PhaseInput
+from specops.phases.playbook.walk_step import PhaseInput
 from specops.progress import SilentProgress
 from specops.prometheus import series
 from specops.prometheus.series import exposed

@@ -16,8 +16,8 @@ from specops.phases.canary import inputs as asked
 from specops.phases.playbook import Skipped, Step, Walk, phases, walk
 from specops.phases.playbook.phases import PHASE_RUNS, drill_inputs, no_room
 from specops.phases.playbook.stage import STAGED, staged
-from specops.phases.playbook.step import PhaseInput
 from specops.phases.playbook.walk import RECORD, Record
+from specops.phases.playbook.walk_step import PhaseInput
 from specops.progress import SilentProgress
 from specops.results import Result, Verdict
 

@@ -12,7 +12,7 @@ import pytest
 
 from specops.checkpoints.draft_kind import WORDS, Draft
 from specops.errors import ModelError, UsageError
-from specops.phases.verify_draft.engine import Engine, finding, path_finding
+from specops.phases.verify_draft.engine_fit import Engine, finding, path_finding
 from specops.phases.verify_draft.guide import advise
 from specops.phases.verify_draft.memory import MIB, memory_of
 from specops.phases.verify_draft.pair import VerifySettings

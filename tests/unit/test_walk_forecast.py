@@ -16,8 +16,8 @@ from specops.phases.ab.evidence import FEWEST_SUSTAINED, SUSTAINED_VISITS
 from specops.phases.ab.parity import MOST_MIXED_ROUNDS
 from specops.phases.ab.visits import schedule
 from specops.phases.inputs import settings_of
-from specops.phases.playbook.step import PhaseInput
 from specops.phases.playbook.walk import PlannedPhase, WalkForecast, forecast
+from specops.phases.playbook.walk_step import PhaseInput
 from specops.progress import SilentProgress
 
 EMBEDDED = asset("playbooks") / "embedded" / "rollout.yaml"

@@ -21,9 +21,9 @@ import simpy
 
 from specops.edge.client_sessions import SLACK, VERSIONS
 from specops.edge.settings import Draft, Pace, Pacing, parse_depth
-from specops.edge.simulation.model import Verdict
 from specops.edge.simulation.rounds import RoundOutcome
 from specops.edge.simulation.server import Server, ServerWork, Steps
+from specops.edge.simulation.setting import Verdict
 
 TICK = 1e-9
 """Tolerance in seconds or passes: events within it count as simultaneous, whatever the rounding."""

@@ -13,9 +13,9 @@ import simpy
 from specops.economics import Prices, TokenTime
 from specops.edge.link import Proposal
 from specops.edge.simulation.client import Edge, ServedStream
-from specops.edge.simulation.model import EdgeCosts, Log, Setting
 from specops.edge.simulation.rounds import Rounds
 from specops.edge.simulation.server import Server
+from specops.edge.simulation.setting import EdgeCosts, Log, Setting
 from specops.edge.wire import round_request
 from specops.stats import Interval, mean_interval
 from specops.stats.samples import percentile

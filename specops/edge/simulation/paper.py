@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from specops.economics import HOUR_S, Prices
-from specops.edge.simulation.model import EdgeCosts, Heads, Setting
 from specops.edge.simulation.outcome import Summary, replicate
 from specops.edge.simulation.rounds import Rounds, of_rates
+from specops.edge.simulation.setting import EdgeCosts, Heads, Setting
 from specops.engine.planner.cost_model import Curve
 
 VERIFY_S, DRAFT_S = 0.0942, 0.011

@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from specops.economics import Prices
-from specops.edge.simulation.model import EdgeCosts, Setting
 from specops.edge.simulation.outcome import Summary, replicate
 from specops.edge.simulation.paper import crossing
 from specops.edge.simulation.rounds import Rounds
+from specops.edge.simulation.setting import EdgeCosts, Setting
 from specops.progress import Progress
 
 ROUNDS, LEAST = 600, 30

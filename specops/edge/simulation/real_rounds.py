@@ -17,8 +17,8 @@ import torch
 from specops.edge.drafting import likeliest
 from specops.edge.growth import Growth
 from specops.edge.settings import Drafting
-from specops.edge.simulation.model import Heads
 from specops.edge.simulation.rounds import GUESSING, Rounds, Text, of_texts
+from specops.edge.simulation.setting import Heads
 from specops.engine.heads.draft_model import ModelGrower
 from specops.engine.models.model import Model
 from specops.engine.request import Sampling

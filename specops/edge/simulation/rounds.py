@@ -18,7 +18,7 @@ from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Any, Protocol
 
-from specops.edge.simulation.model import Heads
+from specops.edge.simulation.setting import Heads
 from specops.errors import FileError, UsageError
 from specops.hints import with_options
 

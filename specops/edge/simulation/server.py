@@ -16,8 +16,8 @@ import simpy
 
 from specops.edge.batching import Batching, FairQueue, WaitingRound
 from specops.edge.settings import Excluded, Included, parse_depth
-from specops.edge.simulation.model import EdgeCosts, Log, Setting, Step
 from specops.edge.simulation.rounds import Rounds
+from specops.edge.simulation.setting import EdgeCosts, Log, Setting, Step
 
 Steps = Generator[simpy.Event, Any, None]
 

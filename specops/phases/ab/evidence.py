@@ -20,8 +20,8 @@ from itertools import groupby
 from specops.load.answer import CountTokens
 from specops.load.arrivals import Level, Pace
 from specops.load.client import Client
-from specops.load.metrics import Exchange
 from specops.load.record import Cell, CellRecord, Row
+from specops.load.request_times import Exchange
 from specops.load.runner import run_cell
 from specops.load.settings import BaselineSettings
 from specops.load.target_server import TargetServer

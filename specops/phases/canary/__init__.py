@@ -30,7 +30,7 @@ from specops.load.settings import BaselineSettings, Endpoint
 from specops.load.workload import PromptSet
 from specops.phases.canary.checks import CHECKS
 from specops.phases.canary.client import Pool, PoolLost, curl_of
-from specops.phases.canary.pair import Check, Conformance, Finding, Outcome, Pair, Unsupported, spread
+from specops.phases.canary.pool_pair import Check, Conformance, Finding, Outcome, Pair, Unsupported, spread
 from specops.phases.inputs import changed, inputs_of_settings, settings_of
 from specops.phases.measurement import checked
 from specops.progress import Progress

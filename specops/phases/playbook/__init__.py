@@ -6,7 +6,7 @@ stage.py    the drill's stage: both pools, NGINX before them, traffic through it
 walk.py     the order, the gates between phases, what a walk would do, and what to run after it
 """
 
-from specops.phases.playbook.step import Skipped, Step
 from specops.phases.playbook.walk import Walk, run
+from specops.phases.playbook.walk_step import Skipped, Step
 
 __all__ = ["Skipped", "Step", "Walk", "run"]

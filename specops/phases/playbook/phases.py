@@ -37,7 +37,7 @@ from specops.phases.launch import render as render_launch
 from specops.phases.measurement import Keep
 from specops.phases.monitor.render import render as render_monitor
 from specops.phases.playbook.stage import STAGED, missing, staged
-from specops.phases.playbook.step import (
+from specops.phases.playbook.walk_step import (
     PhaseInput,
     Run,
     Skipped,

@@ -26,7 +26,7 @@ from specops.load.client import Client
 from specops.load.settings import BaselineSettings
 from specops.load.workload import Prompt
 from specops.phases.inputs import settings_of
-from specops.phases.playbook.step import PhaseInput
+from specops.phases.playbook.walk_step import PhaseInput
 from specops.phases.route import NGINX, of, render, text
 from specops.phases.route.check import explained, nginx, refusal, started
 from specops.phases.route.thresholds import rules

@@ -24,7 +24,7 @@ from specops.phases.commands import Commands
 from specops.phases.inputs import changed, inputs_of, inputs_of_arms, settings_of
 from specops.phases.launch import LaunchData
 from specops.phases.playbook.phases import PHASE_RUNS, check_addresses
-from specops.phases.playbook.step import PhaseInput, Skipped, Step, set_aside
+from specops.phases.playbook.walk_step import PhaseInput, Skipped, Step, set_aside
 from specops.phases.sweep.plan import Sample
 from specops.phases.sweep.spec import forecast as forecast_sweep
 from specops.phases.sweep.spec import samples_of, spec_of

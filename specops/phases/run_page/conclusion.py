@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specops.phases.ab.answer import answer
 from specops.phases.ab.report import Report, read
-from specops.phases.playbook.step import Skipped, Step
+from specops.phases.ab.sentences import answer
 from specops.phases.playbook.walk import Walk
+from specops.phases.playbook.walk_step import Skipped, Step
 from specops.render.figures import sentence
 from specops.render.report.document import State
 from specops.results import Verdict

@@ -22,12 +22,12 @@ from specops.load.record import CellRecord
 from specops.phases import PHASES, Phase
 from specops.phases.ab import report as ab_report
 from specops.phases.ab import visits as ab_visits
-from specops.phases.canary.pair import Conformance
+from specops.phases.canary.pool_pair import Conformance
 from specops.phases.checklist.evidence import ChecklistData
 from specops.phases.measurement import cells_of, checked
 from specops.phases.measurement import read as read_measurement
-from specops.phases.playbook.step import Skipped, Step
 from specops.phases.playbook.walk import RECORD, Record, Walk
+from specops.phases.playbook.walk_step import Skipped, Step
 from specops.phases.sweep import report as sweep_report
 from specops.results import Result
 

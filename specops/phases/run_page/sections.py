@@ -22,7 +22,7 @@ from specops.phases.ab.report import ArmFigures, Challenger, ParityCounts
 from specops.phases.ab.speedups import Speedups, ordered
 from specops.phases.ab.verdict import Decision
 from specops.phases.canary.checks import CHECKS
-from specops.phases.canary.pair import Finding
+from specops.phases.canary.pool_pair import Finding
 from specops.phases.checklist.evidence import Item, Status
 from specops.phases.checklist.evidence import todo as checklist_todo
 from specops.phases.run_page.conclusion import STATES, challenger_of

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from specops.checkpoints.draft_kind import WORDS, Draft, Kind
 from specops.defaults import ACCEPTANCE_GATE
-from specops.phases.verify_draft.engine import Engine
+from specops.phases.verify_draft.engine_fit import Engine
 from specops.phases.verify_draft.pair import ServingEngine
 from specops.section import Frozen
 

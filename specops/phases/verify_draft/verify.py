@@ -11,9 +11,9 @@ from specops.checkpoints.source import access_check, find
 from specops.checkpoints.tokenizer import Tokenizer
 from specops.errors import ModelError
 from specops.load.workload import PromptSet, StoredProvenance
-from specops.phases.verify_draft import differences, engine
+from specops.phases.verify_draft import differences, engine_fit
 from specops.phases.verify_draft.differences import Encodings
-from specops.phases.verify_draft.engine import Engine, Treatment
+from specops.phases.verify_draft.engine_fit import Engine, Treatment
 from specops.phases.verify_draft.memory import Memory, cost, memory, memory_of
 from specops.phases.verify_draft.pair import CheckpointRecord, Finding, Side, VerifySettings, decide, worst
 from specops.progress import Progress
@@ -172,15 +172,15 @@ def judge(
 ) -> PairJudgement:
     """Judge a pair. `side`: the draft's checkpoint, which may be the target's own; None for a draft without a
     model."""
-    findings = [_kind_of(draft, side is target), engine.finding(serving, serving.treats(draft), draft)]
+    findings = [_kind_of(draft, side is target), engine_fit.finding(serving, serving.treats(draft), draft)]
     if side is None:
         return PairJudgement(findings)
-    path = engine.path_finding(serving, draft, side.checkpoint.name)
+    path = engine_fit.path_finding(serving, draft, side.checkpoint.name)
     divided = side.config.whole("num_attention_heads")
-    parallel = engine.parallel_finding(serving, draft, divided, tensor_parallel)
+    parallel = engine_fit.parallel_finding(serving, draft, divided, tensor_parallel)
     findings += [found for found in (path, parallel) if found is not None]
     if side is target and draft.kind == "mtp":
-        return PairJudgement([*findings, *engine.own_layers(target)])  # its ids are the target's
+        return PairJudgement([*findings, *engine_fit.own_layers(target)])  # its ids are the target's
     if draft.kind == "independent":
         cannot = not_generative(side.config, side.checkpoint.names())
         if cannot is not None:
@@ -194,7 +194,7 @@ def judge(
     if draft.kind == "independent":
         theirs = _tokenizer(side)
     else:
-        findings += engine.fits(serving, draft, target, side, _ids_in_use(target, ours))
+        findings += engine_fit.fits(serving, draft, target, side, _ids_in_use(target, ours))
     if theirs is None:
         return PairJudgement(findings)
     encoded = differences.encodings(ours, theirs, _texts(prompts), differences.chats(ours))
@@ -206,7 +206,7 @@ def _vocabulary(
     serving: Engine, target: Side, side: Side, draft: Draft, ours: Tokenizer, theirs: Tokenizer
 ) -> list[Finding]:
     ids, *rest = differences.compare(ours, theirs, side.rows, target.rows)
-    sizes = engine.vocabulary(
+    sizes = engine_fit.vocabulary(
         serving,
         draft,
         (target.config.vocab_size, side.config.vocab_size),
@@ -216,7 +216,7 @@ def _vocabulary(
     read = " and ".join(sorted({ours.read_from, theirs.read_from}))
     found = [
         Finding(check="tokenizers", verdict="compatible", detail=f"read from {read}"),
-        engine.heterogeneous(serving, draft, ids),
+        engine_fit.heterogeneous(serving, draft, ids),
         sizes,
         *rest,
         differences.special_tokens(ours, theirs),

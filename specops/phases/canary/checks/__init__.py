@@ -11,7 +11,7 @@ from specops.phases.canary.checks.endings import CANCEL
 from specops.phases.canary.checks.parity import MIXED, PARITY
 from specops.phases.canary.checks.prompts import LONG, TOO_LONG
 from specops.phases.canary.checks.sampling import LOGPROBS
-from specops.phases.canary.pair import Check
+from specops.phases.canary.pool_pair import Check
 
 CHECKS: tuple[Check, ...] = (
     PARITY,

@@ -13,7 +13,7 @@ from dataclasses import replace
 from specops.load.workload import Prompt
 from specops.phases.canary import two_samples
 from specops.phases.canary.client import CanaryRequest, Pool, Reply
-from specops.phases.canary.pair import Check, Outcome, Pair, Status, trouble
+from specops.phases.canary.pool_pair import Check, Outcome, Pair, Status, trouble
 from specops.phases.canary.two_samples import SampledAnswer
 
 ALPHA = 0.01

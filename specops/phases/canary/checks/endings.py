@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 
 from specops.phases.canary.client import CanaryRequest, Pool, Reply
-from specops.phases.canary.pair import PLAIN_TOKENS, Check, Pair, Side, of_each, same_text, trouble
+from specops.phases.canary.pool_pair import PLAIN_TOKENS, Check, Pair, Side, of_each, same_text, trouble
 from specops.prometheus.exposition import Scrape
 from specops.serving import tables
 

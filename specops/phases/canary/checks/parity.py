@@ -21,7 +21,7 @@ from specops.phases.ab.parity import (
     with_margins,
 )
 from specops.phases.canary.client import CanaryRequest, Pool, Reply
-from specops.phases.canary.pair import PLAIN_TOKENS, Check, Outcome, Pair, Status, trouble
+from specops.phases.canary.pool_pair import PLAIN_TOKENS, Check, Outcome, Pair, Status, trouble
 
 CHALLENGER = "speculative"
 CONFIDENCE = 0.999

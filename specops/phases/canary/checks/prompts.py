@@ -8,7 +8,7 @@ from itertools import cycle
 from specops.errors import PromptsError
 from specops.load.workload import Prompt
 from specops.phases.canary.client import CanaryRequest, Pool, Reply
-from specops.phases.canary.pair import Check, Outcome, Pair, Side, held, of_each, trouble
+from specops.phases.canary.pool_pair import Check, Outcome, Pair, Side, held, of_each, trouble
 
 TOKENS = 32
 SHRINK = 0.85

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from specops.phases.ab.parity import NEAR_TIE
 from specops.phases.canary.client import CanaryRequest, Choice, Pool, Reply, Token
-from specops.phases.canary.pair import (
+from specops.phases.canary.pool_pair import (
     PLAIN_TOKENS,
     Check,
     CheckFunction,

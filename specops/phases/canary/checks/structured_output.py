@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from specops.phases.canary.client import Call, CanaryRequest, Pool, Reply
-from specops.phases.canary.pair import Check, Pair, Side, of_each, trouble
+from specops.phases.canary.pool_pair import Check, Pair, Side, of_each, trouble
 
 TOKENS = 96
 SCHEMA: dict[str, Any] = {

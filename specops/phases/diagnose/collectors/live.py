@@ -13,7 +13,7 @@ from specops import stats
 from specops.config import Rollout
 from specops.errors import EndpointError, SpecopsError
 from specops.load.client import Client
-from specops.load.metrics import Observation
+from specops.load.request_times import Observation
 from specops.load.settings import BaselineSettings
 from specops.load.workload import Prompt
 from specops.phases.diagnose.finding import ENOUGH_ANSWERS, ENOUGH_DRAFTED, ENOUGH_MADE
