@@ -156,7 +156,7 @@ SHAPES: Mapping[str, Shape] = {
     "canary": Shape(
         ("canary",),
         "canary.json: every check of both pools.",
-        Content("phases.canary.pair:Conformance", summary="phases.summaries:Canary"),
+        Content("phases.canary.pool_pair:Conformance", summary="phases.summaries:Canary"),
     ),
     "plan": Shape(
         ("plan explain",),

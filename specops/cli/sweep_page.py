@@ -320,19 +320,18 @@ def _next(result: Result, advice: Recommendation) -> Iterator[str]:
 
 
 def _decide(result: Result) -> Iterator[str]:
-    """Yield what would decide an undecided sweep: more prompts where a number of them would, else more
-    measurements of the same prompts."""
+    """Yield what would decide an undecided sweep, and the command that measures more."""
     budget = result.settings.get("budget_min")
     longer = {"--budget": f"{2 * budget:g}"} if budget else {}
     if more := result.summary.get("more_prompts"):
         yield f"change: add about {more} prompts to the file that `prompts` names in ROLLOUT"
         yield f"next: {with_options({'--fresh': True, **longer})}"
-    elif budget:
-        yield "change: measure for longer, on a quiet machine; more prompts alone may not decide it"
+        return
+    yield "change: what the sentence above names; more prompts alone may not decide it"
+    if budget:
         yield f"next: {with_options({'--fresh': False, **longer})}  # stored measurements are reused"
     else:
         repeats = 2 * int(result.settings.get("repeats") or 1)
-        yield "change: measure more repeats, on a quiet machine; more prompts alone may not decide it"
         yield f"next: {with_options({'--fresh': True, '--repeats': str(repeats)})}"
 
 

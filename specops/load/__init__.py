@@ -7,7 +7,7 @@ arrivals.py          levels of load, send instants, the cap on requests a second
 http1.py             framing of HTTP/1.1 (pure); connection.py: sockets with the kernel's timestamps
 client.py            one streamed request after another; exceptions as failures, failures as errors
 answer.py            from the bytes of a stream to chunks, text, tokens and failures (pure)
-metrics.py           one request as observed, and its figures (pure)
+request_times.py     one request as observed, and its figures (pure)
 runner.py            drives one cell: every prompt once, at one level
 record.py            cells: how a result stores them, put together by level and by traffic class (pure)
 target_server.py     a server that is up: its description, and its answers to one visit

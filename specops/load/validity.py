@@ -310,8 +310,8 @@ class _Series:
         size = f"{change.estimate:.2f}× [{change.low:.2f}, {change.high:.2f}]"
         before = (self.level.concurrency or 1) - 1  # left out, and slow as well
         return SlowStart(
-            f"{self.head} of about the first {count + before} requests was {size} that of the others: raise "
-            f"--warmup by {count + before}",
+            f"{self.head} was {size} as long in about the first {count + before} requests as in the others: "
+            f"raise --warmup by {count + before}",
             1 + count / len(self.values) * (change.low - 1),
         )
 
@@ -332,7 +332,8 @@ class _Series:
             )
             if change is not None:
                 ratio, low, high = (round(x, 4) for x in (change.estimate, change.low, change.high))
-                said = f"{ratio:.2f}× [{low:.2f}, {high:.2f}] in the last {end}, over the first {beginning}"
+                size = f"{ratio:.2f}× [{low:.2f}, {high:.2f}]"
+                said = f"{size} in the last {end}, compared with the first {beginning}"
                 drift = low > DRIFT or high < 1 / DRIFT
                 update = {"ratio": ratio, "low": low, "high": high, "drift": drift}
                 compared.append(found.model_copy(update=update | {"sentence": f"{head} was {said}"}))

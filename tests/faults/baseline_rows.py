@@ -82,7 +82,7 @@ BASELINES = [
         replace(STANDARD, usage_factor=0.5, tokens=(12, 12)),
         "undecided",
         r"counts fewer tokens than it sends chunks|counts \d tokens in an answer with max_tokens 8",
-        r"no baseline to compare with[^\n]*repair",
+        r"no baseline to compare with[^\n]*fix the token count",
     ),
     baseline(
         "counts_half_again",
@@ -90,7 +90,7 @@ BASELINES = [
         replace(STANDARD, usage_factor=1.5, tokens=(12, 12), first_chunk=3, chunk=3),
         "undecided",
         r"counts 12 tokens in an answer with max_tokens 8 \(finish_reason length\)",
-        r"no baseline to compare with[^\n]*repair",
+        r"no baseline to compare with[^\n]*fix the token count",
     ),
     baseline(
         "counts_above_the_limit",

@@ -146,7 +146,7 @@ COMPARED = [
         "equal servers; a limit delays the standard's requests, one each 90 ms",
         EQUAL,
         "not deploy",
-        r"but 1\.0\d× \[.*\] per output token",
+        r"but (0\.9\d|1\.0\d)× \[.*\] per output token",
         standard=replace(STANDARD, spacing_ms=90.0),
     ),
     *both(

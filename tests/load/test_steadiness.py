@@ -89,7 +89,7 @@ def test_a_server_that_slows_down_threefold_is_named(seed: int, prompts: int, st
     expected = slower(1 - edge - (1 - 2 * edge) / 8) / slower(edge + (1 - 2 * edge) / 4)
     assert tpot.low < expected < tpot.high
     size = f"{tpot.ratio:.2f}× [{tpot.low:.2f}, {tpot.high:.2f}]"
-    parts = ["quarter, over the first half", "half, over the first quarter"]
+    parts = ["quarter, compared with the first half", "half, compared with the first quarter"]
     assert tpot.sentence.endswith(tuple(f"{size} in the last {part}" for part in parts))
     assert tpot.sentence.startswith(f"TPOT at {streams} stream")
 
@@ -124,7 +124,7 @@ def test_a_change_after_the_first_third_is_named_in_either_direction(seed: int, 
     (tpot,) = (change for change in drifts([cell]) if change.latency == "tpot_ms")
     assert tpot.ratio == pytest.approx(factor, rel=0.1)
     assert tpot.low < factor < tpot.high
-    assert "in the last half, over the first quarter" in tpot.sentence
+    assert "in the last half, compared with the first quarter" in tpot.sentence
 
 
 def test_a_drift_over_repeats_is_named_where_each_is_too_short() -> None:
@@ -181,7 +181,7 @@ def test_a_long_warm_up_is_named_with_its_size(share: float, streams: int) -> No
     """What lies between an eighth and a quarter looks like no drift of either kind."""
     cell = made(random.Random(3), 96, took=lambda at: 4.0 if at < share else 1.0, streams=streams)
     (start,) = (found for found in slow_starts([cell]) if found.sentence.startswith("TPOT"))
-    count, times = re.findall(r"first (\d+) requests was ([\d.]+)×", start.sentence)[0]
+    times, count = re.findall(r"was ([\d.]+)×.* first (\d+) requests", start.sentence)[0]
     assert float(times) == pytest.approx(4, rel=0.2)
     assert int(count) == pytest.approx(share * 96, abs=5)
     assert start.sentence.endswith(f"raise --warmup by {count}")

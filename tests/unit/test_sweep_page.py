@@ -188,8 +188,8 @@ def test_settings_whose_answers_differ_from_the_standards_are_named() -> None:
     [
         (40, None, "add about 40 prompts to the file", "--plot a.svg --fresh"),
         (40, 2.5, "add about 40 prompts to the file", "--plot a.svg --fresh --budget 5"),
-        (None, None, "measure more repeats", "--plot a.svg --fresh --repeats 4"),
-        (None, 2.5, "measure for longer", "--plot a.svg --budget 5  # stored measurements are reused"),
+        (None, None, "what the sentence above names", "--plot a.svg --fresh --repeats 4"),
+        (None, 2.5, "what the sentence above names", "--plot a.svg --budget 5  # stored"),
     ],
 )
 def test_an_undecided_sweep_is_repeated_with_what_would_decide_it(
@@ -202,4 +202,4 @@ def test_an_undecided_sweep_is_repeated_with_what_would_decide_it(
     undecided.summary["more_prompts"] = more
     shown = page(undecided, Path("sweep.json"))
     assert shown[-2].startswith(f"change: {change}")
-    assert shown[-1] == f"next: specops sweep r.yaml {options}"
+    assert shown[-1].removesuffix(" measurements are reused") == f"next: specops sweep r.yaml {options}"

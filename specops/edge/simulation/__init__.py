@@ -1,6 +1,6 @@
 """Edge drafting with simulated servers, links and clients: a discrete-event simulation.
 
-model.py        plain data: costs, a setting, the log
+setting.py      plain data: costs, a setting, the log
 rounds.py       what rounds bring; real_rounds.py, counted with a real pair
 client.py       what clients do
 server.py       the server, and the path to it

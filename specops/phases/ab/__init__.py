@@ -12,6 +12,6 @@ drift.py        changes that speculation did not cause: during the run, between 
 verdict.py      the decision on one class at one load (pure)
 challengers.py  the decision on a challenger over classes and loads, and on the comparison (pure)
 judging.py      from the visits to the report (pure)
-answer.py       the answer of a comparison in sentences (pure)
+sentences.py    the answer of a comparison in sentences (pure)
 report.py       the shape of ab.json, how it is read and what of it is drawn
 """
