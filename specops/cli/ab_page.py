@@ -117,7 +117,7 @@ def per_token(challenger: Challenger) -> Iterator[str]:
     for level in challenger.levels:
         equal = level.lengths is None or level.lengths.finding == "equal"
         if equal and level.decision.basis == "tpot":
-            yield f"at {level.speedups.level} on {level.decision.reason}"
+            yield f"at {level.speedups.level} by {level.decision.reason}"
 
 
 _BASES = {"tpot": "time per output token", "per_character": "time per character"}
@@ -140,7 +140,7 @@ def parity(report: Report, challenger: Challenger) -> str:
     shown = [found for found in challenger.parity if not found.repeated or found.equal < found.compared]
     message = "; ".join(map(_equal, shown)) or NONE
     if report.greedy_requests:
-        message += f"; at temperature 0, by {count(report.greedy_requests, 'request')} beside the measurement"
+        message += f"; from {count(report.greedy_requests, 'separate request')} at temperature 0"
     return message
 
 
@@ -159,7 +159,7 @@ def following(pool: Mapping[str, Any] | None) -> str:
     if engine is not None and engine.serve is not None:
         words = engine.serve(pool)
         return f"next: {words}" if words.startswith("specops ") else f"change: start the pool with: {words}"
-    return f'change: send the classes in "deploy" to {pool.get("base_url", "it")}'
+    return f"change: send the classes of the decision above to {pool.get('base_url') or 'this arm'}"
 
 
 def _headline(result: Result, report: Report, out: Path) -> str:
@@ -217,11 +217,11 @@ def _word(challenger: Challenger, traffic_class: str, found: ClassLevel) -> str:
 
 def _equal(found: ParityCounts) -> str:
     where = "among sampled requests" if found.mixed else f"at {found.level}"
-    where = f"where prompts come again {where}" if found.repeated else where
-    where = f"begin the same {where}" if found.opening else where
+    where = f"for repeated prompts {where}" if found.repeated else where
+    where = f"with an equal beginning {where}" if found.opening else where
     near = f", {count(found.near_ties, 'near tie')}" if found.near_ties else ""
     recounted = sum(not witness.standard and not witness.other for witness in found.witnesses)
-    near += f", {recounted} with the same text and another count of tokens" if recounted else ""
+    near += f", {recounted} with equal text and another token count" if recounted else ""
     broke = f", {count(found.failures, 'failure')}" if found.failures else ""
     counts = EqualCounts(equal=found.equal, compared=found.compared)
     return f"{counts} {where} (control {_control(found)}{near}{broke})"
@@ -240,7 +240,7 @@ def _acceptance(found: ArmFigures) -> str:
     rate = NONE if counts.rate is None else f"{counts.rate:.2f}"
     length = NONE if counts.length is None else f"{counts.length:.1f}"
     curve = "".join(bar(share) for share in counts.per_position)
-    return f"{rate} of drafts, {length} tokens a step" + (f"  {curve} by position" if curve else "")
+    return f"{rate} of drafted tokens, {length} tokens a step" + (f"  {curve} by position" if curve else "")
 
 
 def _drift(drifts: list[Drift]) -> Iterator[str]:
@@ -279,7 +279,8 @@ def _next(result: Result, report: Report) -> Iterator[str]:
         yield (
             f"change: add about {more} prompts to each undecided class"
             if more
-            else "change: what the sentence above names; more prompts alone may not decide it"
+            else "change: fix the fault that the sentence above names, if any; more prompts alone may not "
+            "decide it"
         )
         yield f"next: {with_options({'--fresh': True})}"
     else:

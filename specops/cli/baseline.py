@@ -120,7 +120,7 @@ def _page(result: Result, out: Path) -> Iterator[str | Table]:
     acceptance = result.data["acceptance"]
     if acceptance:
         rate, length = (_fixed(acceptance[name], 2) for name in ("rate", "length"))
-        yield f"accepted {rate} of drafts, {length} tokens a verification"
+        yield f"accepted {rate} of drafted tokens, {length} tokens a step"
     else:
         yield _no_acceptance(result.data["acceptance_missing"])
     yield f"{result.verdict}: {result.reason}"

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from specops.cli.ab_page import caches, lengths, measured, tails
+from specops.cli.output import COMMAND
 from specops.config import Rollout
 from specops.phases import PHASES, Phase
 from specops.phases.ab.report import Report, read
@@ -104,6 +105,11 @@ def _phase(phase: Phase, state: str, reason: str) -> list[str]:
 
 
 def _wrapped(text: str, head: str, below: str) -> list[str]:
+    """The lines of a text; a command in it that does not fit has a line to itself, to be pasted whole."""
+    command = COMMAND.search(text)
+    if command is not None and len(head) + len(text) > WIDTH:
+        said, line = text[: command.start()].rstrip(" ;"), text[command.start() :]
+        return [*_wrapped(said, head, below), below + line] if said else [head + line]
     terminal = shutil.get_terminal_size((WIDTH, 24)).columns if sys.stdout.isatty() else WIDTH
     return textwrap.wrap(
         text,

@@ -178,9 +178,9 @@ def _confirmed(report: Report) -> Iterator[str]:
     for one in found.settings:
         again = _figure(one.speedup) if one.speedup else f"not measured again, n={one.prompts}"
         chosen = f"; {_figure(one.at_choice)} when it was chosen" if one.at_choice else ""
-        yield f"confirmed {one.setting}{only} at {count(found.concurrency, 'stream')}: {again}{chosen}"
+        yield f"again     {one.setting}{only} at {count(found.concurrency, 'stream')}: {again}{chosen}"
     if not found.fresh:
-        yield "          with the prompts of the choice: there are too few for two parts"
+        yield "          with the same prompts as the choice: there are too few to split"
 
 
 def _figure(interval: Interval) -> str:
@@ -303,7 +303,7 @@ def _left_out(stored: Measurements) -> Iterator[str]:
         yield f"failed    {failure.setting} in rung {failure.rung + 1}: {failure.why}{ended}"
     for one in stored.skipped:
         at = count(one.concurrency, "stream")
-        after = f"after rung {one.after + 1}" if one.after >= 0 else "at all"
+        after = f"after rung {one.after + 1}" if one.after >= 0 else "from the start"
         yield f"skipped   {one.setting} at {at} {after}: {one.why}"
 
 
@@ -311,7 +311,8 @@ def _next(result: Result, advice: Recommendation) -> Iterator[str]:
     """Yield what to change, and the command that follows it."""
     if advice.setting is not None:
         pools: Mapping[str, Any] = result.settings.get("settings", {})
-        yield from _take(pools.get(advice.setting) or {}, pools.get(STANDARD) or {})
+        prompts = str(result.data.get("prompts", {}).get("path", "PROMPTS"))
+        yield from _take(pools.get(advice.setting) or {}, pools.get(STANDARD) or {}, prompts)
     elif result.verdict == "undecided":
         yield from _decide(result)
     else:
@@ -327,7 +328,8 @@ def _decide(result: Result) -> Iterator[str]:
         yield f"change: add about {more} prompts to the file that `prompts` names in ROLLOUT"
         yield f"next: {with_options({'--fresh': True, **longer})}"
         return
-    yield "change: what the sentence above names; more prompts alone may not decide it"
+    more_of = "budget" if budget else "repeats"
+    yield f"change: fix the fault that the sentence above names, if any; then double the {more_of}"
     if budget:
         yield f"next: {with_options({'--fresh': False, **longer})}  # stored measurements are reused"
     else:
@@ -335,7 +337,7 @@ def _decide(result: Result) -> Iterator[str]:
         yield f"next: {with_options({'--fresh': True, '--repeats': str(repeats)})}"
 
 
-def _take(pool: Mapping[str, Any], standard: Mapping[str, Any]) -> Iterator[str]:
+def _take(pool: Mapping[str, Any], standard: Mapping[str, Any], prompts: str) -> Iterator[str]:
     """Yield how the rollout takes the setting, and the comparison of it with the standard."""
     speculation = pool.get("speculation") or {}
     engine = ENGINES.get(str(pool.get("engine")))
@@ -347,7 +349,7 @@ def _take(pool: Mapping[str, Any], standard: Mapping[str, Any]) -> Iterator[str]
     else:
         ours = shlex.quote(f"standard={standard.get('base_url')}")
         theirs = shlex.quote(f"best={pool.get('base_url')}")
-        yield f"next: specops ab --arm {ours} --arm {theirs} --prompts PROMPTS"
+        yield f"next: specops ab --arm {ours} --arm {theirs} --prompts {shlex.quote(prompts)}"
         return
     yield "next: specops run ROLLOUT --only ab"
 

@@ -134,7 +134,7 @@ def release(state: State, by: str, why: str, now: float, rules: Rules, found: in
         )
     return Decision(
         state=handed,
-        why=f"{by} handed control back to the guard, {_standing(handed)}: {why}",
+        why=f"{by} handed control back to the guard (state: {_standing(handed)}): {why}",
         events=("released",),
     )
 
@@ -307,7 +307,7 @@ def _pinned(state: State, evaluation: Evaluation, rules: Rules, released: tuple[
 
 def _row(state: State, evaluation: Evaluation, rules: Rules) -> str:
     if evaluation.verdict == "bad":
-        waits = ", but the samples since the first bad evaluation alone are not bad"
+        waits = ", but the samples since the first bad evaluation are not bad by themselves"
         said = waits if evaluation.repeated is False else ""
         return f"{state.bad_in_a_row} of {rules.consecutive} in a row{said} ({evaluation.reason})"
     return f"{_standing(state)} ({evaluation.reason})"
@@ -332,7 +332,7 @@ def _alone(evaluation: Evaluation) -> str:
     if evaluation.verdict == "bad" or not names:
         return ""
     classes = ", ".join(sorted(str(name) for name in names))
-    return f"; bad for {classes} alone: route.classes can send it to the standard pool"
+    return f"; only these classes are bad: {classes}; route.classes can send them to the standard pool"
 
 
 def short_of(evaluation: Evaluation, margin: float) -> str | None:

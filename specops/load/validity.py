@@ -146,8 +146,8 @@ def without_reasons(rows: Collection[Row], of: str = "") -> str | None:
     if not found:
         return None
     return (
-        f"{found} of {len(good)} answers{of} have no finish_reason: one that max_tokens cut off looks like a "
-        "whole one"
+        f"{found} of {len(good)} answers{of} have no finish_reason: an answer that max_tokens cut off looks "
+        "complete"
     )
 
 
@@ -187,9 +187,9 @@ def cached(cells: Collection[CellRecord], confidence: float = stats.LEVEL) -> li
             found.append(
                 Doubt(
                     f"at {level}, repeats are faster than first requests ({', '.join(faster)}), as with a "
-                    "cache or a server that became faster; the figures include both",
+                    "cache or a server that became faster; the figures mix first requests and repeats",
                     1.0,
-                    "--repeats 1 --warmup 0 measures first requests alone",
+                    "use --repeats 1 --warmup 0 (first requests only)",
                 )
             )
     return found

@@ -211,7 +211,7 @@ class _Run:
         if grave:  # first: a cache looks like a server that changes
             advice = "; ".join(dict.fromkeys(doubt.advice for doubt in grave))
             rest = f"; {unsteady}" if unsteady else ""
-            reason = f"no baseline to compare with{also}{rest}; {advice}, and measure again"
+            reason = f"not usable as a baseline{also}{rest}; {advice}, and measure again"
             return self._result("undecided", reason)
         if unsteady:
             return self._result("undecided", f"{unsteady}{also}")

@@ -468,7 +468,7 @@ ANSWERS = [
         "1.55 times as fast; seven of ten answers at temperature 0.7 are the greedy ones",
         replace(FASTER, ignores_temperature=0.7),
         "not deploy",
-        r"prompts get their greedy answer at the higher temperature",
+        r"prompts, an answer at the higher temperature is the greedy answer",
         options=SAMPLED,
     ),
 ]

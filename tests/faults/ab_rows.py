@@ -194,7 +194,7 @@ DRIFT = [
         "equal servers; after the challenger's visits the standard's first 2 requests take 4 times as long",
         EQUAL,
         "not deploy",
-        r"may have to wake up",
+        r"an idle arm may be slow at first",
         standard=replace(STANDARD, wake=(2, 4.0)),
     ),
     ab(
@@ -218,7 +218,7 @@ DRIFT = [
         "equal servers; the standard's first 10 requests after a pause take twice as long: all of its visits",
         EQUAL,
         "not deploy",
-        r"over requests without a pause|may have to wake up",
+        r"compared with requests without a pause|an idle arm may be slow at first",
         standard=replace(STANDARD, wake=(10, 2.0)),
         prompts=64,
     ),

@@ -58,7 +58,7 @@ BASELINES = [
         replace(STANDARD, stock=1.0, tokens=(8, 8)),
         "undecided",
         r"(48|96) of \d+ requests got the same answer as another prompt",
-        r"no baseline to compare with[^\n]*measure again",
+        r"[Nn]ot usable as a baseline[^\n]*measure again",
     ),
     baseline(
         "baseline_caches",
@@ -66,7 +66,7 @@ BASELINES = [
         replace(STANDARD, repeat_factor=0.2),
         "undecided",
         r"repeats are faster[^\n]*cache",
-        r"no baseline to compare with[^\n]*--repeats 1 --warmup 0",
+        r"[Nn]ot usable as a baseline[^\n]*--repeats 1 --warmup 0",
     ),
     baseline(
         "first_requests_of_a_cache",
@@ -82,7 +82,7 @@ BASELINES = [
         replace(STANDARD, usage_factor=0.5, tokens=(12, 12)),
         "undecided",
         r"counts fewer tokens than it sends chunks|counts \d tokens in an answer with max_tokens 8",
-        r"no baseline to compare with[^\n]*fix the token count",
+        r"[Nn]ot usable as a baseline[^\n]*fix the token count",
     ),
     baseline(
         "counts_half_again",
@@ -90,7 +90,7 @@ BASELINES = [
         replace(STANDARD, usage_factor=1.5, tokens=(12, 12), first_chunk=3, chunk=3),
         "undecided",
         r"counts 12 tokens in an answer with max_tokens 8 \(finish_reason length\)",
-        r"no baseline to compare with[^\n]*fix the token count",
+        r"[Nn]ot usable as a baseline[^\n]*fix the token count",
     ),
     baseline(
         "counts_above_the_limit",

@@ -87,7 +87,7 @@ COMPARED = [
         "1.55 times as fast; every answer of the challenger at temperature 0.7 is the greedy one",
         replace(FASTER, ignores_temperature=1.0),
         "no",
-        r"prompts get their greedy answer at the higher temperature[^\n]*temperature is ignored",
+        r"prompts, an answer at the higher temperature is the greedy answer[^\n]*temperature is ignored",
         options=SAMPLED,
     ),
     *both(

@@ -315,7 +315,7 @@ def test_where_the_standard_refuses_temperature_0_nothing_else_is_sent_at_it(
     stub.answer = lambda body: Reply(stream(body, CHUNKS)) if body["temperature"] else refusal
     found = sampled((stub, other), prompts_file)
     assert (len(sent_at_0(stub)), len(sent_at_0(other))) == (12, 0)
-    assert found.data["parity_missing"].startswith("a answers no request at temperature 0, such as: ")
+    assert found.data["parity_missing"].startswith("a answered no request at temperature 0; the first error")
     stub.requests.clear()
     assert sampled((stub, other), prompts_file, found).data["greedy_requests"] == 12
     assert stub.requests == []

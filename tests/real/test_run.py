@@ -171,7 +171,7 @@ def test_a_failed_measurement_stops_the_walk_unless_told_to_go_on(written) -> No
     on, notes = walk(path, go_on=True)
     assert [step.phase for step in on.steps] == [phase for phase in PHASES if phase not in ELSEWHERE]
     assert [one.phase for one in on.skipped] == [phase for phase in PHASES if phase in ELSEWHERE]
-    assert all(notes.said(one.phase, "not run, since") and one.hint for one in on.skipped)
+    assert all(notes.said(one.phase, "skipped: ") and one.hint for one in on.skipped)
     assert on.stopped is None
     assert reused(on) == [], "a measurement that failed is taken up again"
     assert on.exit_code == Exit.NO

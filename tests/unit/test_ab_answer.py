@@ -54,7 +54,7 @@ LOST = because(
     "do not deploy: 3/8 greedy answers are the same in both arms at 1 stream, and 8/8 when the standard is "
     "asked again; by speed alone: deploy for code",
 )
-FAILED = because("no", "12 of 128 requests failed and 0 of 128 of the standard's; by speed alone: 1.93×")
+FAILED = because("no", "12 of 128 requests failed (standard: 0 of 128); by speed alone: 1.93×")
 NOT_REACHED = Decision(
     verdict="undecided",
     reason="1.40× [1.30, 1.50], but a lighter load does not surely pay",
@@ -111,7 +111,7 @@ CASES: dict[str, tuple[Challenger, str, str]] = {
     ),
     "requests that fail": (
         challenger(streams(1), {"a": [FAILED], "b": [FAILED]}, [FAILED]),
-        "At 1 stream, no: 12 of 128 requests failed and 0 of 128 of the standard's.",
+        "At 1 stream, do not deploy: 12 of 128 requests failed (standard: 0 of 128).",
         "keep speculation off.",
     ),
     "answers of other lengths": (
@@ -120,7 +120,7 @@ CASES: dict[str, tuple[Challenger, str, str]] = {
             {"a": [because("no", "answers are 48% [45, 51] shorter; 1.02× [0.90, 1.10] per output token")]},
             [because("no", "answers are 47% [45, 50] shorter; 1.01× [0.95, 1.08] per output token")],
         ),
-        "At 1 stream, no: answers are 48% [45, 51] shorter; 1.02× [0.90, 1.10] per output token.",
+        "At 1 stream, do not deploy: answers are 48% [45, 51] shorter; 1.02× [0.90, 1.10] per output token.",
         "keep speculation off.",
     ),
     "by the time per token": (
@@ -137,8 +137,8 @@ CASES: dict[str, tuple[Challenger, str, str]] = {
             {"a": [because("no", "TTFT grows by 80 ms, to 1.50 times as much")], "b": [faster(1.5)]},
             [faster(1.5)],
         ),
-        "At 1 stream, speculation answers faster for b (1.50× [1.40, 1.60]); no for a: TTFT grows by 80 ms, "
-        "to 1.50 times as much (n=64).",
+        "At 1 stream, speculation answers faster for b (1.50× [1.40, 1.60]); do not deploy for a: TTFT grows "
+        "by 80 ms, to 1.50 times as much (n=64).",
         "use speculation for b at 1 stream a server. Keep speculation off for a.",
     ),
     "a heavier load that is not reached": (

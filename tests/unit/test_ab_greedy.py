@@ -80,8 +80,8 @@ def test_answers_that_differ_at_a_load_are_held_against_that_load() -> None:
 def test_a_standard_that_refuses_temperature_0_leaves_the_answers_unchecked(draft) -> None:
     found = sampled(sent("standard", **REFUSED), sent("draft", **draft))
     assert found.verdict == "yes"
-    why = "standard answers no request at temperature 0, such as: temperature must be above 0"
-    assert found.reason.endswith(f"; whether the answers are the standard's is unchecked: {why}")
+    why = "standard answered no request at temperature 0; the first error: temperature must be above 0"
+    assert found.reason.endswith(f"; the answers were not compared with the standard's: {why}")
     assert (found.data["parity_missing"], found.data["challengers"]["draft"]["parity"]) == (why, [])
 
 
@@ -196,13 +196,13 @@ def test_an_arm_that_ignores_the_temperature_is_a_no() -> None:
     assert ignoring.verdict == "no"
     assert ignoring.data["challengers"]["draft"]["deploy"] == []
     assert (
-        f"do not deploy: at 1 stream, {PROMPTS} of {PROMPTS} prompts get their greedy answer at the higher "
-        f"temperature too, and 0 of {PROMPTS} from the standard: the temperature is ignored; by speed alone: "
-        "deploy"
+        f"do not deploy: at 1 stream, for {PROMPTS} of {PROMPTS} prompts, an answer at the higher "
+        f"temperature is the greedy answer (standard: 0 of {PROMPTS}): the temperature is ignored; by speed "
+        "alone: deploy"
     ) in ignoring.reason
     assert at_temperature(None).verdict == "yes"
     half = at_temperature("answer to {}", rounds=(1,))
-    assert (half.verdict, f" {PROMPTS} of {PROMPTS} prompts get" in half.reason) == ("no", True)
+    assert (half.verdict, f" {PROMPTS} of {PROMPTS} prompts, an answer at" in half.reason) == ("no", True)
     assert at_temperature("answer to {}", arm="standard").verdict == "yes"
 
 

@@ -75,7 +75,8 @@ def test_a_whole_page() -> None:
     assert shown[8].endswith("+0.0 ms  deploy")
     assert shown[11] == "  parity    48/48 at 1 stream (control 48/48)"
     assert shown[12] == (
-        "  accepted  0.60 of drafts, 2.8 tokens a step  █▅▃ by position  at 1 stream (expected 0.6–0.85)"
+        "  accepted  0.60 of drafted tokens, 2.8 tokens a step  █▅▃ by position  at 1 stream "
+        "(expected 0.6–0.85)"
     )
     assert "  checks    0 of 8 found drift" in shown
     assert shown[-2].startswith(
@@ -88,7 +89,7 @@ def test_a_whole_page() -> None:
     ("speeds", "following"),
     [
         ((1.5, 2.0), "change: start the pool with: vllm serve M --port {port}"),
-        ((2.0, 1.5), 'change: send the classes in "deploy" to http://127.0.0.1:1/v1'),
+        ((2.0, 1.5), "change: send the classes of the decision above to http://127.0.0.1:1/v1"),
         ((0.5, 0.5), "compare another draft or tree as an arm\nnext: specops ab --help"),
         ((0.5, 1.0), "more prompts alone may not decide it\nnext: specops "),
     ],
@@ -269,6 +270,6 @@ def test_answers_that_change_where_prompts_come_again_are_on_the_page() -> None:
 
     shown = lines(judged(visits(2.0, answer=garbled)))
     assert (
-        "  parity    48/48 at 1 stream (control 48/48); 28/48 where prompts come again at 1 stream "
+        "  parity    48/48 at 1 stream (control 48/48); 28/48 for repeated prompts at 1 stream "
         "(control 48/48)"
     ) in shown

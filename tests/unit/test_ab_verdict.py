@@ -163,7 +163,7 @@ def test_an_end_of_an_interval_that_says_nothing_is_no_figure() -> None:
 def test_speculation_that_helps_nobody_is_a_no() -> None:
     found = judged(visits(0.8))
     assert (found.verdict, found.summary["deploy"]) == ("no", [])
-    assert found.reason.startswith("do not deploy: not for edit: 0.80× [")
+    assert found.reason.startswith("do not deploy: edit: 0.80× [")
 
 
 def test_what_is_undecided_says_how_many_more_prompts_it_takes() -> None:
@@ -173,7 +173,7 @@ def test_what_is_undecided_says_how_many_more_prompts_it_takes() -> None:
     assert f"includes 1 (about {found.summary['more_prompts']} more prompts would decide)" in found.reason
     few = judged(visits(2.0, prompts=5, classes=("chat",)))
     assert (few.verdict, few.summary["more_prompts"]) == ("undecided", 3)
-    assert f"5 prompts were sent to both arms, an interval needs {stats.MIN_PAIRS}" in few.reason
+    assert f"5 prompts were sent to both arms; an interval needs {stats.MIN_PAIRS}" in few.reason
 
 
 def test_a_difference_that_no_number_of_prompts_shows_is_said() -> None:
@@ -403,7 +403,7 @@ def test_other_answers_are_no_speed_up() -> None:
     assert deployed(found) == []
     sampled = judged(told(20), temperature=1.0)  # sampled answers differ by themselves
     assert sampled.verdict == "yes"
-    assert sampled.reason.endswith("is unchecked: no requests were sent at temperature 0")
+    assert sampled.reason.endswith("with the standard's: no requests were sent at temperature 0")
     once = judged(told(1, rounds=1))
     assert once.verdict == "undecided"
     assert "one repeat does not show whether the standard differs from itself" in once.reason
@@ -422,7 +422,7 @@ def test_a_load_at_which_answers_differ_is_not_said_to_pay() -> None:
     assert [one["decision"]["verdict"] for one in challenger["levels"]] == ["yes", "no"]
     assert all(one["levels"][1]["decision"]["verdict"] == "no" for one in challenger["classes"].values())
     assert challenger["load"].startswith(
-        "For all classes together, speculation pays up to 1 stream; not to be deployed at 4 streams: 18/48 "
+        "For all classes together, speculation pays up to 1 stream; not deployed at 4 streams: 18/48 "
         "greedy answers"
     )
     assert challenger["pays_up_to"] == 1
@@ -435,7 +435,7 @@ def test_answers_that_change_where_a_prompt_comes_again_are_no_speed_up() -> Non
 
     found = judged(visits(2.0, answer=answer))
     assert found.verdict == "no"
-    assert "greedy answers change where a prompt comes again: 28/48 later answers of draft" in found.reason
+    assert "greedy answers to repeated prompts change: 28/48 later answers of draft" in found.reason
 
 
 def with_rows(visit: VisitRecord, rows: Sequence[Row]) -> VisitRecord:

@@ -56,7 +56,7 @@ def test_items_that_a_figure_decides_have_it_beside_its_threshold(complete: Made
     assert shown["speedup"][0] in items["speedup"].found
     assert shown["speedup"][1] == "all of the interval above 1.3×"
     assert shown["gpu-memory"] == (shown["gpu-memory"][0], "below 95%")
-    assert items["acceptance"].found.startswith(f"{shown['acceptance'][0]} of ")
+    assert items["acceptance"].found.startswith(f"acceptance {shown['acceptance'][0]} for ")
     assert shown["acceptance"][1] in items["acceptance"].found
     assert " to " in shown["capacity"][0] or "requests/s" in shown["capacity"][0]
     assert shown["capacity"][1].startswith("at least ")
@@ -264,12 +264,12 @@ def _rivals(**differs: bool) -> dict[str, Any]:
         (_changed("sweep", data=_another_load(gpu_memory_share=0.97)), "gpu-memory", "failed", "97%"),
         (_changed("sweep", data=_another_load(resident_gb=1e6)), "gpu-memory", "failed", "host's"),
         (_changed("sweep", data=swept("k=5")), "gpu-memory", "open", "did not measure"),
-        (_break_even(0.95), "acceptance", "failed", "not above 0.95, break-even"),
-        (_break_even(None), "acceptance", "passed", ": above 0.55, the playbook's"),
+        (_break_even(0.95), "acceptance", "failed", "(threshold: above 0.95, break-even"),
+        (_break_even(None), "acceptance", "passed", " (threshold: above 0.55, playbook)"),
         (_changed("guard-drill", verdict="no", reason="3 lost"), "fallback-tested", "failed", "3 lost"),
         (_changed("guard-drill", verdict="undecided"), "fallback-tested", "open", "made up"),
         (_changed("guard-drill", settings={}), "fallback-tested", "open", "guard changed since"),
-        (_changed("guard-drill", settings={"stage": "a"}), "fallback-tested", "open", "not on the live"),
+        (_changed("guard-drill", settings={"stage": "a"}), "fallback-tested", "open", "no drill of the live"),
         (_changed("drafts", verdict="no"), "draft-compatible", "failed", "made up"),
         (_changed("drafts", settings={"target": "a/b"}, inputs={}), "draft-compatible", "open", "a/b"),
         (_changed("canary", verdict="no", reason="n > 1"), "canary", "failed", "n > 1"),

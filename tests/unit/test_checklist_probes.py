@@ -51,15 +51,15 @@ ACCEPTED, DRAFTED = "num_accepted_tokens_total", "num_draft_tokens_total"
 @pytest.mark.parametrize(
     ("figures", "passed", "said"),
     [
-        ({ACCEPTED: 0.45, DRAFTED: 5000}, True, "0.45 of the last day's traffic: above 0.30, break-even"),
-        ({ACCEPTED: 0.25, DRAFTED: 5000}, False, "not above 0.30"),
-        ({ACCEPTED: 0.30, DRAFTED: 5000}, False, "0.30 of the last day's traffic: not above 0.30"),
+        ({ACCEPTED: 0.45, DRAFTED: 5000}, True, "0.45 in the last day's traffic (threshold: above 0.30"),
+        ({ACCEPTED: 0.25, DRAFTED: 5000}, False, "0.25 in the last day's traffic (threshold: above 0.30"),
+        ({ACCEPTED: 0.30, DRAFTED: 5000}, False, "0.30 in the last day's traffic (threshold: above 0.30"),
         (
             {ACCEPTED: 0.25, DRAFTED: 900},
             True,
-            "0.71 of the prompts that were compared",
+            "0.71 for the compared prompts",
         ),  # too little to go by
-        ({}, True, "0.71 of the prompts that were compared"),
+        ({}, True, "0.71 for the compared prompts"),
     ],
 )
 def test_acceptance_is_of_live_traffic_where_there_is_enough(

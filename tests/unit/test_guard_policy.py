@@ -53,7 +53,7 @@ def test_a_bad_window_that_only_shares_samples_with_the_first_is_the_same_observ
     assert (played.at, played.state.bad_in_a_row) == (("on", 100), 1)
     assert played.state.row_last == 1000.0
     assert played.last is not None
-    assert "since the first bad evaluation alone are not bad" in played.last.why
+    assert "since the first bad evaluation are not bad by themselves" in played.last.why
     played.see("bad", repeated=True, observed_at=1120.0)
     assert (played.state.row_began, played.state.row_last) == (1000.0, 1120.0)
     assert played.see("bad", repeated=True, observed_at=1180.0).at == ("fallen", 0)
@@ -129,14 +129,14 @@ def test_a_class_that_is_bad_alone_holds_a_step_and_does_not_fall_back() -> None
     on = Played().see("bad", 50, signal="tpot", of="code")
     assert on.at == ("on", 100)
     assert on.last is not None
-    assert "bad for code alone" in on.last.why
+    assert "only these classes are bad: code;" in on.last.why
     step = Played().see("bad", 3).see("no_traffic", 10)
     assert step.see("bad", 20, signal="tpot", of="code").at == ("canary", 5)
 
 
 @pytest.mark.parametrize("verdict", ["bad", "healthy"])
 def test_no_class_is_called_bad_alone_where_all_traffic_is_or_none(verdict) -> None:
-    assert "alone" not in str(Played().see(verdict).last)
+    assert "only these classes" not in str(Played().see(verdict).last)
 
 
 def test_attempts_are_bounded_and_each_wait_is_longer() -> None:

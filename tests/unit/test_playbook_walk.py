@@ -95,7 +95,7 @@ def test_what_is_undecided_or_does_not_apply_ends_nothing(monkeypatch) -> None:
     done, notes = walked(monkeypatch, {"launch": "undecided", "sweep": None})
     assert [step.phase for step in done.steps] == [phase for phase in PHASES if phase != "sweep"]
     assert [one.phase for one in done.skipped] == ["sweep"]
-    assert "sweep: not run, since it cannot" in notes.lines
+    assert "sweep: skipped: it cannot" in notes.lines
     assert done.exit_code == Exit.UNDECIDED
     alone, _ = walked(monkeypatch, {"sweep": None}, only="sweep")
     assert (alone.steps, alone.exit_code) == ([], Exit.UNDECIDED)
@@ -125,7 +125,7 @@ def test_an_error_says_what_was_done_before_it(monkeypatch) -> None:
     monkeypatch.setattr(Notes, "note", lambda _, text: notes.append(text))
     with pytest.raises(ServerError, match="it died"):
         walked(monkeypatch, {"sweep": ServerError("it died")})
-    assert notes == ["sweep failed; the same command goes on from there, after baseline, drafts, launch"]
+    assert notes == ["sweep failed; the same command resumes at sweep (done: baseline, drafts, launch)"]
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt(), ServerError("it died"), None])

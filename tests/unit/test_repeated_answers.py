@@ -124,7 +124,7 @@ UNLIKE_THE_STANDARDS = [
 def test_answers_that_are_none_never_deploy(fields: dict[str, Any], says: str) -> None:
     found = judged(visits(2.0, prompts=32, answer=everywhere("draft", **fields)), temperature=0.7)
     assert (found.verdict, found.summary["deploy"]) == ("no", [])
-    assert f"64 of 64 requests {says} and 0 of 64 of the standard's" in found.reason
+    assert f"64 of 64 requests {says} (standard: 0 of 64; " in found.reason
 
 
 @pytest.mark.parametrize(("fields", "says"), UNLIKE_THE_STANDARDS)

@@ -138,8 +138,8 @@ def test_answers_at_temperature_0_beside_a_sampled_measurement() -> None:
     assert (found("{}").equal, found("{}").starts_differ, found("{}").ignored) == (48, False, None)
     assert found("other {}").starts_differ
     assert found("{}", sampled="{}").ignored == (
-        "48 of 48 prompts get their greedy answer at the higher temperature too, and 0 of 48 from the "
-        "standard: the temperature is ignored"
+        "for 48 of 48 prompts, an answer at the higher temperature is the greedy answer (standard: 0 of 48): "
+        "the temperature is ignored"
     )
 
 

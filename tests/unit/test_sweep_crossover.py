@@ -62,7 +62,7 @@ def test_the_words_say_what_to_measure_and_what_was_not() -> None:
         "measure more, such as 4, to find where it stops"
     )
     assert crossover("k=3", measured("yn")).message == (
-        "k=3 pays up to 1 stream and is slower at 2: 1.01× [0.90, 1.10]"
+        "k=3 pays up to 1 stream and does not pay at 2: 1.01× [0.90, 1.10]"
     )
     told = crossover("k=3", [measured("y")[0], (16, measured("u")[0][1])]).message
     assert told.endswith(

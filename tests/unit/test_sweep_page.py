@@ -65,8 +65,8 @@ def test_a_whole_page() -> None:
     assert chosen.endswith("0.39      1.5 GiB host  pays")
     assert "n=96   confirmation  1.60× [1.60, 1.60]" in chosen
     assert "  n=96   choice " in line(shown, "  k=5       4 streams")
-    assert line(shown, "  confirmed k=5") == (
-        "  confirmed k=5 at 1 stream: 1.60× [1.60, 1.60], n=48; 1.60× [1.60, 1.60], n=48 when it was chosen"
+    assert line(shown, "  again     k=5") == (
+        "  again     k=5 at 1 stream: 1.60× [1.60, 1.60], n=48; 1.60× [1.60, 1.60], n=48 when it was chosen"
     )
     assert line(shown, "  k=3       4 streams").endswith("does not pay")
     assert "  class  edit   k=5  pays" in line(shown, "  class  edit")
@@ -188,8 +188,8 @@ def test_settings_whose_answers_differ_from_the_standards_are_named() -> None:
     [
         (40, None, "add about 40 prompts to the file", "--plot a.svg --fresh"),
         (40, 2.5, "add about 40 prompts to the file", "--plot a.svg --fresh --budget 5"),
-        (None, None, "what the sentence above names", "--plot a.svg --fresh --repeats 4"),
-        (None, 2.5, "what the sentence above names", "--plot a.svg --budget 5  # stored"),
+        (None, None, "fix the fault that the sentence above names", "--plot a.svg --fresh --repeats 4"),
+        (None, 2.5, "fix the fault that the sentence above names", "--plot a.svg --budget 5  # stored"),
     ],
 )
 def test_an_undecided_sweep_is_repeated_with_what_would_decide_it(

@@ -55,7 +55,7 @@ def test_sampled_requests_in_the_batch_change_greedy_answers_and_the_verdict_is_
     code, result = compare(prompts_file, *arms, *once, "--mixed-prompts", "12")
     assert (code, result["verdict"]) == (Exit.NO, "no")
     assert "greedy answers change when sampled requests share the batch" in result["reason"]
-    assert "12/12 when the standard pool repeats them" in result["reason"]
+    assert "12/12 when the standard is compared with itself" in result["reason"]
     same, asked = map(int, result["summary"]["parity_mixed"].split("/"))
     assert same < asked == 12
 

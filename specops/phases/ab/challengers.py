@@ -51,7 +51,7 @@ def load_sentence(cells: Sequence[Cell]) -> str:
     slower = [cell for cell in against if cell.decision.speedup and cell.decision.speedup.high < 1]
     found = [
         *_at("slower at", slower),
-        *_at("not to be deployed at", [cell for cell in against if cell not in slower]),
+        *_at("not deployed at", [cell for cell in against if cell not in slower]),
         *_at("not shown to pay at", [cell for cell in rest if cell.decision.verdict == "undecided"]),
     ]
     start = f"speculation pays up to {best}; " if best else "speculation is "
@@ -90,7 +90,7 @@ def of_challenger(verdicts: Verdicts, parities: Sequence[Parity], parity_confide
             return Decision(
                 verdict="undecided",
                 reason=f"{parity.challenger} refuses requests at temperature 0, which the standard answers "
-                f"({parity.refused}): whether its answers are the standard's is unchecked; by speed alone: "
+                f"({parity.refused}): the answers cannot be compared; by speed alone: "
                 f"{decision.reason}",
             )
         if parity.control is None and parity.arms.surely_unlike:
@@ -102,7 +102,7 @@ def of_challenger(verdicts: Verdicts, parities: Sequence[Parity], parity_confide
         if parity.opening and parity.is_blind(parity_confidence):
             return Decision(
                 verdict="undecided",
-                reason=f"{_same(parity)}, and {parity.control} when the standard is sent them again: a "
+                reason=f"{_same(parity)}, and {parity.control} when the standard is compared with itself: a "
                 "standard that hardly repeats itself cannot show whether the answers are its own; turn its "
                 "randomness off (a fixed seed, batch-invariant kernels, one stream) and compare again; by "
                 f"speed alone: {decision.reason}",
@@ -120,7 +120,7 @@ def unchecked_answers(decision: Decision, why: str) -> Decision:
     """Return `decision`, which says where it is a yes that the answers could not be compared."""
     if decision.verdict != "yes":
         return decision
-    reason = f"{decision.reason}; whether the answers are the standard's is unchecked: {why}"
+    reason = f"{decision.reason}; the answers were not compared with the standard's: {why}"
     return decision.model_copy(update={"reason": reason})
 
 
@@ -176,7 +176,7 @@ def unless_drifted(
     by its trend."""
     if drift is None:
         return decision
-    drifted = f"the speed-up drifted: {drift.message}"
+    drifted = f"the speed-up drifted ({drift.message})"
     if decision.verdict != "yes":
         return decision.model_copy(update={"reason": f"{decision.reason}; {drifted}"})
     if all(part is not None and part.low > 1 for part in (*halves, lowest)):
@@ -203,13 +203,13 @@ def unless_it_wakes_up(
     each = " then ".join("too few visits" if half is None else times(half) for half in halves)
     return Decision(
         verdict="undecided",
-        reason=f"{drift.message}: an arm that was idle before may have to wake up, and the gain is not shown "
+        reason=f"{drift.message}: {ORDER}, and the gain is not shown "
         f"in both halves of the visits ({each}); over the whole run: {decision.reason}",
     )
 
 
 CHANGED = "one of the arms changed during the run"
-ORDER = "an arm that was idle before may have to wake up"
+ORDER = "an idle arm may be slow at first"
 
 
 def unless_it_changed(
@@ -301,7 +301,9 @@ def _of_loads(verdicts: Verdicts) -> Decision:
     lightest = {name: cells[0].decision for name, cells in classes.items()}
     words = [*_others(classes, 0, named=False), *(_load(cell) for cell in loads[1:])]
     if all(decision.verdict == "no" for decision in lightest.values()):
-        return Decision(verdict="no", reason=f"{NOT_DEPLOYED}{'; '.join(words)}")
+        return Decision(
+            verdict="no", reason=f"{NOT_DEPLOYED}{'; '.join(word.removeprefix('not for ') for word in words)}"
+        )
     return Decision(
         verdict="undecided",
         reason=f"not enough evidence: {'; '.join(words)}",
@@ -339,10 +341,11 @@ def _outcome(decision: Decision) -> str:
     if decision.speedup is not None and decision.speedup.high < 1:
         return f"it is slower ({shown})"
     if decision.verdict == "no":
-        return f"do not: {shown}"
+        return f"do not deploy ({shown})"
     if decision.verdict == "yes":
         return f"it pays ({shown})"
-    return f"no gain is shown ({shown})"
+    by_speed = decision.speedup is not None and decision.speedup.low <= 1
+    return f"no gain is shown ({shown})" if by_speed else f"undecided ({shown})"
 
 
 def _lost(parity: Parity) -> str:
@@ -354,11 +357,11 @@ def _lost(parity: Parity) -> str:
         )
     if parity.repeated:
         return (
-            f"greedy answers change where a prompt comes again: {_same(parity)}, and {parity.control} of the "
+            f"greedy answers to repeated prompts change: {_same(parity)}, and {parity.control} of the "
             "standard's"
         )
     what = "greedy answers change when sampled requests share the batch: " if parity.mixed else ""
-    return f"{what}{_same(parity)}, and {parity.control} when the standard pool repeats them"
+    return f"{what}{_same(parity)}, and {parity.control} when the standard is compared with itself"
 
 
 def _same(parity: Parity) -> str:
@@ -375,10 +378,10 @@ def _same(parity: Parity) -> str:
 
 
 def _at(what: str, cells: Sequence[Cell]) -> list[str]:
-    found = [
-        f"{cell.level}: {times(cell.decision.speedup) if cell.decision.speedup else cell.decision.reason}"
-        for cell in cells
-    ]
+    def why(one: Decision) -> str:
+        return times(one.speedup) if one.speedup and one.speedup.low <= 1 else one.reason
+
+    found = [f"{cell.level}: {why(cell.decision)}" for cell in cells]
     return [f"{what} {', '.join(found)}"] if found else []
 
 

@@ -85,8 +85,8 @@ class RequestCounts(Frozen):
         ]
         share = f"{more[0]} [{more[1]}, {more[2]}] percentage points"
         return (
-            f"{self.challenger} of {self.pairs} requests {_WORDS[self.kind]} and {self.standard} of "
-            f"{self.pairs} of the standard's ({share})"
+            f"{self.challenger} of {self.pairs} requests {_WORDS[self.kind]} (standard: {self.standard} of "
+            f"{self.pairs}; difference {share})"
         )
 
 

@@ -253,11 +253,11 @@ def _drift(kind: Kind, arm: str, change: Interval | None) -> Drift:
 _COMPARED: dict[Kind, Callable[[str], str]] = {
     "slow-down": lambda arm: f"latency of {arm} from the beginning to the end",
     "speed-up": lambda arm: f"speed-up of {arm} from the beginning to the end",
-    "step": lambda arm: f"speed-up of {arm} after the visit at which it changed most, over before",
-    "order": lambda arm: f"speed-up of {arm} when it goes first, over when it goes second",
-    "warm-up": lambda arm: f"latency of {arm} in its first visits, over its later ones",
-    "visit": lambda arm: f"speed-up of {arm} in the first half of each visit, over the second",
-    "idle": lambda arm: f"speed-up of {arm} in visits between pauses, over requests without a pause",
+    "step": lambda arm: f"speed-up of {arm} after its largest change, compared with before",
+    "order": lambda arm: f"speed-up of {arm} when it goes first, compared with when it goes second",
+    "warm-up": lambda arm: f"latency of {arm} in its first visits, compared with its later ones",
+    "visit": lambda arm: f"speed-up of {arm} in the first half of each visit, compared with the second half",
+    "idle": lambda arm: f"speed-up of {arm} in visits between pauses, compared with requests without a pause",
 }
 
 

@@ -338,8 +338,8 @@ def greedy_instead(ours: Mapping[str, bool], theirs: Mapping[str, bool], confide
         return None
     count, own = (sum(one[prompt] for prompt in shared) for one in (theirs, ours))
     return (
-        f"{count} of {len(shared)} prompts get their greedy answer at the higher temperature too, and {own} "
-        f"of {len(shared)} from the standard: the temperature is ignored"
+        f"for {count} of {len(shared)} prompts, an answer at the higher temperature is the greedy answer "
+        f"(standard: {own} of {len(shared)}): the temperature is ignored"
     )
 
 
@@ -351,7 +351,7 @@ def unchecked(visits: Sequence[VisitRecord], standard: str) -> str | None:
         return None
     if not rows:
         return "no requests were sent at temperature 0"
-    return f"{standard} answers no request at temperature 0, such as: {rows[0].detail}"
+    return f"{standard} answered no request at temperature 0; the first error: {rows[0].detail}"
 
 
 def again(visits: Iterable[VisitRecord], standard: str, challenger: str) -> list[Parity]:

@@ -28,7 +28,8 @@ NOTES = (
     "repeats come from a cache",
     "the speed-up drifted",
     "it drifted",  # in older results
-    "whether the answers are the standard's is unchecked",
+    "the answers were not compared with the standard's",
+    "whether the answers are the standard's is unchecked",  # in older results
 )
 """Parts of a decision's reason that hold beside a yes."""
 
@@ -135,7 +136,7 @@ def _clauses(classes: Sequence[_Class], subject: str) -> Iterator[str]:
 
 
 def _verdict(decision: Decision) -> str:
-    return {"no": "no", "yes": "yes"}.get(decision.verdict, "undecided")
+    return {"no": "do not deploy", "yes": "deploy"}.get(decision.verdict, "undecided")
 
 
 def _head(decision: Decision) -> str:
@@ -169,8 +170,8 @@ def _same(report: Report, found: Sequence[ParityCounts]) -> str:
 
 def _parity(found: ParityCounts) -> str:
     where = "among sampled requests" if found.mixed else f"at {found.level}"
-    where = f"where prompts come again {where}" if found.repeated else where
-    where = f"begin the same {where}" if found.opening else where
+    where = f"for repeated prompts {where}" if found.repeated else where
+    where = f"with an equal beginning {where}" if found.opening else where
     more = [
         f"the standard repeats itself in {found.control.equal} of {found.control.compared}"
         if found.control is not None

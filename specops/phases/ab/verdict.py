@@ -114,7 +114,7 @@ class Checks:
         for counted in (self.failures, self.slow, self.refused):
             if decision.verdict != "no" and counted is not None and counted.possibly_more(margin):
                 more: int | None = counted.more_prompts(margin)
-                reason = f"{counted}: about {more} more prompts without another would decide"
+                reason = f"{counted}; about {more} more prompts without such a request would decide"
                 if decision.verdict == "undecided":
                     more = most_prompts(
                         [decision, Decision(verdict="undecided", reason="", more_prompts=more)]
@@ -298,7 +298,7 @@ def _decided(pairs: Pairs, basis: Basis, confidence: float) -> Decision:
     if speedup is None:
         sent = len(pairs.all)
         if sent < stats.MIN_PAIRS:
-            short = f"{sent} prompts were sent to both arms, an interval needs {stats.MIN_PAIRS}"
+            short = f"{sent} prompts were sent to both arms; an interval needs {stats.MIN_PAIRS}"
             return Decision(
                 verdict="undecided", reason=short, basis=basis, more_prompts=max(stats.MIN_PAIRS - sent, 1)
             )
@@ -349,8 +349,8 @@ def _beside(pairs: Pairs) -> str:
     ttft, e2e = pairs.change_ms("ttft"), pairs.change_ms("e2e")
     if ttft is not None and e2e is not None and ttft < e2e / 2 < 0:
         return (
-            "first tokens come earlier, as where the standard alone has a limit of requests, new connections "
-            "or no prefix cache"
+            "first tokens come earlier (the standard may limit requests, open new connections, or lack a "
+            "prefix cache)"
         )
     return "the gain lies between the last token and the end of the answer"
 

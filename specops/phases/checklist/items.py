@@ -137,20 +137,20 @@ def acceptance(look: CheckInput) -> ItemDecision:
         gate, source = known.break_even.value, f"break-even by {known.break_even.source}"
     elif known.branches:
         raise OpenItem(
-            "of a tree that branches most cannot be accepted, and no sweep measured its break-even",
+            "the speculative pool drafts a tree with branches, and no sweep measured its break-even: the "
+            "playbook's threshold does not apply to such a tree",
             decide=look.command("sweep"),
         )
     else:
-        gate, source = ACCEPTANCE_GATE, "the playbook's"
+        gate, source = ACCEPTANCE_GATE, "playbook"
     live = _live_acceptance(look)
     if live is not None:
         rate, evidence = live
-        of = "of the last day's traffic"
+        of, note = "in the last day's traffic", ""
     else:
         rate, evidence = _compared_acceptance(look)
-        of = f"of the prompts that were compared; {_no_traffic(look)}"
-    above = "above" if rate > gate else "not above"
-    message = f"{rate:.2f} {of}: {above} {gate:.2f}, {source}"
+        of, note = "for the compared prompts", f"; no live figure: {_no_traffic(look)}"
+    message = f"acceptance {rate:.2f} {of} (threshold: above {gate:.2f}, {source}){note}"
     shown = Gate(measured=f"{rate:.2f}", threshold=f"above {gate:.2f}, {source}")
     return ItemDecision(rate > gate, message, (evidence,), gate=shown)
 
@@ -170,7 +170,7 @@ def _live_acceptance(look: CheckInput) -> tuple[float, Evidence] | None:
 
 def _no_traffic(look: CheckInput) -> str:
     return (
-        "no address of a Prometheus"
+        "addresses.prometheus is not set"
         if look.api is None
         else "too few drafted tokens in the last 24 h to decide"
     )
@@ -226,7 +226,7 @@ def speedup(look: CheckInput) -> ItemDecision:
     if shown.low > SPEEDUP_GATE:
         return ItemDecision(True, f"{figure} (threshold {SPEEDUP_GATE:g}×, playbook)", (evidence,), gate=gate)
     if shown.high <= SPEEDUP_GATE:
-        lower = f"keep it standard in {look.path}: route.classes, route.max_in_flight"
+        lower = f"send this traffic to the standard pool: route.classes or route.max_in_flight in {look.path}"
         return ItemDecision(False, f"{figure}: not above the {said}", (evidence,), change=lower, gate=gate)
     raise OpenItem(f"{figure}: the interval includes the {said}", evidence, change=_more(look), gate=gate)
 
@@ -269,7 +269,7 @@ def gpu_memory(look: CheckInput) -> ItemDecision:
         parts.append(said)
     pressed = _memory_pressure(look)
     if pressed is None:
-        why = "no Prometheus to ask" if look.api is None else "Prometheus has nothing of it"
+        why = "addresses.prometheus is not set" if look.api is None else "Prometheus has no series of it"
         parts.append(f"whether the KV cache is large enough is unknown: {why}")
     else:
         enough, said, where = pressed
@@ -323,7 +323,7 @@ def _of_host(cells: list[Cell], found: ResultEvidence) -> tuple[float, str, Evid
     same = all(found.result.environment.get(name) == here[name] for name in ("processor", "cores"))
     if not resident or total is None or not same:
         raise OpenItem(
-            "it serves from a CPU, and how much of the host's memory is not known here", found.evidence
+            "the pool runs on a CPU, and its share of the memory is not known on this machine", found.evidence
         )
     share = max(resident) / total
     took = f"{max(resident):.2f} of the host's {total:.1f} GiB ({share:.0%})"
@@ -370,7 +370,7 @@ def fallback_tested(look: CheckInput) -> ItemDecision:
         )
     rehearsed = look.result("guard-drill")
     if "stage" in rehearsed.result.settings:
-        raise OpenItem(f"not on the live set-up: {rehearsed.result.reason}", rehearsed.evidence)
+        raise OpenItem(f"no drill of the live deployment yet; {rehearsed.result.reason}", rehearsed.evidence)
     parts = {
         "guard": look.rollout.guard.model_dump(mode="json"),
         "addresses": look.rollout.addresses.model_dump(mode="json"),
@@ -390,7 +390,7 @@ def routing(look: CheckInput) -> ItemDecision:
     found = look.set_up("route", parts, reads=("sweep", "ab", "canary"))
     routed = checked(RouteData, found.result.data, "route.json is damaged: data")
     if routed.rules != rules(look.rollout, look.folder).table:
-        raise OpenItem("route.json has other rules than the results now make", found.evidence)
+        raise OpenItem("route.json is stale: the results now give other rules", found.evidence)
     _refuse_missing_files(look, routed.files, found.evidence)
     routers = look.rollout.addresses.routers
     if not routers:
@@ -406,7 +406,10 @@ def routing(look: CheckInput) -> ItemDecision:
     for router in routers:
         runs = _runs(router)
         if runs != look.rollout.rollout:
-            raise OpenItem(f"router {router} runs {runs or 'no rollout of specops'}", found.evidence)
+            raise OpenItem(
+                f"router {router} runs {runs or 'no rollout of specops'}, not {look.rollout.rollout}",
+                found.evidence,
+            )
     message = (
         f"{len(routers)} router{'s' if len(routers) > 1 else ''} answered: {_requests(counts)} decided so far"
     )
@@ -449,7 +452,7 @@ def monitoring(look: CheckInput) -> ItemDecision:
 def _refuse_missing_files(look: CheckInput, files: list[str], evidence: Evidence) -> None:
     gone = next((name for name in files if not (look.folder / name).is_file()), None)
     if gone is not None:
-        raise OpenItem(f"{gone} was rendered, and is not there any more", evidence)
+        raise OpenItem(f"{gone} is missing: it was rendered, and removed later", evidence)
 
 
 def capacity(look: CheckInput) -> ItemDecision:

@@ -109,13 +109,13 @@ def run(
                 raise Stopped(path, tuple(step.phase for step in walk.steps), folder) from None
             if walk.steps and isinstance(error, SpecopsError):
                 done = ", ".join(step.phase for step in walk.steps)
-                progress.note(f"{phase} failed; the same command goes on from there, after {done}")
+                progress.note(f"{phase} failed; the same command resumes at {phase} (done: {done})")
             raise
         if isinstance(made, Skipped):
             walk.skipped.append(made)
             _record(walk, given, order)
             progress.phase(phase, "skipped", made.reason)
-            progress.note(f"{phase}: not run, since {made.reason}")
+            progress.note(f"{phase}: skipped: {made.reason}")
             continue
         walk.steps.append(made)
         verdict = made.result.verdict
@@ -372,7 +372,7 @@ CHANGES: dict[Phase, str] = {
     "baseline": "fix what {result} names",
     "drafts": "choose another draft: pools.speculative in {file}",
     "sweep": "give other drafts or trees to try in {file}: sweep.drafts, sweep.trees",
-    "ab": "another draft, tree or K: pools.speculative in {file}",
+    "ab": "choose another draft, tree or K: pools.speculative in {file}",
     "canary": "fix what {result} shows",
     "guard-drill": "fix what {result} names; its logs are {folder}/logs/guard-drill-*.log",
 }
@@ -437,10 +437,12 @@ def _after(last: Step, commands: Commands) -> list[str]:
         return _lines(_again(commands))
     if last.phase == "ab" and last.result.verdict == "undecided":
         more = last.result.summary.get("more_prompts")
-        add = f"add about {more} prompts to the file that `prompts` names in {commands.file}"
-        alone = f"see {last.path}; more prompts alone may not decide it"
-        return _lines(_again(commands), add if more else alone)
-    return _lines(_again(commands), f"see {last.path}")
+        if more:
+            file = f"the file that `prompts` names in {commands.file}"
+            return _lines(_again(commands), f"for each undecided class, add about {more} prompts to {file}")
+        alone = f"fix the fault that {last.path} names, if any; more prompts alone may not decide it"
+        return _lines(commands.of("run {rollout} --only ab --fresh"), alone)
+    return _lines(_again(commands), f"fix what {last.path} names")
 
 
 def _again(commands: Commands) -> str:

@@ -371,8 +371,10 @@ def _crossover_message(
             f"measure more, such as {2 * on_max}, to find where it stops"
         )
     after = measured[off_min]
-    found = times(after.speedup) if after.speedup else after.reason
-    how = "is slower at" if after.verdict == "no" else "is not shown to pay at"
+    found = times(after.speedup) if after.speedup and after.speedup.low <= 1 else after.reason
+    slower = after.speedup is not None and after.speedup.high < 1
+    not_paid = "does not pay at" if after.verdict == "no" else "is not shown to pay at"
+    how = "is slower at" if slower else not_paid
     between = f"; nothing was measured between {on_max} and {off_min}" if off_min - on_max > 1 else ""
     return f"{setting} pays up to {_streams(on_max)} and {how} {off_min}: {found}{between}"
 

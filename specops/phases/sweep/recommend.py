@@ -30,7 +30,10 @@ MARGIN = 0.01
 """Speed-ups nearer to each other than this count as equal. A gain that may be none, and is surely no more
 than this, is not worth measuring further."""
 
-STARTS_DIFFER = "the machine drifted, or starts differ, by more than it gains (more repeats would decide)"
+STARTS_DIFFER = (
+    "the drift of the machine, or the difference between two turns of a server, is larger than the gain "
+    "(more repeats would decide)"
+)
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,7 @@ def unconfirmed(candidate: Candidate) -> Candidate:
     decision = candidate.decision
     if decision.verdict != "yes":
         return candidate
-    reason = f"{decision.reason} when the setting was chosen, and not confirmed"
+    reason = f"{decision.reason} at the choice; not confirmed"
     return replace(candidate, decision=Decision(verdict="undecided", reason=reason, speedup=decision.speedup))
 
 
@@ -176,7 +179,7 @@ def nothing_pays(contests: Sequence[Contest]) -> Decision:
         reason = f"do not deploy: nothing pays; the best is {name}, {found}"
         return Decision(verdict="no", reason=reason, speedup=closest.speedup)
     if closest.decision.verdict == "yes":
-        reason = f"{name} pays, {found}, and was not shown to pay at the lighter load that decides"
+        reason = f"{name} pays ({found}), but is not shown to pay at a lighter load"
         more = None
     else:
         more = _prompts_to_decide([candidate for _, candidate in open_], closest)
@@ -205,7 +208,7 @@ def estimate(candidate: Candidate) -> float:
     return candidate.speedup.estimate if candidate.speedup is not None else 0.0
 
 
-NOT_FRESH = "there are too few prompts for two parts, so it was confirmed with those that it was chosen by"
+NOT_FRESH = "there are too few prompts to split: the choice and the confirmation used the same ones"
 
 
 @dataclass(frozen=True)
@@ -357,7 +360,7 @@ def _for_some(
     }
     paying = {name: one for name, one in found.items() if one.decision.verdict == "yes"}
     if not paying:
-        reasons = [f"{name}: {one.decision.reason}" for name, one in found.items()]
+        reasons = [f"{name} ({one.decision.reason})" for name, one in found.items()]
         reason = "; ".join(
             [
                 f"not enough evidence: {title_of(finalists.settings[0])} is not confirmed for "
@@ -370,7 +373,7 @@ def _for_some(
         return Choice(decision, None, at.where.concurrency)
     chosen = next(iter(paying.values())).setting
     each = ", ".join(f"{name} ({shown(one.speedup)})" for name, one in paying.items() if one.speedup)
-    left = [f"{name}: {one.decision.reason}" for name, one in found.items() if name not in paying]
+    left = [f"{name} ({one.decision.reason})" for name, one in found.items() if name not in paying]
     reasons = [
         f"deploy {title(chosen)} for {each} at {at.where.level}, and for no other class",
         *([f"not confirmed for {', '.join(left)}"] if left else []),
@@ -392,14 +395,16 @@ def _per_class(classes: Mapping[str, Contest], setting: Setting) -> list[str]:
     found = {name: one for name, contest in classes.items() if (one := contest.of(setting.name))}
     if not found:
         return []
-    parts = [f"{name} {shown(one.speedup)}" for name, one in found.items() if _is(one, "yes") and one.speedup]
-    parts += [f"not for {name}: {one.decision.reason}" for name, one in found.items() if _is(one, "no")]
+    parts = [
+        f"{name} ({shown(one.speedup)})" for name, one in found.items() if _is(one, "yes") and one.speedup
+    ]
+    parts += [f"not for {name} ({one.decision.reason})" for name, one in found.items() if _is(one, "no")]
     undecided = {name: one for name, one in found.items() if _is(one, "undecided")}
     if undecided:
         needed = [one.decision.more_prompts for one in undecided.values()]
         most = max((more for more in needed if more is not None), default=None)
         names = "" if len(undecided) == len(found) else f" for {', '.join(undecided)}"
-        parts.append(f"undecided{names}" + (f", needs about {most} more prompts" if most else ""))
+        parts.append(f"undecided{names}" + (f" (about {most} more prompts would decide)" if most else ""))
     return [f"per class: {', '.join(parts)}"]
 
 
