@@ -118,8 +118,9 @@ def _woke(places: Sequence[Sequence[Times]]) -> str | None:
         return None
     shown = times(later) if later is not None else "too few to say"
     return (
-        f"the speed-up is {times(change)} higher in about the first {count} requests of each visit: a server "
-        f"that was idle before may have to wake up, and the later requests show no gain ({shown})"
+        f"the speed-up is {times(change)} as high in about the first {count} requests of each visit as in "
+        f"the later ones: an idle server may be slow at first, and the later requests "
+        f"show no gain ({shown})"
     )
 
 
