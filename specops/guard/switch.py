@@ -131,7 +131,10 @@ def _switched(target: Target, percent: int, again: bool) -> SwitchRecord:
     started = time.monotonic()
     first, tries, error = _reading(target), 0, None
     last = first
-    while last.percent != percent and tries < target.tries and time.monotonic() - started < target.patience_s:
+    while last.percent != percent and tries < target.tries:
+        late = time.monotonic() - started >= target.patience_s
+        if late and (tries or first.percent is None):  # slow to read is no reason to leave it as it is
+            break
         if tries:
             time.sleep(WAIT_S * 2 ** (tries - 1))
         tries += 1

@@ -14,7 +14,9 @@ from typing import cast
 import pytest
 from aiohttp import web
 
+from specops.actions.action import Target
 from specops.actions.nginx import Nginx
+from specops.errors import EndpointError
 from specops.guard.guard import Gate, Guard
 from specops.guard.journal import FILE, Journal
 from specops.guard.lock import Lock
@@ -24,6 +26,38 @@ from specops.guard.state import Evaluation
 from specops.guard.switch import Switch
 
 MOST_S = 3.0
+
+
+class SlowToRead(Target):
+    """On a busy machine, reading alone may take as long as all of its tries may."""
+
+    name = "slow"
+    patience_s = 0.01
+    percent = 0
+
+    def read(self) -> int:
+        time.sleep(2 * self.patience_s)
+        return self.percent
+
+    def set(self, percent: int) -> None:
+        self.percent = percent
+
+
+class Unreadable(SlowToRead):
+    """One that hangs, which costs a turn no third request."""
+
+    name = "unreadable"
+
+    def read(self) -> int:
+        time.sleep(2 * self.patience_s)
+        raise EndpointError("it does not answer")
+
+
+def test_a_target_that_is_slow_to_read_is_set_once() -> None:
+    done = Switch([SlowToRead()]).to(100)
+    assert (done.outcome, done.targets[0].tries, done.targets[0].after) == ("done", 1, 100)
+    (hung,) = Switch([Unreadable()]).to(100).targets
+    assert (hung.tries, hung.error) == (0, "it does not answer")
 
 
 @contextmanager
