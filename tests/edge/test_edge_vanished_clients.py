@@ -95,7 +95,8 @@ def test_queued_prompts_of_a_client_that_vanishes_are_not_read(
                     gone.call.cancel()
                 else:
                     path.cut()
-                await until(lambda: not len(sessions), "the sessions have ended")
+                batch = server.service._gathering  # it sends commands after up to a millisecond
+                await until(lambda: not len(sessions) and not batch._waiting, "the engine has been told")
                 model.gate.set()
                 stays, session = Stream(port), Drafting(1, [20] * CHUNK, max_tokens=30)
                 await session.open(stays)
