@@ -63,7 +63,7 @@ def test_what_runs_is_seen_to_run_and_what_does_not_is_never_passed(tmp_path: Pa
             assert rendered.returncode == 0, rendered.stderr
             items = checked(other)
             assert items["routing"]["status"] == "open"
-            assert items["routing"]["found"].endswith("runs tiny")
+            assert items["routing"]["found"].endswith("runs tiny, not other")
         up.add(routers=[f"127.0.0.1:{free_port()}"])
         items = checked(up)
         assert items["guard-running"]["status"] == "open"  # it was stopped
