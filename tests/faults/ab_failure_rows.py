@@ -49,7 +49,7 @@ FAILURES = [
         "the same with answers of a tenth of their tokens",
         failing("stump", 0.5, in_a_row=12),
         "not deploy",
-        r"where (a prompt comes|prompts come) again|less than a third",
+        r"repeated prompts|less than a third",
         prompts=64,
     ),
     ab(
