@@ -271,7 +271,8 @@ def test_a_gain_that_requests_without_a_pause_do_not_show_is_no_gain() -> None:
     found = judged(visits(2.0), sustained=sustained(1.0))
     assert (found.verdict, found.summary["deploy"]) == ("undecided", [])
     assert (
-        "speed-up of draft in visits between pauses, compared with requests without a pause" in found.reason
+        "speed-up of draft in visits between pauses, compared with requests without a pause: +"
+        in found.reason
     )
     assert "an idle arm may be slow at first" in found.reason
 

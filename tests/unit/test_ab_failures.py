@@ -221,7 +221,10 @@ def test_stumps_of_answers_are_counted_against_the_other_arms_answers() -> None:
     stump = {"text": "an"}
     found = judged(visits(2.0, prompts=96, answer=nth(12, stump)), temperature=0.7)
     assert found.verdict == "no"
-    assert "16 of 192 requests got less than a third of the other arm's answer (standard: 0" in found.reason
+    assert (
+        "16 of 192 requests got less than a third of the other arm's answer (standard: 0 of 192;"
+        in found.reason
+    )
     accepted = AbSettings(accept_length_change=True)
     records = visits(2.0, prompts=96, answer=nth(12, stump))
     assert judged(records, settings=accepted, temperature=0.7).verdict == "yes"

@@ -403,7 +403,9 @@ def test_other_answers_are_no_speed_up() -> None:
     assert deployed(found) == []
     sampled = judged(told(20), temperature=1.0)  # sampled answers differ by themselves
     assert sampled.verdict == "yes"
-    assert sampled.reason.endswith("with the standard's: no requests were sent at temperature 0")
+    assert sampled.reason.endswith(
+        "; the answers were not compared with the standard's: no requests were sent at temperature 0"
+    )
     once = judged(told(1, rounds=1))
     assert once.verdict == "undecided"
     assert "one repeat does not show whether the standard differs from itself" in once.reason

@@ -51,7 +51,11 @@ ACCEPTED, DRAFTED = "num_accepted_tokens_total", "num_draft_tokens_total"
 @pytest.mark.parametrize(
     ("figures", "passed", "said"),
     [
-        ({ACCEPTED: 0.45, DRAFTED: 5000}, True, "0.45 in the last day's traffic (threshold: above 0.30"),
+        (
+            {ACCEPTED: 0.45, DRAFTED: 5000},
+            True,
+            "acceptance 0.45 in the last day's traffic (threshold: above 0.30, break-even",
+        ),
         ({ACCEPTED: 0.25, DRAFTED: 5000}, False, "0.25 in the last day's traffic (threshold: above 0.30"),
         ({ACCEPTED: 0.30, DRAFTED: 5000}, False, "0.30 in the last day's traffic (threshold: above 0.30"),
         (

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from made_visits import judged, visits
 
-from specops.cli.page import page
+from specops.cli.page import _wrapped, page
 from specops.config import Rollout
 from specops.phases import Phase
 from specops.phases.ab.visits import VisitRecord
@@ -273,3 +273,11 @@ def test_a_phase_that_does_not_apply_and_was_asked_for_alone() -> None:
     shown = whole(skipped=(Skipped("route", "where the pools answer is not said", "add addresses"),))
     assert shown[0] == "Where the pools answer is not said."
     assert shown[-2:] == ["change: add addresses", "next: specops run rollout.yaml"]
+
+
+def test_a_command_that_does_not_fit_has_a_line_to_itself() -> None:
+    """It is pasted; in a line that it shares, the shell would see a part of it."""
+    command = f"specops sweep rollout.yaml --attach 0=http://127.0.0.1:8000/{'v' * 60} --fresh"
+    shown = _wrapped(f"the pool runs already, so its K stays; {command}", "  sweep  ", "         ")
+    assert shown == ["  sweep  the pool runs already, so its K stays", f"         {command}"]
+    assert _wrapped("it runs; specops run r.yaml", "  ", "  ") == ["  it runs; specops run r.yaml"]

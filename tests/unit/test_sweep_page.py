@@ -203,3 +203,10 @@ def test_an_undecided_sweep_is_repeated_with_what_would_decide_it(
     shown = page(undecided, Path("sweep.json"))
     assert shown[-2].startswith(f"change: {change}")
     assert shown[-1].removesuffix(" measurements are reused") == f"next: specops sweep r.yaml {options}"
+
+
+def test_the_comparison_that_follows_has_the_prompts_of_the_sweep() -> None:
+    endpoint = {"engine": "endpoint", "base_url": "http://h:1/v1"}
+    whole = result({"k=3": 1.3, "k=5": 1.6}, pools={"standard": endpoint, "k=3": endpoint, "k=5": endpoint})
+    whole.data["prompts"]["path"] = "my prompts.json"
+    assert page(whole, Path("sweep.json"))[-1].endswith("--prompts 'my prompts.json'")
