@@ -46,14 +46,15 @@ from drawn_requests import (
     answered,
 )
 from numpy.typing import NDArray
+from specops.phases.ab.speedups import pair_up
+from specops.phases.ab.verdict import Confidences, of_each, of_look
+from specops.phases.ab.visits import Visit, VisitRecord, schedule
 
 from specops import stats
 from specops.config.rollout import Design
 from specops.load.arrivals import Level
 from specops.load.record import CellRecord
-from specops.phases.ab.speedups import pair_up
-from specops.phases.ab.verdict import Confidences, of_each, of_look
-from specops.phases.ab.visits import AbSettings, Visit, VisitRecord, schedule
+from specops.phases.ab.settings import AbSettings
 
 Array = NDArray[np.float64]
 

@@ -124,7 +124,7 @@ SHAPES: Mapping[str, Shape] = {
     "ab": Shape(
         ("ab",),
         "ab.json: speed-ups and decisions, with every request.",
-        Content("phases.ab.visits:AbData", finished="phases.ab.report:Report", summary="phases.summaries:Ab"),
+        Content("phases.ab.report:AbData", finished="phases.ab.report:Report", summary="phases.summaries:Ab"),
     ),
     "sweep": Shape(
         ("sweep",),

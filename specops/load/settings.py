@@ -153,6 +153,9 @@ class BaselineSettings(Frozen):
     seed: int = 0
     """Seed of order and arrivals; sent with each request as well where temperature is above 0."""
 
+    same_prompts: bool = False
+    """Send each prompt as it is, although a cache may know it. By default a nonce is put in front."""
+
     ignore_eos: bool = False
     max_tokens: int | None = Field(default=None, ge=1)
     timeout_s: Positive = REQUEST_TIMEOUT_S
@@ -240,7 +243,7 @@ class BaselineSettings(Frozen):
         return Decoding(
             self.temperature,
             self.top_p,
-            self.seed if self.temperature > 0 else None,
+            self.seed,
             self.ignore_eos,
             self.max_tokens,
         )

@@ -15,10 +15,11 @@ from specops import __version__, results
 from specops.actions.http_client import ask_json
 from specops.config import Pool, Rollout
 from specops.errors import ConfigError, EndpointError, ModelError, SpecopsError
+from specops.experiment.arms import Arm
 from specops.hints import in_rollout, listing
 from specops.load.settings import OF_THE_RUN, BaselineSettings
 from specops.load.workload import PromptSet, load_prompts
-from specops.phases.ab.visits import AbSettings, Arm
+from specops.phases.ab.settings import AbSettings
 from specops.phases.sweep.plan import STANDARD
 from specops.results import Result, environment, sha256
 from specops.serving import ENGINES, pool_of

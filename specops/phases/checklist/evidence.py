@@ -18,8 +18,9 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 from specops import results
 from specops.config import Pool, Rollout
 from specops.errors import FileError
+from specops.experiment.arms import Arm
 from specops.hints import renaming
-from specops.phases.ab.visits import AbSettings, Arm
+from specops.phases.ab.settings import AbSettings
 from specops.phases.canary import inputs as inputs_of_canary
 from specops.phases.commands import Commands
 from specops.phases.inputs import changed, identity, inputs_of, inputs_of_arms, settings_of

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from specops.phases.ab.visits import AbSettings
+from specops.phases.ab.settings import AbSettings
 from specops.phases.diagnose.observations import Baseline, Live, Load, Observations
 from specops.phases.monitor.thresholds import LOW, PLAYBOOK
 from specops.section import Frozen
@@ -31,8 +31,8 @@ FEWER_TOKENS = 3
 """The K that the playbook goes down to where memory is short."""
 WEEKLY_FALLBACKS = 5
 """The playbook's."""
-VETO = AbSettings().ttft_veto_ratio
-VETO_MS = AbSettings().ttft_veto_ms
+VETO = AbSettings().first_token_ratio
+VETO_MS = AbSettings().first_token_ms
 ENOUGH_DRAFTED = 200
 """Tokens: with fewer, an acceptance rate is off by more than 0.07 (two standard errors at 0.5), and more,
 since the tokens of one draft fare alike."""

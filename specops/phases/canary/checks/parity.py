@@ -9,19 +9,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
+from specops.experiment.answers import margin_at
 from specops.load.arrivals import Level
 from specops.load.workload import Prompt
-from specops.phases.ab.parity import (
+from specops.phases.canary.client import CanaryRequest, Pool, Reply
+from specops.phases.canary.pool_pair import PLAIN_TOKENS, Check, Outcome, Pair, Status, trouble
+from specops.phases.sweep.greedy_answers import (
     SURE_WITNESSES,
     Matches,
     Parity,
     Witness,
-    margin_at,
     margins_needed,
     with_margins,
 )
-from specops.phases.canary.client import CanaryRequest, Pool, Reply
-from specops.phases.canary.pool_pair import PLAIN_TOKENS, Check, Outcome, Pair, Status, trouble
 
 CHALLENGER = "speculative"
 CONFIDENCE = 0.999

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from specops.phases.ab.parity import NEAR_TIE
+from specops.experiment.answers import NEAR_TIE
 from specops.phases.canary.client import CanaryRequest, Choice, Pool, Reply, Token
 from specops.phases.canary.pool_pair import (
     PLAIN_TOKENS,

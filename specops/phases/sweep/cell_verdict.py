@@ -13,49 +13,19 @@ confidence. The intervals of all classes and challengers hold together (Bonferro
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
-from typing import Literal
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from specops import stats
+from specops.experiment.claims import LEAST_GAIN
+from specops.experiment.findings import Basis, Decision
+from specops.experiment.sentences import PER
 from specops.load.arrivals import Level
-from specops.phases.ab.confounders import Lengths, RequestCounts, Requests, compare_lengths, pairs_of
-from specops.phases.ab.speedups import Pairs, Ratio, levels_of
-from specops.phases.ab.visits import AbSettings, VisitRecord
+from specops.phases.ab.settings import AbSettings
+from specops.phases.sweep.pairs import Pairs
+from specops.phases.sweep.request_counts import Lengths, RequestCounts, Requests, compare_lengths
 from specops.render.figures import times
 from specops.results import Verdict
-from specops.section import Frozen
-
-Basis = Literal["e2e", "tpot", "per_character"]
-"""What a load was decided on: the end-to-end time, the time per output token, or, where tokens are not known,
-the time per character."""
-
-
-LEAST_GAIN = 1.01
-"""A smaller gain is not deployed. The interval has the noise of requests, and not the client's own error,
-which differs between servers that keep and close their connections."""
-
-
-class Decision(Frozen):
-    verdict: Verdict
-    reason: str
-    speedup: Ratio = None
-    """Speed-up in `basis`; None where something else decided."""
-
-    basis: Basis = "e2e"
-    more_prompts: int | None = None
-    """Number of prompts that would decide what is undecided; None where no number, or over a hundred times as
-    many, would."""
-
-
-@dataclass(frozen=True)
-class InterimLook:
-    """The result of an interim look at the evidence, between two stages."""
-
-    decided: bool
-    """Of every challenger, every class and all classes together, from the lightest load to the first that
-    does not pay."""
 
 
 @dataclass(frozen=True)
@@ -72,18 +42,6 @@ class Checks:
     unanswered: RequestCounts | None = None
     filtered: RequestCounts | None = None
     client_bound: str | None = None
-
-    @classmethod
-    def of(
-        cls, visits: Sequence[VisitRecord], standard: str, challenger: str, level: Level, confidence: float
-    ) -> Checks:
-        requests = Requests.of(visits, standard, challenger, level)
-        bound = (
-            visit.cell.client_bound
-            for visit in visits
-            if visit.arm in (standard, challenger) and visit.cell.level == level and visit.cell.client_bound
-        )
-        return cls.counted(requests, confidence, next(bound, None))
 
     @classmethod
     def counted(cls, requests: Requests, confidence: float, client_bound: str | None) -> Checks:
@@ -136,115 +94,6 @@ class Cell:
     lengths: Lengths | None
 
 
-@dataclass(frozen=True)
-class Verdicts:
-    """The verdicts on one challenger, by class and load."""
-
-    classes: Mapping[str, tuple[Cell, ...]]
-    """Decisions by class, from the lightest load to the heaviest, as in `together`."""
-
-    together: tuple[Cell, ...]
-    """Decisions on all classes together."""
-
-    checks: tuple[Checks, ...]
-    """Checks at each load."""
-
-    @property
-    def deploy(self) -> list[tuple[str, Level]]:
-        return [
-            (name, cell.level)
-            for name, cells in sorted(self.classes.items())
-            for cell in cells
-            if cell.decision.verdict == "yes"
-        ]
-
-    @property
-    def decided(self) -> bool:
-        """Return whether no more prompts are needed: up to the first load that does not pay, nothing is
-        open."""
-        rows = [*self.classes.values(), self.together]
-        return bool(self.classes) and all(_settled([cell.decision for cell in cells]) for cells in rows)
-
-
-def look(
-    visits: Sequence[VisitRecord],
-    arms: Sequence[str],
-    settings: AbSettings,
-    done: int,
-    looks: int,
-    sent_before: Collection[str] = (),
-) -> InterimLook:
-    """Return whether nothing is open after `done` of `looks` looks, so that the comparison may end.
-
-    `arms` are those that work, the standard first; `visits` those of the stages so far; `sent_before` are
-    prompts that were sent before the first visit.
-    """
-    for challenger in arms[1:]:
-        pairs = pairs_of(visits, arms[0], challenger, settings, sent_before)
-        if not pairs.all:
-            return InterimLook(decided=False)
-        confidences = Confidences.at(settings, pairs.classes, len(arms) - 1, done, looks)
-        if not of_each(visits, pairs, arms[0], challenger, confidences, settings).decided:
-            return InterimLook(decided=False)
-    return InterimLook(decided=True)
-
-
-@dataclass(frozen=True)
-class Confidences:
-    """The confidence of one interval of each kind, such that all of that kind hold together at every look."""
-
-    of_classes: float
-    of_levels: float
-
-    @classmethod
-    def at(
-        cls, settings: AbSettings, classes: Collection[str], challengers: int, done: int, looks: int
-    ) -> Confidences:
-        return cls(
-            of_look(settings.confidence, done, looks, among=max(1, len(classes) * challengers)),
-            of_look(settings.confidence, done, looks, among=max(1, challengers)),
-        )
-
-
-@cache
-def of_look(confidence: float, done: int, looks: int, *, among: int = 1) -> float:
-    """Return the confidence of each of `among` intervals at look `done` of `looks` evenly spaced ones."""
-    share = 1 - (1 - confidence) / among
-    return stats.sequential.levels([(k + 1) / looks for k in range(looks)], share)[done - 1]
-
-
-def of_each(
-    visits: Sequence[VisitRecord],
-    pairs: Pairs,
-    standard: str,
-    challenger: str,
-    confidences: Confidences,
-    settings: AbSettings,
-    sustained: Sequence[VisitRecord] = (),
-) -> Verdicts:
-    """The decision on each traffic class, and on all together, at each load of `visits`.
-
-    `sustained` are the requests without a pause, as a round of their own: their times are not compared, but
-    those that failed, hung or were hardly answered count.
-    """
-    levels = levels_of(visits)
-    sent = [*visits, *sustained]
-    checks = tuple(Checks.of(sent, standard, challenger, level, confidences.of_levels) for level in levels)
-
-    def cells(ours: Pairs, confidence: float) -> tuple[Cell, ...]:
-        found = []
-        for level, check in zip(levels, checks, strict=True):
-            cell = of_cell(ours.at(level), level, confidence, settings)
-            found.append(replace(cell, decision=check.limit(cell.decision, settings)))
-        return in_sequence(found)
-
-    return Verdicts(
-        {name: cells(pairs.of(name), confidences.of_classes) for name in pairs.classes},
-        cells(pairs, confidences.of_levels),
-        checks,
-    )
-
-
 def of_cell(pairs: Pairs, level: Level, confidence: float, settings: AbSettings) -> Cell:
     """The decision on pairs at one level, by their speed and their lengths, and the lengths it rests on."""
     lengths = compare_lengths(pairs.all, settings.length_margin, confidence)
@@ -258,36 +107,11 @@ def of_cell(pairs: Pairs, level: Level, confidence: float, settings: AbSettings)
     return Cell(level, decision, lengths)
 
 
-def in_sequence(cells: Sequence[Cell]) -> tuple[Cell, ...]:
-    """A load counts as paying only where every lighter one does; `cells` from the lightest."""
-    first = paying([cell.decision for cell in cells])
-    return tuple(
-        replace(cell, decision=_not_reached(cell.decision)) if number > first else cell
-        for number, cell in enumerate(cells)
-    )
-
-
-def paying(decisions: Sequence[Decision]) -> int:
-    """Return how many loads pay, from the lightest to the first that does not."""
-    count = 0
-    for decision in decisions:
-        if decision.verdict != "yes":
-            break
-        count += 1
-    return count
-
-
-def pays_up_to(cells: Sequence[Cell]) -> Level | None:
-    """The heaviest load at which it pays; None where it does not surely pay at the lightest."""
-    count = paying([cell.decision for cell in cells])
-    return cells[count - 1].level if count else None
-
-
 def _ttft_veto(pairs: Pairs, confidence: float, settings: AbSettings) -> Decision | None:
     change, ttft = pairs.change_ms("ttft"), pairs.ratio("ttft", confidence)
     if ttft is None or change is None:
         return None
-    if ttft.high < 1 / settings.ttft_veto_ratio and change >= settings.ttft_veto_ms:
+    if ttft.high < 1 / settings.first_token_ratio and change >= settings.first_token_ms:
         reason = f"TTFT grows by {change:.0f} ms, to {1 / ttft.estimate:.2f} times as much"
         return Decision(verdict="no", reason=reason)
     return None
@@ -355,7 +179,6 @@ def _beside(pairs: Pairs) -> str:
     return "the gain lies between the last token and the end of the answer"
 
 
-PER: Mapping[Basis, str] = {"e2e": "", "tpot": " per output token", "per_character": " per character"}
 _FIGURES: Mapping[Basis, str] = {
     "e2e": "the end-to-end time",
     "tpot": "the time per output token",
@@ -385,19 +208,6 @@ def _as_long(decision: Decision, lengths: Lengths, settings: AbSettings) -> Deci
         changed = {"verdict": "undecided", "reason": f"{lengths} ({takes}); {decision.reason}"}
         return decision.model_copy(update=changed | {"more_prompts": more})
     return decision
-
-
-def _not_reached(decision: Decision) -> Decision:
-    if decision.verdict != "yes":
-        return decision
-    reason = f"{decision.reason}, but a lighter load does not surely pay"
-    return decision.model_copy(update={"verdict": "undecided", "reason": reason})
-
-
-def _settled(decisions: Sequence[Decision]) -> bool:
-    """Return whether all pay, or the first that does not is a no."""
-    count = paying(decisions)
-    return count == len(decisions) or decisions[count].verdict == "no"
 
 
 def most_prompts(undecided: Iterable[Decision]) -> int | None:

@@ -15,17 +15,16 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
+from statistics import median
 from typing import Literal
 
 from specops import stats
-from specops.load.arrivals import Level
-from specops.load.record import SLOW, Row, positive
+from specops.experiment.findings import StoredInterval
+from specops.load.record import SLOW, Row
 from specops.load.validity import is_filtered, is_stock, loops, no_answer
-from specops.phases.ab.speedups import FIGURES, Figure, Pair, Pairs, StoredInterval, ordered, pair_up
-from specops.phases.ab.visits import AbSettings, VisitRecord
+from specops.phases.sweep.pairs import Pair
 from specops.section import Frozen
 from specops.stats import Interval, Times
 
@@ -110,16 +109,6 @@ class Requests:
 
     pairs: tuple[tuple[Row, Row], ...]
 
-    @classmethod
-    def of(cls, visits: Iterable[VisitRecord], standard: str, challenger: str, level: Level) -> Requests:
-        sent: dict[tuple[str, int], dict[str, Row]] = defaultdict(dict)
-        for visit in visits:
-            if visit.arm in (standard, challenger) and visit.cell.level == level:
-                for row in visit.cell.rows:
-                    sent[row.prompt, visit.round][visit.arm] = row
-        both = [rows for _, rows in sorted(sent.items()) if len(rows) == 2]
-        return cls(tuple((rows[standard], rows[challenger]) for rows in both))
-
     def counted(self, kind: Kind, confidence: float) -> RequestCounts | None:
         """The requests of one kind, counted in both arms; None where nothing was sent to both."""
         if not self.pairs:
@@ -196,20 +185,6 @@ _HAPPENED: dict[Kind, Callable[[Row], bool]] = {
     "unanswered": no_answer,
     "filtered": is_filtered,
 }
-
-
-def slow_rows(rows: Sequence[Row]) -> int:
-    """Requests of one arm that took over `SLOW` times the median of its answers of their class."""
-    by_class: dict[str, list[Row]] = defaultdict(list)
-    for row in rows:
-        by_class[row.traffic_class].append(row)
-    count = 0
-    for ours in by_class.values():
-        answered = [waited(row) for row in ours if row.error is None]
-        if answered:
-            bound = SLOW * median(answered)
-            count += sum(waited(row) > bound for row in ours)
-    return count
 
 
 MOST_TIMES = 100
@@ -350,101 +325,3 @@ def other_prompts(standard: Iterable[Row], challenger: Iterable[Row], margin: fl
     both = [(ours, found[1][prompt]) for prompt, ours in found[0].items() if prompt in found[1]]
     unlike = tuple(pair for pair in both if abs(pair[0] - pair[1]) > max(SPECIAL_TOKENS, margin * pair[0]))
     return OtherPrompts(len(both), unlike) if unlike else None
-
-
-CACHED = 1.05
-"""Repeats that are faster by less than a twentieth do not count as cached: a warm-up may be the reason."""
-
-
-class Repeats(Frozen):
-    """First requests compared with repeats of the same prompts, in one arm."""
-
-    arm: str
-    figure: Figure
-    ratio: StoredInterval | None
-    """What first requests took over what repeats took; above 1, repeats are faster."""
-
-    cached: bool
-
-
-def compare_repeats(visits: Iterable[VisitRecord], arm: str, confidence: float) -> list[Repeats]:
-    """First requests over repeats, for each figure. A prompt's repeats are those at the load of its first
-    request. Without such repeats, those at heavier loads count, which only a cache makes faster."""
-    ours = sorted((visit for visit in visits if visit.arm == arm), key=lambda visit: visit.began)
-    return [_compare_figure(ours, arm, figure, confidence) for figure in FIGURES]
-
-
-def pairs_of(
-    visits: Sequence[VisitRecord],
-    standard: str,
-    challenger: str,
-    settings: AbSettings,
-    sent_before: Collection[str] = (),
-) -> Pairs:
-    """The pairs of a comparison: of figures that a cache makes faster, only first requests count."""
-    found = [
-        one for arm in (standard, challenger) for one in compare_repeats(visits, arm, settings.confidence)
-    ]
-    return pair_up(
-        visits,
-        standard,
-        challenger,
-        settings.design,
-        first_only=cached_figures(found),
-        sent_before=sent_before,
-    )
-
-
-def cached_figures(found: Iterable[Repeats]) -> frozenset[Figure]:
-    """The figures of which only first requests count. A cached answer has neither its own latency nor
-    TPOT."""
-    figures: set[Figure] = {one.figure for one in found if one.cached}
-    if figures & {"e2e", "tpot"}:
-        figures |= {"e2e", "tpot"}
-    return frozenset(figures)
-
-
-def first_visits(visits: Iterable[VisitRecord], sent_before: Collection[str] = ()) -> list[VisitRecord]:
-    """The visits in which no prompt had been sent to the arm before."""
-    sent: dict[str, set[str]] = defaultdict(lambda: set(sent_before))
-    found = []
-    for visit in sorted(visits, key=lambda visit: visit.began):
-        prompts = {row.prompt for row in visit.cell.rows}
-        if not prompts & sent[visit.arm]:
-            found.append(visit)
-        sent[visit.arm] |= prompts
-    return found
-
-
-def _compare_figure(visits: list[VisitRecord], arm: str, figure: Figure, confidence: float) -> Repeats:
-    first: dict[str, tuple[float | None, Level, tuple[int, int]]] = {}
-    same: dict[str, list[float]] = defaultdict(list)
-    heavier: dict[str, list[float]] = defaultdict(list)
-    for visit in visits:
-        level = visit.cell.level
-        for row in visit.cell.rows:
-            taken = positive(getattr(row, f"{figure}_ms")) if row.error is None else None
-            if row.prompt not in first:
-                first[row.prompt] = taken, level, (visit.stage, visit.block)
-            elif taken and level == first[row.prompt][1]:
-                same[row.prompt].append(taken)
-            elif taken and level in ordered([first[row.prompt][1], level])[1:]:
-                heavier[row.prompt].append(taken)
-    known = [
-        (taken, same.get(prompt) or heavier[prompt], block)
-        for prompt, (taken, _, block) in sorted(first.items())
-        if taken and (prompt in same or prompt in heavier)
-    ]
-    # Requests that hung at first must not look like a cache, so they are left out here.
-    usual = median(taken for taken, *_ in known) if known else 0.0
-    logs: dict[tuple[int, int], list[float]] = defaultdict(list)
-    for before, later, block in known:
-        if before <= SLOW * usual:
-            logs[block].append(math.log(before / fmean(later)))
-    mean = stats.mean_interval([fmean(of) for of in logs.values()], confidence)
-    ratio = None
-    if mean is not None and len(known) >= stats.MIN_PAIRS:
-        low, high = math.exp(mean.low), math.exp(mean.high)
-        ratio = Interval(math.exp(mean.estimate), low, high, len(known), confidence)
-    cached = ratio is not None and ratio.low > 1 and ratio.estimate >= CACHED
-    return Repeats(arm=arm, figure=figure, ratio=ratio, cached=cached)

@@ -17,8 +17,6 @@ from math import comb
 
 from specops.load.arrivals import Level
 from specops.load.record import Row
-from specops.phases.ab.speedups import levels_of
-from specops.phases.ab.visits import VisitRecord
 from specops.section import Frozen
 
 NEAR_TIE = 0.25
@@ -249,76 +247,6 @@ def chance(lost: int, tried: int) -> float:
     return sum(comb(tried, k) for k in range(lost, tried + 1)) / (1 << tried)
 
 
-def compare(
-    visits: Sequence[VisitRecord], mixed: Sequence[VisitRecord], standard: str, challenger: str
-) -> list[Parity]:
-    """Return every parity comparison of the two arms: plain, repeated prompts, and among sampled requests."""
-    among = among_sampled(visits, mixed, standard, challenger)
-    found = [*alone(visits, standard, challenger), *again(visits, standard, challenger)]
-    return [*found, among] if among else found
-
-
-def alone(visits: Iterable[VisitRecord], standard: str, challenger: str) -> list[Parity]:
-    """Return the parity at each level: the arms' first rounds, and the standard's first round with its
-    second."""
-    visits = list(visits)
-    found = []
-    for level in levels_of(visits):
-        ours = _answers(visits, level, standard)
-        theirs = _answers(visits, level, challenger).get(0, {})
-        control = matches(ours[0], ours[1]) if 0 in ours and 1 in ours else None
-        found.append(Parity(challenger, False, level, matches(ours.get(0, {}), theirs), control))
-    return found
-
-
-def greedy(visits: Sequence[VisitRecord], standard: str, challenger: str) -> list[Parity]:
-    """Return the parity at each level of the answers at temperature 0 beside a measurement at a higher one.
-    The control is the standard's second round. Levels at which the standard answered none of them are left
-    out."""
-    found = []
-    for one in alone(visits, standard, challenger):
-        answered = _answers(visits, one.level, standard).get(0, {})
-        lost = [
-            row
-            for visit in visits
-            if visit.arm == challenger and visit.cell.level == one.level
-            for row in visit.cell.rows
-            if row.error is not None and row.prompt in answered
-        ]
-        refusals = [str(row.detail) for row in lost if row.error in REFUSALS]
-        failures = tuple(str(row.detail) for row in lost if row.error not in REFUSALS)
-        if answered:
-            found.append(replace(one, failures=failures, refused=next(iter(refusals), None)))
-    return found
-
-
-def ignored_temperature(
-    sampled: Sequence[VisitRecord],
-    greedy: Sequence[VisitRecord],
-    standard: str,
-    challenger: str,
-    confidence: float,
-) -> dict[Level, str]:
-    """Return by level a sentence where the challenger gives its greedy answers at a higher temperature too,
-    and the standard does not. Drafts of greedy tokens are accepted more often: it is fast by what it leaves
-    out. `sampled` are the visits of the measurement, `greedy` those beside it; levels where it is not sure
-    are left out."""
-    found = {}
-    levels = levels_of(greedy)
-    for level in levels:
-        ours, theirs = (
-            as_greedy(
-                _answers(sampled, level, arm).values(),
-                _answers(greedy, level, arm).get(0, {}),
-            )
-            for arm in (standard, challenger)
-        )
-        said = greedy_instead(ours, theirs, 1 - (1 - confidence) / len(levels))
-        if said is not None:
-            found[level] = said
-    return found
-
-
 def as_greedy(sampled: Iterable[Mapping[str, Row]], greedy: Mapping[str, Row]) -> dict[str, bool]:
     """Return by prompt whether one of its sampled answers, of several rounds, is its greedy one."""
     found: dict[str, bool] = {}
@@ -341,82 +269,6 @@ def greedy_instead(ours: Mapping[str, bool], theirs: Mapping[str, bool], confide
         f"for {count} of {len(shared)} prompts, an answer at the higher temperature is the greedy answer "
         f"(standard: {own} of {len(shared)}): the temperature is ignored"
     )
-
-
-def unchecked(visits: Sequence[VisitRecord], standard: str) -> str | None:
-    """Return why no answers can be compared: the standard answers nothing at temperature 0. None where it
-    does."""
-    rows = [row for visit in visits if visit.arm == standard for row in visit.cell.rows]
-    if any(row.error is None for row in rows):
-        return None
-    if not rows:
-        return "no requests were sent at temperature 0"
-    return f"{standard} answered no request at temperature 0; the first error: {rows[0].detail}"
-
-
-def again(visits: Iterable[VisitRecord], standard: str, challenger: str) -> list[Parity]:
-    """Return the parity at each level of the challenger's first answers and its later ones, with the
-    standard's as the control.
-
-    A corrupted cache garbles what comes again, and nothing else. An answer counts as another one where it is
-    in any later round that both arms answered.
-    """
-    visits = list(visits)
-    found = []
-    for level in levels_of(visits):
-        ours, theirs = _answers(visits, level, standard), _answers(visits, level, challenger)
-        alike = matches(ours.get(0, {}), theirs.get(0, {}))
-        first = alike.prompts - alike.unlike
-        later: dict[str, list[tuple[Row, Row]]] = {}
-        for round_ in sorted((ours.keys() & theirs.keys()) - {0}):
-            for prompt in sorted(first & ours[round_].keys() & theirs[round_].keys()):
-                later.setdefault(prompt, []).append((ours[round_][prompt], theirs[round_][prompt]))
-        if later:
-            standards = {
-                name: _differing_row(ours[0][name], [one for one, _ in rows]) for name, rows in later.items()
-            }
-            others = {
-                name: _differing_row(theirs[0][name], [one for _, one in rows])
-                for name, rows in later.items()
-            }
-            found.append(
-                Parity(
-                    challenger,
-                    False,
-                    level,
-                    matches(theirs[0], others),
-                    matches(ours[0], standards),
-                    repeated=True,
-                )
-            )
-    return found
-
-
-def among_sampled(
-    visits: Iterable[VisitRecord], mixed: Iterable[VisitRecord], standard: str, challenger: str
-) -> Parity | None:
-    """The greedy answers of mixed batches with the standard's when all was greedy, at the lightest load, all
-    rounds together; the control is the standard's own. None where the challenger has no mixed batch."""
-    visits, mixed = list(visits), list(mixed)
-    ours = [probe for probe in mixed if probe.arm == standard]
-    theirs = [probe for probe in mixed if probe.arm == challenger]
-    if not theirs or not visits:
-        return None
-    alone = _answers(visits, levels_of(visits)[0], standard).get(0, {})
-    answered = {name: row for probe in ours for name, row in _good(probe).items()}
-    greedy = {name: row for probe in theirs for name, row in _good(probe).items()}
-    control = matches(alone, answered) if ours else None
-    rows = (row for probe in theirs for row in probe.cell.rows)
-    failures = tuple(str(row.detail) for row in rows if row.error and row.prompt in answered)
-    return Parity(challenger, True, theirs[0].cell.level, matches(alone, greedy), control, failures)
-
-
-def with_openings(parities: Sequence[Parity], confidence: float) -> list[Parity]:
-    """Return `parities`, and of each that is blind a weaker comparison: that of the answers' beginnings.
-
-    Where all answers cannot show a fault, this is the only test, so it takes no part of the error.
-    """
-    return [*parities, *(one.openings for one in parities if one.is_blind(confidence))]
 
 
 def margins_needed(parities: Iterable[Parity]) -> list[Place]:
@@ -446,24 +298,6 @@ def with_margins(parity: Parity, margins: Mapping[Place, float | None]) -> Parit
         for witness in parity.arms.witnesses
     )
     return replace(parity, arms=replace(parity.arms, witnesses=witnesses))
-
-
-def _answers(visits: Iterable[VisitRecord], level: Level, arm: str) -> dict[int, dict[str, Row]]:
-    """The answered requests of an arm at a level, by round and prompt."""
-    found: dict[int, dict[str, Row]] = {}
-    for visit in visits:
-        if visit.arm == arm and visit.cell.level == level:
-            found.setdefault(visit.round, {}).update(_good(visit))
-    return found
-
-
-def _good(visit: VisitRecord) -> dict[str, Row]:
-    return {row.prompt: row for row in visit.cell.rows if row.error is None}
-
-
-def _differing_row(first: Row, later: Sequence[Row]) -> Row:
-    """A row of `later` that differs from `first`; the first of them where none does."""
-    return next((row for row in later if _unlike(first, row)), later[0])
 
 
 def _unlike(one: Row, other: Row) -> bool:
