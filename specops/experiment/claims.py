@@ -51,6 +51,7 @@ POSSIBLY_OTHER = 0.05
 """Probabilities of answers as different by chance: below the first it is another distribution, from the second
 on it is not told apart. Several looks share the first."""
 
+MOST_SWAPS = 1999
 FEWEST_SAMPLED = 16
 FEWEST_CONTROLS = 8
 
@@ -130,7 +131,7 @@ def wait(
         if ratio is not None and equal is not None:
             if min(ratio.low, equal.low) > LEAST_GAIN:
                 verdict = "shown"
-            elif min(ratio.high, equal.high) < 1:
+            elif min(ratio.high, equal.high) < LEAST_GAIN:
                 verdict = "against"
         return Finding(
             claim="wait",
@@ -159,7 +160,7 @@ def wait(
 def _pairs_needed(ratio: stats.Interval | None, pairs: int) -> int | None:
     if ratio is None:
         return max(stats.MIN_PAIRS - pairs, stats.MIN_PAIRS)
-    return stats.pairs_needed(ratio)
+    return stats.pairs_needed(ratio) if ratio.estimate > LEAST_GAIN else None
 
 
 def _client_bound(evidence: Evidence, level: Level) -> str:
@@ -423,6 +424,8 @@ def sampled_answers(evidence: Evidence) -> Finding:
     if not count or not originals:
         return Finding(**base, verdict="open" if expected and not others else "unknown")
     probability = texts.compare_samples(originals, others, seed=0)
+    if probability is not None and probability < POSSIBLY_OTHER:  # few swaps cannot show how rare it is
+        probability = texts.compare_samples(originals, others, seed=0, swaps=MOST_SWAPS)
     halves = [
         {prompt: listed[part::2] for prompt, listed in originals.items() if len(listed) > 1}
         for part in (0, 1)
@@ -433,7 +436,7 @@ def sampled_answers(evidence: Evidence) -> Finding:
         return Finding(**base, verdict="open", needs=FEWEST_SAMPLED)
     if control is not None and control < POSSIBLY_OTHER / 5:
         return Finding(**base, verdict="unknown", cause="standard")
-    if probability <= max(OTHER_DISTRIBUTION, 2 / texts.SWAPS):
+    if probability <= OTHER_DISTRIBUTION:
         return Finding(**base, verdict="against")
     if probability < POSSIBLY_OTHER:
         return Finding(**base, verdict="open", needs=count)

@@ -111,21 +111,26 @@ def judge_challenger(evidence: Evidence, confidences: Confidences) -> Judged:
         claims.gain_of_speculation(evidence),
         *elsewhere,
     ]
-    if (open_loop := claims.open_loop(evidence, confidences.of_loads)) is not None:
-        common.append(open_loop)
     lengths = tuple(claims.length(evidence, level, None, confidences.of_loads) for level in evidence.levels)
     together = [
         _cell(evidence, level, None, lengths[index], confidences.of_loads)
         + ([bad[level]] if level in bad else [])
         for index, level in enumerate(evidence.levels)
     ]
+    # Its rate is a share of what the standard answers at the heaviest load.
+    if (open_loop := claims.open_loop(evidence, confidences.of_loads)) is not None and together:
+        together[-1].append(open_loop)
     classes = {}
     for name in evidence.classes:
         rows = []
         for index, level in enumerate(evidence.levels):
             findings = _cell(evidence, level, name, lengths[index], confidences.of_classes)
             # What divides all samples of a load divides those of each class.
-            doubts = [f for f in together[index] if f.cause in _CAUSES_OF_ALL and f.verdict != "shown"]
+            doubts = [
+                finding
+                for finding in together[index]
+                if finding.verdict != "shown" and (finding.cause in _CAUSES_OF_ALL or finding is open_loop)
+            ]
             rows.append([*findings, *doubts, *([bad[level]] if level in bad else [])])
         classes[name] = rows
     return Judged(

@@ -16,6 +16,7 @@ import random
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain, count
 from typing import Literal
 
@@ -162,23 +163,26 @@ class Plan:
 
     def _drawn(self, place: int, size: int, purpose: str, cycle: int) -> tuple[Request, ...]:
         """`size` prompts, of all classes alike; each is drawn once before any is drawn again."""
-        ids = self._deck(f"{self.seed}:{purpose}")
+        ids = _shuffled(self.prompts, f"{self.seed}:{purpose}")
         chosen = [ids[(place * size + index) % len(ids)] for index in range(size)]
         if self.same_prompts:
             return tuple(Request(prompt, "") for prompt in chosen)
         return tuple(Request(prompt, f"{purpose}.{cycle}.{index}") for index, prompt in enumerate(chosen))
 
-    def _deck(self, seed: str) -> list[str]:
-        of_class: dict[str, list[str]] = defaultdict(list)
-        for prompt, traffic_class in self.prompts:
-            of_class[traffic_class].append(prompt)
-        dealer = random.Random(seed)
-        placed: list[tuple[float, str]] = []
-        for _, ids in sorted(of_class.items()):
-            dealer.shuffle(ids)
-            start = dealer.random()
-            placed += [((index + start) / len(ids), prompt) for index, prompt in enumerate(ids)]
-        return [prompt for _, prompt in sorted(placed)]
+
+@cache
+def _shuffled(prompts: tuple[tuple[str, str], ...], seed: str) -> tuple[str, ...]:
+    """The ids in random order, in which every class has its share of each stretch."""
+    of_class: dict[str, list[str]] = defaultdict(list)
+    for prompt, traffic_class in prompts:
+        of_class[traffic_class].append(prompt)
+    dealer = random.Random(seed)
+    placed: list[tuple[float, str]] = []
+    for _, ids in sorted(of_class.items()):
+        dealer.shuffle(ids)
+        start = dealer.random()
+        placed += [((index + start) / len(ids), prompt) for index, prompt in enumerate(ids)]
+    return tuple(prompt for _, prompt in sorted(placed))
 
 
 def window_size(level: Level) -> int:

@@ -41,7 +41,7 @@ from specops.progress import Progress
 FIRST_LOOK = 0.4
 """Share of the planned requests before the first look: the bounds on rare events need about 300 of 750."""
 
-OPEN_LOOP_LOAD = 0.6
+OPEN_LOOP_LOAD = 0.7
 """Rate of an open loop, as a share of what the standard answers at its heaviest load."""
 
 MOST_WINDOW_S = 60.0
@@ -100,6 +100,11 @@ class Experiment:
             name: {"pool": pool.model_dump(mode="json")} for name, pool in self.pools.items()
         }
         self._looks: dict[int, bool] = {}
+        """Whether the look before a cycle settled the comparison, by cycle."""
+
+        self._coming = self.plan.windows()
+        self._next: Window | None = next(self._coming)
+        self._first_cycle = list(takewhile(lambda window: window.cycle == 0, self.plan.windows()))
         self._prompts_by_id = {prompt.id: prompt for prompt in prompts.prompts}
         self._count_tokens = token_counter(requests.tokenizer) if requests.tokenizer else None
         self._pace = Pace(requests.max_rps)
@@ -151,18 +156,17 @@ class Experiment:
         more. 1 before the first cycle is complete."""
         if self.settings.design == "abba-restart":
             return self.plan.rounds * self.plan.cycles_of_a_round
-        first = [window for window in self.windows.values() if window.cycle == 0]
-        planned = sum(1 for _ in takewhile(lambda window: window.cycle == 0, self.plan.windows()))
-        if len(first) < planned - self._windows_of_failed(planned):
+        first = [
+            self.windows.get(window.key) for window in self._first_cycle if window.arm not in self.failed
+        ]
+        measured = [window for window in first if window is not None]
+        if len(measured) < len(first) or not measured:
             return 1
-        sent = max(sum(len(w.cell.sent) for w in first if w.arm == arm) for arm in self.pools)
-        seconds = sum(map(_seconds, first))
+        sent = max(sum(len(w.cell.sent) for w in measured if w.arm == arm) for arm in self.pools)
         by_requests = math.ceil(self.settings.requests / max(1, sent))
-        by_time = math.ceil(self.settings.min_duration_s / (FIRST_LOOK * max(seconds, 1e-3)))
+        seconds = max(sum(map(_seconds, measured)), 1e-3)
+        by_time = math.ceil(self.settings.min_duration_s / (FIRST_LOOK * seconds))
         return max(by_requests, by_time)
-
-    def _windows_of_failed(self, planned: int) -> int:
-        return len(self.failed) * planned // len(self.pools)
 
     @property
     def looks(self) -> tuple[float, ...]:
@@ -185,18 +189,22 @@ class Experiment:
 
     def next_window(self) -> Window | None:
         """The first window that is missing; None when all are there, or the evidence settles it."""
-        for window in self.plan.windows():
-            if self.standard in self.failed or len(self.working) < 2 or window.cycle >= self.cycles:
+        while (window := self._next) is not None:
+            if self.standard in self.failed or len(self.working) < 2:
                 return None
-            if window.cycle in self._look_cycles() and self._settled(window.cycle):
+            cycles = self.cycles
+            if window.cycle >= cycles or (
+                window.cycle in self._look_cycles(cycles) and self._settled(window.cycle)
+            ):
                 return None
             if window.key not in self.windows and window.arm not in self.failed:
                 return window
+            self._next = next(self._coming, None)
         return None
 
-    def _look_cycles(self) -> set[int]:
+    def _look_cycles(self, cycles: int) -> set[int]:
         """The cycles before which there is a look; the look at the end needs none."""
-        return {math.ceil(share * self.cycles) for share in self.looks[:-1]}
+        return {math.ceil(share * cycles) for share in self.looks[:-1]}
 
     def _settled(self, cycle: int) -> bool:
         if cycle not in self._looks:

@@ -173,7 +173,7 @@ def _wait(finding: Finding) -> str:
         parts = ", ".join(f"{times(part.ratio)} {part.name}" for part in finding.parts)
         return f"{_speedup(finding)}, but {_FACTORS[finding.cause]}: {parts}"
     if finding.verdict == "against":
-        return f"{where}{_speedup(finding)}: slower"
+        return f"{where}{_speedup(finding)}: {'slower' if finding.ratio.high < 1 else 'no gain'}"
     return f"{where}{_speedup(finding)} is not surely above {finding.margin:.2f}×{_needs(finding)}"
 
 

@@ -21,7 +21,7 @@ MIN_WINDOWS = 8
 
 
 def largest_step(values: Sequence[float], level: float = LEVEL) -> tuple[int, Interval] | None:
-    """Return how many of the first `values` differ most from the later ones, and how many times they grew.
+    """Return how many of the first `values` differ most from the later ones, and the factor of change.
 
     `values` are logarithms of positive figures, one of each window, in the order of time; the interval is of
     the ratio: 1.2 is a fifth more in the later windows. Each side has an eighth of the windows, two at least.
@@ -52,9 +52,10 @@ def largest_step(values: Sequence[float], level: float = LEVEL) -> tuple[int, In
     squares = np.maximum(noise.squares(waves**2) - pulled**2 / explained, np.finfo(np.float64).tiny)
     log = noise.log_likelihood(squares, n - 2) - np.log(explained) / 2
     weights = np.log(np.exp(log - log.max()).mean(axis=0) + np.finfo(np.float64).tiny)
-    apart = np.abs(np.subtract.outer(np.arange(n), np.arange(n)))
-    excess = np.einsum("i,kij,j->k", steps[best], noise.correlations[:, apart], steps[best]) / lengths[best]
+    # Products of the step's parts, by how many windows lie between them.
+    overlaps = np.correlate(steps[best], steps[best], "full")[n - 1 :] * np.where(np.arange(n), 2.0, 1.0)
+    excess = noise.correlations @ overlaps / lengths[best]
     half *= float(mixed(weights, excess * squares[best] / squares[best, 0], place_level))
     change = float(changes[best])
-    ends = (math.exp(value) for value in (change, change - half, change + half))
-    return int(places[best]), Interval(*ends, n, level)
+    interval = Interval(math.exp(change), math.exp(change - half), math.exp(change + half), n, level)
+    return int(places[best]), interval
