@@ -47,7 +47,7 @@ ALWAYS = 2
 """A prompt always fails that fails in so many requests, and in no request does not."""
 
 OTHER_DISTRIBUTION = 0.002
-POSSIBLY_OTHER = 0.05
+POSSIBLY_OTHER = 0.02
 """Probabilities of answers as different by chance: below the first it is another distribution, from the second
 on it is not told apart. Several looks share the first."""
 

@@ -23,7 +23,7 @@ from specops.experiment import answers, claims
 from specops.experiment.arms import Arm, check_addresses, introduce_all
 from specops.experiment.claims import Evidence
 from specops.experiment.decide import Confidences, Judged, judge_challenger, over_all
-from specops.experiment.plan import Key, Plan, Request, Window
+from specops.experiment.plan import KINDS_EVERY, Key, Plan, Request, Window
 from specops.experiment.records import Margin, Measurements, Place, WindowRecord
 from specops.hints import with_options
 from specops.launch.servers import SERVED_AS, Server, check, serving
@@ -104,7 +104,7 @@ class Experiment:
 
         self._coming = self.plan.windows()
         self._next: Window | None = next(self._coming)
-        self._first_cycle = list(takewhile(lambda window: window.cycle == 0, self.plan.windows()))
+        self._first_cycles = list(takewhile(lambda window: window.cycle < KINDS_EVERY, self.plan.windows()))
         self._prompts_by_id = {prompt.id: prompt for prompt in prompts.prompts}
         self._count_tokens = token_counter(requests.tokenizer) if requests.tokenizer else None
         self._pace = Pace(requests.max_rps)
@@ -153,18 +153,20 @@ class Experiment:
     @property
     def cycles(self) -> int:
         """The number of cycles that are planned: for the requests, or for the least duration where that takes
-        more. 1 before the first cycle is complete."""
+        more. As many as have each kind of window before those are complete."""
         if self.settings.design == "abba-restart":
             return self.plan.rounds * self.plan.cycles_of_a_round
         first = [
-            self.windows.get(window.key) for window in self._first_cycle if window.arm not in self.failed
+            self.windows.get(window.key) for window in self._first_cycles if window.arm not in self.failed
         ]
         measured = [window for window in first if window is not None]
         if len(measured) < len(first) or not measured:
-            return 1
-        sent = max(sum(len(w.cell.sent) for w in measured if w.arm == arm) for arm in self.pools)
-        by_requests = math.ceil(self.settings.requests / max(1, sent))
-        seconds = max(sum(map(_seconds, measured)), 1e-3)
+            return KINDS_EVERY
+        sent = (
+            max(sum(len(w.cell.sent) for w in measured if w.arm == arm) for arm in self.pools) / KINDS_EVERY
+        )
+        by_requests = max(KINDS_EVERY, math.ceil(self.settings.requests / max(1, sent)))
+        seconds = max(sum(map(_seconds, measured)) / KINDS_EVERY, 1e-3)
         by_time = math.ceil(self.settings.min_duration_s / (FIRST_LOOK * seconds))
         return max(by_requests, by_time)
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from specops.phases.ab.parity import Matches, Parity, Witness
 
 from specops.load.arrivals import Level
 from specops.load.settings import Endpoint
 from specops.phases import canary
-from specops.phases.ab.parity import Matches, Parity, Witness
 from specops.phases.canary.checks import CHECKS, distribution, endings, parity, sampling, structured_output
 from specops.phases.canary.client import (
     COMPLETIONS,

@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from specops.phases.ab.visits import VisitRecord
 from stub import Stub
 
+from specops.experiment.arms import Arm
 from specops.load.settings import BaselineSettings
+from specops.phases.ab.earlier import measurements_of
 from specops.phases.ab.measure import compare
-from specops.phases.ab.visits import AbSettings, Arm, VisitRecord, measurements_of
+from specops.phases.ab.settings import AbSettings
 from specops.phases.inputs import NO_ADDRESS_YET
 from specops.progress import SilentProgress
 from specops.results import Result

@@ -10,7 +10,7 @@ from stub import CHUNKS, Body, Reply, Stub, fault, running_stub, stream
 
 from specops.errors import EndpointError, FileError
 from specops.phases.ab import verdict
-from specops.phases.ab.visits import AbSettings
+from specops.phases.ab.settings import AbSettings
 from specops.prometheus import exposition
 from specops.results import Result
 

@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 from comparing import Decided, arms, asked, run, texts, visits
+from specops.phases.ab.evidence import Evidence
 from stub import CHUNKS, Body, Reply, Stub, fault, stream
 
 from specops.errors import EndpointError, FileError, PromptsError, UsageError
+from specops.experiment.arms import Arm
 from specops.phases.ab import verdict
-from specops.phases.ab.evidence import Evidence
+from specops.phases.ab.earlier import measurements_of
 from specops.phases.ab.measure import compare
-from specops.phases.ab.visits import AbSettings, Arm, measurements_of
+from specops.phases.ab.settings import AbSettings
 from specops.progress import SilentProgress
 from specops.results import Result
 from specops.serving.command import CommandPool

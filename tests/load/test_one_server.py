@@ -13,9 +13,10 @@ from stub import CHUNKS, Body, Reply, Stub, running_stub, stream
 
 from specops.config import Rollout, load
 from specops.errors import ConfigError, UsageError
+from specops.experiment.arms import Arm
 from specops.phases import PHASES, Phase, playbook
 from specops.phases.ab.measure import compare
-from specops.phases.ab.visits import AbSettings, Arm
+from specops.phases.ab.settings import AbSettings
 from specops.phases.doctor.deployment import pools
 from specops.phases.doctor.machine import Check
 from specops.progress import SilentProgress

@@ -10,7 +10,7 @@ from typing import Any
 from made_visits import judged, visits
 
 from specops import results
-from specops.phases.ab.visits import AbSettings
+from specops.phases.ab.settings import AbSettings
 from specops.phases.playbook.walk import RECORD, Record
 from specops.results import Result, sha256
 

@@ -22,10 +22,10 @@ from made_challengers import (
     streams,
 )
 
+from specops.experiment.findings import Decision
 from specops.load.arrivals import Level
 from specops.phases.ab.report import Challenger, EqualCounts
 from specops.phases.ab.sentences import answer
-from specops.phases.ab.verdict import Decision
 
 ONE_EIGHT = streams(1, 8)
 

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from made_visits import ARMS, visits
+from specops.phases.ab.drift import of_arms
 
 from specops.errors import FileError, UsageError
-from specops.phases.ab.drift import against, of_arms
+from specops.phases.ab.earlier import against
 from specops.results import Result
 
 VLLM = {

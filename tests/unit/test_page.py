@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from made_visits import judged, visits
+from specops.phases.ab.visits import VisitRecord
 
 from specops.cli.page import _wrapped, page
 from specops.config import Rollout
 from specops.phases import Phase
-from specops.phases.ab.visits import VisitRecord
 from specops.phases.playbook import Skipped, Step, Walk
 from specops.results import Result, Verdict
 

@@ -10,10 +10,11 @@ import pytest
 from made_sweeps import judged as judged_sweep
 from made_sweeps import loads, settings, swept
 from made_visits import ARMS, judged, row, visits
+from specops.phases.ab.speedups import pair_up
+from specops.phases.ab.visits import VisitRecord
 
 from specops.load.record import CellRecord, Row
-from specops.phases.ab.speedups import Speedups, pair_up
-from specops.phases.ab.visits import VisitRecord
+from specops.phases.ab.report import Speedups
 from specops.phases.sweep.plan import Finalists
 from specops.stats import Interval
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import yaml
 from calling import specops
+from specops.phases.ab.evidence import FEWEST_SUSTAINED, SUSTAINED_VISITS
+from specops.phases.ab.parity import MOST_MIXED_ROUNDS
+from specops.phases.ab.visits import schedule
 
 from specops.assets import asset
 from specops.cli.run import plan_page
 from specops.config import load
-from specops.phases.ab.evidence import FEWEST_SUSTAINED, SUSTAINED_VISITS
-from specops.phases.ab.parity import MOST_MIXED_ROUNDS
-from specops.phases.ab.visits import schedule
 from specops.phases.inputs import settings_of
 from specops.phases.playbook.walk import PlannedPhase, WalkForecast, forecast
 from specops.phases.playbook.walk_step import PhaseInput

@@ -14,8 +14,9 @@ import pytest
 
 from specops import results
 from specops.config import Rollout
+from specops.experiment.arms import Arm
 from specops.guard.signals.criteria import Missing
-from specops.phases.ab.visits import AbSettings, Arm
+from specops.phases.ab.settings import AbSettings
 from specops.phases.guard import deployment_criteria
 from specops.phases.inputs import inputs_of, inputs_of_arms, left_out, settings_of, unlike, version_of
 from specops.phases.monitor.render import render
