@@ -5,7 +5,9 @@ A percentile or an interval from too few samples is `None`; `shortage` says how 
 samples.py      percentiles, rates and their intervals; changes: a trend and two groups, by ranks;
                 a start that differs
 interval.py     Interval; Student's t interval of a mean; exact intervals of counts
+shares.py       how often something may happen at most: exact bounds of a share, and of a difference
 paired.py       the ratio of two means over pairs; what restarts add to it; how many pairs would decide it
+autocorrelation.py  how much wider an interval is where noise lasts longer than a cluster
 sequential.py   how wide intervals must be at several looks
 """
 
@@ -41,6 +43,7 @@ from specops.stats.samples import (
     trend,
     two_groups,
 )
+from specops.stats.shares import difference_lower, difference_upper, needed_for, share_lower, share_upper
 
 __all__ = [
     "LEVEL",
@@ -53,9 +56,12 @@ __all__ = [
     "Times",
     "binomial_interval",
     "changed_start",
+    "difference_lower",
+    "difference_upper",
     "log_ratio",
     "mean_interval",
     "needed",
+    "needed_for",
     "one_start",
     "paired_difference",
     "paired_ratio",
@@ -64,6 +70,8 @@ __all__ = [
     "quantile_interval",
     "rate_interval",
     "sequential",
+    "share_lower",
+    "share_upper",
     "shortage",
     "start_effect",
     "t_quantile",
