@@ -8,6 +8,7 @@ interval.py     Interval; Student's t interval of a mean; exact intervals of cou
 shares.py       how often something may happen at most: exact bounds of a share, and of a difference
 paired.py       the ratio of two means over pairs; what restarts add to it; how many pairs would decide it
 autocorrelation.py  how much wider an interval is where noise lasts longer than a cluster
+steps.py         one change in time, which noise that lasts cannot fake
 sequential.py   how wide intervals must be at several looks
 """
 
@@ -44,6 +45,7 @@ from specops.stats.samples import (
     two_groups,
 )
 from specops.stats.shares import difference_lower, difference_upper, needed_for, share_lower, share_upper
+from specops.stats.steps import largest_step
 
 __all__ = [
     "LEVEL",
@@ -58,6 +60,7 @@ __all__ = [
     "changed_start",
     "difference_lower",
     "difference_upper",
+    "largest_step",
     "log_ratio",
     "mean_interval",
     "needed",

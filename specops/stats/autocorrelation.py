@@ -14,6 +14,7 @@ towards zero that estimates of autocorrelation have (restricted likelihood).
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
 
@@ -46,23 +47,59 @@ def widening(pulls: Array, level: float) -> Array:
     order counts, not the time between them. `level` is the two-sided confidence of the interval.
     """
     n = pulls.shape[-1]
-    spectra, excess = _kinds_of_noise(n)
-    power = (pulls @ _cosines(n).T) ** 2
-    return mixed_widening(power, spectra, excess, n - 1, level)
+    noise = LastingNoise.among(n)
+    squares = noise.squares((pulls @ noise.cosines.T) ** 2)
+    # Autocovariances weighted by how many pairs of windows are so far apart.
+    lags = np.arange(n)
+    excess = noise.correlations @ (np.where(lags, 2.0, 1.0) * (1 - lags / n))
+    return mixed(noise.log_likelihood(squares, n - 1), excess * squares / squares[..., :1], level)
 
 
-def mixed_widening(power: Array, spectra: Array, excess: Array, freedom: int, level: float) -> Array:
-    """Return the factor of `widening` from the squares of transforms, [..., m], of residuals with `freedom`
-    degrees of freedom, the `spectra` [kinds, m] that each kind of noise expects of them, and the variance
-    [kinds] that each adds to the estimate, in multiples of the first kind's."""
-    squares = np.maximum(power @ (1 / spectra).T, np.finfo(np.float64).tiny)
-    log = _LOG_PRIOR - np.log(spectra).sum(axis=1) / 2 - freedom / 2 * np.log(squares)
-    weights = np.exp(log - log.max(axis=-1, keepdims=True))
+@dataclass(frozen=True)
+class LastingNoise:
+    """What each kind of noise makes of n windows, transformed by cosines."""
+
+    cosines: Array
+    """The transforms, all but the constant one [n - 1, n]."""
+
+    spectra: Array
+    """Variance of each transform [kinds, n - 1], of noise with variance 1."""
+
+    correlations: Array
+    """Between windows 0, 1, … n - 1 apart [kinds, n]."""
+
+    @staticmethod
+    @lru_cache(maxsize=64)
+    def among(n: int) -> LastingNoise:
+        phi, nugget = _KINDS[:, :, None]
+        lags = np.arange(n)
+        waves = math.pi * lags[1:] / n
+        cosines = math.sqrt(2 / n) * np.cos(waves[:, None] * (lags + 0.5))
+        spectra = (1 - nugget) * (1 - phi**2) / (1 - 2 * phi * np.cos(waves) + phi**2) + nugget
+        correlations = np.where(lags, (1 - nugget) * phi**lags, 1.0)
+        return LastingNoise(cosines, spectra, correlations)
+
+    def squares(self, power: Array) -> Array:
+        """Return the sums of squares [..., kinds] of whitened transforms, whose squares are `power`."""
+        return np.maximum(power @ (1 / self.spectra).T, np.finfo(np.float64).tiny)
+
+    def log_likelihood(self, squares: Array, freedom: int) -> Array:
+        """Return the logarithm of prior times likelihood of each kind, its variance integrated out."""
+        log: Array = _LOG_PRIOR - np.log(self.spectra).sum(axis=1) / 2 - freedom / 2 * np.log(squares)
+        return log
+
+
+def mixed(log_weights: Array, variances: Array, level: float) -> Array:
+    """Return the factor on an interval's half-width where its variance is one of `variances` [..., kinds].
+
+    They are multiples of the variance that the interval was made with; below 1 they count as 1. Each has a
+    weight, by its logarithm. The interval is that of the mixture of normal distributions.
+    """
+    weights = np.exp(log_weights - log_weights.max(axis=-1, keepdims=True))
     weights /= weights.sum(axis=-1, keepdims=True)
-    # What each kind makes of the standard error, in multiples of the one for independent windows.
-    errors = np.sqrt(np.maximum(1.0, excess * squares / squares[..., :1]))
+    errors = np.sqrt(np.maximum(1.0, variances))
     normal = NormalDist().inv_cdf((1 + level) / 2)
-    low, high = np.full(log.shape[:-1], normal), normal * errors.max(axis=-1)
+    low, high = np.full(errors.shape[:-1], normal), normal * errors.max(axis=-1)
     for _ in range(40):
         middle = (low + high) / 2
         beyond = (weights * _erfc(middle[..., None] / errors / math.sqrt(2)).astype(np.float64)).sum(axis=-1)
@@ -70,23 +107,3 @@ def mixed_widening(power: Array, spectra: Array, excess: Array, freedom: int, le
         low, high = np.where(narrow, middle, low), np.where(narrow, high, middle)
     factors: Array = high / normal
     return factors
-
-
-@lru_cache(maxsize=64)
-def _cosines(n: int) -> Array:
-    """Cosine transforms that are orthogonal to a constant, [n - 1, n]."""
-    waves = math.pi * np.arange(1, n)[:, None] * (np.arange(n) + 0.5) / n
-    cosines: Array = math.sqrt(2 / n) * np.cos(waves)
-    return cosines
-
-
-@lru_cache(maxsize=64)
-def _kinds_of_noise(n: int) -> tuple[Array, Array]:
-    """Return what each kind expects of the squares of the transforms [kinds, n - 1], and how many times the
-    variance of a mean of n independent windows it has [kinds]."""
-    phi, nugget = _KINDS[:, :, None]
-    waves = math.pi * np.arange(1, n) / n
-    lags = np.arange(1, n)
-    spectra = (1 - nugget) * (1 - phi**2) / (1 - 2 * phi * np.cos(waves) + phi**2) + nugget
-    excess = 1 + 2 * (1 - nugget[:, 0]) * ((1 - lags / n) * phi**lags).sum(axis=1)
-    return spectra, excess
