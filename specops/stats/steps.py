@@ -21,7 +21,7 @@ MIN_WINDOWS = 8
 
 
 def largest_step(values: Sequence[float], level: float = LEVEL) -> tuple[int, Interval] | None:
-    """Return how many of the first `values` differ most from the later ones, and by what factor those are larger.
+    """Return how many of the first `values` differ most from the later ones, and the factor of change.
 
     `values` are logarithms of positive figures, one of each window, in the order of time; the interval is of
     the ratio: 1.2 is a fifth more in the later windows. Each side has an eighth of the windows, two at least.
