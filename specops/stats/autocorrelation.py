@@ -25,7 +25,7 @@ Array = NDArray[np.float64]
 
 INDEPENDENT = 0.9
 """Prior probability that noise does not last. With less, intervals of few independent windows get wider;
-with more, noise that lasts is missed in few windows. Chosen by simulation: benchmarks/lasting_noise.py."""
+with more, noise that lasts is missed in few windows. Chosen by simulation: benchmarks/experiment_power.py."""
 
 _KINDS = np.array(
     [(0.0, 0.0)]

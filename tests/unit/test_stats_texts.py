@@ -76,7 +76,7 @@ def test_chance_is_rarely_noticed() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("a_prompt", [1, 3])
 def test_chance_is_noticed_as_rarely_as_it_says(a_prompt: int) -> None:
-    runs = 400 // a_prompt
+    runs = 200 // a_prompt
     values = p_values(lambda chooser: (sampled(chooser, a_prompt), sampled(chooser)), runs)
     for level in (0.05, 0.2):
         allowed = level * runs + 3 * (level * (1 - level) * runs) ** 0.5
