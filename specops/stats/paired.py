@@ -27,6 +27,7 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,7 +62,7 @@ def paired_ratio(
     *,
     level: float = LEVEL,
     clusters: Sequence[Hashable] | None = None,
-    instants: Mapping[Hashable, float] | None = None,
+    instants: Mapping[Any, float] | None = None,
     starts: Starts | None = None,
 ) -> Interval | None:
     """mean(before) / mean(after) with an interval; above 1, `after` is faster.
