@@ -9,7 +9,7 @@ share by about 3/n; each load's count stands beside it.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import fmean
@@ -68,7 +68,9 @@ class Evidence:
     timeout_ms: float
     objectives: Objectives = field(default_factory=Objectives)
     margins: Mapping[Place, float | None] = field(default_factory=dict)
-    verified: Mapping[str, Any] = field(default_factory=dict)
+    not_for: Collection[tuple[str, Level]] = ()
+    """Classes that are surely slower at a load, where they are not to be deployed: they are late there, which
+    says nothing of the others."""
 
     @cached_property
     def samples(self) -> list[Sample]:
@@ -88,12 +90,12 @@ class Evidence:
 
     @cached_property
     def late(self) -> set[int]:
-        """Identities of the rows that were answered late."""
+        """Identities of the rows that were answered late, where their class may be deployed."""
         return {
             id(row)
             for window in self.windows
             for row in window.cell.sent
-            if self.lateness.is_late(window, row)
+            if (row.traffic_class, window.level) not in self.not_for and self.lateness.is_late(window, row)
         }
 
     def at(self, level: Level, traffic_class: str | None = None) -> list[Sample]:
@@ -502,10 +504,14 @@ def first_token(evidence: Evidence, level: Level, traffic_class: str | None, con
     )
 
 
-def open_loop(evidence: Evidence, confidence: float) -> Finding | None:
+def open_loop(evidence: Evidence, traffic_class: str | None, confidence: float) -> Finding | None:
     """Waits from when requests were due, where they arrive whether or not the server keeps up; None where no such
-    window was planned."""
-    samples = evidence.of_body(s for s in evidence.samples if s.kind == "open")
+    window was measured."""
+    samples = evidence.of_body(
+        sample
+        for sample in evidence.samples
+        if sample.kind == "open" and traffic_class in (None, sample.traffic_class)
+    )
     if not samples:
         return None
     ratio = ratio_of(samples, "e2e", confidence, restarts=evidence.restarts)
@@ -520,6 +526,7 @@ def open_loop(evidence: Evidence, confidence: float) -> Finding | None:
         )
     return Finding(
         claim="open-loop wait",
+        traffic_class=traffic_class,
         load=samples[0].level,
         scope="open",
         verdict=verdict,

@@ -90,6 +90,15 @@ class Judged:
 
 def judge_challenger(evidence: Evidence, confidences: Confidences) -> Judged:
     """Judge every claim on the challenger, by class and load."""
+    lengths = tuple(claims.length(evidence, level, None, confidences.of_loads) for level in evidence.levels)
+    cells = {
+        (name, level): _cell(evidence, level, name, length, confidences.of_classes)
+        for name in evidence.classes
+        for level, length in zip(evidence.levels, lengths, strict=True)
+    }
+    slower = [where for where, findings in cells.items() if findings[0].verdict == "against"]
+    if len(slower) < len(cells):
+        evidence = replace(evidence, not_for=slower)
     failures, *failures_by_load = claims.failures(evidence)
     answers, *answers_by_load = claims.acceptable_answers(evidence)
     by_load = [*failures_by_load, *answers_by_load]
@@ -111,26 +120,18 @@ def judge_challenger(evidence: Evidence, confidences: Confidences) -> Judged:
         claims.gain_of_speculation(evidence),
         *elsewhere,
     ]
-    lengths = tuple(claims.length(evidence, level, None, confidences.of_loads) for level in evidence.levels)
     together = [
         _cell(evidence, level, None, lengths[index], confidences.of_loads)
         + ([bad[level]] if level in bad else [])
         for index, level in enumerate(evidence.levels)
     ]
-    # Its rate is a share of what the standard answers at the heaviest load.
-    if (open_loop := claims.open_loop(evidence, confidences.of_loads)) is not None and together:
-        together[-1].append(open_loop)
     classes = {}
     for name in evidence.classes:
         rows = []
         for index, level in enumerate(evidence.levels):
-            findings = _cell(evidence, level, name, lengths[index], confidences.of_classes)
+            findings = cells[name, level]
             # What divides all samples of a load divides those of each class.
-            doubts = [
-                finding
-                for finding in together[index]
-                if finding.verdict != "shown" and (finding.cause in _CAUSES_OF_ALL or finding is open_loop)
-            ]
+            doubts = [f for f in together[index] if f.verdict != "shown" and f.cause in _CAUSES_OF_ALL]
             rows.append([*findings, *doubts, *([bad[level]] if level in bad else [])])
         classes[name] = rows
     return Judged(
@@ -164,11 +165,15 @@ def _cell(
     if lengths.verdict != "shown":
         known = any(s.standard.tpot_ms and s.challenger.tpot_ms for s in evidence.at(level) if s.answered)
         basis = "tpot" if known else "per_character"
-    return [
+    findings = [
         claims.wait(evidence, level, traffic_class, basis, confidence),
         _first_token(evidence, level, traffic_class),
         lengths,
     ]
+    if level == evidence.levels[-1]:  # the open loop's rate is a share of what the standard answers there
+        open_loop = claims.open_loop(evidence, traffic_class, 2 * claims.ONE_SIDED - 1)
+        findings += [open_loop] if open_loop else []
+    return findings
 
 
 def _first_token(evidence: Evidence, level: Level, traffic_class: str | None) -> Finding:

@@ -72,11 +72,21 @@ def deployed(judged: Judged, deploy: Sequence[tuple[str, Level]]) -> str:
         f"{', '.join(names)} at {level}"
         for level, names in sorted(by_level.items(), key=lambda item: judged.levels.index(item[0]))
     )
-    gains = [
-        f"{decision.speedup.estimate:.2f}× (at least {decision.speedup.low:.2f}×){PER[decision.basis]} at {level}"
-        for level, decision in zip(judged.levels, judged.together, strict=True)
-        if level in by_level and decision.speedup is not None
-    ]
+    gains = []
+    for level in by_level:
+        place = judged.levels.index(level)
+        paying = [judged.classes[name][place] for name in by_level[level]]
+        together = judged.together[place]
+        shown = [together] if len(paying) == len(judged.classes) and together.speedup else paying
+        speedups = [one.speedup for one in shown if one.speedup is not None]
+        estimates = dict.fromkeys(
+            f"{one.estimate:.2f}" for one in sorted(speedups, key=lambda one: one.estimate)
+        )
+        least = min(one.low for one in speedups)
+        gains.append(
+            f"{' to '.join(list(estimates)[:: max(1, len(estimates) - 1)])}× (at least {least:.2f}×)"
+            f"{PER[paying[0].basis]} at {level}"
+        )
     failures = next(finding for finding in judged.findings if finding.claim == "failures")
     return f"deploy for {where}: {', '.join(gains)}, n={failures.n}"
 

@@ -151,7 +151,7 @@ def measured(level: Level, rate: float | None = 0.66, missing: str | None = None
         requests=128,
         failed=0,
         failures={},
-        slow=0,
+        late=0,
         slowest_ms=[],
         ttft_ms=NOTHING,
         tpot_ms=NOTHING,
@@ -167,13 +167,9 @@ def report(name: str, found: Challenger, **fields: Any) -> Report:
     known: dict[str, Any] = {
         "standard": "standard",
         "best": None,
-        "confidence_of_classes": 0.95,
-        "confidence_of_levels": 0.95,
         "expected": {},
-        "parity_missing": None,
         "arms": {name: [measured(level) for level in levels]},
         "challengers": {name: found},
-        "drift": [],
         "differences": [],
     }
     return Report(**known | fields)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from specops.load.arrivals import Level
 from specops.load.record import CellRecord, DraftCountsRecord, Row, Spread
 from specops.load.settings import BaselineSettings
 from specops.load.workload import Prompt, PromptSet
+from specops.phases.ab.judging import AbJudgement, judge
 from specops.phases.ab.settings import AbSettings
 from specops.progress import SilentProgress
 from specops.serving.endpoint import EndpointPool
@@ -215,3 +216,14 @@ def experiment(records: Sequence[WindowRecord], arms: Sequence[str] = ARMS, **fi
     )
     made.windows = {record.key: record for record in records}
     return made
+
+
+def judgement(
+    records: Sequence[WindowRecord], arms: Sequence[str] = ARMS, facts: Mapping[str, Any] | None = None, **fields: Any
+) -> AbJudgement:
+    """What a comparison that has measured `records` concludes."""
+    failed = fields.pop("failed", {})
+    made = experiment(records, arms, **fields)
+    made.failed |= failed
+    made.facts |= facts or {}
+    return judge(made)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_visits import cell, row
+from made_windows import cell, row
 
 from specops import results
 from specops.config import Rollout

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_visits import cell, row
+from made_windows import cell, row
 from typer.testing import CliRunner
 
 from specops import results

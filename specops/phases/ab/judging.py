@@ -125,7 +125,7 @@ def _challenger(
     decision = judged.decision
     deploy = [DeployTarget(traffic_class=name, level=level) for name, level in judged.deploy]
     if evidence.challenger in failed:  # the requests that a failing arm answered say nothing about it
-        reason = f"do not deploy: {evidence.challenger} failed: {failed[evidence.challenger]}"
+        reason = f"{evidence.challenger} failed: {failed[evidence.challenger]}"
         decision, deploy = Decision(verdict="no", reason=reason), []
     paying = [
         level for level, one in zip(judged.levels, judged.together, strict=True) if one.verdict == "yes"
