@@ -171,7 +171,8 @@ def show_power(trials: int, requests: int, seed: int) -> list[dict[str, object]]
         print(
             f"{truth:6.2f} {streams:7} {both.deploy:7.1%} {both.no:6.1%} {1 - both.deploy - both.no:6.1%} "
             f"{both.covered:8.1%}   [{both.low:.2f}, {both.high:.2f}] {both.requests:8.0f} "
-            f"{both.seconds:8.0f} {'':13}{apart.deploy:7.1%} {1 - apart.deploy - apart.no:6.1%} {times:8.1f}x",
+            f"{both.seconds:8.0f} {'':13}{apart.deploy:7.1%} "
+            f"{1 - apart.deploy - apart.no:6.1%} {times:8.1f}x",
             flush=True,
         )
         rows.append(
@@ -183,7 +184,8 @@ def show_power(trials: int, requests: int, seed: int) -> list[dict[str, object]]
 def show_equal(trials: int, seed: int) -> list[dict[str, object]]:
     print(f"\nequal: two equal servers, {trials} trials; share of intervals that exclude 1")
     print(
-        f"{'noise':34} {'window':>6} {'requests':>8} {'excluded':>8} {'plain':>7} {'width: mean':>12} {'median':>7}"
+        f"{'noise':34} {'window':>6} {'requests':>8} {'excluded':>8} {'plain':>7} "
+        f"{'width: mean':>12} {'median':>7}"
     )
     noises = [
         ("independent", World(phi=0.0)),

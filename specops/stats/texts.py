@@ -81,13 +81,9 @@ def compare_samples(
         weights @ (surprise + np.maximum(surprise, 0) ** 2 / 2),
         -weights @ np.clip(surprise, -3, 1),
     )
-    return min(1.0, *(_p_value(values) / share for values, share in zip(statistics, SHARES, strict=True)))
-
-
-def _p_value(values: Array) -> float:
-    """Return the share of the values that are at least the first; equal but for rounding counts."""
-    slack = 1e-9 * float(np.abs(values).max())
-    return float(np.count_nonzero(values >= values[0] - slack)) / len(values)
+    # Of all orders, this one included; values that are equal but for rounding count.
+    p_values = [np.mean(values >= values[0] - 1e-9 * np.abs(values).max()) for values in statistics]
+    return min(1.0, *(float(p_value) / share for p_value, share in zip(p_values, SHARES, strict=True)))
 
 
 def _features(texts: Sequence[str]) -> Array:
@@ -141,7 +137,7 @@ def _grams(texts: Sequence[str], longest: int, buckets: int) -> tuple[Integers, 
     -1 where the text ends before."""
     sizes = np.array([len(text) for text in texts])
     numbers = np.repeat(np.arange(len(texts)), sizes)
-    rest = np.repeat(np.cumsum(sizes), sizes) - np.arange(len(numbers))
+    remaining = np.repeat(np.cumsum(sizes), sizes) - np.arange(len(numbers))
     encoded = "".join(texts).encode("utf-32-le", "surrogatepass") + bytes(4 * longest)
     characters = np.frombuffer(encoded, dtype=np.uint32).astype(np.uint64)
     hashes = np.zeros(len(numbers), dtype=np.uint64)
@@ -149,5 +145,5 @@ def _grams(texts: Sequence[str], longest: int, buckets: int) -> tuple[Integers, 
     for size in range(1, longest + 1):
         hashes = (hashes ^ characters[size - 1 : size - 1 + len(numbers)]) * _MULTIPLIERS[size - 1]
         hashes ^= hashes >> np.uint64(29)
-        grams.append(np.where(rest >= size, (hashes % np.uint64(buckets)).astype(np.int64), -1))
+        grams.append(np.where(remaining >= size, (hashes % np.uint64(buckets)).astype(np.int64), -1))
     return numbers, grams
