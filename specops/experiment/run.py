@@ -143,7 +143,7 @@ class Experiment:
         self.facts |= facts
         self.period = 1 + max((window.period for window in earlier.windows), default=-1)
         if self.windows:
-            self.progress.note(f"{len(self.windows)} windows were measured before")
+            self.progress.note(f"windows measured before: {len(self.windows)}")
 
     @property
     def duration_s(self) -> float:

@@ -202,7 +202,7 @@ def experiment(records: Sequence[WindowRecord], arms: Sequence[str] = ARMS, **fi
             for port, name in enumerate(arms, start=9001)
         ],
         BaselineSettings(
-            base_url="http://127.0.0.1:9/v1", model="m", concurrency=tuple(dict.fromkeys(levels))
+            base_url="http://127.0.0.1:9/v1", model="m", concurrency=tuple(dict.fromkeys(levels)) or (1,)
         ),
         settings,
         PromptSet(

@@ -16,6 +16,7 @@ from specops.phases.ab.report import AbData, LookCounts
 from specops.phases.ab.settings import AbSettings
 from specops.phases.inputs import inputs_of_arms
 from specops.progress import Progress
+from specops.render.figures import count
 from specops.results import Result, Verdict
 
 PHASE = "ab"
@@ -66,7 +67,7 @@ def compare(
         )
 
     def store(experiment: Experiment) -> None:
-        reason = f"stopped after {len(experiment.windows)} windows"
+        reason = f"stopped after {count(len(experiment.windows), 'window')}"
         on_partial(result(experiment, "partial", reason, {}, {}))
 
     experiment = Experiment(
