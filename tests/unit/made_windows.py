@@ -194,6 +194,7 @@ def judged(records: Sequence[WindowRecord], **fields: Any) -> Judged:
 def experiment(records: Sequence[WindowRecord], arms: Sequence[str] = ARMS, **fields: Any) -> Experiment:
     """An experiment with endpoints that has measured `records`."""
     prompts = {row.prompt: row.traffic_class for record in records for row in record.cell.sent}
+    prompts = prompts or {"p000": CLASSES[0]}
     settings = AbSettings(**fields)
     levels = [w.level.concurrency for w in records if w.kind == "measured" and w.level.concurrency]
     made = Experiment(
@@ -219,7 +220,10 @@ def experiment(records: Sequence[WindowRecord], arms: Sequence[str] = ARMS, **fi
 
 
 def judgement(
-    records: Sequence[WindowRecord], arms: Sequence[str] = ARMS, facts: Mapping[str, Any] | None = None, **fields: Any
+    records: Sequence[WindowRecord],
+    arms: Sequence[str] = ARMS,
+    facts: Mapping[str, Any] | None = None,
+    **fields: Any,
 ) -> AbJudgement:
     """What a comparison that has measured `records` concludes."""
     failed = fields.pop("failed", {})
