@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from os import SEEK_END
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from specops.checkpoints.gguf import SUFFIX, Gguf
+from specops.checkpoints.pickled import read_pickled
 from specops.errors import ModelError, UsageError
 from specops.hints import listing, with_value
 
@@ -314,6 +315,14 @@ class Weights:
     tensors: dict[str, Tensor]
     """Tensors by name. Empty if the index of a sharded checkpoint is here and its shards are not."""
 
+    index: tuple[str, ...] = ()
+    """Names in the index of a sharded checkpoint whose shards are not here."""
+
+    @property
+    def names(self) -> Collection[str]:
+        """Names of all tensors, whether their shapes were read or not."""
+        return self.tensors or self.index
+
     @property
     def dtypes(self) -> dict[str, int]:
         """Bytes of each dtype, the largest first."""
@@ -333,8 +342,8 @@ class Weights:
 def weights_of(checkpoint: Checkpoint) -> Weights | None:
     """The tensors of a checkpoint, sharded or not, from its safetensors headers.
 
-    None if it has no safetensors. Raises ModelError if a header or the index is damaged, or if some of the
-    shards are missing.
+    PyTorch's own files are read where there are no safetensors. None if neither can be read. Raises
+    ModelError if a header or the index is damaged, or if some of the shards are missing.
     """
     names = checkpoint.names()
     if SINGLE in names:
@@ -346,7 +355,22 @@ def weights_of(checkpoint: Checkpoint) -> Weights | None:
     if loose:  # such as a head's, under a name of its own
         _whole(checkpoint, loose)
         return _weights(checkpoint, loose, f"the weights of {checkpoint.name}")
-    return None
+    return pickled_weights(checkpoint, names)
+
+
+def pickled_weights(checkpoint: Checkpoint, names: Sequence[str]) -> Weights | None:
+    """The tensors of PyTorch's own files in a local folder; None if there are none, or one cannot be read."""
+    tensors = {}
+    for name in (name for name in names if name.endswith((".bin", ".pt", ".pth"))):
+        path = checkpoint.file(name) if checkpoint.revision is None else None
+        described = read_pickled(path) if path is not None else None
+        if described is None:
+            return None
+        tensors |= {
+            tensor: Tensor(dtype, shape, math.prod(shape) * WIDTHS.get(dtype, 1), name)
+            for tensor, (dtype, shape) in described.items()
+        }
+    return Weights(sum(tensor.size for tensor in tensors.values()), tensors) if tensors else None
 
 
 def _whole(checkpoint: Checkpoint, files: list[str]) -> None:
@@ -381,7 +405,7 @@ def _sharded(checkpoint: Checkpoint, index: dict[str, Any], names: set[str]) -> 
         if len(here) == len(shards):
             return _weights(checkpoint, shards, what)
         if not here:
-            return Weights(int(index["metadata"]["total_size"]), {})
+            return Weights(int(index["metadata"]["total_size"]), {}, tuple(index["weight_map"]))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _damaged(checkpoint, what, error) from error
     raise _missing(checkpoint, here, shards)

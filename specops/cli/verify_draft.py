@@ -60,7 +60,7 @@ def verify_draft(
     """Compares tokenizers, vocabularies and settings.
 
     Exit 0 where the pair fits, if need be with a setting; 1 where it is incompatible, or degraded without
-    --allow-degraded.
+    --allow-degraded; 4 where the verdict rests on what the files do not show.
     """
     from specops.phases.verify_draft.pair import VerifySettings
 
@@ -131,6 +131,7 @@ WORDS = {
     "compatible": "ok",
     "needs_setting": "setting",
     "degraded": "degraded",
+    "unknown": "unknown",
     "incompatible": "NO",
 }
 START_K = 5
@@ -148,6 +149,8 @@ def page(result: Result) -> list[str]:
         lines.append(row)
         if found.witness:
             lines.append(f"{indent}first: {found.witness}")
+        if found.find_out:
+            lines.append(f"{indent}find out: {found.find_out}")
     lines += list(_memory(Memory.model_validate(result.data["memory"])))
     return [*lines, sentence(result.reason), _next(result)]
 
@@ -179,6 +182,9 @@ def _model(model: ModelMemory, shared: str) -> list[str]:
 
 def _next(result: Result) -> str:
     target, draft = result.data["target"]["name"], result.data["draft"]["name"]
+    if result.verdict == "undecided":
+        again = f"specops verify-draft {shlex.quote(target)} {shlex.quote(draft)}"
+        return f"change: find out what is unknown, as the lines above say\nnext: {again}"
     if result.summary["verdict"] == "incompatible":
         return f"change: take another draft\nnext: specops verify-draft {shlex.quote(target)} --guide"
     if result.verdict == "no":

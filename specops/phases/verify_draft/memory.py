@@ -73,7 +73,8 @@ def memory(
     ours, theirs = _model(target, tensor_parallel), None
     if side is not None:
         theirs = _without_cache(side) if draft.kind in NO_CACHE else _model(side, tensor_parallel)
-    if side is target and draft.kind == "mtp":
+    own_file = draft.kind == "mtp" and side is not None and side.config.gguf  # it counts the target's layers
+    if (side is target and draft.kind in ("mtp", "dspark")) or own_file:
         theirs = _own_layers(target, draft.tokens or 1, tensor_parallel)
     if draft.kind == "early_exit" and draft.layers:
         own = _own_layers(target, draft.layers, tensor_parallel)
