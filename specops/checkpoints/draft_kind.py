@@ -270,6 +270,8 @@ ROWS: tuple[Row, ...] = (
 )
 """Kinds that extend a model's or another kind's tensors exclude each other by `never`."""
 
+MODEL = Row("independent", ())
+
 SUFFIX = re.compile(
     r"\.(weight|bias|scale|weight_(scale(_inv|_2)?|packed|shape|zero_point|global_scale|g_idx|scale_inv)"
     r"|input_(scale|global_scale)|qweight|qzeros|scales|g_idx|(k|v)_scale)$"
@@ -459,11 +461,10 @@ def _by_tensors(
         # Inside the target, everything that is not the head's belongs to the target.
         fitting = [row for row in fitting if row.kind in ("mtp", "dspark")]
         if not fitting and declared is not None and declared[0] in ("mtp", "dspark"):
-            return Draft(
-                declared[0], declared[1]
-            )  # whether the weights have such layers is a check of its own
+            return Draft(*declared)  # whether the weights have such layers is a check of its own
+        fitting = fitting or [MODEL]
     elif whole is None:
-        fitting = [*fitting, Row("independent", ())]
+        fitting = [*fitting, MODEL]
     if len(fitting) != 1:
         return _unfit(fitting, names, whole)
     (row,) = fitting

@@ -56,7 +56,8 @@ BASE_KEYS = frozenset(
     target_hidden_size target_layer_ids aux_hidden_state_layer_ids eagle_aux_hidden_state_layer_ids
     num_target_layers block_size dflash_config dspark_config eagle_config mask_token_id markov_rank
     backbone_hidden_size text_config qk_rope_head_dim kv_lora_rank q_lora_rank qk_nope_head_dim v_head_dim
-    target_model_type sep_token_id modules_to_not_convert is_decoder norm_before_residual""".split()  # noqa: SIM905
+    model truncated_vocab_size target_model_type sep_token_id modules_to_not_convert is_decoder
+    norm_before_residual""".split()  # noqa: SIM905
 )
 """Keys of config.json that every release reads, that name sizes which are checks of their own, or that change
 nothing of the computation."""
@@ -187,7 +188,7 @@ def _trained_for(pair: Pair) -> Finding:
 def _architecture(pair: Pair) -> Iterator[Finding]:
     """Yield whether the release has a class for the head. Nothing for an engine that decides otherwise."""
     support, config = pair.engine.support, pair.head.config
-    if support.architecture is None or support.heads is None or config.gguf:
+    if support.architecture is None or support.heads is None or config.gguf or pair.draft.lacks:
         return
     check, named = "architecture", next(iter(config.architectures), "")
     speculators = str(config.raw.get("speculators_model_type")) if pair.draft.speculators else None

@@ -190,8 +190,11 @@ def judge(
     findings = [kind, engine_fit.finding(serving, serving.treats(draft), draft)]
     if side is None:
         return PairJudgement(findings)
-    if draft.kind == "unknown":
-        return PairJudgement([kind])
+    if draft.kind == "unknown":  # its tokens can differ all the same
+        theirs, findings = side.tokenizer, [kind]
+        if theirs is not None:
+            findings += _vocabulary(serving, target, side, draft, _tokenizer(target), theirs)
+        return PairJudgement(findings)
     path = engine_fit.path_finding(serving, draft, side.checkpoint.name)
     divided = side.config.whole("num_attention_heads")
     parallel = engine_fit.parallel_finding(serving, draft, divided, tensor_parallel)
