@@ -124,7 +124,7 @@ class Row:
 
 
 HIDDEN_NORM = r"(midlayer|layers\.\d+)\.hidden_norm|blk\.\d+\.attn_norm_2"
-NORM_3_1 = r"input_norm|fc_norm\.\d+|aux_norm_(low|mid|high)"
+NORM_3_1 = r"input_norm|fc_norm\.\d+|aux_norm_(low|mid|high)|enc\.output_norm"
 MARKOV = r"(mtp\.\d+\.)?markov_head(\..+)?|markov_w[12]"
 STAGE = r"mtp\.\d+\.main_(norm|proj)"
 CONFIDENCE = r"(mtp\.\d+\.)?confidence_head(\..+)?|conf_proj"

@@ -1,8 +1,9 @@
 """The files of a checkpoint: in a local folder, or in a repository of the hub.
 
 Of a repository, only requested files are downloaded: small files whole, into the hub's usual cache, and of
-weights the headers alone, by range requests. huggingface_hub finds the token of a gated repository itself
-(HF_TOKEN or a login). It is imported only where a repository is read, since a folder does not need it.
+weights the headers and small tensors alone, by range requests. huggingface_hub finds the token of a gated
+repository itself (HF_TOKEN or a login). It is imported only where a repository is read, since a folder does
+not need it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from specops.hints import listing, with_value
 
 LONGEST_HEADER = 100_000_000
 """Bytes; safetensors itself refuses longer ones."""
+
+LONGEST_TENSOR = 4_000_000
+"""Bytes of a tensor that is read from the hub: a map of a vocabulary has a few hundred thousand."""
 
 LFS_POINTER = b"version "
 """The first 8 bytes of a file that Git LFS left in place of its content."""
@@ -65,7 +69,7 @@ class Checkpoint(Protocol):
     def tensor(self, name: str, offsets: tuple[int, int]) -> bytes | None:
         """The bytes of a small tensor at `offsets` behind the header of file `name`.
 
-        None for a repository, of which only headers are read.
+        None where they cannot be read alone.
         """
 
 
@@ -204,7 +208,28 @@ class Repository:
         }
 
     def tensor(self, name: str, offsets: tuple[int, int]) -> bytes | None:
-        return None
+        if offsets[1] - offsets[0] > LONGEST_TENSOR:
+            return None
+        start = self._bytes(name, 0, 8)
+        if len(start) != 8:
+            return None
+        first = 8 + int.from_bytes(start, "little") + offsets[0]
+        content = self._bytes(name, first, first + offsets[1] - offsets[0])
+        return content if len(content) == offsets[1] - offsets[0] else None
+
+    def _bytes(self, name: str, first: int, end: int) -> bytes:
+        """Bytes `first` to `end` of a file; none where the server does not answer in ranges."""
+        from huggingface_hub import hf_hub_url
+        from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status
+
+        def request() -> bytes:
+            url = hf_hub_url(self.name, name, revision=self.revision)
+            headers = build_hf_headers() | {"Range": f"bytes={first}-{end - 1}"}
+            answer = get_session().get(url, headers=headers)
+            hf_raise_for_status(answer)
+            return bytes(answer.content) if answer.status_code == 206 else b""
+
+        return _from_hub(self.name, request)
 
 
 def _repository(name: str) -> Checkpoint:

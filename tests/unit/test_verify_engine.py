@@ -298,6 +298,10 @@ def test_the_guide_knows_families_and_gives_every_figure_a_source() -> None:
     assert served["Medusa heads"].startswith("no: 0.33 removed Medusa")
     assert served["independent model"] == "draft_model"
     assert advise("meta-llama/Llama-3.1-70B-Instruct", "vllm", None).family == "Llama 3.1"
+    public = advise("meta-llama/Llama-3.1-8B-Instruct", "vllm", None)
+    assert public.drafts[0].draft == "RedHatAI/Llama-3.1-8B-Instruct-speculator.eagle3"
+    assert not any("trained" in advice.why for advice in public.drafts)
+    assert any("search the hub" in note for note in advise("org/nobodys-model", "vllm", None).notes)
     assert advise("./mine", "sglang", None).family is None
 
 
