@@ -8,7 +8,7 @@ import random
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from math import prod
@@ -93,7 +93,7 @@ def hub() -> Iterator[Hub]:
     server.server_close()
 
 
-def weights(shapes: dict[str, Any], size: int) -> bytes:
+def weights(shapes: Mapping[str, Any], size: int, more: str = "model.rotary_emb.inv_freq") -> bytes:
     """Tensors, and one more so that they have `size` bytes in all."""
     header: dict[str, Any] = {}
     end = 0
@@ -101,7 +101,7 @@ def weights(shapes: dict[str, Any], size: int) -> bytes:
         header[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [end, end + 2 * prod(shape)]}
         end += 2 * prod(shape)
     rest = size - end
-    header["model.rotary_emb.inv_freq"] = {"dtype": "BF16", "shape": [rest // 2], "data_offsets": [end, size]}
+    header[more] = {"dtype": "BF16", "shape": [rest // 2], "data_offsets": [end, size]}
     text = json.dumps(header).encode()
     return len(text).to_bytes(8, "little") + text + bytes(size)
 
@@ -205,7 +205,7 @@ def test_a_sharded_checkpoints_shards_are_added_up(hub: Hub, tmp_path: Path) -> 
     target = made.made(random.Random(0))
     repository = files(target, tmp_path, 100_000)
     del repository["model.safetensors"]
-    shards = {f"model-0000{n}-of-00002.safetensors": weights({f"w{n}": (1,)}, n * 300_000) for n in (1, 2)}
+    shards = {f"model-0000{n}-of-00002.safetensors": weights({}, n * 300_000, f"w{n}") for n in (1, 2)}
     index = {"metadata": {"total_size": 1}, "weight_map": {f"w{n}": name for n, name in enumerate(shards)}}
     hub.repositories["org/target"] = (
         repository | shards | {"model.safetensors.index.json": json.dumps(index).encode()}
