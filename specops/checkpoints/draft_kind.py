@@ -131,7 +131,7 @@ CONFIDENCE = r"(mtp\.\d+\.)?confidence_head(\..+)?|conf_proj"
 CONV = r"layers\.\d+\.(attention|mlp)_conv\.base_kernel|blk\.\d+\.(attn|ffn)_conv\w*"
 SELECTOR = r"candidate_selector\..+|selector_\w+"
 BLOCK_NORM = r"hidden_norm|enc\.output_norm|encoder\.output_norm_enc"
-CONTEXT_NORMS = r"(context|target|aux|feature)_norms?\.\d+|hidden_norms\.\d+"
+CONTEXT_NORMS = r"aux_hidden_norms\.\d+"
 BLOCK_FUSE = r"fc|encoder\.fc"
 VOCABULARY_MAP = r"d2t|t2d|draft_id_to_target_id"
 JOINED = (
@@ -296,6 +296,9 @@ LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks|blk)\.(\d+)\.")
 EMBEDDING = re.compile(
     r"(.+\.)?(embed_tokens|embed_in|wte|word_embeddings|token_embd|tok_embeddings|embeddings)"
 )
+OWN_DRAFT = re.compile(r"(.+\.)?(mtp|nextn)\w*\.")
+"""Tensors in the name space of layers that a model drafts with by itself."""
+
 ATTENTION = re.compile(r"attn|attention|mixer|mamba|ssm|conv|recurrent|linear_attn")
 SHOWN = 4
 """Number of tensor names in evidence."""
@@ -510,7 +513,8 @@ def _whole_model(names: set[str], config: Config, weights: Weights | None) -> st
     the config counts, from the first one on, with attention or another mixer."""
     if not any(EMBEDDING.fullmatch(name) for name in names):
         return "no embedding"
-    layers = {int(found[1]) for name in names if (found := LAYER.search(name)) and ATTENTION.search(name)}
+    trunk_names = [name for name in names if not OWN_DRAFT.match(name)]
+    layers = {int(hit[1]) for name in trunk_names if (hit := LAYER.search(name)) and ATTENTION.search(name)}
     counted = config.layers
     if counted is None:
         return "config.json does not count its layers"
@@ -520,7 +524,7 @@ def _whole_model(names: set[str], config: Config, weights: Weights | None) -> st
         return f"layer {missing[0]} of {trunk} is missing"
     stray = sorted(name for name in names if not BODY.fullmatch(name))
     heads = {name for row in ROWS for name in matching(row.needs, names)}
-    stray = [name for name in stray if name not in heads and not re.search(r"(^|\.)(mtp|nextn)", name)]
+    stray = [name for name in stray if name not in heads and not OWN_DRAFT.match(name)]
     if stray:
         return f"{_some(stray)} do not belong to a model"
     marks = matching((HIDDEN_NORM, BLOCK_FUSE, "mask_hidden", MARKOV, NORM_3_1, BLOCK_NORM), names)

@@ -318,6 +318,14 @@ def _ids(value: Any) -> set[int]:
 
 def special_tokens(target: Tokenizer, draft: Tokenizer) -> Finding:
     check = "special tokens"
+    if not target.special.keys() & draft.special.keys():
+        return Finding(
+            check=check,
+            verdict="unknown",
+            detail="no special token is named in both",
+            find_out="compare eos_token of both tokenizers' model cards",
+            essential=False,
+        )
     differing = [
         key
         for key in sorted(target.special.keys() & draft.special.keys())

@@ -188,7 +188,9 @@ def advise(target: str, engine: ServingEngine, version: str | None) -> Guide:
     serving = Engine.of(engine, version)
     family = next((family for family in FAMILIES if family.pattern.search(target)), None)
     published = [
-        Advice(draft=head.head, why=f"a public {WORDS[head.kind]} for a target of this name", source=head.source)
+        Advice(
+            draft=head.head, why=f"a public {WORDS[head.kind]} for a target of this name", source=head.source
+        )
         for head in PUBLIC
         if head.target.search(target)
     ]

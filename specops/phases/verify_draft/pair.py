@@ -12,6 +12,8 @@ what neither the files nor the sources show       unknown: undecided where the v
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,6 +24,7 @@ from specops.checkpoints.model_config import Config, config_of
 from specops.checkpoints.source import Checkpoint, Weights, read_json, weights_of
 from specops.checkpoints.tokenizer import Tokenizer, tokenizer_of
 from specops.config import Pool
+from specops.results import Verdict
 from specops.section import Frozen
 from specops.serving import ENGINES
 
@@ -29,10 +32,6 @@ if TYPE_CHECKING:
     ServingEngine = str
 else:
     ServingEngine = Literal[tuple(name for name, engine in ENGINES.items() if engine.drafts is not None)]
-from collections.abc import Iterable, Sequence
-from typing import Literal
-
-from specops.results import Verdict
 
 Ternary = Literal["ok", "wrong", "unknown"]
 """The answer of a check."""
@@ -104,6 +103,11 @@ def _short(finding: Finding) -> str:
 
 
 # --- the pair ---------------------------------------------------------------------------------
+
+DUPLICATE = re.compile(
+    r"(pytorch_model|consolidated|training_args|optimizer|scheduler|rng_state|scaler|trainer_state)"
+)
+"""Files of the same weights in another format, and of the training."""
 
 EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight")
 DEFAULT_ENGINE = next(name for name, engine in ENGINES.items() if engine.command_line is not None)
@@ -191,6 +195,13 @@ class Side:
         if others:
             return f"{others[0]} is of a form that is not read, or is not on this machine"
         return "there are no safetensors, and no GGUF file"
+
+    @property
+    def other_weights(self) -> list[str]:
+        """Return files beside its weights that may hold further tensors, and are not read."""
+        names = [name for name in self.checkpoint.names() if name.endswith((".bin", ".pt", ".pth", ".npz"))]
+        read = {tensor.file for tensor in self.weights.tensors.values()} if self.weights else set()
+        return [name for name in names if name not in read and not DUPLICATE.match(name)]
 
     @cached_property
     def tokenizer(self) -> Tokenizer | None:

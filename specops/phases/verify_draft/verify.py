@@ -196,6 +196,15 @@ def judge(
             findings += _vocabulary(serving, target, side, draft, _tokenizer(target), theirs)
         return PairJudgement(findings)
     path = engine_fit.path_finding(serving, draft, side.checkpoint.name)
+    if side is not target and side.other_weights:
+        findings.append(
+            Finding(
+                check="other weights",
+                verdict="unknown",
+                detail=f"{', '.join(side.other_weights)} may hold tensors of the draft, and is not read",
+                find_out="read in its model card what the file is for, and whether the engine loads it",
+            )
+        )
     divided = side.config.whole("num_attention_heads")
     parallel = engine_fit.parallel_finding(serving, draft, divided, tensor_parallel)
     findings += [extra for extra in (path, parallel) if extra is not None]
