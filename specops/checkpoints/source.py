@@ -219,14 +219,15 @@ class Repository:
 
     def _bytes(self, name: str, first: int, end: int) -> bytes:
         """Bytes `first` to `end` of a file; none where the server does not answer in ranges."""
-        from huggingface_hub import hf_hub_url
-        from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status
+        from huggingface_hub import hf_hub_url, utils
+
+        web: Any = utils  # it exports these without a type
 
         def request() -> bytes:
             url = hf_hub_url(self.name, name, revision=self.revision)
-            headers = build_hf_headers() | {"Range": f"bytes={first}-{end - 1}"}
-            answer = get_session().get(url, headers=headers)
-            hf_raise_for_status(answer)
+            headers = web.build_hf_headers() | {"Range": f"bytes={first}-{end - 1}"}
+            answer = web.get_session().get(url, headers=headers)
+            web.hf_raise_for_status(answer)
             return bytes(answer.content) if answer.status_code == 206 else b""
 
         return _from_hub(self.name, request)
@@ -385,7 +386,7 @@ def weights_of(checkpoint: Checkpoint) -> Weights | None:
 
 def pickled_weights(checkpoint: Checkpoint, names: Sequence[str]) -> Weights | None:
     """The tensors of PyTorch's own files in a local folder; None if there are none, or one cannot be read."""
-    tensors = {}
+    tensors: dict[str, Tensor] = {}
     for name in (name for name in names if name.endswith((".bin", ".pt", ".pth"))):
         path = checkpoint.file(name) if checkpoint.revision is None else None
         described = read_pickled(path) if path is not None else None

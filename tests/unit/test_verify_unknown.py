@@ -39,7 +39,7 @@ def positive_checks() -> set[str]:
                 name = getattr(call.func, "id", None)
                 if name in POSITIVE and call.args:
                     check = call.args[0]
-                elif name == "Finding" and "compatible" in ast.dump(named.get("verdict", call.func)):
+                elif name == "Finding" and "'compatible'" in ast.dump(named.get("verdict", call.func)):
                     check = named["check"]
                 elif name == "finding" and call.args and getattr(call.args[0], "value", "") == "compatible":
                     check = ast.Name("check")

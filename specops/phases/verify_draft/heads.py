@@ -413,7 +413,7 @@ def _families(pair: Pair) -> list[str]:
     """Return the parts of the table through which a key has to go."""
     heads, kind = pair.engine.support.heads, pair.draft.kind
     loader = "eagle3" if kind in EAGLE3 else kind
-    families = [loader]
+    families: list[str] = [loader]
     if pair.draft.speculators:
         families.append(f"speculators {pair.head.config.raw.get('speculators_model_type')}")
     return [family for family in families if heads is not None and heads.all_keys(family)]
