@@ -68,7 +68,7 @@ WORDS: dict[Kind, str] = {
     "dspark": "DSpark head",
     "ngram": "n-gram look-up",
     "suffix": "suffix decoding",
-    "early_exit": "early exit (LayerSkip)",
+    "early_exit": "early exit",
     "recurrent": "recurrent head",
     "unknown": "unknown kind",
 }
@@ -444,11 +444,11 @@ def kind_of(
     return _with_format(replace(draft, tokens=_tokens(draft.kind, config, names)), config)
 
 
-def _unproven(declared: tuple[Kind, str] | None, why: str) -> Draft:
+def _unproven(declared: tuple[Kind, str] | None, unread: str) -> Draft:
     find_out = "convert the weights to safetensors, or download them, and run the command again"
     if declared is None:
-        return Draft("unknown", "no tensor was read, and config.json names no kind", why, find_out)
-    return Draft(declared[0], declared[1], f"config.json alone names it: {why}", find_out)
+        return Draft("unknown", "no tensor was read, and config.json names no kind", unread, find_out)
+    return Draft(declared[0], declared[1], f"config.json alone names it: {unread}", find_out)
 
 
 def _by_tensors(
@@ -603,11 +603,11 @@ def _declared(config: Config, is_target: bool) -> tuple[Kind, str] | None:
         kind = SPECULATORS.get(named)
         return (kind, f"speculators_model_type {named}") if kind else None
     architecture = next(iter(config.architectures), "")
-    said = f"architecture {architecture}"
+    evidence = f"architecture {architecture}"
     lower = architecture.lower()
     for kind, pattern in _DECLARED:
         if re.search(pattern, lower):
-            return kind, said
+            return kind, evidence
     if "dspark_block_size" in config.raw or "dspark_block_size" in config.text:
         return "dspark", "dspark_block_size in config.json"
     for key in ("draft_vocab_size", "eagle_config"):

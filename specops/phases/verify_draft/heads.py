@@ -101,7 +101,7 @@ def fits(pair: Pair) -> Iterator[Finding]:
             check="chat template",
             verdict="unknown",
             detail="the head has none, and its files do not say with which chats it was trained",
-            find_out="measure acceptance with chats of yours: specops ab, or the server's counters",
+            find_out="compare the acceptance that the server counts with and without a template",
             essential=False,
         )
     if pair.engine.support.heads_compared and pair.draft.kind in HEAD_FORMS:
@@ -210,31 +210,33 @@ def _architecture(pair: Pair) -> Iterator[Finding]:
             "start the server once: it ends at once where it has no such class",
         )
     else:
-        known = f"{named or 'no architecture'} in config.json becomes {loaded}, a class that no release has"
-        yield _wrong(check, known)
+        detail = f"{named or 'no architecture'} in config.json becomes {loaded}, a class that no release has"
+        yield _wrong(check, detail)
 
 
 def _features(pair: Pair) -> Finding:
     check, config, kind = "features", pair.head.config, pair.draft.kind
-    width, own = pair.target.config.hidden_size, config.hidden_size
-    said = config.whole("backbone_hidden_size" if kind == "gemma4_assistant" else "target_hidden_size")
-    if said is None and kind in ("mtp", "medusa", "recurrent", "eagle"):
-        said = own  # these have no width of their own
+    width, head_width = pair.target.config.hidden_size, config.hidden_size
+    width_read = config.whole("backbone_hidden_size" if kind == "gemma4_assistant" else "target_hidden_size")
+    if width_read is None and kind in ("mtp", "medusa", "recurrent", "eagle"):
+        width_read = head_width  # these have no width of their own
     fuse = _tensor(pair.head, ("fc", "encoder.fc"))
     find_out = f"compare the widths that {FUSE} and the target's config.json have"
     if width is None:
         return _unknown(check, "the target's config.json does not give its width", find_out)
-    if said is not None and said != width:
-        detail = f"it reads features of {said:,}, the target's are {width:,} wide: another target's head"
+    if width_read is not None and width_read != width:
+        detail = (
+            f"it reads features of {width_read:,}, the target's are {width:,} wide: another target's head"
+        )
         return _wrong(check, detail)
     if (deeper := _deeper(pair.target.config, config)) is not None:
         return _wrong(check, deeper)
     if fuse is None or len(fuse.shape) != 2:
-        if said is None or kind in (*EAGLE3, *BLOCKS, "eagle"):
+        if width_read is None or kind in (*EAGLE3, *BLOCKS, "eagle"):
             return _unknown(check, f"its files do not show how many numbers {FUSE} takes", find_out)
         return _ok(check, f"{width:,} wide, as the target's are")
     # EAGLE joins an embedding and a feature, the later kinds several layers' features.
-    embedding = (own or 0) if kind == "eagle" else 0
+    embedding = (head_width or 0) if kind == "eagle" else 0
     counts = {n for inputs in _inputs(fuse) if (n := _whole_features(inputs - embedding, width)) is not None}
     if not counts:
         return _wrong(check, f"{FUSE} takes {fuse.shape[1]:,} numbers, which are not features of {width:,}")
@@ -389,11 +391,13 @@ def _switches(pair: Pair) -> Iterator[Finding]:
         elif any(key not in (support.heads.keys(family, pair.engine.number) or ()) for family in families):
             dropped[key] = max(filter(None, first), key=_order)
     if dropped:
-        told = ", ".join(f"{key} (read since {since})" for key, since in dropped.items())
+        listed = ", ".join(f"{key} (read since {since})" for key, since in dropped.items())
         held = [key for key in dropped if key in SWITCH_TENSORS and support.strict]
-        detail = f"{pair.engine.words} does not read {told}: it computes other drafts than it was trained to"
+        detail = (
+            f"{pair.engine.words} does not read {listed}: it computes other drafts than it was trained to"
+        )
         if held:
-            detail = f"{pair.engine.words} does not read {told}: it has no place for their tensors"
+            detail = f"{pair.engine.words} does not read {listed}: it has no place for their tensors"
         yield Finding(check=check, verdict="incompatible" if held else "degraded", detail=detail)
     if alien:
         yield _unknown(
@@ -438,16 +442,16 @@ def _positions(pair: Pair) -> Finding:
     beyond = f"{detail}; above {reach:,}"
     find_out = f"send one prompt of more than {reach:,} tokens to a server of yours before production"
     if rule is None or rule.does == "unknown":
-        why = rule.why if rule is not None else f"what {pair.engine.words} does is not known"
-        return _unknown(check, f"{beyond}: {why}", find_out)
+        reason = rule.why if rule is not None else f"what {pair.engine.words} does is not known"
+        return _unknown(check, f"{beyond}: {reason}", find_out)
     if rule.does == "fails":
         avoided = f"a context of at most {reach:,} avoids it"
-        why = f"no for prompts above {reach:,}: {pair.engine.words}: {rule.why}; {avoided}; {detail}"
-        return _wrong(check, why)
+        reason = f"no for prompts above {reach:,}: {pair.engine.words}: {rule.why}; {avoided}; {detail}"
+        return _wrong(check, reason)
     rope = _rope_type(config)
     if rope in FIXED_ROPE:
-        why = f"its rotary embedding ({rope}) depends on the length that its config names"
-        return _unknown(check, f"{beyond}: {why}", find_out)
+        reason = f"its rotary embedding ({rope}) depends on the length that its config names"
+        return _unknown(check, f"{beyond}: {reason}", find_out)
     if rule.does == "needs_setting":
         return Finding(check=check, verdict="needs_setting", detail=f"{beyond}: {rule.why}")
     return _ok(check, f"{beyond}, {rule.why}; it was not trained there, so fewer drafts may be accepted")
@@ -558,10 +562,10 @@ def _own_layers(pair: Pair) -> Iterator[Finding]:
         )
         return
     names = {bare(name) for name in head.weights.names}
-    width, own = pair.target.config.hidden_size, config.hidden_size
+    width, head_width = pair.target.config.hidden_size, config.hidden_size
     size, rows = config.whole("draft_vocab_size"), pair.target.config.vocab_size
-    if not names & set(EMBEDDING) and width is not None and own is not None and own != width:
-        detail = f"it has no embedding of its own, and the target's is {width:,} wide, not {own:,}"
+    if not names & set(EMBEDDING) and width is not None and head_width is not None and head_width != width:
+        detail = f"it has no embedding of its own, and the target's is {width:,} wide, not {head_width:,}"
         yield _wrong("embedding", detail)
     output = _tensor(head, OUTPUT)
     if output is not None and size and len(output.shape) == 2 and output.shape[0] not in (size, rows):
@@ -647,8 +651,10 @@ def _inside(pair: Pair, names: list[str], scheme: str) -> Finding:
     check = "number format"
     marks = ("mtp", "nextn")
     layers = pair.target.config.layers or 0
-    own = [n for n in names if any(mark in n for mark in marks) or f"layers.{layers}." in n]
-    matrices = [n for n in own if n.endswith((".weight", ".weight_packed", ".qweight")) and "norm" not in n]
+    layer_names = [n for n in names if any(mark in n for mark in marks) or f"layers.{layers}." in n]
+    matrices = [
+        n for n in layer_names if n.endswith((".weight", ".weight_packed", ".qweight")) and "norm" not in n
+    ]
     packed = [n for n in matrices if is_quantised(n, pair.target.weights)]
     excluded = str(pair.target.config.raw.get("quantization_config") or "")
     if packed:
