@@ -111,6 +111,8 @@ class _Part:
     path: Path
     metadata: dict[str, Any]
     tensors: dict[str, dict[str, Any]]
+    start: int
+    """Byte at which the tensors begin."""
 
 
 class Gguf:
@@ -138,8 +140,13 @@ class Gguf:
         return self._tensors
 
     def tensor(self, name: str, offsets: tuple[int, int]) -> bytes | None:
-        """Return None: a GGUF file does not have the small tensor of a head that transformers stores."""
-        return None
+        """Return the bytes of a tensor, such as the map of a head's vocabulary. None for a model in several
+        files, whose offsets are each file's own."""
+        if len(self._parts) > 1:
+            return None
+        with self.path.open("rb") as file:
+            file.seek(self._parts[0].start + offsets[0])
+            return file.read(offsets[1] - offsets[0])
 
     @property
     def _tensors(self) -> dict[str, dict[str, Any]]:
@@ -223,7 +230,7 @@ def _part(path: Path, reader: _Reader) -> _Part:
     end = start + max((info["data_offsets"][1] for _, info in described), default=0)
     if end > len(reader.data):
         raise ValueError(f"the file has {len(reader.data):,} bytes, its header describes {end:,}")
-    return _Part(path, metadata, dict(described))
+    return _Part(path, metadata, dict(described), start)
 
 
 def _tensor(reader: _Reader) -> tuple[str, dict[str, Any]]:
@@ -266,7 +273,10 @@ def _config(metadata: dict[str, Any], tensors: dict[str, Any]) -> dict[str, Any]
         config = {key: value for key, value in config.items() if key not in LATENT}
     embedding = tensors.get("model.embed_tokens.weight")
     tokens = metadata.get("tokenizer.ggml.tokens") or []
-    config["vocab_size"] = embedding["shape"][0] if embedding else len(tokens)
+    if rows := embedding["shape"][0] if embedding else len(tokens):
+        config["vocab_size"] = rows
+    if "d2t" in tensors:  # the target's ids themselves, where safetensors store the differences
+        config["draft_vocab_size"] = tensors["d2t"]["shape"][0]
     config["dtype"] = "float16"  # of the KV cache, whatever the weights are
     quantised = sorted({info["dtype"] for info in tensors.values()} - {"F32", "F16", "BF16"})
     if quantised:

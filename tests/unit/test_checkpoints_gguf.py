@@ -150,6 +150,21 @@ def test_the_kind_of_a_draft_is_read_from_its_tensors(arch, tensors, kind, tmp_p
     assert kind_of(side.config, side.weights, side.generation, is_target=False).kind == kind
 
 
+@pytest.mark.parametrize(
+    ("ids", "verdict"),
+    [([2, 5, 9], "compatible"), ([2, 5, 500], "incompatible"), ([2, 5, 5], "incompatible")],
+)
+def test_the_map_of_a_heads_vocabulary_is_the_targets_ids(ids, verdict, tmp_path) -> None:
+    """llama.cpp's converter writes d2t as ids, not as differences."""
+    f4 = np.float32
+    tensors = {name: np.zeros((32, 32), f4) for name in ("blk.0.attn_q.weight", "blk.0.attn_norm_2.weight")}
+    tensors |= {"fc.weight": np.zeros((32, 96), f4), "output.weight": np.zeros((3, 32), f4)}
+    head = written(tmp_path / "head.gguf", arch="eagle3", tensors=tensors | {"d2t": np.array(ids, np.int64)})
+    result = judged(written(tmp_path / "target.gguf"), head)
+    assert finding(result, "reduced vocabulary")[0] == verdict
+    assert result.summary["method"] == "draft-eagle3"
+
+
 def test_an_encoder_is_no_draft(tmp_path) -> None:
     side = Side(find(str(written(tmp_path / "m.gguf", arch="nomic-bert"))))
     assert not_generative(side.config, []) == "architecture NomicBertEncoder does not generate text"

@@ -185,6 +185,11 @@ UNKNOWN: dict[str, Callable[[Path], Result]] = {
         place, EAGLE3 | {"architectures": ["NewEagle3"]}, engine_version="0.99"
     ),
     "features": lambda place: judged(place, EAGLE3, made.eagle3(ROWS, 64)),
+    "block": lambda place: judged(
+        place,
+        SHAPE | {"architectures": ["DFlashDraftModel"], "dflash_config": {"target_layer_ids": [0, 1]}},
+        {"fc.weight": (64, 128), "hidden_norm.weight": (64,), "norm.weight": (64,)},
+    ),
     "config keys": lambda place: head(place, EAGLE3 | {"a_switch_of_tomorrow": True}),
     "positions": lambda place: head(place, without(EAGLE3, "max_position_embeddings")),
     "rows": lambda place: head(place, without(EAGLE3, "vocab_size")),

@@ -89,6 +89,8 @@ def fits(pair: Pair) -> Iterator[Finding]:
     yield from _architecture(pair)
     if pair.draft.kind not in WITHOUT_FEATURES:
         yield _features(pair)
+    if pair.draft.kind in BLOCKS:
+        yield _block(pair.draft)
     yield from _switches(pair)
     if pair.draft.kind not in WITHOUT_POSITIONS:
         yield _positions(pair)
@@ -131,8 +133,21 @@ def own_layers(pair: Pair) -> Iterator[Finding]:
         )
         yield Finding(check=check, verdict="incompatible", detail=detail)
         return
-    yield Finding(check=check, verdict="compatible", detail="the target's weights have them")
+    yield _ok(check, "the target's weights have them")
+    if pair.draft.kind in BLOCKS:
+        yield _block(pair.draft)
     yield from number_format(pair)
+
+
+def _block(draft: Draft) -> Finding:
+    check = "block"
+    if draft.tokens is None:
+        return _unknown(
+            check,
+            "its config.json gives no block_size, so how many tokens it drafts is not known",
+            "read the block's size in its model card: further tokens are drafted badly or not at all",
+        )
+    return _ok(check, f"{draft.tokens} tokens at a time")
 
 
 def _ok(check: str, detail: str) -> Finding:
@@ -210,7 +225,10 @@ def _architecture(pair: Pair) -> Iterator[Finding]:
             "start the server once: it ends at once where it has no such class",
         )
     else:
-        detail = f"{named or 'no architecture'} in config.json becomes {loaded}, a class that no release has"
+        detail = (
+            f"config.json names {named or 'no architecture'}, so {pair.engine.title} looks for {loaded}, and "
+            "no known release has a head of that class"
+        )
         yield _wrong(check, detail)
 
 
@@ -490,7 +508,8 @@ def _rows(pair: Pair) -> Finding:
 def _vocabulary(pair: Pair) -> Iterator[Finding]:
     """Yield whether a head with fewer tokens than the target maps them back.
 
-    d2t[i] + i is the target's id of the head's token i, and t2d marks those ids (arXiv:2503.01840).
+    d2t[i] + i is the target's id of the head's token i, and t2d marks those ids (arXiv:2503.01840). In a GGUF
+    file d2t[i] is that id.
     """
     head, config = pair.head, pair.head.config
     size, rows = config.whole("draft_vocab_size"), pair.target.config.vocab_size
@@ -525,7 +544,7 @@ def _vocabulary(pair: Pair) -> Iterator[Finding]:
     if values is None:
         yield finding("unknown", "and the values of d2t were not read", look)
         return
-    ids = values.astype(np.int64) + np.arange(size)
+    ids = values.astype(np.int64) + (0 if config.gguf else np.arange(size))
     if rows is not None and (ids.min() < 0 or ids.max() >= rows):
         detail = f"d2t maps them to ids up to {ids.max():,}, the target has {rows:,}: another target's head"
         yield finding("incompatible", detail)
@@ -543,7 +562,7 @@ def _vocabulary(pair: Pair) -> Iterator[Finding]:
 def _values(head: Side, tensor: Tensor) -> NDArray[Any] | None:
     """A vector's numbers; None where they cannot be read (the hub, an unusual type)."""
     types = {"I64": "<i8", "I32": "<i4", "BOOL": "?", "U8": "u1"}
-    if tensor.dtype not in types or tensor.offsets == (0, 0):
+    if tensor.dtype not in types or tensor.offsets[0] == tensor.offsets[1]:
         return None
     content = head.checkpoint.tensor(tensor.file, tensor.offsets)
     return None if content is None else np.frombuffer(content, types[tensor.dtype])
@@ -610,7 +629,7 @@ def number_format(pair: Pair) -> Iterator[Finding]:
             yield _wrong(check, f"{detail} ({plain.source})")
             return
     rule = next((rule for rule in pair.engine.support.inherits if kind in rule.kinds), None)
-    scheme = target.config.quantization
+    scheme = target.quantisation
     find_out = "start the server once, and look in its log for tensors that it skips, and at its acceptance"
     if head.config.gguf:
         yield _ok(check, "each tensor of a GGUF file has its own")
@@ -633,7 +652,7 @@ def number_format(pair: Pair) -> Iterator[Finding]:
             )
             yield _unknown(check, detail, find_out)
             return
-    if packed and not inside and head.config.quantization is None:
+    if packed and not inside and head.quantisation is None:
         detail = f"{packed[0]} is quantised, and its config.json has no quantization_config to read it by"
         yield _wrong(check, detail)
         return
@@ -643,7 +662,7 @@ def number_format(pair: Pair) -> Iterator[Finding]:
     if head.config.dtype == target.config.dtype and head.config.dtype is not None:
         dtype = f"{head.config.dtype}, as the target's"
     flag = f"; a --quantization of the target holds for it too, unless {rule.flag}" if rule.flag else ""
-    yield _ok(check, f"{dtype}{flag}" if not packed else f"{head.config.quantization}, its own{flag}")
+    yield _ok(check, f"{dtype}{flag}" if not packed else f"{head.quantisation}, its own{flag}")
 
 
 def _inside(pair: Pair, names: list[str], scheme: str) -> Finding:
@@ -656,7 +675,7 @@ def _inside(pair: Pair, names: list[str], scheme: str) -> Finding:
         n for n in layer_names if n.endswith((".weight", ".weight_packed", ".qweight")) and "norm" not in n
     ]
     packed = [n for n in matrices if is_quantised(n, pair.target.weights)]
-    excluded = str(pair.target.config.raw.get("quantization_config") or "")
+    excluded = str(pair.target.quantisation_config)
     if packed:
         return _ok(check, f"{scheme}, as the target's")
     if any(mark in excluded for mark in (*marks, f"layers.{layers}")):

@@ -186,6 +186,22 @@ class Side:
     def weights(self) -> Weights | None:
         return weights_of(self.checkpoint)
 
+    @cached_property
+    def quantisation_config(self) -> dict[str, Any]:
+        """The settings of its quantisation, from config.json or ModelOpt's own file; empty without any."""
+        for section in (self.config.raw, self.config.text):
+            if isinstance(inner := section.get("quantization_config"), dict):
+                return inner
+        return read_json(self.checkpoint, "hf_quant_config.json") or {}
+
+    @property
+    def quantisation(self) -> str | None:
+        """The name of its quantisation; None if no file says that it is quantised."""
+        settings = self.quantisation_config
+        inner = settings.get("quantization")
+        named = settings.get("quant_method") or (inner.get("quant_algo") if isinstance(inner, dict) else None)
+        return str(named or "unnamed") if settings else None
+
     @property
     def unread_weights(self) -> str | None:
         """Return why no tensor of it could be read; None where its tensors, or their names, were."""
@@ -223,7 +239,7 @@ class Side:
             vocab_size=self.config.vocab_size,
             tokenizer=self.tokenizer.read_from if self.tokenizer else None,
             tokens=len(self.tokenizer.tokens) if self.tokenizer else None,
-            quantization=self.config.quantization,
+            quantization=self.quantisation,
         )
 
     def sha256(self) -> str:
