@@ -14,6 +14,7 @@ from specops.checkpoints.draft_kind import HEAD_FORMS, Kind
 
 Version = tuple[int, int, int]
 Does = Literal["works", "needs_setting", "refused", "unknown"]
+FileFormat = Literal["safetensors", "gguf"]
 FIRST: Version = (0, 0, 0)
 
 
@@ -196,6 +197,9 @@ class DraftSupport:
 
     served: Callable[[ServedPair], str]
     """How to serve a pair, as words to paste."""
+
+    reads: tuple[FileFormat, ...] = ("safetensors",)
+    """Formats that its reading of checkpoints is known for."""
 
     oldest: Version = FIRST
     too_old: str = ""

@@ -13,7 +13,7 @@ import pytest
 
 from specops.checkpoints.draft_kind import WORDS, Draft
 from specops.errors import ModelError, UsageError
-from specops.phases.verify_draft.engine_fit import Engine, finding, path_finding
+from specops.phases.verify_draft.engine_fit import Engine, files_finding, finding, path_finding
 from specops.phases.verify_draft.guide import advise
 from specops.phases.verify_draft.memory import MIB, memory_of
 from specops.phases.verify_draft.pair import VerifySettings
@@ -139,9 +139,29 @@ def test_a_version_that_is_none_is_refused(engine, version) -> None:
         of(engine, version)
 
 
-def test_a_newer_version_is_judged_as_the_newest_known_and_says_so() -> None:
+@pytest.mark.parametrize(("kind", "does"), [("eagle", "serves it with eagle"), ("recurrent", "refuses it")])
+def test_a_release_newer_than_all_known_ones_is_unknown(kind, does) -> None:
     newer = of("vllm", "0.34.0")
-    assert "as 0.33.0 does" in finding(newer, newer.treats(draft("eagle")), draft("eagle")).detail
+    answer = finding(newer, newer.treats(draft(kind)), draft(kind))
+    assert (answer.answer, answer.essential) == ("unknown", True)
+    assert does in answer.detail
+    assert "--engine-version 0.33.0" in str(answer.find_out)
+
+
+@pytest.mark.parametrize(
+    ("engine", "kind", "formats", "verdict"),
+    [
+        ("vllm", "eagle3", {"safetensors"}, None),
+        ("vllm", "mtp", {"gguf"}, "unknown"),
+        ("sglang", "independent", {"safetensors", "gguf"}, "unknown"),
+        ("llamacpp", "mtp", {"gguf"}, None),
+        ("llamacpp", "independent", {"safetensors"}, "needs_setting"),
+        ("llamacpp", "eagle3", {"safetensors", "gguf"}, "unknown"),
+    ],
+)
+def test_an_engine_reads_its_own_format_of_files(engine, kind, formats, verdict) -> None:
+    answer = files_finding(of(engine), draft(kind), formats)
+    assert (answer and answer.verdict) == verdict
 
 
 def test_a_gpu_is_a_name_or_a_size() -> None:

@@ -18,6 +18,7 @@ import made_pairs as made
 import pytest
 
 import specops.phases.verify_draft as package
+from specops.cli.verify_draft import page
 from specops.phases.verify_draft.pair import Finding, VerifySettings, decide, worst
 from specops.phases.verify_draft.verify import verify
 from specops.progress import SilentProgress
@@ -235,6 +236,26 @@ def test_an_unknown_input_is_answered_with_unknown(tmp_path: Path, check: str) -
         assert not result.reason.startswith("compatible")
         if not any(finding.answer == "wrong" for finding in findings):
             assert (result.verdict, int(result.exit_code)) == ("undecided", 4)
+
+
+@pytest.mark.parametrize(
+    ("check", "asked"),
+    [("engine", {"engine_version": "0.99"}), ("files", {"engine": "llamacpp"})],
+)
+def test_a_release_or_a_format_that_nobody_read_is_undecided(
+    tmp_path: Path, check: str, asked: dict[str, Any]
+) -> None:
+    result = head(tmp_path, EAGLE3, **asked)
+    assert check in result.summary["unknown"]
+    assert result.verdict == "undecided"
+    command = page(result)[-1].splitlines()[-1]
+    assert all(f"--{name.replace('_', '-')} {text}" in command for name, text in asked.items())
+
+
+def test_no_server_is_proposed_for_files_that_it_does_not_read(tmp_path: Path) -> None:
+    result = judged(tmp_path, None, engine="llamacpp")
+    assert result.summary["verdict"] == "needs_setting"
+    assert "llama-server" not in "\n".join(page(result))
 
 
 def test_a_head_without_a_tokenizer_gets_no_line_about_tokenizers(tmp_path: Path) -> None:

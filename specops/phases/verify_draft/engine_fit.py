@@ -13,7 +13,7 @@ from specops.errors import UsageError
 from specops.hints import with_options
 from specops.phases.verify_draft.pair import Finding, ServingEngine
 from specops.section import Frozen
-from specops.serving import ENGINES, DraftSupport
+from specops.serving import ENGINES, DraftSupport, FileFormat
 
 Version = tuple[int, int, int]
 
@@ -108,6 +108,15 @@ class Engine:
 
 def finding(engine: Engine, treatment: Treatment, draft: Draft) -> Finding:
     kind = WORDS[draft.kind]
+    if engine.is_newer and treatment.does != "unknown":
+        newest = engine.support.newest
+        does = "refuses it" if treatment.does == "refused" else f"serves it with {treatment.method}"
+        return Finding(
+            check="engine",
+            verdict="unknown",
+            detail=f"{engine.words} is newer than {newest}, the newest one known, which {does}",
+            find_out=f"judge for --engine-version {newest}, and start the server of {engine.version} once",
+        )
     if treatment.does == "refused":
         detail = f"{engine.words} refuses {kind}: {treatment.message}"
         return Finding(check="engine", verdict="incompatible", detail=detail)
@@ -118,10 +127,35 @@ def finding(engine: Engine, treatment: Treatment, draft: Draft) -> Finding:
             detail=f"what {engine.words} does with {kind} is not known: {treatment.message}",
             find_out="look for its loader in the engine's source, or start the server once",
         )
-    detail = f"{engine.words} serves it: {engine.support.method_key} {treatment.method}{_judged_as(engine)}"
+    detail = f"{engine.words} serves it: {engine.support.method_key} {treatment.method}"
     if treatment.does == "needs_setting":
         return Finding(check="engine", verdict="needs_setting", detail=f"{detail}; {treatment.message}")
     return Finding(check="engine", verdict="compatible", detail=detail)
+
+
+def files_finding(engine: Engine, draft: Draft, formats: set[FileFormat]) -> Finding | None:
+    """Return whether the engine reads the files of a pair. None where it reads their formats."""
+    unread = formats.difference(engine.support.reads)
+    if not unread:
+        return None
+    if "gguf" in unread:
+        return Finding(
+            check="files",
+            verdict="unknown",
+            detail=f"whether {engine.words} reads GGUF files of such a pair is not known",
+            find_out="run the command on the checkpoint that the file was made of, or start the server once",
+        )
+    convert = "convert both with convert_hf_to_gguf.py"
+    if draft.kind in WHOLE_MODELS:
+        return Finding(
+            check="files", verdict="needs_setting", detail=f"{engine.title} reads GGUF files: {convert} first"
+        )
+    return Finding(
+        check="files",
+        verdict="unknown",
+        detail=f"{engine.words} reads GGUF files, and whether its converter takes such a head is not known",
+        find_out=f"{convert}, the head with --target-model-dir, and run the command on these files",
+    )
 
 
 def path_finding(engine: Engine, draft: Draft, name: str) -> Finding | None:
@@ -217,8 +251,3 @@ def _support(name: ServingEngine) -> DraftSupport:
     support = ENGINES[name].drafts
     assert support is not None  # ServingEngine has no other names
     return support
-
-
-def _judged_as(engine: Engine) -> str:
-    """Return the words for a release that is newer than all known ones."""
-    return f" (as {engine.support.newest} does, the newest one known)" if engine.is_newer else ""

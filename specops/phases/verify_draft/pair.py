@@ -26,7 +26,7 @@ from specops.checkpoints.tokenizer import Tokenizer, tokenizer_of
 from specops.config import Pool
 from specops.results import Verdict
 from specops.section import Frozen
-from specops.serving import ENGINES
+from specops.serving import ENGINES, FileFormat
 
 if TYPE_CHECKING:
     ServingEngine = str
@@ -185,6 +185,10 @@ class Side:
     @cached_property
     def weights(self) -> Weights | None:
         return weights_of(self.checkpoint)
+
+    @property
+    def file_format(self) -> FileFormat:
+        return "gguf" if self.config.gguf else "safetensors"
 
     @cached_property
     def quantisation_config(self) -> dict[str, Any]:

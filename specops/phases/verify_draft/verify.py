@@ -205,9 +205,10 @@ def judge(
                 find_out="read in its model card what the file is for, and whether the engine loads it",
             )
         )
+    files = engine_fit.files_finding(serving, draft, {target.file_format, side.file_format})
     divided = side.config.whole("num_attention_heads")
     parallel = engine_fit.parallel_finding(serving, draft, divided, tensor_parallel)
-    findings += [extra for extra in (path, parallel) if extra is not None]
+    findings += [extra for extra in (files, path, parallel) if extra is not None]
     if side is target and draft.kind in ("mtp", "dspark"):  # its ids are the target's
         return PairJudgement([*findings, *heads.own_layers(heads.Pair(serving, draft, target, side, 0))])
     if draft.kind in WHOLE_MODELS:

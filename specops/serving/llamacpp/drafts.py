@@ -57,6 +57,7 @@ DRAFTS = DraftSupport(
     methods=METHODS,
     method_key="--spec-type",
     served=served,
+    reads=("gguf",),
     has_method=has_method,
     spare_tokens=128,
     refuses="serves without speculation",
