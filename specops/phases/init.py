@@ -83,9 +83,9 @@ def write_pools(
         settings = VerifySettings(target=target, draft=draft, engine=engine, allow_degraded=True)
         found = verify(settings, None, SilentProgress())
         treatment = found.data["engine"]
-        if found.verdict == "no" or treatment["method"] is None:
+        if found.verdict != "yes" or treatment["method"] is None:
             raise UsageError(
-                f"the draft does not fit the target: {found.reason}",
+                f"the draft is not shown to fit the target: {found.reason}",
                 hint=f"specops verify-draft {target} {draft} --engine {engine}",
             )
         method, more = treatment["method"], treatment["settings"]

@@ -11,7 +11,7 @@ from typing import Any
 
 from specops.serving import command, embedded, endpoint, llamacpp, sglang, trtllm, vllm
 from specops.serving.argv import UNJUDGED, Command, CommandLine, Finding, LintResult
-from specops.serving.drafts import DraftSupport, ServedPair
+from specops.serving.drafts import DraftSupport, FileFormat, ServedPair
 from specops.serving.endpoint import pool_at
 from specops.serving.engine import (
     Condition,
@@ -48,6 +48,7 @@ __all__ = [
     "Drafts",
     "Endpoint",
     "Engine",
+    "FileFormat",
     "Finding",
     "Gauges",
     "Grid",

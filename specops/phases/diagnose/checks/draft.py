@@ -469,4 +469,8 @@ def vocabulary(observed: Observations) -> Finding:
     if drafts.verdict == "degraded":
         cause = "the draft was trained with another tokenization: fewer of its tokens are accepted"
         return VOCABULARY.contributing(drafts.reason, *evidence, cause=cause, fix=SAME_FAMILY)
+    if drafts.verdict not in ("compatible", "needs_setting"):
+        return VOCABULARY.unknown(
+            f"{drafts.reason} ({drafts.source})", *evidence, show="specops verify-draft TARGET DRAFT"
+        )
     return VOCABULARY.ruled_out(f"{drafts.reason} ({drafts.source})", *evidence)
