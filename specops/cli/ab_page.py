@@ -102,7 +102,7 @@ def tails(report: Report) -> Iterator[str]:
 
 def items(challenger: Challenger) -> list[str]:
     """The table on which the decision rests: item, observed, bound, margin, n, verdict."""
-    # What decides each class and load, each line once; a load's counts of rare events only where some are bad.
+    # Each line once; the counts of rare events at one load only where they speak against it.
     lines = [
         finding
         for finding in challenger.findings

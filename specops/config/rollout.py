@@ -369,10 +369,12 @@ class Ab(Section):
         description="Deploy although answers are longer or shorter, if each token is faster.",
     )
     first_token_ratio: float = Field(
-        default=1.2, gt=1, description="How many times as long the first token may take."
+        default=1.2, gt=1, description="Ratio by which the first token may come later, above 1."
     )
     first_token_ms: float = Field(
-        default=50.0, ge=0.0, description="A first token that is later by less counts as equal, in ms."
+        default=50.0,
+        ge=0.0,
+        description="Delay of the first token up to which it counts as equal, in milliseconds.",
     )
     mixed_prompts: int = Field(
         default=4,

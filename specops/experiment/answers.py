@@ -89,7 +89,8 @@ Scope = tuple[Kind, Level]
 
 
 def greedy_answers(windows: Iterable[WindowRecord], arm: str) -> dict[Key, list[tuple[Scope, Row]]]:
-    """Answered requests at temperature 0, by prompt and variant, in order of time; fillers and warm-up, too."""
+    """Answered requests at temperature 0, by prompt and variant, in order of time; fillers and warm-up,
+    too."""
     answers: dict[Key, list[tuple[Scope, Row]]] = defaultdict(list)
     for window in sorted(windows, key=lambda window: window.began):
         if window.arm == arm:

@@ -1,9 +1,9 @@
 """What must hold before a challenger is deployed: a fixed list, each with its margin. Pure.
 
-Superiority in the time that a user waits; non-inferiority in everything else. A deployment needs all of them, so
-each is tested at its own level (an intersection-union test: Berger, Technometrics 1982), and their number costs
-no confidence. Rare events are counted over all loads together, since n requests without an event bound their
-share by about 3/n; each load's count stands beside it.
+Superiority in the time that a user waits; non-inferiority in everything else. A deployment needs all of
+them, so each is tested at its own level (an intersection-union test: Berger, Technometrics 1982), and
+their number costs no confidence. Rare events are counted over all loads together, since n requests
+without an event bound their share by about 3/n; each load's count stands beside it.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ ONE_SIDED = 0.95
 """Confidence of a bound of non-inferiority: none of n events then bounds a share by 3/n."""
 
 LEAST_GAIN = 1.01
-"""The lower end of a speed-up must exceed it: the interval has the noise of requests, and not the client's own
-error, which differs between servers that keep and close their connections."""
+"""The lower end of a speed-up must exceed it: the interval has the noise of requests, and not the
+client's own error, which differs between servers that keep and close their connections."""
 
 OPEN_LOOP_MARGIN = 0.9
 """Where requests arrive whether or not the server keeps up, the speed-up must surely exceed it."""
@@ -48,8 +48,8 @@ ALWAYS = 2
 
 OTHER_DISTRIBUTION = 0.002
 POSSIBLY_OTHER = 0.02
-"""Probabilities of answers as different by chance: below the first it is another distribution, from the second
-on it is not told apart. Several looks share the first."""
+"""Probabilities of answers as different by chance: below the first it is another distribution, from the
+second on it cannot be distinguished. Several looks share the first."""
 
 MOST_SWAPS = 1999
 FEWEST_SAMPLED = 16
@@ -213,8 +213,8 @@ def _unless_late(evidence: Evidence, finding: Finding, level: Level, body: Seque
 
 
 def _troubles(evidence: Evidence, windows: Sequence[WindowRecord]) -> Counts:
-    """Requests that failed, were refused at first, or were late, in each arm. A prompt that always fails in both
-    arms says nothing of either."""
+    """Requests that failed, were refused at first, or were late, in each arm. A prompt that always fails
+    in both arms says nothing of either."""
     hopeless = always_failing(evidence.windows, evidence.standard) & always_failing(
         evidence.windows, evidence.challenger
     )
@@ -307,7 +307,8 @@ MOST_NEEDED = 100_000
 
 
 def _requests_needed(counts: Counts, margin: float) -> int | None:
-    """Further requests that would settle a share at the rates observed, by doubling; None where none would."""
+    """Further requests that would settle a share at the rates observed, by doubling; None where none
+    would."""
     factor = 1.25
     while counts.challenger_n and factor * counts.challenger_n < MOST_NEEDED:
         numbers = [
@@ -323,7 +324,8 @@ def _requests_needed(counts: Counts, margin: float) -> int | None:
 
 
 def acceptable_answers(evidence: Evidence) -> list[Finding]:
-    """Answers that are not acceptable: greedy ones that differ beyond near ties, and those that nobody can use."""
+    """Answers that are not acceptable: greedy ones that differ beyond near ties, and those that nobody
+    can use."""
     margin = evidence.settings.answer_margin
     originals = answers.greedy_answers(evidence.windows, evidence.standard)
     others = answers.greedy_answers(evidence.windows, evidence.challenger)
@@ -394,8 +396,8 @@ def _of_greedy(
 def _of_openings(
     finding: Finding, differing: Sequence[answers.Difference], control: answers.Greedy
 ) -> Finding:
-    """A standard that hardly repeats itself: beginnings still reveal another model, since rounding rarely changes
-    the first tokens."""
+    """A standard that hardly repeats itself: beginnings still reveal another model, since rounding rarely
+    changes the first tokens."""
     counts = finding.counts
     assert counts is not None
     openings = counts.model_copy(
@@ -411,8 +413,8 @@ def _of_openings(
 
 
 def sampled_answers(evidence: Evidence) -> Finding:
-    """Sampled answers are not told apart from the standard's, by a two-sample test with the standard itself as
-    control; and they are sampled."""
+    """Sampled answers cannot be distinguished from the standard's, by a two-sample test with the standard
+    itself as control; and they are sampled."""
     originals = answers.sampled_texts(evidence.windows, evidence.standard)
     others = answers.sampled_texts(evidence.windows, evidence.challenger)
     count = sum(map(len, others.values()))
@@ -446,8 +448,8 @@ def sampled_answers(evidence: Evidence) -> Finding:
 
 
 def length(evidence: Evidence, level: Level, traffic_class: str | None, confidence: float) -> Finding:
-    """Answers are as long as the standard's, in tokens; in characters where only those surely differ: a server
-    may count tokens that it did not send."""
+    """Answers are as long as the standard's, in tokens; in characters where only those surely differ: a
+    server may count tokens that it did not send."""
     margin = evidence.settings.length_margin
     if evidence.temperature > 0:
         margin = max(margin, SAMPLED_LENGTH_MARGIN)
@@ -473,8 +475,8 @@ def _length(samples: Sequence[Sample], unit: str, margin: float, confidence: flo
 
 
 def first_token(evidence: Evidence, level: Level, traffic_class: str | None, confidence: float) -> Finding:
-    """The first token comes at most a fifth later, or at most by so many milliseconds: a user does not notice a
-    fifth of very little."""
+    """The first token comes at most a fifth later, or at most by so many milliseconds: a user does not
+    notice a fifth of very little."""
     samples = evidence.of_body(evidence.at(level, traffic_class))
     settings = evidence.settings
     ratio = ratio_of(samples, "ttft", confidence, restarts=evidence.restarts)
@@ -505,8 +507,8 @@ def first_token(evidence: Evidence, level: Level, traffic_class: str | None, con
 
 
 def open_loop(evidence: Evidence, traffic_class: str | None, confidence: float) -> Finding | None:
-    """Waits from when requests were due, where they arrive whether or not the server keeps up; None where no such
-    window was measured."""
+    """Waits from when requests were due, where they arrive whether or not the server keeps up; None where
+    no such window was measured."""
     samples = evidence.of_body(
         sample
         for sample in evidence.samples

@@ -1,10 +1,10 @@
 """From findings to a decision on each traffic class and load. Pure.
 
-The error budget. Superiority is the only claim that chance could make true: its intervals hold together over
-traffic classes and challengers (Bonferroni) and over all looks (specops.stats.sequential). Loads are tested from
-the lightest upwards until one does not pay, a fixed sequence, which costs nothing. Non-inferiority is tested at
-95%, one-sided, for each claim: a deployment needs all of them, so their number costs nothing. Factors can only
-take a yes away.
+The error budget. Superiority is the only claim that chance could make true: its intervals hold together
+over traffic classes and challengers (Bonferroni) and over all looks (specops.stats.sequential). Loads are
+tested from the lightest upwards until one does not pay, a fixed sequence, which costs nothing.
+Non-inferiority is tested at 95%, one-sided, for each claim: a deployment needs all of them, so their
+number costs nothing. Factors can only take a yes away.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from specops.load.arrivals import Level
 from specops.results import Verdict
 
 LOOKS = (0.4, 0.55, 0.7, 0.85, 1.0)
-"""Shares of the planned requests after which the evidence is looked at. The first has enough for the bounds on
-rare events."""
+"""Shares of the planned requests after which the evidence is looked at. The first has enough for the
+bounds on rare events."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,8 @@ class Judged:
 
     @property
     def settled(self) -> bool:
-        """Return whether no more requests are needed: nothing is open up to the first load that does not pay, or
-        something that concerns all loads speaks against it."""
+        """Return whether no more requests are needed: nothing is open up to the first load that does not
+        pay, or something that concerns all loads speaks against it."""
         if any(finding.verdict == "against" for finding in self.decision.findings):
             return True
         rows = [*self.classes.values(), self.together]

@@ -21,7 +21,8 @@ NOTABLE = 1.1
 """A speed-up that differs by less between the parts is not worth a veto."""
 
 CONFIDENCE = 0.998
-"""Of one contrast. Five factors at several loads and looks together take a true yes away in about 2% of runs."""
+"""Of one contrast. Five factors at several loads and looks together take a true yes away in about 2% of
+runs."""
 
 Split = Callable[[Sequence[Sample], str], "Parts | None"]
 
@@ -106,6 +107,6 @@ FACTORS: tuple[Factor, ...] = (
     Factor("connection", _by("connection", ("on new connections", "on connections that stay"))),
     Factor("time", _over_time),
 )
-"""In the order in which they are looked at. Prompt class and load are cells of their own; temperature and batch
-mates are in mixed windows, arrivals in open ones, and pauses are between windows, whose first requests are not
-compared."""
+"""In the order in which they are looked at. Prompt class and load are cells of their own; temperature and
+batch mates are in mixed windows, arrivals in open ones, and pauses are between windows, whose first
+requests are not compared."""

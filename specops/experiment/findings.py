@@ -1,4 +1,5 @@
-"""Findings: what was looked for, what was observed, its bound, its margin, and what that means. Plain data."""
+"""Findings: what was looked for, what was observed, its bound, its margin, and what that means. Plain
+data."""
 
 from __future__ import annotations
 
@@ -18,12 +19,12 @@ ClaimName = Literal[
 """What must hold for a deployment; claims.py has what each means."""
 
 Ternary = Literal["shown", "open", "against", "unknown"]
-"""shown: the bound is inside the margin. against: it is surely outside. open: neither yet. unknown: nothing was
-observed that could show it."""
+"""shown: the bound is inside the margin. against: it is surely outside. open: neither yet. unknown:
+nothing was observed that could show it."""
 
 Cause = Literal[
-    "time", "order", "place", "connection", "repeat", "client", "late", "always fails", "other answers", "few windows",
-    "temperature", "blind", "standard", "unpaired",
+    "time", "order", "place", "connection", "repeat", "client", "late", "always fails", "other answers",
+    "few windows", "temperature", "blind", "standard",
 ]  # fmt: skip
 """What stands between the observations and a yes: a factor (factors.py), or a condition.
 

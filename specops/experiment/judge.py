@@ -22,8 +22,8 @@ def judge(
     """Return `whole`, unless a factor divides the samples into parts of which one does not hold.
 
     `estimate` makes the same finding from some of the samples. A factor whose second part alone is what
-    production has restricts the samples to it; any other leaves open what one of its parts does not show. Parts
-    have the confidence of a single interval.
+    production has restricts the samples to it; any other leaves open what one of its parts does not show.
+    Parts have the confidence of a single interval.
     """
     for factor in FACTORS:
         if whole.verdict != "shown":

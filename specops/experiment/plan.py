@@ -1,13 +1,14 @@
 """Which window is measured next. Pure.
 
-A window is one arm at one load, uninterrupted, all its streams full. A cycle has a window of each arm at each
-load. In every second cycle there is one of each arm in an open loop, with the same arrivals; in the others one
-of each arm in which greedy requests of the cycle come again among sampled ones. Loads come in random order, so that each is measured over the whole
-duration. So do arms within a pair: which one begins is drawn for two successive cycles, one each way, so that
-a machine whose speed changes periodically cannot stay in step with the order.
+A window is one arm at one load, uninterrupted, all its streams full. A cycle has a window of each arm at
+each load. In every second cycle there is one of each arm in an open loop, with the same arrivals; in the
+others one of each arm in which greedy requests of the cycle come again among sampled ones. Loads come in
+random order, so that each is measured over the whole duration. So do arms within a pair: which one begins
+is drawn for two successive cycles, one each way, so that a machine whose speed changes periodically
+cannot stay in step with the order.
 
-Both arms of a pair get the same requests. A prompt has another variant each time it is drawn, so that no cache
-knows it; a variant follows from its place in the plan alone.
+Both arms of a pair get the same requests. A prompt has another variant each time it is drawn, so that no
+cache knows it; a variant follows from its place in the plan alone.
 """
 
 from __future__ import annotations
@@ -156,8 +157,8 @@ class Plan:
         """At temperature 0, greedy requests of this cycle come again: then the standard is compared with
         itself, too. At a higher one, the same greedy requests come in two successive mixed windows."""
         if self.temperature == 0:
-            asked = next(window.requests for window in measured if window.level == level)
-            greedy = asked[: self.mixed_prompts]
+            requests = next(window.requests for window in measured if window.level == level)
+            greedy = requests[: self.mixed_prompts]
         else:
             twice = 2 * KINDS_EVERY
             greedy = self._drawn(place // twice, self.mixed_prompts, "greedy", cycle // twice)
@@ -166,8 +167,8 @@ class Plan:
             Request(one.prompt, one.variant, self.temperature or self.mixed_temperature)
             for one in (*greedy, *others)
         ]
-        requests = [Request(one.prompt, one.variant, 0.0) for one in greedy]
-        return Window(cycle, "mixed", level, 0, 0, "", (*requests, *sampled))
+        again = [Request(one.prompt, one.variant, 0.0) for one in greedy]
+        return Window(cycle, "mixed", level, 0, 0, "", (*again, *sampled))
 
     def _drawn(self, place: int, size: int, purpose: str, cycle: int) -> tuple[Request, ...]:
         """`size` prompts, of all classes alike; each is drawn once before any is drawn again."""

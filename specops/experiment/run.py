@@ -20,9 +20,10 @@ from typing import Any
 from specops.config import Ab
 from specops.errors import EndpointError, FileError, ServerError, UsageError
 from specops.experiment import answers, claims
-from specops.experiment.arms import Arm, check_addresses, introduce_all
+from specops.experiment.arms import Arm
 from specops.experiment.claims import Evidence
 from specops.experiment.decide import Confidences, Judged, judge_challenger, over_all
+from specops.experiment.identity import check_addresses, introduce_all
 from specops.experiment.plan import KINDS_EVERY, Key, Plan, Request, Window
 from specops.experiment.records import Margin, Measurements, Place, WindowRecord
 from specops.hints import with_options
@@ -129,8 +130,8 @@ class Experiment:
     def resume(self, earlier: Measurements, facts: Mapping[str, Any]) -> None:
         """Take over what an earlier run of the same plan measured whole.
 
-        Failed requests count: a resumed experiment must not repeat requests until they succeed. Only windows of
-        an arm that was stopped are measured again where they failed.
+        Failed requests count: a resumed experiment must not repeat requests until they succeed. Only
+        windows of an arm that was stopped are measured again where they failed.
         """
         stopped = {window.arm for window in earlier.windows if window.cell.aborted}
         bound = self.requests.max_error_share
@@ -211,7 +212,7 @@ class Experiment:
     def _settled(self, cycle: int) -> bool:
         if cycle not in self._looks:
             if self.places_needed():
-                return False  # the look waits for the margins, which `_measure` asks for
+                return False  # the look waits for the margins, which `_measure` requests
             windows = [window for window in self.windows.values() if window.cycle < cycle]
             judged = [self.judge(name, windows, len(self._looks) + 1) for name in self.working[1:]]
             enough = sum(map(_seconds, windows)) >= self.settings.min_duration_s
@@ -312,9 +313,9 @@ class Experiment:
                         break
                     await self._measure_window(up[window.arm], window)
                     if self.standard in up and self.places_needed():
-                        await self._ask_margins(up[self.standard])
+                        await self._request_margins(up[self.standard])
                 if self.standard in up:
-                    await self._ask_margins(up[self.standard])
+                    await self._request_margins(up[self.standard])
         except BaseException as stop:
             # A result without windows would replace an earlier one by nothing; and one that could not be
             # written a moment ago was saved elsewhere then.
@@ -394,15 +395,15 @@ class Experiment:
             prompt = prompt.fresh(self.run, request.variant)
         return replace(prompt, temperature=request.temperature)
 
-    async def _ask_margins(self, standard: TargetServer) -> None:
-        """Ask how sure the standard was where answers differ."""
+    async def _request_margins(self, standard: TargetServer) -> None:
+        """Request how sure the standard was where answers differ."""
         characters: dict[tuple[str, str], list[int]] = defaultdict(list)
         for prompt, variant, character in self.places_needed():
             characters[prompt, variant].append(character)
-        for (prompt, variant), wanted_at in characters.items():
+        for (prompt, variant), places in characters.items():
             await standard.pace.turn()
             tokens = await standard.client.likeliest(self._prompt(Request(prompt, variant, 0.0)))
-            for character in wanted_at:
+            for character in places:
                 margin = Margin(
                     prompt=prompt,
                     variant=variant,
@@ -425,7 +426,7 @@ class Experiment:
 
 
 MOST_MARGINS = 32
-"""Places whose margins are asked for: beyond so many differences, their share decides."""
+"""Most places whose margins are requested: beyond so many differences, their share decides."""
 
 
 def plan_of(

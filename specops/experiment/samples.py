@@ -1,7 +1,8 @@
-"""Pairs: one request to each arm for the same prompt in the same variant, and the factors that divide them. Pure.
+"""Pairs: one request to each arm for the same prompt in the same variant, and the factors that divide
+them. Pure.
 
-A speed-up is the standard's time over the challenger's, so above 1 the challenger is faster. Requests that run
-side by side share noise, so the unit of evidence is a pair of windows: intervals are over those.
+A speed-up is the standard's time over the challenger's, so above 1 the challenger is faster. Requests
+that run side by side share noise, so the unit of evidence is a pair of windows: intervals are over those.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ Group = tuple[Kind, Level, str]
 """Requests whose times are comparable: kind of window, load and traffic class."""
 
 LATE = 2
-"""Without an objective, a request is late that takes so many times the standard's 95th percentile of its group."""
+"""Without an objective, a request is late that takes so many times the standard's 95th percentile of its
+group."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ def pair_up(windows: Sequence[WindowRecord], standard: str, challenger: str) -> 
     for window in windows:
         if window.arm in (standard, challenger):
             pairs[window.cycle, window.kind, window.level][window.arm] = window
-    asked: dict[tuple[str, str], int] = defaultdict(int)
+    sent: dict[tuple[str, str], int] = defaultdict(int)
     opened: dict[str, set[int]] = defaultdict(set)
     samples = []
     both = [pair for pair in pairs.values() if len(pair) == 2]
@@ -72,7 +74,7 @@ def pair_up(windows: Sequence[WindowRecord], standard: str, challenger: str) -> 
                 "order": float(pair[challenger].order < first.order),
                 "place": _place(rows[standard], first.cell.rows),
                 "connection": float(any(row.connection not in opened[arm] for arm, row in rows.items())),
-                "repeat": float(asked[key[:2]] > 0),
+                "repeat": float(sent[key[:2]] > 0),
             }
             began = min(window.began for window in pair.values())
             row = rows[standard]
@@ -91,7 +93,7 @@ def pair_up(windows: Sequence[WindowRecord], standard: str, challenger: str) -> 
         for arm, window in pair.items():
             opened[arm] |= {row.connection for row in window.cell.sent}
         for row in first.cell.sent:
-            asked[row.prompt, row.variant] += 1
+            sent[row.prompt, row.variant] += 1
     return samples
 
 
@@ -141,7 +143,8 @@ def _per_character(row: Row) -> float | None:
 
 
 def _at_equal_length(sample: Sample) -> tuple[float, float] | None:
-    """End to end as if both answers had their mean length: each arm's time after the first token is scaled."""
+    """End to end as if both answers had their mean length: each arm's time after the first token is
+    scaled."""
     if not sample.answered or sample.standard.ttft_ms is None or sample.challenger.ttft_ms is None:
         return None
     lengths = [row.tokens or len(row.text) for row in (sample.standard, sample.challenger)]
@@ -239,7 +242,7 @@ class Lateness:
         self._limits = {group: LATE * _percentile_95(values) for group, values in times.items()}
 
     def is_late(self, window: WindowRecord, row: Row) -> bool:
-        """Return whether an answered request kept its user waiting too long."""
+        """Return whether an answered request made its user wait too long."""
         limit = self._limits.get((window.kind, window.level, row.traffic_class), math.inf)
         return row.error is None and waited_ms(row) > (self._objective_ms or limit)
 

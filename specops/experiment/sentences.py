@@ -92,7 +92,8 @@ def deployed(judged: Judged, deploy: Sequence[tuple[str, Level]]) -> str:
 
 
 def not_shown(classes: Mapping[str, Sequence[Decision]], levels: Sequence[Level]) -> str:
-    return f"not enough evidence: {_by_class(classes, levels, 'undecided') or 'no requests of both arms to compare'}"
+    reasons = _by_class(classes, levels, "undecided")
+    return f"not enough evidence: {reasons or 'no requests of both arms to compare'}"
 
 
 def refused(classes: Mapping[str, Sequence[Decision]], levels: Sequence[Level]) -> str:
@@ -191,10 +192,12 @@ def _failures(finding: Finding) -> str:
     where = _where(finding)
     if finding.cause == "always fails":
         prompts = ", ".join(finding.examples[:3])
-        return f"each request of {count(len(finding.examples), 'prompt')} fails ({prompts}), which the standard answers"
+        number = count(len(finding.examples), "prompt")
+        return f"each request of {number} fails ({prompts}), which the standard answers"
     assert finding.counts is not None
     such = f", such as: {'; '.join(finding.examples)}" if finding.examples else ""
-    return f"{_counted(finding.counts, 'failed, were refused or were late')}{where}{_bound(finding)}{such}{_needs(finding)}"
+    counted = _counted(finding.counts, "failed, were refused or were late")
+    return f"{counted}{where}{_bound(finding)}{such}{_needs(finding)}"
 
 
 def _answers(finding: Finding) -> str:
@@ -225,7 +228,7 @@ def _sampled(finding: Finding) -> str:
     by_chance = f"as different by chance in {finding.bound:.1%} of cases, n={finding.n}"
     if finding.verdict == "against":
         return f"sampled answers are not the standard's ({by_chance})"
-    return f"sampled answers are not told apart from the standard's ({by_chance}){_needs(finding)}"
+    return f"sampled answers cannot be distinguished from the standard's ({by_chance}){_needs(finding)}"
 
 
 def _length(finding: Finding) -> str:
@@ -259,7 +262,8 @@ def _speculation(finding: Finding) -> str:
 
 
 def _counted(counts: Counts, what: str) -> str:
-    return f"{counts.challenger} of {counts.challenger_n} requests {what} (standard {counts.standard} of {counts.standard_n})"
+    standard = f"standard {counts.standard} of {counts.standard_n}"
+    return f"{counts.challenger} of {counts.challenger_n} requests {what} ({standard})"
 
 
 def _where(finding: Finding) -> str:

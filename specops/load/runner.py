@@ -119,8 +119,8 @@ async def warm_up(
     pace: Pace,
     count_tokens: CountTokens | None = None,
 ) -> tuple[Observation, ...]:
-    """Send `count` requests at the level's concurrency: connections, caches, first shapes. Their times are not
-    compared; that one fails or hangs counts."""
+    """Send `count` requests at the level's concurrency: connections, caches, first shapes. Their times
+    are not compared; that one fails or hangs counts."""
     window = _Window(None)
     order = [prompts[i % len(prompts)] for i in range(count)]
     if order:

@@ -79,8 +79,9 @@ class TargetServer:
         fillers: Sequence[Prompt] = (),
         warm: bool = True,
     ) -> None:
-        """Send every prompt once. A warm-up precedes the first visit at a level; its requests are rows of that
-        visit's record; without `warm` there is none. `fillers` keep all streams full (`runner.run_cell`).
+        """Send every prompt once. A warm-up precedes the first visit at a level; its requests are rows of
+        that visit's record; without `warm` there is none. `fillers` keep all streams full
+        (`runner.run_cell`).
 
         `keep` gets the record as soon as there is one, and again with the server's counters. What was
         measured of a visit that ends early goes to `keep` before the exception is raised.

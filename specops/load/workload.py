@@ -63,10 +63,12 @@ class Prompt:
                 return [dict(message) for message in self.content if isinstance(message, dict)]
 
     def fresh(self, run: str, variant: str) -> Prompt:
-        """Return a variant of the prompt with a nonce in front: no server has its answer, or a prefix of it, in
-        a cache. The nonce follows from `run`, the prompt and the variant, so both arms of a pair get the same.
+        """Return a variant of the prompt with a nonce in front: no server has its answer, or a prefix of
+        it, in a cache. The nonce follows from `run`, the prompt and the variant, so both arms of a pair
+        get the same.
 
-        A list of token ids gets ids of its own, in an order that the nonce draws: others might be special.
+        A list of token ids gets ids of its own, in an order that the nonce draws: others might be
+        special.
         """
         nonce = sha256([run, self.id, variant])[:_NONCE_LENGTH]
         content: str | tuple[int, ...] | tuple[Message, ...]

@@ -1,7 +1,9 @@
-"""`compare`: the windows that are measured, what is kept of them, and how a comparison goes on where it was."""
+"""`compare`: the windows that are measured, what is kept of them, and how a comparison goes on where it
+was."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +28,8 @@ def test_every_arm_gets_the_same_requests_in_turn(stub: Stub, other: Stub, promp
         assert {one.arm, two.arm} == {"a", "b"}
         assert one.key[:-1] == two.key[:-1]
         assert one.began <= two.began
-        assert [row.prompt for row in one.cell.rows if row] and {row.prompt for row in one.cell.rows} == {
-            row.prompt for row in two.cell.rows
-        }
+        assert one.cell.rows
+        assert {row.prompt for row in one.cell.rows} == {row.prompt for row in two.cell.rows}
     orders = {(w.cycle, w.kind, w.arm): w.order for w in made if w.arm == "a"}
     assert set(orders.values()) == {0, 1}  # which arm goes first changes
     assert {w.kind for w in made} == {"measured", "open"}
@@ -86,7 +87,7 @@ def test_an_open_loop_has_the_same_arrivals_in_both_arms(stub: Stub, other: Stub
     for one, two in zip(made[::2], made[1::2], strict=True):
         assert one.cell.rate == two.cell.rate
         due = [sorted(row.due_s for row in w.cell.rows) for w in (one, two)]
-        gaps = [[later - at for at, later in zip(times, times[1:], strict=False)] for times in due]
+        gaps = [[later - at for at, later in pairwise(times)] for times in due]
         assert gaps[0] == pytest.approx(gaps[1], abs=1e-3)
 
 

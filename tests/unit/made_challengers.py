@@ -38,9 +38,7 @@ def faster(estimate: float, basis: Any = "e2e") -> Decision:
 
 def slower(estimate: float) -> Decision:
     shown = interval(estimate, estimate - 0.05, estimate + 0.05)
-    return Decision(
-        verdict="no", reason=f"{times(shown)}: slower", speedup=shown, findings=[wait("against")]
-    )
+    return Decision(verdict="no", reason=f"{times(shown)}: slower", speedup=shown, findings=[wait("against")])
 
 
 def no_gain(estimate: float, low: float, high: float, more: int | None = 40) -> Decision:

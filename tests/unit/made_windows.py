@@ -28,8 +28,8 @@ CLASSES = ("edit", "long", "short")
 NOTHING = Spread(n=0)
 
 Answer = Callable[[Window, str, float], dict[str, Any]]
-"""What a request gives, beside what is usual: of the window, the prompt and the seconds since the start. The keys
-`slower` and `added_ms` change its time, all others are fields of its row."""
+"""What a request gives, beside what is usual: of the window, the prompt and the seconds since the start.
+The keys `slower` and `added_ms` change its time, all others are fields of its row."""
 
 
 def row(prompt: str, traffic_class: str, e2e: float, sent_s: float = 0.0, **fields: Any) -> Row:

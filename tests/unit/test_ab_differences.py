@@ -87,7 +87,8 @@ def comparison(speed: float = 2.0, slower: float = 1.0, **fields: Any) -> Result
         "settings": ASKED | {"arms": {arm: {} for arm in ARMS}},
         "environment": {"python": "3.11", "arms": {"draft": VLLM}},
         "data": {
-            "run": "abcd", "windows": [window.model_dump(mode="json", by_alias=True) for window in made],
+            "run": "abcd",
+            "windows": [window.model_dump(mode="json", by_alias=True) for window in made],
             "mixed": [],
             "margins": [],
         },

@@ -178,7 +178,9 @@ def test_a_picture_without_figures_is_drawn_all_the_same(tmp_path: Path) -> None
 def test_a_picture_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("")
     with pytest.raises(FileError, match="could not write the plot"):
-        draw(picture(read(result(judgement(windows(2.0))), "ab.json")), HEADING, tmp_path / "taken" / "ab.svg")
+        draw(
+            picture(read(result(judgement(windows(2.0))), "ab.json")), HEADING, tmp_path / "taken" / "ab.svg"
+        )
 
 
 @pytest.mark.parametrize(("share", "drawn"), [(0.0, "▁"), (0.5, "▅"), (0.999, "█"), (1.0, "█"), (None, " ")])

@@ -1,4 +1,5 @@
-"""Each claim that a deployment needs: shown where it holds, against where it does not, never shown unobserved."""
+"""Each claim that a deployment needs: shown where it holds, against where it does not, never shown
+unobserved."""
 
 from __future__ import annotations
 

@@ -291,13 +291,15 @@ def _check_standard(
 
 
 def _miscounting(facts: Mapping[str, Mapping[str, Any]], arms: Iterable[str]) -> str | None:
-    """Return which of `arms` counts tokens wrongly: then neither lengths nor times per token can be compared."""
+    """Return which of `arms` counts tokens wrongly: then neither lengths nor times per token can be
+    compared."""
     miscounts = [f"{arm}: {facts[arm]['miscount']}" for arm in arms if facts.get(arm, {}).get("miscount")]
     return f"{'; '.join(miscounts)}; {COUNT_ADVICE}, and compare again" if miscounts else None
 
 
 def _observed(windows: Sequence[WindowRecord], arm: str) -> Observed:
-    """Drafts over all loads. Tokens per chunk at the lightest load: under load, chunks may wait and be joined."""
+    """Drafts over all loads. Tokens per chunk at the lightest load: under load, chunks may wait and be
+    joined."""
     cells = [window.cell for window in windows if window.arm == arm]
     counts = [
         cell.drafts.drafts if cell.verified is None and cell.drafts is not None else cell.verified
@@ -348,7 +350,8 @@ def _void(challenger: Challenger, reason: str) -> Challenger:
 
 
 def _noise_of(challengers: Mapping[str, Challenger]) -> list[Noise]:
-    """Return what an A/A measured: how far one server is from itself, by arm and load, all classes together."""
+    """Return what an A/A measured: how far one server is from itself, by arm and load, all classes
+    together."""
     return [
         Noise(arm=name, level=level.speedups.level, e2e=level.speedups.e2e, below=_below(level.speedups.e2e))
         for name, challenger in challengers.items()

@@ -1,25 +1,25 @@
-"""The report in ab.json, beside the windows: verdicts and their figures; how it is read, and what is drawn of
-it.
+"""The report in ab.json, beside the windows: verdicts and their figures; how it is read, and what is
+drawn of it.
 
 The shape of `data` (format 3), for all that read it:
 
 - `challengers[NAME].classes[CLASS].levels[i]`: one traffic class at one load. The speed-ups, and beside them
-  `decision` (verdict, reason, speedup, basis, more_prompts, findings). `basis` is the figure that decided: end
-  to end, or time per token where the answers are not shown to be equally long.
+`decision` (verdict, reason, speedup, basis, more_prompts, findings). `basis` is the figure that decided: end
+to end, or time per token where the answers are not shown to be equally long.
 - `challengers[NAME].levels[i]`: all classes together at that load: `decision`, `speedups`, `throughput` and
-  `lengths`.
+`lengths`.
 - `challengers[NAME].classes[CLASS].decision`: over all loads; its reason says at which.
 - `challengers[NAME].deploy`: the pairs {"traffic_class", "level"} to deploy, by class, then from the
-  lightest load. Empty unless the challenger's own decision is yes.
+lightest load. Empty unless the challenger's own decision is yes.
 - `challengers[NAME].decision`: over all classes and loads; its reason names the loads.
 - `challengers[NAME].findings`: the table on which it rests: claim, observed, bound, margin, n, verdict.
 - `challengers[NAME].pays_up_to`: streams, all classes together.
 - `standard_note`: what of the standard may be speculation. A standard that surely speculates leaves every
-  decision undecided. So does an A/A, whose noise is in `same_server`.
+decision undecided. So does an A/A, whose noise is in `same_server`.
 - `challengers[NAME].parity`: equal greedy answers, by load, and among sampled requests.
 
-Levels are in order, the lightest first. A decision of yes at a load says that this class pays there and at
-every lighter load that was measured.
+Levels are in order, the lightest first. A decision of yes at a load says that this class pays there and
+at every lighter load that was measured.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class AbData(Measurements):
 
 
 class Speedups(Frozen):
-    """Speed-ups at one load: the standard's time over the challenger's. A figure without an interval had too few
-    pairs of windows for one."""
+    """Speed-ups at one load: the standard's time over the challenger's. A figure without an interval had
+    too few pairs of windows for one."""
 
     level: Level
     prompts: int
@@ -264,7 +264,7 @@ def read(result: Result, name: str) -> Report:
     """The report in a finished comparison that is called `name` in the message of the FileError."""
     if "challengers" in result.data and result.data.get("format") != FORMAT:
         raise FileError(
-            f"{name} was written by an earlier version of specops, and cannot be read: expected format {FORMAT}",
+            f"{name} was written by an earlier version of specops: expected format {FORMAT} of its data",
             hint=with_options({"--fresh": True}),
         )
     known = {key: value for key, value in result.data.items() if key in Report.model_fields}

@@ -134,8 +134,6 @@ class Pairs:
         return fmean(changes) if changes else None
 
 
-
-
 def speedups(pairs: Pairs, level: Level, confidence: float) -> Speedups:
     """The speed-ups of those of `pairs` that are at `level`."""
     ours = pairs.at(level)
