@@ -66,6 +66,7 @@ class Launch(TypedDict):
     files: int
     errors: int
     warnings: int
+    unknown: int
     capacity: Verdict
 
 
@@ -73,6 +74,7 @@ class Lint(TypedDict):
     commands: int
     errors: int
     warnings: int
+    unknown: int
     judged: str
 
 

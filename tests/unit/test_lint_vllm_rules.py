@@ -228,7 +228,6 @@ CASES = [
         "no version",
         "VLLM_LOGGING",
     ),
-    ("0.33.0", serve("--max-model-len", "$LENGTH"), "note $LENGTH", "not known here"),
 ]
 
 

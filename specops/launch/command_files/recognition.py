@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from specops.serving import ENGINES, Command, CommandLine
+from specops.launch.command_files import dynamo
+from specops.serving import ENGINES, Command, CommandLine, Files, is_unknown, runs_containers
 
 SHELLS = ("sh", "bash", "dash", "zsh")
 
@@ -26,7 +28,7 @@ def recognised(
     *,
     image: str | None = None,
     environment: Mapping[str, str] | None = None,
-    files: Mapping[str, str] | None = None,
+    files: Files | None = None,
 ) -> Command | None:
     """Return the engine's command in the words. `image`: of the container that the words run in.
     `environment`: set around the words. `files`: that the same file writes or holds. None: the words call no
@@ -38,15 +40,36 @@ def recognised(
         engine = tag[0]  # the words are arguments of the image's own program
     if engine is None:
         return None
-    return Command(
+    held = files or Files()
+    if image is None and any(map(runs_containers, words[:2])):
+        held = replace(held, contained=True, mounts=dict(_mounts(words[:length])) | dict(held.mounts))
+    command = Command(
         where,
         engine,
         tuple(words),
         tag[1] if tag else None,
         environment=dict(environment or {}),
-        files=dict(files or {}),
+        files=held,
         image=image or None,
     )
+    return dynamo.unwrapped(command)
+
+
+def _mounts(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield paths in the container of docker run, with what is mounted there."""
+    for index, word in enumerate(words):
+        option, equals, value = word.partition("=")
+        value = value if equals else "".join(words[index + 1 : index + 2])
+        if option in ("-v", "--volume") and ":" in value and not is_unknown(value):
+            source, _, target = value.partition(":")
+            yield target.partition(":")[0], source
+
+
+def mentions_engine(text: str) -> bool:
+    """Return whether a text has a word by which an engine is called, or its image."""
+    calls = [line.call for line in command_lines().values()]
+    names = {called[0] for call in calls for called in call.programs}
+    return any(name in text for name in (*names, *(name for call in calls for name in (*call.modules, call.mark))))
 
 
 def program_of(words: Sequence[str]) -> tuple[str | None, int]:

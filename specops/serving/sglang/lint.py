@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import methodcaller
 from typing import ClassVar, TypeAlias
 
@@ -21,18 +21,22 @@ from specops.serving.argv import (
     Call,
     Command,
     CommandLine,
+    ConfigFile,
     Finding,
     LintResult,
     Words,
     by_level,
+    configured,
     is_unknown,
+    setting_words,
     settled,
+    unknown_values,
     version_behind,
 )
 from specops.serving.sglang.releases import Release, parse, table
 from specops.serving.sglang.settings import EAGLE_FAMILY
 
-CALL = Call(mark="sglang", programs=(("sglang", "serve"),), modules=("sglang.launch_server",))
+CALL = Call(mark="sglang", programs=(("sglang", "serve"),), modules=("sglang.launch_server", "dynamo.sglang"))
 ALGORITHM, DRAFT = "--speculative-algorithm", "--speculative-draft-model-path"
 STEPS, BRANCHES = "--speculative-num-steps", "--speculative-eagle-topk"
 NODES = "--speculative-num-draft-tokens"
@@ -313,6 +317,32 @@ RULES: tuple[Callable[[GivenCommand, Release], Iterator[Found]], ...] = (
 )
 
 
+DECIDING = (
+    "--spec",
+    "--config",
+    "--tp",
+    "--tensor-parallel-size",
+    "--pp-size",
+    "--pipeline-parallel-size",
+    "--page-size",
+    "--attention-backend",
+    "--decode-attention-backend",
+    "--prefill-attention-backend",
+    "--disaggregation-mode",
+    "--lora",
+)
+"""Beginnings of the flags by whose values a rule finds an error."""
+
+
+def config_words(settings: Mapping[str, object]) -> list[str]:
+    """Return a file of --config as words, as SGLang reads it: a switch that is off is left out."""
+    stated = {str(key): value for key, value in settings.items() if value is not None and value is not False}
+    return [word for key, value in stated.items() for word in setting_words(key, value)]
+
+
+CONFIG_FILE = ConfigFile(("--config",), config_words)
+
+
 def lint(words: Sequence[str], version: str | None = None) -> list[Finding]:
     """Return what SGLang would refuse, or silently change where it speculates. Errors first.
 
@@ -330,16 +360,18 @@ def judge(command: Command, requested: str | None) -> LintResult:
     one."""
     version, because = _version(command, requested)
     release = table().release(version)
-    given = GivenCommand.parse(command.words)
+    words, unread = configured(command, CONFIG_FILE, CALL)
+    given = GivenCommand.parse(words)
     _, fixed = settled(given, release, RULES)
     return LintResult(
         where=command.where,
         engine="SGLang",
         version=release.version,
         because=because,
-        findings=lint(command.words, version),
+        findings=lint(words, version),
         corrected=None if fixed == given else fixed.text(),
         left=[finding for finding in lint(fixed.words(), version) if finding.level == "error"],
+        unknown=[*command.unread, *unread, *unknown_values(given, DECIDING)],
     )
 
 
@@ -371,4 +403,9 @@ def _version(command: Command, requested: str | None) -> tuple[str, str]:
     return version, source
 
 
-COMMAND_LINE = CommandLine(call=CALL, example="python -m sglang.launch_server …", judge=judge)
+COMMAND_LINE = CommandLine(
+    call=CALL,
+    example="python -m sglang.launch_server …",
+    judge=judge,
+    flag=lambda flag: table().history("flags", flag) is not None,
+)
