@@ -172,8 +172,11 @@ class Words:
         return replace(self, options=tuple(option for option in self.options if option.flag != flag))
 
     def renamed(self, flag: str, new: str) -> Self:
-        changed = tuple(replace(o, flag=new) if o.flag == flag else o for o in self.options)
-        return replace(self, options=changed)
+        changed = [replace(o, flag=new) if o.flag == flag else o for o in self.options]
+        if self.has(new):  # the last one counts
+            last = max(index for index, option in enumerate(changed) if option.flag == new)
+            changed = [option for index, option in enumerate(changed) if option.flag != new or index == last]
+        return replace(self, options=tuple(changed))
 
     def with_option(self, flag: str, *values: str) -> Self:
         """Return the command with an option: in its place where it is there already, else at the end."""
@@ -470,25 +473,62 @@ class RuleFinding(Generic[W]):
     fix: Callable[[W], W] | None = None
     """None: a person has to."""
 
+    otherwise: tuple[str, Callable[[W], W] | None] | None = None
+    """What to write, and the fix, where `fix` has something against it."""
+
+
+Rules = Sequence[Callable[[W, C], Iterator[RuleFinding[W]]]]
+Objections = Callable[[W, W], list[str]]
+"""What a command after a change has against it that it had not before: ids of known issues."""
+
 
 def settled(
-    given: W, context: C, rules: Iterable[Callable[[W, C], Iterator[RuleFinding[W]]]]
+    given: W, context: C, rules: Rules[W, C], objections: Objections[W] | None = None
 ) -> tuple[list[Finding], W]:
     """Return what the rules find, also where only a fix brought it to light, and the command with all fixes.
 
-    `context`: what the rules hold the command against, such as a release.
+    `context`: what the rules hold the command against, such as a release. No fix is applied or proposed that
+    the rules or `objections` have something against.
     """
-    rules = list(rules)
     findings: list[Finding] = []
     for _ in range(ROUNDS):
-        found = [entry for rule in rules for entry in rule(given, context)]
-        findings += [entry.finding for entry in found]
+        entries = [entry for rule in rules for entry in rule(given, context)]
         before = given
-        for entry in found:
-            given = entry.fix(given) if entry.fix is not None else given
+        for entry in entries:
+            checked = _checked(entry, before, context, rules, objections)
+            findings.append(checked.finding)
+            given = checked.fix(given) if checked.fix is not None else given
         if given == before:
             break
     return findings, given
+
+
+def _checked(
+    entry: RuleFinding[W],
+    given: W,
+    context: C,
+    rules: Rules[W, C],
+    objections: Objections[W] | None,
+    chain: int = ROUNDS,
+) -> RuleFinding[W]:
+    """Return the finding with a proposal that has nothing against it: its own, what takes the place of that in
+    turn, `otherwise`, or none."""
+    if entry.fix is None:
+        return entry
+    after = entry.fix(given)
+    if objections is not None and objections(given, after):
+        text, fix = entry.otherwise or (None, None)
+        return RuleFinding(replace(entry.finding, replacement=text), fix)
+    known = {error.finding.flag for error in _errors(given, context, rules)}
+    new = [error for error in _errors(after, context, rules) if error.finding.flag not in known]
+    if new and chain:
+        better = _checked(new[0], after, context, rules, objections, chain - 1)
+        return replace(entry, finding=replace(entry.finding, replacement=better.finding.replacement))
+    return entry
+
+
+def _errors(given: W, context: C, rules: Rules[W, C]) -> list[RuleFinding[W]]:
+    return [entry for rule in rules for entry in rule(given, context) if entry.finding.level == "error"]
 
 
 def by_level(findings: Sequence[Finding]) -> list[Finding]:

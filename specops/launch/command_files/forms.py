@@ -51,6 +51,7 @@ DOCUMENTS: tuple[DocumentForm, ...] = (
     helm.RUNTIME,
     kubernetes.FORM,
     llama_swap.FORM,
+    scripts.RECIPE,
     helm.FORM,
     flags_file.FORM,
     scripts.FORM,

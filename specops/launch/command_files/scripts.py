@@ -60,4 +60,13 @@ def _scripts(value: Any, keys: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...
         yield from _scripts(part, keys)
 
 
+def is_recipe(document: Document) -> bool:
+    """Return whether its command is a format template: it has defaults, or JSON with doubled braces."""
+    if "kind" in document or not isinstance(document.get("command"), str):
+        return False
+    doubled = re.search(r"\{\{\s*[\"']", document["command"]) is not None
+    return (doubled or isinstance(document.get("defaults"), dict)) and matches(document)
+
+
+RECIPE = DocumentForm("a recipe", is_recipe, commands, LOOK)
 FORM = DocumentForm("a file with scripts", matches, commands, LOOK)

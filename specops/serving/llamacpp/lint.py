@@ -10,6 +10,7 @@ import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import ClassVar, TypeAlias
 
 from specops.section import SECRET_FLAGS
@@ -230,7 +231,9 @@ def unknown(given: GivenCommand, build: Build) -> Iterator[Found]:
 
 
 def _renamed(flag: str, new: str) -> Fix:
-    return lambda given: given.renamed(flag, new)
+    """Write `new` for `flag`; where the command sets it too, under any name, that counts."""
+    same = table().same(new)
+    return lambda given: given.without(flag) if any(map(given.has, same)) else given.renamed(flag, new)
 
 
 def _without(flag: str) -> Fix:
@@ -299,7 +302,7 @@ def joined(words: Sequence[str]) -> Iterator[Finding]:
 
 def types(given: GivenCommand, build: Build) -> Iterator[Found]:
     for type_ in given.types():
-        if type_ in build.types:
+        if type_ in build.types or is_unknown(type_):
             continue
         there = table().type_history(type_)
         near = next(
@@ -439,9 +442,23 @@ def lint(words: Sequence[str], build: Build, environment: Mapping[str, str] | No
     """Return the findings, errors first. A command without findings may still be refused: llama-server
     decides. `environment`: variables around the words, of which LLAMA_ARG_* are flags."""
     given = GivenCommand.within(words, environment or {}, build)
-    findings, _ = settled(given, build, RULES)
-    findings += known_issues.findings("llamacpp", str(build.requested), given, CALL)
+    findings, _ = settled(given, build, RULES, partial(_objections, build=build))
+    issues = known_issues.findings(
+        "llamacpp", str(build.requested), given, CALL, partial(_refused, build=build)
+    )
+    findings += issues
     return by_level([*joined(words), *(_by_variable(finding, given, build) for finding in findings)])
+
+
+def _objections(before: GivenCommand, after: GivenCommand, build: Build) -> list[str]:
+    settings = [known_issues.settings_of(given, CALL) for given in (before, after)]
+    return known_issues.objections("llamacpp", str(build.requested), *settings)
+
+
+def _refused(words: Words, build: Build) -> list[str]:
+    given = GivenCommand.parse(words.words())
+    found = (entry.finding for rule in RULES for entry in rule(given, build))
+    return [finding.flag for finding in found if finding.level == "error"]
 
 
 def _by_variable(finding: Finding, given: GivenCommand, build: Build) -> Finding:
@@ -463,7 +480,7 @@ def corrected(
 ) -> GivenCommand | None:
     """The command with all that a rule can fix; None where there was nothing."""
     given = GivenCommand.within(words, environment or {}, build)
-    _, fixed = settled(given, build, RULES)
+    _, fixed = settled(given, build, RULES, partial(_objections, build=build))
     return None if fixed == given and not list(joined(words)) else fixed
 
 

@@ -10,8 +10,11 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from operator import methodcaller
 from typing import ClassVar, TypeAlias
+
+import yaml
 
 from specops.errors import ConfigError
 from specops.section import SECRET_FLAGS
@@ -348,11 +351,22 @@ def lint(words: Sequence[str], version: str | None = None) -> list[Finding]:
 
     `version`: None is the newest known. Raises ConfigError for an invalid version.
     """
-    known = table()
-    release = known.release(version) if version else known.newest
-    given = GivenCommand.parse(words)
-    found, _ = settled(given, release, RULES)
-    return by_level([*found, *known_issues.findings("sglang", version or release.version, given, CALL)])
+    release = table().release(version) if version else table().newest
+    given, known = GivenCommand.parse(words), version or release.version
+    found, _ = settled(given, release, RULES, partial(_objections, version=known))
+    issues = known_issues.findings("sglang", known, given, CALL, partial(_refused, release=release))
+    return by_level([*found, *issues])
+
+
+def _objections(before: GivenCommand, after: GivenCommand, version: str) -> list[str]:
+    settings = [known_issues.settings_of(given, CALL) for given in (before, after)]
+    return known_issues.objections("sglang", version, *settings)
+
+
+def _refused(words: Words, release: Release) -> list[str]:
+    given = GivenCommand.parse(words.words())
+    found = (entry.finding for rule in RULES for entry in rule(given, release))
+    return [finding.flag for finding in found if finding.level == "error"]
 
 
 def judge(command: Command, requested: str | None) -> LintResult:
@@ -362,17 +376,27 @@ def judge(command: Command, requested: str | None) -> LintResult:
     release = table().release(version)
     words, unread = configured(command, CONFIG_FILE, CALL)
     given = GivenCommand.parse(words)
-    _, fixed = settled(given, release, RULES)
+    _, fixed = settled(given, release, RULES, partial(_objections, version=version))
+    corrected = _yaml(fixed) if command.flags_file else fixed.text()
     return LintResult(
         where=command.where,
         engine="SGLang",
         version=release.version,
         because=because,
         findings=lint(words, version),
-        corrected=None if fixed == given else fixed.text(),
+        corrected=None if fixed == given else corrected,
         left=[finding for finding in lint(fixed.words(), version) if finding.level == "error"],
         unknown=[*command.unread, *unread, *unknown_values(given, DECIDING)],
     )
+
+
+def _yaml(given: GivenCommand) -> str:
+    """Return the flags as a file of --config has them."""
+    keys = {}
+    for option in given.options:
+        values = [yaml.safe_load(value) for value in option.values]
+        keys[option.flag.removeprefix("--")] = (values[0] if len(values) == 1 else values) if values else True
+    return yaml.safe_dump(keys, sort_keys=False, width=1000)
 
 
 def _version(command: Command, requested: str | None) -> tuple[str, str]:

@@ -406,11 +406,18 @@ def lint(words: Sequence[str], release: Release, files: Files | None = None) -> 
 def _lint(given: GivenCommand, release: Release) -> list[Finding]:
     if given.subcommand is not None:
         return []
-    found, _ = settled(given, release, RULES)
-    flat = known_issues.flat(given.config or {}) | known_issues.settings_of(given, CALL)
-    settings = flat | ({"model": given.model} if given.model else {})
-    issues = known_issues.applying("trtllm", str(release.requested), settings)
+    found, _ = settled(given, release, RULES, partial(_objections, release=release))
+    issues = known_issues.applying("trtllm", str(release.requested), _settings(given))
     return by_level([*found, *(issue.finding() for issue in issues)])
+
+
+def _settings(given: GivenCommand) -> dict[str, str]:
+    flat = known_issues.flat(given.config or {}) | known_issues.settings_of(given, CALL)
+    return flat | ({"model": given.model} if given.model else {})
+
+
+def _objections(before: GivenCommand, after: GivenCommand, release: Release) -> list[str]:
+    return known_issues.objections("trtllm", str(release.requested), _settings(before), _settings(after))
 
 
 def judge(command: Command, requested: str | None) -> LintResult:
@@ -425,7 +432,8 @@ def judge(command: Command, requested: str | None) -> LintResult:
             where = "the first known of its release" if own else "the oldest of the table"
         because = f"{where}; for {release.requested}, {because}, it was not checked"
     given = GivenCommand.of(command.words, command.files)
-    fixed = given if given.subcommand else settled(given, release, RULES)[1]
+    check = partial(_objections, release=release)
+    fixed = given if given.subcommand else settled(given, release, RULES, check)[1]
     return LintResult(
         where=command.where,
         engine="TensorRT-LLM",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import yaml
 
@@ -15,6 +16,7 @@ from specops.serving.argv import (
     Finding,
     LintResult,
     Unknown,
+    Words,
     by_level,
     configured,
     settled,
@@ -23,7 +25,7 @@ from specops.serving.argv import (
 )
 from specops.serving.vllm.arguments import CALL, CONFIG, GivenCommand, as_json
 from specops.serving.vllm.rules import RULES
-from specops.serving.vllm.versions import OLDEST, Version, installed, table
+from specops.serving.vllm.versions import OLDEST, Release, Version, installed, table
 
 OMNI = "--omni"
 """Flag of vLLM-Omni, a package that takes over `vllm serve` where it has this flag."""
@@ -66,9 +68,21 @@ def lint(
     given, release = GivenCommand.parse(words, around), table().release(version)
     if given.has(OMNI):
         return []
-    found, _ = settled(given, release, RULES)
-    issues = known_issues.findings("vllm", str(release.requested), given.as_words(), CALL)
+    found, _ = settled(given, release, RULES, partial(_objections, release=release))
+    refused = partial(_refused, release=release, around=around)
+    issues = known_issues.findings("vllm", str(release.requested), given.as_words(), CALL, refused)
     return by_level([*found, *issues])
+
+
+def _objections(before: GivenCommand, after: GivenCommand, release: Release) -> list[str]:
+    settings = [known_issues.settings_of(given.as_words(), CALL) for given in (before, after)]
+    return known_issues.objections("vllm", str(release.requested), *settings)
+
+
+def _refused(words: Words, release: Release, around: Mapping[str, str] | None) -> list[str]:
+    given = GivenCommand.parse(words.words(), around)
+    found = (entry.finding for rule in RULES for entry in rule(given, release))
+    return [finding.flag for finding in found if finding.level == "error"]
 
 
 def corrected(
@@ -78,7 +92,8 @@ def corrected(
     given = GivenCommand.parse(words, around)
     if given.has(OMNI):
         return None
-    _, fixed = settled(given, table().release(version), RULES)
+    release = table().release(version)
+    _, fixed = settled(given, release, RULES, partial(_objections, release=release))
     return None if fixed.words() == given.words() else fixed.words()
 
 
