@@ -402,7 +402,9 @@ def configured(command: Command, config: ConfigFile, call: Call) -> tuple[tuple[
     return (*words[:start], *front, *words[start:]), unknown
 
 
-def unknown_values(given: Words, deciding: Sequence[str], *, around: bool = False) -> list[Unknown]:
+def unknown_values(
+    given: Words, call: Call, deciding: Sequence[str], *, around: bool = False
+) -> list[Unknown]:
     """Return the values that only a shell, a manifest or a template fills in. One decides where it stands for
     flags, or is the value of a flag that begins as one of `deciding`; `around`: also where it stands before
     the program, as options of docker run may set variables."""
@@ -412,7 +414,7 @@ def unknown_values(given: Words, deciding: Sequence[str], *, around: bool = Fals
         for name in UNKNOWN.findall(word):
             unknown[name] = unknown.get(name, False) or decides
 
-    start = given.CALL.start(given.program)
+    start = call.start(given.program)
     operands = [word for word in given.program[start:] if not _is_flag(word)]
     first_is_model = given.program[:start][-1:] in (("serve",), ("trtllm-serve",))
     for index, word in enumerate(operands):

@@ -155,13 +155,14 @@ IDENTITY = ("model", "speculative-config", "speculative-config.method", "specula
 
 def objections(engine: str, version: str | None, before: Settings, after: Settings) -> list[str]:
     """Return the ids of the issues that a change brings by what it sets itself."""
-    changed = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
+    removed = [before[key] for key in before if key not in after]  # a value under a new name is no proposal
+    changed = {key for key in after if before.get(key) != after[key] and after[key] not in removed}
     there = {issue.id for issue in applying(engine, version, before)}
     return [
         issue.id
         for issue in applying(engine, version, after)
         if issue.id not in there
-        and any(key in issue.when and key in after for key in changed.difference(IDENTITY))
+        and any(key in issue.when for key in changed.difference(IDENTITY))
     ]
 
 

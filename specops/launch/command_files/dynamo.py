@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from specops.serving import Command
+from specops.serving import ENGINES, Command
 
 SWITCHES = (
     "--fpm-trace",
@@ -61,6 +61,9 @@ VALUED = (
 )
 """Flags of the workers that take a value; those that begin with --dyn- or --router- mostly do."""
 
+OWN_FLAGS = ("dynamo.trtllm",)
+"""Workers that take no flags of the engine."""
+
 SETTINGS = ("--extra-engine-args",)
 """How dynamo.trtllm names the engine's YAML file."""
 
@@ -84,8 +87,11 @@ def unwrapped(command: Command) -> Command:
         else:
             engine.append(words[index])
             index += 1
-    if command.engine == "trtllm":
-        return replace(command, words=tuple(_of_trtllm(engine)), launcher=(*words[:start], *launcher), flags_file=True)
+    if module in OWN_FLAGS:
+        line = ENGINES[command.engine].command_line
+        assert line is not None
+        served = _by_settings(line.call.programs[0], engine)
+        return replace(command, words=tuple(served), launcher=(*words[:start], *launcher), flags_file=True)
     return replace(command, words=(*words[:start], *engine), launcher=tuple(launcher))
 
 
@@ -97,8 +103,8 @@ def _is_flag(words: list[str], index: int) -> bool:
     return index >= len(words) or words[index].startswith("--")
 
 
-def _of_trtllm(words: list[str]) -> list[str]:
-    """Return the words of trtllm-serve: the model, and the YAML file. Other flags only give the file defaults."""
+def _by_settings(program: tuple[str, ...], words: list[str]) -> list[str]:
+    """Return the words of the engine's own server: the model, and the YAML file, whose defaults the others are."""
     stated = {}
     for index, word in enumerate(words):
         name, equals, value = word.partition("=")
@@ -106,4 +112,4 @@ def _of_trtllm(words: list[str]) -> list[str]:
             stated[name] = value if equals else "".join(words[index + 1 : index + 2])
     target = stated.get("--model") or stated.get("--model-path")
     settings = next((stated[name] for name in SETTINGS if stated.get(name)), None)
-    return ["trtllm-serve", *([target] if target else []), *(["--config", settings] if settings else [])]
+    return [*program, *([target] if target else []), *(["--config", settings] if settings else [])]

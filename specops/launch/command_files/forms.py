@@ -64,7 +64,7 @@ SCRIPT = FileForm("a script", lambda path, text: True, shell.commands, LOOK)
 OTHERS: tuple[tuple[str, str, str], ...] = (
     # a pattern of the text, what it is, what to give in its place
     (r"\{\{-?\s*[.$]?\w", "a template of Helm", helm.RENDER),
-    (r'(?m)^\s*(resource|module|variable|provider)\s+"', "Terraform", "terraform show -json > plan.json  # its values"),
+    (r'(?m)^\s*(resource|module|variable|provider)\s+"', "Terraform", helm.RENDER),
     (r"(?m)^#\s*(HELP|TYPE)\s", "metrics of a server", "specops doctor --base-url http://127.0.0.1:8000/v1"),
     (r'(?s)^\s*\{.*"(total_input_tokens|benchmarks|request_throughput)"', "results of a benchmark", LOOK),
     (r"(?m)\A(\s*(#.*)?\n)*[A-Za-z_]\w*=", "a file of variables", "grep -rn env_file . ; grep -rn EnvironmentFile ."),

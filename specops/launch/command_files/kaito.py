@@ -35,7 +35,7 @@ def commands(document: Document, where: str, files: Files) -> Iterator[Command]:
     name = inference.get("config")
     if name is not None:
         text = files.maps.get(str(name), {}).get(SETTINGS)
-        settings = _settings(text)
+        settings = _settings(text, engine)
         if settings is None:
             how = f"kubectl get configmap {name} -o yaml"
             unread.append(Unknown(str(name), f"the ConfigMap with {SETTINGS} was not read: it is not here", how))
@@ -53,12 +53,12 @@ def _inference(document: Document) -> dict[str, Any] | None:
     return None
 
 
-def _settings(text: str | None) -> dict[str, Any] | None:
+def _settings(text: str | None, engine: str) -> dict[str, Any] | None:
     try:
         content = yaml.safe_load(text or "")
     except (yaml.YAMLError, ValueError):
         return None
-    return containers.mapping(content.get("vllm")) if isinstance(content, dict) else None
+    return containers.mapping(content.get(engine)) if isinstance(content, dict) else None
 
 
 FORM = DocumentForm("a workspace of KAITO", matches, commands, "kubectl get pods -o yaml > pods.yaml  # then lint it")

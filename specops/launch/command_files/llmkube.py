@@ -13,14 +13,16 @@ from typing import Any
 from specops.launch.command_files import containers
 from specops.launch.command_files.form import Document, DocumentForm
 from specops.launch.command_files.kubernetes import named
-from specops.launch.command_files.recognition import command_lines, engine_of_image
+from specops.launch.command_files.recognition import command_lines, engine_of_image, usual_in
 from specops.serving import Command, Files
 
 TYPES = {"mtp": "draft-mtp", "draft": "draft-simple"}
 """Aliases of spec.speculativeDecoding.type."""
 
+MODEL, SLOTS = {"sglangConfig": "--model-path"}, {"vllmConfig": "--max-num-seqs"}
+
 WITH_DRAFT = ("draft-simple", "draft-eagle3", "draft-dflash", "draft-dspark", "draft-mtp")
-LLAMACPP = {
+SPEC = {
     "contextSize": "--ctx-size",
     "parallelSlots": "--parallel",
     "batchSize": "--batch-size",
@@ -30,31 +32,35 @@ LLAMACPP = {
     "cacheTypeCustomK": "--cache-type-k",
     "cacheTypeCustomV": "--cache-type-v",
 }
-VLLM = {
-    "tensorParallelSize": "--tensor-parallel-size",
-    "maxModelLen": "--max-model-len",
-    "quantization": "--quantization",
-    "dtype": "--dtype",
-    "kvCacheDtype": "--kv-cache-dtype",
-    "maxNumBatchedTokens": "--max-num-batched-tokens",
-    "attentionBackend": "--attention-backend",
-    "gpuMemoryUtilization": "--gpu-memory-utilization",
-    "enablePrefixCaching": "--enable-prefix-caching",
-    "enableChunkedPrefill": "--enable-chunked-prefill",
-    "enableExpertParallel": "--enable-expert-parallel",
+CONFIGS = {
+    "vllmConfig": {
+        "tensorParallelSize": "--tensor-parallel-size",
+        "maxModelLen": "--max-model-len",
+        "quantization": "--quantization",
+        "dtype": "--dtype",
+        "kvCacheDtype": "--kv-cache-dtype",
+        "maxNumBatchedTokens": "--max-num-batched-tokens",
+        "attentionBackend": "--attention-backend",
+        "gpuMemoryUtilization": "--gpu-memory-utilization",
+        "enablePrefixCaching": "--enable-prefix-caching",
+        "enableChunkedPrefill": "--enable-chunked-prefill",
+        "enableExpertParallel": "--enable-expert-parallel",
+    },
+    "sglangConfig": {
+        "tensorParallelSize": "--tp",
+        "contextLength": "--context-length",
+        "memFractionStatic": "--mem-fraction-static",
+        "maxRunningRequests": "--max-running-requests",
+        "quantization": "--quantization",
+        "kvCacheDtype": "--kv-cache-dtype",
+        "attentionBackend": "--attention-backend",
+    },
 }
-SGLANG = {
-    "tensorParallelSize": "--tp",
-    "contextLength": "--context-length",
-    "memFractionStatic": "--mem-fraction-static",
-    "maxRunningRequests": "--max-running-requests",
-    "quantization": "--quantization",
-    "kvCacheDtype": "--kv-cache-dtype",
-    "attentionBackend": "--attention-backend",
-}
+"""Settings of the engines that have a section of their own; those of the first engine stand in the spec."""
+
 SPECULATIVE = {
-    "vllm": {"model": "--speculative-model", "numSpeculativeTokens": "--num-speculative-tokens"},
-    "sglang": {
+    "vllmConfig": {"model": "--speculative-model", "numSpeculativeTokens": "--num-speculative-tokens"},
+    "sglangConfig": {
         "algorithm": "--speculative-algorithm",
         "draftModelPath": "--speculative-draft-model-path",
         "numSteps": "--speculative-num-steps",
@@ -73,21 +79,20 @@ def matches(document: Document) -> bool:
 
 def commands(document: Document, where: str, files: Files) -> Iterator[Command]:
     spec = containers.mapping(document.get("spec"))
-    engine = str(spec.get("runtime") or "llamacpp")
+    engine = str(spec.get("runtime") or usual_in("LLMKube")[0])
     if engine not in command_lines():
         return
     target, extra = str(spec.get("modelRef", "")), containers.listed(spec.get("extraArgs"))
-    if engine == "llamacpp":
-        words = ["--model", target, *_words(LLAMACPP, spec), *_llamacpp(spec), *extra]
+    section = f"{engine}Config"
+    if section not in CONFIGS:
+        words = ["--model", target, *_words(SPEC, spec), *_speculation(spec), *extra]
         words += [] if "--metrics" in words else ["--metrics"]
     else:
-        config = containers.mapping(spec.get(f"{engine}Config"))
-        named_model = "--model" if engine == "vllm" else "--model-path"
-        words = [named_model, target, *_words(VLLM if engine == "vllm" else SGLANG, config)]
-        slots = spec.get("parallelSlots")
-        words += ["--max-num-seqs", str(slots)] if engine == "vllm" and slots else []
+        config, slots = containers.mapping(spec.get(section)), spec.get("parallelSlots")
+        words = [MODEL.get(section, "--model"), target, *_words(CONFIGS[section], config)]
+        words += [SLOTS[section], str(slots)] if slots and section in SLOTS else []
         speculative = containers.mapping(config.get("speculative"))
-        words += _words(SPECULATIVE[engine], speculative) if speculative.get("enabled") else []
+        words += _words(SPECULATIVE[section], speculative) if speculative.get("enabled") else []
         words += [*containers.listed(config.get("extraArgs")), *extra]
     image = str(spec.get("image", ""))
     tag = engine_of_image(image)
@@ -112,7 +117,7 @@ def _words(flags: dict[str, str], settings: dict[str, Any]) -> list[str]:
     return words
 
 
-def _llamacpp(spec: dict[str, Any]) -> list[str]:
+def _speculation(spec: dict[str, Any]) -> list[str]:
     speculation = containers.mapping(spec.get("speculativeDecoding"))
     kind = str(speculation.get("type", "none"))
     kind = TYPES.get(kind, kind)

@@ -15,7 +15,6 @@ from specops.launch.command_files.form import LOOK, FileForm
 from specops.launch.command_files.recognition import command_lines
 from specops.serving import Command, Files
 
-ENGINE = "llamacpp"
 NAMED_BY, VARIABLE = "--models-preset", "LLAMA_ARG_MODELS_PRESET"
 EVERYWHERE = "*"
 OWN_KEYS = ("load-on-startup", "stop-timeout", "dedup-cache-models", "pin", "version")
@@ -27,6 +26,11 @@ MODEL_KEYS = re.compile(r"(?m)^\s*(model|m|hf|hf-repo|hfr|spec-type|ctx-size|c|n
 
 def matches(path: Path, text: str) -> bool:
     return path.suffix == ".ini" and bool(SECTION.search(text)) and bool(MODEL_KEYS.search(text))
+
+
+def _engine() -> str:
+    """The engine whose settings are presets."""
+    return next(name for name, line in command_lines().items() if line.settings is not None)
 
 
 def sections(text: str) -> dict[str, dict[str, str]]:
@@ -45,7 +49,7 @@ def sections(text: str) -> dict[str, dict[str, str]]:
 
 
 def commands(text: str, where: str, files: Files) -> Iterator[Command]:
-    yield from _served(text, Command(where, ENGINE, ("llama-server",), files=files))
+    yield from _served(text, Command(where, _engine(), command_lines()[_engine()].call.programs[0], files=files))
 
 
 def expanded(command: Command) -> Iterator[Command]:
@@ -57,7 +61,7 @@ def expanded(command: Command) -> Iterator[Command]:
         if word == NAMED_BY and index + 1 < len(words):
             name, start = words[index + 1], index
     name = name or command.environment.get(VARIABLE)
-    text = command.files.text(name) if command.engine == ENGINE and name else None
+    text = command.files.text(name) if command.engine == _engine() and name else None
     if text is None:
         yield command
         return
@@ -68,7 +72,7 @@ def expanded(command: Command) -> Iterator[Command]:
 def _served(text: str, command: Command) -> Iterator[Command]:
     content = sections(text)
     shared = content.pop("", {}) | content.pop(EVERYWHERE, {})
-    line = command_lines()[ENGINE]
+    line = command_lines()[_engine()]
     start = line.call.start(command.words)
     assert line.settings is not None
     for name, settings in content.items():

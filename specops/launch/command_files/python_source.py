@@ -22,7 +22,7 @@ from specops.launch.command_files.form import LOOK, FileForm
 from specops.launch.command_files.recognition import mentions_engine, recognised, usual_in
 from specops.serving import Command, Files
 
-ENGINES = ("LLM", "EngineArgs", "AsyncEngineArgs")
+CLASSES = ("LLM", "EngineArgs", "AsyncEngineArgs")
 """Classes of vLLM whose arguments are its flags."""
 
 
@@ -115,7 +115,7 @@ class _Reader:
         keywords = {keyword.arg: self.value(keyword.value) for keyword in node.keywords if keyword.arg}
         if name == "LLMConfig":
             self.commands += list(ray_serve.configured(keywords, f"{self.where}, line {node.lineno}"))
-        elif name in ENGINES and ("vllm" in self.text) and (node.args or "model" in keywords):
+        elif name in CLASSES and usual_in("Ray")[0] in self.text and (node.args or "model" in keywords):
             engine, called = usual_in("Ray")
             target = [str(self.value(node.args[0]))] if node.args else [str(keywords.pop("model"))]
             words = (*called, *target, *words_of_settings(keywords))

@@ -129,6 +129,8 @@ class _Reader:
 
     def script(self, root: Node, source: bytes) -> Iterator[Command]:
         before, self.source = self.source, source
+        for node in _nodes(root, "", missing=True) if root.has_error else ():  # such as an if without fi
+            self.not_bash(node)
         yield from self.statements(root)
         for name, body in list(self.functions.items()):
             if name not in self.called:  # nobody here calls it: its arguments are not known
@@ -169,12 +171,14 @@ class _Reader:
                 yield from self.statements(node)
                 self.values = before
             case "ERROR":
-                line = node.start_point.row + 1
-                how = f"bash -n {shlex.quote(self.where)}"
-                self.unread.append(Unknown(f"line {line}", "it is not bash that could be read", how))
+                self.not_bash(node)
                 yield from self.statements(node)
             case "program" | "list" | "pipeline" | "compound_statement" | "negated_command" | "do_group":
                 yield from self.statements(node)
+
+    def not_bash(self, node: Node) -> None:
+        line, how = node.start_point.row + 1, f"bash -n {shlex.quote(self.where)}"
+        self.unread.append(Unknown(f"line {line}", "it is not bash that could be read", how))
 
     def branches(self, node: Node) -> Iterator[Command]:
         """Follow each branch from the values before it. After them, a value is known where all leave the same."""

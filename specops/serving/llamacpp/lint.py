@@ -232,7 +232,7 @@ def unknown(given: GivenCommand, build: Build) -> Iterator[Found]:
 
 def _renamed(flag: str, new: str) -> Fix:
     """Write `new` for `flag`; where the command sets it too, under any name, that counts."""
-    same = table().same(new)
+    same = table().same(new) - {flag}
     return lambda given: given.without(flag) if any(map(given.has, same)) else given.renamed(flag, new)
 
 
@@ -497,7 +497,7 @@ def judge(command: Command, requested: str | None) -> LintResult:
     fork, presets = _fork(command), given.value("--models-preset")
     fixed = None if fork else corrected(command.words, build, command.environment)
     left = _errors_of(fixed or given, build) if fork is None else []
-    unknown = [*command.unread, *unknown_values(given, DECIDING, around=True), *_from_outside(given, build)]
+    unknown = [*command.unread, *unknown_values(given, CALL, DECIDING, around=True), *_from_outside(given, build)]
     if presets is not None:
         unknown.append(unreadable(presets, "it is not here"))
     return LintResult(
@@ -569,5 +569,6 @@ COMMAND_LINE = CommandLine(
     example="llama-server -m FILE.gguf …",
     judge=judge,
     settings=preset_words,
+    usual_in=("LLMKube",),
     reads_environment=True,
 )

@@ -303,6 +303,51 @@ def differing(given: GivenCommand, release: Release) -> Iterator[Found]:
         yield Found(Finding("note", "--disable-overlap-schedule", why, "give it on both to compare them"))
 
 
+LORA = ("--lora-paths", "--enable-lora")
+LORA_REFUSED = "0.5.6"
+"""The first that refuses adapters with speculation other than n-grams (server_args.py)."""
+LORA_WITH_HEADS = "0.5.19"
+"""The first that takes them with these algorithms (arg_groups/lora_hook.py)."""
+WITH_LORA = ("EAGLE", "EAGLE3", "NEXTN", "DFLASH", "DSPARK")
+ASSISTANTS = "0.5.12"
+"""The first that tells Gemma 4's assistants by their architecture."""
+ASSISTANT = re.compile(r"gemma-?4[^/]*assistant[^/]*$", re.IGNORECASE)
+"""How Gemma 4's assistants are named; a command shows no more of a draft than its name."""
+
+
+def adapters(given: GivenCommand, release: Release) -> Iterator[Found]:
+    """LoRA adapters, which some algorithms do not go with."""
+    flag = next((flag for flag in LORA if given.states(flag)), None)
+    algorithm = (given.stated(ALGORITHM) or "NONE").upper()
+    if flag is None or algorithm in ("NONE", "NGRAM") or is_unknown(algorithm) or release.before(LORA_REFUSED):
+        return
+    if release.before(LORA_WITH_HEADS):
+        why = f"SGLang {release.version} takes adapters with NGRAM alone: it refuses to start with {algorithm}"
+        yield Found(Finding("error", flag, why, f"serve adapters without speculation, or SGLang {LORA_WITH_HEADS}"))
+    elif algorithm not in WITH_LORA or (algorithm != "EAGLE3" and _assistant(given)):
+        draft = " and a Gemma 4 assistant" if _assistant(given) else ""
+        why = f"SGLang {release.version} refuses adapters with {algorithm}{draft}"
+        yield Found(Finding("error", flag, why, "serve adapters without speculation"))
+    elif given.states("--speculative-adaptive"):
+        why = f"SGLang {release.version} refuses it with LoRA adapters"
+        fix = methodcaller("without", "--speculative-adaptive")
+        yield Found(Finding("error", "--speculative-adaptive", why, "leave it out"), fix)
+
+
+def assistants(given: GivenCommand, release: Release) -> Iterator[Found]:
+    if (given.stated(ALGORITHM) or "").upper() == "EAGLE3" and _assistant(given) and not release.before(ASSISTANTS):
+        why = (
+            f"the draft is a Gemma 4 assistant by its name: SGLang {release.version} takes NEXTN or EAGLE with one, "
+            "and refuses to start with EAGLE3"
+        )
+        fix = methodcaller("with_option", ALGORITHM, "NEXTN")
+        yield Found(Finding("error", ALGORITHM, why, f"{ALGORITHM} NEXTN"), fix)
+
+
+def _assistant(given: GivenCommand) -> bool:
+    return ASSISTANT.search(given.stated(DRAFT) or "") is not None
+
+
 def secrets(given: GivenCommand, release: Release) -> Iterator[Found]:
     for flag in SECRET_FLAGS:
         if given.has(flag) and not is_unknown(given.value(flag)):
@@ -315,6 +360,8 @@ RULES: tuple[Callable[[GivenCommand, Release], Iterator[Found]], ...] = (
     unknown,
     without_value,
     speculation,
+    adapters,
+    assistants,
     differing,
     secrets,
 )
@@ -386,7 +433,7 @@ def judge(command: Command, requested: str | None) -> LintResult:
         findings=lint(words, version),
         corrected=None if fixed == given else corrected,
         left=[finding for finding in lint(fixed.words(), version) if finding.level == "error"],
-        unknown=[*command.unread, *unread, *unknown_values(given, DECIDING)],
+        unknown=[*command.unread, *unread, *unknown_values(given, CALL, DECIDING)],
     )
 
 

@@ -451,7 +451,7 @@ DECIDING = ("--backend", "--config", "--extra_llm_api_options", "--tp_size", "--
 
 def _unknown(given: GivenCommand) -> list[Unknown]:
     """Return what was not read: the YAML file, a value in it, a subcommand with a file of its own."""
-    unknown = unknown_values(given, DECIDING)
+    unknown = unknown_values(given, CALL, DECIDING)
     name = given.config_file
     if given.subcommand is not None:
         why = "it serves several models by a file of its own, which was not judged"

@@ -118,7 +118,7 @@ def judge(command: Command, requested: str | None) -> LintResult:
         findings=lint(words, version, around),
         corrected=_text(fixed, command.flags_file) if fixed else None,
         left=left,
-        unknown=[*command.unread, *unread, *unknown_values(given.as_words(), DECIDING)],
+        unknown=[*command.unread, *unread, *unknown_values(given.as_words(), CALL, DECIDING)],
     )
 
 
