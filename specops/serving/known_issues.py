@@ -72,13 +72,13 @@ class KnownIssue(Frozen):
 
     @property
     def workaround_words(self) -> list[str]:
-        """The words that the workaround adds to a command, where it begins with a flag; else none."""
-        if not self.workaround.startswith("--"):
-            return []
+        """The words that the workaround adds to a command, where it is a flag and its value; else none."""
         try:
-            return shlex.split(self.workaround)
+            words = shlex.split(self.workaround)
         except ValueError:
             return []
+        clean = not any(word.endswith((",", ";", ")", ":")) for word in words)
+        return words if words[:1] and words[0].startswith("--") and len(words) <= 2 and clean else []
 
 
 def numbers(version: str) -> tuple[int, ...]:

@@ -81,7 +81,7 @@ def listed(value: Any) -> list[str]:
             return shlex.split(value)
         except ValueError:
             return value.split()
-    return [str(part) for part in value] if isinstance(value, list) else []
+    return [str(part) for part in value if not isinstance(part, dict | list)] if isinstance(value, list) else []
 
 
 def mapping(value: Any) -> dict[str, Any]:
@@ -102,6 +102,10 @@ def of_container(node: dict[str, Any], where: str, files: Files) -> Iterator[Com
             how = f"kubectl get {'secret' if 'secret' in kind else 'configmap'} {name} -o yaml"
             unread.append(Unknown(name, f"{kind} sets variables that are not in this file", how))
     words = [*listed(node.get("command")), *listed(node.get("args"))]
+    for key in ("command", "args"):
+        if isinstance(node.get(key), list) and any(isinstance(part, dict | list) for part in node[key]):
+            why = "it holds more than words, which were not read"
+            unread.append(Unknown(key, why, "kubectl get pods -o yaml  # the words that the container has"))
     image = node.get("image")
     if not isinstance(image, str) and "repository" in node:
         image = f"{node['repository']}:{node.get('tag', '')}"

@@ -22,6 +22,7 @@ from specops.launch.command_files.kubernetes import named, of_container
 from specops.launch.command_files.recognition import command_lines, recognised, usual_in
 from specops.serving import Command, Files, Unknown
 
+GROUP = "serving.kserve.io"
 KSERVE_KINDS = ("InferenceService", "LLMInferenceService", "LLMInferenceServiceConfig")
 MOUNTED = "/mnt/models"
 ADDITIONAL = "VLLM_ADDITIONAL_ARGS"
@@ -59,7 +60,8 @@ SIZES = {"tensor": "--tensor-parallel-size", "pipeline": "--pipeline-parallel-si
 
 
 def matches(document: Document) -> bool:
-    return document.get("kind") in KSERVE_KINDS and isinstance(document.get("spec"), dict)
+    group = str(document.get("apiVersion") or GROUP).partition("/")[0]
+    return group == GROUP and document.get("kind") in KSERVE_KINDS and isinstance(document.get("spec"), dict)
 
 
 def commands(document: Document, where: str, files: Files) -> Iterator[Command]:

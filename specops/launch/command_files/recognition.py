@@ -36,7 +36,8 @@ def recognised(
     engine, length = program_of(words)
     tags = [engine_of_image(word) for word in (image or "", *words[:length])]
     tag = next((tag for tag in tags if tag is not None), None)
-    if engine is None and tag is not None and image is not None and starts_itself(tag[0]):
+    another = bool(words) and words[0].rsplit("/", 1)[-1].startswith("python")  # such as dynamo.frontend
+    if engine is None and tag is not None and image is not None and starts_itself(tag[0]) and not another:
         engine = tag[0]  # the words are arguments of the image's own program
     if engine is None:
         return None

@@ -18,11 +18,18 @@ from tree_sitter import Language, Node, Parser
 
 from specops.errors import UsageError
 from specops.launch.command_files.recognition import SHELLS, engine_of_image, inner_script, recognised
-from specops.serving import Command, Files, Unknown, is_unknown
+from specops.serving import Command, Files, Unknown, is_unknown, runs_containers
 
 PREFIXES = ("exec", "nohup", "sudo", "time", "command", "!")
 """Words that a command may begin with, and that say nothing of it."""
-PRINTING = ("echo", "printf")
+NOT_STARTING = frozenset(
+    "echo printf which type hash pkill pgrep killall kill systemctl journalctl ls cp mv ln rm chmod chown install cat"
+    " grep sed awk tail head tee curl wget apt apt-get dnf yum brew pip pip3 git cmake make test [ cd mkdir scp rsync"
+    " hf huggingface-cli".split()
+)
+"""Programs that may name an engine, and start none."""
+STARTING = ("run", "exec", "create")
+"""Subcommands of docker and its like that start something."""
 CARRIERS = ("ssh", "tmux", "screen", "su", "sbatch", "script")
 """Programs that pass a quoted command on to a shell."""
 SETUP = re.compile(
@@ -270,7 +277,9 @@ class _Reader:
             return
         yield from self.here_documents(words, texts, targets, place)
         program = words[0].rsplit("/", 1)[-1]
-        if program in PRINTING:
+        if program in NOT_STARTING or words[0].startswith("-") and self.image is None:
+            return
+        if runs_containers(words[0]) and not any(word in STARTING for word in words[1:4]):
             return
         if program == "set" and "--" in words:
             self.values["@"] = words[words.index("--") + 1 :]

@@ -106,7 +106,11 @@ def planned(
                 best[streams] = found.setting.k if found else 0
             if found:
                 unconfirmed.append(streams)
-    return schedule(best, unconfirmed), None
+    found = schedule(best, unconfirmed)
+    against = ours.pool.against_schedule(found.ranges)
+    if against:
+        return None, f"such a schedule has a known issue on this server: {', '.join(against)}"
+    return found, None
 
 
 Family = tuple[str | None, str | None]
