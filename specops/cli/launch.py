@@ -93,7 +93,8 @@ def _command(one: LintResult) -> Iterator[str]:
     if not one.findings and not one.unknown:
         yield f"  clean    no finding for {one.engine} {one.version}"
     if one.corrected is not None:
-        yield "corrected:" if not one.left else "partly corrected:"
+        whole = not one.left and not any(entry.decides for entry in one.unknown)
+        yield "corrected:" if whole else "partly corrected:"
         yield ""
         yield from one.corrected.rstrip().splitlines()
         yield ""
@@ -144,7 +145,9 @@ def _verdict(result: Result) -> str:
     if errors:
         return sentence(f"{wrote}, with {count(errors, 'error')} to fix before they are used")
     if result.summary["unknown"]:
-        wrote = f"{wrote}, of which {result.summary['unknown']} unknown"
+        return sentence(
+            f"{wrote}; {count(result.summary['unknown'], 'setting')} in them not judged: see above"
+        )
     carries = {
         "yes": "the standard pool carries the peak alone",
         "no": "the standard pool does not carry the peak alone: falling back would overload it",
@@ -156,6 +159,9 @@ def _verdict(result: Result) -> str:
 def _next(data: LaunchData, commands: Commands) -> Iterator[str]:
     if any(found.level == "error" for pool in data.pools.values() for found in pool.findings):
         yield f"change: fix the errors above in {commands.file}"
+        yield f"next: {commands.of('launch render {rollout}')}"
+    elif unread := [entry for pool in data.pools.values() for entry in pool.unknown if entry.decides]:
+        yield f"change: {unread[0].how}"
         yield f"next: {commands.of('launch render {rollout}')}"
     elif data.capacity.verdict != "yes":
         if data.capacity.change not in (None, AGAIN):

@@ -86,9 +86,9 @@ def write_pools(
         treatment = found.data["engine"]
         if found.verdict != "yes" or treatment["method"] is None:
             unknown = found.verdict == "undecided"
+            claim = "it is not known whether the draft fits" if unknown else "the draft does not fit"
             raise UsageError(
-                f"{'it is not known whether the draft fits' if unknown else 'the draft does not fit'} the target: "
-                f"{found.reason}",
+                f"{claim} the target: {found.reason}",
                 hint=f"specops verify-draft {target} {draft} --engine {engine}",
             )
         method, more = treatment["method"], treatment["settings"]
@@ -245,12 +245,19 @@ def _ordered(endpoints: Sequence[BaselineSettings], observed: Sequence[Observed]
         )
     if not one and not other:
         counted = all(server.drafts is not None for server in observed)
-        why = "neither endpoint verified a draft" if counted else "whether they speculate is not known: no counters"
+        why = (
+            "neither endpoint verified a draft"
+            if counted
+            else "whether they speculate is not known: no counters"
+        )
         why = f"taken as such: {why}"
         return Pair((first, second), (f"the first address, {why}", f"the second address, {why}"))
     idle = observed[1] if one else observed[0]
     unknown = "taken as such: it has no counters that show whether it speculates"
-    whys = (unknown if idle.drafts is None else "it verified no drafts", "it verified drafts while it answered")
+    whys = (
+        unknown if idle.drafts is None else "it verified no drafts",
+        "it verified drafts while it answered",
+    )
     return Pair((second, first) if one else (first, second), whys)
 
 

@@ -333,8 +333,8 @@ def lint_file(path: Path, version: str | None = None) -> tuple[list[LintResult],
 
 
 def _lint_result(judged: list[LintResult], inputs: dict[str, str], version: str | None) -> Result:
-    """The verdict is no with an error, and undecided where something that may hold one was not read; a warning
-    is not an error. The command is not stored: it may hold a key."""
+    """The verdict is no with an error, and undecided where something that may hold one was not read. A
+    warning is not an error. The command is not stored: it may hold a key."""
     levels = [finding.level for one in judged for finding in one.findings]
     errors, warnings = levels.count("error"), levels.count("warning")
     unknown = {entry.what: entry.decides for one in judged for entry in one.unknown}

@@ -9,7 +9,7 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
@@ -225,7 +225,7 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 
 
 def assigned(program: Sequence[str]) -> dict[str, str]:
-    """Return the variables that the words before a program set: NAME=VALUE of a shell, or of docker run -e."""
+    """Return the variables that words before a program set: NAME=VALUE of a shell, or of docker run -e."""
     return {match[1]: match[2] for word in program if (match := _ASSIGNMENT.fullmatch(word)) is not None}
 
 
@@ -258,7 +258,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Unknown:
-    """What was not read, or whose value only a shell, a cluster or a machine has; `how` it would be found out.
+    """What was not read, or whose value only a shell, a cluster or a machine has; `how` to find it out.
     `decides`: it may hold an error, so that without it there is no yes."""
 
     what: str
@@ -295,7 +295,9 @@ class Files:
             if name == path or name.startswith(path.rstrip("/") + "/"):
                 return replace(self, contained=False).text(source + name.removeprefix(path))
         last = PurePosixPath(name).name
-        held = self.texts.get(name, next((t for n, t in self.texts.items() if PurePosixPath(n).name == last), None))
+        held = self.texts.get(
+            name, next((t for n, t in self.texts.items() if PurePosixPath(n).name == last), None)
+        )
         if held is not None or self.folder is None or (self.contained and PurePosixPath(name).is_absolute()):
             return held
         path_here = self.folder / name
@@ -366,7 +368,9 @@ def setting_words(key: str, value: object) -> list[str]:
 
 def unreadable(name: str, why: str) -> Unknown:
     """Return that a file of settings was not read."""
-    how = f"put it beside the file that names it, or: specops launch lint --file {shlex.quote(Path(name).name)}"
+    how = (
+        f"put it beside the file that names it, or: specops launch lint --file {shlex.quote(Path(name).name)}"
+    )
     if is_unknown(name):
         how = "write the path of the file in place of the variable"
     return Unknown(name, f"{why}: what it sets was not judged", how)
@@ -513,8 +517,8 @@ def _checked(
     objections: Objections[W] | None,
     chain: int = ROUNDS,
 ) -> RuleFinding[W]:
-    """Return the finding with a proposal that has nothing against it: its own, what takes the place of that in
-    turn, `otherwise`, or none."""
+    """Return the finding with a proposal that has nothing against it: its own, what takes the place of that,
+    `otherwise`, or none."""
     if entry.fix is None:
         return entry
     after = entry.fix(given)

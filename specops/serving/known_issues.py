@@ -61,14 +61,16 @@ class KnownIssue(Frozen):
         )
 
     def finding(self, others: Iterable[str] = ()) -> Finding:
-        """A warning, or a note where it also needs requests that a command does not show. `others`: issues that
-        the workaround would bring, which is then not proposed."""
+        """A warning, or a note where it also needs requests that a command does not show. `others`: what the
+        workaround would bring, which is then not proposed."""
         needs = f" (with {self.traffic})" if self.traffic else ""
         why = f"known issue, {self.status}: {self.symptom}{needs}; {self.source}"
         against = ", ".join(others)
         if against:
             why = f"{why}; its workaround {self.workaround} is not for this command ({against})"
-        return Finding("note" if self.traffic else "warning", self.id, why, None if against else self.workaround)
+        return Finding(
+            "note" if self.traffic else "warning", self.id, why, None if against else self.workaround
+        )
 
     @property
     def workaround_words(self) -> list[str]:
@@ -161,8 +163,7 @@ def objections(engine: str, version: str | None, before: Settings, after: Settin
     return [
         issue.id
         for issue in applying(engine, version, after)
-        if issue.id not in there
-        and any(key in issue.when for key in changed.difference(IDENTITY))
+        if issue.id not in there and any(key in issue.when for key in changed.difference(IDENTITY))
     ]
 
 

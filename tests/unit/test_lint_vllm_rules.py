@@ -143,8 +143,8 @@ CASES = [
         "error --per-request-spec-decode-metrics",
         "nothing to report",
     ),
-    ("0.12.0", ngram(disable_by_batch_size=8), "error disable_by_batch_size", "ignore it", "route.max_in_flight"),
-    ("0.17.0", ngram(disable_by_batch_size=8), "error disable_by_batch_size", "refuse to start", "route.max_in_flight"),
+    ("0.12.0", ngram(disable_by_batch_size=8), "error disable_by_batch_size", "ignore it", "route.max"),
+    ("0.17.0", ngram(disable_by_batch_size=8), "error disable_by_batch_size", "refuse", "route.max"),
     ("0.24.0", ngram(disable_by_batch_size=8), "error disable_by_batch_size", "route.max_in_flight"),
     (
         "0.33.0",

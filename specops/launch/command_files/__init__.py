@@ -28,7 +28,9 @@ def judge(command: Command, requested: str | None = None) -> LintResult:
     that is invalid or too old."""
     result = command_lines()[command.engine].judge(command, requested)
     if command.launcher and result.corrected and not command.flags_file:
-        result = replace(result, corrected=f"{result.corrected.rstrip()} \\\n    {joined(command.launcher)}\n")
+        result = replace(
+            result, corrected=f"{result.corrected.rstrip()} \\\n    {joined(command.launcher)}\n"
+        )
     return result
 
 

@@ -25,7 +25,10 @@ def commands(document: Document, where: str, files: Files) -> Iterator[Command]:
         started = [_filled(service.get(key)) for key in ("entrypoint", "command")]
         image = service.get("image")
         stated = service.get("env_file")
-        names = [str(containers.mapping(e).get("path", e)) for e in (stated if isinstance(stated, list) else [stated])]
+        names = [
+            str(containers.mapping(e).get("path", e))
+            for e in (stated if isinstance(stated, list) else [stated])
+        ]
         environment, unread = containers.env_files([n for n in names if n != "None"], files)
         own = containers.variables(service.get("environment"))
         yield from containers.commands(

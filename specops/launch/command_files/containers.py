@@ -81,7 +81,9 @@ def listed(value: Any) -> list[str]:
             return shlex.split(value)
         except ValueError:
             return value.split()
-    return [str(part) for part in value if not isinstance(part, dict | list)] if isinstance(value, list) else []
+    return (
+        [str(part) for part in value if not isinstance(part, dict | list)] if isinstance(value, list) else []
+    )
 
 
 def mapping(value: Any) -> dict[str, Any]:
@@ -120,7 +122,9 @@ def variables(value: Any, files: Files | None = None) -> dict[str, str]:
     known = files or Files()
     environment: dict[str, str] = {}
     if isinstance(value, dict):
-        environment = {str(name): _text(text) if _is_plain(text) else f"${name}" for name, text in value.items()}
+        environment = {
+            str(name): _text(text) if _is_plain(text) else f"${name}" for name, text in value.items()
+        }
     for entry in value if isinstance(value, list) else ():
         if isinstance(entry, dict) and "name" in entry:
             name, text = str(entry["name"]), entry.get("value")
@@ -148,7 +152,7 @@ def env_file(text: str) -> dict[str, str]:
 
 
 def env_files(names: Sequence[str], files: Files) -> tuple[dict[str, str], list[Unknown]]:
-    """Return the variables of the files, and files that are not here. A later one outweighs an earlier one."""
+    """Return the variables of the files, of which later ones outweigh earlier ones, and missing files."""
     environment: dict[str, str] = {}
     unread = []
     for name in names:

@@ -39,7 +39,7 @@ FILES: tuple[FileForm, ...] = (
     presets.FORM,
     python_source.FORM,
 )
-"""Text files, one line a form. The first that takes a file reads it; any other text is a script of a shell."""
+"""Text files, one line a form. The first that takes a file reads it; any other text is a shell's."""
 
 DOCUMENTS: tuple[DocumentForm, ...] = (
     compose.FORM,
@@ -59,7 +59,6 @@ DOCUMENTS: tuple[DocumentForm, ...] = (
 """Documents of YAML and JSON, one line a form. The first that takes a document reads it."""
 
 YAML = (".yaml", ".yml", ".json")
-SCRIPT = FileForm("a script", lambda path, text: True, shell.commands, LOOK)
 
 OTHERS: tuple[tuple[str, str, str], ...] = (
     # a pattern of the text, what it is, what to give in its place
@@ -67,7 +66,11 @@ OTHERS: tuple[tuple[str, str, str], ...] = (
     (r'(?m)^\s*(resource|module|variable|provider)\s+"', "Terraform", helm.RENDER),
     (r"(?m)^#\s*(HELP|TYPE)\s", "metrics of a server", "specops doctor --base-url http://127.0.0.1:8000/v1"),
     (r'(?s)^\s*\{.*"(total_input_tokens|benchmarks|request_throughput)"', "results of a benchmark", LOOK),
-    (r"(?m)\A(\s*(#.*)?\n)*[A-Za-z_]\w*=", "a file of variables", "grep -rn env_file . ; grep -rn EnvironmentFile ."),
+    (
+        r"(?m)\A(\s*(#.*)?\n)*[A-Za-z_]\w*=",
+        "a file of variables",
+        "grep -rn env_file . ; grep -rn EnvironmentFile .",
+    ),
     (r"(?m)^\[[^\]]+\]\s*$", "settings in sections", LOOK),
 )
 """Texts that are no command, and from which a person may expect one."""
@@ -79,27 +82,30 @@ def file_commands(path: Path, text: str) -> tuple[list[Command], str, str]:
     Raises UsageError for a file that its form cannot read.
     """
     files = Files(folder=path.parent)
+    form: FileForm | DocumentForm | None
     if path.suffix in YAML:
         commands, form = _documents(text, str(path), path.name, files)
     else:
-        form = next((form for form in FILES if form.matches(path, text)), SCRIPT)
-        commands = list(_read(form, text, path.name, files))
-    commands = [entry for command in commands for entry in presets.expanded(command)]
-    known = form if form is not None and form is not SCRIPT else None
-    other = None if known else next(((w, i) for pattern, w, i in OTHERS if re.search(pattern, text)), None)
-    name, instead = other or (known.name, known.instead) if (other or known) else ("a text", LOOK)
-    if not known and not other and path.suffix in YAML:
-        name = "a document of another kind"
-    elif not known and not other:
-        name = "a script"
-    return commands, name, instead.format(path=shlex.quote(str(path)), stem=shlex.quote(path.stem))
+        form = next((form for form in FILES if form.matches(path, text)), None)
+        read = form.commands(text, path.name, files) if form else shell.commands(text, path.name, files=files)
+        commands = list(read)
+    name, instead = _named(form, path, text)
+    place = {"path": shlex.quote(str(path)), "stem": shlex.quote(path.stem)}
+    return (
+        [entry for command in commands for entry in presets.expanded(command)],
+        name,
+        instead.format(**place),
+    )
 
 
-def _read(form: FileForm, text: str, where: str, files: Files) -> Iterator[Command]:
-    if form is SCRIPT:
-        yield from shell.commands(text, where, files=files)
-    else:
-        yield from form.commands(text, where, files)
+def _named(form: FileForm | DocumentForm | None, path: Path, text: str) -> tuple[str, str]:
+    """Return what a file is, and what to do with one that holds no command."""
+    if form is not None:
+        return form.name, form.instead
+    for pattern, name, instead in OTHERS:
+        if re.search(pattern, text):
+            return name, instead
+    return ("a document of another kind" if path.suffix in YAML else "a script"), LOOK
 
 
 def held_commands(name: str, text: str, where: str, files: Files) -> Iterator[Command]:

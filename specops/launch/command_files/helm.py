@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from specops.launch.command_files import containers
+from specops.launch.command_files.form import DocumentForm
 from specops.launch.command_files.recognition import engine_of_image, program_of, recognised, usual_in
-from specops.launch.command_files.form import Document, DocumentForm
 from specops.serving import Command, Files
 
 CONFIG = {

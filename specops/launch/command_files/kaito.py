@@ -38,7 +38,9 @@ def commands(document: Document, where: str, files: Files) -> Iterator[Command]:
         settings = _settings(text, engine)
         if settings is None:
             how = f"kubectl get configmap {name} -o yaml"
-            unread.append(Unknown(str(name), f"the ConfigMap with {SETTINGS} was not read: it is not here", how))
+            unread.append(
+                Unknown(str(name), f"the ConfigMap with {SETTINGS} was not read: it is not here", how)
+            )
         else:
             words += words_of_settings(settings)
     yield Command(named(document), engine, tuple(words), files=files, unread=tuple(unread))
@@ -61,4 +63,6 @@ def _settings(text: str | None, engine: str) -> dict[str, Any] | None:
     return containers.mapping(content.get(engine)) if isinstance(content, dict) else None
 
 
-FORM = DocumentForm("a workspace of KAITO", matches, commands, "kubectl get pods -o yaml > pods.yaml  # then lint it")
+FORM = DocumentForm(
+    "a workspace of KAITO", matches, commands, "kubectl get pods -o yaml > pods.yaml  # then lint it"
+)

@@ -110,7 +110,9 @@ def _model(model: Document, where: str, files: Files) -> Iterator[Command]:
     if found is None:
         target = model.get("storageUri") or MOUNTED
         own = _without_own(words)
-        found = Command(where, engine, (*_target(own, str(target)), *own), environment=environment, files=files)
+        found = Command(
+            where, engine, (*_target(own, str(target)), *own), environment=environment, files=files
+        )
     yield found
 
 
@@ -143,9 +145,7 @@ def _without_own(words: list[str]) -> list[str]:
     return retained
 
 
-def _llm(
-    part: Document, spec: Document, name: str, files: Files
-) -> Iterator[Command]:
+def _llm(part: Document, spec: Document, name: str, files: Files) -> Iterator[Command]:
     """Yield the command of an LLMInferenceService. `part`: the service, or its prefill. Both serve the
     service's model."""
     for template, what in ((part.get("template"), ""), (part.get("worker"), ", worker")):
@@ -222,4 +222,6 @@ def _items(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-FORM = DocumentForm("a service of KServe", matches, commands, "kubectl get deployment -l serving.kserve.io -o yaml")
+FORM = DocumentForm(
+    "a service of KServe", matches, commands, "kubectl get deployment -l serving.kserve.io -o yaml"
+)

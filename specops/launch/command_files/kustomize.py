@@ -11,8 +11,6 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
-import yaml
-
 from specops.launch.command_files import containers, flags_file
 from specops.launch.command_files.form import Document, DocumentForm
 from specops.serving import Command, Files, Unknown
@@ -24,7 +22,9 @@ OPERATIONS = "operations"
 
 
 def matches(document: Document) -> bool:
-    return "kustomize.config.k8s.io" in str(document.get("apiVersion", "")) or _is_patch(document.get(OPERATIONS))
+    return "kustomize.config.k8s.io" in str(document.get("apiVersion", "")) or _is_patch(
+        document.get(OPERATIONS)
+    )
 
 
 def commands(document: Document, where: str, files: Files) -> Iterator[Command]:
@@ -33,7 +33,9 @@ def commands(document: Document, where: str, files: Files) -> Iterator[Command]:
     yield from _patched(document.get(OPERATIONS), where, files)
     patches = [containers.mapping(patch) for patch in _items(document.get("patches"))]
     texts = [(str(patch["patch"]), where) for patch in patches if "patch" in patch]
-    texts += [(str(text), where) for text in _items(document.get("patchesStrategicMerge")) if "\n" in str(text)]
+    texts += [
+        (str(text), where) for text in _items(document.get("patchesStrategicMerge")) if "\n" in str(text)
+    ]
     names = [str(patch["path"]) for patch in patches if "path" in patch]
     names += [str(name) for name in _items(document.get("patchesStrategicMerge")) if "\n" not in str(name)]
     unread = _unread(bool(texts or names))
@@ -80,7 +82,11 @@ def _patched(operations: Any, where: str, files: Files) -> Iterator[Command]:
 
 
 def _is_patch(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(part, dict) and "op" in part for part in value) and bool(value)
+    return (
+        isinstance(value, list)
+        and all(isinstance(part, dict) and "op" in part for part in value)
+        and bool(value)
+    )
 
 
 def _items(value: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""llama-swap's configuration: models.NAME.cmd is a command, with macros of the file and of the model in it."""
+"""llama-swap's configuration: models.NAME.cmd is a command, with macros of the file and of the model."""
 
 from __future__ import annotations
 

@@ -132,5 +132,8 @@ def _speculation(spec: dict[str, Any]) -> list[str]:
 
 
 FORM = DocumentForm(
-    "a service of LLMKube", matches, commands, "kubectl get deployment NAME -o yaml > rendered.yaml  # then lint it"
+    "a service of LLMKube",
+    matches,
+    commands,
+    "kubectl get deployment NAME -o yaml > rendered.yaml  # then lint it",
 )

@@ -49,12 +49,14 @@ def sections(text: str) -> dict[str, dict[str, str]]:
 
 
 def commands(text: str, where: str, files: Files) -> Iterator[Command]:
-    yield from _served(text, Command(where, _engine(), command_lines()[_engine()].call.programs[0], files=files))
+    yield from _served(
+        text, Command(where, _engine(), command_lines()[_engine()].call.programs[0], files=files)
+    )
 
 
 def expanded(command: Command) -> Iterator[Command]:
-    """Yield a command for each model of the preset file that `command` names; the command where it names none,
-    or one that is not here."""
+    """Yield a command for each model of the preset file that `command` names; the command itself where it
+    names none, or one that is not here."""
     words = list(command.words)
     name, start = None, len(words)
     for index, word in enumerate(words):
@@ -66,7 +68,9 @@ def expanded(command: Command) -> Iterator[Command]:
         yield command
         return
     around = {key: value for key, value in command.environment.items() if key != VARIABLE}
-    yield from _served(text, replace(command, words=(*words[:start], *words[start + 2 :]), environment=around))
+    yield from _served(
+        text, replace(command, words=(*words[:start], *words[start + 2 :]), environment=around)
+    )
 
 
 def _served(text: str, command: Command) -> Iterator[Command]:

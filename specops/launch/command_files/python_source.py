@@ -1,5 +1,5 @@
-"""Python sources that start an engine: a list or text of words for a process (Modal, subprocess), LLMConfig of Ray
-Serve, and vLLM's own LLM and EngineArgs.
+"""Python sources that start an engine: words for a process (Modal, subprocess), LLMConfig of Ray Serve, and
+vLLM's own LLM and EngineArgs.
 
 The source is parsed and never run. Values that it writes down itself are followed through names, lists,
 f-strings and joins; any other value stays a variable, such as $MODEL.
@@ -35,7 +35,9 @@ def commands(text: str, where: str, files: Files) -> Iterator[Command]:
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise UsageError(f"could not read {where}: it is not Python: {error}", hint=f"head {where}") from error
+        raise UsageError(
+            f"could not read {where}: it is not Python: {error}", hint=f"head {where}"
+        ) from error
     reader = _Reader(where, text, files)
     with suppress(RecursionError):
         reader.block(tree.body)
@@ -78,7 +80,9 @@ class _Reader:
                 value = self.value(node.value)
                 if isinstance(node, ast.Return):
                     self.started(value, node)
-        for child in ast.walk(node) if isinstance(node, ast.Assign | ast.Expr | ast.Return | ast.AnnAssign) else ():
+        for child in (
+            ast.walk(node) if isinstance(node, ast.Assign | ast.Expr | ast.Return | ast.AnnAssign) else ()
+        ):
             if isinstance(child, ast.Call):
                 self.call(child)
 
@@ -99,7 +103,9 @@ class _Reader:
             values = [end.get(name) for end in ends]
             if values[0] != values[1]:
                 start = before.get(name)
-                longer = isinstance(start, list) and all(v[: len(start)] == start for v in values if v is not None)
+                longer = isinstance(start, list) and all(
+                    v[: len(start)] == start for v in values if v is not None
+                )
                 self.values[name] = [*start, f"${name}"] if longer and isinstance(start, list) else f"${name}"
 
     def call(self, node: ast.Call) -> None:
@@ -141,7 +147,9 @@ class _Reader:
         version = command.version or (pinned[1] if pinned else None)
         known = {entry.words for entry in self.commands}
         if command.words not in known:
-            self.commands.append(Command(command.where, command.engine, command.words, version, files=self.files))
+            self.commands.append(
+                Command(command.where, command.engine, command.words, version, files=self.files)
+            )
 
     def value(self, node: ast.expr) -> Any:
         """Return a value that the source writes down; a text with $NAME for what it does not."""

@@ -70,7 +70,9 @@ def mentions_engine(text: str) -> bool:
     """Return whether a text has a word by which an engine is called, or its image."""
     calls = [line.call for line in command_lines().values()]
     names = {called[0] for call in calls for called in call.programs}
-    return any(name in text for name in (*names, *(name for call in calls for name in (*call.modules, call.mark))))
+    return any(
+        name in text for name in (*names, *(name for call in calls for name in (*call.modules, call.mark)))
+    )
 
 
 def program_of(words: Sequence[str]) -> tuple[str | None, int]:

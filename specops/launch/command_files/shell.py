@@ -1,4 +1,4 @@
-"""Commands in a shell script, with the values that the script itself gives to variables, arrays and arguments.
+"""Commands in a shell script, with the values that the script gives to variables, arrays and arguments.
 
 tree-sitter's grammar of bash reads the script; here its tree is followed without running anything. What a
 branch or a loop assigns is not known after it, since it may not run; a value that comes from outside, or from
@@ -22,11 +22,15 @@ from specops.serving import Command, Files, Unknown, is_unknown, runs_containers
 
 PREFIXES = ("exec", "nohup", "sudo", "time", "command", "!")
 """Words that a command may begin with, and that say nothing of it."""
-NOT_STARTING = frozenset(
-    "echo printf which type hash pkill pgrep killall kill systemctl journalctl ls cp mv ln rm chmod chown install cat"
-    " grep sed awk tail head tee curl wget apt apt-get dnf yum brew pip pip3 git cmake make test [ cd mkdir scp rsync"
-    " hf huggingface-cli".split()
-)
+# fmt: off
+NOT_STARTING = frozenset((
+    "echo", "printf", "which", "type", "hash", "pkill", "pgrep", "killall", "kill", "systemctl",
+    "journalctl", "ls", "cp", "mv", "ln", "rm", "chmod", "chown", "install", "cat", "grep", "sed",
+    "awk", "tail", "head", "tee", "curl", "wget", "apt", "apt-get", "dnf", "yum", "brew", "pip",
+    "pip3", "git", "cmake", "make", "test", "[", "cd", "mkdir", "scp", "rsync", "hf",
+    "huggingface-cli",
+))
+# fmt: on
 """Programs that may name an engine, and start none."""
 STARTING = ("run", "exec", "create")
 """Subcommands of docker and its like that start something."""
@@ -82,8 +86,8 @@ def commands(
 
 
 def _normalised(text: str) -> bytes:
-    """Return the script as bash would get it from its author: pasted text has spaces behind a backslash, guides
-    have <placeholders>, templates have spaces inside {{ … }}."""
+    """Return the script as its author means it: pasted text has spaces behind a backslash, guides have
+    <placeholders>, templates have spaces inside {{ … }}."""
     text = re.sub(r"\\[ \t]*\r?\n", "\\\n", text).replace("\r\n", "\n")
     text = re.sub(r"\{\{[^{}\n]*\}\}", lambda match: re.sub(r"\s+", "", match[0]), text).replace("\\}}", "}}")
     source = text.encode(errors="surrogateescape")
@@ -99,7 +103,7 @@ def _refuse_unclosed(root: Node, where: str) -> None:
     for node in _nodes(root, "ERROR", missing=True) if root.has_error else ():
         text = (node.text or b"").decode(errors="replace")
         quote = text.count("'") % 2 or re.sub(r"\\.", "", text).count('"') % 2
-        if node.is_missing and node.type in ('"', ")", "}") or quote:
+        if (node.is_missing and node.type in ('"', ")", "}")) or quote:
             what = "no closing quotation" if quote or node.type == '"' else f"no closing {node.type}"
             line = node.start_point.row + 1
             hint = f"sed -n {line}p {shlex.quote(where)}"
@@ -188,7 +192,7 @@ class _Reader:
         self.unread.append(Unknown(f"line {line}", "it is not bash that could be read", how))
 
     def branches(self, node: Node) -> Iterator[Command]:
-        """Follow each branch from the values before it. After them, a value is known where all leave the same."""
+        """Follow each branch from the values before it. A value is known after them if all leave the same."""
         kinds = ("elif_clause", "else_clause", "case_item")
         branches = [child for child in node.named_children if child.type in kinds]
         first = [child for child in node.named_children if child.type not in kinds]
@@ -228,7 +232,7 @@ class _Reader:
     # Commands
 
     def redirected(self, node: Node) -> Iterator[Command]:
-        """Yield the commands of a statement with redirections, and of a here document that it writes or runs."""
+        """Yield the commands of a statement with redirections, and of its here documents."""
         body = node.child_by_field_name("body")
         redirects = [child for child in node.named_children if child != body]
         documents = [child for child in redirects if child.type == "heredoc_redirect"]
@@ -277,7 +281,7 @@ class _Reader:
             return
         yield from self.here_documents(words, texts, targets, place)
         program = words[0].rsplit("/", 1)[-1]
-        if program in NOT_STARTING or words[0].startswith("-") and self.image is None:
+        if program in NOT_STARTING or (words[0].startswith("-") and self.image is None):
             return
         if runs_containers(words[0]) and not any(word in STARTING for word in words[1:4]):
             return
@@ -304,7 +308,9 @@ class _Reader:
         contained = self.image is None and any(engine_of_image(word) is not None for word in words)
         around = {} if contained else self.environment | self.exports()
         if words[0].rsplit("/", 1)[-1] in CARRIERS:
-            for word in (word.partition("=")[2] if word.startswith("--wrap=") else word for word in words[1:]):
+            for word in (
+                word.partition("=")[2] if word.startswith("--wrap=") else word for word in words[1:]
+            ):
                 if " " in word:
                     yield from self.inside(word, place, self.image)
         command = recognised(words, place, environment=around, files=self.files)
@@ -324,11 +330,9 @@ class _Reader:
     def inside(
         self, text: str, place: str, image: str | None, given: Mapping[str, Value] | None = None
     ) -> Iterator[Command]:
-        """Yield the commands of a script within this one. `given`: the variables that it has, by default all."""
+        """Yield the commands of a script in this one. `given`: the variables that it has, by default all."""
         around, values = self.environment | self.exports(), self.values if given is None else given
-        for command in commands(
-            text, place, given=values, image=image, environment=around, files=self.files
-        ):
+        for command in commands(text, place, given=values, image=image, environment=around, files=self.files):
             yield replace(command, where=place, unread=(*command.unread, *self.unread))
 
     def exports(self) -> dict[str, str]:
@@ -340,7 +344,7 @@ class _Reader:
         }
 
     def included(self, name: str) -> Iterator[Command]:
-        """Follow a file that the script includes, with its variables; one that sets up a shell says nothing."""
+        """Follow a file that the script includes, with its variables. A shell's own set-up is left out."""
         text = self.files.text(name)
         if text is not None and self.calls < CALLS:
             source = _normalised(text)
@@ -449,8 +453,10 @@ class _Reader:
         return fields if exists else []
 
     def joined(self, nodes: Sequence[Node], start: int, end: int, *, quoted: bool = True) -> str:
-        """Return one text, not split at spaces, of the source from `start` to `end`, in which `nodes` stand."""
-        return "".join(" ".join(values) for values, _ in self.spread(nodes, start, end, quoted=True, plain=quoted))
+        """Return one text, not split at spaces, of the source from `start` to `end`, where `nodes` stand."""
+        return "".join(
+            " ".join(values) for values, _ in self.spread(nodes, start, end, quoted=True, plain=quoted)
+        )
 
     def spread(
         self, nodes: Sequence[Node], start: int, end: int, *, quoted: bool, plain: bool
@@ -464,9 +470,7 @@ class _Reader:
                 yield from self.pieces(node, quoted=quoted, plain=plain)
                 start = node.end_byte
 
-    def pieces(
-        self, node: Node, *, quoted: bool, plain: bool = False
-    ) -> Iterator[tuple[list[str], bool]]:
+    def pieces(self, node: Node, *, quoted: bool, plain: bool = False) -> Iterator[tuple[list[str], bool]]:
         """Yield the values of a word's parts, and whether each is quoted. `plain`: the part is inside double
         quotes or a here document, where a single quote is a character like others."""
         match node.type:
@@ -497,10 +501,13 @@ class _Reader:
             case "command_substitution":
                 text = self.substituted(node)
                 yield (
-                    self.variable(self.raw(node), text, quoted)
-                    if text is not None
-                    else [re.sub(r"^`(.*)`$", r"$(\1)", self.raw(node), flags=re.DOTALL)]
-                ), quoted
+                    (
+                        self.variable(self.raw(node), text, quoted)
+                        if text is not None
+                        else [re.sub(r"^`(.*)`$", r"$(\1)", self.raw(node), flags=re.DOTALL)]
+                    ),
+                    quoted,
+                )
             case _ if node.type in _LITERAL or not node.named_children:
                 yield [_unescaped(self.raw(node), quoted=plain)], quoted
             case _:
@@ -511,7 +518,11 @@ class _Reader:
         if value is None:
             return [re.sub(r"^\$\{(\w+)\}$", r"$\1", text)]
         if isinstance(value, list):
-            return [" ".join(value)] if quoted and not text.rstrip("}").endswith("@") and "[@]" not in text else value
+            return (
+                [" ".join(value)]
+                if quoted and not text.rstrip("}").endswith("@") and "[@]" not in text
+                else value
+            )
         return [value] if quoted else value.split() or [""]
 
     def lookup(self, name: str) -> Value:
@@ -520,7 +531,9 @@ class _Reader:
         arguments = self.values.get("@")
         if name.isdigit() and name != "0":
             index = int(name) - 1
-            return (arguments[index] if index < len(arguments) else "") if isinstance(arguments, list) else None
+            return (
+                (arguments[index] if index < len(arguments) else "") if isinstance(arguments, list) else None
+            )
         value = self.values.get(name)
         if isinstance(value, list) and name != "@":
             return value[0] if value else ""  # $NAME is the first of an array
@@ -554,7 +567,7 @@ class _Reader:
         return value
 
     def substituted(self, node: Node) -> str | None:
-        """Return the output of a command that only prints: cat of a here document, echo, the script's folder."""
+        """Return the output of a command that only prints: a here document, echo, the script's folder."""
         if SCRIPT_FOLDER.search(self.raw(node)):
             return "."
         statements = [child for child in node.named_children if child.type != "comment"]
@@ -591,7 +604,13 @@ def _added(before: Value, value: Value) -> Value:
         return None
     if isinstance(before, list):
         return [*before, *(value if isinstance(value, list) else [value])]
-    return [before, *value] if isinstance(value, list) and before else value if isinstance(value, list) else before + value
+    return (
+        [before, *value]
+        if isinstance(value, list) and before
+        else value
+        if isinstance(value, list)
+        else before + value
+    )
 
 
 def _unescaped(text: str, *, quoted: bool) -> str:

@@ -24,7 +24,7 @@ Unit = dict[str, list[str]]
 
 
 def read_unit(text: str) -> Unit:
-    """Return the values of each key, in order; lines that end in a backslash are joined, an empty value clears."""
+    """Return the values of each key, in order. A backslash joins lines, an empty value clears the earlier."""
     unit: Unit = {}
     lines = [line for line in text.splitlines() if not line.lstrip().startswith(("#", ";"))]
     for line in re.sub(r"\\\n\s*", " ", "\n".join(lines)).splitlines():
@@ -82,7 +82,9 @@ def quadlet_commands(text: str, where: str, files: Files) -> Iterator[Command]:
     unit = read_unit(text)
     environment, unread = _environment(unit, files)
     image = "".join(unit.get("Image", [])[-1:])
-    words = [word for key in ("Entrypoint", "Exec") for value in unit.get(key, [])[-1:] for word in _split(value)]
+    words = [
+        word for key in ("Entrypoint", "Exec") for value in unit.get(key, [])[-1:] for word in _split(value)
+    ]
     mounts = {}
     for value in unit.get("Volume", []):
         source, _, target = value.partition(":")

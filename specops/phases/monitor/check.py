@@ -121,8 +121,8 @@ def fitting(series: Series, pool: PoolName, exposed: Collection[str]) -> str | N
     """The word of `monitor.names` for a server that exposes these names; None where `series` fits as well, or
     the server shows none of any engine's names."""
     lacks, shown = {}, False
-    for name, names in namings().items():
-        needed, lacking = of_server(names, pool, exposed)
+    for name, naming in namings().items():
+        needed, lacking = of_server(naming, pool, exposed)
         lacks[name] = len(lacking)
         shown = shown or len(lacking) < len(needed)
     best = min(lacks, key=lambda name: lacks[name])

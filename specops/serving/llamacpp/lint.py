@@ -15,7 +15,6 @@ from typing import ClassVar, TypeAlias
 
 from specops.section import SECRET_FLAGS
 from specops.serving import argv, known_issues
-from specops.serving.argv import joined as joined_words
 from specops.serving.argv import (
     Call,
     Command,
@@ -33,6 +32,7 @@ from specops.serving.argv import (
     unknown_values,
     unreadable,
 )
+from specops.serving.argv import joined as joined_words
 from specops.serving.llamacpp.builds import Build, installed, parse, table
 from specops.serving.llamacpp.settings import K_OF_DRAFTS, K, N
 
@@ -284,7 +284,11 @@ def variables(given: GivenCommand, build: Build) -> Iterator[Found]:
         if not name.startswith(ENVIRONMENT) or name in build.variables or " " in positive:
             continue
         there = table().variable_history(name)
-        why = f"llama.cpp {build.judged} does not read it" + (f" ({there} do)" if there else "") + ": it does nothing"
+        why = (
+            f"llama.cpp {build.judged} does not read it"
+            + (f" ({there} do)" if there else "")
+            + ": it does nothing"
+        )
         near = difflib.get_close_matches(name, build.variables, n=1, cutoff=0.85)
         yield _found("warning", name, why, near[0] if near else "leave it out, or give the flag")
 
@@ -434,7 +438,16 @@ RULES: tuple[Callable[[GivenCommand, Build], Iterator[Found]], ...] = (
 )
 
 
-DECIDING = ("--spec", "--draft", "-md", "--model-draft", "-hfd", "-hfrd", "--hf-repo-draft", "--models-preset")
+DECIDING = (
+    "--spec",
+    "--draft",
+    "-md",
+    "--model-draft",
+    "-hfd",
+    "-hfrd",
+    "--hf-repo-draft",
+    "--models-preset",
+)
 """Beginnings of the flags by whose values a rule finds an error."""
 
 
@@ -471,7 +484,9 @@ def _by_variable(finding: Finding, given: GivenCommand, build: Build) -> Finding
     words = (finding.replacement or "").split(" ")
     words = [next((names[n] for n in table().same(word) if n in names), word) for word in words]
     return replace(
-        finding, flag=f"{option.variable}{space}{more}", replacement=" ".join(words) if finding.replacement else None
+        finding,
+        flag=f"{option.variable}{space}{more}",
+        replacement=" ".join(words) if finding.replacement else None,
     )
 
 
@@ -497,7 +512,11 @@ def judge(command: Command, requested: str | None) -> LintResult:
     fork, presets = _fork(command), given.value("--models-preset")
     fixed = None if fork else corrected(command.words, build, command.environment)
     left = _errors_of(fixed or given, build) if fork is None else []
-    unknown = [*command.unread, *unknown_values(given, CALL, DECIDING, around=True), *_from_outside(given, build)]
+    unknown = [
+        *command.unread,
+        *unknown_values(given, CALL, DECIDING, around=True),
+        *_from_outside(given, build),
+    ]
     if presets is not None:
         unknown.append(unreadable(presets, "it is not here"))
     return LintResult(

@@ -319,11 +319,20 @@ def adapters(given: GivenCommand, release: Release) -> Iterator[Found]:
     """LoRA adapters, which some algorithms do not go with."""
     flag = next((flag for flag in LORA if given.states(flag)), None)
     algorithm = (given.stated(ALGORITHM) or "NONE").upper()
-    if flag is None or algorithm in ("NONE", "NGRAM") or is_unknown(algorithm) or release.before(LORA_REFUSED):
+    if (
+        flag is None
+        or algorithm in ("NONE", "NGRAM")
+        or is_unknown(algorithm)
+        or release.before(LORA_REFUSED)
+    ):
         return
     if release.before(LORA_WITH_HEADS):
-        why = f"SGLang {release.version} takes adapters with NGRAM alone: it refuses to start with {algorithm}"
-        yield Found(Finding("error", flag, why, f"serve adapters without speculation, or SGLang {LORA_WITH_HEADS}"))
+        why = (
+            f"SGLang {release.version} takes adapters with NGRAM alone: it refuses to start with {algorithm}"
+        )
+        yield Found(
+            Finding("error", flag, why, f"serve adapters without speculation, or SGLang {LORA_WITH_HEADS}")
+        )
     elif algorithm not in WITH_LORA or (algorithm != "EAGLE3" and _assistant(given)):
         draft = " and a Gemma 4 assistant" if _assistant(given) else ""
         why = f"SGLang {release.version} refuses adapters with {algorithm}{draft}"
@@ -335,10 +344,14 @@ def adapters(given: GivenCommand, release: Release) -> Iterator[Found]:
 
 
 def assistants(given: GivenCommand, release: Release) -> Iterator[Found]:
-    if (given.stated(ALGORITHM) or "").upper() == "EAGLE3" and _assistant(given) and not release.before(ASSISTANTS):
+    if (
+        (given.stated(ALGORITHM) or "").upper() == "EAGLE3"
+        and _assistant(given)
+        and not release.before(ASSISTANTS)
+    ):
         why = (
-            f"the draft is a Gemma 4 assistant by its name: SGLang {release.version} takes NEXTN or EAGLE with one, "
-            "and refuses to start with EAGLE3"
+            f"the draft is a Gemma 4 assistant by its name: SGLang {release.version} takes NEXTN or EAGLE "
+            "with one, and refuses to start with EAGLE3"
         )
         fix = methodcaller("with_option", ALGORITHM, "NEXTN")
         yield Found(Finding("error", ALGORITHM, why, f"{ALGORITHM} NEXTN"), fix)

@@ -28,7 +28,9 @@ class _Call(Call):
         return None if found is None else found[1] or ""
 
 
-CALL = _Call(mark="tensorrt-llm", programs=(("trtllm-serve",),), modules=("dynamo.trtllm",), starts_itself=False)
+CALL = _Call(
+    mark="tensorrt-llm", programs=(("trtllm-serve",),), modules=("dynamo.trtllm",), starts_itself=False
+)
 
 
 @dataclass(frozen=True)

@@ -455,7 +455,9 @@ def _unknown(given: GivenCommand) -> list[Unknown]:
     name = given.config_file
     if given.subcommand is not None:
         why = "it serves several models by a file of its own, which was not judged"
-        unknown.append(Unknown(given.subcommand, why, "specops launch lint --file CONFIG.yaml  # of each server"))
+        unknown.append(
+            Unknown(given.subcommand, why, "specops launch lint --file CONFIG.yaml  # of each server")
+        )
     elif name is not None and given.config is None and given.broken is None:
         unknown = [entry for entry in unknown if entry.what not in name]
         unknown.append(unreadable(name, "it is not here, or holds variables that are not known"))

@@ -19,8 +19,8 @@ from specops.serving.argv import (
     Words,
     by_level,
     configured,
-    settled,
     setting_words,
+    settled,
     unknown_values,
 )
 from specops.serving.vllm.arguments import CALL, CONFIG, GivenCommand, as_json

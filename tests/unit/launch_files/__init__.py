@@ -56,7 +56,9 @@ class Case:
         judged, code = self.judged()
         found = [f"{entry.level} {entry.flag}" for one in judged for entry in one.findings]
         unread = [entry.what for one in judged for entry in one.unknown]
-        faults = [] if [one.engine for one in judged] == [TITLES[name] for name in self.commands] else ["commands"]
+        faults = (
+            [] if [one.engine for one in judged] == [TITLES[name] for name in self.commands] else ["commands"]
+        )
         faults += [f"missing: {entry}" for entry in self.finds if entry not in found]
         complaints = [entry for entry in found if not entry.startswith("note")]
         faults += [f"false: {flag}" for flag in self.absent if any(flag in entry for entry in complaints)]

@@ -111,7 +111,9 @@ def disable_by_batch_size(given: GivenCommand, release: Release) -> Iterator[Fou
         why = f"the V0 engine's; vLLM {WITHOUT_OLD} and newer refuse to start with it"
     limit, tokens = keys.get(OLD_SCHEDULE), keys.get("num_speculative_tokens")
     beyond = f"{limit} requests" if is_whole(limit) else "that many requests"
-    routing = f"leave it out; the router sends load beyond {beyond} to the standard pool (route.max_in_flight)"
+    routing = (
+        f"leave it out; the router sends load beyond {beyond} to the standard pool (route.max_in_flight)"
+    )
     if SCHEDULE in release.keys and is_whole(limit) and limit > 1 and is_whole(tokens):
         # V0 stopped at this many requests, not above it (spec_decode_worker.py, 0.8.0). The last entry
         # holds for all that is above it.
