@@ -104,7 +104,7 @@ def _is_flag(words: list[str], index: int) -> bool:
 
 
 def _by_settings(program: tuple[str, ...], words: list[str]) -> list[str]:
-    """Return the words of the engine's own server: the model, and the YAML file, whose defaults others are."""
+    """Return the words of the engine's own server: its model and YAML file, whose defaults others are."""
     stated = {}
     for index, word in enumerate(words):
         name, equals, value = word.partition("=")

@@ -1,4 +1,4 @@
-"""Scripts in other files: `run` of a GitHub workflow or of SkyPilot, and the like; a recipe whose command is a
+"""Scripts in other files: `run` of a GitHub workflow or SkyPilot, and the like; a recipe whose command is a
 format template, with {name} for each of its `defaults` and doubled braces for braces."""
 
 from __future__ import annotations

@@ -499,15 +499,11 @@ class _Reader:
             case "expansion":
                 yield self.variable(self.raw(node).strip(), self.expanded(node), quoted), quoted
             case "command_substitution":
-                text = self.substituted(node)
-                yield (
-                    (
-                        self.variable(self.raw(node), text, quoted)
-                        if text is not None
-                        else [re.sub(r"^`(.*)`$", r"$(\1)", self.raw(node), flags=re.DOTALL)]
-                    ),
-                    quoted,
-                )
+                output, raw = self.substituted(node), self.raw(node)
+                if output is not None:
+                    yield self.variable(raw, output, quoted), quoted
+                else:
+                    yield [re.sub(r"^`(.*)`$", r"$(\1)", raw, flags=re.DOTALL)], quoted
             case _ if node.type in _LITERAL or not node.named_children:
                 yield [_unescaped(self.raw(node), quoted=plain)], quoted
             case _:
