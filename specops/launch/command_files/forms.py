@@ -1,4 +1,4 @@
-"""The registry of forms in which commands are kept, and what a file is that holds none."""
+"""The registry of forms in which people store commands, and what a file is that holds none."""
 
 from __future__ import annotations
 

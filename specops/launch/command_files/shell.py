@@ -81,7 +81,7 @@ def commands(
         yield from reader.script(root, source)
     except RecursionError as error:
         raise UsageError(
-            f"could not read {where}: its brackets are nested too deep", hint=f"bash -n {shlex.quote(where)}"
+            f"could not read {where}: its brackets are nested too deep", hint=f"head {shlex.quote(where)}"
         ) from error
 
 
