@@ -133,18 +133,20 @@ def findings(
     words: Words,
     call: Call,
     refused: Callable[[Words], Iterable[str]] = lambda words: (),
+    around: Mapping[str, str] | None = None,
 ) -> list[Finding]:
     """Return the known issues of a command line, as findings of a lint; `call` says how the engine is
     recognised in it. `refused`: what a lint has against a command; a workaround that it refuses, or that
-    another known issue is about, is not proposed."""
-    settings, errors = settings_of(words, call), set(refused(words))
+    another known issue is about, is not proposed. `around`: variables that are set outside the words."""
+    outside = {f"env.{name}": value for name, value in (around or {}).items()}
+    settings, errors = outside | settings_of(words, call), set(refused(words))
     found = []
     for issue in applying(engine, version, settings):
         others: list[str] = []
         if added := issue.workaround_words:
             after = type(words).parse([*words.words(), *added])
             others = [
-                *objections(engine, version, settings, settings_of(after, call)),
+                *objections(engine, version, settings, outside | settings_of(after, call)),
                 *(flag for flag in refused(after) if flag not in errors),
             ]
         found.append(issue.finding(others))

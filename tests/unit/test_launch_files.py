@@ -321,3 +321,92 @@ def _judged_or_refused(name: str, text: str) -> None:
         return
     for command in commands:
         judge(command)
+
+
+# What else a command gets from files around it.
+
+
+def test_two_config_maps_with_a_file_of_one_name_are_told_apart(tmp_path) -> None:
+    def worker(name: str) -> dict[str, object]:
+        container = {
+            "name": "main",
+            "image": "vllm/vllm-openai:v0.32.0",
+            "args": ["--config", "/etc/w/worker.yaml"],
+            "volumeMounts": [{"name": "c", "mountPath": "/etc/w"}],
+        }
+        spec = {"containers": [container], "volumes": [{"name": "c", "configMap": {"name": name}}]}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+    def config(name: str, text: str) -> dict[str, object]:
+        meta = {"metadata": {"name": name}}
+        return {"apiVersion": "v1", "kind": "ConfigMap", "data": {"worker.yaml": text}} | meta
+
+    documents = [config("a", "num-lookahead-slots: 2"), config("b", "seed: 1"), worker("a"), worker("b")]
+    (tmp_path / "pods.yaml").write_text(yaml.safe_dump_all(documents))
+    judged = [judge(command) for command in commands_in(tmp_path / "pods.yaml")]
+    assert [[f.flag for f in one.findings if f.level == "error"] for one in judged] == [
+        ["--num-lookahead-slots"],
+        [],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("run.sh", "./start.sh --num-lookahead-slots 2\n"),
+        (
+            "run.sh",
+            "docker run --env-file flags.env -v $(pwd)/v.yaml:/v.yaml vllm/vllm-openai:v0.32.0"
+            " --config /v.yaml\n",
+        ),
+        (
+            "Dockerfile",
+            'FROM vllm/vllm-openai:v0.32.0\nENTRYPOINT ["/app/start.sh"]\n'
+            'CMD ["--num-lookahead-slots", "2"]\n',
+        ),
+    ],
+)  # fmt: skip
+def test_a_script_or_file_beside_is_followed(name, text, tmp_path) -> None:
+    beside = {
+        "start_dot_sh": 'exec vllm serve org/m "$@"\n',
+        "v_dot_yaml": "num-lookahead-slots: 2\n",
+        "flags_dot_env": "X=1\n",
+    }
+    code, page = lint(tmp_path, name, text, **beside)
+    assert code == 1
+    assert "--num-lookahead-slots" in page
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "what"),
+    [
+        (
+            "l.sh",
+            "docker run --env-file gone.env ghcr.io/ggml-org/llama.cpp:server-b11063 -m m --metrics -np 2\n",
+            "gone.env",
+        ),
+        (
+            "compose.yaml",
+            "include: [other.yaml]\n"
+            "services: {v: {image: 'vllm/vllm-openai:v0.32.0', command: org/m}}\n",
+            "include",
+        ),
+        ("start.sh", "vllm serve org/m \\\n  # why\n  --speculative-config $X\n", "line 3"),
+        (
+            "isvc.yaml",
+            "apiVersion: serving.kserve.io/v1beta1\nkind: InferenceService\nmetadata: {name: s}\n"
+            "spec: {predictor: {model: {modelFormat: {name: vLLM}, runtime: mine, storageUri: 'hf://org/m'}}}\n",
+            "runtime mine",
+        ),
+    ],
+)  # fmt: skip
+def test_what_other_files_add_is_unknown(name, text, what, tmp_path) -> None:
+    code, page = lint(tmp_path, name, text)
+    assert code == 4
+    assert f"unknown  {what}" in page
+
+
+def test_a_known_issue_sees_variables_around_the_words(tmp_path) -> None:
+    keys = '{"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3}'
+    text = f"export VLLM_TARGET_DEVICE=cpu\nvllm serve org/m --speculative-config '{keys}'\n"
+    assert "vllm-cpu-mixed-temperatures" in lint(tmp_path, "start.sh", text)[1]

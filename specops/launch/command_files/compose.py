@@ -9,7 +9,7 @@ from typing import Any
 
 from specops.launch.command_files import containers
 from specops.launch.command_files.form import Document, DocumentForm
-from specops.serving import Command, Files, is_unknown
+from specops.serving import Command, Files, Unknown, is_unknown
 
 
 def matches(document: Document) -> bool:
@@ -31,6 +31,13 @@ def commands(document: Document, where: str, files: Files) -> Iterator[Command]:
         ]
         environment, unread = containers.env_files([n for n in names if n != "None"], files)
         own = containers.variables(service.get("environment"))
+        missing = []
+        for key, part in (("include", document.get("include")), ("extends", service.get("extends"))):
+            if part:
+                why = "other files add to the service, which were not read"
+                unread.append(
+                    Unknown(key, why, "docker compose config > rendered.yaml  # then lint that file")
+                )
         yield from containers.commands(
             [word for part in started for word in containers.listed(part)],
             f"service {name}",
@@ -38,6 +45,7 @@ def commands(document: Document, where: str, files: Files) -> Iterator[Command]:
             environment | {n: _interpolated(v) for n, v in own.items()},
             replace(held, mounts=dict(_mounts(service.get("volumes")))),
             unread,
+            missing,
         )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from specops.launch.command_files import shell
 from specops.launch.command_files.recognition import (
+    assignments,
     command_lines,
     engine_of_image,
     inner_script,
@@ -25,14 +26,15 @@ def commands(
     environment: Mapping[str, str],
     files: Files,
     unread: Sequence[Unknown] = (),
+    missing: Sequence[Unknown] = (),
 ) -> Iterator[Command]:
     """Yield the commands of a container's entry point and arguments. `bash -c SCRIPT` is read as a script.
-    `unread`: variables that the container has, and that were not read."""
+    `unread`: variables of the container that were not read; `missing`: what else was not."""
     image = image if isinstance(image, str) else ""
     for command in _started(words, where, image, environment, replace(files, contained=True)):
         decides = command_lines()[command.engine].reads_environment
         entries = (replace(entry, decides=entry.decides and decides) for entry in unread)
-        yield replace(command, unread=(*command.unread, *entries))
+        yield replace(command, unread=(*command.unread, *entries, *missing))
 
 
 def _started(
@@ -50,9 +52,29 @@ def _started(
             version = found.version or _version(image)
             yield replace(found, where=where, version=version, image=image or None)
         return
+    beside = script_beside(words, files)
+    if beside is not None:
+        text, arguments = beside
+        known: dict[str, shell.Value] = {**environment, "@": arguments}
+        yield from relocated(
+            shell.commands(text, where, given=known, image=image, environment=environment, files=files), where
+        )
+        return
     found_command = recognised(words, where, image=image, environment=environment, files=files)
     if found_command is not None:
         yield found_command
+
+
+def script_beside(words: Sequence[str], files: Files) -> tuple[str, list[str]] | None:
+    """Return the text and the arguments of a script that the words run, and that is held or stands beside."""
+    for index, word in enumerate(words[:3]):
+        if word.endswith((".sh", ".bash")):
+            names = (word, word.rsplit("/", 1)[-1])  # an image copies it from beside the file
+            text = next(
+                (t for name in names if (t := replace(files, contained=False).text(name)) is not None), None
+            )
+            return None if text is None else (text, list(words[index + 1 :]))
+    return None
 
 
 def filled_in(script: str) -> str:
@@ -94,7 +116,7 @@ def of_container(node: dict[str, Any], where: str, files: Files) -> Iterator[Com
     """Yield the commands of a container with command, args, env and image; or repository and tag, as charts
     have it."""
     environment = variables(node.get("env"), files)
-    unread = []
+    unread, missing = [], list[Unknown]()
     for source in node["envFrom"] if isinstance(node.get("envFrom"), list) else ():
         kind, reference = next(iter(mapping(source).items()), ("", None))
         name = str(mapping(reference).get("name", ""))
@@ -107,11 +129,12 @@ def of_container(node: dict[str, Any], where: str, files: Files) -> Iterator[Com
     for key in ("command", "args"):
         if isinstance(node.get(key), list) and any(isinstance(part, dict | list) for part in node[key]):
             why = "it holds more than words, which were not read"
-            unread.append(Unknown(key, why, "kubectl get pods -o yaml  # the words that the container has"))
+            how = "kubectl get pods -o yaml  # the words that the container has"
+            missing.append(Unknown(key, why, how))
     image = node.get("image")
     if not isinstance(image, str) and "repository" in node:
         image = f"{node['repository']}:{node.get('tag', '')}"
-    yield from commands(filled(words, environment), where, image, environment, files, unread)
+    yield from commands(filled(words, environment), where, image, environment, files, unread, missing)
 
 
 def variables(value: Any, files: Files | None = None) -> dict[str, str]:
@@ -140,17 +163,6 @@ def variables(value: Any, files: Files | None = None) -> dict[str, str]:
     return environment
 
 
-def env_file(text: str) -> dict[str, str]:
-    """Return the variables of a file of NAME=VALUE lines, as Compose, Podman and systemd read them."""
-    environment = {}
-    for line in re.sub(r"\\\r?\n", "", text).splitlines():
-        name, equals, value = line.strip().removeprefix("export ").partition("=")
-        if equals and not name.startswith(("#", ";")) and re.fullmatch(r"[A-Za-z_]\w*", name.strip()):
-            quoted = re.fullmatch(r"""(["'])(.*)\1""", value.strip(), re.DOTALL)
-            environment[name.strip()] = re.sub(r"\\(.)", r"\1", quoted[2]) if quoted else value.strip()
-    return environment
-
-
 def env_files(names: Sequence[str], files: Files) -> tuple[dict[str, str], list[Unknown]]:
     """Return the variables of the files, of which later ones outweigh earlier ones, and missing files."""
     environment: dict[str, str] = {}
@@ -161,7 +173,7 @@ def env_files(names: Sequence[str], files: Files) -> tuple[dict[str, str], list[
             why = "its variables were not read: it is not here"
             unread.append(Unknown(name, why, f"put {name} beside the file that names it, and lint it again"))
         else:
-            environment |= env_file(text)
+            environment |= assignments(text)
     return environment, unread
 
 

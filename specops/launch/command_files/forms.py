@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -137,7 +138,11 @@ def _documents(
     maps: dict[str, dict[str, str]] = {}
     for document in documents:
         maps |= kubernetes.maps_of(document)
-    texts = {name: held for entries in maps.values() for name, held in entries.items()}
+    texts: dict[str, str] = {}
+    unlike = set()  # two maps have a file of this name: only a mount says which one is meant
+    for name, held_text in ((name, text) for entries in maps.values() for name, text in entries.items()):
+        unlike |= {name} if texts.setdefault(name, held_text) != held_text else set()
+    texts = {name: held_text for name, held_text in texts.items() if name not in unlike}
     held = replace(files.with_texts(texts), maps={**files.maps, **maps})
     commands, first = [], None
     for document in documents:
@@ -151,7 +156,11 @@ def _documents(
 
 def _loaded(text: str, where: str) -> list[Document]:
     try:
-        loaded = list(yaml.safe_load_all(text))
+        loaded = [json.loads(text)]  # JSON may be indented by tabs, which YAML refuses
+    except (ValueError, RecursionError):
+        loaded = []
+    try:
+        loaded = loaded or list(yaml.safe_load_all(text))
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: an invalid date
         problem = str(error).splitlines()[0]
         raise UsageError(

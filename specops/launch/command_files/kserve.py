@@ -113,6 +113,11 @@ def _model(model: Document, where: str, files: Files) -> Iterator[Command]:
         found = Command(
             where, engine, (*_target(own, str(target)), *own), environment=environment, files=files
         )
+    runtime = str(model.get("runtime") or "kserve-")
+    if not runtime.startswith("kserve-"):  # KServe's own add the model's name and folder alone
+        why = "the runtime's own arguments were not judged with these"
+        how = f"kubectl get servingruntime,clusterservingruntime {runtime} -o yaml"
+        found = replace(found, unread=(*found.unread, Unknown(f"runtime {runtime}", why, how)))
     yield found
 
 

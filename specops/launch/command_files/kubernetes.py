@@ -51,21 +51,37 @@ def of_container(container: Any, where: str, files: Files) -> Iterator[Command]:
         yield from containers.of_container(container, place, files)
 
 
-def _within(node: Any, where: str, files: Files) -> Iterator[Command]:
+def _mounted(container: Any, volumes: Any, files: Files) -> Files:
+    """Return the files with those of ConfigMaps at the paths at which the container has them."""
+    maps = {}
+    for volume in volumes if isinstance(volumes, list) else ():
+        config = containers.mapping(containers.mapping(volume).get("configMap"))
+        maps[str(containers.mapping(volume).get("name"))] = files.maps.get(str(config.get("name")), {})
+    texts: dict[str, str] = {}
+    mounts = containers.mapping(container).get("volumeMounts")
+    for mount in map(containers.mapping, mounts if isinstance(mounts, list) else ()):
+        held, path = maps.get(str(mount.get("name")), {}), str(mount.get("mountPath", "")).rstrip("/")
+        key = str(mount.get("subPath"))
+        texts |= {path: held[key]} if key in held else {f"{path}/{name}": text for name, text in held.items()}
+    return files.with_texts(texts)
+
+
+def _within(node: Any, where: str, files: Files, volumes: Any = None) -> Iterator[Command]:
     if isinstance(node, dict):
+        volumes = node.get("volumes", volumes)
         if "kind" in node and isinstance(node.get("metadata"), dict):
             where = named(node)
         if where and ({"command", "args"} & node.keys()):  # such as mainContainer of Dynamo
-            yield from of_container(node, where, files)
+            yield from of_container(node, where, _mounted(node, volumes, files))
         for key, value in node.items():
             if key in ("containers", "initContainers") and isinstance(value, list):
                 for container in value:
-                    yield from of_container(container, where, files)
+                    yield from of_container(container, where, _mounted(container, volumes, files))
             else:
-                yield from _within(value, where, files)
+                yield from _within(value, where, files, volumes)
     elif isinstance(node, list):
         for part in node:
-            yield from _within(part, where, files)
+            yield from _within(part, where, files, volumes)
 
 
 FORM = DocumentForm("a Kubernetes manifest", matches, commands, RENDERED)

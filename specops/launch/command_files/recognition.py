@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from specops.launch.command_files import dynamo
-from specops.serving import ENGINES, Command, CommandLine, Files, is_unknown, runs_containers
+from specops.serving import ENGINES, Command, CommandLine, Files, Unknown, is_unknown, runs_containers
 
 SHELLS = ("sh", "bash", "dash", "zsh")
 
@@ -41,19 +41,48 @@ def recognised(
         engine = tag[0]  # the words are arguments of the image's own program
     if engine is None:
         return None
-    held = files or Files()
+    held, variables, unread = files or Files(), dict(environment or {}), list[Unknown]()
     if image is None and any(map(runs_containers, words[:2])):
+        for name in _env_files(words[:length]):
+            text = held.text(name)
+            variables |= assignments(text or "")
+            unread += [] if text is not None else [missing_variables(name, command_lines()[engine])]
         held = replace(held, contained=True, mounts=dict(_mounts(words[:length])) | dict(held.mounts))
     command = Command(
         where,
         engine,
         tuple(words),
         tag[1] if tag else None,
-        environment=dict(environment or {}),
+        environment=variables,
         files=held,
         image=image or None,
+        unread=tuple(unread),
     )
     return dynamo.unwrapped(command)
+
+
+def _env_files(words: Sequence[str]) -> Iterator[str]:
+    for index, word in enumerate(words):
+        option, equals, value = word.partition("=")
+        if option == "--env-file":
+            yield value if equals else "".join(words[index + 1 : index + 2])
+
+
+def assignments(text: str) -> dict[str, str]:
+    """Return the variables of a file of NAME=VALUE lines, as containers and systemd read them."""
+    environment = {}
+    for line in re.sub(r"\\\r?\n", "", text).splitlines():
+        name, equals, value = line.strip().removeprefix("export ").partition("=")
+        if equals and re.fullmatch(r"[A-Za-z_]\w*", name.strip()):
+            quoted = re.fullmatch(r"""(["'])(.*)\1""", value.strip(), re.DOTALL)
+            environment[name.strip()] = re.sub(r"\\(.)", r"\1", quoted[2]) if quoted else value.strip()
+    return environment
+
+
+def missing_variables(name: str, line: CommandLine) -> Unknown:
+    """Return that a file of variables was not read. It decides where variables are the engine's flags."""
+    how = f"put {name} beside the file that names it, and lint it again"
+    return Unknown(name, "its variables were not read: it is not here", how, line.reads_environment)
 
 
 def _mounts(words: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -61,6 +90,7 @@ def _mounts(words: Sequence[str]) -> Iterator[tuple[str, str]]:
     for index, word in enumerate(words):
         option, equals, value = word.partition("=")
         value = value if equals else "".join(words[index + 1 : index + 2])
+        value = re.sub(r"^(\$\(pwd\)|\$\{?PWD\}?)", ".", value)
         if option in ("-v", "--volume") and ":" in value and not is_unknown(value):
             source, _, target = value.partition(":")
             yield target.partition(":")[0], source

@@ -142,6 +142,11 @@ class _Reader:
         before, self.source = self.source, source
         for node in _nodes(root, "", missing=True) if root.has_error else ():  # such as an if without fi
             self.not_bash(node)
+        for node in _nodes(root, "command"):
+            if self.raw(node).startswith("--") and self.image is None:
+                line = node.start_point.row + 1
+                why = "it begins with a flag and is a command of its own: a comment or a blank cut it off"
+                self.unread.append(Unknown(f"line {line}", why, f"sed -n {line}p {shlex.quote(self.where)}"))
         yield from self.statements(root)
         for name, body in list(self.functions.items()):
             if name not in self.called:  # nobody here calls it: its arguments are not known
@@ -298,6 +303,8 @@ class _Reader:
             yield from self.function(self.functions[program], None if unknown else words[1:])
         elif program == "eval":
             yield from self.inside(" ".join(words[1:]), place, self.image)
+        elif words[0].endswith((".sh", ".bash")) and (text := self.files.text(words[0])) is not None:
+            yield from self.inside(text, place, None, given={**self.exports(), "@": words[1:]})
         elif (script := inner_script(words)) is not None:
             image = next((word for word in words if engine_of_image(word) is not None), self.image)
             yield from self.inside(script, place, image)

@@ -457,7 +457,7 @@ def lint(words: Sequence[str], build: Build, environment: Mapping[str, str] | No
     given = GivenCommand.within(words, environment or {}, build)
     findings, _ = settled(given, build, RULES, partial(_objections, build=build))
     issues = known_issues.findings(
-        "llamacpp", str(build.requested), given, CALL, partial(_refused, build=build)
+        "llamacpp", str(build.requested), given, CALL, partial(_refused, build=build), environment
     )
     findings += issues
     return by_level([*joined(words), *(_by_variable(finding, given, build) for finding in findings)])

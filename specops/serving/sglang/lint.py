@@ -406,15 +406,18 @@ def config_words(settings: Mapping[str, object]) -> list[str]:
 CONFIG_FILE = ConfigFile(("--config",), config_words)
 
 
-def lint(words: Sequence[str], version: str | None = None) -> list[Finding]:
+def lint(
+    words: Sequence[str], version: str | None = None, around: Mapping[str, str] | None = None
+) -> list[Finding]:
     """Return what SGLang would refuse, or silently change where it speculates. Errors first.
 
-    `version`: None is the newest known. Raises ConfigError for an invalid version.
+    `version`: None is the newest known. `around`: variables outside the words. Raises ConfigError for an
+    invalid version.
     """
     release = table().release(version) if version else table().newest
     given, known = GivenCommand.parse(words), version or release.version
     found, _ = settled(given, release, RULES, partial(_objections, version=known))
-    issues = known_issues.findings("sglang", known, given, CALL, partial(_refused, release=release))
+    issues = known_issues.findings("sglang", known, given, CALL, partial(_refused, release=release), around)
     return by_level([*found, *issues])
 
 
@@ -443,7 +446,7 @@ def judge(command: Command, requested: str | None) -> LintResult:
         engine="SGLang",
         version=release.version,
         because=because,
-        findings=lint(words, version),
+        findings=lint(words, version, command.environment),
         corrected=None if fixed == given else corrected,
         left=[finding for finding in lint(fixed.words(), version) if finding.level == "error"],
         unknown=[*command.unread, *unread, *unknown_values(given, CALL, DECIDING)],

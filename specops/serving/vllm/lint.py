@@ -70,7 +70,7 @@ def lint(
         return []
     found, _ = settled(given, release, RULES, partial(_objections, release=release))
     refused = partial(_refused, release=release, around=around)
-    issues = known_issues.findings("vllm", str(release.requested), given.as_words(), CALL, refused)
+    issues = known_issues.findings("vllm", str(release.requested), given.as_words(), CALL, refused, around)
     return by_level([*found, *issues])
 
 
