@@ -41,22 +41,29 @@ def command_of(words: Sequence[str]) -> Command:
     """
     here = Files(folder=Path())
     if len(words) == 1 and " " in words[0]:
-        found = list(shell.commands(words[0], "the command", files=here))
-        if found:
-            return next(presets.expanded(found[0]))
+        commands = list(shell.commands(words[0], "the command", files=here))
+        if commands:
+            return _of_one_model(commands[0])
         words = shlex.split(words[0])
     command = recognised(words, "the command", files=here)
     if command is None and words and words[0].startswith("-"):
         return Command("the command", next(iter(command_lines())), tuple(words), files=here)
     if command is None:
         examples = ", or ".join(line.example for line in command_lines().values())
-        known = f"not a command of {titles()}"
-        shown = words and "=" not in words[0]  # a variable may hold a key
+        refusal = f"not a command of {titles()}"
+        is_printable = words and "=" not in words[0]  # a variable may hold a key
         raise UsageError(
-            f"{f'{words[0]} is {known}' if shown else known}: expected the program first, such as {examples}",
+            f"{f'{words[0]} is ' if is_printable else ''}{refusal}: expected the program first, such as "
+            f"{examples}",
             hint=f"specops launch lint -- {next(iter(command_lines().values())).example.removesuffix(' …')}",
         )
-    return command
+    return _of_one_model(command)
+
+
+def _of_one_model(command: Command) -> Command:
+    """Return the command with its preset file read, where that has one model; `commands_in` reads all."""
+    models = list(presets.expanded(command))
+    return models[0] if len(models) == 1 else command
 
 
 def commands_in(path: Path) -> list[Command]:

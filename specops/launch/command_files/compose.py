@@ -30,19 +30,18 @@ def commands(document: Document, where: str, files: Files) -> Iterator[Command]:
             for e in (stated if isinstance(stated, list) else [stated])
         ]
         environment, unread = containers.env_files([n for n in names if n != "None"], files)
-        own = containers.variables(service.get("environment"))
-        missing = []
+        variables = containers.variables(service.get("environment"))
+        missing: list[Unknown] = []
         for key, part in (("include", document.get("include")), ("extends", service.get("extends"))):
             if part:
-                why = "other files add to the service, which were not read"
-                unread.append(
-                    Unknown(key, why, "docker compose config > rendered.yaml  # then lint that file")
-                )
+                reason = "other files add to the service, which were not read"
+                how = "docker compose config > rendered.yaml  # then lint that file"
+                missing.append(Unknown(key, reason, how))
         yield from containers.commands(
             [word for part in started for word in containers.listed(part)],
             f"service {name}",
             _interpolated(image) if isinstance(image, str) else image,
-            environment | {n: _interpolated(v) for n, v in own.items()},
+            environment | {n: _interpolated(v) for n, v in variables.items()},
             replace(held, mounts=dict(_mounts(service.get("volumes")))),
             unread,
             missing,

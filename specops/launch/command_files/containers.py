@@ -40,29 +40,25 @@ def commands(
 def _started(
     words: list[str], where: str, image: str, environment: Mapping[str, str], files: Files
 ) -> Iterator[Command]:
-    script = inner_script(words)
+    given: dict[str, shell.Value] = dict(environment)
+    script, beside = inner_script(words), script_beside(words, files)
     if script is not None:
         after = words[words.index(script) + 1 :]
-        given: dict[str, shell.Value] = dict(environment)
         if after[:1]:  # bash -c SCRIPT NAME ARGUMENT …
             given["@"] = list(after[1:])
-        for found in shell.commands(
-            filled_in(script), where, given=given, image=image, environment=environment, files=files
-        ):
-            version = found.version or _version(image)
-            yield replace(found, where=where, version=version, image=image or None)
+        text = filled_in(script)
+    elif beside is not None:
+        text, given["@"] = beside
+    else:
+        command = recognised(words, where, image=image, environment=environment, files=files)
+        if command is not None:
+            yield command
         return
-    beside = script_beside(words, files)
-    if beside is not None:
-        text, arguments = beside
-        known: dict[str, shell.Value] = {**environment, "@": arguments}
-        yield from relocated(
-            shell.commands(text, where, given=known, image=image, environment=environment, files=files), where
-        )
-        return
-    found_command = recognised(words, where, image=image, environment=environment, files=files)
-    if found_command is not None:
-        yield found_command
+    for command in shell.commands(
+        text, where, given=given, image=image, environment=environment, files=files
+    ):
+        version = command.version or _version(image)
+        yield replace(command, where=where, version=version, image=image or None)
 
 
 def script_beside(words: Sequence[str], files: Files) -> tuple[str, list[str]] | None:
@@ -90,9 +86,9 @@ def _version(image: str) -> str | None:
     return tag[1] if tag else None
 
 
-def relocated(found: Iterable[Command], where: str) -> Iterator[Command]:
+def relocated(commands: Iterable[Command], where: str) -> Iterator[Command]:
     """Yield the commands with another place, for people."""
-    for command in found:
+    for command in commands:
         yield replace(command, where=where)
 
 
@@ -128,9 +124,9 @@ def of_container(node: dict[str, Any], where: str, files: Files) -> Iterator[Com
     words = [*listed(node.get("command")), *listed(node.get("args"))]
     for key in ("command", "args"):
         if isinstance(node.get(key), list) and any(isinstance(part, dict | list) for part in node[key]):
-            why = "it holds more than words, which were not read"
+            reason = "it holds more than words, which were not read"
             how = "kubectl get pods -o yaml  # the words that the container has"
-            missing.append(Unknown(key, why, how))
+            missing.append(Unknown(key, reason, how))
     image = node.get("image")
     if not isinstance(image, str) and "repository" in node:
         image = f"{node['repository']}:{node.get('tag', '')}"
@@ -142,7 +138,7 @@ def variables(value: Any, files: Files | None = None) -> dict[str, str]:
 
     One whose value comes from elsewhere, such as a Secret or the machine, is a variable of its own name.
     """
-    known = files or Files()
+    held = files or Files()
     environment: dict[str, str] = {}
     if isinstance(value, dict):
         environment = {
@@ -152,7 +148,7 @@ def variables(value: Any, files: Files | None = None) -> dict[str, str]:
         if isinstance(entry, dict) and "name" in entry:
             name, text = str(entry["name"]), entry.get("value")
             reference = mapping(mapping(entry.get("valueFrom")).get("configMapKeyRef"))
-            text = known.maps.get(str(reference.get("name")), {}).get(str(reference.get("key")), text)
+            text = held.maps.get(str(reference.get("name")), {}).get(str(reference.get("key")), text)
             if _is_plain(text):
                 environment[name] = _text(text)
             elif "valueFrom" in entry:
@@ -170,8 +166,10 @@ def env_files(names: Sequence[str], files: Files) -> tuple[dict[str, str], list[
     for name in names:
         text = replace(files, contained=False).text(name)
         if text is None:
-            why = "its variables were not read: it is not here"
-            unread.append(Unknown(name, why, f"put {name} beside the file that names it, and lint it again"))
+            reason = "its variables were not read: it is not here"
+            unread.append(
+                Unknown(name, reason, f"put {name} beside the file that names it, and lint it again")
+            )
         else:
             environment |= assignments(text)
     return environment, unread

@@ -80,8 +80,8 @@ def unwrapped(command: Command) -> Command:
     while index < len(words):
         name = words[index].partition("=")[0].replace("_", "-")
         size = 1 if "=" in words[index] or _is_flag(words, index + 1) or name in SWITCHES else 2
-        own = name in (*SWITCHES, *VALUED) or name.removeprefix("--no-") in _bare(SWITCHES)
-        if own or name.startswith(("--dyn-", "--router-")):
+        is_launchers = name in (*SWITCHES, *VALUED) or name.removeprefix("--no-") in _bare(SWITCHES)
+        if is_launchers or name.startswith(("--dyn-", "--router-")):
             launcher += words[index : index + size]
             index += size
         else:

@@ -71,9 +71,9 @@ def commands(document: Document, where: str, files: Files) -> Iterator[Command]:
         return
     unread = []
     if spec.get("baseRefs"):
-        why = "configurations that are not in this file add to the command"
+        reason = "configurations that are not in this file add to the command"
         how = f"kubectl get llminferenceservice {name.partition(' ')[2]} -o yaml  # and its pods' arguments"
-        unread.append(Unknown("spec.baseRefs", why, how))
+        unread.append(Unknown("spec.baseRefs", reason, how))
     parts = [(spec, name)]
     if isinstance(spec.get("prefill"), dict):
         parts.append((spec["prefill"], f"{name}, prefill"))
@@ -106,19 +106,19 @@ def _model(model: Document, where: str, files: Files) -> Iterator[Command]:
     words = containers.filled(
         [*containers.listed(model.get("command")), *containers.listed(model.get("args"))], environment
     )
-    found = recognised(words, where, environment=environment, files=files)
-    if found is None:
+    command = recognised(words, where, environment=environment, files=files)
+    if command is None:
         target = model.get("storageUri") or MOUNTED
-        own = _without_own(words)
-        found = Command(
-            where, engine, (*_target(own, str(target)), *own), environment=environment, files=files
+        flags = _without_own(words)
+        command = Command(
+            where, engine, (*_target(flags, str(target)), *flags), environment=environment, files=files
         )
     runtime = str(model.get("runtime") or "kserve-")
     if not runtime.startswith("kserve-"):  # KServe's own add the model's name and folder alone
-        why = "the runtime's own arguments were not judged with these"
+        reason = "the runtime's own arguments were not judged with these"
         how = f"kubectl get servingruntime,clusterservingruntime {runtime} -o yaml"
-        found = replace(found, unread=(*found.unread, Unknown(f"runtime {runtime}", why, how)))
-    yield found
+        command = replace(command, unread=(*command.unread, Unknown(f"runtime {runtime}", reason, how)))
+    yield command
 
 
 def _target(words: list[str], target: str) -> list[str]:
@@ -182,11 +182,11 @@ def _main(
     words += [*read, *speculation]
     image = container.get("image")
     around = {name: value for name, value in environment.items() if name != ADDITIONAL}
-    found = recognised(
+    command = recognised(
         words, where, image=image if isinstance(image, str) else None, environment=around, files=files
     )
-    if found is not None:
-        yield replace(found, unread=(*found.unread, *unread))
+    if command is not None:
+        yield replace(command, unread=(*command.unread, *unread))
 
 
 def _speculator(part: Document) -> tuple[list[str], list[Unknown]]:
@@ -205,8 +205,8 @@ def _speculator(part: Document) -> tuple[list[str], list[Unknown]]:
 def _not_added(part: Document) -> list[Unknown]:
     if not part.get("speculator"):
         return []
-    why = "what the controller makes of it beside the container's own command was not judged"
-    return [Unknown("spec.speculator", why, "kubectl get pods -l kserve.io/component=workload -o yaml")]
+    reason = "what the controller makes of it beside the container's own command was not judged"
+    return [Unknown("spec.speculator", reason, "kubectl get pods -l kserve.io/component=workload -o yaml")]
 
 
 def _as_a_shell(text: str) -> list[str]:

@@ -40,12 +40,12 @@ def commands(document: Document, where: str, files: Files) -> Iterator[Command]:
     names += [str(name) for name in _items(document.get("patchesStrategicMerge")) if "\n" not in str(name)]
     unread = _unread(bool(texts or names))
     for name in [*_items(document.get("resources")), *_items(document.get("bases"))]:
-        found = _resource(str(name), files)
-        if found is None:
-            why = "its command was not read: it is not here"
-            unread.append(Unknown(str(name), why, BUILD.format(path=".")))
+        resource = _resource(str(name), files)
+        if resource is None:
+            reason = "its command was not read: it is not here"
+            unread.append(Unknown(str(name), reason, BUILD.format(path=".")))
         else:
-            texts.append(found)
+            texts.append(resource)
     for name in names:
         text = files.text(name)
         if text is not None:
@@ -94,8 +94,8 @@ def _items(value: Any) -> list[Any]:
 
 
 def _unread(patches: bool) -> list[Unknown]:
-    why = "patches and what they patch were judged apart"
-    return [Unknown("patches", why, BUILD.format(path="."))] if patches else []
+    reason = "patches and what they patch were judged apart"
+    return [Unknown("patches", reason, BUILD.format(path="."))] if patches else []
 
 
 FORM = DocumentForm("a kustomization", matches, commands, BUILD)

@@ -145,8 +145,8 @@ class _Reader:
     def add(self, command: Command) -> None:
         pinned = re.search(rf"\b{command.engine}(?:\[[\w,]+\])?==(\d[\w.]*)", self.text)
         version = command.version or (pinned[1] if pinned else None)
-        known = {entry.words for entry in self.commands}
-        if command.words not in known:
+        listed = {entry.words for entry in self.commands}
+        if command.words not in listed:
             self.commands.append(
                 Command(command.where, command.engine, command.words, version, files=self.files)
             )

@@ -145,8 +145,10 @@ class _Reader:
         for node in _nodes(root, "command"):
             if self.raw(node).startswith("--") and self.image is None:
                 line = node.start_point.row + 1
-                why = "it begins with a flag and is a command of its own: a comment or a blank cut it off"
-                self.unread.append(Unknown(f"line {line}", why, f"sed -n {line}p {shlex.quote(self.where)}"))
+                reason = "it begins with a flag and is a command of its own: a comment or a blank cut it off"
+                self.unread.append(
+                    Unknown(f"line {line}", reason, f"sed -n {line}p {shlex.quote(self.where)}")
+                )
         yield from self.statements(root)
         for name, body in list(self.functions.items()):
             if name not in self.called:  # nobody here calls it: its arguments are not known
@@ -359,8 +361,10 @@ class _Reader:
             yield from self.script(_parser().parse(source).root_node, source)
             self.calls -= 1
         elif not SETUP.search(name) and not name.startswith("$("):
-            why = "the script includes it, and it is not beside the script: it may set what the command uses"
-            self.unread.append(Unknown(name, why, f"put {name} beside the script, and lint it again"))
+            reason = (
+                "the script includes it, and it is not beside the script: it may set what the command uses"
+            )
+            self.unread.append(Unknown(name, reason, f"put {name} beside the script, and lint it again"))
 
     def substitutions(self, node: Node) -> Iterator[Command]:
         for child in node.named_children:
