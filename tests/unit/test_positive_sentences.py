@@ -18,6 +18,12 @@ from specops.phases import init
 from specops.phases.launch import lint_words
 from specops.phases.monitor.check import fitting
 from specops.serving import USUAL
+from specops.serving.llamacpp import builds
+from specops.serving.llamacpp import lint as llamacpp
+from specops.serving.sglang import lint as sglang
+from specops.serving.sglang import releases
+from specops.serving.vllm import lint as vllm
+from specops.serving.vllm import versions
 
 SOURCES = ("cli/launch.py", "phases/launch.py", "phases/init.py")
 WORDS = (
@@ -162,3 +168,60 @@ def test_init_writes_no_pair_that_is_not_known_to_fit(tmp_path, monkeypatch) -> 
     with pytest.raises(UsageError, match="not known whether"):
         init.write_pools(tmp_path / "r", "vllm", "org/m", "org/d", None)
     assert not (tmp_path / "r" / "rollout.yaml").exists()
+
+
+VALUES = ("1", "2", "8", "0", "true", "draft", "{}", "TREE_ATTN", "trtllm_mha", "decode")
+SPECULATION = '{"method":"eagle3","model":"d","num_speculative_tokens":3,"draft_tensor_parallel_size":4}'
+HEADS = [
+    "python",
+    "-m",
+    "sglang.launch_server",
+    "--model-path",
+    "m",
+    "--speculative-algorithm",
+    "EAGLE3",
+    "--page-size",
+    "16",
+    "--speculative-draft-model-path",
+    "d",
+    "--speculative-num-steps",
+    "3",
+    "--speculative-eagle-topk",
+    "4",
+    "--speculative-num-draft-tokens",
+    "8",
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "llamacpp"])
+def test_only_a_flag_that_decides_has_an_error_in_its_value(engine) -> None:
+    """A value that is not known leaves a yes only where no rule finds an error by it."""
+    build = builds.table().build(builds.table().newest)
+    base, flags, decides, check = {
+        "vllm": (
+            ["vllm", "serve", "m", "--tensor-parallel-size", "4", "--speculative-config", SPECULATION],
+            [
+                f
+                for f in versions.table().release().flags
+                if versions.table().arity(f) == "one" and f[1] == "-"
+            ],
+            vllm.DECIDING,
+            lambda words: vllm.lint(words, None),
+        ),
+        "sglang": (HEADS, list(releases.table().newest.flags), sglang.DECIDING, sglang.lint),
+        "llamacpp": (
+            ["llama-server", "-m", "m", "-md", "d", "--spec-type", "draft-simple"],
+            list(build.flags),
+            llamacpp.DECIDING,
+            lambda words: llamacpp.lint(words, build),
+        ),
+    }[engine]
+    for flag in flags:
+        if flag.startswith(decides):
+            continue
+        pages = [
+            {f.flag for f in check([*base, flag, value]) if f.level == "error" and "number" not in f.why}
+            for value in VALUES
+        ]
+        assert all(page == pages[0] for page in pages), flag
