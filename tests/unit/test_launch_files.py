@@ -191,6 +191,34 @@ def test_a_patch_is_judged_and_what_it_patches_is_unknown(tmp_path) -> None:
     assert "unknown  patches" in page
 
 
+MERGED = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: llm}
+spec: {template: {spec: {containers: [{name: llm, args: [--num-lookahead-slots, "2", --max-num-seqs, "8"]}]}}}
+"""
+
+
+def test_a_patch_that_is_merged_is_judged_too(tmp_path) -> None:
+    code, page = lint(tmp_path, "patch.yaml", MERGED)
+    assert code == 1
+    assert "--num-lookahead-slots" in page
+    assert "unknown  patch:" in page
+
+
+def test_a_file_that_a_command_prints_into_a_value_is_read(tmp_path) -> None:
+    keys = '{"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 5, "prompt_lookup_max": 2}'
+    text = 'vllm serve org/m --speculative-config "$(cat spec.json)"\n'
+    code, page = lint(tmp_path, "start.sh", text, spec_dot_json=keys)
+    assert (code, "prompt_lookup_min" in page) == (1, True)
+
+
+def test_a_preset_with_comments_behind_its_settings(tmp_path) -> None:
+    text = "[*]\nnp = 2  ; both\nmetrics = 1\n[a]  ; a model\nm = x.gguf  # here\nspec-type = mtp\n"
+    code, page = lint(tmp_path, "models.ini", text)
+    assert (code, "--spec-type mtp" in page, "--parallel" in page) == (1, True, False)
+
+
 @pytest.mark.parametrize("variable", ["LLAMA_ARG_SPEC_TYPE", "LLAMA_ARG_NO_SUCH_FLAG"])
 def test_a_variable_is_the_flag_that_the_build_binds_to_it(variable, tmp_path) -> None:
     text = f"{variable}=draft-simple llama-server -m m.gguf -md d.gguf --metrics -np 2\n"

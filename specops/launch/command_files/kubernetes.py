@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from specops.launch.command_files import containers
+from specops.launch.command_files import containers, flags_file
 from specops.launch.command_files.form import RENDERED, Document, DocumentForm
-from specops.serving import Command, Files
+from specops.serving import Command, Files, Unknown
 
 
 def matches(document: Document) -> bool:
@@ -48,7 +48,20 @@ def of_container(container: Any, where: str, files: Files) -> Iterator[Command]:
     if isinstance(container, dict):
         name = container.get("name")
         place = f"{where}, container {name}" if name else where
-        yield from containers.of_container(container, place, files)
+        commands = list(containers.of_container(container, place, files))
+        yield from commands or _patch_of(container, place, files)
+
+
+def _patch_of(container: Document, place: str, files: Files) -> Iterator[Command]:
+    """Yield the flags of a container without an image: a patch, whose other part is in what it patches."""
+    words = containers.listed(container.get("args"))
+    settings = {word.removeprefix("--").partition("=")[0]: "" for word in words if word.startswith("--")}
+    engine = flags_file.engine_of(settings) if settings and "image" not in container else None
+    if engine is not None:
+        reason = "it is a patch: the image and other words are in what it patches"
+        unread = Unknown("patch", reason, "kubectl kustomize . > rendered.yaml  # then lint that file")
+        environment = containers.variables(container.get("env"), files)
+        yield Command(place, engine, tuple(words), environment=environment, files=files, unread=(unread,))
 
 
 def _mounted(container: Any, volumes: Any, files: Files) -> Files:

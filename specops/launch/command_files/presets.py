@@ -20,7 +20,7 @@ EVERYWHERE = "*"
 OWN_KEYS = ("load-on-startup", "stop-timeout", "dedup-cache-models", "pin", "version")
 """Keys of presets that are no flags."""
 
-SECTION = re.compile(r"^\s*\[([^\]]+)\]\s*$", re.MULTILINE)
+SECTION = re.compile(r"^\s*\[([^\]]+)\]\s*(?:[;#].*)?$", re.MULTILINE)
 MODEL_KEYS = re.compile(r"(?m)^\s*(model|m|hf|hf-repo|hfr|spec-type|ctx-size|c|n-gpu-layers|ngl)\s*=")
 
 
@@ -37,12 +37,12 @@ def sections(text: str) -> dict[str, dict[str, str]]:
     """Return the settings of each section by its name; those before the first are under no name."""
     content: dict[str, dict[str, str]] = {"": {}}
     name = ""
-    for line in text.splitlines():
+    for line in (re.sub(r"(^|\s)[;#].*", "", line) for line in text.splitlines()):
         if (header := SECTION.match(line)) is not None:
             name = header[1].strip()
             content.setdefault(name, {})
             continue
-        key, equals, value = re.sub(r"(^|\s)[;#].*", "", line).partition("=")
+        key, equals, value = line.partition("=")
         if equals and key.strip():
             content[name][key.strip()] = value.strip()
     return content

@@ -587,6 +587,9 @@ class _Reader:
         if statement.type == "command":
             words = [field for child in statement.named_children for field in self.fields(child)]
             words = words or [""]
+            if words[0] == "cat" and len(words) == 2:
+                text = self.files.text(words[1])
+                return None if text is None else text.rstrip("\n")
             if words[0] == "echo" or words[:2] == ["printf", "%s"]:
                 text = " ".join(words[1:] if words[0] == "echo" else words[2:])
                 return None if is_unknown(text) else text
