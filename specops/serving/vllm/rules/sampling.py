@@ -139,7 +139,7 @@ def by_batch_size(given: GivenCommand, release: Release) -> Iterator[Found]:
         return
     problem = problem_of(keys[SCHEDULE])
     if problem is not None:
-        right = "[[1, 7, 5], [8, 8, 0]]: 5 tokens up to 7 requests, none from 8 on"
+        right = "[[1, 7, 5], [8, 8, 2]]: 5 tokens up to 7 requests, 2 from 8 on"
         yield of_key("error", SCHEDULE, f"{problem}: vLLM refuses to start", right)
         return
     most, tokens = max(k for _, _, k in keys[SCHEDULE]), keys.get("num_speculative_tokens")
