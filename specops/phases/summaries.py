@@ -67,6 +67,7 @@ class Launch(TypedDict):
     files: int
     errors: int
     warnings: int
+    unknown: int
     capacity: Verdict
 
 
@@ -74,6 +75,7 @@ class Lint(TypedDict):
     commands: int
     errors: int
     warnings: int
+    unknown: int
     judged: str
 
 

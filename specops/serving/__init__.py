@@ -10,7 +10,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from specops.serving import command, embedded, endpoint, llamacpp, sglang, trtllm, vllm
-from specops.serving.argv import UNJUDGED, Command, CommandLine, Finding, LintResult
+from specops.serving.argv import (
+    Command,
+    CommandLine,
+    Files,
+    Finding,
+    LintResult,
+    Unknown,
+    is_unknown,
+    joined,
+    runs_containers,
+    setting_words,
+    unreadable,
+)
 from specops.serving.drafts import DraftSupport, FileFormat, ServedPair
 from specops.serving.endpoint import pool_at
 from specops.serving.engine import (
@@ -38,7 +50,6 @@ from specops.serving.metrics import Drafts, Gauges, Series
 __all__ = [
     "ENGINES",
     "OWN",
-    "UNJUDGED",
     "USUAL",
     "Command",
     "CommandLine",
@@ -49,6 +60,7 @@ __all__ = [
     "Endpoint",
     "Engine",
     "FileFormat",
+    "Files",
     "Finding",
     "Gauges",
     "Grid",
@@ -62,7 +74,10 @@ __all__ = [
     "ServedPair",
     "Setting",
     "Startable",
+    "Unknown",
+    "is_unknown",
     "issues",
+    "joined",
     "namings",
     "of_check",
     "parameter",
@@ -70,7 +85,10 @@ __all__ = [
     "pool_of",
     "published",
     "reference_acceptances",
+    "runs_containers",
+    "setting_words",
     "tables",
+    "unreadable",
 ]
 
 ENGINES: dict[str, Engine] = {

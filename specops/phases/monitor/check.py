@@ -118,13 +118,15 @@ def of_server(
 
 
 def fitting(series: Series, pool: PoolName, exposed: Collection[str]) -> str | None:
-    """The word of `monitor.names` for a server that exposes these names; None where `series` fits as well."""
-
-    def lacks(names: Series) -> int:
-        return len(of_server(names, pool, exposed)[1])
-
-    best = min(namings(), key=lambda name: lacks(namings()[name]))
-    return best if lacks(namings()[best]) < lacks(series) else None
+    """The word of `monitor.names` for a server that exposes these names; None where `series` fits as well, or
+    the server shows none of any engine's names."""
+    lacks, shown = {}, False
+    for name, naming in namings().items():
+        needed, lacking = of_server(naming, pool, exposed)
+        lacks[name] = len(lacking)
+        shown = shown or len(lacking) < len(needed)
+    best = min(lacks, key=lambda name: lacks[name])
+    return best if shown and lacks[best] < len(of_server(series, pool, exposed)[1]) else None
 
 
 def _of_drafts(series: Series) -> tuple[str, ...]:

@@ -106,7 +106,11 @@ def planned(
                 best[streams] = found.setting.k if found else 0
             if found:
                 unconfirmed.append(streams)
-    return schedule(best, unconfirmed), None
+    by_batch = schedule(best, unconfirmed)
+    against = ours.pool.against_schedule(by_batch.ranges)
+    if against:
+        return None, f"such a schedule has a known issue on this server: {', '.join(against)}"
+    return by_batch, None
 
 
 Family = tuple[str | None, str | None]
