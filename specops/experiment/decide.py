@@ -142,13 +142,11 @@ def judge_challenger(evidence: Evidence, confidences: Confidences) -> Judged:
         },
         _in_sequence(_decided(common, together, evidence.settings.accept_length_change)),
         lengths,
-        tuple(
-            [
-                *common,
-                *by_load,
-                *(f for row in together for f in row),
-                *(f for rows in classes.values() for row in rows for f in row if f.traffic_class),
-            ]
+        (
+            *common,
+            *by_load,
+            *(f for row in together for f in row),
+            *(f for rows in classes.values() for row in rows for f in row if f.traffic_class),
         ),
         tuple(evidence.levels),
     )

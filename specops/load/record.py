@@ -61,8 +61,8 @@ class Cell:
 
     @property
     def wall_s(self) -> float:
-        """Seconds that the counted requests took: first sent to last ended. Where further requests kept all
-        streams full, the streams' busy time over their number: then no idle stream counts as load."""
+        """Seconds that the counted requests took: first sent to last ended. Where further requests filled
+        all streams, the streams' busy time over their number: then no idle stream counts as load."""
         counted = self.counted
         streams = self.level.concurrency
         if streams is not None and any(o.part == "fill" for o in self.observations):
@@ -114,8 +114,8 @@ class Row(_Record):
     """Number of the connection that carried it, in the order in which they were opened; 0: none did."""
 
     due_s: float = 0.0
-    """When it should have been sent, since the cell's first request; negative where the client kept it
-    waiting."""
+    """When it should have been sent, since the cell's first request; negative where the client made it
+    wait."""
 
     sent_s: float
     """Since the cell's first request."""
@@ -252,7 +252,7 @@ class CellRecord(_Record):
     """The requests whose times are compared."""
 
     beside: tuple[Row, ...] = ()
-    """All others that were sent for this cell: warm-up, and what kept the streams full."""
+    """All others that were sent for this cell: warm-up, and what filled the streams."""
 
     @classmethod
     def of(cls, cell: Cell, objectives: Objectives) -> Self:
