@@ -57,7 +57,6 @@ end
 local function refuse_path()
   ngx.status = 404
   ngx.header.content_type = "application/json"
-  ngx.header["X-Specops-Reason"] = "path"
   ngx.say('{"error": {"message": "this router does not serve this path", "type": "not_found", "code": 404}}')
   return ngx.exit(404)
 end
