@@ -13,7 +13,7 @@ import typer
 from specops.cli.call import Answer, DefaultCommandGroup, RolloutCall, shared_options
 from specops.hints import with_options
 from specops.phases.measurement import checked
-from specops.render.figures import NONE, aligned, sentence
+from specops.render.figures import NONE, age, aligned, sentence
 from specops.results import Result
 
 if TYPE_CHECKING:
@@ -190,19 +190,6 @@ def _evidence(item: Item) -> str:
 
 def _age(item: Item) -> str:
     return age(max(one.age_s for one in item.evidence)) if item.evidence else NONE
-
-
-def age(seconds: float) -> str:
-    """Return the age of the oldest evidence in words, rounded down.
-
-    >>> age(90000.0)
-    '1 day'
-    """
-    for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
-        if seconds >= length:
-            number = int(seconds // length)
-            return f"{number} {unit}{'s' if number > 1 else ''}"
-    return "now"
 
 
 def _next(items: list[Item]) -> Iterator[str]:
