@@ -17,7 +17,7 @@ local floor, huge = math.floor, math.huge
 local DEPTH = 64
 local VALUES = 10000 -- what is walked over in one body but numbers of a list, so that no body holds a worker for long
 local TEXT = 16384 -- bytes of text that content matchers look at
-local NEAR = 32 -- bytes looked at one by one before the next escape or quote is looked for by memchr
+local NEAR = 64 -- bytes looked at one by one before the next escape or quote is looked for by memchr
 
 local M = {}
 
@@ -34,56 +34,54 @@ local function blank(text, at)
   return at, c
 end
 
-local function is_hex(c)
-  return c and (c >= 48 and c <= 57 or c >= 65 and c <= 70 or c >= 97 and c <= 102)
-end
-
 local bytes = ffi.typeof("const uint8_t *")
 local ESCAPES = ffi.new("uint8_t[256]") -- what a letter behind a backslash stands for; 0 for what may not be there
 for letter, meant in pairs({ ['"'] = '"', ["\\"] = "\\", ["/"] = "/", b = "\b", f = "\f", n = "\n", r = "\r", t = "\t" }) do
   ESCAPES[byte(letter)] = byte(meant)
 end
 
--- From the first backslash of a string, `at`, to behind its closing quote; nil: no string. Where escapes are
--- dense, each costs a step of a compiled loop; where they are far apart, memchr finds the next one.
+local HEX = ffi.new("uint8_t[256]") -- 1 for a hexadecimal digit
+for digit in ("0123456789abcdefABCDEF"):gmatch(".") do
+  HEX[byte(digit)] = 1
+end
+
+-- From the first backslash of a string, `at`, to behind its closing quote; nil: no string. Each escape and each
+-- byte near one costs a step of a compiled loop; where escapes are far apart, memchr finds the next one.
 local function escaped_end(text, at, quote)
   local p, size = cast(bytes, text) - 1, #text -- places count from 1
-  local near = 0
   while at <= size do
     local c = p[at]
-    if c == 92 then
+    while c == 92 do
       local e = p[at + 1] -- behind the last byte of a Lua string is a 0
-      if e == 117 then
-        for digit = at + 2, at + 5 do
-          if digit > size or not is_hex(p[digit]) then
-            return nil
-          end
-        end
-        at = at + 6
-      elseif ESCAPES[e] ~= 0 then
+      if ESCAPES[e] ~= 0 then
         at = at + 2
+      elseif e == 117 and at + 5 <= size and HEX[p[at + 2]] + HEX[p[at + 3]] + HEX[p[at + 4]] + HEX[p[at + 5]] == 4 then
+        at = at + 6
       else
         return nil
       end
-      near = 0
-    elseif c == 34 then
+      c = p[at]
+    end
+    local far = at + NEAR
+    while c ~= 92 and c ~= 34 and at < far do
+      at = at + 1
+      c = p[at]
+    end
+    if c == 34 then
       slash = 0
-      return at + 1
-    else
-      at, near = at + 1, near + 1
-      if near == NEAR then
-        if quote < at then
-          quote = find(text, '"', at, true)
-          if not quote then
-            return nil
-          end
+      return at <= size and at + 1 or nil
+    elseif c ~= 92 and at <= size then
+      if quote < at then
+        quote = find(text, '"', at, true)
+        if not quote then
+          return nil
         end
-        slash = find(text, "\\", at, true) or huge
-        if quote < slash then
-          return quote + 1
-        end
-        at, near = slash, 0
       end
+      slash = find(text, "\\", at, true) or huge
+      if quote < slash then
+        return quote + 1
+      end
+      at = slash
     end
   end
   return nil
