@@ -78,7 +78,7 @@ def test_the_examples_are_what_is_rendered_today(tmp_path: Path) -> None:
     examples = SHIPPED / "examples"
     rollout = load(examples / "rollout.yaml")
     known = measurements(rollout, examples)
-    now = texts(rollout, known, limits(rollout, known), Path("alerts/examples/rollout.yaml"))
+    now = texts(rollout, known, limits(rollout, known), "alerts/examples/rollout.yaml")
     kept = {path.relative_to(RENDERED).as_posix(): path for path in RENDERED.rglob("*") if path.is_file()}
     assert set(kept) == set(now)
     for name, path in kept.items():

@@ -11,7 +11,6 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -224,26 +223,26 @@ def runbook() -> str:
     return _environment().get_template("runbook.md.j2").render(records=records).rstrip() + "\n"
 
 
-def runbook_of(rollout: Rollout, path: Path | None) -> str:
+def runbook_of(rollout: Rollout, place: str | None) -> str:
     """The runbook with the rollout's values in its commands; words without a known value stay.
 
-    `path` is the rollout file in the commands.
+    `place` is the rollout file, and its run folder where that is another, as a command is given them.
     """
-    known = _words(rollout, path)
+    known = _words(rollout, place)
     if not known:
         return runbook()
     word = re.compile(rf"\b({'|'.join(known)})\b")
     return _COMMANDS.sub(lambda found: word.sub(lambda name: known[name[0]], found[0]), runbook())
 
 
-def _words(rollout: Rollout, path: Path | None) -> dict[str, str]:
+def _words(rollout: Rollout, place: str | None) -> dict[str, str]:
     addresses = rollout.addresses
     try:
         server = pool_targets(rollout, "speculative").addresses[0]
     except ConfigError:
         server = None
     found = {
-        "ROLLOUT": shlex.quote(str(path)) if path else None,
+        "ROLLOUT": place,
         "PROMETHEUS": shlex.quote(str(addresses.prometheus).rstrip("/")) if addresses.prometheus else None,
         "ROUTER": next(iter(addresses.routers), None),
         "GUARD": addresses.guard,
