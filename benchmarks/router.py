@@ -38,7 +38,7 @@ HARD: Mapping[str, str] = {
     "backslashes": "\\",
     "lines": "\n",
     "beyond ASCII": "\u00e9",
-    "code": "def sort(numbers: list[int]) -> list[int]:\n    \"\"\"Sort.\"\"\"\n    return sorted(numbers)\n",
+    "code": 'def sort(numbers: list[int]) -> list[int]:\n    """Sort."""\n    return sorted(numbers)\n',
 }
 """Texts that are hard to read, repeated: most of their JSON is escapes."""
 CLASSES = [
@@ -47,7 +47,11 @@ CLASSES = [
 ]
 RATIO, ADDED_US = 0.85, 100.0
 """To reach, over `plain`: requests a second at 32 × 1000 B, and added at 1 × 1000 B."""
-CPU_AT_MOST = {"32 × 280 B": ("router", 1.3), "32 × 8000 B": ("router", 1.4), "32 × 100000 B": ("content", 2.0)}
+CPU_AT_MOST = {
+    "32 × 280 B": ("router", 1.3),
+    "32 × 8000 B": ("router", 1.4),
+    "32 × 100000 B": ("content", 2.0),
+}
 WORST_CPU_AT_MOST = 4.0
 """To reach, over `kept`: CPU time of NGINX's workers a request; of texts that are hard to read, at most."""
 TURN = "what would be the best way to sort a list of numbers in place, and why? "
@@ -205,9 +209,7 @@ Rows = dict[str, dict[str, float]]
 """Figures by proxy."""
 
 
-def compare(
-    proxies: Mapping[str, Proxy], script: Path, connections: int, rounds: int, seconds: int
-) -> Rows:
+def compare(proxies: Mapping[str, Proxy], script: Path, connections: int, rounds: int, seconds: int) -> Rows:
     figures: dict[str, list[Figures]] = {name: [] for name in proxies}
     names = list(proxies)
     for number in range(-1, rounds):  # one more, to warm up
@@ -258,7 +260,12 @@ def main() -> None:
         print(f"to reach, CPU over kept: ≤ {most}× of {name} at {load}")
     print(f"to reach, CPU over kept: ≤ {WORST_CPU_AT_MOST}× of any")
     if options.json is not None:
-        reach = {"over_plain": RATIO, "added_us": ADDED_US, "cpu": CPU_AT_MOST, "worst_cpu": WORST_CPU_AT_MOST}
+        reach = {
+            "over_plain": RATIO,
+            "added_us": ADDED_US,
+            "cpu": CPU_AT_MOST,
+            "worst_cpu": WORST_CPU_AT_MOST,
+        }
         options.json.write_text(
             json.dumps({"loads": loads, "to_reach": reach}, indent=1) + "\n", encoding="utf-8"
         )

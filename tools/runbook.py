@@ -1,4 +1,4 @@
-"""Writes alerts/runbook.md and alerts/examples/rendered from the records of alerts/. `make generate` runs it."""
+"""Writes alerts/runbook.md and alerts/examples/rendered, from alerts/. `make generate` runs it."""
 
 from __future__ import annotations
 

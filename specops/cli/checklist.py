@@ -37,7 +37,9 @@ def show(
     signers: Annotated[
         Path | None,
         typer.Option(
-            exists=True, dir_okay=False, help="File of allowed signers (ssh-keygen): only results signed by them count."
+            exists=True,
+            dir_okay=False,
+            help="File of allowed signers (ssh-keygen): only results signed by them count.",
         ),
     ] = None,
 ) -> Answer:
@@ -108,7 +110,9 @@ def sign_results(
     key: Annotated[
         Path,
         typer.Option(
-            exists=True, dir_okay=False, help="SSH private key, or the public key of one that is in ssh-agent."
+            exists=True,
+            dir_okay=False,
+            help="SSH private key, or the public key of one that is in ssh-agent.",
         ),
     ],
 ) -> Answer:

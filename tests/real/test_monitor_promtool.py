@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -21,7 +20,6 @@ from specops.phases.monitor.render import FOLDER, render, texts
 from specops.phases.monitor.thresholds import limits, measurements
 from specops.progress import SilentProgress
 from specops.prometheus import series
-from specops.prometheus.promql import selector
 from specops.render.prometheus.scrape import BY_SEVERITY
 
 SHIPPED = Path(__file__).parents[2] / "alerts"

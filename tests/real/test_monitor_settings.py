@@ -89,7 +89,7 @@ def replicas_of_prometheus(given: Given) -> Given:
 def renamed(text: str, label: str, value: str) -> str:
     name, _, labels = text[:-1].partition("{")
     kept = [pair for pair in labels.split(",") if not pair.startswith(f"{label}=")]
-    return f'{name}{{{",".join([*kept, f"{label}={chr(34)}{value}{chr(34)}"])}}}'
+    return f"{name}{{{','.join([*kept, f'{label}={chr(34)}{value}{chr(34)}'])}}}"
 
 
 def unique(given: Given) -> Given:
@@ -113,11 +113,15 @@ def test_a_setting_that_adds_labels_or_servers_does_not_change_what_fires(
     labels: str, scraped: str, tmp_path: Path
 ) -> None:
     """Beside them, another cluster has the same series: nothing of it is read."""
-    document = yaml.safe_load((EXAMPLES / "rollout.yaml").read_text()) | {"monitor": {"labels": LABELS[labels]}}
+    document = yaml.safe_load((EXAMPLES / "rollout.yaml").read_text()) | {
+        "monitor": {"labels": LABELS[labels]}
+    }
     pools = document["pools"]
     for pool in pools.values():
         pool["target"] = str(EXAMPLES / pool["target"])
-    pools["speculative"]["speculation"]["draft"] = str(EXAMPLES / pools["speculative"]["speculation"]["draft"])
+    pools["speculative"]["speculation"]["draft"] = str(
+        EXAMPLES / pools["speculative"]["speculation"]["draft"]
+    )
     rollout = Rollout.model_validate(document)
     files = render_rules(rollout, measurements(load(EXAMPLES / "rollout.yaml"), EXAMPLES), tmp_path)
     tests = []
@@ -135,7 +139,7 @@ def test_a_setting_that_adds_labels_or_servers_does_not_change_what_fires(
                 # Which fire, not how often: each replica of Prometheus has its own.
                 asked["expr"] = asked["expr"].replace("count by", "group by")
             if LABELS[labels]:
-                made["input_series"] += with_labels(given, {key: "elsewhere" for key in LABELS[labels]})
+                made["input_series"] += with_labels(given, dict.fromkeys(LABELS[labels], "elsewhere"))
                 for asked in made["promql_expr_test"]:
                     if "ALERTS" not in asked["expr"]:
                         asked["exp_samples"] = with_expected_labels(asked["exp_samples"], LABELS[labels])
@@ -227,7 +231,7 @@ def growing(each: float, traffic: Traffic) -> str:
 
 def engine_series(watch: Watch, pool: str, traffic: Traffic) -> Iterator[dict[str, str]]:
     exposes = watch.exposed(pool)
-    where = {"specops_rollout": "r", "specops_pool": pool, "instance": pool} | watch.labels
+    where = {"specops_rollout": "r", "specops_pool": pool, "instance": pool} | dict(watch.labels)
     where |= {} if exposes.requests_by_router else {"model_name": "m"}
 
     def counter(name: str, each: float, **labels: str) -> dict[str, str]:
@@ -284,7 +288,7 @@ def engine_series(watch: Watch, pool: str, traffic: Traffic) -> Iterator[dict[st
 
 
 def router_series(watch: Watch, pool: str, traffic: Traffic) -> Iterator[dict[str, str]]:
-    where = {"specops_rollout": "r", "instance": "r:1", "class": "default"} | watch.labels
+    where = {"specops_rollout": "r", "instance": "r:1", "class": "default"} | dict(watch.labels)
     if any(watch.exposed(name).requests_by_router for name in POOLS):
         where |= {"specops_pool": pool}
 
@@ -310,7 +314,7 @@ def router_series(watch: Watch, pool: str, traffic: Traffic) -> Iterator[dict[st
 
 def around(watch: Watch) -> Iterator[dict[str, str]]:
     """Routers and a guard that agree, and work."""
-    where = {"specops_rollout": "r"} | watch.labels
+    where = {"specops_rollout": "r"} | dict(watch.labels)
     for instance in ("r:1", "r:2") if watch.routers else ():
         name = f"{series.ROUTE_PERCENT}{selector(where | {'instance': instance})}"
         yield {"series": name, "values": f"100x{STEPS}"}
@@ -366,7 +370,9 @@ FAULTS: Mapping[str, Fault] = {
         always("LowAcceptRatio", "CriticalAcceptRatio", "SpeculationAcceptanceDrift"),
     ),
     "one request in five fails": Fault(replace(WELL, aborted=2), counted("SpeculationErrors")),
-    "all requests are refused": Fault(replace(WELL, requests=0.05, steps=1.5, accepted=3.15, refused=20), refuses),
+    "all requests are refused": Fault(
+        replace(WELL, requests=0.05, steps=1.5, accepted=3.15, refused=20), refuses
+    ),
     "the other pool stands in": Fault(
         replace(WELL, saved=2), lambda watch: {"SpeculationFailovers"} if watch.routers else set()
     ),
@@ -405,23 +411,23 @@ def recorded(watch: Watch) -> dict[str, dict[str, float]]:
     exposes = watch.exposed("speculative")
     pools = [pool for pool in POOLS if watch.counts_requests(pool)]
     drafts = isinstance(exposes.acceptance, Drafts)
-    figures = {
+    figures: dict[str, dict[str, float]] = {
         series.ACCEPTANCE: {"speculative": 0.7},
         series.ACCEPTED_LENGTH: {"speculative": 3.1 if drafts else 3.133},
-        series.MEAN["tpot"]: {pool: 0.01 for pool in pools},
-        series.CONCURRENCY: {pool: 1.0 for pool in POOLS},
-        series.MEAN["ttft"]: {pool: 0.05 for pool in pools},
-        series.MEAN["e2e"]: {pool: 0.98 for pool in pools},
-        series.ANSWER_TOKENS: {pool: 94.0 for pool in pools},
-        series.FINISHED: {pool: 40.0 for pool in pools},
-        series.ERROR_SHARE: {pool: 0.0 for pool in pools},
-        series.REQUESTS: {pool: 40.0 for pool in pools},
+        series.MEAN["tpot"]: dict.fromkeys(pools, 0.01),
+        series.CONCURRENCY: dict.fromkeys(POOLS, 1.0),
+        series.MEAN["ttft"]: dict.fromkeys(pools, 0.05),
+        series.MEAN["e2e"]: dict.fromkeys(pools, 0.98),
+        series.ANSWER_TOKENS: dict.fromkeys(pools, 94.0),
+        series.FINISHED: dict.fromkeys(pools, 40.0),
+        series.ERROR_SHARE: dict.fromkeys(pools, 0.0),
+        series.REQUESTS: dict.fromkeys(pools, 40.0),
     }
     if watch.routers:
-        figures[series.UNANSWERED_SHARE] = {pool: 0.0 for pool in POOLS}
+        figures[series.UNANSWERED_SHARE] = dict.fromkeys(POOLS, 0.0)
     else:
         counting = [pool for pool in POOLS if watch.exposed(pool).http]
-        figures[series.UNANSWERED_SHARE] = {pool: 0.0 for pool in counting}
+        figures[series.UNANSWERED_SHARE] = dict.fromkeys(counting, 0.0)
     return figures
 
 

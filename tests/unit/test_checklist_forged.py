@@ -130,7 +130,9 @@ def checked(made: Made, signers: Path) -> tuple[Result, dict[str, Item]]:
 
 
 def test_signed_by_the_operator_it_may_go_live_and_each_forgery_is_refused(made: Made, keys: Path) -> None:
-    signed = specops("checklist", "sign", str(made.path), "--out", str(made.folder), "--key", str(keys / "kim"))
+    signed = specops(
+        "checklist", "sign", str(made.path), "--out", str(made.folder), "--key", str(keys / "kim")
+    )
     assert signed.returncode == 0, signed.stderr
     result, items = checked(made, keys / "allowed")
     assert result.verdict == "yes", result.reason

@@ -21,7 +21,6 @@ from pathlib import Path
 
 from cronsim import CronSim, CronSimError
 
-from specops import results
 from specops.errors import FileError
 from specops.owned_file import read_file
 from specops.phases.checklist.evidence import CheckInput, Evidence, ItemDecision, OpenItem, RefusedFile

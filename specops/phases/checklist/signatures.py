@@ -76,7 +76,8 @@ def _ssh_keygen(action: str, *words: str | Path, data: bytes = b"") -> subproces
         return subprocess.run(command, input=data, capture_output=True, timeout=WAIT_S, check=False)
     except FileNotFoundError:
         raise EnvironmentFailure(
-            "ssh-keygen is not installed, and signatures are made with it", hint="apt-get install openssh-client"
+            "ssh-keygen is not installed, and signatures are made with it",
+            hint="apt-get install openssh-client",
         ) from None
     except subprocess.TimeoutExpired:
         raise EnvironmentFailure(

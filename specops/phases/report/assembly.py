@@ -184,10 +184,14 @@ def _reason(data: Report, observed: PrometheusData, path: Path) -> str:
             f" specops report {shlex.quote(str(path))}"
         )
     number = len(data.recommendations)
-    advice = "1 recommendation" if number == 1 else f"{number} recommendations" if number else "no action needed"
+    advice = (
+        "1 recommendation" if number == 1 else f"{number} recommendations" if number else "no action needed"
+    )
     if data.covered_hours == data.window.hours:
         return advice
-    return f"Prometheus has {data.covered_hours} of the window's {data.window.hours} hours: {advice} from these"
+    return (
+        f"Prometheus has {data.covered_hours} of the window's {data.window.hours} hours: {advice} from these"
+    )
 
 
 def _summary(data: Report) -> dict[str, float | int | str | None]:

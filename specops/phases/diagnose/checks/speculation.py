@@ -138,7 +138,9 @@ def routed(observed: Observations) -> Finding:
     standard = errors.standard_failed
     if standard is not None:
         message += f"; the standard pool: {standard:.1%} 5xx"
-        evidence.append(Evidence(what="the same, standard pool", value=round(standard, 4), source=errors.source))
+        evidence.append(
+            Evidence(what="the same, standard pool", value=round(standard, 4), source=errors.source)
+        )
     if errors.failed <= FAILING and errors.saved <= FAILING:
         return ROUTED.ruled_out(message, *evidence)
     look = "specops canary ROLLOUT  # and the servers' logs at the times in the router's access log"

@@ -25,7 +25,13 @@ from specops.prometheus.api import Api
 
 NO_REQUESTS = "--no-requests: no request was sent"
 BY_PROMETHEUS = ("live", "standard", "routed_share", "routed_errors", "earlier", "names")
-MEASURED = {"baseline": "baseline", "compared": "ab", "sweep": "sweep", "drafts": "drafts", "canary": "canary"}
+MEASURED = {
+    "baseline": "baseline",
+    "compared": "ab",
+    "sweep": "sweep",
+    "drafts": "drafts",
+    "canary": "canary",
+}
 """The phase whose result is observed, by part. All other parts are of now."""
 
 

@@ -30,7 +30,16 @@ from specops.prometheus import exposition
 from specops.prometheus.api import Api, Sample
 from specops.prometheus.exposition import DraftCounts, NoData, Scrape
 from specops.prometheus.promql import Signals, selector, stuck_window_s
-from specops.prometheus.series import GPU_FREE, GPU_USED, POOL, ROLLOUT, ROUTE_PERCENT, ROUTE_REQUESTS, PoolName, exposed
+from specops.prometheus.series import (
+    GPU_FREE,
+    GPU_USED,
+    POOL,
+    ROLLOUT,
+    ROUTE_PERCENT,
+    ROUTE_REQUESTS,
+    PoolName,
+    exposed,
+)
 from specops.render.prometheus.rules import duration
 from specops.serving import Drafts
 
