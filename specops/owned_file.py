@@ -50,8 +50,8 @@ def read_file(path: Path) -> bytes:
 
 
 def check_evidence(path: Path) -> None:
-    """Raises FileError where the file at `path` may be anybody's: it belongs to neither this user, nor root, nor
-    the owner of its folder; or all may write to it, or replace it."""
+    """Raises FileError where the file at `path` may be anybody's: it belongs to neither this user, nor root,
+    nor the owner of its folder; or all may write to it, or replace it."""
     file, folder = path.stat(), path.parent.stat()
     if file.st_uid not in (os.geteuid(), 0, folder.st_uid):
         raise FileError(

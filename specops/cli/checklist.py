@@ -145,8 +145,8 @@ def sign_results(
 
 HASH_DIGITS = 12
 UNSIGNED = (
-    "A result's hash has no key: it shows edits in passing, not a forgery by who may write the file. For that,"
-    " use `checklist sign` and --signers."
+    "A result's hash has no key: it shows edits in passing, not a forgery by who may write the file."
+    " For that, use `checklist sign` and --signers."
 )
 
 

@@ -228,7 +228,7 @@ class Servers:
 
     @contextmanager
     def cross_talk(self) -> Iterator[None]:
-        """One in ten of the requests that come while another is running gets the answer to that one's prompt."""
+        """One in ten of the requests that come while another is running gets that one's answer."""
         dice, earlier = Random(1), [[0]]
 
         def swapped(prompt: list[int], sampling: Sampling) -> tuple[list[int], Sampling]:

@@ -1,7 +1,7 @@
 """Signatures of a run folder's files, by a key of the operator's choice: OpenSSH's `ssh-keygen -Y`.
 
-A result's own hash has no key: it shows damage and edits in passing, and who may write the file can seal it anew.
-A signature beside it, NAME.json.sig, shows who vouched for these bytes. When that was is not in it.
+A result's own hash has no key: it shows damage and edits in passing, and who may write the file can seal it
+anew. A signature beside it, NAME.json.sig, shows who vouched for these bytes. When that was is not in it.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class SignedFiles(Frozen):
 
 
 def sign(path: Path, key: Path) -> None:
-    """Write the signature of the file at `path`. `key`: a private key, or a public one whose private key is in
-    ssh-agent. Raises FileError, EnvironmentFailure."""
+    """Write the signature of the file at `path`. `key`: a private key, or a public one whose private key is
+    in ssh-agent. Raises FileError, EnvironmentFailure."""
     signature = _signature(path)
     signature.unlink(missing_ok=True)  # ssh-keygen would ask
     done = _ssh_keygen("sign", "-f", key, "-n", NAMESPACE, path)

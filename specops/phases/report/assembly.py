@@ -132,7 +132,7 @@ def _fallbacks(window: Window, path: Path) -> tuple[list[Fallback] | None, str |
 
 
 def _covered_hours(observed: PrometheusData) -> int:
-    """Hours of the window of which Prometheus has a scrape of a pool's server. It keeps 15 days by default."""
+    """Hours of the window of which Prometheus has a scrape of a pool's server."""
     gauges = [gauge for gauge in observed.up if POOL in gauge.labels]
     for pool in observed.pools.values():
         gauges += pool.running

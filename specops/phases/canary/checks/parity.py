@@ -195,7 +195,7 @@ def could_write(tokens: Sequence[Token], character: int, other: str) -> bool:
                 for value, likely in zip(token.top, token.top_texts, strict=False)
                 if token.top[0] - value < NEAR_TIE and likely != token.text
             ]
-            # What ends an answer has no text, or one that is not written. A part of a character has none, either.
+            # What ends an answer has no text, or one that is not written; nor has a part of a character.
             partial = any("\ufffd" in likely or likely.startswith("bytes:") for likely in near)
             fits = any(begun.startswith(likely[: len(begun)]) for likely in near if likely)
             return fits or partial or not other or not token.top_texts
