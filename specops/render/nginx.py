@@ -32,7 +32,7 @@ NATIVE_LIMITS = (
     "callers are split by another hash than with Lua: a caller may change pools when the variant changes",
     "no metrics by class; the answer's X-Specops-Route names the pool decided on, not the one that answered",
     "a server that takes no connection in time costs that request a 504; after three, the next are spared",
-    "the second server that answers 502 or 503 is the answer: the standard pool is not asked after it",
+    "the second server that answers 502 or 503 is the answer: the standard pool gets nothing after it",
 )
 
 

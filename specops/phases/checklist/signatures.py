@@ -67,7 +67,7 @@ def _signature(path: Path) -> Path:
 
 
 def _again(path: Path) -> str:
-    return f"specops checklist sign ROLLOUT --key KEY  # by who vouches for {path.name}"
+    return f"specops checklist sign --help  # whoever vouches for {path.name} signs it"
 
 
 def _ssh_keygen(action: str, *words: str | Path, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:

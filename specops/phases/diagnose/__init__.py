@@ -92,8 +92,8 @@ def _present(observed: Observations) -> Observations:
 
 
 def _dated(finding: Finding, earlier: Finding, observed: Observations) -> Finding:
-    """The finding with the age of its evidence. What old figures would have said is told as of then; a cause
-    that rests on an earlier measurement alone is told as of that measurement."""
+    """The finding with the age of its evidence. What old figures would have said is dated as of then; a cause
+    that rests on an earlier measurement alone is dated as of that measurement."""
     evidence = tuple(
         one.model_copy(update={"age_s": observed.ages.get(one.source)}) for one in finding.evidence
     )

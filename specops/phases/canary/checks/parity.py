@@ -28,7 +28,7 @@ CHALLENGER = "speculative"
 CONFIDENCE = 0.999
 TEMPERATURES = (0.7, 1.0)
 TOP = 5
-"""Likeliest tokens that are asked for where answers part: a near tie may be of more than two."""
+"""Likeliest tokens that are requested where answers part: a near tie may be of more than two."""
 _SHOWN = 40
 
 Replies = Mapping[str, Reply]

@@ -131,7 +131,7 @@ SAMPLES = 64
 BEGINNING = 6
 """Tokens: at a low temperature many answers begin as the greedy one, at a high one few do."""
 NOTABLE, SURE = 0.005, 1e-4
-"""p of a first look, after which new answers are asked for, and of those."""
+"""p of a first look, after which new answers are requested, and of those."""
 
 
 async def _temperature(pair: Pair) -> Outcome:

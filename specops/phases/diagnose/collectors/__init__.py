@@ -115,8 +115,8 @@ def _collect_live(
         collector.missing |= dict.fromkeys(BY_PROMETHEUS, NO_PROMETHEUS)
     else:
         _collect_from(rollout, url, collector)
-    seen = collector.observed.get("live")
-    if seen is None or seen.age_s > PRESENT_S:
+    observed = collector.observed.get("live")
+    if observed is None or observed.age_s > PRESENT_S:
         reason = collector.missing.get("live")
         collector.at("live", lambda: scraping if isinstance(scraping, str) else scraping.live())
         if "live" in collector.missing and reason is not None:
