@@ -301,6 +301,6 @@ def test_shares_that_are_alike_are_not_told_apart(first: int, second: int) -> No
     assert p == pytest.approx(same_share(second, 30, first, 30))
     assert p == pytest.approx(same_share(30 - first, 30, 30 - second, 30))
     if first == second:
-        assert p == 1
+        assert p == pytest.approx(1)
     if abs(first - second) > 20:
         assert p < 1e-4
