@@ -86,8 +86,6 @@ bench: $(VENV)/.dev $(PEER)/.guidellm $(VLLM)/.vllm
 
 generate: $(VENV)/.dev
 	$(BIN)/specops init --schema > playbooks/rollout.schema.json
-	$(BIN)/specops monitor render alerts/examples/rollout.yaml --out alerts/examples --quiet > /dev/null
-	rm alerts/examples/monitor.json
 	$(BIN)/python tools/runbook.py
 	$(BIN)/python tools/router_examples.py
 	$(BIN)/python tools/cli_reference.py

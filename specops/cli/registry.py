@@ -215,6 +215,9 @@ SHAPES: Mapping[str, Shape] = {
     "checklist-attest": Shape(
         ("checklist attest",), "A person's confirmation of an item.", "phases.checklist.evidence:Attestation"
     ),
+    "checklist-sign": Shape(
+        ("checklist sign",), "The files that were signed.", "phases.checklist.signatures:SignedFiles"
+    ),
     "diagnose": Shape(
         ("diagnose",),
         "diagnose.json: causes, evidence and fixes.",

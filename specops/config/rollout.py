@@ -197,7 +197,9 @@ class Sweep(Section):
 CheckName = Literal[
     "parity",
     "mixed",
+    "overlap",
     "distribution",
+    "temperature",
     "top_p",
     "top_k",
     "min_p",

@@ -111,8 +111,10 @@ class Signals:
         return f"histogram_quantile({q:g}, {buckets}) and {first} < {q:g} * {all_}"
 
     def answer_tokens(self) -> str:
-        """Tokens that an answer has on average."""
-        return self._ratio(self.series.generated, self.series.finished)
+        """Tokens that an answer has on average. A router's count of requests has those that got no answer."""
+        router = self.series.requests_by_router
+        answers = f"{self.series.ttft}_count" if router else self.series.finished
+        return self._ratio(self.series.generated, answers)
 
     def finished(self) -> str:
         """Requests that ended within the window."""

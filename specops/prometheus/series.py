@@ -57,8 +57,8 @@ POOL, ROLLOUT = "specops_pool", "specops_rollout"
 """Labels that the scrape configuration adds."""
 
 # What the recording rules of `monitor render` make: the same names whichever engine serves, with the labels
-# specops_rollout, specops_pool and model_name unless stated otherwise, over `monitor.window_s`. Alerts,
-# panels and the report read only these.
+# specops_rollout, specops_pool, model_name and those of `monitor.labels` unless stated otherwise, over
+# `monitor.window_s`. Alerts, panels and the report read only these.
 
 # The playbook's names. No engine exposes them any more.
 ACCEPTANCE = "vllm:spec_decode_draft_acceptance_rate"

@@ -42,6 +42,8 @@ ENOUGH_ANSWERS = 50
 """With fewer, a mean latency is one of the prompts that happened to come."""
 LONGEST = 8
 """Tokens of a draft where that is not known: the longest of the playbook's."""
+PRESENT_S = 600.0
+"""Seconds up to which figures of a pool are of now: two windows of the rules."""
 BURST = 1.5
 """Tokens a chunk on average, from which on text comes in bursts."""
 GAP_MS = 100
@@ -56,6 +58,8 @@ class Evidence(Frozen):
     source: str
     threshold: float | None = None
     threshold_source: str | None = None
+    age_s: float | None = None
+    """Seconds since it was so; None: not known."""
 
 
 class Finding(Frozen):
@@ -143,7 +147,7 @@ def acceptance(observed: Observations) -> Rate | None:
     """Live where enough was drafted, else of the comparison. None where there is neither."""
     live, compared = observed.live, observed.compared
     if live is not None and live.acceptance is not None and (live.drafted or 0) >= ENOUGH_DRAFTED:
-        value, source = live.acceptance, f"{live.source}, {live.over}"
+        value, source = live.acceptance, live.source
         drafts = (live.drafted or 0) / (len(live.per_position) or LONGEST)
     elif compared is not None and compared.acceptance is not None:
         value, source = compared.acceptance, compared.source

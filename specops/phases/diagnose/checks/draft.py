@@ -246,15 +246,18 @@ def drifted(observed: Observations) -> Finding:
             show=NEEDS_PROMETHEUS,
         )
     now = live.acceptance
-    evidence = tuple(
-        Evidence(
-            what=f"acceptance now, less {what}",
-            value=round(now - value, 4),
-            source=f"{live.source}; {source}",
-            threshold=-DRIFT,
-            threshold_source=OURS,
-        )
-        for value, what, source in before
+    evidence = (
+        Evidence(what="acceptance now", value=round(now, 4), source=live.source),
+        *(
+            Evidence(
+                what=f"acceptance now, less {what}",
+                value=round(now - value, 4),
+                source=source,
+                threshold=-DRIFT,
+                threshold_source=OURS,
+            )
+            for value, what, source in before
+        ),
     )
     message = f"acceptance {now:.2f} over {live.over}; " + ", ".join(
         f"{value:.2f} {what}" for value, what, _ in before
