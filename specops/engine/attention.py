@@ -312,6 +312,11 @@ class KVCache:
             copied = self.data[:, row, list(slots[first:])]
             self.data[:, row, start + first : start + len(slots)] = copied
 
+    def clear(self, row: int) -> None:
+        """Set a row to zeros, for keys or values that are not finite: a mask hides them from the scores of
+        another sequence, but 0 times NaN is NaN."""
+        self.data[:, row].zero_()
+
     def move(self, source: int, target: int, length: int) -> None:
         """Copy the first `length` slots of row `source` over row `target`."""
         self.data[:, target, :length] = self.data[:, source, :length]

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from specops.errors import ServerError, UsageError
 
-FinishReason = Literal["stop", "length", "cancelled"]
+FinishReason = Literal["stop", "length", "cancelled", "error"]
 
 LEAST_TEMPERATURE = 1e-5
 """The least temperature above 0, as in vLLM. A much lower one takes the divided logits out of float32's
@@ -72,7 +72,7 @@ class Emission:
     finish_reason: FinishReason | None = None
     stop_reason: str | int | None = None  # the stop string or stop token id that ended it
     logprobs: list[TokenLogprob] = field(default_factory=list)
-    error: str | None = None  # why a sequence was cancelled that nobody had taken back
+    error: str | None = None  # why a sequence ended that nobody had cancelled, and that is not complete
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,7 @@ class Counters:
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0  # target forward and verification
     commit_seconds: float = 0.0
+    not_finite: int = 0  # sequences that failed since logits were not finite
     evictions: int = 0  # sequences that lost their row while they were held
     steps_by_tree: dict[str, int] = field(default_factory=dict)  # that a planner chose; empty without one
 

@@ -188,6 +188,11 @@ class EngineLoop:
             sequence = self._active.get(key)
             if sequence is None:  # cancelled while the engine was in this step
                 continue
+            if emission.finish_reason == "error":
+                del self._active[key]
+                self._metrics.finished["error"] += 1
+                sequence.generation.refuse(Refusal(500, f"{emission.error}", code="not_finite"))
+                continue
             if emission.error is not None:  # stays active until its reader has got the refusal
                 sequence.generation.refuse(Refusal(503, emission.error, code="cut_off"))
                 continue

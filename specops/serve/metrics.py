@@ -118,7 +118,7 @@ class ServerMetrics(Collector):
         `extra` makes the series that only this kind of engine has."""
         self._extra = extra
         self.load = Load()
-        self.finished = {"stop": 0, "length": 0, "abort": 0}
+        self.finished = {"stop": 0, "length": 0, "abort": 0, "error": 0}
         self._labels = {"model_name": model_name, "engine": "0"}
         self._speculative = speculative
         self._e2e = Histogram(
@@ -190,6 +190,9 @@ class ServerMetrics(Collector):
         yield ours.gauge("kv_cache_usage_perc", "KV cache in use; 1 is all of it.", load.kv_usage)
         yield ours.counter("prompt_tokens", "Prompt tokens read.", counters.prompt_tokens)
         yield ours.counter("generation_tokens", "Tokens generated.", counters.generated_tokens)
+        yield ours.counter(
+            "corrupted_requests", "Requests that failed since logits were not finite.", counters.not_finite
+        )
         yield ours.counter("num_preemptions", "Preemptions; the embedded engine makes none.", 0)
         if self._speculative:
             yield ours.counter("spec_decode_num_drafts", "Verifications with a draft.", counters.drafts)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hmac
+import json
 import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -132,7 +134,7 @@ class Api:
             while not generation.finished:
                 for index, emission in await generation.next():
                     answer.add(index, emission)
-        return web.json_response(answer.whole())
+        return web.json_response(answer.whole(), dumps=partial(json.dumps, allow_nan=False))
 
     def _token_limit(self, body: GenerationRequest, prompt: list[int]) -> int:
         """Return how many tokens may follow `prompt`. Raises Refusal (400) if the client requests more than

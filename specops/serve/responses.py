@@ -22,6 +22,11 @@ from specops.serve.protocol import GenerationRequest
 _LEAST_LOGPROB = -9999.0  # JSON has no -Infinity; vLLM writes this
 
 
+def _written(logprob: float) -> float:
+    """The log-probability as JSON can hold it: also a NaN, which `max` would return, is the least."""
+    return logprob if logprob > _LEAST_LOGPROB else _LEAST_LOGPROB
+
+
 @dataclass
 class Choice:
     """The output of one choice so far."""
@@ -175,7 +180,7 @@ class ChatAnswer(Answer):
 
     def _logprob(self, token: int, logprob: float) -> dict[str, Any]:
         text = self._token_text(token)
-        return {"token": text, "logprob": max(logprob, _LEAST_LOGPROB), "bytes": list(text.encode())}
+        return {"token": text, "logprob": _written(logprob), "bytes": list(text.encode())}
 
 
 class CompletionAnswer(Answer):
@@ -220,14 +225,14 @@ class CompletionAnswer(Answer):
         *offsets, self._offsets[index] = accumulate(map(len, texts), initial=self._offsets[index])
         return {
             "tokens": texts,
-            "token_logprobs": [max(entry.logprob, _LEAST_LOGPROB) for entry in entries],
+            "token_logprobs": [_written(entry.logprob) for entry in entries],
             "top_logprobs": [self._top(entry) for entry in entries],
             "text_offset": offsets,
         }
 
     def _top(self, entry: TokenLogprob) -> dict[str, float]:
         pairs = (*entry.top, (entry.token, entry.logprob))
-        return {self._token_text(token): max(logprob, _LEAST_LOGPROB) for token, logprob in pairs}
+        return {self._token_text(token): _written(logprob) for token, logprob in pairs}
 
 
 log = logging.getLogger(__name__)
@@ -238,7 +243,7 @@ _HEADERS = {
     "X-Accel-Buffering": "no",  # NGINX would hold the chunks back
 }
 _DONE = b"data: [DONE]\n\n"
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
 async def send_stream(
