@@ -16,6 +16,7 @@ from itertools import count
 from specops.engine.request import Emission, Sampling
 from specops.serve.admission import Refusal
 from specops.serve.engine_worker import Cancel, Command, Failed, RequestRefused, StepResult, Submit
+from specops.serve.limits import DEFAULT, Limits
 from specops.serve.metrics import ServerMetrics, Timeline
 from specops.serve.worker_process import Worker
 
@@ -86,11 +87,17 @@ class Generation:
 class EngineLoop:
     """Runs an engine for many requests at once."""
 
-    def __init__(self, worker: Worker, metrics: ServerMetrics, capacity: int) -> None:
+    def __init__(
+        self, worker: Worker, metrics: ServerMetrics, capacity: int, limits: Limits = DEFAULT
+    ) -> None:
         """`capacity`: the most sequences that may run or wait at a time."""
         self._worker = worker
         self._metrics = metrics
+        self._limits = limits
         self.capacity = capacity
+        self._heard = asyncio.Event()  # a message of the worker, since the last `answers`
+        self._due_since: float | None = None  # something was sent, and nothing was heard since
+        self._longest_step_s = 0.0
         self.failure: str | None = None  # what broke the engine; it takes no more work then
         self.failed = asyncio.Event()
         self._keys = count()
@@ -126,13 +133,34 @@ class EngineLoop:
         generation = Generation(jobs, self._keys, arrived=time.perf_counter())
         self._active.update((sequence.key, sequence) for sequence in generation.sequences)
         self._send(Submit([(s.key, s.job.prompt, s.job.sampling) for s in generation.sequences]))
+        limit_s = self._limits.queue_s
+        ends = asyncio.get_running_loop().call_later(limit_s, self._end_if_waiting, generation, limit_s)
         try:
             yield generation
         finally:
+            ends.cancel()
             for sequence in generation.sequences:
                 if self._active.pop(sequence.key, None) is not None:
                     self._metrics.finished["abort"] += 1
                     self._send(Cancel(sequence.key))
+
+    @staticmethod
+    def _end_if_waiting(generation: Generation, limit_s: float) -> None:
+        if all(sequence.timeline.scheduled is None for sequence in generation.sequences):
+            message = f"the request waited for {limit_s:g} s without a place in the batch"
+            generation.refuse(Refusal(503, message, code="queue_timeout", headers={"Retry-After": "5"}))
+
+    async def answers(self) -> bool:
+        """Return whether the worker lives: it sends a message in time if it has work; else it answers a
+        question."""
+        if not self._active:
+            self._heard.clear()
+            self._send(Submit([]))  # nothing to start: a step without work
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._heard.wait(), self._limits.idle_answer_s)
+            return self._heard.is_set()
+        limit_s = max(self._limits.step_s, 4 * self._longest_step_s)
+        return self._due_since is None or time.perf_counter() - self._due_since < limit_s
 
     def refuse_all(self, refusal: Refusal) -> int:
         """End every request with `refusal`; returns the number of unfinished sequences."""
@@ -163,6 +191,8 @@ class EngineLoop:
             )
 
     def _send(self, command: Command) -> None:
+        if self._due_since is None:
+            self._due_since = time.perf_counter()
         with suppress(OSError):  # `_read` notices a dead worker
             self._worker.connection.send(command)
 
@@ -176,10 +206,13 @@ class EngineLoop:
                     self._refuse(message)
                 else:
                     self._fail(message)
+                self._due_since = time.perf_counter() if self._active else None
+                self._heard.set()
         except (EOFError, OSError):
             self._fail(Failed("its process has ended"))
 
     def _deliver(self, turn: StepResult) -> None:
+        self._longest_step_s = max(self._longest_step_s, turn.ended - turn.started)
         for key in turn.scheduled:
             if key in self._active:
                 self._active[key].timeline.scheduled = turn.started

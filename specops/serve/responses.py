@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import accumulate
 from secrets import token_hex
@@ -247,9 +249,11 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",",
 
 
 async def send_stream(
-    request: web.Request, generation: Generation, answer: Answer, *, include_usage: bool
+    request: web.Request, generation: Generation, answer: Answer, *, include_usage: bool, write_s: float
 ) -> web.StreamResponse:
     """Send `answer` as it grows; all output that is available at one time goes out in one write.
+
+    write_s: seconds after which a client that reads nothing is gone.
 
     Raises Refusal for an error before the first output, so that it gets a status of its own. Later the
     status has been sent, so the error is an event, as in vLLM.
@@ -263,7 +267,12 @@ async def send_stream(
             payload += _events(answer.chunk(index, emission) for index, emission in batch)
             if generation.finished:
                 break
-            await response.write(payload)
+            waiting = 0 if request.transport is None else request.transport.get_write_buffer_size()
+            if waiting + len(payload) < NEVER_WAITS:
+                await response.write(payload)
+            else:
+                async with patience(request, write_s):
+                    await response.write(payload)
             batch = await generation.next()
             payload = b""
         if include_usage:
@@ -275,8 +284,26 @@ async def send_stream(
     except Exception:
         log.exception("a stream of %s broke off", request.path)
         payload = _events([FAULT.body()])
-    await response.write_eof(payload + _DONE)
+    async with patience(request, write_s):
+        await response.write_eof(payload + _DONE)
     return response
+
+
+NEVER_WAITS = 2**15
+"""Bytes in a connection's buffer, half of those at which a writer waits for its client."""
+
+
+@asynccontextmanager
+async def patience(request: web.Request, write_s: float) -> AsyncIterator[None]:
+    """Close the connection, and raise ConnectionResetError, if the block takes longer: the client reads
+    nothing."""
+    try:
+        async with asyncio.timeout(write_s):
+            yield
+    except TimeoutError:
+        if request.transport is not None:
+            request.transport.abort()
+        raise ConnectionResetError("the client does not read") from None
 
 
 def _events(objects: Iterable[dict[str, Any]]) -> bytes:

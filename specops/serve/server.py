@@ -17,6 +17,7 @@ from specops.errors import ServerError
 from specops.hints import with_options
 from specops.serve.admission import Refusal, not_listening
 from specops.serve.engine_loop import EngineLoop
+from specops.serve.limits import DEFAULT, Limits
 from specops.serve.metrics import ExtraSeries, ServerMetrics
 from specops.serve.openai_api import Api
 from specops.serve.worker_process import Worker
@@ -38,7 +39,7 @@ class ServeSettings:
     capacity: int  # the most sequences that run or wait; a request above it is answered with 429
     speculative: bool
     api_key: str | None = None  # None: everyone may ask
-    body_limit: int = 4 * 2**20  # bytes
+    limits: Limits = DEFAULT
     grace: float = 30.0  # seconds for running requests to finish when the server drains
     extra_series: ExtraSeries | None = None  # beside vLLM's: series that only this kind of engine has
 
@@ -49,7 +50,8 @@ class Server:
     def __init__(self, worker: Worker, tokenizer: Any, settings: ServeSettings) -> None:
         """The server ends the worker when it stops."""
         metrics = ServerMetrics(settings.model, speculative=settings.speculative, extra=settings.extra_series)
-        self.engine = EngineLoop(worker, metrics, settings.capacity)
+        limits = settings.limits
+        self.engine = EngineLoop(worker, metrics, settings.capacity, limits)
         self._api = Api(
             model=settings.model,
             max_length=worker.ready.max_length,
@@ -57,12 +59,15 @@ class Server:
             engine=self.engine,
             metrics=metrics,
             api_key=settings.api_key,
+            limits=limits,
         )
         # handler_cancellation: a handler ends, and frees its place in the batch, when its client goes.
         self._runner = web.AppRunner(
-            self._api.application(settings.body_limit),
+            self._api.application(),
             handler_cancellation=True,
             access_log=None,
+            keepalive_timeout=limits.headers_s,
+            lingering_time=limits.linger_s,
             shutdown_timeout=_LAST_BYTES_S,
         )
 
