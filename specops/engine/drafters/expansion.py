@@ -148,8 +148,14 @@ class Expansion:
         return cls(shape, recipe.draw, next(recipe.growers), recipe.rows, recipe.length)
 
     def draft(self, sequences: Batch[Sequence]) -> list[TokenTree]:
-        if len(sequences) == 1 and (chain := self._in_one_go(sequences[0])) is not None:
-            return [chain]
+        if self._chains is None:
+            return self._by_levels(sequences)
+        chains = [self._in_one_go(sequence) for sequence in sequences]
+        others = [s for s, chain in zip(sequences, chains, strict=True) if chain is None]
+        grown = iter(self._by_levels(others) if others else ())
+        return [next(grown) if chain is None else chain for chain in chains]
+
+    def _by_levels(self, sequences: Batch[Sequence]) -> list[TokenTree]:
         ready, logits = self._grower.read(sequences)
         nothing = self._plan.to_depth(0)
         trees = [PartialTree(sequence, nothing) for sequence in sequences]
@@ -170,8 +176,10 @@ class Expansion:
         return [tree.tree(self.draws) for tree in trees]
 
     def _in_one_go(self, sequence: Sequence) -> TokenTree | None:
-        """The tree, drafted in one call of the grower. None if it is not a chain, or needs a pass for each
-        level."""
+        """The tree, drafted in one call of the grower. None if it needs a pass for each level.
+
+        Whether it does depends on the sequence alone, so that its draft does not depend on the batch.
+        """
         sampled = not sequence.greedy
         if self._chains is None or (sampled and self.draws is Draw.DETERMINISTIC):
             return None
