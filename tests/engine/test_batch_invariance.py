@@ -5,12 +5,13 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
-from tiny_models import drain, tokens_of
+from tiny_models import drain
 
 from specops.assets import asset
 from specops.engine import Sampling
 from specops.engine.heads import open_draft
 from specops.engine.load import Pair
+from specops.engine.request import Emission, TokenLogprob
 from specops.engine.step import Engine
 
 EMBEDDED = asset("playbooks", "embedded")
@@ -23,7 +24,10 @@ TEXTS = (
     "def add(a, b):\n    return a + b\n\n\ndef sub(a, b):\n    return",
 )
 NOISE = "# other work that is done at the same time, some of it longer than one chunk of a prompt\n"
-SAMPLINGS = [Sampling(temperature=1.0, seed=7, max_tokens=20), Sampling(max_tokens=20)]
+SAMPLINGS = [
+    Sampling(temperature=1.0, seed=7, max_tokens=20, logprobs=1),
+    Sampling(max_tokens=20, logprobs=1),
+]
 
 
 @cache
@@ -38,11 +42,12 @@ def engine_of(draft: str, tree: str) -> Engine:
 
 
 def differing(draft: str, tree: str) -> list[tuple[str, float]]:
-    """The texts whose answer changes beside other requests, with their temperature."""
+    """The texts whose answer changes beside other requests, with their temperature: a token, or the last bit
+    of a log-probability."""
     engine = engine_of(draft, tree)
     encode = engine.tokenizer.encode
     asked = [(encode(text), sampling) for sampling in SAMPLINGS for text in TEXTS]
-    alone = [tokens_of(drain(engine_of(draft, tree), [request])[0]) for request in asked]
+    alone = [logprobs_of(drain(engine_of(draft, tree), [request])[0]) for request in asked]
     noise = [
         (encode(NOISE)[:40], Sampling(max_tokens=9)),
         (encode(NOISE * 3)[:31], Sampling(temperature=0.8, top_p=0.9, seed=3, max_tokens=60)),
@@ -51,8 +56,12 @@ def differing(draft: str, tree: str) -> list[tuple[str, float]]:
     return [
         (TEXTS[i % len(TEXTS)], asked[i][1].temperature)
         for i, emissions in enumerate(crowd)
-        if tokens_of(emissions) != alone[i]
+        if logprobs_of(emissions) != alone[i]
     ]
+
+
+def logprobs_of(emissions: list[Emission]) -> list[TokenLogprob]:
+    return [entry for emission in emissions for entry in emission.logprobs]
 
 
 GROWN = ["chain:3", "adaptive:4", "expand:2,2", "dynamic:6:3", "chain:2+ngram:3", "ngram:4/chain:3"]
