@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from itertools import zip_longest
 from typing import Any, Literal
 
 from specops.errors import ServerError, UsageError
@@ -101,6 +102,20 @@ class Counters:
     not_finite: int = 0  # sequences that failed since logits were not finite
     evictions: int = 0  # sequences that lost their row while they were held
     steps_by_tree: dict[str, int] = field(default_factory=dict)  # that a planner chose; empty without one
+
+    def __add__(self, other: Counters) -> Counters:
+        """The totals of both."""
+        total = Counters()
+        for item in fields(self):
+            mine, its = getattr(self, item.name), getattr(other, item.name)
+            if isinstance(mine, list):
+                both = [a + b for a, b in zip_longest(mine, its, fillvalue=0)]
+            elif isinstance(mine, dict):
+                both = {key: mine.get(key, 0) + its.get(key, 0) for key in {**mine, **its}}
+            else:
+                both = mine + its
+            setattr(total, item.name, both)
+        return total
 
     def add(self, times: StepTimes) -> None:
         """Count a step that took `times`."""

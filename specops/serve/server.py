@@ -16,7 +16,7 @@ from aiohttp import web
 from specops.errors import ServerError
 from specops.hints import with_options
 from specops.serve.admission import Refusal, not_listening
-from specops.serve.engine_loop import EngineLoop
+from specops.serve.engine_loop import EngineLoop, Restart
 from specops.serve.limits import DEFAULT, Limits
 from specops.serve.metrics import ExtraSeries, ServerMetrics
 from specops.serve.openai_api import Api
@@ -38,6 +38,7 @@ class ServeSettings:
     model: str  # the name that clients ask for
     capacity: int  # the most sequences that run or wait; a request above it is answered with 429
     speculative: bool
+    places: int = 1  # sequences that one worker runs at a time
     api_key: str | None = None  # None: everyone may ask
     limits: Limits = DEFAULT
     grace: float = 30.0  # seconds for running requests to finish when the server drains
@@ -47,14 +48,21 @@ class ServeSettings:
 class Server:
     """An engine behind HTTP. Start it, drain it and stop it in one event loop."""
 
-    def __init__(self, worker: Worker, tokenizer: Any, settings: ServeSettings) -> None:
-        """The server ends the worker when it stops."""
+    def __init__(
+        self,
+        workers: list[Worker],
+        tokenizer: Any,
+        settings: ServeSettings,
+        restart: Restart | None = None,
+    ) -> None:
+        """The server ends the workers when it stops. restart: starts one in place of one that died."""
         metrics = ServerMetrics(settings.model, speculative=settings.speculative, extra=settings.extra_series)
         limits = settings.limits
-        self.engine = EngineLoop(worker, metrics, settings.capacity, limits)
+        capacity, places = settings.capacity, settings.places
+        self.engine = EngineLoop(workers, metrics, capacity, limits, places=places, restart=restart)
         self._api = Api(
             model=settings.model,
-            max_length=worker.ready.max_length,
+            max_length=workers[0].ready.max_length,
             tokenizer=tokenizer,
             engine=self.engine,
             metrics=metrics,
@@ -103,11 +111,12 @@ class Server:
 
 
 def serve_engine(
-    worker: Worker,
+    workers: list[Worker],
     tokenizer: Any,
     settings: ServeSettings,
     bound: socket.socket,
     ready: Callable[[str], None],
+    restart: Restart | None = None,
 ) -> None:
     """Serve until a signal comes. `ready` gets the base URL once requests are answered.
 
@@ -116,21 +125,22 @@ def serve_engine(
 
     Raises ServerError if the engine failed, so that a supervisor starts the server again.
     """
-    asyncio.run(_serve(worker, tokenizer, settings, bound, ready))
+    asyncio.run(_serve(workers, tokenizer, settings, bound, ready, restart))
 
 
 async def _serve(
-    worker: Worker,
+    workers: list[Worker],
     tokenizer: Any,
     settings: ServeSettings,
     bound: socket.socket,
     ready: Callable[[str], None],
+    restart: Restart | None,
 ) -> None:
     signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
     events = asyncio.get_running_loop()
     for number in _SIGNALS:
         events.add_signal_handler(number, signals.put_nowait, number)
-    server = Server(worker, tokenizer, settings)
+    server = Server(workers, tokenizer, settings, restart)
     ready(await server.start(bound))
     failed, first = asyncio.create_task(server.engine.failed.wait()), asyncio.create_task(signals.get())
     tasks: set[asyncio.Task[Any]] = {failed, first}
