@@ -19,8 +19,10 @@ from specops.errors import NotFinite
 
 
 def all_finite(values: Tensor) -> bool:
-    """Return whether no value is a NaN or an infinity. One sum shows it, at a fifth of the time of a test of
-    each value; finite values whose sum overflows are tested."""
+    """Return whether no value is a NaN or an infinity."""
+    if values.is_cpu and values.dtype == torch.float32 and values.is_contiguous():
+        return ops.all_finite(values)
+    # One sum shows it, at a fifth of the time of a test of each value; but a sum may overflow.
     return math.isfinite(values.sum().item()) or bool(values.isfinite().all())
 
 

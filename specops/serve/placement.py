@@ -14,7 +14,7 @@ MOST = 16_384
 
 class Placement:
     """Places sequences. A conversation goes on where a prompt was that its own begins with, as a whole: what
-    is kept of its text is there. A text that many prompts begin with, such as instructions, is none of these
+    remains of its text is there. A text that many prompts begin with, such as instructions, is none of these
     prompts as a whole, and binds nothing."""
 
     def __init__(self, places: int) -> None:

@@ -594,6 +594,14 @@ def sample(weights_: Any, chance: Any, found_: Any, width: Any) -> None:
     carray(found_, (1,))[0] = _found(carray(weights_, (width,)), chance)
 
 
+@loop(_FLOATS, _FLOATS, _COUNT)
+def nothing_of(values_: Any, nothing_: Any, count: Any) -> None:
+    values, nothing = carray(values_, (count,)), f32(0)
+    for j in range(count):
+        nothing += values[j] * f32(0)  # NaN, of a NaN or an infinity
+    carray(nothing_, (1,))[0] = nothing
+
+
 @loop(_COUNTS, _COUNT, _COUNT, _TOKENS, _WEIGHTS, _COUNT, _COUNT, _COUNT, _COUNT)
 def draws_are_sound(
     numbers: Any,

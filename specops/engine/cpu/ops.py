@@ -26,7 +26,7 @@ from specops.errors import NotFinite
 _LOOPS = "specops.engine.cpu.loops"
 _norm, _add_norm, _gate = load(_LOOPS, "norm"), load(_LOOPS, "add_norm"), load(_LOOPS, "gate")
 _sample, _recurrent = load(_LOOPS, "sample"), load(_LOOPS, "recurrent")
-_draws_are_sound = load(_LOOPS, "draws_are_sound")
+_draws_are_sound, _nothing_of = load(_LOOPS, "draws_are_sound"), load(_LOOPS, "nothing_of")
 
 
 @lru_cache
@@ -126,6 +126,16 @@ def attend(q: Tensor, heads: int, cache: Tensor, spans: SpanTable, scale: float)
     to = scale, scores.data_ptr(), out.data_ptr()
     of(q.data_ptr(), q.size(1), cache.data_ptr(), capacity, spans.table.data_ptr(), len(spans.table), *to)
     return out
+
+
+_nothing = ctypes.c_float()
+_nothing_at = ctypes.addressof(_nothing)
+
+
+def all_finite(values: Tensor) -> bool:
+    """Return whether no value of a contiguous float32 tensor is a NaN or an infinity."""
+    _nothing_of(values.data_ptr(), _nothing_at, values.numel())
+    return _nothing.value == 0
 
 
 def sample(weights: Tensor, chance: float) -> int:

@@ -72,6 +72,10 @@ def _attend(q: Tensor, cache: Tensor, span: SpanRow, scale: float) -> Tensor:
     return torch.einsum("nhs,shd->nhd", shares, values).flatten(1)
 
 
+def all_finite(values: Tensor) -> bool:
+    return bool(values.isfinite().all())
+
+
 def sample(weights: Tensor, chance: float) -> int:
     sums = weights.double().cumsum(0)
     if not 0 < sums[-1] < float("inf"):
