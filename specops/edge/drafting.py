@@ -16,7 +16,7 @@ from specops.edge.settings import Drafting
 from specops.engine.drafters.ngram import NGram
 from specops.engine.heads.draft_model import ModelGrower
 from specops.engine.models.model import Model
-from specops.engine.rng import all_finite, distribution
+from specops.engine.rng import are_distributions, distribution
 from specops.engine.sequence import Sequence
 from specops.errors import NotFinite
 
@@ -242,7 +242,7 @@ class ModelDrafts:
         place."""
         if not grown:
             return
-        if not all_finite(logits):
+        if not are_distributions(logits):
             raise NotFinite("could not draft: the draft's logits are not finite")
         tokens, logs = likeliest(logits)
         stop = 0

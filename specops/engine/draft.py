@@ -22,7 +22,7 @@ from torch import Tensor
 from specops.engine.attention import Layout, Mask, Span, causal
 from specops.engine.models.model import Shape, refuse_not_finite
 from specops.engine.request import StepTimes
-from specops.engine.rng import all_finite
+from specops.engine.rng import are_distributions
 from specops.engine.sequence import Sequence
 from specops.engine.tree import Draw, TokenTree
 from specops.errors import ModelError
@@ -284,13 +284,13 @@ T = TypeVar("T", bound=Growing)
 
 
 def retain_finite(trees: list[T], nodes: list[int], logits: Tensor) -> tuple[list[T], Tensor]:
-    """The trees whose logits are all finite, and their logits; the others are marked.
+    """The trees whose logits are distributions', and these logits; the others are marked.
 
-    logits: [sum of `nodes`, V], nodes[i] rows for trees[i]. Called where `all_finite` is false of them.
+    logits: [sum of `nodes`, V], nodes[i] rows for trees[i]. Called where `are_distributions` is false.
     """
     parts = torch.split(logits, nodes)
     for tree, part in zip(trees, parts, strict=True):
-        tree.finite = all_finite(part)
+        tree.finite = are_distributions(part)
     sound = [part for tree, part in zip(trees, parts, strict=True) if tree.finite]
     return [tree for tree in trees if tree.finite], torch.cat([logits[:0], *sound])
 

@@ -108,6 +108,7 @@ class Counters:
         total = Counters()
         for item in fields(self):
             mine, its = getattr(self, item.name), getattr(other, item.name)
+            both: Any
             if isinstance(mine, list):
                 both = [a + b for a, b in zip_longest(mine, its, fillvalue=0)]
             elif isinstance(mine, dict):

@@ -26,6 +26,14 @@ def all_finite(values: Tensor) -> bool:
     return math.isfinite(values.sum().item()) or bool(values.isfinite().all())
 
 
+def are_distributions(logits: Tensor) -> bool:
+    """Return whether softmax is defined for each row of [n, V] logits. A draft may give a token the
+    probability 0, which is the logit -inf."""
+    if logits.is_cpu and logits.dtype == torch.float32 and logits.is_contiguous():
+        return ops.are_distributions(logits)
+    return bool(logits.amax(-1).isfinite().all())
+
+
 class Chance(Protocol):
     """A source of random decisions. Each raises NotFinite for what is not a probability or a distribution:
     comparisons would let a NaN pass."""

@@ -102,10 +102,12 @@ class Link:
         self.number, self.worker = number, worker
         self.active: dict[int, Sequence] = {}  # by key
         self.heard = asyncio.Event()  # a message, since it was last cleared
+        self._busy = False  # as far as is known here: it may be in a step for clients that have gone
         self._due_since: float | None = None  # something is to come, and nothing came since
         self._longest_step_s = 0.0
 
     def send(self, command: Command) -> None:
+        self._busy |= isinstance(command, Submit) and bool(command.sequences)
         if self._due_since is None:
             self._due_since = time.perf_counter()
         with suppress(OSError):  # who reads notices a dead worker
@@ -118,13 +120,14 @@ class Link:
             yield message
             if isinstance(message, StepResult):
                 self._longest_step_s = max(self._longest_step_s, message.ended - message.started)
-            self._due_since = time.perf_counter() if self.active else None
+                self._busy = message.load.running + message.load.waiting > 0
+            self._due_since = time.perf_counter() if self._busy else None
             self.heard.set()
 
     async def answers(self, limits: Limits) -> bool:
         """Return whether the worker lives: it sends a message in time if it has work; else it answers a
         question."""
-        if not self.active:
+        if not self._busy:
             self.heard.clear()
             self.send(Submit([]))  # nothing to start: a step without work
             with suppress(TimeoutError):

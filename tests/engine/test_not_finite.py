@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from tiny_models import Pair, drain, tokens_of
 from torch import Tensor
@@ -18,13 +20,14 @@ from torch import Tensor
 from specops.assets import asset
 from specops.engine import Sampling
 from specops.engine.attention import Layout
+from specops.engine.cpu import reference
 from specops.engine.draft import Draft
 from specops.engine.heads import open_draft
 from specops.engine.load import Pair as Loaded
 from specops.engine.models import load_model
 from specops.engine.models.offload import Offload
 from specops.engine.request import Emission
-from specops.engine.rng import Dice, Distributions, all_finite
+from specops.engine.rng import Dice, Distributions, all_finite, are_distributions
 from specops.engine.step import Engine
 from specops.engine.tree import Draw, TokenTree, Topology
 from specops.engine.verifiers import VERIFIERS
@@ -94,6 +97,23 @@ def test_finite_weights_whose_sum_overflows_are_finite() -> None:
     for value in VALUES:
         assert not all_finite(torch.tensor([3e38, 3e38, value]))
     assert not all_finite(torch.tensor([math.inf, -math.inf]))
+
+
+@given(
+    rows=st.lists(
+        st.lists(
+            st.floats(width=32) | st.sampled_from([math.nan, math.inf, -math.inf, 0.0, -0.0, 3e38]),
+            min_size=33,
+            max_size=33,
+        ),
+        max_size=3,
+    )
+)
+def test_logits_are_checked_as_defined(rows: list[list[float]]) -> None:
+    for dtype in (torch.float32, torch.float64):
+        logits = torch.tensor(rows, dtype=dtype).view(-1, 33)
+        assert all_finite(logits) == reference.all_finite(logits)
+        assert are_distributions(logits) == reference.are_distributions(logits.double())
 
 
 # --- what only shows while it runs ---------------------------------------------------------------

@@ -225,10 +225,10 @@ def test_a_recurrent_head_drafts_alike(llama: Pair, tmp_path: Path, monkeypatch:
     target = llama.target_model
     head = Recurrent(save_recurrent(tmp_path / "recurrent", target.width), target)
     state = random(1, target.width, seed=3)
-    one = head.draft([state], [[7]])
+    one = head.draft(state, [7])
     assert head._in_one_call is not None
     monkeypatch.setattr(head, "_in_one_call", None)
-    for found, other in zip(one, head.draft([state], [[7]]), strict=True):
+    for found, other in zip(one, head.draft(state, [7]), strict=True):
         assert torch.allclose(found, other, rtol=0, atol=0.05 * float(other.abs().max()))
 
 

@@ -154,6 +154,20 @@ def test_health_says_that_an_engine_with_work_does_not_step(serve_scripted: Call
     live.engine.trickle(lambda: live.engine.idle, "the request was dropped")
 
 
+def test_an_engine_in_a_step_for_a_client_that_has_gone_is_healthy(
+    serve_scripted: Callable[..., Live],
+) -> None:
+    live = serve_scripted(limits=Limits(idle_answer_s=0.1))
+    live.engine.hold()
+    with live.asking(TEXT, ENDLESS):
+        until(lambda: live.engine.running == 1, "it runs")
+    for _ in range(3):
+        assert live.ask("/health").status == 200
+        time.sleep(0.1)
+    live.engine.trickle(lambda: live.engine.idle, "the request was dropped")
+    assert live.ask("/health").status == 200
+
+
 # --- long prompts ----------------------------------------------------------------------------------
 
 

@@ -446,15 +446,22 @@ def _found(weights: Any, chance: Any) -> Any:
 
 
 @_part  # type: ignore[untyped-decorator]
+def _greatest(logits: Any) -> Any:
+    """The greatest logit if the logits are a distribution's, where -inf is the probability 0; else NaN."""
+    most, nothing = f32(-np.inf), f32(0)
+    for j in range(logits.shape[0]):
+        most = max(most, logits[j])
+        nothing += (f32(0) if logits[j] < f32(0) else logits[j]) * f32(0)  # NaN, of a NaN or infinity
+    return most + nothing if most > f32(-np.inf) else f32(np.nan)
+
+
+@_part  # type: ignore[untyped-decorator]
 def _drawn(logits: Any, heat: Any, chance: Any, q: Any) -> Any:
     """A token drawn from q = softmax(logits / heat), and the probability that it is accepted (Adaptive, in
     drafters/expansion.py). At heat 0 it is the most likely token, and q is left unchanged. The token is -1 if
-    a logit is not finite."""
-    most, total, agree, nothing = f32(-np.inf), f32(0), f32(0), f32(0)
-    for j in range(logits.shape[0]):
-        most = max(most, logits[j])
-        nothing += logits[j] * f32(0)  # NaN, of a NaN or an infinity
-    if nothing != f32(0):
+    the logits are no distribution's."""
+    most, total, agree = _greatest(logits), f32(0), f32(0)
+    if not most < f32(np.inf):
         return -1, f32(0)
     if heat == f32(0):
         for j in range(logits.shape[0]):
@@ -599,6 +606,14 @@ def nothing_of(values_: Any, nothing_: Any, count: Any) -> None:
     values, nothing = carray(values_, (count,)), f32(0)
     for j in range(count):
         nothing += values[j] * f32(0)  # NaN, of a NaN or an infinity
+    carray(nothing_, (1,))[0] = nothing
+
+
+@loop(_FLOATS, _FLOATS, _COUNT, _COUNT)
+def nothing_of_rows(logits_: Any, nothing_: Any, n: Any, width: Any) -> None:
+    logits, nothing = carray(logits_, (n, width)), f32(0)
+    for i in range(n):
+        nothing += _greatest(logits[i]) * f32(0)
     carray(nothing_, (1,))[0] = nothing
 
 

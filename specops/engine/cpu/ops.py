@@ -26,7 +26,8 @@ from specops.errors import NotFinite
 _LOOPS = "specops.engine.cpu.loops"
 _norm, _add_norm, _gate = load(_LOOPS, "norm"), load(_LOOPS, "add_norm"), load(_LOOPS, "gate")
 _sample, _recurrent = load(_LOOPS, "sample"), load(_LOOPS, "recurrent")
-_draws_are_sound, _nothing_of = load(_LOOPS, "draws_are_sound"), load(_LOOPS, "nothing_of")
+_nothing_of, _nothing_of_rows = load(_LOOPS, "nothing_of"), load(_LOOPS, "nothing_of_rows")
+_draws_are_sound = load(_LOOPS, "draws_are_sound")
 
 
 @lru_cache
@@ -135,6 +136,13 @@ _nothing_at = ctypes.addressof(_nothing)
 def all_finite(values: Tensor) -> bool:
     """Return whether no value of a contiguous float32 tensor is a NaN or an infinity."""
     _nothing_of(values.data_ptr(), _nothing_at, values.numel())
+    return _nothing.value == 0
+
+
+def are_distributions(logits: Tensor) -> bool:
+    """Return whether softmax is defined for each row of [n, V] contiguous float32 logits: none is NaN or
+    +inf, and one is above -inf, which is the probability 0."""
+    _nothing_of_rows(logits.data_ptr(), _nothing_at, *logits.shape)
     return _nothing.value == 0
 
 

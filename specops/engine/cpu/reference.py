@@ -76,6 +76,10 @@ def all_finite(values: Tensor) -> bool:
     return bool(values.isfinite().all())
 
 
+def are_distributions(logits: Tensor) -> bool:
+    return bool(logits.softmax(-1).isfinite().all())
+
+
 def sample(weights: Tensor, chance: float) -> int:
     sums = weights.double().cumsum(0)
     if not 0 < sums[-1] < float("inf"):

@@ -14,7 +14,7 @@ from collections.abc import Sequence as Batch
 from torch import Tensor
 
 from specops.engine.draft import Level, MakeGrower, Recipe, retain_finite
-from specops.engine.rng import all_finite
+from specops.engine.rng import are_distributions
 from specops.engine.sequence import Sequence
 from specops.engine.tree import Draw, TokenTree, Topology
 from specops.trees import TreeSpec
@@ -104,7 +104,7 @@ class Dynamic:
         trees = [_Growing(sequence) for sequence in sequences]
         growing = [trees[i] for i in ready]
         for depth in range(1, self.depth + 1):
-            if not all_finite(logits):
+            if not are_distributions(logits):
                 growing, logits = retain_finite(growing, [len(tree.frontier) for tree in growing], logits)
             if not growing:
                 break

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from specops.engine.attention import Mask
 from specops.engine.draft import ChainGrower, Level, MakeGrower, Recipe, retain_finite
-from specops.engine.rng import all_finite, distribution
+from specops.engine.rng import are_distributions, distribution
 from specops.engine.sequence import Sequence
 from specops.engine.tree import Draw, TokenTree, Topology
 from specops.errors import NotFinite
@@ -165,7 +165,7 @@ class Expansion:
         for depth in range(self.depth):
             if depth > 0:
                 logits = self._grower.grow([tree.level(depth) for tree in growing])
-            if not all_finite(logits):
+            if not are_distributions(logits):
                 nodes = [len(tree.plan.rounds[depth].nodes) for tree in growing]
                 growing, logits = retain_finite(growing, nodes, logits)
             self.branch(growing, depth, logits)

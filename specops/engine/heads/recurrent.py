@@ -35,6 +35,7 @@ class Recurrent(Draft):
 
     reads_features = True
     max_positions = None
+    _in_one_call: ops.Quantised | None = None
 
     def __init__(self, folder: Path, target: FeatureModel) -> None:
         """Raises ModelError if the folder is damaged, or the head belongs to another target."""
@@ -66,25 +67,26 @@ class Recurrent(Draft):
         self.logits = Linear(output)  # [n, width] states -> [n, V]
         self._in_one_call = ops.Quantised.of_small(recurrent, down, output)
 
-    def draft(self, states: list[Tensor], tokens: list[list[int]]) -> tuple[Tensor, Tensor]:
-        """states [1, width] before each of n tokens, which are listed by sequence -> [n, width] after them,
-        and [n, V] logits from these.
+    def draft(self, states: Tensor, tokens: list[int]) -> tuple[Tensor, Tensor]:
+        """states [n, width] before the n tokens -> [n, width] after them, and [n, V] logits from these."""
+        fed = torch.tensor(tokens)
+        if len(tokens) == 1 and self._in_one_call is not None:
+            return ops.recurrent(states, self._of_token(fed), self._in_one_call)
+        states = self.forward(states, fed)
+        return states, self.logits(states)
 
-        One token of a sequence is one call; several are multiplied together. The forms differ in their last
-        bits, so a sequence's form does not depend on the others.
+    def draft_apart(self, states: list[Tensor], tokens: list[list[int]]) -> tuple[Tensor, Tensor]:
+        """`draft` of tokens that are listed by sequence, with a state [1, width] before each.
+
+        One token of a sequence is one call, whose last bits differ from those of several multiplied together.
+        So it is one call beside other sequences, too.
         """
-        fed = torch.tensor([token for own in tokens for token in own])
-        if self._in_one_call is None or all(len(own) > 1 for own in tokens):
-            after = self.forward(joined(states), fed)
-            return after, self.logits(after)
+        if self._in_one_call is None or len(tokens) == 1:
+            return self.draft(joined(states), [token for own in tokens for token in own])
         parts, start = [], 0
         for own in tokens:
-            rows = slice(start, start := start + len(own))
-            if len(own) == 1:
-                parts.append(ops.recurrent(states[rows.start], self._of_token(fed[rows]), self._in_one_call))
-            else:
-                after = self.forward(joined(states[rows]), fed[rows])
-                parts.append((after, self.logits(after)))
+            parts.append(self.draft(joined(states[start : start + len(own)]), own))
+            start += len(own)
         return joined([after for after, _ in parts]), joined([logits for _, logits in parts])
 
     def forward(self, states: Tensor, tokens: Tensor) -> Tensor:
@@ -116,14 +118,14 @@ class RecurrentGrower(FeatureGrower):
         self._states: list[list[Tensor]] = [[] for _ in range(rows)]  # by row and place, [1, width]
 
     def first(self, ready: Batch[Sequence], features: list[Tensor]) -> Tensor:
-        states, logits = self._head.draft(features, [sequence.tokens[-1:] for sequence in ready])
+        states, logits = self._head.draft_apart(features, [sequence.tokens[-1:] for sequence in ready])
         for sequence, state in zip(ready, states[:, None].unbind(), strict=True):
             self._states[sequence.row] = [state]
         return logits
 
     def grow(self, levels: Batch[Level]) -> Tensor:
         parents = [self._states[level.sequence.row][place] for level in levels for place in level.parents]
-        states, logits = self._head.draft(parents, [level.tokens for level in levels])
+        states, logits = self._head.draft_apart(parents, [level.tokens for level in levels])
         rows = iter(states[:, None].unbind())
         for level in levels:
             self._states[level.sequence.row] += [next(rows) for _ in level.tokens]
