@@ -35,7 +35,6 @@ class Recurrent(Draft):
 
     reads_features = True
     max_positions = None
-    _in_one_call: ops.Quantised | None = None
 
     def __init__(self, folder: Path, target: FeatureModel) -> None:
         """Raises ModelError if the folder is damaged, or the head belongs to another target."""
@@ -75,20 +74,6 @@ class Recurrent(Draft):
         states = self.forward(states, fed)
         return states, self.logits(states)
 
-    def draft_apart(self, states: list[Tensor], tokens: list[list[int]]) -> tuple[Tensor, Tensor]:
-        """`draft` of tokens that are listed by sequence, with a state [1, width] before each.
-
-        One token of a sequence is one call, whose last bits differ from those of several multiplied together.
-        So it is one call beside other sequences, too.
-        """
-        if self._in_one_call is None or len(tokens) == 1:
-            return self.draft(joined(states), [token for own in tokens for token in own])
-        parts, start = [], 0
-        for own in tokens:
-            parts.append(self.draft(joined(states[start : start + len(own)]), own))
-            start += len(own)
-        return joined([after for after, _ in parts]), joined([logits for _, logits in parts])
-
     def forward(self, states: Tensor, tokens: Tensor) -> Tensor:
         """states [n, width] before the tokens [n] -> [n, width] after them."""
         y = torch.add(self._of_token(tokens), self._recurrent.product(states), alpha=self._recurrent.scale)
@@ -106,27 +91,39 @@ class Recurrent(Draft):
             yield below + 1, self.logits(states)
 
     def grower(self, rows: int, length: int, nodes: int) -> RecurrentGrower:
-        return RecurrentGrower(self, rows)
+        return RecurrentGrower(self, rows, apart=self._in_one_call is not None)
 
 
 class RecurrentGrower(FeatureGrower):
     """Grows trees whose nodes have a state each."""
 
-    def __init__(self, head: Recurrent, rows: int) -> None:
+    def __init__(self, head: Recurrent, rows: int, *, apart: bool = False) -> None:
+        """apart: draft for each sequence by itself, where one token is one call. Its last bits differ from
+        those of several multiplied together, and a draft must not depend on the other sequences."""
         super().__init__(rows, head.vocab)
-        self._head = head
+        self._head, self._apart = head, apart
         self._states: list[list[Tensor]] = [[] for _ in range(rows)]  # by row and place, [1, width]
 
     def first(self, ready: Batch[Sequence], features: list[Tensor]) -> Tensor:
-        states, logits = self._head.draft_apart(features, [sequence.tokens[-1:] for sequence in ready])
+        states, logits = self._draft(features, [sequence.tokens[-1:] for sequence in ready])
         for sequence, state in zip(ready, states[:, None].unbind(), strict=True):
             self._states[sequence.row] = [state]
         return logits
 
     def grow(self, levels: Batch[Level]) -> Tensor:
         parents = [self._states[level.sequence.row][place] for level in levels for place in level.parents]
-        states, logits = self._head.draft_apart(parents, [level.tokens for level in levels])
+        states, logits = self._draft(parents, [level.tokens for level in levels])
         rows = iter(states[:, None].unbind())
         for level in levels:
             self._states[level.sequence.row] += [next(rows) for _ in level.tokens]
         return logits
+
+    def _draft(self, states: list[Tensor], tokens: list[list[int]]) -> tuple[Tensor, Tensor]:
+        """States and logits after tokens that are listed by sequence, with a state [1, width] before each."""
+        if not self._apart or len(tokens) == 1:
+            return self._head.draft(joined(states), [token for own in tokens for token in own])
+        parts, start = [], 0
+        for own in tokens:
+            parts.append(self._head.draft(joined(states[start : start + len(own)]), own))
+            start += len(own)
+        return joined([after for after, _ in parts]), joined([logits for _, logits in parts])
