@@ -74,6 +74,11 @@ class Sequence:
         """Return whether its prompt does not end within this step, so that nothing is drafted or verified."""
         return self.uncached > self.chunk
 
+    def fail(self, error: str) -> Emission:
+        """End it without a token. Returns the emission."""
+        self.finish_reason = "error"
+        return Emission(self.id, [], "", "error", error=error)
+
     def extend(self, tokens: list[int], logprobs: list[TokenLogprob]) -> Emission:
         """Append verified tokens up to the sequence's end, which may lie in the middle of them. Returns the
         emission."""
