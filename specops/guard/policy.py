@@ -6,13 +6,14 @@
                                                                                     ▼
                                                   attempts used up: held, until a person acts
 
-Only *bad* falls back. No data, no traffic, unknown and partly bad end a row of bad evaluations, and change
+Only *bad* falls back. No data, no traffic, unknown and degraded end a row of bad evaluations, and change
 nothing else. While fallen, *healthy* alone restores nothing: alerts also resolve when traffic stops.
 
 A pool goes up only by what is known of it (`unproved`): each signal that has a reference is good by a margin,
-each signal that it fell back for is, and no part is bad. At 0% nothing can be known, so an attempt begins with
-a probe: the smallest step whose share of the present traffic gives a verdict within a cool-down. Where traffic
-then gets too thin for a verdict in that time, the share becomes the one that suffices, once a cool-down.
+each signal that it fell back for is, and no part is bad. At 0% nothing can be known, so an attempt begins
+with a probe: the smallest step whose share of the present traffic gives a verdict within a cool-down. Where
+traffic then gets too thin for a verdict in that time, the share becomes the one that suffices, once a
+cool-down.
 
 Waiting is by the time that passed between two decisions, never until a point in time. Each decision shortens
 a cool-down by at most one interval, and a clock that went back shortens it by nothing. So hours without a
@@ -269,9 +270,7 @@ def _canary(state: State, evaluation: Evaluation, rules: Rules) -> Outcome:
         waits = f", waiting: {short}{_outlook(state, evaluation)}" if short else ""
         return state, f"{_standing(state)}, {state.healthy_in_a_row} of {rules.hold} healthy{waits}", ()
     if state.percent == FULL:
-        back = state.model_copy(
-            update={"mode": "on", "healthy_in_a_row": 0, "wait_s": 0.0, "fell_for": ()}
-        )
+        back = state.model_copy(update={"mode": "on", "healthy_in_a_row": 0, "wait_s": 0.0, "fell_for": ()})
         return back, f"healthy {rules.hold} times at {FULL}%: back on", ("returned",)
     step = rules.above(state.percent)
     moved = _at_step(state, step, rules)

@@ -41,11 +41,12 @@ Event = Literal[
 FULL = 100
 """Per cent of the traffic that may be speculative."""
 
-Verdict = Literal["healthy", "bad", "partly_bad", "no_data", "no_traffic", "unknown"]
-"""`healthy`: each signal that decides is known and good, and so is each part. `partly_bad`: the pool as a whole
-is not bad, but a replica, a class or the slowest requests are. `no_data`: series are missing, or not a number,
-or not every replica is scraped. `no_traffic`: too few requests. `unknown`: Prometheus did not answer, or the
-load was not measured, or both pools are slow. Only `bad` falls back, and only `healthy` goes up."""
+Verdict = Literal["healthy", "bad", "degraded", "no_data", "no_traffic", "unknown"]
+"""`healthy`: each signal that decides is known and good, and so is each part. `degraded`: the pool as a whole
+is not bad, but a replica, a class or the slowest requests are. `no_data`: series are missing, or not a
+number, or not every replica is scraped. `no_traffic`: too few requests. `unknown`: Prometheus did not
+answer, or the load was not measured, or both pools are slow. Only `bad` falls back, and only `healthy` goes
+up."""
 
 Signal = Literal["acceptance", "tpot", "e2e", "errors", "drafting"]
 """`drafting`: whether tokens are drafted at all while answers are made. It is judged replica by replica."""

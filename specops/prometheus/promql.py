@@ -56,7 +56,7 @@ class Signals:
             return self._ratio(counted.accepted_tokens, counted.draft_tokens)
         # Sampled while it decodes: the gauge is 0 when it does not. It is also 0 where nothing is accepted.
         # Then a verification yields one token, beside the one that each answer gets from its prompt.
-        by_server = replace(self, by=(*self.by, "instance"))
+        by_server = replace(self, by=tuple(dict.fromkeys((*self.by, "instance"))))
         above = f"{counted.rate}{selector(self.labels)} > 0"
         observed = f"{by_server._aggregate('avg')} (avg_over_time(({above})[{self.window}:]))"
         verified = by_server._sum(counted.verifications)

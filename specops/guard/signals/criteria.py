@@ -308,6 +308,8 @@ def criteria_of(rollout: Rollout, folder: Path, left_out: Mapping[str, str]) -> 
             labels=rollout.monitor.labels,
             scrape_s=float(rollout.monitor.scrape_interval_s),
             routed=bool(rollout.addresses.routers),
+            servers=len(rollout.addresses.speculative),
+            routers=len(rollout.addresses.routers),
         ),
         window_s=float(rollout.monitor.window_s),
         min_acceptance=min_acceptance,

@@ -28,7 +28,7 @@ from specops.defaults import LEAST_ACCEPTANCE
 from specops.errors import UsageError
 from specops.guard.signals.criteria import Baseline, Criteria, Missing
 from specops.guard.signals.query import STANDARD, LiveFigures
-from specops.guard.simulation.traces import Answers, Figures, Trace, mean_of
+from specops.guard.simulation.traces import Answers, Figures, Trace, mean_of, rolled
 from specops.guard.state import Threshold
 from specops.hints import with_options
 
@@ -46,6 +46,7 @@ SPELL_S = 12 * 3600.0
 GAPS_A_WEEK = 3.0
 """Number of gaps a week of Prometheus, and of each part that it scrapes."""
 
+BURSTS_S = 4 * 3600.0
 BUSY = 0.4
 """Share of the highest load that was measured which a server has at the busiest time of a week."""
 
@@ -201,6 +202,8 @@ def _with_standard(
         "load": varied(theirs, np.full(shape, 0.2)),
         "spread": np.where(nothing, np.nan, _spread(scrapes, random)),
         "gauged": np.where(scraped == 0, np.nan, scrapes),
+        "running": np.where(nothing, np.nan, _met(theirs, scrapes, random)),
+        "bursts": _bursts(world, theirs),
         "covered": scraped,
         "sampled": np.where(scraped == 0, np.nan, scraped),
     }
@@ -217,6 +220,7 @@ def _by_routers(made: Trace, scraped: Figures) -> Trace:
     live = {
         name: np.where(scraped == 0, np.nan, np.asarray(getattr(each, name)) * scraped) for name in counted
     }
+    live["eligible"] = live["requests"]
     live["counted"] = np.where(scraped == 0, np.nan, scraped)
     return replace(made, each=LiveFigures.of({**vars(each), **live}))
 
@@ -224,6 +228,23 @@ def _by_routers(made: Trace, scraped: Figures) -> Trace:
 def _spread(scrapes: Figures, random: np.random.Generator) -> Figures:
     of = np.sqrt(2 / np.maximum(scrapes, 1.0))
     return np.maximum(1 + of * _normal(random, (scrapes.shape[0], scrapes.shape[1])), 0.0)
+
+
+def _met(load: Figures, scrapes: Figures, random: np.random.Generator) -> Figures:
+    """Requests at a time by so many scrapes: independent ones, of which each scrape meets a Poisson
+    number."""
+    noise = np.sqrt(np.maximum(load, 1e-9) / np.maximum(scrapes, 1.0)) * _normal(random, load.shape[:2])
+    return np.asarray(np.maximum(load + noise, 0.0))
+
+
+def _bursts(world: WeekConstants, load: Figures) -> Figures:
+    """Variance over mean of the requests at a time in the last hours: that of independent requests, and of
+    the load that wanders."""
+    hours = round(BURSTS_S / world.interval_s)
+    known = np.nan_to_num(load)
+    n = np.minimum(np.arange(1, load.shape[1] + 1), hours)
+    mean, square = (rolled(values, hours) / n for values in (known, known**2))
+    return np.where(mean > 1e-9, 1 + np.maximum(square - mean**2, 0.0) / np.maximum(mean, 1e-9), np.nan)
 
 
 def _measured(
@@ -267,16 +288,18 @@ def _measured(
         "load": varied(load, np.full(shape, 0.2)),
         "spread": _spread(scrapes, random),
         "gauged": scrapes,
+        "running": _met(load, scrapes, random),
         "restarts": begins.astype(float),
         "targets": np.ones(shape),
         "up": np.ones(shape),
         "covered": scraped,
         "sampled": scraped,
     }
-    means = ("acceptance", "tpot", "e2e", "tokens", "load", "spread")
+    means = ("acceptance", "tpot", "e2e", "tokens", "load", "spread", "running")
     for name in figures:
         figures[name] = np.where(nothing if name in means else unscraped, np.nan, figures[name])
     none = np.zeros(shape)
+    figures |= {"bursts": _bursts(world, load), "missing": np.zeros(shape)}
     figures |= {"requests": answered, "failed": failed, "cancelled": none, "standard_failed": none}
     ts = start + world.interval_s * np.broadcast_to(np.arange(1, shape[1] + 1), shape)
     each = LiveFigures.of(figures | {"ts": ts})
