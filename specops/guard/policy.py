@@ -385,7 +385,7 @@ def unproved(evaluation: Evaluation, fell_for: Sequence[Signal], margin: float) 
 
     No finding is bad. Each signal of the whole pool that has a reference, and each in `fell_for`, is known
     and better than its threshold by `margin`. Each replica is covered."""
-    if evaluation.verdict == "bad" or not evaluation.whole:
+    if evaluation.verdict == "bad" or (not evaluation.whole and evaluation.verdict != "healthy"):
         return evaluation.reason
     if evaluation.not_covered:
         return f"not covered: {evaluation.not_covered[0]}"

@@ -118,7 +118,7 @@ def test_near_1_the_margin_is_of_what_is_left() -> None:
     [("acceptance", 0.41, 0.43), ("tpot", 1.19, 1.1), ("errors", 0.049, 0.01)],
 )
 def test_at_a_step_healthy_is_better_than_the_threshold_by_a_margin(signal, barely, well) -> None:
-    step = Played().see("bad", 3).see("no_traffic", 10)
+    step = Played().see("bad", 3, signal=signal).see("no_traffic", 10)
     assert step.see("healthy", 20, signal=signal, value=barely).at == ("canary", 5)
     assert step.last is not None
     assert "is not 5%" in step.last.why
@@ -129,14 +129,14 @@ def test_a_class_that_is_bad_alone_holds_a_step_and_does_not_fall_back() -> None
     on = Played().see("bad", 50, signal="tpot", of="code")
     assert on.at == ("on", 100)
     assert on.last is not None
-    assert "only these classes are bad: code;" in on.last.why
+    assert "only these parts are bad: class code;" in on.last.why
     step = Played().see("bad", 3).see("no_traffic", 10)
     assert step.see("bad", 20, signal="tpot", of="code").at == ("canary", 5)
 
 
 @pytest.mark.parametrize("verdict", ["bad", "healthy"])
 def test_no_class_is_called_bad_alone_where_all_traffic_is_or_none(verdict) -> None:
-    assert "only these classes" not in str(Played().see(verdict).last)
+    assert "only these parts" not in str(Played().see(verdict).last)
 
 
 def test_attempts_are_bounded_and_each_wait_is_longer() -> None:

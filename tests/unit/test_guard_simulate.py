@@ -103,7 +103,7 @@ def test_a_trace_comes_back_as_it_was_saved(tmp_path: Path) -> None:
         ("", "line 1: it is empty"),
         ("no json", "line 1: Expecting value"),
         ('{"a": 1}', "line 1: there is no 'trace'"),
-        ('{"trace": 9, "interval_s": 60}', "expected 2 or 3"),
+        ('{"trace": 9, "interval_s": 60}', "expected 2 to 4"),
         ('{"trace": 2, "interval_s": 60}', "it has no interval"),
         ('{"trace": 2, "interval_s": "nan"}\n{"ts": 1}', "line 1: invalid interval nan s"),
         ('{"trace": 2, "interval_s": 60}\n{"finished": 3}', "line 2: there is no 'ts'"),

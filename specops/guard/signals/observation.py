@@ -134,7 +134,13 @@ def evaluate(criteria: Criteria, live: LiveFigures, now: float, longer: Window |
     both_slow = verdict != "bad" and bool(verdicts.both_slow(judged))
     findings = [_finding(criteria, of[signal], signal, found) for signal, found in judged.items()]
     missing = tuple(
-        not_covered(live.replicas, criteria.window_s, criteria.query.scrape_s, criteria.query.servers)
+        not_covered(
+            live.replicas,
+            criteria.query.series,
+            criteria.window_s,
+            criteria.query.scrape_s,
+            criteria.query.servers,
+        )
     )
     if live.routers < criteria.query.routers:
         scraped = f"{live.routers:.0f} of {criteria.query.routers} routers are scraped"
@@ -149,7 +155,7 @@ def evaluate(criteria: Criteria, live: LiveFigures, now: float, longer: Window |
     if both_slow:
         reasons = ["both pools are slow, so speculation is not the cause", *reasons]
     of_parts = list(_parts(criteria, short, longer))
-    bad_parts = [found.why for found in of_parts if found.verdict == "bad"]
+    bad_parts = [found.why for found in of_parts if found.verdict == "bad"][::-1]
     if bad_parts and verdict != "bad" and not both_slow:
         reasons = bad_parts if verdict == "healthy" else [*bad_parts, *reasons]
         verdict = "degraded"

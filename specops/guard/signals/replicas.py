@@ -191,7 +191,7 @@ NO_REQUEST = Replica(**dict.fromkeys(COUNTS, 0.0))
 
 
 def not_covered(
-    replicas: Mapping[str, Replica], window_s: float, scrape_s: float, servers: int
+    replicas: Mapping[str, Replica], series: Series, window_s: float, scrape_s: float, servers: int
 ) -> Iterator[str]:
     """Which replicas are not covered, each with what is missing, and how many have no target. `servers`:
     those of the rollout file."""
@@ -205,7 +205,8 @@ def not_covered(
                 f" (threshold {COVERED:.0%}, one every {scrape_s:g} s){newest}"
             )
         elif math.isnan(replica.sampled):
-            yield f"{name}: it is scraped, and its series of requests are not there"
+            counted = series.generated if series.requests_by_router else f"{series.e2e}_count"
+            yield f"{name}: it is scraped, and has no {counted}"
         else:
             yield (
                 f"{name}: {replica.sampled:.0%} of the samples of its series are there for the last"
