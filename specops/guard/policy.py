@@ -104,7 +104,8 @@ NO_ROW: Mapping[str, object] = {
 def decide(state: State, evaluation: Evaluation, now: float, rules: Rules) -> Decision:
     """The state after `evaluation`, made at `now`."""
     state, released = _passed(state, now, rules)
-    blind = evaluation.verdict in ("no_data", "unknown") and not evaluation.both_slow
+    unjudged = evaluation.verdict in ("no_data", "unknown") and not evaluation.both_slow
+    blind = unjudged or bool(evaluation.not_covered)
     since = now if state.blind_since is None else min(state.blind_since, now)
     state = state.model_copy(update={"blind_since": since if blind else None})
     if (apart := _too_close(state, now, rules)) is not None:

@@ -126,9 +126,18 @@ class Signals:
 
     def not_drafting(self, least: int) -> str:
         """Tokens of each server that made `least` or more in the window and drafted none, by `instance`."""
+        made, by, drafted = self._made_and_drafted(least)
+        return f"{made} unless on ({by}) {drafted} > 0"
+
+    def stopped_drafting(self, least: int) -> str:
+        """The same, of servers whose counters of drafts are there and stand still."""
+        made, by, drafted = self._made_and_drafted(least)
+        return f"{made} and on ({by}) {drafted} == 0"
+
+    def _made_and_drafted(self, least: int) -> tuple[str, str, str]:
         servers = replace(self, by=(*self.by, "instance"))
-        made = f"{servers._aggregate('sum')} (increase({self._of(self.series.generated)}))"
-        return f"{made} >= {least} unless on ({', '.join(servers.by)}) {servers.drafted()} > 0"
+        made = f"{servers._aggregate('sum')} (increase({self._of(self.series.generated)})) >= {least}"
+        return made, ", ".join(servers.by), servers.drafted()
 
     def http(self, *, failed: bool = False) -> str | None:
         """Requests that the server's API answered within the window, also those that the engine never had; or

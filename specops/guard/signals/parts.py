@@ -58,13 +58,15 @@ SLOWEST = 0.005
 def drafting(criteria: Criteria, live: LiveFigures) -> Iterator[Finding]:
     """A finding for each replica with enough answers; of the whole pool where none drafts."""
     late = criteria.query.series.drafts_come_late
-    silent = []
+    silent: list[str] = []
+    flat = False
     judged = [(name, one) for name, one in live.replicas.items() if one.whole and one.finished >= ANSWERS]
     for name, replica in judged:
         absent = math.isnan(replica.drafted)
         if replica.drafted > 0:
             continue
         silent.append(name)
+        flat |= late or not absent
         what = "no counter of drafts" if absent else "no token was drafted"
         yield Finding(
             signal="drafting",
@@ -80,8 +82,8 @@ def drafting(criteria: Criteria, live: LiveFigures) -> Iterator[Finding]:
         cause = f"; {ends} may have ended speculation for good: restart the servers" if ends else ""
         yield Finding(
             signal="drafting",
-            verdict="bad",
-            value=0.0,
+            verdict="bad" if flat else "no_data",
+            value=0.0 if flat else None,
             n=answers,
             why=f"drafting: no token was drafted for {answers:.0f} answers{cause}",
         )

@@ -197,6 +197,7 @@ def _of_guard(labels: Mapping[str, str]) -> Iterator[Need]:
         (names.GUARD_UNCONFIRMED, "unconfirmed actions"),
         (names.GUARD_OVERRIDE, "overrides"),
         (names.GUARD_EVALUATIONS, "its evaluations"),
+        (names.GUARD_BLIND, "how long it has had no verdict"),
     ):
         yield Need(name, "guard", labels, what, fix=DOWN)
 
