@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -161,7 +162,11 @@ class Command(Target):
 
     @property
     def identity(self) -> str:
-        return f"command {shlex.join(self._action.set)}"
+        program, *words = self._action.set
+        path = shutil.which(program)
+        program = str(Path(path).resolve()) if path else program
+        files = (str(Path(word).resolve()) if Path(word).exists() else word for word in words)
+        return f"command {shlex.join([program, *files])}"
 
     def read(self) -> int:
         return printed(self._commands, self._action.read, self._action.timeout_s)

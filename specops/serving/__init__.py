@@ -25,6 +25,7 @@ from specops.serving.engine import (
     Setting,
     Startable,
 )
+from specops.serving.identity import relocated, without_places
 from specops.serving.known_issues import (
     KnownIssue,
     ReferenceAcceptance,
@@ -69,7 +70,9 @@ __all__ = [
     "pool_of",
     "published",
     "reference_acceptances",
+    "relocated",
     "tables",
+    "without_places",
 ]
 
 ENGINES: dict[str, Engine] = {

@@ -1,5 +1,5 @@
-"""Parts of a pool, of a real Prometheus: a replica that is not scraped, samples that come late, a replica that
-is slow or drafts nothing, a class, the slowest requests."""
+"""Parts of a pool, of a real Prometheus: a replica that is not scraped, samples that come late, a replica
+that is slow or drafts nothing, a class, the slowest requests."""
 
 from __future__ import annotations
 
