@@ -249,7 +249,7 @@ def test_a_copied_rollout_has_the_same_yardsticks(copied: tuple[Path, Path], ori
     assert unlike(now, measured["baseline"]) is None, "it has no draft"
 
 
-@pytest.mark.parametrize("phase", list(MADE))
+@pytest.mark.parametrize("phase", ["baseline", "ab"])
 @pytest.mark.parametrize("spelling", ["http://localhost:9/v1", "http://127.0.0.1:9/v1/", "http://[::1]:9/v1"])
 def test_another_spelling_of_an_address_is_the_same_server(phase: str, spelling: str) -> None:
     measured = MADE[phase](served_from("http://127.0.0.1:9/v1"))

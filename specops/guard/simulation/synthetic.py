@@ -80,6 +80,10 @@ class WeekConstants:
     both_slow: float = 2.0
     """Spells a week in which both pools are slow at once."""
 
+    steady: float | None = None
+    """Requests at a time on a server that is as fast as the standard, all the time; None: by a day's curve,
+    with a weekend, bursts and hours of nothing."""
+
     @property
     def intervals(self) -> int:
         return int(self.length_s // self.interval_s)
@@ -97,6 +101,9 @@ class Incident:
     shown_by_acceptance: NDArray[np.bool_]
     intervals: int | None = None
     """Number of intervals that it lasts; None: to the end."""
+
+    leak: int = 0
+    """Number of intervals in which it gets as slow, in even steps; 0: at once."""
 
 
 def week(criteria: Criteria, seed: int, slower: float | None) -> Trace:
@@ -138,7 +145,9 @@ def weeks(
     if incident is not None:
         since = np.arange(shape[1]) - incident.began[:, None]
         after = (since >= 0) & (since < (incident.intervals or shape[1]))
-        gain = np.where(after, incident.slower[:, None], gain)
+        grown = np.clip((since + 1) / max(incident.leak, 1), 0.0, 1.0)
+        slower = gain + (incident.slower[:, None] - gain) * grown
+        gain = np.where(after, slower if incident.leak else incident.slower[:, None], gain)
         falls = after & incident.shown_by_acceptance[:, None]
         acceptance = np.where(falls, _acceptance(world, gain), acceptance)
     traffic = _traffic(world, shape, random)
@@ -342,6 +351,8 @@ def _acceptance(world: WeekConstants, gain: Figures) -> Figures:
 
 def _traffic(world: WeekConstants, shape: tuple[int, int], random: np.random.Generator) -> Figures:
     """Requests at a time on one server, were it as fast as the standard."""
+    if world.steady is not None:
+        return np.full(shape, world.steady)
     at = np.arange(shape[1]) * world.interval_s / 86400 + random.uniform(0, 7, (shape[0], 1))
     day = 0.08 + 0.92 * np.sin(np.pi * (at % 1)) ** 2
     weekend = np.where(at % 7 >= 5, 0.5, 1.0)
@@ -357,7 +368,7 @@ Kind = tuple[float, float, float]
 def _kinds(world: WeekConstants) -> tuple[Kind, Kind, Kind]:
     share, minute = world.length_s / WEEK_S, 60 / world.interval_s
     return (
-        (2 * share, 10 * minute, 480 * minute),  # nobody asks
+        (2 * share * (world.steady is None), 10 * minute, 480 * minute),  # nobody asks
         (3 * share, 2 * minute, 6 * minute),  # a server starts, and is slow
         (world.both_slow * share, 10 * minute, 480 * minute),  # both pools are slow
     )
