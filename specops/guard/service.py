@@ -128,16 +128,15 @@ def _of_evaluation(evaluation: Evaluation) -> Iterator[Metric]:
         current.add_metric([verdict], evaluation.verdict == verdict)
     yield current
     parts = GaugeMetricFamily(
-        series.GUARD_PART_BAD, "1 for each part of the pool that is bad.", labels=["part", "signal"]
+        series.GUARD_PART_BAD, "1 for each part of the pool that is bad, else 0.", labels=["part", "signal"]
     )
-    bad = [(finding.part or "all replicas", finding.signal) for finding in evaluation.bad_parts]
-    bad += [
-        ("all replicas", finding.signal)
-        for finding in evaluation.whole
-        if finding.signal == "drafting" and finding.verdict == "bad"
-    ]
-    for labels in dict.fromkeys(bad):
-        parts.add_metric(list(labels), 1)
+    bad: dict[tuple[str, str], bool] = {("all replicas", "drafting"): False}
+    for finding in evaluation.findings:
+        if finding.part is not None or finding.signal == "drafting":
+            part = (finding.part or "all replicas", finding.signal)
+            bad[part] = bad.get(part, False) or finding.verdict == "bad"
+    for labels, value in bad.items():
+        parts.add_metric(list(labels), value)
     yield parts
     yield GaugeMetricFamily(
         series.GUARD_NOT_COVERED,
