@@ -22,7 +22,7 @@ from specops.guard.signals.criteria import Baseline, Criteria, Missing, criteria
 from specops.guard.signals.noise import VERDICTS
 from specops.guard.signals.observation import Row, Window, evaluate, repeated
 from specops.guard.signals.query import FIGURES, ClassFigures, LiveFigures, Query, read, together
-from specops.guard.signals.replicas import Replica
+from specops.guard.signals.replicas import Replica, not_covered, pool_figures
 from specops.guard.state import Evaluation, Threshold
 from specops.load.arrivals import Level
 from specops.load.record import CellRecord
@@ -678,3 +678,50 @@ def test_the_load_of_a_window_brackets_what_few_scrapes_leave_open() -> None:
 def test_half_a_window_at_most_is_shared_with_the_last_that_counted() -> None:
     assert Row(began=1000.0, last=1000.0).fresh_s(1060.0, 300.0) == 60.0
     assert Row(began=1000.0, last=1240.0).fresh_s(1300.0, 300.0) == 210.0
+
+
+def replica(requests: float, e2e: float, **changes: float) -> Replica:
+    known = {
+        "covered": 1.0, "sampled": 1.0, "finished": requests, "generated": 100 * requests,
+        "drafted": requests, "accepted": requests, "tpot_s": requests * e2e / 100, "tpot_n": requests, "first_n": requests,
+        "e2e_s": requests * e2e, "e2e_n": requests, "running": requests * e2e / 300, "gauged": 20.0,
+    }  # fmt: skip
+    return Replica(**known | changes)
+
+
+def test_a_slow_replica_does_not_raise_the_load_that_the_pool_is_judged_at() -> None:
+    """Four servers get 300 requests each; one takes three times as long, so it holds three times as many."""
+    replicas = {str(number): replica(300.0, 2.0) for number in range(3)} | {"slow": replica(300.0, 6.0)}
+    figures = pool_figures(replicas, VLLM, 15.0, 300.0, routed=True)
+    assert figures is not None
+    assert figures["load"] == pytest.approx((2 + 2 + 2 + 6) / 4), "by requests; by requests at a time it is 4"
+    assert figures["e2e"] == pytest.approx(3.0)
+
+
+@given(st.lists(st.tuples(st.floats(1.0, 1e4), st.floats(0.1, 50.0), st.booleans()), min_size=1, max_size=8))
+def test_a_pool_s_figures_are_those_of_its_covered_replicas(servers) -> None:
+    replicas = {
+        str(number): replica(requests, e2e, covered=1.0 if covered else 0.5)
+        for number, (requests, e2e, covered) in enumerate(servers)
+    }
+    covered = [one for one in replicas.values() if one.whole]
+    figures = pool_figures(replicas, VLLM, 15.0, 300.0, routed=True)
+    assert figures is not None
+    assert figures["missing"] == pytest.approx(1 - len(covered) / len(servers))
+    missing = list(not_covered(replicas, VLLM, 300.0, 15.0, 0))
+    assert len(missing) == len(servers) - len(covered)
+    if 2 * len(covered) >= len(servers):
+        assert figures["finished"] == pytest.approx(sum(one.finished for one in covered))
+        spent = sum(one.e2e_s for one in covered)
+        assert figures["e2e"] == pytest.approx(spent / figures["finished"])
+        assert figures["covered"] == 1.0
+    else:
+        assert figures["covered"] == 0.5, "which is no data"
+
+
+def test_an_engine_that_has_no_counters_before_its_first_request_is_idle_and_not_gone() -> None:
+    idle = Replica(covered=1.0, running=0.0, gauged=20.0)
+    figures = pool_figures({"a": idle}, VLLM, 15.0, 300.0, routed=True)
+    assert figures is not None
+    assert (figures["finished"], figures["missing"]) == (0.0, 0.0)
+    assert not Replica(covered=1.0, running=2.0).whole, "it serves, and nobody counts it"

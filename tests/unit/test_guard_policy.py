@@ -387,7 +387,16 @@ def test_traffic_that_gets_too_thin_is_named_and_changes_the_share_once_a_cool_d
     assert after(moved.state, thin, 500, rules).percent == 25
 
 
-WORDS = st.sampled_from(("healthy", "bad", "no_data", "no_traffic", "unknown", "_unknown"))
+WORDS = st.sampled_from(
+    (
+        *["healthy"] * 12,
+        *["_unknown"] * 4,
+        "bad",
+        "no_data",
+        "no_traffic",
+        "unknown",
+    )  # most rows are nearly well
+)
 SIGNALS = ("acceptance", "tpot", "e2e", "errors")
 
 
