@@ -165,7 +165,8 @@ class Command(Target):
         program, *words = self._action.set
         path = shutil.which(program)
         program = str(Path(path).resolve()) if path else program
-        files = (str(Path(word).resolve()) if Path(word).exists() else word for word in words)
+        # os.path, since a word may be a script that is too long for a name.
+        files = (os.path.realpath(word) if os.path.exists(word) else word for word in words)  # noqa: PTH110
         return f"command {shlex.join([program, *files])}"
 
     def read(self) -> int:

@@ -683,8 +683,9 @@ def test_half_a_window_at_most_is_shared_with_the_last_that_counted() -> None:
 def replica(requests: float, e2e: float, **changes: float) -> Replica:
     known = {
         "covered": 1.0, "sampled": 1.0, "finished": requests, "generated": 100 * requests,
-        "drafted": requests, "accepted": requests, "tpot_s": requests * e2e / 100, "tpot_n": requests, "first_n": requests,
-        "e2e_s": requests * e2e, "e2e_n": requests, "running": requests * e2e / 300, "gauged": 20.0,
+        "drafted": requests, "accepted": requests, "tpot_s": requests * e2e / 100, "tpot_n": requests,
+        "first_n": requests, "e2e_s": requests * e2e, "e2e_n": requests, "gauged": 20.0,
+        "running": requests * e2e / 300,
     }  # fmt: skip
     return Replica(**known | changes)
 

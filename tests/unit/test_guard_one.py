@@ -120,6 +120,25 @@ def test_a_second_guard_by_another_name_of_this_machine_is_refused() -> None:
             pass
 
 
+def test_a_command_is_one_however_its_files_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a word is a script of many characters, which no file can be called."""
+    (tmp_path / "flag").touch()
+
+    def named(path: str) -> list[str]:
+        action = {"kind": "command", "set": [sys.executable, "-c", "pass\n" * 1000, path, "{percent}"]}
+        action["read"] = ["true"]
+        pools = {"standard": ENDPOINT, "speculative": ENDPOINT}
+        return switched(
+            Rollout.model_validate({"rollout": "r", "pools": pools, "guard": {"actions": [action]}})
+        )
+
+    monkeypatch.chdir(tmp_path)
+    assert named("flag") == named(str(tmp_path / "flag")) == named("./flag")
+    assert named("flag") != named("another")
+
+
 def test_what_is_switched_is_named_alike_from_every_folder(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path)
     assert switched(rollout(tmp_path / "link")) == switched(rollout(tmp_path))
