@@ -335,13 +335,13 @@ def delays(seed: int, count: int) -> list[Delays]:
         for streams in (3.0, 12.0):
             for slower in (1.25, 1.3, 1.5):
                 what = f"{shape}, {streams:g} at a time, {slower:g}x at once"
-                found.append(_delays(seed, count, what, levels, tokens, streams, slower))
+                found.append(measure_delays(seed, count, what, levels, tokens, streams, slower))
         what = f"{shape}, 12 at a time, a leak to 1.5x over a day"
-        found.append(_delays(seed, count, what, levels, tokens, 12.0, 1.5, leak_hours=24))
+        found.append(measure_delays(seed, count, what, levels, tokens, 12.0, 1.5, leak_hours=24))
     return found
 
 
-def _delays(
+def measure_delays(
     seed: int,
     count: int,
     what: str,
