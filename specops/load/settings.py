@@ -18,6 +18,7 @@ from specops.load.answer import TokensFrom, tokenizer_file
 from specops.load.arrivals import AbortRule, Arrivals, Level
 from specops.load.request_times import Objectives
 from specops.load.workload import PromptSet, load_prompts
+from specops.net import address
 from specops.section import Frozen
 
 EndpointKind = Literal["chat", "completions"]
@@ -210,7 +211,7 @@ class BaselineSettings(Frozen):
     def inputs(self, prompts: PromptSet) -> dict[str, str]:
         """Hashes of what decides a cell. Address and model do not, where an identity stands for them."""
         requested = self.model_dump(mode="json", exclude={*_ELSEWHERE, *OF_THE_RUN, "model"})
-        endpoint = self.identity or [self.base_url, self.model]
+        endpoint = self.identity or [address(self.base_url), self.model]
         fields = requested | self._tokenizer() | {"endpoint_identity": endpoint}
         return {"prompts": prompts.sha256, "settings": results.sha256(fields)}
 

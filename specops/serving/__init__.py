@@ -37,6 +37,7 @@ from specops.serving.engine import (
     Setting,
     Startable,
 )
+from specops.serving.identity import relocated, without_places
 from specops.serving.known_issues import (
     KnownIssue,
     ReferenceAcceptance,
@@ -85,10 +86,12 @@ __all__ = [
     "pool_of",
     "published",
     "reference_acceptances",
+    "relocated",
     "runs_containers",
     "setting_words",
     "tables",
     "unreadable",
+    "without_places",
 ]
 
 ENGINES: dict[str, Engine] = {

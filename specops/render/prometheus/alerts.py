@@ -21,7 +21,7 @@ from specops.config.monitor import ALERTS, AlertName, AlertRecord, alert_record
 from specops.errors import ConfigError
 from specops.prometheus import series
 from specops.prometheus.promql import LATENCIES, Latency, Signals, selector, stuck_window_s
-from specops.prometheus.series import GUARD_STATE, POOL, POOLS, ROLLOUT, PoolName, exposed
+from specops.prometheus.series import GUARD_STATE, GUARD_VERDICT, POOL, POOLS, ROLLOUT, PoolName, exposed
 from specops.render.prometheus.rules import Alert, Record, duration, identity, rule_file
 from specops.render.prometheus.scrape import job_name, pool_targets
 from specops.serving import Drafts, Series
@@ -31,6 +31,8 @@ MIN_DRAFTED = 1000
 """Drafted tokens in the window, about ten answers, below which acceptance alerts nobody."""
 MIN_REQUESTS = 20
 """Requests in the window below which a ratio of requests alerts nobody."""
+MIN_TOKENS = 2000
+"""Tokens in the window, about twenty answers, of which some are drafted wherever a server speculates."""
 TEXTS: Mapping[str, Any] = {
     "min_drafted": MIN_DRAFTED,
     "min_requests": MIN_REQUESTS,
@@ -147,6 +149,10 @@ def _names(rollout: Rollout) -> dict[str, Any]:
         "guard": bool(rollout.addresses.guard),
         "guard_up": f"up{selector({'job': job_name(rollout, 'guard')} | labels)}",
         "guard_state": lambda state: f"{GUARD_STATE}{selector(labels | {'state': state})}",
+        "guard_verdict": lambda verdict: f"{GUARD_VERDICT}{selector(labels | {'verdict': verdict})}",
+        "firing": lambda alert: f"ALERTS{selector(labels | {'alertname': alert})}",
+        "halfway": lambda threshold: f"{1 + (float(threshold) - 1) / 2:g}",
+        "not_drafting": _not_drafting(rollout, labels),
         "slower": partial(_times_as_long, labels),
         "both_slow": partial(_both_slow, rollout, labels),
         "stuck": " or ".join(_stuck(rollout, labels, pool) for pool in POOLS),
@@ -190,6 +196,13 @@ def _stuck(rollout: Rollout, labels: Mapping[str, str], pool: PoolName) -> str:
     window = duration(stuck_window_s(exposes, rollout.monitor.window_s))
     # By tokens, not by requests that ended: those whose client gave up end as well.
     return f"({Signals(exposes, {**labels, POOL: pool}, window, (*labels, POOL)).stuck()})"
+
+
+def _not_drafting(rollout: Rollout, labels: Mapping[str, str]) -> str:
+    window = duration(rollout.monitor.window_s)
+    pool = {**labels, POOL: "speculative"}
+    signals = Signals(exposed(rollout, "speculative"), pool, window, (*labels, POOL))
+    return signals.stopped_drafting(MIN_TOKENS)
 
 
 def _not_a_number(rollout: Rollout, labels: Mapping[str, str], pool: PoolName, latency: Latency) -> str:
