@@ -110,7 +110,6 @@ def sign_results(
     key: Annotated[
         Path,
         typer.Option(
-            exists=True,
             dir_okay=False,
             help="SSH private key, or the public key of one that is in ssh-agent.",
         ),
