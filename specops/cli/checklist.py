@@ -37,7 +37,6 @@ def show(
     signers: Annotated[
         Path | None,
         typer.Option(
-            exists=True,
             dir_okay=False,
             help="File of allowed signers (ssh-keygen): only results signed by them count.",
         ),
