@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from specops.phases.ab.speedups import Speedups
+from specops.phases.ab.verdict import Decision, times
+
 from specops.load.arrivals import Level
 from specops.load.record import Spread
 from specops.phases.ab.report import (
@@ -19,8 +22,6 @@ from specops.phases.ab.report import (
     ParityCounts,
     Report,
 )
-from specops.phases.ab.speedups import Speedups
-from specops.phases.ab.verdict import Decision, times
 from specops.stats import Interval
 
 NOTHING = Spread(n=0)

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 from made_monitoring import POOLS
+from specops.phases.ab.visits import AbSettings, Arm
 
 from specops import results
 from specops.assets import asset
@@ -15,7 +16,6 @@ from specops.checkpoints.source import find
 from specops.config import Rollout, load
 from specops.phases import canary
 from specops.phases import route as routing
-from specops.phases.ab.visits import AbSettings, Arm
 from specops.phases.checklist.checklist import checklist
 from specops.phases.checklist.evidence import ChecklistData, Item, attest
 from specops.phases.inputs import inputs_of, inputs_of_arms, settings_of

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from made_visits import judged, visits
+from specops.phases.ab.visits import Visit
 
 from specops import results
 from specops.config import Rollout
-from specops.phases.ab.visits import Visit
 from specops.phases.route.explain import CHAT, Judge, Request
 from specops.phases.route.thresholds import rules
 from specops.render.nginx import literal

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from made_visits import judged, visits
+from specops.phases.ab.visits import AbSettings
 
 from specops import results
-from specops.phases.ab.visits import AbSettings
 from specops.phases.playbook.walk import RECORD, Record
 from specops.results import Result, sha256
 

@@ -6,10 +6,11 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+from specops.phases.ab.visits import AbSettings, Visit, VisitRecord, schedule
+
 from specops.load.arrivals import Level
 from specops.load.record import CellRecord, DraftCountsRecord, Row, Spread
 from specops.phases.ab.judging import AbJudgement, judge
-from specops.phases.ab.visits import AbSettings, Visit, VisitRecord, schedule
 
 ARMS = ("standard", "draft")
 CLASSES = ("edit", "long", "short")

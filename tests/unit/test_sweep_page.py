@@ -29,7 +29,7 @@ def result(
     left = made.pop("left", [])
     cells = swept(speed, THREE, at, **made)
     found = judged(THREE, at or loads(), cells, failed)
-    kept = Measurements(cells=cells, failed=list(failed), skipped=left, spent_s=150.0)
+    kept = Measurements(cells=cells, failed=list(failed), skipped=left, run="0a1b2c3d", spent_s=150.0)
     whole = Result(
         phase="sweep",
         verdict=found.verdict,
