@@ -344,7 +344,8 @@ def acceptable_answers(evidence: Evidence) -> list[Finding]:
         usable = _share_finding(
             "answers", counts, margin, [f"{kind} {number}" for kind, number in kinds.most_common(3)], scope
         )
-        findings.append(min((finding, usable), key=lambda one: _SEVERITY.index(one.verdict)))
+        both = (usable, finding) if usable.verdict == "against" else (finding, usable)
+        findings.append(min(both, key=lambda one: _SEVERITY.index(one.verdict)))
     return findings
 
 

@@ -234,6 +234,8 @@ class Keeper:
         for fault, turns in zip(self.knobs.faults, self._turns, strict=True):
             if fault.mixed != mixed or self.requests <= fault.after or self.in_flight <= fault.above:
                 continue
+            if fault.until and self.clock.since_another > fault.until:
+                continue
             if self.clock.since_another < fault.in_a_row or not self._in(prompt, fault.classes):
                 continue
             if mixed and (temperature > 0 or not self.sampled):
@@ -487,7 +489,7 @@ class Keeper:
             for name, count in (
                 ("drafts", drafts),
                 ("draft_tokens", 3 * drafts),
-                ("accepted_tokens", 2 * drafts),
+                ("accepted_tokens", 2 * drafts * self.knobs.accepts),
             ):
                 lines += [
                     f"# TYPE vllm:spec_decode_num_{name} counter",
@@ -496,7 +498,7 @@ class Keeper:
             lines.append("# TYPE vllm:spec_decode_num_accepted_tokens_per_pos counter")
             lines += [
                 f'vllm:spec_decode_num_accepted_tokens_per_pos_total{{position="{at}",{model}}} '
-                f"{drafts if at < 2 else 0}"
+                f"{drafts if at < 2 and self.knobs.accepts else 0}"
                 for at in range(3)
             ]
         return "\n".join(lines) + "\n"

@@ -27,7 +27,9 @@ def number(row: Row) -> int:
 def changed(change: Change, temperature: float = 0.0, rungs: int = 2, **made: Any) -> list[SweptCell]:
     found = []
     for one in swept({"k=3": 1.5, "k=5": 1.5}, settings(3, 5), loads(1), rungs=rungs, confirming=0, **made):
-        rows = [row.model_copy(update={"temperature": temperature} | change(one, row)) for row in one.cell.rows]
+        rows = [
+            row.model_copy(update={"temperature": temperature} | change(one, row)) for row in one.cell.rows
+        ]
         counted = tuple(row for row in rows if row.part == "counted")
         beside = tuple(row for row in rows if row.part != "counted")
         cell = one.cell.model_copy(update={"rows": counted, "beside": beside})
@@ -84,7 +86,9 @@ def test_answers_that_differ_later_may_be_near_ties_and_are_named() -> None:
 def test_a_standard_that_differs_from_itself_as_much_is_no_evidence() -> None:
     def text(cell: SweptCell, row: Row) -> dict[str, Any]:
         own = (cell.setting, cell.turn, cell.rung) == ("standard", 0, 0)
-        return {"text": f"So it begins {row.prompt} {'' if own or number(row) >= 20 else f'{cell.setting} {cell.turn}'}"}
+        return {
+            "text": f"So it begins {row.prompt} {'' if own or number(row) >= 20 else f'{cell.setting} {cell.turn}'}"
+        }
 
     assert verdict(text)[0] == "yes"
 
@@ -94,7 +98,9 @@ def test_other_prompts_are_named_unless_all_answers_are_the_same() -> None:
         return {"prompt_tokens": 15 if cell.setting == "k=3" and number(row) < 3 else 30}
 
     same = changed(cut)
-    assert not [f for f in claims.of_requests(claims.evidence_on(same, "standard", "k=3", 1, Ab())) if f.cause]
+    assert not [
+        f for f in claims.of_requests(claims.evidence_on(same, "standard", "k=3", 1, Ab())) if f.cause
+    ]
 
     def unsteady(cell: SweptCell, row: Row) -> dict[str, Any]:
         return cut(cell, row) | {"text": f"{cell.setting} {cell.turn} {cell.rung} {row.prompt}"}
