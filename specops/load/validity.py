@@ -189,7 +189,7 @@ def cached(cells: Collection[CellRecord], confidence: float = stats.LEVEL) -> li
                     f"at {level}, repeats are faster than first requests ({', '.join(faster)}), as with a "
                     "cache or a server that became faster; the figures mix first requests and repeats",
                     1.0,
-                    "use --repeats 1 --warmup 0 (first requests only)",
+                    "leave out --same-prompts, or use --repeats 1 --warmup 0 (first requests only)",
                 )
             )
     return found

@@ -146,8 +146,8 @@ class _Run:
                 raise
 
     async def _measure_cell(self, server: TargetServer, level: Level, repeat: int) -> None:
-        """Measure a cell, all of its streams full. With the same prompts nothing is sent beside them: it would
-        put them into a cache."""
+        """Measure a cell, all of its streams full. With the same prompts nothing is sent beside them: it
+        would put them into a cache."""
         before, same = list(self.cells), self.settings.same_prompts
 
         def keep(cell: CellRecord) -> None:

@@ -130,7 +130,9 @@ def compared(
         (compared((), of=11), compared(()), "undecided"),
     ],
 )
-def test_parity_fails_where_it_differs_surely_and_again(first: parity.Parity, again: parity.Parity, status: str) -> None:
+def test_parity_fails_where_it_differs_surely_and_again(
+    first: parity.Parity, again: parity.Parity, status: str
+) -> None:
     assert parity.verdict(first, again, 12)[0] == status
 
 

@@ -41,7 +41,8 @@ def test_every_prompt_is_sent_once_for_each_level_and_repeat(stub: Stub, prompts
 
 
 def test_no_request_is_one_that_a_server_knows(stub: Stub, prompts_file: Path) -> None:
-    """A nonce in front is another one in each repeat, at each level, beside the measured ones, and in each run."""
+    """A nonce in front is another one in each repeat, at each level, beside the measured ones, and in each
+    run."""
     for _ in range(2):
         run(stub, prompts_file, concurrency=[1, 4], repeats=2, warmup=2)
     assert len(set(asked(stub))) == len(asked(stub))
@@ -55,7 +56,8 @@ def test_prompts_may_be_sent_as_they_are(stub: Stub, prompts_file: Path) -> None
 
 
 def test_all_streams_are_full_while_any_prompt_is_answered(stub: Stub, prompts_file: Path) -> None:
-    """A stream that idles at the end would count as load: 12 prompts at 4 streams, of which the last is slow."""
+    """A stream that idles at the end would count as load: 12 prompts at 4 streams, of which the last is
+    slow."""
 
     def answer(body: Any) -> Reply:
         slow = body["messages"][0]["content"].endswith("Prompt 11")

@@ -101,6 +101,6 @@ def test_a_cache(stub: Stub, prompts_file: Path, monkeypatch: pytest.MonkeyPatch
     assert found.verdict == "undecided"
     assert found.reason.startswith(NOTHING)
     assert "at 1 stream, repeats are faster than first requests" in found.reason
-    assert found.reason.endswith("; use --repeats 1 --warmup 0 (first requests only), and measure again")
+    assert found.reason.endswith("; leave out --same-prompts, or use --repeats 1 --warmup 0 (first requests only), and measure again")
     answered.clear()
     assert run(stub, prompts_file).verdict == "yes"

@@ -158,7 +158,8 @@ def asked(stub) -> list[str]:
 
 
 def test_what_is_compared_has_the_same_nonce_and_nothing_else_has(stub, other, third, prompts_file) -> None:
-    """A rung has its own variant of each prompt, which all its settings get. Warm-ups and other runs have others."""
+    """A rung has its own variant of each prompt, which all its settings get. Warm-ups and other runs have
+    others."""
     what = spec((stub, other, third), prompts_file, measure={"repeats": 2, "warmup": 2})
     sent = []
     for _ in range(2):

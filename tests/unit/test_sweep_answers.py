@@ -1,4 +1,5 @@
-"""What is held against a setting over all requests that it was sent: failures, other answers, other prompts."""
+"""What is held against a setting over all requests that it was sent: failures, other answers, other
+prompts."""
 
 from __future__ import annotations
 
@@ -87,7 +88,8 @@ def test_a_standard_that_differs_from_itself_as_much_is_no_evidence() -> None:
     def text(cell: SweptCell, row: Row) -> dict[str, Any]:
         own = (cell.setting, cell.turn, cell.rung) == ("standard", 0, 0)
         return {
-            "text": f"So it begins {row.prompt} {'' if own or number(row) >= 20 else f'{cell.setting} {cell.turn}'}"
+            "text": f"So it begins {row.prompt}"
+            + ("" if own or number(row) >= 20 else f" {cell.setting} {cell.turn}")
         }
 
     assert verdict(text)[0] == "yes"

@@ -1,9 +1,9 @@
 """The claims on a setting, as `ab` has them (specops.experiment.claims), from the cells of a sweep. Pure.
 
-Rungs compare times (speedups.py). Every request that was sent is counted, warm-up too, and answers are compared
-by the claims of specops.experiment. A sweep selects: it has too few requests to bound rare events within the
-margins of the rollout file. So an event takes a yes away, and none leaves it, with the bound that it has. The
-comparison that follows decides.
+Rungs compare times (speedups.py). Every request that was sent is counted, warm-up too, and answers are
+compared by the claims of specops.experiment. A sweep selects: it has too few requests to bound rare events
+within the margins of the rollout file. So an event takes a yes away, and none leaves it, with the bound that
+it has. The comparison that follows decides.
 
 What divides the samples of a sweep: repeats that come from a cache, the place in a visit, and time.
 """
@@ -78,7 +78,8 @@ def evidence_on(
 
 
 def of_requests(evidence: Evidence) -> list[Finding]:
-    """The findings on all requests to a setting: failures, answers, what a prompt was read as, speculation."""
+    """The findings on all requests to a setting: failures, answers, what a prompt was read as,
+    speculation."""
     failures = claims.failures(evidence)[0]
     troubled = [
         row
@@ -99,8 +100,8 @@ def of_requests(evidence: Evidence) -> list[Finding]:
 
 
 def _acceptable_answers(evidence: Evidence) -> Finding:
-    """Later differences of greedy answers are open, however many: a sweep does not ask how sure the standard was of
-    its token, so they may be near ties. Different beginnings are another model."""
+    """Later differences of greedy answers are open, however many: a sweep does not ask how sure the standard
+    was of its token, so they may be near ties. Different beginnings are another model."""
     finding = claims.acceptable_answers(evidence)[0]
     if finding.verdict != "against" or finding.cause != "other answers":
         return finding
@@ -114,7 +115,8 @@ def _acceptable_answers(evidence: Evidence) -> Finding:
 
 
 def of_speed(pairs: Pairs, where: Stratum, confidence: float, margins: Ab, *, sampled: bool) -> list[Finding]:
-    """The findings on the times and lengths of one setting somewhere: the wait, the length, the first token."""
+    """The findings on the times and lengths of one setting somewhere: the wait, the length, the first
+    token."""
     here = {"load": where.level, "traffic_class": where.traffic_class}
     margin = max(margins.length_margin, claims.SAMPLED_LENGTH_MARGIN) if sampled else margins.length_margin
     tokens, characters = (
@@ -200,7 +202,8 @@ class Division:
         )
 
     def limit(self, wait: Finding) -> Finding:
-        """Return `wait`, unless it is shown and something that divides the requests may have made the gain."""
+        """Return `wait`, unless it is shown and something that divides the requests may have made the
+        gain."""
         if wait.verdict != "shown":
             return wait
         if self.client_bound:
@@ -230,8 +233,8 @@ class Division:
         return [Part(name="as long in first requests as in repeats", ratio=setting)]
 
     def _woke(self) -> list[Part]:
-        """Visits that begin with a higher speed-up than they go on with, where only the beginning shows a gain: the
-        standard had been idle, and woke up. In production it would not be idle."""
+        """Visits that begin with a higher speed-up than they go on with, where only the beginning shows a
+        gain: the standard had been idle, and woke up. In production it would not be idle."""
         ratios = [
             math.exp(fmean(math.log(ours / theirs) for ours, theirs in took)) for took in self.places if took
         ]
@@ -249,8 +252,9 @@ class Division:
         ]
 
     def _drifted(self, speedup: Interval | None) -> list[Part]:
-        """Turns that surely differ, where one does not show the gain or an even change of one server could have
-        made it. Of a latency that grows evenly to R times, the mean is (1 + R) / 2 of what it was at first."""
+        """Turns that surely differ, where one does not show the gain or an even change of one server could
+        have made it. Of a latency that grows evenly to R times, the mean is (1 + R) / 2 of what it was at
+        first."""
         if not self.turns:
             return []
         least = min(self.turns, key=lambda turn: self.turns[turn].high)

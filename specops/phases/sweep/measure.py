@@ -44,8 +44,8 @@ from specops.phases.sweep.spec import SweepSpec
 from specops.progress import Progress, SilentProgress
 
 GREEDY_PROMPTS = 12
-"""Prompts of a measurement at a higher temperature that are sent at temperature 0 too, at each load; more where
-the load has more streams."""
+"""Prompts of a measurement at a higher temperature that are sent at temperature 0 too, at each load; more
+where the load has more streams."""
 
 LOG_LINES = 20
 """The last lines of the log of a failed server that are stored."""

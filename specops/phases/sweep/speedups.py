@@ -37,8 +37,8 @@ STARTED: tuple[Figure, ...] = ("e2e", "tpot", "ttft")
 
 @dataclass(frozen=True)
 class Pair:
-    """One prompt at one load: the standard's and the setting's value of each figure, in each start in which both
-    have it. Milliseconds, tokens and characters."""
+    """One prompt at one load: the standard's and the setting's value of each figure, in each start in which
+    both have it. Milliseconds, tokens and characters."""
 
     prompt: str
     traffic_class: str
@@ -206,8 +206,8 @@ def _per_character(row: Row) -> float | None:
 def hanging(cells: Iterable[SweptCell], standard: str) -> set[int]:
     """Identities of the rows of requests that hung: answered ones that took over `SLOW` times what is usual.
 
-    Usual at a load is the largest of three: the standard's median of the class, its fastest answer to the same
-    prompt, and the setting's own median of the class, so that a slow setting is slow and does not hang.
+    Usual at a load is the largest of three: the standard's median of the class, its fastest answer to the
+    same prompt, and the setting's own median of the class, so that a slow setting is slow and does not hang.
     """
     at_load: dict[Load, list[SweptCell]] = defaultdict(list)
     for cell in cells:

@@ -67,7 +67,8 @@ class Parity:
         return self.pools.known_unlike - self.control.unlike
 
     def surely_lower(self) -> bool:
-        """Return whether the pools are equal less often than the control, by more than chance (McNemar, exact).
+        """Return whether the pools are equal less often than the control, by more than chance (McNemar,
+        exact).
 
         Only prompts on which the two disagree count. Where speculation changed nothing, each would be as
         likely to differ in the control as between the pools. Near ties do not count.
