@@ -202,9 +202,9 @@ class Division:
         )
 
     def limit(self, wait: Finding) -> Finding:
-        """Return `wait`, unless it is shown and something that divides the requests may have made the
-        gain."""
-        if wait.verdict != "shown":
+        """Return `wait`, unless something that divides the requests may have made the gain, or may be why
+        starts of a server differ."""
+        if wait.verdict != "shown" and wait.cause != "starts":
             return wait
         if self.client_bound:
             update = {"verdict": "open", "cause": "client", "examples": [self.client_bound]}
@@ -216,7 +216,8 @@ class Division:
         }
         for cause, parts in causes.items():
             if parts:
-                return wait.model_copy(update={"verdict": "open", "cause": cause, "parts": parts})
+                update = {"verdict": "open", "cause": cause, "parts": parts, "needs": None}
+                return wait.model_copy(update=update)
         return wait
 
     def _cached(self) -> list[Part]:

@@ -209,8 +209,7 @@ class _Running:
             prompts, load.level, planned.repeat, warm_up_with=self._warming(planned), keep=keep
         )
         self._refuse_failing(records[-1])
-        greedy_too = any(one.load.temperature == 0 for one in self.job.cells)
-        if load.temperature > 0 and self.job.stage == "confirmation" and not greedy_too:
+        if load.temperature > 0 and self.job.stage == "confirmation":
             some = prompts[: max(GREEDY_PROMPTS, load.concurrency)]
             keep(records[-1], await _send_greedy(server, some, load.level, planned.repeat, self.progress))
 
