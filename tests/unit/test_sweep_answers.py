@@ -189,3 +189,14 @@ def test_a_setting_whose_drafts_are_never_accepted_gains_nothing_by_them() -> No
     ]
     assert finding("speculation", none).verdict == "against"
     assert finding("speculation", cells).verdict == "shown"
+
+
+@pytest.mark.parametrize("blind", ["k=3", "standard"])
+def test_tokens_that_one_server_does_not_count_are_unknown_and_not_different(blind: str) -> None:
+    def change(cell: SweptCell, row: Row) -> dict[str, Any]:
+        unknown = {"tokens": None, "tokens_from": "unknown", "tpot_ms": None, "prompt_tokens": None}
+        return unknown if cell.setting == blind else {}
+
+    found, reason = verdict(change)
+    assert found == "yes", reason
+    assert "answers" not in reason
