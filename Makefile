@@ -66,7 +66,6 @@ bench: $(VENV)/.dev $(PEER)/.guidellm $(VLLM)/.vllm
 	$(BIN)/python benchmarks/serving.py
 	$(BIN)/python benchmarks/driver.py --guidellm $(PEER)/bin/python
 	$(BIN)/python benchmarks/side_by_side.py --vllm $(VLLM)/bin/python
-	$(BIN)/python benchmarks/ab_coverage.py
 	$(BIN)/python benchmarks/experiment_power.py
 	$(BIN)/python benchmarks/ray_nodes.py
 	$(BIN)/python benchmarks/verify_draft.py

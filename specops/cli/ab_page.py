@@ -102,14 +102,7 @@ def tails(report: Report) -> Iterator[str]:
 
 def items(challenger: Challenger) -> list[str]:
     """The table on which the decision rests: item, observed, bound, margin, n, verdict."""
-    # Each line once; the counts of rare events at one load only where they speak against it.
-    lines = [
-        finding
-        for finding in challenger.findings
-        if finding.load is None
-        or finding.claim not in ("failures", "answers")
-        or finding.verdict == "against"
-    ]
+    lines = [finding for finding in challenger.findings if finding.decides]
     return aligned([("item", "observed", "bound", "margin", "n", "verdict"), *dict.fromkeys(table(lines))])
 
 

@@ -47,7 +47,7 @@ ALWAYS = 2
 """A prompt always fails that fails in so many requests, and in no request does not."""
 
 OTHER_DISTRIBUTION = 0.002
-POSSIBLY_OTHER = 0.02
+POSSIBLY_OTHER = 0.005
 """Probabilities of answers as different by chance: below the first it is another distribution, from the
 second on it cannot be distinguished. Several looks share the first."""
 
@@ -469,7 +469,7 @@ def sampled_answers(evidence: Evidence) -> Finding:
     base["bound"] = probability
     if probability is None or count < FEWEST_SAMPLED:
         return Finding(**base, verdict="open", needs=FEWEST_SAMPLED)
-    if control is not None and control < POSSIBLY_OTHER / 5:
+    if control is not None and control < POSSIBLY_OTHER:
         return Finding(**base, verdict="unknown", cause="standard")
     if probability <= OTHER_DISTRIBUTION:
         return Finding(**base, verdict="against")

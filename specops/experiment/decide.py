@@ -66,6 +66,7 @@ class Judged:
     """Every line of the table, the common ones first."""
 
     levels: tuple[Level, ...]
+    confidences: Confidences
 
     @property
     def deploy(self) -> list[tuple[str, Level]]:
@@ -149,6 +150,7 @@ def judge_challenger(evidence: Evidence, confidences: Confidences) -> Judged:
             *(f for rows in classes.values() for row in rows for f in row if f.traffic_class),
         ),
         tuple(evidence.levels),
+        confidences,
     )
 
 

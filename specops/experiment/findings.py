@@ -106,6 +106,11 @@ class Finding(Frozen):
     examples: list[str] = Field(default_factory=list)
     """What was observed, such as the error of a failed request: quoted, never read by a program."""
 
+    @property
+    def decides(self) -> bool:
+        """Return whether a page shows it: counts of rare events at one load stand only for what is against."""
+        return self.load is None or self.claim not in ("failures", "answers") or self.verdict == "against"
+
 
 class Decision(Frozen):
     """The decision on a traffic class, a load, a challenger, or all."""

@@ -55,13 +55,12 @@ def judge(experiment: Experiment) -> AbJudgement:
     """Judge every challenger against the standard; the last look is the one at which the experiment ended."""
     windows = list(experiment.windows.values())
     standard, *challengers = experiment.pools
-    settings, facts = experiment.settings, experiment.facts
-    confidence = settings.confidence
+    facts = experiment.facts
     judged = {name: experiment.judge(name, windows, experiment.final_look) for name in challengers}
     reports = {}
     for name in challengers:
         evidence = experiment.evidence(name, windows)
-        reports[name] = _challenger(evidence, judged[name], confidence, experiment.failed)
+        reports[name] = _challenger(evidence, judged[name], experiment.failed)
     noise = _noise_of(reports) if experiment.same_server else None
     note = None
     for name in challengers:
@@ -119,9 +118,7 @@ def _gain(challenger: Challenger) -> float:
     return speedup.estimate if speedup is not None else 0.0
 
 
-def _challenger(
-    evidence: Evidence, judged: Judged, confidence: float, failed: Mapping[str, str]
-) -> Challenger:
+def _challenger(evidence: Evidence, judged: Judged, failed: Mapping[str, str]) -> Challenger:
     decision = judged.decision
     deploy = [DeployTarget(traffic_class=name, level=level) for name, level in judged.deploy]
     if evidence.challenger in failed:  # the requests that a failing arm answered say nothing about it
@@ -141,7 +138,10 @@ def _challenger(
             name: ClassFigures(
                 decision=over_loads(decisions, judged.levels),
                 levels=[
-                    ClassLevel(**vars(_speedups(evidence.at(level, name), level, confidence)), decision=one)
+                    ClassLevel(
+                        **vars(_speedups(evidence.at(level, name), level, judged.confidences.of_classes)),
+                        decision=one,
+                    )
                     for level, one in zip(judged.levels, decisions, strict=True)
                 ],
             )
@@ -150,8 +150,8 @@ def _challenger(
         levels=[
             LevelComparison(
                 decision=one,
-                speedups=_speedups(evidence.at(level), level, confidence),
-                throughput=_throughput(evidence, level, confidence),
+                speedups=_speedups(evidence.at(level), level, judged.confidences.of_loads),
+                throughput=_throughput(evidence, level, judged.confidences.of_loads),
                 lengths=length,
             )
             for level, one, length in zip(judged.levels, judged.together, judged.lengths, strict=True)

@@ -17,6 +17,7 @@ from specops.defaults import CONFIDENCE
 from specops.errors import FileError
 from specops.experiment.findings import Decision
 from specops.experiment.records import ordered
+from specops.experiment.sentences import table as items
 from specops.load.arrivals import Level
 from specops.load.record import Row, Spread
 from specops.phases import PHASES, Phase
@@ -62,6 +63,7 @@ CHECK_STATES: Mapping[str, State] = {
     "undecided": "open",
     "unsupported": "none",
 }
+ITEM_VERDICTS: Mapping[str, State] = {"shown": "good", "against": "bad", "open": "open", "unknown": "none"}
 PAYS = {"yes": "pays", "no": "does not pay", "undecided": "undecided", "partial": "stopped"}
 LATENCIES = (("end to end", "e2e_ms"), ("first token", "ttft_ms"), ("per output token", "tpot_ms"))
 
@@ -108,10 +110,28 @@ def _speedups(run: RunFolder) -> Section | None:
         "Where it pays",
         tuple(_stops(run, found)),
         (chart,),
-        (Table("", columns, tuple(table), note, prose=(6,)),),
+        (Table("", columns, tuple(table), note, prose=(6,)), _claims(run, found)),
         sources=("ab.json",),
         guide="docs/compare.md",
     )
+
+
+def _claims(run: RunFolder, challenger: Challenger) -> Table:
+    """The table on which the decision rests."""
+    rows = (
+        (*row[:5], Cell(row[5], ITEM_VERDICTS[finding.verdict]))
+        for finding, row in zip(challenger.findings, items(challenger.findings), strict=True)
+        if finding.load is None
+        or finding.claim not in ("failures", "answers")
+        or finding.verdict == "against"
+    )
+    seconds = float(run.results["ab"].data.get("duration_s", 0.0))
+    note = (
+        f"Both arms were observed for {seconds:.0f} s together; what changes more slowly was not observed. "
+        "A deployment needs each item to be shown."
+    )
+    columns = ("item", "observed", "bound", "margin", "n", "verdict")
+    return Table("What was shown", columns, tuple(dict.fromkeys(rows)), note)
 
 
 def _cells(found: Challenger) -> Iterator[tuple[str, Speedups, Decision]]:
