@@ -74,9 +74,11 @@ class Sequence:
         """Return whether its prompt does not end within this step, so that nothing is drafted or verified."""
         return self.uncached > self.chunk
 
-    def extend(self, tokens: list[int], logprobs: list[TokenLogprob]) -> Emission:
+    def extend(
+        self, tokens: list[int], logprobs: list[TokenLogprob], *, drafted: int = 0, accepted: int = 0
+    ) -> Emission:
         """Append verified tokens up to the sequence's end, which may lie in the middle of them. Returns the
-        emission."""
+        emission, with what was drafted for it and accepted."""
         taken, text = 0, ""
         for token in tokens:
             taken += 1
@@ -97,5 +99,12 @@ class Sequence:
         if self.finish_reason is not None and self._text.stopped_by is None:
             text += self._text.finish()
         return Emission(
-            self.id, tokens[:taken], text, self.finish_reason, self._stop_reason, logprobs[:taken]
+            self.id,
+            tokens[:taken],
+            text,
+            self.finish_reason,
+            self._stop_reason,
+            logprobs[:taken],
+            drafted=drafted,
+            accepted=accepted,
         )

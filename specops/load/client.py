@@ -35,6 +35,7 @@ from specops.load.request_times import Exchange, Observation
 from specops.load.settings import NO_KEY, Capabilities, Decoding, Endpoint
 from specops.load.workload import Prompt
 from specops.net import is_loopback
+from specops.serving import fields_for_drafts
 
 DEFAULT_MAX_TOKENS = 256
 _PROBE_TOKENS = 8
@@ -129,7 +130,26 @@ class Client:
             miscount=_miscount(answer),
             finish_reasons=answer.finish_reason is not None or not answer.chunks,
         )
+        if answer.drafts is None:
+            await self._ask_for_drafts(prompt, pace)
         return observation
+
+    async def _ask_for_drafts(self, prompt: Prompt, pace: Pace | None) -> None:
+        """Find out whether answers report their drafts on request. Only an engine that its list of models
+        names as one that knows such fields gets them."""
+        try:
+            async with asyncio.timeout(self.endpoint.timeout_s):
+                listed = await self._openai.models.list()
+            owner = next((model.owned_by for model in listed.data if model.id == self.endpoint.model), "")
+        except Exception:  # whatever is wrong with the list: it only says who serves
+            return
+        fields = fields_for_drafts(str(owner))
+        if not fields:
+            return
+        without, self.capabilities = self.capabilities, replace(self.capabilities, drafts=fields)
+        asked = (await self.send(prompt, pace, max_tokens=_PROBE_TOKENS)).observe(None).answer
+        if asked.failure is not None or asked.drafts is None:
+            self.capabilities = without
 
     def adopt(self, probed: Client) -> None:
         """Take over what `probed` found out about the same endpoint."""
@@ -279,6 +299,7 @@ class Client:
         }
         if options := self.capabilities.stream_options():
             body["stream_options"] = options
+        body |= self.capabilities.drafts
         if decoding.seed is not None:
             body["seed"] = decoding.seed
         if decoding.ignore_eos:

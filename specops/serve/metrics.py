@@ -120,7 +120,7 @@ class ServerMetrics(Collector):
         self.load = Load()
         self.finished = {"stop": 0, "length": 0, "abort": 0}
         self._labels = {"model_name": model_name, "engine": "0"}
-        self._speculative = speculative
+        self.speculative = speculative
         self._e2e = Histogram(
             "vllm:e2e_request_latency_seconds", "Time from the arrival to the last token, in seconds."
         )
@@ -191,7 +191,7 @@ class ServerMetrics(Collector):
         yield ours.counter("prompt_tokens", "Prompt tokens read.", counters.prompt_tokens)
         yield ours.counter("generation_tokens", "Tokens generated.", counters.generated_tokens)
         yield ours.counter("num_preemptions", "Preemptions; the embedded engine makes none.", 0)
-        if self._speculative:
+        if self.speculative:
             yield ours.counter("spec_decode_num_drafts", "Verifications with a draft.", counters.drafts)
             yield ours.counter(
                 "spec_decode_num_draft_tokens", "Tokens proposed by the draft.", counters.draft_tokens

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from specops.serving import command, embedded, endpoint, llamacpp, sglang, trtllm, vllm
+from specops.serving.acceptance import Drafts, Gauges, RequestDrafts, Totals
 from specops.serving.argv import UNJUDGED, Command, CommandLine, Finding, LintResult
 from specops.serving.drafts import DraftSupport, ServedPair
 from specops.serving.endpoint import pool_at
@@ -33,7 +34,7 @@ from specops.serving.known_issues import (
     published,
     reference_acceptances,
 )
-from specops.serving.metrics import Drafts, Gauges, Series
+from specops.serving.metrics import Series
 
 __all__ = [
     "ENGINES",
@@ -57,10 +58,13 @@ __all__ = [
     "OwnModels",
     "Pool",
     "ReferenceAcceptance",
+    "RequestDrafts",
     "Series",
     "ServedPair",
     "Setting",
     "Startable",
+    "Totals",
+    "fields_for_drafts",
     "issues",
     "namings",
     "of_check",
@@ -69,6 +73,7 @@ __all__ = [
     "pool_of",
     "published",
     "reference_acceptances",
+    "request_drafts",
     "tables",
 ]
 
@@ -116,3 +121,16 @@ def parameter(name: str, series: Series) -> str:
 def tables() -> list[Series]:
     """Each table of metric names once, the usual one first."""
     return list(dict.fromkeys([USUAL, *namings().values()]))
+
+
+def request_drafts(body: Mapping[str, Any]) -> RequestDrafts | None:
+    """Return what an answer, or one event of its stream, reports of the request's drafts; None where it
+    reports nothing. No two engines report them in one place, so it need not be known which engine answers."""
+    readers = dict.fromkeys(engine.answer_drafts for engine in ENGINES.values() if engine.answer_drafts)
+    return next((drafts for read in readers if (drafts := read(body)) is not None), None)
+
+
+def fields_for_drafts(owned_by: str) -> Mapping[str, Any]:
+    """Return the fields that a request needs for its drafts to be reported, by what the list of models says
+    of who serves them."""
+    return next((engine.ask_for_drafts for engine in ENGINES.values() if engine.owned_by == owned_by), {})

@@ -20,6 +20,7 @@ import shlex
 
 from specops.checkpoints.draft_kind import Kind
 from specops.errors import ConfigError
+from specops.serving.acceptance import read_speculative_decoding
 from specops.serving.drafts import (
     FIRST,
     OURS,
@@ -166,6 +167,8 @@ ENGINE = Engine(
     about="specops configures them",
     settings=VllmPool,
     namings=NAMINGS,
+    answer_drafts=read_speculative_decoding,
+    owned_by="vllm",
     # From 0.14 on it answers 400 (v1/engine/processor.py, later input_processor.py).
     refused={"min_p": _REFUSED, "logit_bias": _REFUSED},
     command_line=COMMAND_LINE,

@@ -9,9 +9,10 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 
+from specops.serving.acceptance import Drafts
 from specops.serving.argv import Finding
 from specops.serving.engine import EVERYWHERE, Container, MultiHost, PairQuestion, Rendering, Start
-from specops.serving.metrics import Drafts, Responses, Series
+from specops.serving.metrics import Responses, Series
 from specops.serving.vllm.arguments import GivenCommand
 from specops.serving.vllm.execution import conditions, model_in
 from specops.serving.vllm.lint import lint
