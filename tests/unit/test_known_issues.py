@@ -107,8 +107,10 @@ def test_versions_are_ordered_by_their_numbers(older: str, newer: str) -> None:
 
 
 def test_published_acceptance() -> None:
-    assert [one.length for one in published("MiniMaxAI/MiniMax-M3", "eagle3", 3)] == [2.93]
-    assert published("MiniMaxAI/MiniMax-M3", "eagle3", 4) == []
+    assert [one.length for one in published("MiniMaxAI/MiniMax-M3", "eagle3", 3)] == [2.83, 2.93]
+    assert published("MiniMaxAI/MiniMax-M3", "eagle3", 9) == []
+    assert published("Qwen/Qwen3.8-27B", "mtp", 7) == [], "the snapshot has no such row"
+    assert published("deepseek-ai/DeepSeek-V4-Pro", "dspark", 3) == []
     assert all(1 < one.length <= one.k + 1 for one in reference_acceptances())
 
 
@@ -123,10 +125,10 @@ def draft_quality(seen: Observations) -> Finding:
 
 
 def test_acceptance_far_below_the_published_is_a_fault_and_not_hard_traffic() -> None:
-    found = draft_quality(observed(0.24))  # 1.72 tokens a step, where 2.93 are published
+    found = draft_quality(observed(0.24))  # 1.72 tokens a step, where 2.83 are published
     assert found.severity == "cause"
     assert found.message.startswith(
-        "1.7 tokens a step; published 2.93 (coding, T = 1, thinking off; InferenceX"
+        "1.7 tokens a step; published 2.83 (coding, T = 1, top_p 0.95, thinking on; InferenceX"
     )
     assert found.cause is not None
     assert "broken" in found.cause
@@ -137,7 +139,7 @@ def test_acceptance_far_below_the_published_is_a_fault_and_not_hard_traffic() ->
     ("acceptance", "deployed"),
     [
         (0.58, {}),  # 2.74 tokens a step: a little harder traffic
-        (0.24, {"k": 4}),  # nothing is published for this K
+        (0.24, {"k": 9}),  # nothing is published for this K
         (0.24, {"model": None}),
         (0.24, {"method": "mtp"}),
     ],
