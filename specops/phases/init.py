@@ -230,7 +230,9 @@ def _ordered(endpoints: Sequence[BaselineSettings], observed: Sequence[Observed]
     if not one and not other:
         why = "taken as such: neither endpoint has counters that show speculation"
         return Pair((first, second), (f"the first address, {why}", f"the second address, {why}"))
-    whys = ("it verified no drafts", "it verified drafts while it answered")
+    quiet = observed[1] if one else observed[0]
+    standard = "it verified no drafts" if quiet.drafts == 0 else "taken as such: its metrics show no drafts"
+    whys = (standard, "it verified drafts while it answered")
     return Pair((second, first) if one else (first, second), whys)
 
 

@@ -12,7 +12,7 @@ import http.client
 import math
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -152,10 +152,13 @@ def naming_of(*scrapes: Scrape) -> Series | None:
     """The table of names of which one of the scrapes has some: of running requests, generated tokens or
     drafts. None where none is of an engine that specops reads."""
     exposed = {name for scrape in scrapes for name, _ in scrape}
-    return next(
-        (s for s in tables() if {s.running, s.generated, *acceptance_names(s)} & exposed),
-        None,
-    )
+    return next((series for series in tables() if names_an_engine(series, exposed)), None)
+
+
+def names_an_engine(series: Series, exposed: Collection[str]) -> bool:
+    """Return whether a server with the `exposed` names is of the engine of these names, as far as they
+    tell."""
+    return any(name in exposed for name in (series.running, series.generated, *acceptance_names(series)))
 
 
 def acceptance_names(series: Series) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from specops.config import Rollout
 from specops.progress import Progress
 from specops.prometheus import series as names
 from specops.prometheus.api import Api
+from specops.prometheus.exposition import names_an_engine
 from specops.prometheus.promql import selector
 from specops.prometheus.series import POOL, POOLS, ROLLOUT, PoolName, exposed
 from specops.render.prometheus.rules import duration
@@ -118,13 +119,15 @@ def of_server(
 
 
 def fitting(series: Series, pool: PoolName, exposed: Collection[str]) -> str | None:
-    """The word of `monitor.names` for a server that exposes these names; None where `series` fits as well."""
+    """The word of `monitor.names` for a server that exposes these names; None where `series` fits as well,
+    and where the server has not one name of any engine."""
 
     def lacks(names: Series) -> int:
         return len(of_server(names, pool, exposed)[1])
 
-    best = min(namings(), key=lambda name: lacks(namings()[name]))
-    return best if lacks(namings()[best]) < lacks(series) else None
+    shown = [name for name, one in namings().items() if names_an_engine(one, exposed)]
+    best = min(shown, key=lambda name: lacks(namings()[name]), default=None)
+    return best if best is not None and lacks(namings()[best]) < lacks(series) else None
 
 
 def _of_drafts(series: Series) -> tuple[str, ...]:
@@ -213,6 +216,9 @@ LABELS = (
 
 Status = Literal["there", "old", "no traffic", "renamed", "absent"]
 GOOD: tuple[Status, ...] = ("there", "no traffic")
+ANY_SERVER = "any server"
+SERVERS = (*(f"{pool} pool" for pool in POOLS), ANY_SERVER)
+"""`where` of the names that an engine exposes."""
 
 
 class NameState(Frozen):
@@ -236,8 +242,8 @@ class MonitorCheckData(BaseModel):
 
 
 def check(rollout: Rollout | None, api: Api, progress: Progress) -> Result:
-    """The verdict is no if something needed is missing. Without a rollout, the names of any vLLM or SGLang
-    are checked.
+    """The verdict is no if something needed is missing, and undecided while a server's own names wait for
+    traffic. Without a rollout, the names of any vLLM or SGLang are checked.
 
     Raises EndpointError where Prometheus cannot be queried.
     """
@@ -257,7 +263,7 @@ def _of_any(api: Api) -> Iterator[Need]:
     """The needs of any engine, with any labels."""
     others = (series for series in tables() if series.running != USUAL.running)
     series = next((one for one in others if api.instant(f"count({one.running})")), USUAL)
-    return of_engine(series, "any server", {}, WINDOW)
+    return of_engine(series, ANY_SERVER, {}, WINDOW)
 
 
 class _Looking:
@@ -320,6 +326,8 @@ def _found(
 
 def _result(rollout: Rollout | None, url: str, found: Sequence[NameState]) -> Result:
     lacking = [each for each in found if each.status not in GOOD]
+    # An engine's own names are not shown to be these before traffic; those of rules and routers are known.
+    unseen = [each for each in found if each.status == "no traffic" and each.where in SERVERS]
     settings: dict[str, Any] = {
         "prometheus": url,
         "rollout": rollout.rollout if rollout else None,
@@ -330,12 +338,18 @@ def _result(rollout: Rollout | None, url: str, found: Sequence[NameState]) -> Re
         first = lacking[0]
         more = f", and {len(lacking) - 1} more" if len(lacking) > 1 else ""
         reason = f"{first.name} of the {first.where} is {first.status}{more}"
+    elif unseen:
+        more = f", and {len(unseen) - 1} more" if len(unseen) > 1 else ""
+        reason = (
+            f"{len(unseen)} unknown: {unseen[0].name} of the {unseen[0].where}{more} comes with traffic,"
+            " and there was none; send requests and check again"
+        )
     return Result(
         phase=PHASE,
         inputs={"settings": results.sha256(settings)},
         settings=settings,
         environment=results.environment(),
-        verdict="no" if lacking else "yes",
+        verdict="no" if lacking else "undecided" if unseen else "yes",
         reason=reason,
         summary={status: sum(each.status == status for each in found) for status in get_args(Status)},
         data=MonitorCheckData(names=found).model_dump(mode="json"),
