@@ -445,8 +445,8 @@ def acceptance(cells: Sequence[CellRecord]) -> tuple[dict[str, Any] | None, str 
     counted = sum((_counts(record) for record in records[1:]), _counts(records[0])) if records else None
     if counted is not None and not counted.estimated:
         total = counted
-    elif reported is not None and not reported.silent and reported.drafted and reported.steps:
-        total = DraftCounts(reported.steps, reported.drafted, reported.accepted, reported.per_position)
+    elif reported is not None and not reported.silent and reported.drafted:
+        total = DraftCounts(reported.steps or 0.0, reported.drafted, reported.accepted, reported.per_position)
     elif counted is not None:
         total = counted
     else:
@@ -456,6 +456,7 @@ def acceptance(cells: Sequence[CellRecord]) -> tuple[dict[str, Any] | None, str 
     return (
         asdict(total)
         | {
+            "drafts": total.drafts or None,  # llama.cpp's answers do not say how many
             "length": total.length,
             "rate": total.rate,
             "per_position": total.per_position,
@@ -559,7 +560,7 @@ class RepeatMean(TypedDict):
 class Acceptance(TypedDict):
     """Acceptance by the server's counters, or, where it shows none, by its answers."""
 
-    drafts: float
+    drafts: float | None
     draft_tokens: float
     accepted_tokens: float
     accepted_per_position: list[float]

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Self
 
+from specops.foreign_json import object_at
+
 MOST = 2**31
 """A count above it is no count of one answer."""
 
@@ -92,14 +94,6 @@ class RequestDrafts:
 
 def _is_count(value: Any) -> bool:
     return type(value) is int and 0 <= value <= MOST
-
-
-def object_at(body: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
-    """Return the JSON object at this path; an empty one where there is none."""
-    found: Any = body
-    for key in path:
-        found = found.get(key) if isinstance(found, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
 
 
 def read_speculative_decoding(body: Mapping[str, Any]) -> RequestDrafts | None:

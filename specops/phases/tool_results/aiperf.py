@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from specops.foreign_json import object_at
 from specops.phases.tool_results.figures import Latency, ToolResult, ToolRun, count, load_of, number, text
-from specops.serving.acceptance import object_at
 
 MS = {"ms": 1.0, "s": 1000.0, "sec": 1000.0, "us": 0.001, "ns": 1e-6}
 """Milliseconds of the units of time."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from specops.foreign_json import object_at
 from specops.phases.tool_results.figures import Latency, ToolResult, ToolRun, count, number
-from specops.serving.acceptance import object_at
 
 
 def read(bodies: Sequence[Mapping[str, Any]]) -> ToolResult | None:

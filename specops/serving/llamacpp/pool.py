@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from specops.errors import ConfigError
+from specops.foreign_json import object_at
 from specops.hints import in_rollout
-from specops.serving.acceptance import Drafts, RequestDrafts, object_at
+from specops.serving.acceptance import Drafts, RequestDrafts
 from specops.serving.argv import Finding, Level
 from specops.serving.engine import EVERYWHERE, Container, Grid, PairQuestion, Rendering, Setting, Start
 from specops.serving.llamacpp.builds import WHEEL, installed, packaged, parse, table

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from specops.serving.acceptance import Gauges, RequestDrafts, object_at
+from specops.foreign_json import object_at
+from specops.serving.acceptance import Gauges, RequestDrafts
 from specops.serving.argv import Finding
 from specops.serving.engine import EVERYWHERE, Container, MultiHost, PairQuestion, Rendering, Start
 from specops.serving.metrics import Responses, Series
