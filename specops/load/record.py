@@ -450,7 +450,12 @@ def acceptance(cells: Sequence[CellRecord]) -> tuple[dict[str, Any] | None, str 
     elif counted is not None:
         total = counted
     else:
-        return None, next((c.drafts_missing for c in cells if c.drafts_missing), "nothing was measured")
+        missing = next((cell.drafts_missing for cell in cells if cell.drafts_missing), "nothing was measured")
+        if reported is not None and reported.silent:
+            missing += (
+                f"; {reported.silent} of {reported.requests + reported.silent} answers report no drafts"
+            )
+        return None, missing
     mine = sum(cell.tokens or 0 for cell in cells if cell.server_tokens)
     servers = sum(cell.server_tokens or 0 for cell in cells)
     return (
