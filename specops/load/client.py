@@ -147,8 +147,8 @@ class Client:
         if not fields:
             return
         without, self.capabilities = self.capabilities, replace(self.capabilities, drafts=fields)
-        asked = (await self.send(prompt, pace, max_tokens=_PROBE_TOKENS)).observe(None).answer
-        if asked.failure is not None or asked.drafts is None:
+        repeated = (await self.send(prompt, pace, max_tokens=_PROBE_TOKENS)).observe(None).answer
+        if repeated.failure is not None or repeated.drafts is None:
             self.capabilities = without
 
     def adopt(self, probed: Client) -> None:

@@ -70,7 +70,7 @@ class RequestDrafts:
     """Tokens that were proposed for it."""
 
     accepted: int
-    """Those of them that the target kept."""
+    """Those of them that the target accepted."""
 
     steps: int | None = None
     """Verifications that had a draft."""

@@ -462,7 +462,7 @@ def streams(observed: Observations) -> Finding:
         evidence,
         cause="a defect of the engine, such as a state of the draft that all slots share; load alone does not"
         " change acceptance",
-        fix="serve with one slot a server, or a newer build; specops issues names those that are known",
+        fix="serve with one slot a server, or a newer build; known ones: specops issues",
     )
 
 
