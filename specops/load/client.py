@@ -110,7 +110,7 @@ class Client:
 
         An endpoint that refuses `continuous_usage_stats` gets `include_usage` alone, and then for
         neither; then all over with the other name of the bound on its length. What it accepts and does not
-        send is not counted as sent.
+        send is not counted as sent. Only with a pace, that of a measurement, is more requested than that.
         """
         options = [
             replace(requested, finish_reasons=False)  # one probe cannot know that they are missing
@@ -130,13 +130,14 @@ class Client:
             miscount=_miscount(answer),
             finish_reasons=answer.finish_reason is not None or not answer.chunks,
         )
-        if answer.drafts is None:
+        if answer.drafts is None and pace is not None:
             await self._ask_for_drafts(prompt, pace)
         return observation
 
-    async def _ask_for_drafts(self, prompt: Prompt, pace: Pace | None) -> None:
+    async def _ask_for_drafts(self, prompt: Prompt, pace: Pace) -> None:
         """Find out whether answers report their drafts on request. Only an engine that its list of models
         names as one that knows such fields gets them."""
+        await pace.turn()
         try:
             async with asyncio.timeout(self.endpoint.timeout_s):
                 listed = await self._openai.models.list()
