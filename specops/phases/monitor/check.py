@@ -54,6 +54,9 @@ class Need:
     fix: str | None = None
     """The fix if it is absent under all names."""
 
+    optional: bool = False
+    """Not every server of the engine exposes it."""
+
 
 def needs(rollout: Rollout) -> Iterator[Need]:
     """All needs of a rollout, in the order of the page: pools, rules, routers, guard, GPUs."""
@@ -63,9 +66,9 @@ def needs(rollout: Rollout) -> Iterator[Need]:
         series, labels = exposed(rollout, pool), ours | {POOL: pool}
         yield from of_engine(series, f"{pool} pool", labels, window, pool)
         if series.http is not None and not rollout.addresses.routers:
-            # Not every server with these names counts them; and it has none before its first request.
+            # It has none before its first request.
             http = f"sum(increase({series.http.counter}{selector(labels)}[{window}]))"
-            yield Need(series.http.counter, f"{pool} pool", labels, "outages", http, fix=DOWN)
+            yield Need(series.http.counter, f"{pool} pool", labels, "outages", http, fix=DOWN, optional=True)
     yield from _recorded(ours)
     if rollout.addresses.routers:
         yield from _of_routers(ours, window)
@@ -256,7 +259,8 @@ def check(rollout: Rollout | None, api: Api, progress: Progress) -> Result:
     for need in names:
         found.append(looking.look(need))
         progress.advance()
-    return _result(rollout, api.url, found)
+    optional = frozenset(need.name for need in names if need.optional)
+    return _result(rollout, api.url, found, optional)
 
 
 def _of_any(api: Api) -> Iterator[Need]:
@@ -324,10 +328,13 @@ def _found(
     )
 
 
-def _result(rollout: Rollout | None, url: str, found: Sequence[NameState]) -> Result:
+def _result(
+    rollout: Rollout | None, url: str, found: Sequence[NameState], optional: Collection[str]
+) -> Result:
     lacking = [each for each in found if each.status not in GOOD]
     # An engine's own names are not shown to be these before traffic; those of rules and routers are known.
-    unseen = [each for each in found if each.status == "no traffic" and each.where in SERVERS]
+    waiting = [each for each in found if each.status == "no traffic" and each.name not in optional]
+    unseen = [each for each in waiting if each.where in SERVERS]
     settings: dict[str, Any] = {
         "prometheus": url,
         "rollout": rollout.rollout if rollout else None,
