@@ -67,6 +67,7 @@ bench: $(VENV)/.dev $(PEER)/.guidellm $(VLLM)/.vllm
 	$(BIN)/python benchmarks/driver.py --guidellm $(PEER)/bin/python
 	$(BIN)/python benchmarks/side_by_side.py --vllm $(VLLM)/bin/python
 	$(BIN)/python benchmarks/ab_coverage.py
+	$(BIN)/python benchmarks/experiment_power.py
 	$(BIN)/python benchmarks/ray_nodes.py
 	$(BIN)/python benchmarks/verify_draft.py
 	$(BIN)/python benchmarks/predicted.py
@@ -85,8 +86,6 @@ bench: $(VENV)/.dev $(PEER)/.guidellm $(VLLM)/.vllm
 
 generate: $(VENV)/.dev
 	$(BIN)/specops init --schema > playbooks/rollout.schema.json
-	$(BIN)/specops monitor render alerts/examples/rollout.yaml --out alerts/examples --quiet > /dev/null
-	rm alerts/examples/monitor.json
 	$(BIN)/python tools/runbook.py
 	$(BIN)/python tools/router_examples.py
 	$(BIN)/python tools/cli_reference.py

@@ -1,7 +1,7 @@
 """Does the guard ever err? Simulated weeks and regressions with known truth, judged by the production code.
 
     python benchmarks/guard.py [--weeks 10000] [--regressions 10000] [--hardest 1000] [--seed 0]
-        [--processes N] [--json FILE]
+        [--delays 40] [--processes N] [--json FILE]
 
 `healthy`: weeks of a pool that pays (0.5 to 0.95 times the standard's latency, by week), an evaluation a
 minute over five minutes' window: traffic by day and weekend, bursts, hours of nothing, gaps in scraping of 1
@@ -23,6 +23,11 @@ have enough.
 
 `hardest`: healthy weeks at the edge, to see more of what is rare: a pool that gains 5 to 10%, a standard pool
 with 0.08 to 0.2 requests for each of the other's, and 20 spells a week in which both are slow.
+
+`delays`: how long a fallback takes at a constant load, by how steeply latency rises with it: from the moment
+at which a pool that paid takes 1.25 times the standard's latency or more, or, in a slow leak over a day, from
+the moment at which it takes 1.2 times. Every incident counts, with gaps and starts of servers in it; one that
+is not acted on in three hours is a miss.
 
 What is vectorised is production's own: `verdicts.judge` takes arrays. Only rows of three bad windows and more
 are walked one evaluation at a time; `again` walks all of some traces through `simulate`, and counts where
@@ -193,7 +198,8 @@ def judged_all(criteria: Criteria, trace: Trace) -> tuple[Codes, Mapping[Signal,
             found = verdicts.with_longer(criteria, _judged_at(one, where), back[signal], many)
             codes[signal][where] = found.codes
             both_slow[signal][where] = found.both_slow
-    return verdicts.overall(codes, np.any(list(both_slow.values()), axis=0)), judged
+    both = np.any(list(both_slow.values()), axis=0)
+    return verdicts.overall(codes, both, trace.each.missing), judged
 
 
 def _at(live: LiveFigures, where: np.ndarray[Any, Any]) -> LiveFigures:
@@ -296,6 +302,80 @@ def regressions(seed: tuple[int, int], count: int) -> Acted:
     return found
 
 
+STEEP = [(1, 0.05, 0.010), (8, 0.08, 0.020), (32, 0.15, 0.056), (64, 0.3, 0.105)]
+"""A server whose time per token is ten times as long at 64 streams as alone."""
+
+HOUR = 60
+"""Minutes, which are the intervals."""
+
+
+@dataclass(frozen=True)
+class Delays:
+    """Minutes from an incident's beginning to a fallback, of many incidents of one kind."""
+
+    what: str
+    requests: float
+    """Finished in a window."""
+
+    minutes: list[int]
+    """Sorted; 0 where the guard had fallen back before."""
+
+    missed: int
+
+    def quantile(self, q: float) -> float:
+        """With the misses as longer than all."""
+        values = [*map(float, self.minutes), *([float("inf")] * self.missed)]
+        return values[min(int(q * len(values)), len(values) - 1)]
+
+
+def delays(seed: int, count: int) -> list[Delays]:
+    """Kinds of incidents at a constant load, `count` of each."""
+    found = []
+    for shape, levels, tokens in (("flat", LEVELS, 60), ("steep", STEEP, 40)):
+        for streams in (3.0, 12.0):
+            for slower in (1.25, 1.3, 1.5):
+                what = f"{shape}, {streams:g} at a time, {slower:g}x at once"
+                found.append(measure_delays(seed, count, what, levels, tokens, streams, slower))
+        what = f"{shape}, 12 at a time, a leak to 1.5x over a day"
+        found.append(measure_delays(seed, count, what, levels, tokens, 12.0, 1.5, leak_hours=24))
+    return found
+
+
+def measure_delays(
+    seed: int,
+    count: int,
+    what: str,
+    levels: list[tuple[int, float, float]],
+    tokens: int,
+    streams: float,
+    slower: float,
+    leak_hours: int = 0,
+) -> Delays:
+    measured = (
+        Level(float(n), first, token, token, first + token * (tokens - 1), **SPREAD)
+        for n, first, token in levels
+    )
+    baseline = Baseline(tuple(measured), "made up")
+    criteria = replace(criteria_of(0.4), baseline=baseline)
+    length = (leak_hours + 4) * HOUR
+    world = WeekConstants(baseline, 0.4, tokens=float(tokens), length_s=length * 60.0, steady=streams)
+    world = replace(world, gain=(0.6, 0.9), both_slow=0.0, alone=0.2)
+    shown = np.zeros(count, dtype=bool)
+    incident = Incident(np.full(count, HOUR), np.full(count, slower), shown, leak=leak_hours * HOUR)
+    trace = weeks(world, count, np.random.default_rng(seed), incident)
+    codes, _ = judged_all(criteria, trace)
+    falls = falls_of(criteria, trace, codes)
+    minutes, missed = [], 0
+    for week, fell in enumerate(falls):
+        began = int(np.argmax(trace.slower[week] >= criteria.regression.value))
+        if fell is None or fell - began >= 3 * HOUR:
+            missed += 1
+        else:
+            minutes.append(max(fell - began + 1, 0))
+    requests = 5 * float(np.nanmean(trace.each.finished))
+    return Delays(what, requests, sorted(minutes), missed)
+
+
 def _later(began: int, together: float, window: int, rules: Rules) -> int | None:
     """The last interval to act in where the pools have so many requests in a window. None where not even the
     most windows that are looked back on have the minimum traffic."""
@@ -367,6 +447,7 @@ def main() -> None:
     parser.add_argument("--weeks", type=int, default=10_000)
     parser.add_argument("--regressions", type=int, default=10_000)
     parser.add_argument("--hardest", type=int, default=1000)
+    parser.add_argument("--delays", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--json", type=Path)
@@ -385,9 +466,16 @@ def main() -> None:
         tally = sum((part.result() for part in parts), Tally())
         at_the_edge = sum((part.result() for part in hardest), Tally())
         acted = sum((hit.result() for hit in hits), Acted())
+    took = delays(options.seed, options.delays) if options.delays else []
     walked = again(options.seed)
     observed = looks()
     _print(tally, at_the_edge, acted, walked, observed, time.perf_counter() - began)
+    for kind in took:
+        print(
+            f"delay        {kind.what}, {kind.requests:.0f} requests a window:"
+            f" median {kind.quantile(0.5):g} min, 95% {kind.quantile(0.95):g} min,"
+            f" missed {kind.missed} of {options.delays}"
+        )
     if options.json:
         figures = {
             "healthy": asdict(tally),
@@ -395,6 +483,7 @@ def main() -> None:
             "regressions": asdict(acted),
             "again": walked,
             "look": observed,
+            "delays": [asdict(kind) for kind in took],
         }
         options.json.write_text(json.dumps(figures | {"seed": options.seed}, indent=1) + "\n")
 

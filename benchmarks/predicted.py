@@ -17,10 +17,11 @@ from time import perf_counter
 from typing import Any
 
 from specops.assets import asset
+from specops.experiment.arms import Arm
 from specops.load.settings import BaselineSettings
 from specops.phases.ab.measure import compare
 from specops.phases.ab.report import read
-from specops.phases.ab.visits import AbSettings, Arm
+from specops.phases.ab.settings import AbSettings
 from specops.phases.inputs import NO_ADDRESS_YET
 from specops.phases.verify_draft.estimate import measure, predict
 from specops.phases.verify_draft.prediction import Predictor

@@ -16,10 +16,11 @@ from collections import defaultdict
 from pathlib import Path
 
 from specops.assets import asset
+from specops.experiment.arms import Arm
 from specops.load.settings import BaselineSettings
 from specops.phases.ab.measure import compare
 from specops.phases.ab.report import read
-from specops.phases.ab.visits import AbSettings, Arm
+from specops.phases.ab.settings import AbSettings
 from specops.phases.inputs import NO_ADDRESS_YET
 from specops.progress import SilentProgress
 from specops.serving.embedded import EmbeddedPool, Speculation

@@ -20,7 +20,7 @@ import os
 import statistics
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,15 +33,58 @@ from specops.phases.route.thresholds import rules
 from specops.progress import SilentProgress
 
 CHAT = "/v1/chat/completions"
-LOADS = ((32, 1_000), (1, 1_000), (1, 20_000), (1, 200_000))
-RATIO, ADDED_US = 0.85, 100.0  # to reach, over `plain` at the first load, and at the second
+HARD: Mapping[str, str] = {
+    "quotes": '"',
+    "backslashes": "\\",
+    "lines": "\n",
+    "beyond ASCII": "\u00e9",
+    "code": 'def sort(numbers: list[int]) -> list[int]:\n    """Sort."""\n    return sorted(numbers)\n',
+}
+"""Texts that are hard to read, repeated: most of their JSON is escapes."""
+CLASSES = [
+    {"name": "code", "content": r"```|\bdef \w+\("},
+    {"name": "legal", "contains": ["confidential", "privileged"]},
+]
+RATIO, ADDED_US = 0.85, 100.0
+"""To reach, over `plain`: requests a second at 32 × 1000 B, and added at 1 × 1000 B."""
+CPU_AT_MOST = {
+    "32 × 280 B": ("router", 1.3),
+    "32 × 8000 B": ("router", 1.4),
+    "32 × 100000 B": ("content", 2.0),
+}
+WORST_CPU_AT_MOST = 4.0
+"""To reach, over `kept`: CPU time of NGINX's workers a request; of texts that are hard to read, at most."""
+TURN = "what would be the best way to sort a list of numbers in place, and why? "
+
+
+def body(size: int, turn: str = TURN) -> bytes:
+    """A conversation of about so many bytes."""
+    escaped = len(json.dumps(turn)) - 2
+    said = turn * (max(size - 220, 0) // escaped) + TURN[: max(size - 220, 0) % escaped]
+    messages = [{"role": "system", "content": "You are helpful."}, {"role": "user", "content": said}]
+    fields = {"model": "m", "temperature": 0.7, "top_p": 0.9, "max_tokens": 300, "stream": True, "n": 1}
+    return json.dumps({"messages": messages, **fields}).encode()
+
+
+LOADS: Mapping[str, tuple[int, bytes]] = {
+    **{
+        f"{connections} × {size} B": (connections, body(size))
+        for connections, size in (
+            *((32, 1_000), (1, 1_000), (1, 20_000), (1, 200_000)),
+            *((32, 280), (32, 8_000), (32, 100_000)),
+        )
+    },
+    **{f"32 × 100000 B, {name}": (32, body(100_000, turn)) for name, turn in HARD.items()},
+    "32 × 100000 B, many values": (32, json.dumps({"max_tokens": 300, "x": [[]] * 24_900}).encode()),
+}
+"""Connections and the body."""
 WRK = """
 wrk.method, wrk.headers["Content-Type"] = "POST", "application/json"
 wrk.body = io.open("%s"):read("*a")
 done = function(summary, latency)
   local errors = summary.errors
-  print(("{\\"per_s\\": %%f, \\"p50_us\\": %%f, \\"errors\\": %%d}"):format(
-    summary.requests / summary.duration * 1e6, latency:percentile(50),
+  print(("{\\"per_s\\": %%f, \\"p50_us\\": %%f, \\"requests\\": %%d, \\"errors\\": %%d}"):format(
+    summary.requests / summary.duration * 1e6, latency:percentile(50), summary.requests,
     errors.connect + errors.read + errors.write + errors.status + errors.timeout))
 end
 """
@@ -71,17 +114,31 @@ server {{ listen 127.0.0.1:{port};
 class Figures:
     per_s: float
     p50_us: float
+    cpu_us: float
+    """Of NGINX's workers, a request."""
+
+
+@dataclass(frozen=True)
+class Proxy:
+    url: str
+    pid: int
+    """Of NGINX's master process."""
+
+    def cpu_ns(self) -> int:
+        """On-CPU time of its workers until now."""
+        workers = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        return sum(int(Path(f"/proc/{worker}/schedstat").read_text().split()[0]) for worker in workers)
 
 
 @contextmanager
-def serving(folder: Path, name: str, files: dict[str, str], port: int) -> Iterator[str]:
-    """NGINX with `files`, which listens on `port`; its root."""
+def serving(folder: Path, name: str, files: dict[str, str], port: int) -> Iterator[Proxy]:
+    """NGINX with `files`, which listens on `port`."""
     prefix = folder / name
     write(prefix, files)
     command = [nginx(None), "-p", str(prefix), "-c", CONF, "-e", "stderr", "-g", "daemon off;"]
     log = folder / f"{name}.log"
     with running(name, command, address=FixedAddress.on(port), log=log, progress=SilentProgress()) as up:
-        yield up.base_url.removesuffix("/v1")
+        yield Proxy(up.base_url.removesuffix("/v1"), int((prefix / "nginx.pid").read_text()))
 
 
 def written(template: str, **values: int) -> dict[str, str]:
@@ -109,74 +166,71 @@ def rendered(settings: Rollout) -> dict[str, str]:
     return text(of(settings, rules(settings, Path("no", "such", "run"))))
 
 
-def body(size: int) -> bytes:
-    """A conversation of about so many bytes."""
-    turn = "what would be the best way to sort a list of numbers in place, and why? "
-    said = (turn * (size // len(turn) + 1))[: max(size - 220, 0)]
-    messages = [{"role": "system", "content": "You are helpful."}, {"role": "user", "content": said}]
-    fields = {"model": "m", "temperature": 0.7, "top_p": 0.9, "max_tokens": 300, "stream": True, "n": 1}
-    return json.dumps({"messages": messages, **fields}).encode()
-
-
-def wrk(url: str, script: Path, connections: int, seconds: int) -> Figures:
-    words = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "-s", str(script), f"{url}{CHAT}"]
+def wrk(proxy: Proxy, script: Path, connections: int, seconds: int) -> Figures:
+    words = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "-s", str(script), f"{proxy.url}{CHAT}"]
+    before = proxy.cpu_ns()
     done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=seconds + 60)
     found = json.loads(done.stdout.strip().splitlines()[-1])
     if found["errors"]:
-        raise SystemExit(f"{found['errors']} requests to {url} failed")
-    return Figures(found["per_s"], found["p50_us"])
+        raise SystemExit(f"{found['errors']} requests to {proxy.url} failed")
+    cpu_us = (proxy.cpu_ns() - before) / 1000 / found["requests"]
+    return Figures(found["per_s"], found["p50_us"], cpu_us)
 
 
-def measure(folder: Path, rounds: int, seconds: int) -> dict[str, dict[str, dict[str, float]]]:
-    """By load and proxy."""
+def measure(folder: Path, rounds: int, seconds: int, names: Collection[str]) -> dict[str, Rows]:
+    """By load and proxy. `names`: the loads to measure."""
     upstream = free_port()
     at_once = [f"127.0.0.1:{upstream}"]
     with ExitStack() as stack:
 
-        def start(name: str, files: dict[str, str], port: int) -> str:
+        def start(name: str, files: dict[str, str], port: int) -> Proxy:
             return stack.enter_context(serving(folder, name, files, port))
 
         start("at-once", written(AT_ONCE, port=upstream), upstream)
-        urls = {}
+        proxies = {}
         for name, template in (("plain", PLAIN), ("kept", KEPT)):
             port = free_port()
-            urls[name] = start(name, written(template, port=port, upstream=upstream), port)
-        by_content = {"classes": [{"name": "code", "content": r"```|\bdef \w+\("}]}
-        for name, route in (("router", {}), ("content", by_content)):
+            proxies[name] = start(name, written(template, port=port, upstream=upstream), port)
+        for name, route in (("router", {}), ("content", {"classes": CLASSES})):
             port = free_port()
             settings = rollout(port, standard=at_once, speculative=at_once, **route)
-            urls[name] = start(name, rendered(settings), port)
-        found = {}
-        for connections, size in LOADS:
-            (folder / "body.json").write_bytes(body(size))
+            proxies[name] = start(name, rendered(settings), port)
+        rows = {}
+        for name in names:
+            connections, data = LOADS[name]
+            (folder / "body.json").write_bytes(data)
             script = folder / "ask.lua"
             script.write_text(WRK % (folder / "body.json"))
-            found[f"{connections} × {size} B"] = compared(urls, script, connections, rounds, seconds)
-        return found
+            rows[name] = compare(proxies, script, connections, rounds, seconds)
+        return rows
 
 
-def compared(
-    urls: dict[str, str], script: Path, connections: int, rounds: int, seconds: int
-) -> dict[str, dict[str, float]]:
-    taken: dict[str, list[Figures]] = {name: [] for name in urls}
-    names = list(urls)
+Rows = dict[str, dict[str, float]]
+"""Figures by proxy."""
+
+
+def compare(proxies: Mapping[str, Proxy], script: Path, connections: int, rounds: int, seconds: int) -> Rows:
+    figures: dict[str, list[Figures]] = {name: [] for name in proxies}
+    names = list(proxies)
     for number in range(-1, rounds):  # one more, to warm up
         for name in names[number % len(names) :] + names[: number % len(names)]:
-            figures = wrk(urls[name], script, connections, seconds)
+            measured = wrk(proxies[name], script, connections, seconds)
             if number >= 0:
-                taken[name].append(figures)
-    return {name: _beside(ours, taken["plain"], taken["kept"]) for name, ours in taken.items()}
+                figures[name].append(measured)
+    return {name: relate(turns, figures["plain"], figures["kept"]) for name, turns in figures.items()}
 
 
-def _beside(ours: list[Figures], plain: list[Figures], kept: list[Figures]) -> dict[str, float]:
+def relate(turns: list[Figures], plain: list[Figures], kept: list[Figures]) -> dict[str, float]:
     median = statistics.median
     return {
-        "per_s": median(one.per_s for one in ours),
-        "p50_us": median(one.p50_us for one in ours),
-        "over_plain": median(a.per_s / b.per_s for a, b in zip(ours, plain, strict=True)),
-        "over_kept": median(a.per_s / b.per_s for a, b in zip(ours, kept, strict=True)),
-        "added_to_plain_us": median(a.p50_us - b.p50_us for a, b in zip(ours, plain, strict=True)),
-        "added_to_kept_us": median(a.p50_us - b.p50_us for a, b in zip(ours, kept, strict=True)),
+        "per_s": median(one.per_s for one in turns),
+        "p50_us": median(one.p50_us for one in turns),
+        "cpu_us": median(one.cpu_us for one in turns),
+        "over_plain": median(a.per_s / b.per_s for a, b in zip(turns, plain, strict=True)),
+        "over_kept": median(a.per_s / b.per_s for a, b in zip(turns, kept, strict=True)),
+        "cpu_over_kept": median(a.cpu_us / b.cpu_us for a, b in zip(turns, kept, strict=True)),
+        "added_to_plain_us": median(a.p50_us - b.p50_us for a, b in zip(turns, plain, strict=True)),
+        "added_to_kept_us": median(a.p50_us - b.p50_us for a, b in zip(turns, kept, strict=True)),
     }
 
 
@@ -186,22 +240,35 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=1, help="of one turn of wrk")
+    parser.add_argument("--only", default="", help="loads whose name has this in it")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="specops-bench-") as name:
-        found = measure(Path(name), options.rounds, options.seconds)
-    for load, proxies in found.items():
+    names = [name for name in LOADS if options.only in name]
+    with tempfile.TemporaryDirectory(prefix="specops-bench-") as folder:
+        loads = measure(Path(folder), options.rounds, options.seconds, names)
+    for load, proxies in loads.items():
         print(f"{load}")
         for name, row in proxies.items():
             print(
-                f"  {name:8} {row['per_s']:7.0f}/s  p50 {row['p50_us']:5.0f} µs"
+                f"  {name:8} {row['per_s']:7.0f}/s  p50 {row['p50_us']:5.0f} µs  CPU {row['cpu_us']:5.0f} µs"
                 f"   over plain {row['over_plain']:.2f}×, {row['added_to_plain_us']:+.0f} µs"
-                f"   over kept {row['over_kept']:.2f}×, {row['added_to_kept_us']:+.0f} µs"
+                f"   over kept {row['over_kept']:.2f}×, {row['added_to_kept_us']:+.0f} µs,"
+                f" CPU {row['cpu_over_kept']:.2f}×"
             )
     print(f"to reach, over plain: ≥ {RATIO}× at 32 × 1000 B, ≤ {ADDED_US:+.0f} µs at 1 × 1000 B")
+    for load, (name, most) in CPU_AT_MOST.items():
+        print(f"to reach, CPU over kept: ≤ {most}× of {name} at {load}")
+    print(f"to reach, CPU over kept: ≤ {WORST_CPU_AT_MOST}× of any")
     if options.json is not None:
-        figures = {"loads": found, "to_reach": {"over_plain": RATIO, "added_us": ADDED_US}}
-        options.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+        reach = {
+            "over_plain": RATIO,
+            "added_us": ADDED_US,
+            "cpu": CPU_AT_MOST,
+            "worst_cpu": WORST_CPU_AT_MOST,
+        }
+        options.json.write_text(
+            json.dumps({"loads": loads, "to_reach": reach}, indent=1) + "\n", encoding="utf-8"
+        )
 
 
 if __name__ == "__main__":

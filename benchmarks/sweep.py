@@ -30,11 +30,12 @@ from typing import Any
 
 from specops.assets import asset
 from specops.config import Rollout
+from specops.experiment.arms import Arm
 from specops.launch.servers import serving
 from specops.load.arrivals import Level
 from specops.phases.ab.measure import compare
 from specops.phases.ab.report import read as read_comparison
-from specops.phases.ab.visits import AbSettings, Arm
+from specops.phases.ab.settings import AbSettings
 from specops.phases.inputs import NO_ADDRESS_YET
 from specops.phases.sweep import plan
 from specops.phases.sweep.measure import Local

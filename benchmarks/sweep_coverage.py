@@ -49,9 +49,9 @@ from drawn_requests import (
     means,
     typical_gain,
 )
+from specops.phases.ab.speedups import Pairs
 
 from specops.load.record import CellRecord
-from specops.phases.ab.speedups import Pairs
 from specops.phases.sweep.judging import judge, picked_by
 from specops.phases.sweep.plan import (
     ANY_LENGTH,

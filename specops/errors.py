@@ -9,6 +9,7 @@
         ├── EndpointError         an endpoint is down, refuses, or speaks nonsense
         ├── ServerError           a server that specops started did not come up, or died
         ├── ModelError            a model folder that cannot be loaded
+        │   └── NotFinite         a model's logits have a NaN or an infinity
         └── FileError             a result is damaged, a disk is full, a file is not there
 
 The message is one sentence that says what was being done and what went wrong; the hint says what to do.
@@ -108,6 +109,10 @@ class ServerError(EnvironmentFailure):
 
 
 class ModelError(EnvironmentFailure):
+    pass
+
+
+class NotFinite(ModelError):
     pass
 
 

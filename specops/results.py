@@ -33,6 +33,7 @@ from pydantic import (
 from specops import __version__
 from specops.errors import Exit, FileError
 from specops.hints import beginning, folder_state, listing, renaming
+from specops.owned_file import read_file
 
 SCHEMA = 4
 
@@ -213,10 +214,10 @@ def read(path: Path) -> Result:
     """The result at `path`. Raises FileError, which names the file, for one that is damaged, foreign or
     newer, and for one whose content does not match its hash."""
     try:
-        raw = path.read_text(encoding="utf-8")
+        raw = read_file(path).decode()
     except FileNotFoundError:
         raise FileError(f"there is no result {path}", hint=listing(path.parent)) from None
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise FileError(
             f"could not read {path}: {error}: expected a result of specops", hint=listing(path)
         ) from error
@@ -283,7 +284,7 @@ def _renamed(fields: dict[str, Any]) -> dict[str, Any]:
 def sha256(value: Path | bytes | str | dict[str, Any] | list[Any]) -> str:
     """SHA-256 of a file's bytes, of bytes or text, or of a JSON value in canonical form."""
     if isinstance(value, Path):
-        payload = value.read_bytes()
+        payload = read_file(value)
     elif isinstance(value, bytes):
         payload = value
     elif isinstance(value, str):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from specops.config import load
-from specops.phases.ab.visits import AbSettings, Arm
+from specops.experiment.arms import Arm
+from specops.phases.ab.settings import AbSettings
 from specops.phases.inputs import inputs_of, inputs_of_arms, settings_of
 from specops.results import read, write
 

@@ -36,6 +36,15 @@ class Option:
     gone: str | None = None
     """What the server says of a flag that it only refuses."""
 
+    negated: tuple[str, ...] = ()
+    """Those of `names` that turn it off."""
+
+    variable: str | None = None
+    """The variable of the environment that sets it."""
+
+    number: bool = False
+    """Whether its value has to be a number."""
+
 
 @dataclass
 class Seen:
@@ -46,6 +55,9 @@ class Seen:
     gone: dict[str, dict[int, str]] = field(default_factory=dict)
     types: dict[str, list[int]] = field(default_factory=dict)
     together: set[tuple[str, ...]] = field(default_factory=set)
+    variables: dict[str, dict[int, str]] = field(default_factory=dict)
+    """Flag of a variable by build, and behind a space the one that turns it off."""
+    numbers: dict[str, list[int]] = field(default_factory=dict)
 
 
 def main() -> None:
@@ -63,6 +75,11 @@ def main() -> None:
         for option in options(texts["arg.cpp"]):
             if option.gone is None:
                 seen.together.add(option.names)
+            if option.variable is not None:
+                flags = (_long(option.names), _long(option.negated))
+                seen.variables.setdefault(option.variable, {})[build] = " ".join(filter(None, flags))
+            for name in option.names if option.number and option.values == 1 else ():
+                seen.numbers.setdefault(name, []).append(build)
             for name in option.names:
                 if option.gone is None:
                     seen.flags.setdefault(name, []).append((build, option.values))
@@ -83,7 +100,9 @@ def _table(seen: Seen) -> dict[str, object]:
             flags.setdefault(name, {})[str(count)] = ranges
     return {
         "about": "Made by tools/llamacpp_table.py from llama.cpp's sources in releases of xllamacpp. "
-        "flags: by the number of words that follow, the builds, FIRST-LAST, both included.",
+        "flags: by the number of words that follow, the builds, FIRST-LAST, both included. variables: of the "
+        "environment, the flag that each sets, and behind a space the flag that turns it off. numbers: flags "
+        "whose value is a number.",
         "builds": seen.builds,
         "flags": flags,
         "gone": {
@@ -93,9 +112,22 @@ def _table(seen: Seen) -> dict[str, object]:
             }
             for name, said in sorted(seen.gone.items())
         },
+        "variables": {
+            name: {
+                _ranges(seen.builds, [b for b in flags if flags[b] == text]): text
+                for text in dict.fromkeys(flags.values())
+            }
+            for name, flags in sorted(seen.variables.items())
+        },
+        "numbers": {name: _ranges(seen.builds, found) for name, found in sorted(seen.numbers.items())},
         "types": {name: _ranges(seen.builds, found) for name, found in seen.types.items()},
         "together": [list(names) for names in sorted(seen.together) if len(names) > 1],
     }
+
+
+def _long(names: tuple[str, ...]) -> str:
+    """Return the first long name, the first name where none is long, or no text."""
+    return next((name for name in names if name.startswith("--")), (*names, "")[0])
 
 
 def _ranges(builds: list[int], found: list[int]) -> str:
@@ -147,11 +179,16 @@ def options(text: str) -> Iterator[Option]:
             continue
         names, hints = re.findall(r'"(-[^"]+)"', arguments[0]), arguments[1:-2]
         negated = re.findall(r'"(-[^"]+)"', hints[0]) if hints and hints[0].startswith("{") else []
+        variable = re.search(r'set_env\("(\w+)"\)', behind)
         removed = re.search(r'arg_removed\("(.*?)"\)', arguments[-1])
         yield Option(
             tuple(names + negated),
             0 if negated else len(hints),
             removed[1] if removed else None,
+            tuple(negated),
+            variable[1] if variable else None,
+            re.search(r"\bint\s+value\b|=\s*std::sto[fd]\(value\);", arguments[-1]) is not None
+            and "value ==" not in arguments[-1],
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -161,7 +162,12 @@ class Command(Target):
 
     @property
     def identity(self) -> str:
-        return f"command {shlex.join(self._action.set)}"
+        program, *words = self._action.set
+        path = shutil.which(program)
+        program = str(Path(path).resolve()) if path else program
+        # os.path, since a word may be a script that is too long for a name.
+        files = (os.path.realpath(word) if os.path.exists(word) else word for word in words)  # noqa: PTH110
+        return f"command {shlex.join([program, *files])}"
 
     def read(self) -> int:
         return printed(self._commands, self._action.read, self._action.timeout_s)

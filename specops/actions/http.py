@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -12,6 +13,7 @@ from specops.actions.action import ENABLED, PERCENT, Action, Site, Target, place
 from specops.actions.http_client import ask, ask_json
 from specops.errors import EndpointError
 from specops.hints import http_request
+from specops.net import machine_address
 from specops.section import Url
 
 TOKEN = "SPECOPS_FLAG_TOKEN"
@@ -63,6 +65,11 @@ class Http(Target):
         self._action = action
         ((path, self._kind),) = placeholders(action.body)
         self._keys = tuple(action.read_at.split(".")) if action.read_at else path
+
+    @property
+    def identity(self) -> str:
+        query = urlsplit(self._action.url).query
+        return f"flag {machine_address(self._action.url)}" + (f"?{query}" if query else "")
 
     def read(self) -> int:
         action, what = self._action, f"read {self.name}"

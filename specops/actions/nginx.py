@@ -10,6 +10,7 @@ from specops.actions.action import Action, Site, Target
 from specops.actions.http_client import ask_json
 from specops.errors import EndpointError
 from specops.hints import in_rollout
+from specops.net import machine_address
 
 TOKEN = "SPECOPS_ROUTER_TOKEN"
 PATH = "/specops/switch"
@@ -34,6 +35,10 @@ class Nginx(Target):
         """`address`: host and port of the admin listener."""
         self.name = f"router {address}"
         self._url = f"http://{address}{PATH}"
+
+    @property
+    def identity(self) -> str:
+        return f"router {machine_address(self._url)}"
 
     def read(self) -> int:
         return self._request(f"read the switch of {self.name}", "GET")

@@ -17,6 +17,7 @@ from specops.actions.command import Commands, printed
 from specops.actions.http_client import ask
 from specops.errors import EndpointError, EnvironmentFailure
 from specops.hints import http_request
+from specops.net import machine_address
 from specops.section import Url
 from specops.serving import tables
 
@@ -97,6 +98,10 @@ class Restart(Target):
         self.name = f"server {action.health}"
         self._action = action
         self._commands = commands
+
+    @property
+    def identity(self) -> str:
+        return f"server {machine_address(self._action.health)}"
 
     def read(self) -> int:
         action = self._action

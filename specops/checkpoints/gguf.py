@@ -26,6 +26,8 @@ from specops.errors import ModelError
 from specops.hints import listing
 
 SUFFIX = ".gguf"
+GGUF_FILE = "gguf_file"
+"""The key that marks a config.json as made of a file's metadata."""
 MAGIC = b"GGUF"
 SHARD = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 WEIGHTS = "model.safetensors"
@@ -62,7 +64,16 @@ CONFIG = {
     "attention.kv_lora_rank": "kv_lora_rank",
     "rope.dimension_count": "qk_rope_head_dim",
     "nextn_predict_layers": "num_nextn_predict_layers",
+    "target_hidden_size": "target_hidden_size",
+    "embedding_length_out": "backbone_hidden_size",
+    "block_size": "block_size",
+    "norm_before_residual": "norm_before_residual",
+    "norm_before_fc": "norm_before_fc",
+    "sample_from_anchor": "sample_from_anchor",
 }
+LISTS = {"target_layers": "target_layer_ids", "extract_layers": "target_layer_ids"}
+"""Settings that stay lists."""
+
 LATENT = ("kv_lora_rank", "qk_rope_head_dim")
 """Keys of latent attention alone."""
 
@@ -100,6 +111,8 @@ class _Part:
     path: Path
     metadata: dict[str, Any]
     tensors: dict[str, dict[str, Any]]
+    start: int
+    """Byte at which the tensors begin."""
 
 
 class Gguf:
@@ -127,8 +140,13 @@ class Gguf:
         return self._tensors
 
     def tensor(self, name: str, offsets: tuple[int, int]) -> bytes | None:
-        """Return None: a GGUF file does not have the small tensor of a head that transformers stores."""
-        return None
+        """Return the bytes of a tensor, such as the map of a head's vocabulary. None for a model in several
+        files, whose offsets are each file's own."""
+        if len(self._parts) > 1:
+            return None
+        with self.path.open("rb") as file:
+            file.seek(self._parts[0].start + offsets[0])
+            return file.read(offsets[1] - offsets[0])
 
     @property
     def _tensors(self) -> dict[str, dict[str, Any]]:
@@ -212,7 +230,7 @@ def _part(path: Path, reader: _Reader) -> _Part:
     end = start + max((info["data_offsets"][1] for _, info in described), default=0)
     if end > len(reader.data):
         raise ValueError(f"the file has {len(reader.data):,} bytes, its header describes {end:,}")
-    return _Part(path, metadata, dict(described))
+    return _Part(path, metadata, dict(described), start)
 
 
 def _tensor(reader: _Reader) -> tuple[str, dict[str, Any]]:
@@ -238,6 +256,7 @@ def _files(metadata: dict[str, Any], tensors: dict[str, Any], name: str) -> dict
 def _config(metadata: dict[str, Any], tensors: dict[str, Any]) -> dict[str, Any]:
     architecture = str(metadata.get("general.architecture", ""))
     config: dict[str, Any] = {
+        GGUF_FILE: True,
         "model_type": architecture,
         "architectures": [_architecture(architecture, tensors)],
     }
@@ -247,11 +266,17 @@ def _config(metadata: dict[str, Any], tensors: dict[str, Any]) -> dict[str, Any]
             value = max(value, default=None)
         if value is not None:
             config[name] = value
+    for key, name in LISTS.items():
+        if isinstance(listed := metadata.get(f"{architecture}.{key}"), list):
+            config[name] = listed
     if "kv_lora_rank" not in config:
         config = {key: value for key, value in config.items() if key not in LATENT}
     embedding = tensors.get("model.embed_tokens.weight")
     tokens = metadata.get("tokenizer.ggml.tokens") or []
-    config["vocab_size"] = embedding["shape"][0] if embedding else len(tokens)
+    if rows := embedding["shape"][0] if embedding else len(tokens):
+        config["vocab_size"] = rows
+    if "d2t" in tensors:  # the target's ids themselves, where safetensors store the differences
+        config["draft_vocab_size"] = tensors["d2t"]["shape"][0]
     config["dtype"] = "float16"  # of the KV cache, whatever the weights are
     quantised = sorted({info["dtype"] for info in tensors.values()} - {"F32", "F16", "BF16"})
     if quantised:
@@ -260,11 +285,13 @@ def _config(metadata: dict[str, Any], tensors: dict[str, Any]) -> dict[str, Any]
 
 
 def _architecture(architecture: str, tensors: dict[str, Any]) -> str:
-    """Named so that the kind of draft is read from it as from a config.json. DSpark has a Markov head."""
+    """Named as in a config.json. DFlash and DSpark have one name: only their tensors tell them apart."""
     if architecture == "dflash":
         return "DSparkDraftModel" if "markov_w1.weight" in tensors else "DFlashDraftModel"
     if architecture == "eagle3":
         return "Eagle3ForCausalLM"
+    if architecture == "gemma4-assistant":
+        return "Gemma4AssistantForCausalLM"
     words = re.split(r"[^a-z0-9]+", architecture.lower())
     ending = (
         "Encoder" if any("bert" in word or "embed" in word or "t5encoder" in word for word in words) else ""

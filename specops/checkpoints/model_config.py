@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from specops.checkpoints.gguf import GGUF_FILE
 from specops.checkpoints.source import Checkpoint, access_check, read_json
 from specops.errors import ModelError
 from specops.hints import with_value
@@ -53,6 +54,11 @@ class Config:
 
     name: str
     """The checkpoint's name, for messages."""
+
+    @property
+    def gguf(self) -> bool:
+        """Return whether it was made of a GGUF file, which counts layers of multi-token prediction too."""
+        return bool(self.raw.get(GGUF_FILE))
 
     @property
     def architectures(self) -> list[str]:

@@ -1,8 +1,9 @@
 """The files of a checkpoint: in a local folder, or in a repository of the hub.
 
 Of a repository, only requested files are downloaded: small files whole, into the hub's usual cache, and of
-weights the headers alone, by range requests. huggingface_hub finds the token of a gated repository itself
-(HF_TOKEN or a login). It is imported only where a repository is read, since a folder does not need it.
+weights the headers and small tensors alone, by range requests. huggingface_hub finds the token of a gated
+repository itself (HF_TOKEN or a login). It is imported only where a repository is read, since a folder does
+not need it.
 """
 
 from __future__ import annotations
@@ -10,18 +11,22 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from os import SEEK_END
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from specops.checkpoints.gguf import SUFFIX, Gguf
+from specops.checkpoints.pickled import read_pickled
 from specops.errors import ModelError, UsageError
 from specops.hints import listing, with_value
 
 LONGEST_HEADER = 100_000_000
 """Bytes; safetensors itself refuses longer ones."""
+
+LONGEST_TENSOR = 4_000_000
+"""Bytes of a tensor that is read from the hub: a map of a vocabulary has a few hundred thousand."""
 
 LFS_POINTER = b"version "
 """The first 8 bytes of a file that Git LFS left in place of its content."""
@@ -64,7 +69,7 @@ class Checkpoint(Protocol):
     def tensor(self, name: str, offsets: tuple[int, int]) -> bytes | None:
         """The bytes of a small tensor at `offsets` behind the header of file `name`.
 
-        None for a repository, of which only headers are read.
+        None where they cannot be read alone.
         """
 
 
@@ -203,7 +208,29 @@ class Repository:
         }
 
     def tensor(self, name: str, offsets: tuple[int, int]) -> bytes | None:
-        return None
+        if offsets[1] - offsets[0] > LONGEST_TENSOR:
+            return None
+        start = self._bytes(name, 0, 8)
+        if len(start) != 8:
+            return None
+        first = 8 + int.from_bytes(start, "little") + offsets[0]
+        content = self._bytes(name, first, first + offsets[1] - offsets[0])
+        return content if len(content) == offsets[1] - offsets[0] else None
+
+    def _bytes(self, name: str, first: int, end: int) -> bytes:
+        """Bytes `first` to `end` of a file; none where the server does not answer in ranges."""
+        from huggingface_hub import hf_hub_url, utils
+
+        web: Any = utils  # it exports these without a type
+
+        def request() -> bytes:
+            url = hf_hub_url(self.name, name, revision=self.revision)
+            headers = web.build_hf_headers() | {"Range": f"bytes={first}-{end - 1}"}
+            answer = web.get_session().get(url, headers=headers)
+            web.hf_raise_for_status(answer)
+            return bytes(answer.content) if answer.status_code == 206 else b""
+
+        return _from_hub(self.name, request)
 
 
 def _repository(name: str) -> Checkpoint:
@@ -314,6 +341,14 @@ class Weights:
     tensors: dict[str, Tensor]
     """Tensors by name. Empty if the index of a sharded checkpoint is here and its shards are not."""
 
+    index: tuple[str, ...] = ()
+    """Names in the index of a sharded checkpoint whose shards are not here."""
+
+    @property
+    def names(self) -> Collection[str]:
+        """Names of all tensors, whether their shapes were read or not."""
+        return self.tensors or self.index
+
     @property
     def dtypes(self) -> dict[str, int]:
         """Bytes of each dtype, the largest first."""
@@ -333,8 +368,8 @@ class Weights:
 def weights_of(checkpoint: Checkpoint) -> Weights | None:
     """The tensors of a checkpoint, sharded or not, from its safetensors headers.
 
-    None if it has no safetensors. Raises ModelError if a header or the index is damaged, or if some of the
-    shards are missing.
+    PyTorch's own files are read where there are no safetensors. None if neither can be read. Raises
+    ModelError if a header or the index is damaged, or if some of the shards are missing.
     """
     names = checkpoint.names()
     if SINGLE in names:
@@ -346,7 +381,22 @@ def weights_of(checkpoint: Checkpoint) -> Weights | None:
     if loose:  # such as a head's, under a name of its own
         _whole(checkpoint, loose)
         return _weights(checkpoint, loose, f"the weights of {checkpoint.name}")
-    return None
+    return pickled_weights(checkpoint, names)
+
+
+def pickled_weights(checkpoint: Checkpoint, names: Sequence[str]) -> Weights | None:
+    """The tensors of PyTorch's own files in a local folder; None if there are none, or one cannot be read."""
+    tensors: dict[str, Tensor] = {}
+    for name in (name for name in names if name.endswith((".bin", ".pt", ".pth"))):
+        path = checkpoint.file(name) if checkpoint.revision is None else None
+        described = read_pickled(path) if path is not None else None
+        if described is None:
+            return None
+        tensors |= {
+            tensor: Tensor(dtype, shape, math.prod(shape) * WIDTHS.get(dtype, 1), name)
+            for tensor, (dtype, shape) in described.items()
+        }
+    return Weights(sum(tensor.size for tensor in tensors.values()), tensors) if tensors else None
 
 
 def _whole(checkpoint: Checkpoint, files: list[str]) -> None:
@@ -381,7 +431,7 @@ def _sharded(checkpoint: Checkpoint, index: dict[str, Any], names: set[str]) -> 
         if len(here) == len(shards):
             return _weights(checkpoint, shards, what)
         if not here:
-            return Weights(int(index["metadata"]["total_size"]), {})
+            return Weights(int(index["metadata"]["total_size"]), {}, tuple(index["weight_map"]))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _damaged(checkpoint, what, error) from error
     raise _missing(checkpoint, here, shards)

@@ -20,8 +20,9 @@ from specops.defaults import CONFIDENCE
 
 if TYPE_CHECKING:
     from specops.config import Pool
+    from specops.experiment.arms import Arm
     from specops.load.settings import BaselineSettings
-    from specops.phases.ab.visits import AbSettings, Arm
+    from specops.phases.ab.settings import AbSettings
     from specops.results import Result
 
 DEFAULT_OUT = Path("ab.json")
@@ -57,13 +58,17 @@ def ab(
     classes: Annotated[
         str, typer.Option(help="Traffic classes to compare, comma-separated; default: all.")
     ] = "",
-    repeats: Annotated[int, typer.Option(help="Number of requests of each prompt to each arm.")] = 2,
+    repeats: Annotated[int, typer.Option(help="How often abba-restart starts each arm.")] = 2,
     warmup: Annotated[int, typer.Option(help="Unmeasured requests to each arm before each level.")] = 4,
     temperature: Annotated[float, typer.Option(help="Sampling temperature; 0 checks parity too.")] = 0.0,
     seed: Annotated[int, typer.Option(help="Seed of order and sampling.")] = 0,
     max_error_share: Annotated[
         float, typer.Option(help="Share of failed requests, 0 to 1, above which an arm has failed.")
     ] = 0.05,
+    requests: Annotated[int, typer.Option(help="Most requests to each arm; fewer once it is settled.")] = 750,
+    min_duration: Annotated[
+        float, typer.Option(help="Least time of observation before a yes, in seconds.")
+    ] = 120.0,
     length_margin: Annotated[
         float, typer.Option(help="Share by which answers may differ in length and count as equally long.")
     ] = 0.03,
@@ -74,11 +79,14 @@ def ab(
         ),
     ] = False,
     failure_margin: Annotated[
-        float, typer.Option(help="Share of failed or very slow requests allowed beyond the standard's.")
-    ] = 0.005,
+        float, typer.Option(help="Share of failed, refused or late requests beyond the standard's.")
+    ] = 0.01,
+    answer_margin: Annotated[
+        float, typer.Option(help="Share of unacceptable answers beyond the standard's.")
+    ] = 0.05,
     mixed_prompts: Annotated[
-        int, typer.Option(help="Greedy requests sent again among sampled ones; 0: none.")
-    ] = 8,
+        int, typer.Option(help="Greedy requests of a cycle sent again among sampled ones; 0: none.")
+    ] = 4,
     same_server: Annotated[
         bool,
         typer.Option("--same-server", help="A/A: all arms are one running server; reports the tool's noise."),
@@ -98,8 +106,9 @@ def ab(
     assert call.out is not None
     from specops import results
     from specops.cli.ab_page import page
+    from specops.experiment.arms import parse_arms
     from specops.load.settings import BaselineSettings
-    from specops.phases.ab.visits import AbSettings, parse_arms
+    from specops.phases.ab.settings import AbSettings
 
     arms = parse_arms(arm)
     fields: dict[str, Any] = {
@@ -121,7 +130,10 @@ def ab(
             "confidence": confidence,
             "length_margin": length_margin,
             "accept_length_change": accept_length_change,
+            "requests": requests,
+            "min_duration_s": min_duration,
             "failure_margin": failure_margin,
+            "answer_margin": answer_margin,
             "mixed_prompts": mixed_prompts,
             "same_server": same_server,
         },
@@ -143,8 +155,8 @@ def ab(
 
 def _with_models(arms: list[Arm], requested: BaselineSettings) -> list[Arm]:
     """Endpoints without a model's name are queried for it."""
+    from specops.experiment.arms import Arm
     from specops.load.client import only_model
-    from specops.phases.ab.visits import Arm
 
     def named(pool: Pool) -> Pool:
         at = pool.endpoint
@@ -159,8 +171,8 @@ def _with_models(arms: list[Arm], requested: BaselineSettings) -> list[Arm]:
 def _compare(
     call: Call, arms: list[Arm], requested: BaselineSettings, settings: AbSettings, out: Path, *, fresh: bool
 ) -> Result:
+    from specops.phases.ab.earlier import measurements_of
     from specops.phases.ab.measure import compare
-    from specops.phases.ab.visits import measurements_of
     from specops.phases.inputs import inputs_of_arms
     from specops.phases.measurement import partial_results
 
@@ -178,7 +190,7 @@ def _compare(
 def _recorded(path: Path, requested: BaselineSettings, arms: list[Arm]) -> Result:
     """The earlier comparison; UsageError, before anything is measured, where it compared something else."""
     from specops import results
-    from specops.phases.ab.drift import refuse_unlike
+    from specops.phases.ab.earlier import refuse_unlike
 
     recorded = results.read(path)
     refuse_unlike(
@@ -188,7 +200,7 @@ def _recorded(path: Path, requested: BaselineSettings, arms: list[Arm]) -> Resul
 
 
 def _held_against(recorded: Result, now: Result, path: Path, settings: AbSettings) -> Result:
-    from specops.phases.ab.drift import against
+    from specops.phases.ab.earlier import against
 
     found = against(recorded, now, str(path), settings.confidence)
     return now.model_copy(update={"data": now.data | {"against": found.model_dump(mode="json")}})

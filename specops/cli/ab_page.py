@@ -8,10 +8,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from specops.experiment.sentences import table
 from specops.hints import with_options
-from specops.load.record import SLOW
 from specops.load.workload import repeated_sentence
-from specops.phases.ab.drift import BaselineDrift, Drift
+from specops.phases.ab.earlier import BaselineDrift
 from specops.phases.ab.report import (
     ArmFigures,
     Challenger,
@@ -30,7 +30,6 @@ from specops.render.figures import (
     change_ms,
     count,
     milliseconds,
-    percent,
     sentence,
     times,
 )
@@ -49,16 +48,16 @@ def page(result: Result, out: Path) -> list[str]:
     lines += [f"  tail      {line}" for line in tails(report)]
     for name, challenger in report.challengers.items():
         lines += ["", f"  {name} against {report.standard}", *_table(report, challenger)]
-        lines += [f"  lengths   {line}" for line in lengths(challenger)]
-        lines += [f"  decided   {line}" for line in per_token(challenger)]
-        lines += [f"  cache     {line}" for line in caches(challenger)]
-        lines.append(f"  parity    {parity(report, challenger)}")
+        lines += ["", *(f"  {line}" for line in items(challenger)), ""]
+        lines.append(f"  parity    {parity(challenger)}")
         lines += [f"  accepted  {line}" for line in accepted(report, name)]
         if challenger.load:
             lines.append(f"  load      {challenger.load}")
     if report.standard_note:
         lines.append(f"  standard  {report.standard_note}")
-    lines += ["", *(f"  {line}" for line in _drift(report.drift))]
+    lines += ["", f"  observed  {_duration(result)}"]
+    if report.same_prompts:
+        lines.append("  prompts   sent as they are: a cache may have answered")
     lines += [
         f"  differs   {found.of}: {found.what} is {found.other}, and {found.one} in {report.standard}"
         for found in report.differences
@@ -91,8 +90,8 @@ def tails(report: Report) -> Iterator[str]:
             slowest = ", ".join(milliseconds(value) for value in found.slowest_ms) or NONE
             p99 = f"p99 {milliseconds(found.e2e_ms.p99)}, " if found.e2e_ms.p99 is not None else ""
             line = f"{arm} at {found.level}: {p99}slowest {slowest}"
-            if found.slow:
-                line += f"; {found.slow} of {found.requests} requests took over {SLOW}× the median"
+            if found.late:
+                line += f"; {found.late} of {found.requests} requests were late"
             if found.retried:
                 line += f"; {found.retried} of {found.requests} were refused at first and sent again"
             if found.failed:
@@ -101,47 +100,27 @@ def tails(report: Report) -> Iterator[str]:
             yield line
 
 
-def lengths(challenger: Challenger) -> Iterator[str]:
-    """Yield where answers are not shown to be as long as the standard's: the loads, and what decided
-    instead."""
-    for level in challenger.levels:
-        found = level.lengths
-        if found is None or found.finding == "equal":
-            continue
-        decided = "" if level.decision.basis == "e2e" else f"; decided on {_BASES[level.decision.basis]}"
-        yield f"{found} at {level.speedups.level}{decided}"
+def items(challenger: Challenger) -> list[str]:
+    """The table on which the decision rests: item, observed, bound, margin, n, verdict."""
+    # Each line once; the counts of rare events at one load only where they speak against it.
+    lines = [
+        finding
+        for finding in challenger.findings
+        if finding.load is None
+        or finding.claim not in ("failures", "answers")
+        or finding.verdict == "against"
+    ]
+    return aligned([("item", "observed", "bound", "margin", "n", "verdict"), *dict.fromkeys(table(lines))])
 
 
-def per_token(challenger: Challenger) -> Iterator[str]:
-    """Yield the levels at which answers are equally long, and the gain is not in the time per token alone."""
-    for level in challenger.levels:
-        equal = level.lengths is None or level.lengths.finding == "equal"
-        if equal and level.decision.basis == "tpot":
-            yield f"at {level.speedups.level} by {level.decision.reason}"
+def _duration(result: Result) -> str:
+    seconds = result.data.get("duration_s", 0.0)
+    spoken = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
+    return f"both arms for {spoken} together; what changes more slowly was not observed"
 
 
-_BASES = {"tpot": "time per output token", "per_character": "time per character"}
-
-
-def caches(challenger: Challenger) -> Iterator[str]:
-    """The arms that answer repeats faster than first requests, and what of them counts."""
-    for found in challenger.repeats:
-        if found.cached and found.ratio is not None:
-            yield (
-                f"{found.arm} answers repeats {times(found.ratio)} as fast as first requests, from a cache "
-                f"({found.figure.upper()}): only first requests count"
-            )
-
-
-def parity(report: Report, challenger: Challenger) -> str:
-    if report.parity_missing:
-        return f"not compared: {report.parity_missing}"
-    # That nothing changes where prompts come again is what the control says of the standard already.
-    shown = [found for found in challenger.parity if not found.repeated or found.equal < found.compared]
-    message = "; ".join(map(_equal, shown)) or NONE
-    if report.greedy_requests:
-        message += f"; from {count(report.greedy_requests, 'separate request')} at temperature 0"
-    return message
+def parity(challenger: Challenger) -> str:
+    return "; ".join(map(_equal, challenger.parity)) or NONE
 
 
 def accepted(report: Report, arm: str) -> Iterator[str]:
@@ -215,22 +194,11 @@ def _word(challenger: Challenger, traffic_class: str, found: ClassLevel) -> str:
     return {"yes": "faster", "no": "do not deploy"}.get(found.decision.verdict, "undecided")
 
 
-def _equal(found: ParityCounts) -> str:
-    where = "among sampled requests" if found.mixed else f"at {found.level}"
-    where = f"for repeated prompts {where}" if found.repeated else where
-    where = f"with an equal beginning {where}" if found.opening else where
-    near = f", {count(found.near_ties, 'near tie')}" if found.near_ties else ""
-    recounted = sum(not witness.standard and not witness.other for witness in found.witnesses)
-    near += f", {recounted} with equal text and another token count" if recounted else ""
-    broke = f", {count(found.failures, 'failure')}" if found.failures else ""
-    counts = EqualCounts(equal=found.equal, compared=found.compared)
-    return f"{counts} {where} (control {_control(found)}{near}{broke})"
-
-
-def _control(found: ParityCounts) -> str:
-    if found.control is not None:
-        return str(found.control)
-    return "none" if found.mixed else "needs two repeats"
+def _equal(counts: ParityCounts) -> str:
+    where = "among sampled requests" if counts.mixed else f"at {counts.level}"
+    near = f", {count(counts.near_ties, 'near tie')}" if counts.near_ties else ""
+    equal = EqualCounts(equal=counts.equal, compared=counts.compared)
+    return f"{equal} {where} (control {counts.control or 'none'}{near})"
 
 
 def _acceptance(found: ArmFigures) -> str:
@@ -241,22 +209,6 @@ def _acceptance(found: ArmFigures) -> str:
     length = NONE if counts.length is None else f"{counts.length:.1f}"
     curve = "".join(bar(share) for share in counts.per_position)
     return f"{rate} of drafted tokens, {length} tokens a step" + (f"  {curve} by position" if curve else "")
-
-
-def _drift(drifts: list[Drift]) -> Iterator[str]:
-    for drift in drifts:
-        if drift.flagged:
-            yield f"drift     {drift.message}"
-    compared = [drift for drift in drifts if drift.change is not None]
-    steady = [
-        f"{drift.arm} {percent(drift.change.estimate)} "
-        f"[{percent(drift.change.low)}, {percent(drift.change.high)}]"
-        for drift in compared
-        if drift.change is not None and drift.kind == "slow-down" and not drift.flagged
-    ]
-    if steady:
-        yield f"steady    latency from the beginning to the end: {', '.join(steady)}"
-    yield f"checks    {sum(drift.flagged for drift in compared)} of {len(compared)} found drift"
 
 
 def _against(found: BaselineDrift) -> Iterator[str]:
@@ -276,13 +228,13 @@ def _next(result: Result, report: Report) -> Iterator[str]:
         yield following(result.settings.get("arms", {}).get(report.best))
     elif result.verdict == "undecided":
         more = result.summary.get("more_prompts")
-        yield (
-            f"change: add about {more} prompts to each undecided class"
-            if more
-            else "change: fix the fault that the sentence above names, if any; more prompts alone may not "
-            "decide it"
-        )
-        yield f"next: {with_options({'--fresh': True})}"
+        if more:
+            most = int(result.settings.get("requests", 0)) + more
+            yield f"change: about {more} more requests to each arm would decide"
+            yield f"next: {with_options({'--fresh': True, '--requests': str(most)})}"
+        else:
+            yield "change: fix what is not shown above; more requests alone would not decide it"
+            yield f"next: {with_options({'--fresh': True})}"
     else:
         yield "change: serve without speculation, or compare another draft or tree as an arm"
         yield "next: specops ab --help  # lists the forms of --arm"

@@ -347,6 +347,10 @@ class LoadOptions:
     ] = None
     timeout: Annotated[float, typer.Option(help="Timeout of one request, in seconds.")] = REQUEST_TIMEOUT_S
     max_rps: Annotated[float | None, typer.Option(help="Limit on requests per second.")] = None
+    same_prompts: Annotated[
+        bool,
+        typer.Option("--same-prompts", help="Send prompts as they are; default: a nonce in front of each."),
+    ] = False
 
     def settings(self) -> dict[str, Any]:
         """Return them as `BaselineSettings` has them."""

@@ -13,7 +13,7 @@ import typer
 from specops.cli.call import Answer, DefaultCommandGroup, RolloutCall, shared_options
 from specops.hints import with_options
 from specops.phases.measurement import checked
-from specops.render.figures import NONE, aligned, sentence
+from specops.render.figures import NONE, age, aligned, sentence
 from specops.results import Result
 
 if TYPE_CHECKING:
@@ -34,6 +34,14 @@ def show(
         Literal["text", "junit", "github"],
         typer.Option("--format", help="Form of the answer: text, or junit or github for CI."),
     ] = "text",
+    signers: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            help="File of allowed signers (ssh-keygen): only results signed by them count.",
+        ),
+    ] = None,
 ) -> Answer:
     """Decide every item from results and live probes.
 
@@ -51,7 +59,7 @@ def show(
         raise UsageError(
             f"--json and --format {form} exclude each other", hint=with_options({"--json": False})
         )
-    result = checklist(call.file, call.path, call.folder, datetime.now(UTC))
+    result = checklist(call.file, call.path, call.folder, datetime.now(UTC), signers)
     results.write(call.folder / FILE, result)
     pages = {"text": page, "junit": junit, "github": github}
     return Answer(result, pages[form](result, call.folder))
@@ -95,7 +103,51 @@ def attest(
     return Answer(made, [f"{item}: attested by {made.by}, until {until}"])
 
 
+@checklist.command("sign")
+@shared_options()
+def sign_results(
+    call: RolloutCall,
+    key: Annotated[
+        Path,
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            help="SSH private key, or the public key of one that is in ssh-agent.",
+        ),
+    ],
+) -> Answer:
+    """Sign the results and attestations in the run folder.
+
+    Each gets NAME.json.sig beside it. A result that was edited is not signed. `checklist --signers FILE`
+    accepts only what a signer in FILE signed.
+    """
+    from specops import results
+    from specops.phases.checklist.checklist import FILE
+    from specops.phases.checklist.evidence import ATTESTATIONS, read
+    from specops.phases.checklist.signatures import SignedFiles, sign
+
+    paths = [
+        path
+        for path in sorted((*call.folder.glob("*.json"), *call.folder.glob("reports/*.json")))
+        if path.name != FILE
+    ]
+    for path in paths:
+        if path.name == ATTESTATIONS:
+            read(call.folder)
+        else:
+            results.read(path)
+    for path in paths:
+        sign(path, key)
+    names = [path.relative_to(call.folder).as_posix() for path in paths]
+    message = ", ".join(names) or "nothing: there is no result in the run folder"
+    return Answer(SignedFiles(signed=names), [f"signed with {key}: {message}"])
+
+
 HASH_DIGITS = 12
+UNSIGNED = (
+    "A result's hash has no key: it shows edits in passing, not a forgery by who may write the file."
+    " For that, use `checklist sign` and --signers."
+)
 
 
 def page(result: Result, folder: Path) -> list[str]:
@@ -107,6 +159,8 @@ def page(result: Result, folder: Path) -> list[str]:
     for item, line in zip(items, rows, strict=True):
         lines += [line, f"            {item.found}"]
     lines.append(sentence(result.reason))
+    if result.settings.get("signers") is None:
+        lines.append(UNSIGNED)
     lines += _next(items)
     return lines
 
@@ -190,19 +244,6 @@ def _evidence(item: Item) -> str:
 
 def _age(item: Item) -> str:
     return age(max(one.age_s for one in item.evidence)) if item.evidence else NONE
-
-
-def age(seconds: float) -> str:
-    """Return the age of the oldest evidence in words, rounded down.
-
-    >>> age(90000.0)
-    '1 day'
-    """
-    for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
-        if seconds >= length:
-            number = int(seconds // length)
-            return f"{number} {unit}{'s' if number > 1 else ''}"
-    return "now"
 
 
 def _next(items: list[Item]) -> Iterator[str]:

@@ -12,7 +12,7 @@ from specops.hints import with_options
 from specops.phases.diagnose import FILE, Diagnosis
 from specops.phases.diagnose.finding import Finding, Severity, Symptom
 from specops.phases.measurement import checked
-from specops.render.figures import sentence
+from specops.render.figures import age, sentence
 from specops.results import Result
 
 if TYPE_CHECKING:
@@ -105,6 +105,9 @@ def _symptom(findings: Sequence[Finding]) -> Iterator[str]:
         if one.severity == "unknown":
             continue
         yield f"  {WORDS[one.severity]:{WIDTH}}  {one.id}: {one.message}"
+        ages = [part.age_s for part in one.evidence if part.age_s is not None]
+        if one.severity != "ruled_out" and ages:
+            yield f"{indent}evidence of {_span(ages)}"
         if one.cause:
             yield f"{indent}because {one.cause}"
         if one.fix:
@@ -112,6 +115,12 @@ def _symptom(findings: Sequence[Finding]) -> Iterator[str]:
         for line in (one.paste or "").splitlines():
             yield f"{indent}  {line}"
     yield from _unknown([one for one in findings if one.severity == "unknown"])
+
+
+def _span(ages: Sequence[float]) -> str:
+    """From when to when it is."""
+    newest, oldest = (f"{age(one)} ago" if age(one) != "now" else "now" for one in (min(ages), max(ages)))
+    return newest if newest == oldest else f"{newest} and {oldest}"
 
 
 def _unknown(findings: Sequence[Finding]) -> Iterator[str]:

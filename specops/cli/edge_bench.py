@@ -12,7 +12,7 @@ from specops.cli.call import Answer, AnswerOption, Call, extra, numbers, shared_
 from specops.cli.output import Table
 
 if TYPE_CHECKING:
-    from specops.phases.ab.speedups import StoredInterval
+    from specops.experiment.findings import StoredInterval
     from specops.phases.edge_bench.judging import Comparison, Figures, Quality
 
 

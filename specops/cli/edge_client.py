@@ -329,4 +329,4 @@ def edge_serve(
             grace=grace,
             extra_series=edge_series,
         )
-        serve_engine(worker, load_tokenizer(draft_folder(edge.draft)), settings, bound, announce)
+        serve_engine([worker], load_tokenizer(draft_folder(edge.draft)), settings, bound, announce)

@@ -24,7 +24,7 @@ from dataclasses import asdict
 
 from typing_extensions import TypedDict
 
-from specops.guard.simulation.simulate import Fallback, Simulated
+from specops.guard.simulation.simulate import Detection, Fallback, Simulated
 from specops.render.figures import count
 
 MOST_MINUTES = 365 * 24 * 60
@@ -259,7 +259,10 @@ def page(rollout: str, found: Status) -> list[str]:
         rows.append(["  capacity", found.capacity])
     if found.unconfirmed:
         rows.append(["  unconfirmed", found.unconfirmed])
+    if found.state.blind_since is not None and found.decided_at is not None:
+        rows.append(["  blind", f"for {(found.decided_at - found.state.blind_since) / 60:.0f} min"])
     if found.evaluation is not None:
+        rows += [["  not covered", part] for part in found.evaluation.not_covered]
         rows += [[f"  {WORDS.get(one.verdict, one.verdict)}", one.why] for one in found.evaluation.findings]
     when = (
         f"{datetime.fromtimestamp(found.decided_at, UTC):%Y-%m-%d %H:%M:%S} UTC" if found.decided_at else NONE
@@ -305,7 +308,7 @@ def _row(what: str, leg: DrillSwitch) -> list[str]:
     ]
 
 
-RIGHTLY = {"yes": "(correct)", "no": "(false)", "unknown": "(correctness unknown)"}
+RIGHTLY = {"yes": "(correct)", "late": "(late)", "no": "(false)", "unknown": "(correctness unknown)"}
 MOST = 20
 """Steps that are shown; --json has them all."""
 
@@ -322,10 +325,7 @@ def simulated_page(rollout: str, found: Simulated) -> list[str]:
         rows.append(["  guard", _at(step.ts), f"{step.event.replace('_', ' ')}{message}: {step.why}"])
     if len(found.steps) > MOST:
         rows.append(["  guard", "", f"and {len(found.steps) - MOST} steps more"])
-    rows += [
-        ["  missed", _at(ts), "speculation stopped paying here, and the guard did not fall back"]
-        for ts in found.missed
-    ]
+    rows += [[f"  {one.status}", _at(one.began), _detection(one)] for one in found.detections]
     if found.playbook is not None:
         message = f"fell back {RIGHTLY[found.playbook.rightly]}: {found.playbook.why}"
         rows.append(["  playbook", _at(found.playbook.ts), message])
@@ -338,11 +338,24 @@ def simulated_page(rollout: str, found: Simulated) -> list[str]:
     ]
 
 
+def _detection(detection: Detection) -> str:
+    requests = f"{detection.requests:.0f} requests"
+    if detection.delay_s is None:
+        return f"speculation stopped paying here, and the guard did not fall back ({requests} in that time)"
+    delay, allowed = (f"{seconds / 60:.0f} min" for seconds in (detection.delay_s, detection.allowed_s))
+    return f"speculation stopped paying here; the guard acted after {delay}, {requests} (allowed: {allowed})"
+
+
 def _summary(found: Simulated) -> str:
     ours = count(len(found.fallbacks), "fallback")
     theirs = "falls back" if found.playbook is not None else "does not fall back"
-    missed = f", {count(len(found.missed), 'incident')} missed" if found.missed else ""
-    return f"guard: {ours}{_false(found.fallbacks)}{missed}; playbook's guard: {theirs}"
+    statuses = [one.status for one in found.detections]
+    wrong = "".join(
+        f", {count(statuses.count(status), 'incident')} {words}"
+        for status, words in (("missed", "missed"), ("late", "acted on late"))
+        if status in statuses
+    )
+    return f"guard: {ours}{_false(found.fallbacks)}{wrong}; playbook's guard: {theirs}"
 
 
 def _false(fallbacks: list[Fallback]) -> str:

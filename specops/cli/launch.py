@@ -44,7 +44,7 @@ def lint(
     file: Annotated[
         Path | None,
         typer.Option(
-            "--file", help="A script, Dockerfile, Compose file, manifest, Helm values or YAML of flags."
+            "--file", help="A script, unit, Quadlet, Compose file, manifest, preset or YAML of flags."
         ),
     ] = None,
     engine_version: Annotated[
@@ -56,7 +56,7 @@ def lint(
 ) -> Answer:
     """Find unsupported or wrong flags of a serving engine.
 
-    Exit 1 if an error is found.
+    Exit 1 if an error is found, 4 if something that may hold one was not read.
 
     Warnings and notes do not fail. No engine is run: a version's flags come from its released source.
     """
@@ -87,10 +87,14 @@ def _command(one: LintResult) -> Iterator[str]:
         yield f"  {finding.level:8} {finding.flag}: {finding.why}"
         if finding.replacement:
             yield f"  {'':8} instead: {finding.replacement}"
-    if not one.findings:
+    for entry in one.unknown:
+        yield f"  unknown  {entry.what}: {entry.why}"
+        yield f"  {'':8} find out: {entry.how}"
+    if not one.findings and not one.unknown:
         yield f"  clean    no finding for {one.engine} {one.version}"
     if one.corrected is not None:
-        yield "corrected:" if not one.left else "partly corrected:"
+        whole = not one.left and not any(entry.decides for entry in one.unknown)
+        yield "corrected:" if whole else "partly corrected:"
         yield ""
         yield from one.corrected.rstrip().splitlines()
         yield ""
@@ -126,6 +130,8 @@ def _findings(name: str, pool: RenderedPool) -> Iterator[str]:
     for found in pool.findings:
         instead = f"; instead: {found.replacement}" if found.replacement else ""
         yield f"{found.level:8}  {name}: {found.flag}: {found.why}{instead}"
+    for entry in pool.unknown:
+        yield f"unknown   {name}: {entry.what}: {entry.why}; find out: {entry.how}"
     if pool.conditions:
         chosen = ", ".join(f"{one.name} {one.value or 'not known'}" for one in pool.conditions)
         yield f"chosen    {name}: {chosen} (by {pool.judged})"
@@ -138,6 +144,10 @@ def _verdict(result: Result) -> str:
     wrote = f"wrote {count(files, 'file')}"
     if errors:
         return sentence(f"{wrote}, with {count(errors, 'error')} to fix before they are used")
+    if result.summary["unknown"]:
+        return sentence(
+            f"{wrote}; {count(result.summary['unknown'], 'setting')} in them not judged: see above"
+        )
     carries = {
         "yes": "the standard pool carries the peak alone",
         "no": "the standard pool does not carry the peak alone: falling back would overload it",
@@ -149,6 +159,9 @@ def _verdict(result: Result) -> str:
 def _next(data: LaunchData, commands: Commands) -> Iterator[str]:
     if any(found.level == "error" for pool in data.pools.values() for found in pool.findings):
         yield f"change: fix the errors above in {commands.file}"
+        yield f"next: {commands.of('launch render {rollout}')}"
+    elif unread := [entry for pool in data.pools.values() for entry in pool.unknown if entry.decides]:
+        yield f"change: {unread[0].how}"
         yield f"next: {commands.of('launch render {rollout}')}"
     elif data.capacity.verdict != "yes":
         if data.capacity.change not in (None, AGAIN):

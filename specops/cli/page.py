@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
-from specops.cli.ab_page import caches, lengths, measured, tails
+from specops.cli.ab_page import items, measured, tails
 from specops.cli.output import COMMAND
 from specops.config import Rollout
 from specops.phases import PHASES, Phase
@@ -160,9 +160,7 @@ def _compared(report: Report) -> list[str]:
     return [
         *aligned([row for arm, levels in report.arms.items() for row in measured(arm, levels)]),
         *(f"  tail      {line}" for line in tails(report)),
-        *(f"  lengths   {line}" for line in lengths(found)),
-        *(f"  cache     {line}" for line in caches(found)),
-        *(f"  drift     {drift.message}" for drift in report.drift if drift.flagged),
+        *(f"  {line}" for line in items(found)),
     ]
 
 

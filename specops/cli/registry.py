@@ -124,7 +124,7 @@ SHAPES: Mapping[str, Shape] = {
     "ab": Shape(
         ("ab",),
         "ab.json: speed-ups and decisions, with every request.",
-        Content("phases.ab.visits:AbData", finished="phases.ab.report:Report", summary="phases.summaries:Ab"),
+        Content("phases.ab.report:AbData", finished="phases.ab.report:Report", summary="phases.summaries:Ab"),
     ),
     "sweep": Shape(
         ("sweep",),
@@ -214,6 +214,9 @@ SHAPES: Mapping[str, Shape] = {
     ),
     "checklist-attest": Shape(
         ("checklist attest",), "A person's confirmation of an item.", "phases.checklist.evidence:Attestation"
+    ),
+    "checklist-sign": Shape(
+        ("checklist sign",), "The files that were signed.", "phases.checklist.signatures:SignedFiles"
     ),
     "diagnose": Shape(
         ("diagnose",),

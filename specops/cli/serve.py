@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typing_extensions import TypedDict
@@ -27,6 +30,7 @@ from specops.trees import VERIFIER_NAMES
 
 if TYPE_CHECKING:
     from specops.engine import Engine
+    from specops.serve.worker_process import Worker
 
 API_KEY = "SPECOPS_API_KEY"
 EMBEDDED = "specops-embedded"  # the shipped pair's name
@@ -67,6 +71,10 @@ def serve(
     served_model_name: Annotated[
         str | None, typer.Option(help="Model name for clients; default: its folder's name.")
     ] = None,
+    workers: Annotated[
+        str,
+        typer.Option(help="Engine processes: a number, or auto: by CPUs and memory. Each has --max-batch."),
+    ] = "1",
     threads: ThreadsOption = None,
     device: Annotated[str, typer.Option(help="Device of target and draft: cpu, cuda or cuda:1.")] = "cpu",
     dtype: Annotated[str, typer.Option(help="float32, float16 or bfloat16.")] = "float32",
@@ -90,7 +98,9 @@ def serve(
     SPECOPS_API_KEY is set in the environment, clients must send it.
     """
     from specops.serve.admission import bind
-    from specops.serve.engine_worker import starting
+    from specops.serve.engine_worker import start_in, starting
+    from specops.serve.worker_count import worker_count
+    from specops.serve.worker_process import Nursery, starting_several
 
     if no_speculation and draft is not None:
         raise UsageError(
@@ -106,32 +116,39 @@ def serve(
     def announce(url: str) -> None:
         drafts = "no speculation" if no_speculation else tree
         value = Serving(base_url=f"{url}/v1", model=settings.model)
-        call.announce(value, f"serving {settings.model} on {url} ({drafts}, batch {max_batch})")
+        several = f", {count} workers" if count > 1 else ""
+        call.announce(value, f"serving {settings.model} on {url} ({drafts}, batch {max_batch}{several})")
 
-    def load() -> Engine:
-        with extra("serve", "start the server"):
-            from specops.engine.load import load_engine
-            from specops.engine.models.offload import Offload
-            from specops.engine.parallel.process_group import Parallel
-        return load_engine(
-            target,
-            draft,
-            tree=tree,
-            verifier=verifier,
-            speculate=not no_speculation,
-            max_batch=max_batch,
-            max_length=max_length,
-            threads=threads,
-            device=device,
-            dtype=dtype,
-            attention=attention,
-            graphs=not no_graphs,
-            offload=None if offload is None else Offload(offload),  # type: ignore[arg-type]  # it looks itself
-            parallel=None if parallel is None else Parallel.parse(parallel),
-        )
-
+    loaded = [target, draft] if draft is not None and draft.is_dir() else [target]
+    count = worker_count(
+        workers, threads=threads, device=device, divided=parallel is not None, folders=loaded
+    )
+    load = partial(
+        load_served,
+        target,
+        draft,
+        offload,
+        parallel,
+        tree=tree,
+        verifier=verifier,
+        speculate=not no_speculation,
+        max_batch=max_batch,
+        max_length=max_length,
+        threads=1 if threads is None and count > 1 else threads,
+        device=device,
+        dtype=dtype,
+        attention=attention,
+        graphs=not no_graphs,
+    )
     log_to_stderr(quiet=call.quiet)
-    with bind(host, port) as bound, starting(load, [bound]) as wait:  # the address first: loading is slow
+    with bind(host, port) as bound, ExitStack() as stack:  # the address first: loading is slow
+        restart = None
+        if count == 1:
+            ready = stack.enter_context(starting(load, [bound]))
+            wait: Callable[[], list[Worker]] = lambda: [ready()]  # noqa: E731
+        else:
+            restart = partial(start_in, Nursery(["specops.engine.load"]), load)
+            wait = stack.enter_context(starting_several(restart, count))
         # While the engine's process imports torch, which this one does without.
         with extra("serve", "start the server"):
             import jinja2.sandbox  # noqa: F401  # the first chat would wait for it
@@ -140,7 +157,8 @@ def serve(
             from specops.serve.server import ServeSettings, serve_engine
         settings = ServeSettings(
             model=served_model_name or name,
-            capacity=max_batch + max_queue,
+            capacity=count * max_batch + max_queue,
+            places=max_batch,
             speculative=not no_speculation and tree != "none",
             api_key=os.environ.get(API_KEY) or None,
             grace=grace,
@@ -150,4 +168,21 @@ def serve(
         except ModelError:
             wait()  # the engine's error, where there is one, says more
             raise
-        serve_engine(wait(), tokenizer, settings, bound, announce)
+        serve_engine(wait(), tokenizer, settings, bound, announce, restart)
+
+
+def load_served(
+    target: Path, draft: Path | None, offload: str | None, parallel: str | None, **options: Any
+) -> Engine:
+    """The engine that a worker serves; `options` are those of `load_engine`."""
+    with extra("serve", "start the server"):
+        from specops.engine.load import load_engine
+        from specops.engine.models.offload import Offload
+        from specops.engine.parallel.process_group import Parallel
+    return load_engine(
+        target,
+        draft,
+        offload=None if offload is None else Offload(offload),  # type: ignore[arg-type]  # it looks itself
+        parallel=None if parallel is None else Parallel.parse(parallel),
+        **options,
+    )

@@ -60,7 +60,7 @@ def verify_draft(
     """Compares tokenizers, vocabularies and settings.
 
     Exit 0 where the pair fits, if need be with a setting; 1 where it is incompatible, or degraded without
-    --allow-degraded.
+    --allow-degraded; 4 where the verdict rests on what the files do not show.
     """
     from specops.phases.verify_draft.pair import VerifySettings
 
@@ -131,6 +131,7 @@ WORDS = {
     "compatible": "ok",
     "needs_setting": "setting",
     "degraded": "degraded",
+    "unknown": "unknown",
     "incompatible": "NO",
 }
 START_K = 5
@@ -148,6 +149,8 @@ def page(result: Result) -> list[str]:
         lines.append(row)
         if found.witness:
             lines.append(f"{indent}first: {found.witness}")
+        if found.find_out:
+            lines.append(f"{indent}find out: {found.find_out}")
     lines += list(_memory(Memory.model_validate(result.data["memory"])))
     return [*lines, sentence(result.reason), _next(result)]
 
@@ -178,13 +181,25 @@ def _model(model: ModelMemory, shared: str) -> list[str]:
 
 
 def _next(result: Result) -> str:
-    target, draft = result.data["target"]["name"], result.data["draft"]["name"]
+    from specops.phases.verify_draft.pair import VerifySettings
+
+    target = shlex.quote(result.data["target"]["name"])
+    engine = result.settings["engine"]
+    options = {"--engine": engine, "--engine-version": result.settings["engine_version"]}
+    defaults = (None, VerifySettings.model_fields["engine"].default)
+    chosen = "".join(f" {flag} {option}" for flag, option in options.items() if option not in defaults)
+    again = f"specops verify-draft {target} {shlex.quote(result.data['draft']['name'])}{chosen}"
+    if result.verdict == "undecided":
+        return f"change: find out what is unknown, as the lines above say\nnext: {again}"
     if result.summary["verdict"] == "incompatible":
-        return f"change: take another draft\nnext: specops verify-draft {shlex.quote(target)} --guide"
+        return f"change: take another draft\nnext: specops verify-draft {target}{chosen} --guide"
     if result.verdict == "no":
-        measured = f"specops verify-draft {shlex.quote(target)} {shlex.quote(draft)} --measure --prompts FILE"
+        measured = f"{again} --measure --prompts FILE"
         note = "measures what the degradation costs; --allow-degraded accepts the pair"
         return f"change: take another draft, or accept this one\nnext: {measured}  # {note}"
+    if any(finding["check"] == "files" for finding in result.data["findings"]):
+        again = f"specops verify-draft TARGET.gguf DRAFT.gguf{chosen}"
+        return f"change: convert both models, as the lines above say\nnext: {again}"
     served = _served(result.data, result.summary)
     runs = served.startswith(("specops ", "llama-server "))  # else options, or keys of a file
     return f"next: {served}" if runs else f"change: serve the pair with {served}"

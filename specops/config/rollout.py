@@ -197,7 +197,9 @@ class Sweep(Section):
 CheckName = Literal[
     "parity",
     "mixed",
+    "overlap",
     "distribution",
+    "temperature",
     "top_p",
     "top_k",
     "min_p",
@@ -285,6 +287,10 @@ class Measure(Section):
     ignore_eos: bool = Field(
         default=False, description="Decode up to max_tokens, past the model's end-of-sequence token."
     )
+    same_prompts: bool = Field(
+        default=False,
+        description="Send prompts as they are, although a cache may know them; default: a nonce in front.",
+    )
     tokenizer: ExistingPath | None = Field(
         default=None,
         description="Path of a tokenizer.json that counts tokens where "
@@ -323,13 +329,36 @@ class Ab(Section):
         "in turn; abba-restart, one pool runs at a time.",
     )
     looks: int = Field(
-        default=4, ge=1, le=20, description="Number of interim looks at which the comparison may end early."
+        default=4,
+        ge=1,
+        le=20,
+        description="Number of looks at the evidence; the comparison ends once settled.",
+    )
+    requests: int = Field(
+        default=750, ge=16, description="Most requests to each pool; it ends earlier once settled."
+    )
+    min_duration_s: float = Field(
+        default=120.0,
+        ge=0.0,
+        description="Least time that the pools are observed before a yes, in seconds.",
     )
     confidence: float = Field(
         default=CONFIDENCE,
         gt=0.5,
         lt=0.999,
-        description="Confidence level of all intervals of one kind together, 0.5 to 0.999.",
+        description="Confidence level of all speed-ups together, 0.5 to 0.999.",
+    )
+    failure_margin: float = Field(
+        default=0.01,
+        ge=0.0001,
+        lt=1,
+        description="Share of requests that may fail, be refused or be late, beyond the standard pool's.",
+    )
+    answer_margin: float = Field(
+        default=0.05,
+        ge=0.001,
+        lt=1,
+        description="Share of answers that may be unacceptable, beyond the standard pool's.",
     )
     length_margin: float = Field(
         default=0.03,
@@ -341,16 +370,18 @@ class Ab(Section):
         default=False,
         description="Deploy although answers are longer or shorter, if each token is faster.",
     )
-    failure_margin: float = Field(
-        default=0.005,
-        ge=0.0001,
-        lt=1,
-        description="Share of requests that may fail, or exceed 10x the median, beyond the standard pool's.",
+    first_token_ratio: float = Field(
+        default=1.2, gt=1, description="Ratio by which the first token may come later, above 1."
+    )
+    first_token_ms: float = Field(
+        default=50.0,
+        ge=0.0,
+        description="Delay of the first token up to which it counts as equal, in milliseconds.",
     )
     mixed_prompts: int = Field(
-        default=8,
+        default=4,
         ge=0,
-        description="Number of greedy requests that are sent again among sampled ones; 0: none.",
+        description="Greedy requests of each cycle that are sent again among sampled ones; 0: none.",
     )
 
 

@@ -16,8 +16,9 @@ from specops.edge.settings import Drafting
 from specops.engine.drafters.ngram import NGram
 from specops.engine.heads.draft_model import ModelGrower
 from specops.engine.models.model import Model
-from specops.engine.rng import distribution
+from specops.engine.rng import are_distributions, distribution
 from specops.engine.sequence import Sequence
+from specops.errors import NotFinite
 
 CHILDREN = 16
 """Number of candidates below a node. Those from the ninth on are hardly ever sent. But one in four target
@@ -241,6 +242,8 @@ class ModelDrafts:
         place."""
         if not grown:
             return
+        if not are_distributions(logits):
+            raise NotFinite("could not draft: the draft's logits are not finite")
         tokens, logs = likeliest(logits)
         stop = 0
         for place, nodes in grown:

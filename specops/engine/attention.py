@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import accumulate, pairwise
 
 import torch
 import torch.nn.functional as F
@@ -128,6 +129,7 @@ class Layout:
         self.spans, self.cache, self._tile = spans, cache, tile
         here = cache.data.device.type == "cpu" and cache.data.dtype == torch.float32 and not cache.kernel
         self.short = here and all(span.count <= SHORT for span in spans)
+        self._apart = here and not self.short
         if addresses is not None:
             self.positions, self._slots, self.ragged = addresses.positions, addresses.slots, addresses.ragged
 
@@ -146,6 +148,20 @@ class Layout:
     def table(self) -> ops.SpanTable:
         """The spans as the compiled loops read them."""
         return ops.SpanTable([ops.SpanRow(s.row, s.start, s.count, s.mask.sees) for s in self.spans])
+
+    @cached_property
+    def parts(self) -> list[tuple[slice, Layout]]:
+        """The tokens of each sequence with a layout of their own, if its attention must not depend on the
+        others; else all of them with this one.
+
+        The loops and SDPA differ in the last bits, and so does SDPA with padding. So where a prompt is read
+        beside other sequences, each sequence has the form that it has alone.
+        """
+        if not self._apart or len(self.spans) == 1:
+            return [(slice(None), self)]
+        bounds = pairwise(accumulate((span.count for span in self.spans), initial=0))
+        alone = [Layout([span], self.cache, self._tile) for span in self.spans]
+        return [(slice(*bound), layout) for bound, layout in zip(bounds, alone, strict=True)]
 
     @cached_property
     def groups(self) -> list[Group]:
@@ -227,7 +243,8 @@ def attend(layout: Layout, layer: int, q: Tensor, kv: Tensor, scale: float | Non
     for head_dim ** -0.5. Returns [n, heads * head_dim].
     """
     layout.write(layer, kv)
-    return _attended(layout, layer, q.contiguous() if layout.short else q, q.size(1), scale)
+    attended = [_attended(own, layer, q[rows], q.size(1), scale) for rows, own in layout.parts]
+    return attended[0] if len(attended) == 1 else torch.cat(attended)
 
 
 def attend_rotated(layout: Layout, layer: int, qkv: Tensor, factor: float, rope: Tensor) -> Tensor:
@@ -239,7 +256,10 @@ def attend_rotated(layout: Layout, layer: int, qkv: Tensor, factor: float, rope:
     cache = layout.layer(layer)
     ops.store(qkv, factor, rope, layout.positions, cache, layout.table)
     heads = qkv.size(1) - cache.size(2)
-    return _attended(layout, layer, qkv if layout.short else qkv[:, :heads], heads, None)
+    if layout.short:
+        return _attended(layout, layer, qkv, heads, None)
+    attended = [_attended(own, layer, qkv[rows, :heads], heads, None) for rows, own in layout.parts]
+    return attended[0] if len(attended) == 1 else torch.cat(attended)
 
 
 def _attended(layout: Layout, layer: int, q: Tensor, heads: int, scale: float | None) -> Tensor:
@@ -248,7 +268,7 @@ def _attended(layout: Layout, layer: int, q: Tensor, heads: int, scale: float | 
     dim = q.size(2)
     if layout.short:
         scale = dim**-0.5 if scale is None else scale
-        return ops.attend(q, heads, layout.layer(layer), layout.table, scale)
+        return ops.attend(q.contiguous(), heads, layout.layer(layer), layout.table, scale)
     if layout.kernel:
         from specops_kernels.tree_attention import tree_attention  # Triton is not part of the engine extra
 
@@ -311,6 +331,11 @@ class KVCache:
         if first < len(slots):
             copied = self.data[:, row, list(slots[first:])]
             self.data[:, row, start + first : start + len(slots)] = copied
+
+    def clear(self, row: int) -> None:
+        """Set a row to zeros, for keys or values that are not finite: a mask hides them from the scores of
+        another sequence, but 0 times NaN is NaN."""
+        self.data[:, row].zero_()
 
     def move(self, source: int, target: int, length: int) -> None:
         """Copy the first `length` slots of row `source` over row `target`."""

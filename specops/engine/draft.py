@@ -13,15 +13,16 @@ from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Batch
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, Protocol, TypeVar, runtime_checkable
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from specops.engine.attention import Layout, Mask, Span, causal
-from specops.engine.models.model import Shape
+from specops.engine.models.model import Shape, refuse_not_finite
 from specops.engine.request import StepTimes
+from specops.engine.rng import are_distributions
 from specops.engine.sequence import Sequence
 from specops.engine.tree import Draw, TokenTree
 from specops.errors import ModelError
@@ -188,7 +189,7 @@ class ChainGrower(Protocol):
         For a greedy sequence each is the most likely token. worth: when the estimated probability that all
         tokens so far are accepted falls below it, no further one is drawn (`drafters/expansion.py`).
         Returns the tokens, and the distributions that they were drawn from, [tokens, V]. Returns None, and
-        changes nothing, if the chain needs `read` and `grow`.
+        changes nothing, if the chain needs `read` and `grow`. Raises NotFinite if its logits are not.
         """
 
 
@@ -217,6 +218,8 @@ class CachedGrower:
 
     def release(self, sequence: Sequence) -> None:
         self._read[sequence.row] = 0
+        if sequence.finish_reason == "error":
+            self._cache.clear(sequence.row)
 
     def _span(self, row: int, start: int, stop: int) -> Span:
         return Span(row, start, stop - start, self._line[start:stop], causal(stop - start))
@@ -271,6 +274,27 @@ class FeatureGrower(ABC):
         self._feature[sequence.row] = None
 
 
+class Growing(Protocol):
+    """A tree on its way, in a drafter."""
+
+    finite: bool
+
+
+T = TypeVar("T", bound=Growing)
+
+
+def retain_finite(trees: list[T], nodes: list[int], logits: Tensor) -> tuple[list[T], Tensor]:
+    """The trees whose logits are distributions', and these logits; the others are marked.
+
+    logits: [sum of `nodes`, V], nodes[i] rows for trees[i]. Called where `are_distributions` is false.
+    """
+    parts = torch.split(logits, nodes)
+    for tree, part in zip(trees, parts, strict=True):
+        tree.finite = are_distributions(part)
+    sound = [part for tree, part in zip(trees, parts, strict=True) if tree.finite]
+    return [tree for tree in trees if tree.finite], torch.cat([logits[:0], *sound])
+
+
 def weight_names(folder: Path) -> set[str]:
     """The names of a folder's weights; empty if they cannot be read, which loading them then reports."""
     try:
@@ -284,11 +308,13 @@ def read_weights(folder: Path, what: str) -> dict[str, Tensor]:
     """Read all weights of a folder's model.safetensors, as float32. Raises ModelError, with `what` it should
     be."""
     try:
-        with safe_open(folder / WEIGHTS, framework="pt") as weights:
-            return {name: weights.get_tensor(name).float() for name in list(weights.keys())}
+        with safe_open(folder / WEIGHTS, framework="pt") as stored:
+            weights = {name: stored.get_tensor(name).float() for name in list(stored.keys())}
     except (OSError, SafetensorError) as error:
         reason = str(error).partition("\n")[0]
         raise ModelError(f"could not load {what} from {folder}: {reason}") from error
+    refuse_not_finite(folder, weights.items())
+    return weights
 
 
 def joined(rows: list[Tensor]) -> Tensor:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from itertools import zip_longest
 from typing import Any, Literal
 
 from specops.errors import ServerError, UsageError
 
-FinishReason = Literal["stop", "length", "cancelled"]
+FinishReason = Literal["stop", "length", "cancelled", "error"]
 
 LEAST_TEMPERATURE = 1e-5
 """The least temperature above 0, as in vLLM. A much lower one takes the divided logits out of float32's
@@ -72,7 +73,7 @@ class Emission:
     finish_reason: FinishReason | None = None
     stop_reason: str | int | None = None  # the stop string or stop token id that ended it
     logprobs: list[TokenLogprob] = field(default_factory=list)
-    error: str | None = None  # why a sequence was cancelled that nobody had taken back
+    error: str | None = None  # why a sequence ended that nobody had cancelled, and that is not complete
     drafted: int = 0  # nodes proposed for this step; 0: it had no draft
     accepted: int = 0  # of them; a sequence's end may cut off some of these
 
@@ -100,8 +101,24 @@ class Counters:
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0  # target forward and verification
     commit_seconds: float = 0.0
+    not_finite: int = 0  # sequences that failed since logits were not finite
     evictions: int = 0  # sequences that lost their row while they were held
     steps_by_tree: dict[str, int] = field(default_factory=dict)  # that a planner chose; empty without one
+
+    def __add__(self, other: Counters) -> Counters:
+        """The totals of both."""
+        total = Counters()
+        for item in fields(self):
+            mine, its = getattr(self, item.name), getattr(other, item.name)
+            both: Any
+            if isinstance(mine, list):
+                both = [a + b for a, b in zip_longest(mine, its, fillvalue=0)]
+            elif isinstance(mine, dict):
+                both = {key: mine.get(key, 0) + its.get(key, 0) for key in {**mine, **its}}
+            else:
+                both = mine + its
+            setattr(total, item.name, both)
+        return total
 
     def add(self, times: StepTimes) -> None:
         """Count a step that took `times`."""

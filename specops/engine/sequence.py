@@ -74,6 +74,11 @@ class Sequence:
         """Return whether its prompt does not end within this step, so that nothing is drafted or verified."""
         return self.uncached > self.chunk
 
+    def fail(self, error: str) -> Emission:
+        """End it without a token. Returns the emission."""
+        self.finish_reason = "error"
+        return Emission(self.id, [], "", "error", error=error)
+
     def extend(
         self, tokens: list[int], logprobs: list[TokenLogprob], *, drafted: int = 0, accepted: int = 0
     ) -> Emission:

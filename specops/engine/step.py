@@ -22,11 +22,12 @@ from specops.engine.request import (
     TokenLogprob,
     refuse_bad,
 )
-from specops.engine.rng import Distributions
+from specops.engine.rng import Distributions, all_finite
 from specops.engine.sequence import Sequence
 from specops.engine.tree import TokenTree
 from specops.engine.verifiers.naive import verify_greedy
 from specops.engine.verifiers.verifier import Verified, Verifier, check
+from specops.errors import NotFinite
 
 
 class Engine(Streaming):
@@ -143,20 +144,28 @@ class Engine(Streaming):
 
     def _verify(
         self, pairs: list[tuple[Sequence, TokenTree]], logits: Tensor
-    ) -> list[tuple[Sequence, TokenTree, Verified, list[TokenLogprob]]]:
-        """Return each sequence with its tree, the verdict on it, and the log-probabilities of its new
-        tokens."""
+    ) -> list[tuple[Sequence, TokenTree, Verified | NotFinite, list[TokenLogprob]]]:
+        """Return each sequence with its tree, the verdict on it, or why there is none, and the
+        log-probabilities of its new tokens."""
+        finite = all_finite(logits)
         greedy = any(sequence.greedy for sequence, _ in pairs)
         choices = logits.argmax(-1).tolist() if greedy else []
         bounds = pairwise(accumulate((len(tree) for _, tree in pairs), initial=0))
         results = []
         for (sequence, tree), (start, stop) in zip(pairs, bounds, strict=True):
-            if sequence.greedy:
-                verified = verify_greedy(tree, choices[start:stop])
-            else:
-                p = Distributions(logits[start:stop], sequence.sampling)
-                verified = self._verifier.verify(tree, p, sequence.chance)
-            logprobs = _logprobs(sequence.sampling, tree, verified, logits[start:stop])
+            rows = logits[start:stop]
+            verified: Verified | NotFinite
+            try:
+                if not (tree.finite and (finite or all_finite(rows))):
+                    raise NotFinite(f"the {'target' if tree.finite else 'draft'}'s logits are not finite")
+                if sequence.greedy:
+                    verified = verify_greedy(tree, choices[start:stop])
+                else:
+                    p = Distributions(rows, sequence.sampling)
+                    verified = self._verifier.verify(tree, p, sequence.chance)
+                logprobs = _logprobs(sequence.sampling, tree, verified, rows)
+            except NotFinite as error:
+                verified, logprobs = error, []
             results.append((sequence, tree, verified, logprobs))
         return results
 
@@ -164,11 +173,15 @@ class Engine(Streaming):
         self,
         sequence: Sequence,
         tree: TokenTree,
-        verified: Verified,
+        verified: Verified | NotFinite,
         logprobs: list[TokenLogprob],
         features: Tensor | None,  # of what was fed: what was uncached, up to the root, and the tree's nodes
     ) -> Emission:
-        """Append the verdict's tokens to the sequence, and move the accepted nodes' KV behind the root."""
+        """Append the verdict's tokens to the sequence, and move the accepted nodes' KV behind the root. A
+        sequence without a verdict ends."""
+        if isinstance(verified, NotFinite):
+            self.counters.not_finite += 1
+            return sequence.fail(verified.message)
         root, path = len(sequence.tokens) - 1, verified.path
         if features is not None:
             retained = [
@@ -197,6 +210,8 @@ class Engine(Streaming):
     def _leave(self, sequence: Sequence) -> None:
         """Free the row. The last row moves into it, so that the used rows stay dense."""
         self._drafter.release(sequence)
+        if sequence.finish_reason == "error":
+            self._cache.clear(sequence.row)
         last = self._running.pop()
         if last is not sequence:
             self._cache.move(last.row, sequence.row, last.cached)

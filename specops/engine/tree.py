@@ -7,7 +7,7 @@ that index order is a topological order. The children of a node are in the order
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property, lru_cache
 from typing import Protocol
@@ -178,6 +178,9 @@ class TokenTree:
     """The drafter's estimate of the probability that each node is accepted, 1 at the root; None without an
     estimate."""
 
+    finite: bool = True
+    """False: the draft's logits are not finite, and the tree must not be verified."""
+
     def __post_init__(self) -> None:
         if len(self.tokens) != len(self.topology):
             raise ValueError(f"{len(self.tokens)} tokens for a tree of {len(self.topology)} nodes")
@@ -189,6 +192,11 @@ class TokenTree:
     def bare(root: int) -> TokenTree:
         """A root without a draft: its verification is one autoregressive step."""
         return TokenTree(Topology.of((-1,)), [root], Draw.DETERMINISTIC)
+
+    @staticmethod
+    def not_finite(root: int) -> TokenTree:
+        """What a draft gives whose logits are not finite."""
+        return replace(TokenTree.bare(root), finite=False)
 
     def turns(self, node: int) -> Turns:
         """The turns of a node."""

@@ -127,6 +127,12 @@ class Guard:
         return evaluation is not None and evaluation.both_slow
 
     @property
+    def blind_s(self) -> float:
+        """Seconds for which evaluations have had no data, been unknown or not covered a replica; else 0."""
+        since = self.state.blind_since
+        return 0.0 if since is None else max(self._clock() - since, 0.0)
+
+    @property
     def unconfirmed(self) -> str | None:
         """Return where the targets differ from the decision; None while they do not."""
         confirmed, target_percent = self._journal.standing.confirmed, self.state.target_percent
@@ -198,8 +204,8 @@ class Guard:
         if abs(step) < STEP_S:
             return now, state
         self._set_s += step
-        times = {"at": state.at, "counted_at": state.counted_at, "row_at": state.row_at}
-        moved = {name: ts + step for name, ts in times.items() if ts is not None}
+        times = ("at", "counted_at", "row_at", "blind_since")
+        moved = {name: ts + step for name in times if (ts := getattr(state, name)) is not None}
         return now, state.model_copy(update=moved)
 
     def _read(self) -> None:

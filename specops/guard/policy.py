@@ -6,9 +6,14 @@
                                                                                     ▼
                                                   attempts used up: held, until a person acts
 
-Only *bad* falls back. No data, no traffic and unknown end a row of bad evaluations, and change nothing else.
-While fallen, *healthy* alone restores nothing: alerts also resolve when traffic stops. At a canary step an
-evaluation is healthy if it is better than every threshold by a margin, and no class of traffic is bad.
+Only *bad* falls back. No data, no traffic, unknown and degraded end a row of bad evaluations, and change
+nothing else. While fallen, *healthy* alone restores nothing: alerts also resolve when traffic stops.
+
+A pool goes up only by what is known of it (`unproved`): each signal that has a reference is good by a margin,
+each signal that it fell back for is, and no part is bad. At 0% nothing can be known, so an attempt begins
+with a probe: the smallest step whose share of the present traffic gives a verdict within a cool-down. Where
+traffic then gets too thin for a verdict in that time, the share becomes the one that suffices, once a
+cool-down.
 
 Waiting is by the time that passed between two decisions, never until a point in time. Each decision shortens
 a cool-down by at most one interval, and a clock that went back shortens it by nothing. So hours without a
@@ -18,11 +23,11 @@ override ends by all of the time that passed."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from specops.config.guard import Guard
-from specops.guard.state import FULL, Decision, Evaluation, Event, Finding, Mode, Override, State
+from specops.guard.state import FULL, Decision, Evaluation, Event, Finding, Mode, Override, Signal, State
 
 HAND_BACK = "specops guard override ROLLOUT none --why 'the cause is fixed'"
 
@@ -62,6 +67,15 @@ class Rules:
         """The next step up from `percent`."""
         return next((step for step in self.steps if step > percent), FULL)
 
+    def probe(self, percent: int, evaluation: Evaluation) -> int:
+        """The step above `percent` whose share of the traffic gives a verdict within a cool-down; at most the
+        last one below 100. The next one where nobody counts the traffic."""
+        steps = [step for step in self.steps if step > percent]
+        if not steps or evaluation.probe is None:
+            return self.above(percent)
+        needed = evaluation.probe.percent(self.cooldown_s)
+        return next((step for step in steps if step >= needed), steps[-1])
+
     def wait_s(self, attempts: int) -> float:
         """The cool-down after so many failed attempts."""
         grown = self.cooldown_s * self.backoff**attempts
@@ -78,12 +92,22 @@ class Rules:
         return max(math.ceil(self.cooldown_s / self.interval_s), self.hold)
 
 
-NO_ROW: Mapping[str, object] = {"bad_in_a_row": 0, "row_began": None, "row_last": None, "row_at": None}
+NO_ROW: Mapping[str, object] = {
+    "bad_in_a_row": 0,
+    "row_began": None,
+    "row_last": None,
+    "row_at": None,
+    "row_signals": (),
+}
 
 
 def decide(state: State, evaluation: Evaluation, now: float, rules: Rules) -> Decision:
     """The state after `evaluation`, made at `now`."""
     state, released = _passed(state, now, rules)
+    unjudged = evaluation.verdict in ("no_data", "unknown") and not evaluation.both_slow
+    blind = unjudged or bool(evaluation.not_covered)
+    since = now if state.blind_since is None else min(state.blind_since, now)
+    state = state.model_copy(update={"blind_since": since if blind else None})
     if (apart := _too_close(state, now, rules)) is not None:
         if evaluation.verdict != "bad":
             state = state.model_copy(update=NO_ROW)
@@ -124,7 +148,7 @@ def release(state: State, by: str, why: str, now: float, rules: Rules, found: in
             start = min(start, state.percent)
         handed = handed.model_copy(update={"attempts": 0})
         return Decision(
-            state=_at_step(handed, start),
+            state=_at_step(handed, start, rules),
             why=f"{by} handed control back to the guard, which begins at {start}%: {why}",
             events=("released", "canary"),
         )
@@ -170,21 +194,24 @@ def _counted(state: State, evaluation: Evaluation, rules: Rules) -> State:
     if evaluation.verdict == "bad":
         return state.model_copy(update=_bad_row(state, evaluation) | {"healthy_in_a_row": 0})
     healthy = state.healthy_in_a_row
-    if evaluation.verdict == "healthy" and not (
-        state.mode == "canary" and short_of(evaluation, rules.margin)
-    ):
-        healthy += 1
+    if state.mode == "on":
+        healthy += evaluation.verdict == "healthy"
+    else:
+        healthy += unproved(evaluation, state.fell_for, rules.margin) is None
     return state.model_copy(update={**NO_ROW, "healthy_in_a_row": healthy})
 
 
 def _bad_row(state: State, evaluation: Evaluation) -> dict[str, object]:
     at = evaluation.observed_at
+    bad = {finding.signal for finding in evaluation.whole if finding.verdict == "bad"}
     stepped_back = state.row_last is not None and at is not None and at < state.row_last
     if not state.bad_in_a_row or stepped_back:  # Prometheus' clock was set: which samples are new is unknown
-        return {"bad_in_a_row": 1, "row_began": at, "row_last": at, "row_at": evaluation.ts}
+        row = {"row_began": at, "row_last": at, "row_at": evaluation.ts}
+        return {"bad_in_a_row": 1, "row_signals": tuple(sorted(bad)), **row}
     if evaluation.repeated is False:
         return {}
-    return {"bad_in_a_row": state.bad_in_a_row + 1, "row_last": at}
+    signals = tuple(sorted(bad | set(state.row_signals)))
+    return {"bad_in_a_row": state.bad_in_a_row + 1, "row_last": at, "row_signals": signals}
 
 
 Outcome = tuple[State, str, tuple[Event, ...]]
@@ -204,12 +231,12 @@ def _fallen(state: State, evaluation: Evaluation, rules: Rules) -> Outcome:
         return further
     if state.wait_s > 0:
         return state, f"{_standing(state)}; next attempt to re-enable in at least {state.wait_s:.0f} s", ()
-    if evaluation.verdict not in ("healthy", "no_traffic"):
-        return state, f"{_standing(state)}; not re-enabling: the speculative pool is not healthy", ()
-    start = rules.above(state.percent)
+    if evaluation.verdict != "no_traffic" and (short := unproved(evaluation, state.fell_for, rules.margin)):
+        return state, f"{_standing(state)}; not re-enabling: {short}", ()
+    start = rules.probe(state.percent, evaluation)
     attempt = state.model_copy(update={"attempts": state.attempts + 1})
     said = f"cool-down over: attempt {attempt.attempts} of {rules.attempts} begins at {start}%"
-    return _at_step(attempt, start), said, ("canary",)
+    return _at_step(attempt, start, rules), said, ("canary",)
 
 
 def _held(state: State, evaluation: Evaluation, rules: Rules) -> Outcome:
@@ -235,15 +262,32 @@ def _canary(state: State, evaluation: Evaluation, rules: Rules) -> Outcome:
         return _fall(state, evaluation, rules)
     if state.bad_in_a_row:
         return state, _row(state, evaluation, rules), ()
-    if state.healthy_in_a_row < rules.hold:
-        short = short_of(evaluation, rules.margin) if evaluation.verdict == "healthy" else None
-        waits = f", waiting: {short or evaluation.reason}" if short or evaluation.verdict != "healthy" else ""
+    short = unproved(evaluation, state.fell_for, rules.margin)
+    if state.healthy_in_a_row < rules.hold or short:
+        thin = evaluation.verdict in ("no_traffic", "unknown") and state.wait_s <= 0
+        if thin and (share := rules.probe(state.percent - 1, evaluation)) > state.percent:
+            said = f"too little traffic for a verdict at {state.percent}%: from {state.percent}% to {share}%"
+            return _at_step(state, share, rules), said, ("probe",)
+        waits = f", waiting: {short}{_outlook(state, evaluation)}" if short else ""
         return state, f"{_standing(state)}, {state.healthy_in_a_row} of {rules.hold} healthy{waits}", ()
     if state.percent == FULL:
-        back = state.model_copy(update={"mode": "on", "healthy_in_a_row": 0})
+        back = state.model_copy(update={"mode": "on", "healthy_in_a_row": 0, "wait_s": 0.0, "fell_for": ()})
         return back, f"healthy {rules.hold} times at {FULL}%: back on", ("returned",)
     step = rules.above(state.percent)
-    return _at_step(state, step), f"healthy {rules.hold} times: from {state.percent}% to {step}%", ("step",)
+    moved = _at_step(state, step, rules)
+    return moved, f"healthy {rules.hold} times: from {state.percent}% to {step}%", ("step",)
+
+
+def _outlook(state: State, evaluation: Evaluation) -> str:
+    """How long the present traffic takes to give a verdict, where it has given none."""
+    probe = evaluation.probe
+    if probe is None or evaluation.verdict != "no_traffic":
+        return ""
+    rate = probe.eligible_per_s * state.percent / FULL
+    if rate <= 0:
+        return "; no eligible request arrives"
+    minutes = probe.requests / rate / 60
+    return f"; {probe.requests:.0f} requests take about {minutes:.0f} min at {60 * rate:.1f} a minute"
 
 
 def _fall(state: State, evaluation: Evaluation, rules: Rules) -> Outcome:
@@ -253,6 +297,7 @@ def _fall(state: State, evaluation: Evaluation, rules: Rules) -> Outcome:
         update={
             "mode": "held" if gave_up else "fallen",
             "percent": stays,
+            "fell_for": tuple(sorted({*state.fell_for, *state.row_signals})),
             **NO_ROW,
             "healthy_in_a_row": 0,
             "wait_s": 0.0 if gave_up else rules.wait_s(state.attempts),
@@ -266,17 +311,17 @@ def _fall(state: State, evaluation: Evaluation, rules: Rules) -> Outcome:
 
 
 def _failing(evaluation: Evaluation) -> bool:
-    return any(found.signal == "errors" and found.verdict == "bad" for found in evaluation.findings)
+    return any(finding.signal == "errors" and finding.verdict == "bad" for finding in evaluation.whole)
 
 
-def _at_step(state: State, percent: int) -> State:
+def _at_step(state: State, percent: int, rules: Rules) -> State:
     return state.model_copy(
         update={
             "mode": "canary",
             "percent": percent,
             **NO_ROW,
             "healthy_in_a_row": 0,
-            "wait_s": 0.0,
+            "wait_s": rules.cooldown_s,
         }
     )
 
@@ -298,7 +343,7 @@ def _pinned(state: State, evaluation: Evaluation, rules: Rules, released: tuple[
     if state.override.pool == "standard":
         state = state.model_copy(update={**NO_ROW, "healthy_in_a_row": 0})
     elif state.mode != "on" and state.healthy_in_a_row >= rules.hold:
-        proved = {"mode": "on", "percent": FULL, "wait_s": 0.0, "healthy_in_a_row": 0}
+        proved = {"mode": "on", "percent": FULL, "wait_s": 0.0, "healthy_in_a_row": 0, "fell_for": ()}
         said = f"{_word(evaluation)}: {who}; healthy {rules.hold} times, so the guard is on afterwards"
         return Decision(state=state.model_copy(update=proved), why=said, events=(*released, "returned"))
     said = f"{_word(evaluation)}: {who}; the override still applies"
@@ -327,35 +372,45 @@ def _word(evaluation: Evaluation) -> str:
 
 
 def _alone(evaluation: Evaluation) -> str:
-    """Classes that are bad while all traffic together is not: a rule of the router can keep them off."""
-    names = {found.traffic_class for found in evaluation.findings if found.verdict == "bad"} - {None}
-    if evaluation.verdict == "bad" or not names:
+    """Parts that are bad while all traffic together is not."""
+    if evaluation.verdict == "bad" or not evaluation.bad_parts:
         return ""
-    classes = ", ".join(sorted(str(name) for name in names))
-    return f"; only these classes are bad: {classes}; route.classes can send them to the standard pool"
+    parts = ", ".join(sorted({str(finding.part) for finding in evaluation.bad_parts}))
+    classes = any(finding.traffic_class for finding in evaluation.bad_parts)
+    advice = "; route.classes can send a class to the standard pool" if classes else ""
+    return f"; only these parts are bad: {parts}{advice}"
 
 
-def short_of(evaluation: Evaluation, margin: float) -> str | None:
-    """The first reason why a healthy evaluation does not count at a step; None where it counts."""
-    return next(_shortfalls(evaluation, margin), None)
+def unproved(evaluation: Evaluation, fell_for: Sequence[Signal], margin: float) -> str | None:
+    """The first reason why an evaluation does not show that the pool may go up; None where it shows that.
 
-
-def _shortfalls(evaluation: Evaluation, margin: float) -> Iterator[str]:
+    No finding is bad. Each signal of the whole pool that has a reference, and each in `fell_for`, is known
+    and better than its threshold by `margin`. Each replica is covered."""
+    if evaluation.verdict == "bad" or (not evaluation.whole and evaluation.verdict != "healthy"):
+        return evaluation.reason
+    if evaluation.not_covered:
+        return f"not covered: {evaluation.not_covered[0]}"
+    missing = set(fell_for) - {finding.signal for finding in evaluation.whole}
+    if missing:
+        return f"{', '.join(sorted(missing))}: unknown"
     for finding in evaluation.findings:
-        if finding.verdict == "bad":
-            yield finding.why
-        elif finding.value is not None and finding.threshold is not None and finding.verdict == "healthy":
-            threshold = finding.threshold.value
-            if finding.signal == "acceptance":
-                # Of what is left above the threshold, where that is less: no share exceeds 1.
-                short = finding.value < threshold + margin * min(threshold, 1 - threshold)
-            else:
-                short = finding.value > threshold * (1 - margin)
-            if short:
-                side = "above" if finding.signal == "acceptance" else "below"
-                limit = f"{margin:.0%} {side} its threshold {threshold:.2f}"
-                yield f"{_name(finding)} {finding.value:.2f} is not {limit}"
+        decides = finding.part is None and (finding.threshold is not None or finding.signal in fell_for)
+        if finding.verdict == "bad" or (decides and finding.verdict != "healthy"):
+            return finding.why
+        if decides and (short := _short_of(finding, margin)):
+            return short
+    return evaluation.reason if evaluation.both_slow else None
 
 
-def _name(finding: Finding) -> str:
-    return f"{finding.signal} of {finding.traffic_class}" if finding.traffic_class else finding.signal
+def _short_of(finding: Finding, margin: float) -> str | None:
+    """Why a healthy finding is too close to its threshold for a step."""
+    if finding.value is None or finding.threshold is None:
+        return None
+    threshold = finding.threshold.value
+    if finding.signal == "acceptance":
+        # Of what is left above the threshold, where that is less: no share exceeds 1.
+        side, short = "above", finding.value < threshold + margin * min(threshold, 1 - threshold)
+    else:
+        side, short = "below", finding.value > threshold * (1 - margin)
+    limit = f"{margin:.0%} {side} its threshold {threshold:.2f}"
+    return f"{finding.signal} {finding.value:.2f} is not {limit}" if short else None

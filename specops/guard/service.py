@@ -28,7 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
@@ -41,12 +41,13 @@ from specops.errors import EnvironmentFailure, SpecopsError
 from specops.guard.guard import Guard, OverrideRequest, Status, carry_out, status
 from specops.guard.journal import Entry
 from specops.guard.lock import Lock
+from specops.guard.state import Evaluation, Verdict
 from specops.prometheus import series
 from specops.prometheus.series import ROLLOUT
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MODES = ("on", "fallen", "canary", "held")
-VERDICTS = ("healthy", "bad", "no_data", "no_traffic", "unknown")
+VERDICTS = get_args(Verdict)
 
 
 class GuardMetrics(Collector):
@@ -95,8 +96,16 @@ class GuardMetrics(Collector):
             ),
             (series.GUARD_BOTH_SLOW, "1 while both pools are slow, else 0.", self._guard.both_slow),
             (series.GUARD_OVERRIDE, "1 while an override applies, else 0.", state.override is not None),
+            (
+                series.GUARD_BLIND,
+                "Seconds for which the pool, or a replica, has not been judged.",
+                self._guard.blind_s,
+            ),
         ):
             yield GaugeMetricFamily(name, meaning, value=value)
+        evaluation = self._guard.standing.evaluation
+        if evaluation is not None:
+            yield from _of_evaluation(evaluation)
         if self._guard.evaluated_at is not None:
             yield GaugeMetricFamily(
                 series.GUARD_LAST,
@@ -109,6 +118,31 @@ class GuardMetrics(Collector):
             count_value=sum(evaluations.values()),
             sum_value=tally.seconds,
         )
+
+
+def _of_evaluation(evaluation: Evaluation) -> Iterator[Metric]:
+    current = GaugeMetricFamily(
+        series.GUARD_VERDICT, "1 for the verdict of the last evaluation, else 0.", labels=["verdict"]
+    )
+    for verdict in VERDICTS:
+        current.add_metric([verdict], evaluation.verdict == verdict)
+    yield current
+    parts = GaugeMetricFamily(
+        series.GUARD_PART_BAD, "1 for each part of the pool that is bad, else 0.", labels=["part", "signal"]
+    )
+    bad: dict[tuple[str, str], bool] = {("all replicas", "drafting"): False}
+    for finding in evaluation.findings:
+        if finding.part is not None or finding.signal == "drafting":
+            part = (finding.part or "all replicas", finding.signal)
+            bad[part] = bad.get(part, False) or finding.verdict == "bad"
+    for labels, value in bad.items():
+        parts.add_metric(list(labels), value)
+    yield parts
+    yield GaugeMetricFamily(
+        series.GUARD_NOT_COVERED,
+        "Replicas and routers whose samples are missing.",
+        value=len(evaluation.not_covered),
+    )
 
 
 HEALTHY_FOR = 3

@@ -71,9 +71,12 @@ def events(reads: Iterable[tuple[float, bytes]]) -> list[Event]:
             data.clear()
         kind = b""
 
+    begun = False
     for at, read in reads:
         if not read:
             continue
+        if not begun:  # a byte order mark before the stream is no part of its first line (9.2.6)
+            read, begun = read.removeprefix(_BYTE_ORDER_MARK), True
         # after a CR, an LF that begins the next piece is the same line's end
         piece = read.removeprefix(b"\n") if after_cr else read
         after_cr = piece.endswith(b"\r")
@@ -89,6 +92,8 @@ def events(reads: Iterable[tuple[float, bytes]]) -> list[Event]:
     event_ends(last, complete=False)
     return found
 
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 TokensFrom = Literal["usage", "retokenised", "unknown"]
 CountTokens = Callable[[str], int]

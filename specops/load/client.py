@@ -134,6 +134,10 @@ class Client:
             await self._ask_for_drafts(prompt, pace)
         return observation
 
+    def renew_connections(self, keep: int) -> None:
+        """Close all idle connections but `keep`: the next requests open new ones."""
+        self._connections.renew(keep)
+
     async def _ask_for_drafts(self, prompt: Prompt, pace: Pace) -> None:
         """Find out whether answers report their drafts on request. Only an engine that its list of models
         names as one that knows such fields gets them."""
@@ -188,6 +192,7 @@ class Client:
         Every attempt waits for its turn by `pace`: a retry is a request as well.
         """
         request = self._request(exchange.prompt, max_tokens)
+        exchange.temperature = self._temperature(exchange.prompt)
         exchange.finish_reasons = self.capabilities.finish_reasons
         if pace:
             exchange.scheduled = max(exchange.scheduled, await pace.turn())
@@ -263,6 +268,7 @@ class Client:
             async with asyncio.timeout(self.endpoint.timeout_s):
                 connection = await self._connections.take()
             exchange.connecting = 0.0 if connection.carried else time.perf_counter() - begun
+            exchange.connection = connection.number
             used_before = connection.carried > 0
             try:
                 response = await connection.carry(
@@ -289,19 +295,22 @@ class Client:
         body = json.dumps(self._body(prompt, max_tokens), ensure_ascii=False, separators=(",", ":"))
         return self._connections.post(path, body.encode())
 
+    def _temperature(self, prompt: Prompt) -> float:
+        return self.decoding.temperature if prompt.temperature is None else prompt.temperature
+
     def _body(self, prompt: Prompt, max_tokens: int | None) -> dict[str, Any]:
-        decoding = self.decoding
+        decoding, temperature = self.decoding, self._temperature(prompt)
         body: dict[str, Any] = {
             "model": self.endpoint.model,
             self._limit_name: max_tokens or decoding.max_tokens or prompt.max_tokens or DEFAULT_MAX_TOKENS,
-            "temperature": decoding.temperature,
+            "temperature": temperature,
             "top_p": decoding.top_p,
             "stream": True,
         }
         if options := self.capabilities.stream_options():
             body["stream_options"] = options
         body |= self.capabilities.drafts
-        if decoding.seed is not None:
+        if decoding.seed is not None and temperature > 0:
             body["seed"] = decoding.seed
         if decoding.ignore_eos:
             body["ignore_eos"] = True

@@ -127,6 +127,9 @@ class Connection(asyncio.BufferedProtocol):
         self.carried = 0
         """Requests that were begun on it."""
 
+        self.number = 0
+        """Its place in the order in which the connections to its server were opened, from 1."""
+
         self.idle_since = 0.0
 
     @property
@@ -288,6 +291,7 @@ class Connections:
         self._connect_s = connect_s
         self._tls = ssl.create_default_context() if self._route.url.scheme == "https" else None
         self._idle: list[Connection] = []
+        self._opened = 0
         self._addresses: list[tuple[int, Any]] = []
         self._buffer = memoryview(bytearray(_READ_SIZE))  # one for all: a read is copied out at once
         self.reuse = True
@@ -319,10 +323,16 @@ class Connections:
         else:
             connection.close()
 
-    def close(self) -> None:
-        for connection in self._idle:
+    def renew(self, keep: int) -> None:
+        """Close all idle connections but the last `keep`: a server may treat its connections unequally, so a
+        measurement must not rest on the same ones throughout."""
+        closing = self._idle[: max(0, len(self._idle) - keep)]
+        del self._idle[: len(closing)]
+        for connection in closing:
             connection.close()
-        self._idle.clear()
+
+    def close(self) -> None:
+        self.renew(0)
 
     async def _open(self) -> Connection:
         loop = asyncio.get_running_loop()
@@ -341,6 +351,8 @@ class Connections:
         except BaseException:
             sock.close()
             raise
+        self._opened += 1
+        connection.number = self._opened
         return connection
 
     async def _connected(self) -> StampedSocket:

@@ -6,7 +6,7 @@ import math
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -17,7 +17,7 @@ from specops.load import request_times
 from specops.load.answer import TokensFrom
 from specops.load.arrivals import Level
 from specops.load.request_drafts import pooled
-from specops.load.request_times import Objectives, Observation, client_bound
+from specops.load.request_times import Objectives, Observation, Part, client_bound
 from specops.prometheus.exposition import DraftCounts
 
 QUANTILES = (0.5, 0.95, 0.99)
@@ -40,6 +40,8 @@ class Cell:
     level: Level
     repeat: int
     observations: tuple[Observation, ...]
+    """All requests that were sent, in the order in which they ended."""
+
     complete: bool
     """False when it was aborted or interrupted: prompts that were not sent have no observation, and those
     that were in flight have the failure `interrupted`."""
@@ -48,12 +50,27 @@ class Cell:
 
     @property
     def started(self) -> float:
-        return min((o.first_sent for o in self.observations), default=0.0)
+        return min((o.first_sent for o in self.counted), default=0.0)
+
+    def after(self, warm_up: Sequence[Observation]) -> Cell:
+        """Return the cell with the requests that were sent before it."""
+        return replace(self, observations=(*warm_up, *self.observations))
+
+    @property
+    def counted(self) -> list[Observation]:
+        return [o for o in self.observations if o.part == "counted"]
 
     @property
     def wall_s(self) -> float:
-        """First request sent to last answer ended."""
-        return max((o.ended for o in self.observations), default=0.0) - self.started
+        """Seconds that the counted requests took: first sent to last ended. Where further requests filled
+        all streams, the streams' busy time over their number: then no idle stream counts as load."""
+        counted = self.counted
+        streams = self.level.concurrency
+        if streams is not None and any(o.part == "fill" for o in self.observations):
+            return sum(o.ended - o.scheduled for o in counted) / streams
+        return max((o.ended for o in counted), default=0.0) - min(
+            (o.first_sent for o in counted), default=0.0
+        )
 
 
 class _Record(BaseModel):
@@ -89,6 +106,18 @@ class Row(_Record):
 
     prompt: str
     traffic_class: str = Field(validation_alias="class", serialization_alias="class")
+    part: Part = "counted"
+    variant: str = ""
+    """Which variant of the prompt was sent: variants differ in the nonce in front."""
+
+    temperature: float = 0.0
+    connection: int = 0
+    """Number of the connection that carried it, in the order in which they were opened; 0: none did."""
+
+    due_s: float = 0.0
+    """When it should have been sent, since the cell's first request; negative where the client made it
+    wait."""
+
     sent_s: float
     """Since the cell's first request."""
 
@@ -149,6 +178,11 @@ class Row(_Record):
         return cls(
             prompt=observation.prompt,
             traffic_class=observation.traffic_class,
+            part=observation.part,
+            variant=observation.variant,
+            temperature=observation.temperature,
+            connection=observation.connection,
+            due_s=round(observation.scheduled - started, 6),
             sent_s=round(observation.first_sent - started, 6),
             lag_ms=_ms(request_times.lag(observation)),
             connecting_ms=_ms(observation.connecting),
@@ -232,10 +266,15 @@ class CellRecord(_Record):
     drafts: DraftCountsRecord | None = None
     drafts_missing: str | None = None
     rows: tuple[Row, ...]
+    """The requests whose times are compared."""
+
+    beside: tuple[Row, ...] = ()
+    """All others that were sent for this cell: warm-up, and what filled the streams."""
 
     @classmethod
     def of(cls, cell: Cell, objectives: Objectives) -> Self:
-        good = [o for o in cell.observations if o.ok]
+        counted = cell.counted
+        good = [o for o in counted if o.ok]
         tokens = request_times.output_tokens(good)
         wall = cell.wall_s
         met = [o for o in good if request_times.meets(o, objectives)] if objectives else None
@@ -244,8 +283,8 @@ class CellRecord(_Record):
             return round(count / wall, 4) if count is not None and wall > 0 else None
 
         peak = request_times.peak_throughput(good)
-        lags = [request_times.lag(o) - o.connecting for o in cell.observations]
-        delays = [delay for o in cell.observations for delay in o.delays]
+        lags = [request_times.lag(o) - o.connecting for o in counted]
+        delays = [delay for o in counted for delay in o.delays]
         return cls(
             concurrency=cell.level.concurrency,
             rate=cell.level.rate,
@@ -263,18 +302,24 @@ class CellRecord(_Record):
             chunk_tokens_missing=_chunk_tokens_missing(good),
             client_lag_ms=Spread.of([lag * 1000 for lag in lags]),
             read_delay_ms=Spread.of([delay * 1000 for delay in delays]),
-            client_bound=client_bound(cell.observations),
+            client_bound=client_bound(counted),
             chunk_gap_ms=Spread.of([gap * 1000 for o in good for gap in request_times.chunk_gaps(o)]),
             amortised_itl_ms=Spread.of([itl * 1000 for o in good for itl in request_times.amortised_itl(o)]),
             tokens_per_chunk=Spread.of(
                 [n for o in good if (n := request_times.tokens_per_chunk(o)) is not None]
             ),
-            rows=tuple(Row.of(o, cell.started) for o in cell.observations),
+            rows=tuple(Row.of(o, cell.started) for o in counted),
+            beside=tuple(Row.of(o, cell.started) for o in cell.observations if o.part != "counted"),
         )
 
     @property
     def failed(self) -> int:
-        return sum(row.error is not None and row.error != "interrupted" for row in self.rows)
+        return sum(row.error is not None and row.error != "interrupted" for row in self.sent)
+
+    @property
+    def sent(self) -> tuple[Row, ...]:
+        """Every request that was sent for this cell."""
+        return (*self.rows, *self.beside)
 
     @property
     def level(self) -> Level:

@@ -26,12 +26,18 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Literal
 
 from pydantic import Field
 
 from specops.load.answer import Answer, Chunk, CountTokens, Failure, read_answer
 from specops.load.workload import Prompt
 from specops.section import Frozen
+
+Part = Literal["counted", "fill", "warm-up", "sampled"]
+"""What a request is sent for. counted: its times are compared. fill: it keeps a stream full before, between
+or after the counted ones. warm-up: it is sent before the first window. sampled: it shares batches with greedy
+requests. Whatever it is sent for, a request that fails or hangs counts."""
 
 
 @dataclass(slots=True)
@@ -72,6 +78,11 @@ class Exchange:
     resent: bool = False
     """Sent again at once: the server had closed the connection that it had said it would keep."""
 
+    part: Part = "counted"
+    temperature: float = 0.0
+    connection: int = 0
+    """Number of the connection that carried it, in the order in which they were opened; 0: none did."""
+
     def observe(self, count_tokens: CountTokens | None) -> Observation:
         try:
             answer = read_answer(self.reads, self.failure, count_tokens, finish_reasons=self.finish_reasons)
@@ -80,6 +91,7 @@ class Exchange:
             answer = Answer(failure=failure)
         return Observation(
             prompt=self.prompt.id,
+            variant=self.prompt.variant,
             traffic_class=self.prompt.traffic_class,
             scheduled=self.scheduled,
             first_sent=self.first_sent,
@@ -90,6 +102,9 @@ class Exchange:
             resent=self.resent,
             connecting=self.connecting,
             delays=tuple(self.delays),
+            part=self.part,
+            temperature=self.temperature,
+            connection=self.connection,
         )
 
 
@@ -105,6 +120,10 @@ class Observation:
     retries: int = 0
     resent: bool = False
     connecting: float = 0.0
+    part: Part = "counted"
+    variant: str = ""
+    temperature: float = 0.0
+    connection: int = 0
     delays: tuple[float, ...] = ()
 
     @property

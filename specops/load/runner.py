@@ -8,12 +8,13 @@ import random
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import cycle
 
 from specops.load.answer import CountTokens, Failure
 from specops.load.arrivals import Aborted, Level, Pace, Watch, offsets
 from specops.load.client import Client
 from specops.load.record import Cell
-from specops.load.request_times import Exchange
+from specops.load.request_times import Exchange, Observation, Part
 from specops.load.settings import MAX_IN_FLIGHT
 from specops.load.workload import Prompt
 from specops.progress import Progress
@@ -72,9 +73,14 @@ async def run_cell(
     progress: Progress,
     watch: Watch | None = None,
     count_tokens: CountTokens | None = None,
+    fillers: Sequence[Prompt] = (),
 ) -> Cell:
     """Send every prompt once. What ends it early carries what was measured: `Interrupted` when it is
     cancelled, `CellFailed` from an exception that no endpoint is known to cause.
+
+    With `fillers`, all streams of a closed loop are full while any prompt is answered: each begins with a
+    filler, and goes on with fillers until the last prompt is answered. So a stream that idles at the end does
+    not count as load, and no answer is left out because it is long.
 
     The order and the arrivals depend on `seed` and `repeat` alone: every arm of a comparison gets the same.
     """
@@ -87,7 +93,7 @@ async def run_cell(
     try:
         with _collector_off():
             if level.concurrency is not None:
-                await _closed_loop(client, order, level.concurrency, window, pace, progress)
+                await _closed_loop(client, order, level.concurrency, window, pace, progress, fillers)
             else:
                 await _open_loop(client, order, level, seed + repeat, window, pace, progress)
     except* Aborted as group:
@@ -105,11 +111,21 @@ async def run_cell(
     return cell
 
 
-async def warm_up(client: Client, prompts: Sequence[Prompt], count: int, level: Level, pace: Pace) -> None:
-    """Send `count` requests at the level's concurrency and forget them: connections, caches, first shapes."""
-    if count:
-        order = [prompts[i % len(prompts)] for i in range(count)]
-        await _closed_loop(client, order, level.concurrency or 1, _Window(None), pace, None)
+async def warm_up(
+    client: Client,
+    prompts: Sequence[Prompt],
+    count: int,
+    level: Level,
+    pace: Pace,
+    count_tokens: CountTokens | None = None,
+) -> tuple[Observation, ...]:
+    """Send `count` requests at the level's concurrency: connections, caches, first shapes. Their times
+    are not compared; that one fails or hangs counts."""
+    window = _Window(None)
+    order = [prompts[i % len(prompts)] for i in range(count)]
+    if order:
+        await _closed_loop(client, order, level.concurrency or 1, window, pace, None, part="warm-up")
+    return tuple(exchange.observe(count_tokens) for exchange in window.exchanges)
 
 
 async def _closed_loop(
@@ -119,21 +135,31 @@ async def _closed_loop(
     window: _Window,
     pace: Pace,
     progress: Progress | None,
+    fillers: Sequence[Prompt] = (),
+    part: Part = "counted",
 ) -> None:
-    queue = iter(order)
+    queue, filling = iter(order), cycle(fillers)
+    open_ = len(order)
     start = time.perf_counter()
 
+    async def send(prompt: Prompt, due: float, part: Part) -> float:
+        exchange = Exchange(prompt, scheduled=due, part=part)
+        await window.carry_out(client, exchange, pace)
+        if progress and part == "counted":
+            _report(progress, exchange)
+        return exchange.ended
+
     async def work() -> None:
-        free_since = start
+        nonlocal open_
+        free_since = await send(next(filling), start, "fill") if fillers else start
         for prompt in queue:  # one iterator for all workers: each prompt goes to one of them
-            exchange = Exchange(prompt, scheduled=free_since)
-            await window.carry_out(client, exchange, pace)
-            free_since = exchange.ended
-            if progress:
-                _report(progress, exchange)
+            free_since = await send(prompt, free_since, part)
+            open_ -= 1
+        while fillers and open_:
+            free_since = await send(next(filling), free_since, "fill")
 
     async with asyncio.TaskGroup() as group:
-        for _ in range(min(workers, len(order))):
+        for _ in range(workers if fillers else min(workers, len(order))):
             group.create_task(work())
 
 

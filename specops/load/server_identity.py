@@ -10,17 +10,15 @@ metrics.
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from ipaddress import IPv6Address, ip_address
 from itertools import combinations, product
-from urllib.parse import urlsplit
 
 from specops.errors import EndpointError
 from specops.load import counters
 from specops.load.counters import Observed
 from specops.load.settings import BaselineSettings
+from specops.net import address
 from specops.prometheus.exposition import Labels, NoData, Scrape, draft_counts, increase
 from specops.serving import tables
 
@@ -37,35 +35,7 @@ OF_ONE_ENGINE = {
 """Labels of which one server has several values. Several values of any other label, such as `server` or
 `pod`, mean that the metrics were collected from several servers."""
 
-_PORTS = {"http": 80, "https": 443}
 _COUNTERS = ("_total", "_count", "_bucket")
-
-
-def address(base_url: str) -> str:
-    """`base_url` in one spelling: case, default port, slashes, and the names of the loopback interface."""
-    parts = urlsplit(base_url.strip())
-    scheme = parts.scheme.lower()
-    port = parts.port or _PORTS.get(scheme, 0)
-    path = "/".join(part for part in parts.path.split("/") if part)
-    return f"{scheme}://{_host(parts.hostname or '')}:{port}" + (f"/{path}" if path else "")
-
-
-def _host(name: str) -> str:
-    name = name.rstrip(".")
-    if name == "localhost" or name.endswith(".localhost"):
-        return "localhost"
-    try:
-        if name and name[-1].isdigit() and ":" not in name:
-            name = socket.inet_ntoa(socket.inet_aton(name))  # 127.1 and 0x7f.1 are 127.0.0.1
-        found = ip_address(name)
-    except (OSError, ValueError):
-        return name
-    if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:
-        found = found.ipv4_mapped
-    # 127.0.0.2 may be another server; what listens on 0.0.0.0 answers on 127.0.0.1 too
-    if str(found) in ("127.0.0.1", "::1") or found.is_unspecified:
-        return "localhost"
-    return f"[{found}]" if found.version == 6 else str(found)
 
 
 def one_address(one: tuple[str, str], other: tuple[str, str]) -> str | None:

@@ -19,6 +19,7 @@ from specops.load.answer import TokensFrom, tokenizer_file
 from specops.load.arrivals import AbortRule, Arrivals, Level
 from specops.load.request_times import Objectives
 from specops.load.workload import PromptSet, load_prompts
+from specops.net import address
 from specops.section import Frozen
 
 EndpointKind = Literal["chat", "completions"]
@@ -157,6 +158,9 @@ class BaselineSettings(Frozen):
     seed: int = 0
     """Seed of order and arrivals; sent with each request as well where temperature is above 0."""
 
+    same_prompts: bool = False
+    """Send each prompt as it is, although a cache may know it. By default a nonce is put in front."""
+
     ignore_eos: bool = False
     max_tokens: int | None = Field(default=None, ge=1)
     timeout_s: Positive = REQUEST_TIMEOUT_S
@@ -211,7 +215,7 @@ class BaselineSettings(Frozen):
     def inputs(self, prompts: PromptSet) -> dict[str, str]:
         """Hashes of what decides a cell. Address and model do not, where an identity stands for them."""
         requested = self.model_dump(mode="json", exclude={*_ELSEWHERE, *OF_THE_RUN, "model"})
-        endpoint = self.identity or [self.base_url, self.model]
+        endpoint = self.identity or [address(self.base_url), self.model]
         fields = requested | self._tokenizer() | {"endpoint_identity": endpoint}
         return {"prompts": prompts.sha256, "settings": results.sha256(fields)}
 
@@ -244,7 +248,7 @@ class BaselineSettings(Frozen):
         return Decoding(
             self.temperature,
             self.top_p,
-            self.seed if self.temperature > 0 else None,
+            self.seed,
             self.ignore_eos,
             self.max_tokens,
         )

@@ -11,6 +11,7 @@ from specops.load.answer import CountTokens
 from specops.load.arrivals import Level, Pace, Watch
 from specops.load.client import Client
 from specops.load.record import CellRecord
+from specops.load.request_times import Observation
 from specops.load.runner import CellFailed, Interrupted, run_cell, warm_up
 from specops.load.settings import BaselineSettings
 from specops.load.workload import Prompt
@@ -75,15 +76,22 @@ class TargetServer:
         *,
         warm_up_with: Sequence[Prompt],
         keep: Callable[[CellRecord], None],
+        fillers: Sequence[Prompt] = (),
+        warm: bool = True,
     ) -> None:
-        """Send every prompt once. A warm-up precedes the first visit at a level.
+        """Send every prompt once. A warm-up precedes the first visit at a level; its requests are rows of
+        that visit's record; without `warm` there is none. `fillers` keep all streams full
+        (`runner.run_cell`).
 
         `keep` gets the record as soon as there is one, and again with the server's counters. What was
         measured of a visit that ends early goes to `keep` before the exception is raised.
         """
         settings = self.settings
-        if level not in self._warm:
-            await warm_up(self.client, warm_up_with, settings.warmup, level, self.pace)
+        warmed: tuple[Observation, ...] = ()
+        if warm and level not in self._warm:
+            warmed = await warm_up(
+                self.client, warm_up_with, settings.warmup, level, self.pace, self.count_tokens
+            )
             self._warm.add(level)
         before = await counters.scrape(settings.base_url)
         try:
@@ -97,12 +105,13 @@ class TargetServer:
                 progress=self._progress,
                 watch=self._watch,
                 count_tokens=self.count_tokens,
+                fillers=fillers,
             )
         except (Interrupted, CellFailed) as stop:
             if stop.cell.observations:
-                keep(CellRecord.of(stop.cell, settings.slo))
+                keep(CellRecord.of(stop.cell.after(warmed), settings.slo))
             raise
-        record = CellRecord.of(cell, settings.slo)
+        record = CellRecord.of(cell.after(warmed), settings.slo)
         keep(counters.unread(record))
         after = await counters.scrape(settings.base_url)
         keep(counters.counted(record, before, after, settings.model))

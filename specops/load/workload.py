@@ -11,6 +11,7 @@ Four formats are read, distinguished by their content:
 from __future__ import annotations
 
 import json
+import random
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +28,9 @@ from specops.results import sha256
 
 DEFAULT_CLASS = "all"
 
+_NONCE_LENGTH = 8
+"""Characters, or token ids."""
+
 Format = Literal["playbook", "openai-batch", "sharegpt", "spec-bench"]
 Message = dict[str, Any]
 
@@ -39,6 +43,11 @@ class Prompt:
     """Text, token ids (completions only), or a whole conversation."""
 
     max_tokens: int | None = None
+    variant: str = ""
+    """Distinguishes repeats of a prompt that differ in their nonce; empty for the prompt as it is."""
+
+    temperature: float | None = None
+    """In place of that of the measurement."""
 
     def messages(self) -> list[Message]:
         """Return the prompt as the messages of a chat request."""
@@ -52,6 +61,32 @@ class Prompt:
                 )
             case _:
                 return [dict(message) for message in self.content if isinstance(message, dict)]
+
+    def fresh(self, run: str, variant: str) -> Prompt:
+        """Return a variant of the prompt with a nonce in front: no server has its answer, or a prefix of
+        it, in a cache. The nonce follows from `run`, the prompt and the variant, so both arms of a pair
+        get the same.
+
+        A list of token ids gets ids of its own, in an order that the nonce draws: others might be
+        special.
+        """
+        nonce = sha256([run, self.id, variant])[:_NONCE_LENGTH]
+        content: str | tuple[int, ...] | tuple[Message, ...]
+        match self.content:
+            case str(text):
+                content = f"[{nonce}] {text}"
+            case (int(), *_):
+                ids = [token for token in self.content if isinstance(token, int)]
+                content = (*random.Random(nonce).choices(ids, k=_NONCE_LENGTH), *ids)
+            case _:
+                first, *others = (dict(message) for message in self.content if isinstance(message, dict))
+                parts = first.get("content")
+                if isinstance(parts, list):
+                    first["content"] = [{"type": "text", "text": f"[{nonce}]"}, *parts]
+                else:
+                    first["content"] = f"[{nonce}] {parts or ''}"
+                content = (first, *others)
+        return replace(self, content=content, variant=variant)
 
     def completion_prompt(self) -> str | list[int]:
         """Return the prompt as the `prompt` of a completions request: text, token ids, or a lone message's

@@ -31,6 +31,7 @@ from specops.serving import ENGINES, OWN, USUAL, Startable
 
 FILE_NAME = "rollout.yaml"
 PROMPTS = "prompts.json"
+PORT = 8000
 APIS = ("chat", "completions")
 """APIs of an endpoint, in the order of trial: a model without a chat template has only the second."""
 
@@ -83,9 +84,11 @@ def write_pools(
         settings = VerifySettings(target=target, draft=draft, engine=engine, allow_degraded=True)
         found = verify(settings, None, SilentProgress())
         treatment = found.data["engine"]
-        if found.verdict == "no" or treatment["method"] is None:
+        if found.verdict != "yes" or treatment["method"] is None:
+            unknown = found.verdict == "undecided"
+            claim = "it is not known whether the draft fits" if unknown else "the draft does not fit"
             raise UsageError(
-                f"the draft does not fit the target: {found.reason}",
+                f"{claim} the target: {found.reason}",
                 hint=f"specops verify-draft {target} {draft} --engine {engine}",
             )
         method, more = treatment["method"], treatment["settings"]
@@ -93,6 +96,7 @@ def write_pools(
     assert issubclass(startable, Startable)
     standard, speculative = startable.sections(_place(target), _place(draft), method)
     speculative["speculation"] |= more
+    _refuse_unfit(startable, engine, (standard, speculative))
     return _write_minimal(
         folder,
         prompts,
@@ -101,6 +105,18 @@ def write_pools(
         pools=({"engine": engine} | standard, {"engine": engine} | speculative),
         why=("without speculation", f"the same, with {Path(draft).name if draft else method}"),
     )
+
+
+def _refuse_unfit(settings: type[Startable], engine: str, sections: Sequence[Mapping[str, Any]]) -> None:
+    """Raise UsageError where the lint or a known issue has an error against a pool before it is written."""
+    for section in sections:
+        pool = settings.model_validate({"engine": engine} | dict(section))
+        errors = [f for f in pool.rendering(PORT, "pool").findings if f.level == "error"]
+        if errors:
+            raise UsageError(
+                f"could not write pools that start: {errors[0].flag}: {errors[0].why}",
+                hint="specops init NAME --full  # all settings, to write by hand",
+            )
 
 
 def _place(model: str | None) -> str | None:
@@ -228,11 +244,20 @@ def _ordered(endpoints: Sequence[BaselineSettings], observed: Sequence[Observed]
             hint=f"specops doctor --base-url {shlex.quote(first.base_url)}",
         )
     if not one and not other:
-        why = "taken as such: neither endpoint has counters that show speculation"
+        counted = all(server.drafts is not None for server in observed)
+        why = (
+            "neither endpoint verified a draft"
+            if counted
+            else "whether they speculate is not known: no counters"
+        )
+        why = f"taken as such: {why}"
         return Pair((first, second), (f"the first address, {why}", f"the second address, {why}"))
-    quiet = observed[1] if one else observed[0]
-    standard = "it verified no drafts" if quiet.drafts == 0 else "taken as such: its metrics show no drafts"
-    whys = (standard, "it verified drafts while it answered")
+    idle = observed[1] if one else observed[0]
+    unknown = "taken as such: it has no counters that show whether it speculates"
+    whys = (
+        unknown if idle.drafts is None else "it verified no drafts",
+        "it verified drafts while it answered",
+    )
     return Pair((second, first) if one else (first, second), whys)
 
 

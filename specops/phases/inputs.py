@@ -15,13 +15,15 @@ from specops import __version__, results
 from specops.actions.http_client import ask_json
 from specops.config import Pool, Rollout
 from specops.errors import ConfigError, EndpointError, ModelError, SpecopsError
+from specops.experiment.arms import Arm
 from specops.hints import in_rollout, listing
 from specops.load.settings import OF_THE_RUN, BaselineSettings
 from specops.load.workload import PromptSet, load_prompts
-from specops.phases.ab.visits import AbSettings, Arm
+from specops.net import address
+from specops.phases.ab.settings import AbSettings
 from specops.phases.sweep.plan import STANDARD
 from specops.results import Result, environment, sha256
-from specops.serving import ENGINES, pool_of
+from specops.serving import ENGINES, pool_of, relocated, without_places
 
 NO_ADDRESS_YET = "http://127.0.0.1:0/v1"
 ADDED = ("target", "draft", "machine")
@@ -102,7 +104,7 @@ def inputs_of_settings(
 
 def identity(part: BaseModel) -> str:
     """The hash of what a rollout, or a part of it, means. Files and folders count by their content, and base
-    URLs without a slash at their end: not by how or from where they are named."""
+    URLs in one spelling: not by how or from where they are named."""
     return sha256(_meaning(part.model_dump(mode="python")))
 
 
@@ -110,8 +112,7 @@ def _meaning(value: Any) -> Any:
     match value:
         case dict():
             return {
-                key: inner.rstrip("/") if key == "base_url" else _meaning(inner)
-                for key, inner in value.items()
+                key: address(inner) if key == "base_url" else _meaning(inner) for key, inner in value.items()
             }
         case list() | tuple():
             return [_meaning(inner) for inner in value]
@@ -129,7 +130,7 @@ def _serving(pool: Pool) -> dict[str, Any]:
     """Return how a pool serves. The folders count by what is in them, not by where they are."""
     described = pool.model_dump(mode="json", exclude={"target": True, "speculation": {"draft"}})
     if pool.endpoint is not None:
-        described["base_url"] = pool.endpoint.base_url.rstrip("/")
+        described["base_url"] = address(pool.endpoint.base_url)
     if pool.own is not None and pool.own.draft is not None and pool.own.draft_model is None:
         described["speculation"]["draft"] = pool.own.draft  # an exit of the target: its name says all
     return described
@@ -265,7 +266,7 @@ def _sweep(rollout: Rollout, result: Result) -> str | None:
     which may have grown."""
     pool, requested = rollout.pools.standard, settings_of(rollout, rollout.pools.standard)
     swept = result.settings.get("settings") or {}
-    if swept.get(STANDARD) != pool.model_dump(mode="json"):
+    if without_places(swept.get(STANDARD)) != without_places(pool.model_dump(mode="json")):
         return "the standard pool"
     prompts = requested.prompt_set()
     if result.inputs.get("prompts") != prompts.sha256:
@@ -273,13 +274,24 @@ def _sweep(rollout: Rollout, result: Result) -> str | None:
     plan = {name: value for name, value in requested.plan().items() if name not in OF_THE_RUN}
     if any(result.settings.get(name) != value for name, value in plan.items()):
         return "the settings"
-    now = inputs_of_settings(_pools(swept), requested, {}, prompts)
+    now = inputs_of_settings(_pools(swept, _places(rollout)), requested, {}, prompts)
     return None if now.get("models") == result.inputs.get("models") else "a model"
 
 
-def _pools(swept: Mapping[str, Any]) -> dict[str, Pool]:
+Places = Mapping[tuple[str, str], str]
+
+
+def _places(rollout: Rollout) -> Places:
+    """Where the rollout's model folders are now, by setting and name of the folder."""
+    folders: list[tuple[str, Path]] = []
+    for pool in (rollout.pools.standard, rollout.pools.speculative):
+        folders += _model_folders(pool).items()
+    return {(role, folder.name): str(folder) for role, folder in folders}
+
+
+def _pools(swept: Mapping[str, Any], places: Places) -> dict[str, Pool]:
     try:
-        return {name: pool_of(pool) for name, pool in swept.items()}
+        return {name: pool_of(relocated(pool, places)) for name, pool in swept.items()}
     except ValueError:  # of an earlier version, which knew other pools; pydantic's ValidationError is one
         return {}
 

@@ -7,8 +7,8 @@ the lint has against it, what was left out and why, and whether the standard poo
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -36,7 +36,7 @@ from specops.render.kubernetes import (
 from specops.render.server import Server, compose, own_host, script
 from specops.results import Result, Verdict
 from specops.section import Frozen
-from specops.serving import ENGINES, UNJUDGED, Condition, Finding, LintResult, MultiHost, Startable
+from specops.serving import ENGINES, Condition, Finding, LintResult, MultiHost, Startable, Unknown
 
 RENDERED = "rendered"
 COMPOSE = f"{RENDERED}/compose.yaml"
@@ -60,6 +60,9 @@ class RenderedPool(Frozen):
 
     conditions: list[Condition] = Field(default=[])
     """What the engine chooses by itself."""
+
+    unknown: list[Unknown] = Field(default=[])
+    """What of the command was not read, so that the findings do not cover it."""
 
 
 class LaunchData(Frozen):
@@ -94,6 +97,7 @@ class _Work:
     findings: list[Finding] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
     conditions: list[Condition] = field(default_factory=list)
+    unknown: list[Unknown] = field(default_factory=list)
 
 
 def render(rollout: Rollout, folder: Path, progress: Progress) -> Result:
@@ -120,6 +124,7 @@ def render(rollout: Rollout, folder: Path, progress: Progress) -> Result:
                 findings=work.findings,
                 left_out=work.left_out,
                 conditions=work.conditions,
+                unknown=work.unknown,
             )
             for work in works
         },
@@ -139,9 +144,14 @@ def _rendered(rollout: Rollout, name: str, pool: Pool) -> _Work:
     work.version, work.judged, work.command = script.version, script.judged, script.words
     work.findings += [*script.notes, *script.findings]
     work.conditions = script.conditions
-    if script.judged is None:
-        with suppress(UsageError):  # a program that no lint knows
-            work.findings += judge(command_of(work.command)).findings
+    try:
+        linted = judge(command_of(work.command), work.version)
+        work.findings += linted.findings if script.judged is None else []
+        work.unknown = linted.unknown
+    except UsageError:  # a program that no lint knows
+        why = "no lint of specops knows the program: its flags were not judged"
+        how = f"{shlex.quote(work.command[0])} --help"
+        work.unknown = [Unknown(work.command[0], why, how, decides=False)] if script.judged is None else []
     _in_a_container(work, rollout)
     return work
 
@@ -280,6 +290,7 @@ def _result(rollout: Rollout, data: LaunchData) -> Result:
             "files": len(data.files),
             "errors": levels.count("error"),
             "warnings": levels.count("warning"),
+            "unknown": sum(len(pool.unknown) for pool in data.pools.values()),
             "capacity": data.capacity.verdict,
         },
         data=data.model_dump(mode="json"),
@@ -289,6 +300,9 @@ def _result(rollout: Rollout, data: LaunchData) -> Result:
 def _verdict(data: LaunchData, errors: int) -> tuple[Verdict, str]:
     if errors:
         return "no", f"{errors} error{'s' if errors > 1 else ''} in what was rendered"
+    unread = [entry.what for pool in data.pools.values() for entry in pool.unknown if entry.decides]
+    if unread:
+        return "undecided", f"{len(unread)} unknown in what was rendered: {', '.join(unread)}"
     return data.capacity.verdict, data.capacity.reason
 
 
@@ -319,21 +333,29 @@ def lint_file(path: Path, version: str | None = None) -> tuple[list[LintResult],
 
 
 def _lint_result(judged: list[LintResult], inputs: dict[str, str], version: str | None) -> Result:
-    """The verdict is no with an error; a warning is not an error. The command is not stored: it may hold a
-    key."""
+    """The verdict is no with an error, and undecided where something that may hold one was not read. A
+    warning is not an error. The command is not stored: it may hold a key."""
     levels = [finding.level for one in judged for finding in one.findings]
     errors, warnings = levels.count("error"), levels.count("warning")
+    unknown = {entry.what: entry.decides for one in judged for entry in one.unknown}
+    counts = [_count(errors, "error"), _count(warnings, "warning")] if errors or warnings else []
+    if unknown:
+        counts.append(f"{len(unknown)} unknown: {', '.join(unknown)}")
     settings: dict[str, Any] = {"engine_version": version}
-    unjudged = all(one.findings and one.findings[0].why.endswith(UNJUDGED) for one in judged)
-    clean = "not judged" if unjudged else "clean"
     return Result(
         phase="lint",
         inputs=inputs,
         settings=settings,
         environment=results.environment(),
-        verdict="no" if errors else "undecided" if unjudged else "yes",
-        reason=f"{_count(errors, 'error')}, {_count(warnings, 'warning')}" if errors or warnings else clean,
-        summary={"commands": len(judged), "errors": errors, "warnings": warnings, "judged": SOURCE},
+        verdict="no" if errors else "undecided" if any(unknown.values()) else "yes",
+        reason=", ".join(counts) or "clean",
+        summary={
+            "commands": len(judged),
+            "errors": errors,
+            "warnings": warnings,
+            "unknown": len(unknown),
+            "judged": SOURCE,
+        },
         data=LintData(commands=judged).model_dump(mode="json"),
     )
 

@@ -6,9 +6,9 @@ from typing import Literal
 
 from typing_extensions import TypedDict
 
+from specops.experiment.findings import Ratio
 from specops.phases import Phase
 from specops.phases.ab.report import DeployTarget
-from specops.phases.ab.speedups import Ratio
 from specops.results import Verdict
 
 
@@ -29,6 +29,7 @@ class Ab(TypedDict):
     acceptance_length: float | None
     more_prompts: int | None
     looks: str
+    duration_s: float
 
 
 class Sweep(TypedDict):
@@ -66,6 +67,7 @@ class Launch(TypedDict):
     files: int
     errors: int
     warnings: int
+    unknown: int
     capacity: Verdict
 
 
@@ -73,6 +75,7 @@ class Lint(TypedDict):
     commands: int
     errors: int
     warnings: int
+    unknown: int
     judged: str
 
 

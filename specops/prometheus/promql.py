@@ -56,7 +56,7 @@ class Signals:
             return self._ratio(counted.accepted_tokens, counted.draft_tokens)
         # Sampled while it decodes: the gauge is 0 when it does not. It is also 0 where nothing is accepted.
         # Then a verification yields one token, beside the one that each answer gets from its prompt.
-        by_server = replace(self, by=(*self.by, "instance"))
+        by_server = replace(self, by=tuple(dict.fromkeys((*self.by, "instance"))))
         above = f"{counted.rate}{selector(self.labels)} > 0"
         observed = f"{by_server._aggregate('avg')} (avg_over_time(({above})[{self.window}:]))"
         verified = by_server._sum(counted.verifications)
@@ -111,8 +111,10 @@ class Signals:
         return f"histogram_quantile({q:g}, {buckets}) and {first} < {q:g} * {all_}"
 
     def answer_tokens(self) -> str:
-        """Tokens that an answer has on average."""
-        return self._ratio(self.series.generated, self.series.finished)
+        """Tokens that an answer has on average. A router's count of requests has those that got no answer."""
+        router = self.series.requests_by_router
+        answers = f"{self.series.ttft}_count" if router else self.series.finished
+        return self._ratio(self.series.generated, answers)
 
     def finished(self) -> str:
         """Requests that ended within the window."""
@@ -126,9 +128,18 @@ class Signals:
 
     def not_drafting(self, least: int) -> str:
         """Tokens of each server that made `least` or more in the window and drafted none, by `instance`."""
+        made, by, drafted = self._made_and_drafted(least)
+        return f"{made} unless on ({by}) {drafted} > 0"
+
+    def stopped_drafting(self, least: int) -> str:
+        """The same, of servers whose counters of drafts are there and stand still."""
+        made, by, drafted = self._made_and_drafted(least)
+        return f"{made} and on ({by}) {drafted} == 0"
+
+    def _made_and_drafted(self, least: int) -> tuple[str, str, str]:
         servers = replace(self, by=(*self.by, "instance"))
-        made = f"{servers._aggregate('sum')} (increase({self._of(self.series.generated)}))"
-        return f"{made} >= {least} unless on ({', '.join(servers.by)}) {servers.drafted()} > 0"
+        made = f"{servers._aggregate('sum')} (increase({self._of(self.series.generated)})) >= {least}"
+        return made, ", ".join(servers.by), servers.drafted()
 
     def http(self, *, failed: bool = False) -> str | None:
         """Requests that the server's API answered within the window, also those that the engine never had; or

@@ -35,7 +35,15 @@ GUARD_STATE = "specops_guard_state"
 GUARD_PERCENT = "specops_guard_speculative_percent"
 """Speculative share decided by the guard, in percent."""
 GUARD_EVALUATIONS = "specops_guard_evaluations_total"
-"""verdict: healthy, bad, no_data, no_traffic, unknown."""
+"""verdict: healthy, bad, degraded, no_data, no_traffic, unknown."""
+GUARD_VERDICT = "specops_guard_verdict"
+"""verdict; 1 for that of the last evaluation, 0 for the others."""
+GUARD_BLIND = "specops_guard_blind_seconds"
+"""For how long evaluations have had no data or been unknown, or a replica has not been covered; 0
+otherwise."""
+GUARD_NOT_COVERED = "specops_guard_replicas_not_covered"
+GUARD_PART_BAD = "specops_guard_part_bad"
+"""part (replica HOST:PORT, class NAME, the slowest requests, all replicas), signal; 1 for one that is bad."""
 GUARD_BAD_IN_A_ROW = "specops_guard_bad_in_a_row"
 GUARD_FALLBACKS = "specops_guard_fallbacks_total"
 GUARD_ACTIONS = "specops_guard_actions_total"
@@ -57,8 +65,8 @@ POOL, ROLLOUT = "specops_pool", "specops_rollout"
 """Labels that the scrape configuration adds."""
 
 # What the recording rules of `monitor render` make: the same names whichever engine serves, with the labels
-# specops_rollout, specops_pool and model_name unless stated otherwise, over `monitor.window_s`. Alerts,
-# panels and the report read only these.
+# specops_rollout, specops_pool, model_name and those of `monitor.labels` unless stated otherwise, over
+# `monitor.window_s`. Alerts, panels and the report read only these.
 
 # The playbook's names. No engine exposes them any more.
 ACCEPTANCE = "vllm:spec_decode_draft_acceptance_rate"

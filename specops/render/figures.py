@@ -36,6 +36,19 @@ def percent(ratio: float) -> str:
     return f"{100 * (ratio - 1):+.0f}%"
 
 
+def age(seconds: float) -> str:
+    """Return the age in words, rounded down.
+
+    >>> age(90000.0)
+    '1 day'
+    """
+    for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        if seconds >= length:
+            number = int(seconds // length)
+            return f"{number} {unit}{'s' if number > 1 else ''}"
+    return "now"
+
+
 def between(ends: tuple[float, float]) -> str:
     return f"{ends[0]:g}–{ends[1]:g}"
 

@@ -32,6 +32,7 @@ NATIVE_LIMITS = (
     "callers are split by another hash than with Lua: a caller may change pools when the variant changes",
     "no metrics by class; the answer's X-Specops-Route names the pool decided on, not the one that answered",
     "a server that takes no connection in time costs that request a 504; after three, the next are spared",
+    "the second server that answers 502 or 503 is the answer: the standard pool gets nothing after it",
 )
 
 
@@ -55,7 +56,7 @@ def nginx_conf(router: Router) -> str:
         "modules": router.route.modules,
         "token_needed": not is_loopback(f"http://{router.route.admin}"),
         "max_conns": 0,
-        "tries": 2,
+        "again": {"speculative": router.speculative, "standard": router.standard},
     }
     return _rendered("nginx.conf.j2", values)
 
@@ -69,7 +70,7 @@ def native_conf(router: Router) -> str:
         "first_class": f"$specops_class_{len(classes)}" if classes else "default",
         "allowed": native_allowed(router.rules),
         "canary_variable": "http_" + (router.route.canary_key or "Authorization").lower().replace("-", "_"),
-        "tries": 3,  # the last is the standard pool's
+        "again": {"standard": router.standard},
         "max_conns": _max_conns(router.rules, router.speculative),
     }
     return _rendered("native.conf.j2", values)

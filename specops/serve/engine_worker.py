@@ -14,7 +14,7 @@ from socket import socket
 from specops.engine.request import Counters, Emission, Sampling, Streaming
 from specops.errors import UsageError
 from specops.serve import worker_process
-from specops.serve.worker_process import Worker, obey
+from specops.serve.worker_process import Nursery, Starting, Worker, obey
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,11 @@ def starting(
 ) -> AbstractContextManager[Callable[[], Worker]]:
     """Start a worker as `in_process` does, but return a function that waits for it (worker_process.py)."""
     return worker_process.starting(make, _work, inherited)
+
+
+def start_in(nursery: Nursery, make: Callable[[], Streaming]) -> Starting:
+    """Start a worker, with an engine that the picklable `make` loads, in a process of its own."""
+    return nursery.start(make, _work)
 
 
 def _work(engine: Streaming, connection: Connection) -> None:

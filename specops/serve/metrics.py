@@ -18,7 +18,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
-from specops.engine.request import Emission
+from specops.engine.request import Counters, Emission
 from specops.serve.engine_worker import Load, StepResult
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -117,8 +117,10 @@ class ServerMetrics(Collector):
         """`speculative`: the spec_decode series exist only where speculation is configured, as in vLLM.
         `extra` makes the series that only this kind of engine has."""
         self._extra = extra
-        self.load = Load()
-        self.finished = {"stop": 0, "length": 0, "abort": 0}
+        self._loads: dict[int, Load] = {}  # by worker
+        self._ended = Counters()  # of workers that have ended
+        self.restarts: int | None = None  # of workers; None where none is started again
+        self.finished = {"stop": 0, "length": 0, "abort": 0, "error": 0}
         self._labels = {"model_name": model_name, "engine": "0"}
         self.speculative = speculative
         self._e2e = Histogram(
@@ -149,9 +151,33 @@ class ServerMetrics(Collector):
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
-    def turn(self, turn: StepResult) -> None:
-        """Record a step of the engine."""
-        self.load = turn.load
+    def begin(self, worker: int, load: Load) -> None:
+        """Record that a worker has started."""
+        self._loads[worker] = load
+
+    def end(self, worker: int) -> None:
+        """Record that a worker has ended. Its counters stay in the totals."""
+        self._ended += self._loads.pop(worker, Load()).counters
+
+    @property
+    def load(self) -> Load:
+        """The load of all workers, and their counters since the server started."""
+        loads = list(self._loads.values())
+        if len(loads) == 1 and not self._ended.steps:
+            return loads[0]
+        reasons = [load.unavailable for load in loads]
+        return Load(
+            sum(load.running for load in loads),
+            sum(load.waiting for load in loads),
+            sum(load.kv_usage for load in loads) / max(len(loads), 1),
+            sum((load.counters for load in loads), self._ended),
+            next(iter(reasons), None) if all(reasons) else None,
+            next((load.extra for load in loads), None),
+        )
+
+    def turn(self, worker: int, turn: StepResult) -> None:
+        """Record a step of a worker."""
+        self._loads[worker] = turn.load
         if turn.tokens:
             self._step_tokens.observe(turn.tokens)
 
@@ -190,6 +216,9 @@ class ServerMetrics(Collector):
         yield ours.gauge("kv_cache_usage_perc", "KV cache in use; 1 is all of it.", load.kv_usage)
         yield ours.counter("prompt_tokens", "Prompt tokens read.", counters.prompt_tokens)
         yield ours.counter("generation_tokens", "Tokens generated.", counters.generated_tokens)
+        yield ours.counter(
+            "corrupted_requests", "Requests that failed since logits were not finite.", counters.not_finite
+        )
         yield ours.counter("num_preemptions", "Preemptions; the embedded engine makes none.", 0)
         if self.speculative:
             yield ours.counter("spec_decode_num_drafts", "Verifications with a draft.", counters.drafts)
@@ -203,6 +232,10 @@ class ServerMetrics(Collector):
             yield ours.counters(
                 "spec_decode_num_accepted_tokens_per_pos", "Accepted tokens by depth.", "position", positions
             )
+        if self.restarts is not None:
+            own = Families("specops:", self._labels)
+            yield own.gauge("serve_workers", "Engine processes that serve.", len(self._loads))
+            yield own.counter("serve_worker_restarts", "Engine processes started again.", self.restarts)
         if counters.steps_by_tree:  # vLLM has no such series: its draft is as long as it was started with
             yield Families("specops:", self._labels).counters(
                 "planned_steps",

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import ctypes
 import hmac
+import json
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -14,6 +19,7 @@ from aiohttp import web
 from specops import __version__
 from specops.serve.admission import FAULT, Gate, Refusal, bearer_token
 from specops.serve.engine_loop import EngineLoop, Job
+from specops.serve.limits import Limits
 from specops.serve.metrics import CONTENT_TYPE, ServerMetrics
 from specops.serve.protocol import (
     ChatRequest,
@@ -22,9 +28,10 @@ from specops.serve.protocol import (
     PromptEncoder,
     Request,
     count_prompts,
+    over_context,
     parse,
 )
-from specops.serve.responses import Answer, ChatAnswer, CompletionAnswer, send_stream
+from specops.serve.responses import Answer, ChatAnswer, CompletionAnswer, patience, send_stream
 
 log = logging.getLogger(__name__)
 
@@ -41,15 +48,17 @@ class Api:
     engine: EngineLoop
     metrics: ServerMetrics
     api_key: str | None
+    limits: Limits
     gate: Gate = field(default_factory=Gate)
     created: int = field(default_factory=lambda: int(time.time()))
 
     def __post_init__(self) -> None:
-        self._encoder = PromptEncoder(self.tokenizer)
+        self._encoder = PromptEncoder(self.tokenizer, self.max_length)
 
-    def application(self, body_limit: int) -> web.Application:
-        """The routes as an aiohttp application. `body_limit`: most bytes of a request body."""
-        app = web.Application(middlewares=[refuse, self._authorise], client_max_size=body_limit)
+    def application(self) -> web.Application:
+        """The routes as an aiohttp application."""
+        most = self.limits.body_bytes
+        app = web.Application(middlewares=[refuse, self._authorise], client_max_size=most)
         app.add_routes(
             [
                 web.post("/v1/chat/completions", self.chat),
@@ -103,6 +112,8 @@ class Api:
             return web.Response(status=503, text=f"{self.engine.unavailable}\n")
         if self.gate.closed:
             return web.Response(status=503, text="shutting down\n")
+        if not await self.engine.answers():
+            return web.Response(status=503, text="the engine does not answer\n")
         return web.Response()
 
     async def version(self, request: web.Request) -> web.Response:
@@ -112,7 +123,23 @@ class Api:
         return web.Response(body=self.metrics.render(), headers={"Content-Type": CONTENT_TYPE})
 
     async def _read(self, kind: type[Request], request: web.Request) -> Request:
-        body = parse(kind, await request.read())
+        most, time_s = self.limits.body_bytes, self.limits.body_s
+        if (request.content_length or 0) > most:  # before a byte of it is read
+            raise Refusal(
+                413,
+                f"the request body is too large: {request.content_length} bytes, of at most {most}",
+                code="body_too_large",
+            )
+        try:
+            async with asyncio.timeout(time_s):
+                data = await request.read()
+        except TimeoutError:
+            raise Refusal(
+                408, f"the request body did not arrive in {time_s:g} s", code="body_timeout"
+            ) from None
+        body = parse(kind, data)
+        if len(data) > LARGE_BODY:
+            give_back_memory()
         if body.model is not None and body.model != self.model:
             raise Refusal(
                 404,
@@ -132,11 +159,16 @@ class Api:
         ]
         with self.engine.generation(jobs) as generation:
             if body.stream:
-                return await send_stream(request, generation, answer, include_usage=body.include_usage)
+                usage, write_s = body.include_usage, self.limits.write_s
+                return await send_stream(request, generation, answer, include_usage=usage, write_s=write_s)
             while not generation.finished:
                 for index, emission in await generation.next():
                     answer.add(index, emission)
-        return web.json_response(answer.whole())
+        response = web.json_response(answer.whole(), dumps=partial(json.dumps, allow_nan=False))
+        async with patience(request, self.limits.write_s):
+            await response.prepare(request)
+            await response.write_eof()
+        return response
 
     def _token_limit(self, body: GenerationRequest, prompt: list[int]) -> int:
         """Return how many tokens may follow `prompt`. Raises Refusal (400) if the client requests more than
@@ -145,13 +177,7 @@ class Api:
             raise Refusal(400, "the prompt is empty", param=body.prompt_field)
         room = self.max_length - len(prompt)
         if room < 1:
-            raise Refusal(
-                400,
-                f"the prompt has {len(prompt)} tokens; this model's context of {self.max_length} tokens "
-                "must hold it and at least one token of output",
-                param=body.prompt_field,
-                code="context_length_exceeded",
-            )
+            raise over_context(f"{len(prompt)} tokens", self.max_length, body.prompt_field)
         limit = body.token_limit
         if limit is None:
             return room
@@ -174,6 +200,15 @@ class Api:
                     401, "wrong or missing API key; send it as a bearer token", code="invalid_api_key"
                 )
         return await handler(request)
+
+
+LARGE_BODY = 2**19  # bytes
+
+
+def give_back_memory() -> None:
+    """Return freed memory to the operating system, which glibc's allocator would keep after large bodies."""
+    with suppress(AttributeError, OSError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 @web.middleware

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -266,21 +267,42 @@ def _unsupported(name: str, except_where: str = "") -> Refusal:
     )
 
 
-LONG_TEXT = 32_768  # characters; encoding more than that would hold up every other stream for milliseconds
+LONG_TEXT = 2048  # characters; encoding more than that would hold up every other stream for a millisecond
+
+PIECE = 8
+"""Characters for each token of the context in the first piece of a text whose tokens are counted."""
 
 _SHAPES = "prompt must be a string, a list of strings, a list of token ids, or a list of lists of token ids"
 
 
+def over_context(size: str, max_length: int, field: str) -> Refusal:
+    """The refusal of a prompt of such a `size` in words."""
+    return Refusal(
+        400,
+        f"the prompt has {size}; this model's context of {max_length} tokens must hold it and at least one "
+        "token of output",
+        param=field,
+        code="context_length_exceeded",
+    )
+
+
 class PromptEncoder:
-    """Encodes prompts with a transformers fast tokenizer.
+    """Encodes prompts with a transformers fast tokenizer. A text that cannot fit into the context is refused
+    by its bytes, or by a part of it, since encoding 4 MB takes seconds and 740 MB of memory. A long text is
+    encoded in a thread, one at a time, by `encode_batch`, which releases the interpreter's lock, as `encode`
+    does not.
 
     It goes to the Rust tokenizer directly: transformers' own `encode` sets truncation and padding on the
     shared object each time, which fails ("Already borrowed") while the engine's thread decodes with it.
     """
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Any, max_length: int) -> None:
+        """max_length: tokens of the context."""
         self._tokenizer = tokenizer
+        self._max_length = max_length
         self._backend = tokenizer.backend_tokenizer
+        self._longest = max((len(token.encode()) for token in self._backend.get_vocab()), default=1)
+        self._thread = ThreadPoolExecutor(1, "encoder")
         self._backend.no_truncation()
         self._backend.no_padding()
 
@@ -290,11 +312,11 @@ class PromptEncoder:
         Raises Refusal (400) for any other shape.
         """
         if isinstance(prompt, str):
-            return [await self._encode(prompt, add_special_tokens)]
+            return [await self._encode(prompt, add_special_tokens, "prompt")]
         if not isinstance(prompt, list) or not prompt:
             raise Refusal(400, _SHAPES, param="prompt")
         if all(isinstance(item, str) for item in prompt):
-            return [await self._encode(item, add_special_tokens) for item in prompt]
+            return [await self._encode(item, add_special_tokens, "prompt") for item in prompt]
         if _is_token_ids(prompt):
             return [prompt]
         if all(isinstance(item, list) and _is_token_ids(item) for item in prompt):
@@ -308,6 +330,10 @@ class PromptEncoder:
         """
         if not self._tokenizer.chat_template:
             raise Refusal(400, "this model has no chat template: use /v1/completions", param="messages")
+        if len(messages) > self._max_length:  # each is a token at least
+            raise over_context(f"{len(messages)} messages", self._max_length, "messages")
+        for message in messages:
+            self._refuse_by_bytes(message.content, "messages")
         conversation = [message.model_dump() for message in messages]
         try:
             text = self._tokenizer.apply_chat_template(
@@ -319,15 +345,31 @@ class PromptEncoder:
                 f"the model's chat template refused the messages: {type(error).__name__}: {error}",
                 param="messages",
             ) from error
-        return await self._encode(text, add_special_tokens)
+        return await self._encode(text, add_special_tokens, "messages")
 
-    async def _encode(self, text: str, add_special_tokens: bool) -> list[int]:
+    async def _encode(self, text: str, add_special_tokens: bool, field: str) -> list[int]:
+        self._refuse_by_bytes(text, field)
         if len(text) <= LONG_TEXT:
             return self._ids(text, add_special_tokens)
-        return await asyncio.to_thread(self._ids, text, add_special_tokens)
+        within = asyncio.get_running_loop().run_in_executor
+        # A part of a text has about as many tokens there as alone: the cut changes some of those around it.
+        most, reach = self._max_length * 5 // 4 + self._longest, PIECE * self._max_length
+        while reach < len(text):
+            part = await within(self._thread, self._ids, text[:reach], False)
+            if len(part) > most:
+                raise over_context(f"more than {self._max_length} tokens", self._max_length, field)
+            reach *= 4
+        return await within(self._thread, self._ids, text, add_special_tokens)
+
+    def _refuse_by_bytes(self, text: str, field: str) -> None:
+        """Raise Refusal (400) for a text that would not fit if all its tokens were the longest one."""
+        most = self._max_length * self._longest
+        if len(text) > most or (4 * len(text) > most and len(text.encode()) > most):
+            raise over_context(f"more than {most} bytes", self._max_length, field)
 
     def _ids(self, text: str, add_special_tokens: bool) -> list[int]:
-        ids: list[int] = self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+        (encoding,) = self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        ids: list[int] = encoding.ids
         return ids
 
 

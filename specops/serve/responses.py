@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import accumulate
 from secrets import token_hex
@@ -20,6 +22,11 @@ from specops.serve.engine_loop import Generation
 from specops.serve.protocol import GenerationRequest
 
 _LEAST_LOGPROB = -9999.0  # JSON has no -Infinity; vLLM writes this
+
+
+def _written(logprob: float) -> float:
+    """The log-probability as JSON can hold it: also a NaN, which `max` would return, is the least."""
+    return logprob if logprob > _LEAST_LOGPROB else _LEAST_LOGPROB
 
 
 @dataclass
@@ -206,7 +213,7 @@ class ChatAnswer(Answer):
 
     def _logprob(self, token: int, logprob: float) -> dict[str, Any]:
         text = self._token_text(token)
-        return {"token": text, "logprob": max(logprob, _LEAST_LOGPROB), "bytes": list(text.encode())}
+        return {"token": text, "logprob": _written(logprob), "bytes": list(text.encode())}
 
 
 class CompletionAnswer(Answer):
@@ -257,14 +264,14 @@ class CompletionAnswer(Answer):
         *offsets, self._offsets[index] = accumulate(map(len, texts), initial=self._offsets[index])
         return {
             "tokens": texts,
-            "token_logprobs": [max(entry.logprob, _LEAST_LOGPROB) for entry in entries],
+            "token_logprobs": [_written(entry.logprob) for entry in entries],
             "top_logprobs": [self._top(entry) for entry in entries],
             "text_offset": offsets,
         }
 
     def _top(self, entry: TokenLogprob) -> dict[str, float]:
         pairs = (*entry.top, (entry.token, entry.logprob))
-        return {self._token_text(token): max(logprob, _LEAST_LOGPROB) for token, logprob in pairs}
+        return {self._token_text(token): _written(logprob) for token, logprob in pairs}
 
 
 log = logging.getLogger(__name__)
@@ -275,13 +282,15 @@ _HEADERS = {
     "X-Accel-Buffering": "no",  # NGINX would hold the chunks back
 }
 _DONE = b"data: [DONE]\n\n"
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
 async def send_stream(
-    request: web.Request, generation: Generation, answer: Answer, *, include_usage: bool
+    request: web.Request, generation: Generation, answer: Answer, *, include_usage: bool, write_s: float
 ) -> web.StreamResponse:
     """Send `answer` as it grows; all output that is available at one time goes out in one write.
+
+    write_s: seconds after which a client that reads nothing is gone.
 
     Raises Refusal for an error before the first output, so that it gets a status of its own. Later the
     status has been sent, so the error is an event, as in vLLM.
@@ -295,7 +304,12 @@ async def send_stream(
             payload += _events(answer.chunk(index, emission) for index, emission in batch)
             if generation.finished:
                 break
-            await response.write(payload)
+            waiting = 0 if request.transport is None else request.transport.get_write_buffer_size()
+            if waiting + len(payload) < NEVER_WAITS:
+                await response.write(payload)
+            else:
+                async with patience(request, write_s):
+                    await response.write(payload)
             batch = await generation.next()
             payload = b""
         if include_usage:
@@ -307,8 +321,26 @@ async def send_stream(
     except Exception:
         log.exception("a stream of %s broke off", request.path)
         payload = _events([FAULT.body()])
-    await response.write_eof(payload + _DONE)
+    async with patience(request, write_s):
+        await response.write_eof(payload + _DONE)
     return response
+
+
+NEVER_WAITS = 2**15
+"""Bytes in a connection's buffer, half of those at which a writer waits for its client."""
+
+
+@asynccontextmanager
+async def patience(request: web.Request, write_s: float) -> AsyncIterator[None]:
+    """Close the connection, and raise ConnectionResetError, if the block takes longer: the client reads
+    nothing."""
+    try:
+        async with asyncio.timeout(write_s):
+            yield
+    except TimeoutError:
+        if request.transport is not None:
+            request.transport.abort()
+        raise ConnectionResetError("the client does not read") from None
 
 
 def _events(objects: Iterable[dict[str, Any]]) -> bytes:

@@ -16,7 +16,8 @@ from aiohttp import web
 from specops.errors import ServerError
 from specops.hints import with_options
 from specops.serve.admission import Refusal, not_listening
-from specops.serve.engine_loop import EngineLoop
+from specops.serve.engine_loop import EngineLoop, Restart
+from specops.serve.limits import DEFAULT, Limits
 from specops.serve.metrics import ExtraSeries, ServerMetrics
 from specops.serve.openai_api import Api
 from specops.serve.worker_process import Worker
@@ -37,8 +38,9 @@ class ServeSettings:
     model: str  # the name that clients ask for
     capacity: int  # the most sequences that run or wait; a request above it is answered with 429
     speculative: bool
+    places: int = 1  # sequences that one worker runs at a time
     api_key: str | None = None  # None: everyone may ask
-    body_limit: int = 4 * 2**20  # bytes
+    limits: Limits = DEFAULT
     grace: float = 30.0  # seconds for running requests to finish when the server drains
     extra_series: ExtraSeries | None = None  # beside vLLM's: series that only this kind of engine has
 
@@ -46,23 +48,34 @@ class ServeSettings:
 class Server:
     """An engine behind HTTP. Start it, drain it and stop it in one event loop."""
 
-    def __init__(self, worker: Worker, tokenizer: Any, settings: ServeSettings) -> None:
-        """The server ends the worker when it stops."""
+    def __init__(
+        self,
+        workers: list[Worker],
+        tokenizer: Any,
+        settings: ServeSettings,
+        restart: Restart | None = None,
+    ) -> None:
+        """The server ends the workers when it stops. restart: starts one in place of one that died."""
         metrics = ServerMetrics(settings.model, speculative=settings.speculative, extra=settings.extra_series)
-        self.engine = EngineLoop(worker, metrics, settings.capacity)
+        limits = settings.limits
+        capacity, places = settings.capacity, settings.places
+        self.engine = EngineLoop(workers, metrics, capacity, limits, places=places, restart=restart)
         self._api = Api(
             model=settings.model,
-            max_length=worker.ready.max_length,
+            max_length=workers[0].ready.max_length,
             tokenizer=tokenizer,
             engine=self.engine,
             metrics=metrics,
             api_key=settings.api_key,
+            limits=limits,
         )
         # handler_cancellation: a handler ends, and frees its place in the batch, when its client goes.
         self._runner = web.AppRunner(
-            self._api.application(settings.body_limit),
+            self._api.application(),
             handler_cancellation=True,
             access_log=None,
+            keepalive_timeout=limits.headers_s,
+            lingering_time=limits.linger_s,
             shutdown_timeout=_LAST_BYTES_S,
         )
 
@@ -98,11 +111,12 @@ class Server:
 
 
 def serve_engine(
-    worker: Worker,
+    workers: list[Worker],
     tokenizer: Any,
     settings: ServeSettings,
     bound: socket.socket,
     ready: Callable[[str], None],
+    restart: Restart | None = None,
 ) -> None:
     """Serve until a signal comes. `ready` gets the base URL once requests are answered.
 
@@ -111,21 +125,22 @@ def serve_engine(
 
     Raises ServerError if the engine failed, so that a supervisor starts the server again.
     """
-    asyncio.run(_serve(worker, tokenizer, settings, bound, ready))
+    asyncio.run(_serve(workers, tokenizer, settings, bound, ready, restart))
 
 
 async def _serve(
-    worker: Worker,
+    workers: list[Worker],
     tokenizer: Any,
     settings: ServeSettings,
     bound: socket.socket,
     ready: Callable[[str], None],
+    restart: Restart | None,
 ) -> None:
     signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
     events = asyncio.get_running_loop()
     for number in _SIGNALS:
         events.add_signal_handler(number, signals.put_nowait, number)
-    server = Server(worker, tokenizer, settings)
+    server = Server(workers, tokenizer, settings, restart)
     ready(await server.start(bound))
     failed, first = asyncio.create_task(server.engine.failed.wait()), asyncio.create_task(signals.get())
     tasks: set[asyncio.Task[Any]] = {failed, first}

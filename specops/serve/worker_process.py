@@ -46,6 +46,9 @@ class Worker:
     join: Callable[[], None]
     """Wait for its end, after the last command or after the connection was closed."""
 
+    kill: Callable[[], None] = lambda: None
+    """End it at once, if it is a process."""
+
 
 class Channel(Protocol):
     """One end of a connection, in any encoding. Both methods raise OSError or EOFError if the other end is
@@ -97,18 +100,9 @@ def starting(
 
         def wait() -> Worker:
             nonlocal ready
-            try:
-                first = ours.recv()
-            except (EOFError, OSError) as error:
-                raise ServerError(
-                    "could not load the engine: its process ended without a message; the kernel may have "
-                    "killed it for its memory",
-                    hint="dmesg | tail -n 20",
-                ) from error
-            if isinstance(first, Exception):
-                raise first
+            first = _first_message(ours)
             ready = True
-            return Worker(ours, first, partial(_end, process))
+            return Worker(ours, first, partial(_end, process), process.kill)
 
         yield wait
     finally:
@@ -119,6 +113,80 @@ def starting(
                 process.terminate()
             _end(process)
         signal.signal(signal.SIGTERM, before)
+
+
+def _first_message(connection: Connection) -> Any:
+    """A worker's first message. Raises the error of its `make`, and ServerError if it died."""
+    try:
+        first = connection.recv()
+    except (EOFError, OSError) as error:
+        raise ServerError(
+            "could not load the engine: its process ended without a message; the kernel may have "
+            "killed it for its memory",
+            hint="dmesg | tail -n 20",
+        ) from error
+    if isinstance(first, Exception):
+        raise first
+    return first
+
+
+class Starting:
+    """A process that was started, and is not ready yet."""
+
+    def __init__(self, process: BaseProcess, connection: Connection) -> None:
+        self._process, self._connection = process, connection
+
+    def wait(self) -> Worker:
+        """Wait until it is ready. Raises the error of its `make`, and ServerError if it died."""
+        try:
+            first = _first_message(self._connection)
+        except BaseException:
+            self._connection.close()
+            self.kill()
+            raise
+        return Worker(self._connection, first, partial(_end, self._process), self._process.kill)
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._process.kill()
+        self._process.join()
+
+
+@contextmanager
+def starting_several(start: Callable[[], Starting], count: int) -> Iterator[Callable[[], list[Worker]]]:
+    """Start `count` workers at the same time; gives a function that waits until all are ready.
+
+    The function raises the error of the first that does not load. Leaving the block ends them.
+    """
+    begun: list[Starting] = []
+    before = signal.signal(signal.SIGTERM, _leave)
+    try:
+        begun += (start() for _ in range(count))
+        yield lambda: [starting.wait() for starting in begun]
+    finally:
+        for starting in begun:
+            starting.kill()
+        signal.signal(signal.SIGTERM, before)
+
+
+class Nursery:
+    """Starts workers at any time, also from a process with threads, which must not fork.
+
+    A process without threads forks them: multiprocessing's fork server. It imports `preload` once, so that
+    its children need not. What it runs must be functions of modules, and their arguments be picklable.
+    """
+
+    def __init__(self, preload: list[str]) -> None:
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(preload)
+
+    def start(self, make: Callable[[], Made], work: Callable[[Made, Connection], None]) -> Starting:
+        """Start a process that runs `work(make(), connection)`."""
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(target=_process, args=(make, work, theirs, []), name="engine")
+        process.start()
+        theirs.close()
+        return Starting(process, ours)
 
 
 def obey(

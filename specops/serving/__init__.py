@@ -11,8 +11,20 @@ from typing import Any
 
 from specops.serving import command, embedded, endpoint, llamacpp, sglang, trtllm, vllm
 from specops.serving.acceptance import Drafts, Gauges, RequestDrafts, Totals
-from specops.serving.argv import UNJUDGED, Command, CommandLine, Finding, LintResult
-from specops.serving.drafts import DraftSupport, ServedPair
+from specops.serving.argv import (
+    Command,
+    CommandLine,
+    Files,
+    Finding,
+    LintResult,
+    Unknown,
+    is_unknown,
+    joined,
+    runs_containers,
+    setting_words,
+    unreadable,
+)
+from specops.serving.drafts import DraftSupport, FileFormat, ServedPair
 from specops.serving.endpoint import pool_at
 from specops.serving.engine import (
     Condition,
@@ -26,6 +38,7 @@ from specops.serving.engine import (
     Setting,
     Startable,
 )
+from specops.serving.identity import relocated, without_places
 from specops.serving.known_issues import (
     KnownIssue,
     ReferenceAcceptance,
@@ -40,7 +53,6 @@ from specops.serving.metrics import Series
 __all__ = [
     "ENGINES",
     "OWN",
-    "UNJUDGED",
     "USUAL",
     "Command",
     "CommandLine",
@@ -50,6 +62,8 @@ __all__ = [
     "Drafts",
     "Endpoint",
     "Engine",
+    "FileFormat",
+    "Files",
     "Finding",
     "Gauges",
     "Grid",
@@ -65,8 +79,11 @@ __all__ = [
     "Setting",
     "Startable",
     "Totals",
+    "Unknown",
     "fields_for_drafts",
+    "is_unknown",
     "issues",
+    "joined",
     "matching",
     "namings",
     "of_check",
@@ -75,8 +92,13 @@ __all__ = [
     "pool_of",
     "published",
     "reference_acceptances",
+    "relocated",
     "request_drafts",
+    "runs_containers",
+    "setting_words",
     "tables",
+    "unreadable",
+    "without_places",
 ]
 
 ENGINES: dict[str, Engine] = {

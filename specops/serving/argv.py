@@ -4,14 +4,17 @@ version of the Python package that they run.
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import ClassVar, Generic, Literal, Self, TypeVar
+from pathlib import Path, PurePosixPath
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
+
+import yaml
 
 Level = Literal["error", "warning", "note"]
 
@@ -24,6 +27,10 @@ from importlib.metadata import distributions
 found = {d.metadata["Name"].lower(): d.version for d in distributions() if d.metadata["Name"]}
 print(next((found[name] for name in sys.argv[1:] if name in found), ""))
 """
+
+
+def runs_containers(word: str) -> bool:
+    return word.rsplit("/", 1)[-1] in CONTAINERS
 
 
 @dataclass(frozen=True)
@@ -58,7 +65,7 @@ class Call:
 
     def container(self, words: Sequence[str]) -> int | None:
         """Return how many of `words` run its image: docker run … IMAGE."""
-        if self.starts_itself and any(word in CONTAINERS for word in words[:2]):  # the second: after sudo
+        if self.starts_itself and any(map(runs_containers, words[:2])):  # the second: after sudo
             return next((at + 1 for at, word in enumerate(words) if self.tag(word) is not None), None)
         return None
 
@@ -73,8 +80,12 @@ class Call:
         return None if found is None else found[1] or ""
 
 
-UNKNOWN = re.compile(r"\$(?:\w+|[@*#]|\{(?:[^{}]|\{[^}]*\})*\}|\((?:[^()]|\([^)]*\))*\))|\{\{[^}]*\}\}")
-"""What a shell or a template still has to fill in: $NAME, ${NAME}, ${A[$B]}, $(NAME), {{ .Values.name }}."""
+UNKNOWN = re.compile(
+    r"\$(?:\w+|[@*#]|\{(?:[^{}]|\{[^}]*\})*\}|\((?:[^()]|\([^)]*\))*\))|\{\{[^}]*\}\}"
+    r"|(?<![$\w])\{[A-Za-z_]\w*\}"
+)
+"""What a shell or a template still has to fill in: $NAME, ${NAME}, ${A[$B]}, $(NAME), {{ .Values.name }}, and
+{name} of a format template."""
 
 
 def is_unknown(value: object) -> bool:
@@ -92,6 +103,8 @@ class Option:
 
     flag: str
     values: tuple[str, ...] = ()
+    variable: str | None = None
+    """The variable of the environment that sets it, where no word does."""
 
 
 @dataclass(frozen=True)
@@ -159,8 +172,11 @@ class Words:
         return replace(self, options=tuple(option for option in self.options if option.flag != flag))
 
     def renamed(self, flag: str, new: str) -> Self:
-        changed = tuple(replace(o, flag=new) if o.flag == flag else o for o in self.options)
-        return replace(self, options=changed)
+        changed = [replace(o, flag=new) if o.flag == flag else o for o in self.options]
+        if self.has(new):  # the last one counts
+            last = max(index for index, option in enumerate(changed) if option.flag == new)
+            changed = [option for index, option in enumerate(changed) if option.flag != new or index == last]
+        return replace(self, options=tuple(changed))
 
     def with_option(self, flag: str, *values: str) -> Self:
         """Return the command with an option: in its place where it is there already, else at the end."""
@@ -168,7 +184,7 @@ class Words:
             return replace(self, options=(*self.options, Option(flag, values)))
         first = next(index for index, option in enumerate(self.options) if option.flag == flag)
         rest = [o for i, o in enumerate(self.options) if i == first or o.flag != flag]
-        changed = tuple(Option(flag, values) if option.flag == flag else option for option in rest)
+        changed = tuple(replace(o, values=values) if o.flag == flag else o for o in rest)
         return replace(self, options=changed)
 
     def without_value(self, assignment: str) -> Self:
@@ -195,7 +211,7 @@ class Words:
     def words(self) -> list[str]:
         words = list(self.program)
         for option in self.options:
-            words += [option.flag, *option.values]
+            words += [option.flag, *option.values] if option.variable is None else []
         return words
 
     def text(self) -> str:
@@ -203,6 +219,14 @@ class Words:
         lines = [joined(self.program)] if self.program else []
         lines += [joined([option.flag, *option.values]) for option in self.options]
         return " \\\n    ".join(lines) + "\n"
+
+
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+
+
+def assigned(program: Sequence[str]) -> dict[str, str]:
+    """Return the variables that words before a program set: NAME=VALUE of a shell, or of docker run -e."""
+    return {match[1]: match[2] for word in program if (match := _ASSIGNMENT.fullmatch(word)) is not None}
 
 
 def joined(words: Sequence[str]) -> str:
@@ -233,11 +257,65 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class Unknown:
+    """What was not read, or whose value only a shell, a cluster or a machine has; `how` to find it out.
+    `decides`: it may hold an error, so that without it there is no yes."""
+
+    what: str
+    why: str
+    how: str
+    decides: bool = True
+
+
+LARGEST_FILE = 1 << 20
+"""Bytes of a file that a command names; a larger one is not one of settings."""
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files that a command may name. `texts`: those that the same file holds, by name or path; `folder`:
+    where the file of the command stands; `mounts`: paths in a container, by their paths beside the file;
+    `contained`: the command runs in a container, so that its absolute paths are not this machine's."""
+
+    texts: Mapping[str, str] = field(default_factory=dict)
+    maps: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Texts by the name of the ConfigMap that holds them."""
+
+    folder: Path | None = None
+    mounts: Mapping[str, str] = field(default_factory=dict)
+    contained: bool = False
+
+    def with_texts(self, texts: Mapping[str, str]) -> Files:
+        return replace(self, texts={**self.texts, **texts})
+
+    def text(self, name: str) -> str | None:
+        """Return the text of a file: held under that path or its last part (as a ConfigMap has it), or read
+        beside the command's file. None: it is not there, or is not text."""
+        for path, source in self.mounts.items():
+            if name == path or name.startswith(path.rstrip("/") + "/"):
+                return replace(self, contained=False).text(source + name.removeprefix(path))
+        last = PurePosixPath(name).name
+        held = self.texts.get(
+            name, next((t for n, t in self.texts.items() if PurePosixPath(n).name == last), None)
+        )
+        if held is not None or self.folder is None or (self.contained and PurePosixPath(name).is_absolute()):
+            return held
+        path_here = self.folder / name
+        try:
+            if not path_here.is_file() or path_here.stat().st_size > LARGEST_FILE:
+                return None
+            return path_here.read_text(encoding="utf-8")
+        except (OSError, ValueError):
+            return None
+
+
+@dataclass(frozen=True)
 class Command:
     """A command that starts `engine`. `where` it stands, for people; `version` as an image's tag says it;
     `flags_file`: it is a YAML file of flags and is written as one; `environment`: variables that are set
-    around the words, in the same file; `files`: texts of files that the words may name; `image`: of the
-    container that they run in."""
+    around the words, in the same file; `files`: that the words may name; `image`: of the container that they
+    run in; `launcher`: words of a program around the engine, which are not the engine's; `unread`: what of
+    the command was not read."""
 
     where: str
     engine: str
@@ -245,18 +323,17 @@ class Command:
     version: str | None = None
     flags_file: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
-    files: Mapping[str, str] = field(default_factory=dict)
+    files: Files = field(default_factory=Files)
     image: str | None = None
-
-
-UNJUDGED = "has flags of its own, which specops does not judge"
-"""The end of the only finding about a program that takes an engine's place."""
+    launcher: tuple[str, ...] = ()
+    unread: tuple[Unknown, ...] = ()
 
 
 @dataclass(frozen=True)
 class LintResult:
     """`version` is the one that was judged for, and `because` why it; `corrected` the text to paste, where
-    something could be fixed, and `left` the errors that it still has: those a person has to fix."""
+    something could be fixed, and `left` the errors that it still has: those a person has to fix. `unknown`:
+    what the findings do not cover."""
 
     where: str
     engine: str
@@ -265,6 +342,101 @@ class LintResult:
     findings: list[Finding]
     corrected: str | None
     left: list[Finding]
+    unknown: list[Unknown] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """A YAML file of flags that a server reads: by which flags it is named, and what words its settings are.
+    Words of the command outweigh it."""
+
+    flags: tuple[str, ...]
+    words: Callable[[Mapping[str, Any]], list[str]]
+
+
+def setting_words(key: str, value: object) -> list[str]:
+    """Return a setting of a YAML file as a flag and its words; --no-FLAG of a switch that is off."""
+    flag = f"--{key.replace('_', '-')}"
+    if isinstance(value, bool):
+        return [flag if value else f"--no-{flag.removeprefix('--')}"]
+    if isinstance(value, dict):
+        return [flag, json.dumps(value, default=str)]  # YAML has dates
+    if isinstance(value, list):
+        return [flag, *(str(part) for part in value)]
+    return [flag, str(value)]
+
+
+def unreadable(name: str, why: str) -> Unknown:
+    """Return that a file of settings was not read."""
+    how = (
+        f"put it beside the file that names it, or: specops launch lint --file {shlex.quote(Path(name).name)}"
+    )
+    if is_unknown(name):
+        how = "write the path of the file in place of the variable"
+    return Unknown(name, f"{why}: what it sets was not judged", how)
+
+
+def configured(command: Command, config: ConfigFile, call: Call) -> tuple[tuple[str, ...], list[Unknown]]:
+    """Return the words of a command with those of its configuration files in front, and files not read."""
+    words, front, unknown = list(command.words), list[str](), list[Unknown]()
+    index = 0
+    while index < len(words):
+        flag, equals, value = words[index].partition("=")
+        if flag.replace("_", "-") not in config.flags or not (equals or index + 1 < len(words)):
+            index += 1
+            continue
+        name = value if equals else words[index + 1]
+        text = command.files.text(name)
+        settings = None
+        if text is not None:
+            try:
+                settings = yaml.safe_load(text)
+            except (yaml.YAMLError, ValueError):
+                unknown.append(unreadable(name, "it is not YAML"))
+        if isinstance(settings, Mapping):
+            front += config.words(settings)
+            del words[index : index + (1 if equals else 2)]
+            continue
+        if text is None:
+            unknown.append(unreadable(name, "it is not here"))
+        index += 1 if equals else 2
+    start = call.start(words)
+    while start < len(words) and not _is_flag(words[start]):  # the model stands before the flags
+        start += 1
+    return (*words[:start], *front, *words[start:]), unknown
+
+
+def unknown_values(
+    given: Words, call: Call, deciding: Sequence[str], *, around: bool = False
+) -> list[Unknown]:
+    """Return the values that only a shell, a manifest or a template fills in. One decides where it stands for
+    flags, or is the value of a flag that begins as one of `deciding`; `around`: also where it stands before
+    the program, as options of docker run may set variables."""
+    unknown: dict[str, bool] = {}
+
+    def add(word: str, decides: bool) -> None:
+        for name in UNKNOWN.findall(word):
+            unknown[name] = unknown.get(name, False) or decides
+
+    start = call.start(given.program)
+    operands = [word for word in given.program[start:] if not _is_flag(word)]
+    first_is_model = given.program[:start][-1:] in (("serve",), ("trtllm-serve",))
+    for index, word in enumerate(operands):
+        add(word, index > 0 or not first_is_model)
+    for word in given.program[:start]:
+        add(word, around and UNKNOWN.fullmatch(word) is not None)
+    for option in given.options:
+        decides = option.flag.startswith(tuple(deciding))
+        for index, value in enumerate(option.values):
+            more = index > 0 and UNKNOWN.fullmatch(value) is not None  # it may hold the next flags
+            add(value, decides or more)
+        add(option.flag, True)
+    why = "its value is not known here"
+    how = "write its value in the command, or lint what the shell or the cluster makes of it"
+    return [
+        Unknown(name, f"{why}: what it holds was not judged" if decides else why, how, decides)
+        for name, decides in unknown.items()
+    ]
 
 
 @dataclass(frozen=True)
@@ -279,6 +451,12 @@ class CommandLine:
 
     flag: Callable[[str], bool] | None = None
     """Whether a release has this flag. None: a YAML file of flags cannot start it."""
+
+    settings: Callable[[str, object], list[str]] | None = None
+    """A setting of a file of flags as words; None: as YAML files of flags mostly have it."""
+
+    reads_environment: bool = False
+    """Whether variables of the environment are flags of it, so that unread ones may hold its speculation."""
 
     document: Callable[[Mapping[str, object]], bool] | None = None
     """Whether a YAML file is its settings, for a flag of the server."""
@@ -301,25 +479,62 @@ class RuleFinding(Generic[W]):
     fix: Callable[[W], W] | None = None
     """None: a person has to."""
 
+    otherwise: tuple[str, Callable[[W], W] | None] | None = None
+    """What to write, and the fix, where `fix` has something against it."""
+
+
+Rules = Sequence[Callable[[W, C], Iterator[RuleFinding[W]]]]
+Objections = Callable[[W, W], list[str]]
+"""What a command after a change has against it that it had not before: ids of known issues."""
+
 
 def settled(
-    given: W, context: C, rules: Iterable[Callable[[W, C], Iterator[RuleFinding[W]]]]
+    given: W, context: C, rules: Rules[W, C], objections: Objections[W] | None = None
 ) -> tuple[list[Finding], W]:
     """Return what the rules find, also where only a fix brought it to light, and the command with all fixes.
 
-    `context`: what the rules hold the command against, such as a release.
+    `context`: what the rules hold the command against, such as a release. No fix is applied or proposed that
+    the rules or `objections` have something against.
     """
-    rules = list(rules)
     findings: list[Finding] = []
     for _ in range(ROUNDS):
-        found = [entry for rule in rules for entry in rule(given, context)]
-        findings += [entry.finding for entry in found]
+        entries = [entry for rule in rules for entry in rule(given, context)]
         before = given
-        for entry in found:
-            given = entry.fix(given) if entry.fix is not None else given
+        for entry in entries:
+            checked = _checked(entry, before, context, rules, objections)
+            findings.append(checked.finding)
+            given = checked.fix(given) if checked.fix is not None else given
         if given == before:
             break
     return findings, given
+
+
+def _checked(
+    entry: RuleFinding[W],
+    given: W,
+    context: C,
+    rules: Rules[W, C],
+    objections: Objections[W] | None,
+    chain: int = ROUNDS,
+) -> RuleFinding[W]:
+    """Return the finding with a proposal that has nothing against it: its own, what takes the place of that,
+    `otherwise`, or none."""
+    if entry.fix is None:
+        return entry
+    after = entry.fix(given)
+    if objections is not None and objections(given, after):
+        text, fix = entry.otherwise or (None, None)
+        return RuleFinding(replace(entry.finding, replacement=text), fix)
+    known = {error.finding.flag for error in _errors(given, context, rules)}
+    new = [error for error in _errors(after, context, rules) if error.finding.flag not in known]
+    if new and chain:
+        better = _checked(new[0], after, context, rules, objections, chain - 1)
+        return replace(entry, finding=replace(entry.finding, replacement=better.finding.replacement))
+    return entry
+
+
+def _errors(given: W, context: C, rules: Rules[W, C]) -> list[RuleFinding[W]]:
+    return [entry for rule in rules for entry in rule(given, context) if entry.finding.level == "error"]
 
 
 def by_level(findings: Sequence[Finding]) -> list[Finding]:

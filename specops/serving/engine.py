@@ -255,6 +255,10 @@ class Pool(Section):
         """Return what a sweep tries in its place. Raises ConfigError where `grid` is not for such a pool."""
         raise ConfigError(f"the K of a pool of engine {self.engine} is not specops's to set")
 
+    def against_schedule(self, ranges: Sequence[Sequence[int]]) -> list[str]:
+        """Return the ids of known issues of K by the size of the batch, [FIRST, LAST, K], on this server."""
+        return []
+
     @property
     def ends_speculation(self) -> str | None:
         """Return what may end its speculation by itself until it is started anew. None: nothing does."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+import shlex
+from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import cache
 from importlib.resources import files
@@ -19,7 +20,7 @@ import yaml
 from pydantic import Field
 
 from specops.section import Frozen
-from specops.serving.argv import Call, Finding, Words
+from specops.serving.argv import Call, Finding, Words, is_unknown
 
 Settings = Mapping[str, str]
 """What a command says: flags without dashes, keys of a flag's JSON as FLAG.KEY, env.NAME, and model."""
@@ -81,7 +82,11 @@ class KnownIssue(Frozen):
         )
 
     def of_settings(self, settings: Settings) -> bool:
-        return all(_holds(settings.get(key), condition) for key, condition in self.when.items())
+        """Return whether the settings have it; not where a setting that it depends on is not known."""
+        return all(
+            not is_unknown(settings.get(key.partition(".")[0])) and _holds(settings.get(key), condition)
+            for key, condition in self.when.items()
+        )
 
     def of_log(self, text: str) -> bool:
         """Return whether a log or a traceback has its error."""
@@ -102,10 +107,27 @@ class KnownIssue(Frozen):
         parts = [f"with {self.traffic}"] if self.traffic else []
         return "; ".join([*parts, f"on {', '.join(self.device)}"] if self.device else parts)
 
-    def finding(self) -> Finding:
-        """A warning, or a note where it also needs requests or a device that a command does not show."""
+    def finding(self, others: Iterable[str] = ()) -> Finding:
+        """A warning, or a note where it also needs requests or a device that a command does not show.
+        `others`: what the workaround would bring, which is then not proposed."""
         why = f"known issue, {self.status}: {self.symptom}{f' ({self.needs})' if self.needs else ''}"
-        return Finding("note" if self.needs else "warning", self.id, f"{why}; {self.source}", self.workaround)
+        why = f"{why}; {self.source}"
+        against = ", ".join(others)
+        if against:
+            why = f"{why}; its workaround {self.workaround} is not for this command ({against})"
+        return Finding(
+            "note" if self.needs else "warning", self.id, why, None if against else self.workaround
+        )
+
+    @property
+    def workaround_words(self) -> list[str]:
+        """The words that the workaround adds to a command, where it is a flag and its value; else none."""
+        try:
+            words = shlex.split(self.workaround)
+        except ValueError:
+            return []
+        clean = not any(word.endswith((",", ";", ")", ":")) for word in words)
+        return words if words[:1] and words[0].startswith("--") and len(words) <= 2 and clean else []
 
 
 def numbers(version: str) -> tuple[int, ...]:
@@ -121,7 +143,7 @@ def _holds(value: str | None, condition: str | list[str]) -> bool:
 def _is(value: str | None, condition: str) -> bool:
     if condition in ("present", "absent"):
         return (value is None) == (condition == "absent")
-    if value is None:
+    if value is None or is_unknown(value):
         return False
     bound = re.fullmatch(r"(>=|<)(\d+)", condition)
     if bound:
@@ -137,9 +159,13 @@ def issues() -> tuple[KnownIssue, ...]:
 def with_keys(settings: Settings) -> Settings:
     """`settings` with what several of them say together: k (drafted tokens), runner (vLLM's model runner),
     quantisation (of the target) and adapters. What none of them says is absent."""
+    runner = settings.get("env.VLLM_USE_V2_MODEL_RUNNER", "")
+    not_read = (
+        settings[flag] for name in K_FLAGS if is_unknown(settings.get(flag := name.partition(".")[0]))
+    )
     keys = {
-        "k": next((settings[flag] for flag in K_FLAGS if flag in settings), None),
-        "runner": {"1": "v2", "0": "v1"}.get(settings.get("env.VLLM_USE_V2_MODEL_RUNNER", "")),
+        "k": next((settings[flag] for flag in K_FLAGS if flag in settings), None) or next(not_read, None),
+        "runner": {"1": "v2", "0": "v1"}.get(runner, runner if is_unknown(runner) else None),
         "quantisation": next((settings[flag] for flag in QUANTISATION_FLAGS if flag in settings), None),
         "adapters": next((DEFAULT_ANSWER for flag in ADAPTER_FLAGS if flag in settings), None),
     }
@@ -176,10 +202,47 @@ def of_check(engine: str, version: str | None, check: str) -> list[KnownIssue]:
     ]
 
 
-def findings(engine: str, version: str | None, words: Words, call: Call) -> list[Finding]:
+def findings(
+    engine: str,
+    version: str | None,
+    words: Words,
+    call: Call,
+    refused: Callable[[Words], Iterable[str]] = lambda words: (),
+    around: Mapping[str, str] | None = None,
+) -> list[Finding]:
     """Return the known issues of a command line, as findings of a lint; `call` says how the engine is
-    recognised in it."""
-    return [issue.finding() for issue in applying(engine, version, settings_of(words, call))]
+    recognised in it. `refused`: what a lint has against a command; a workaround that it refuses, or that
+    another known issue is about, is not proposed. `around`: variables that are set outside the words."""
+    outside = {f"env.{name}": value for name, value in (around or {}).items()}
+    settings, errors = outside | settings_of(words, call), set(refused(words))
+    found = []
+    for issue in applying(engine, version, settings):
+        others: list[str] = []
+        if added := issue.workaround_words:
+            after = type(words).parse([*words.words(), *added])
+            others = [
+                *objections(engine, version, settings, outside | settings_of(after, call)),
+                *(flag for flag in refused(after) if flag not in errors),
+            ]
+        found.append(issue.finding(others))
+    return found
+
+
+IDENTITY = ("model", "speculative-config", "speculative-config.method", "speculative-config.model")
+"""Settings that say what is served, not how: an issue of theirs is not a proposal's doing."""
+
+
+def objections(engine: str, version: str | None, before: Settings, after: Settings) -> list[str]:
+    """Return the ids of the issues that a change brings by what it sets itself."""
+    before, after = with_keys(before), with_keys(after)
+    removed = [before[key] for key in before if key not in after]  # a value under a new name is no proposal
+    changed = {key for key in after if before.get(key) != after[key] and after[key] not in removed}
+    there = {issue.id for issue in applying(engine, version, before)}
+    return [
+        issue.id
+        for issue in applying(engine, version, after)
+        if issue.id not in there and any(key in issue.when for key in changed.difference(IDENTITY))
+    ]
 
 
 def settings_of(words: Words, call: Call) -> dict[str, str]:

@@ -11,9 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from specops.defaults import CONFIDENCE
 
@@ -119,13 +120,20 @@ def paired_difference(only_first: int, only_second: int, pairs: int, level: floa
 
 def binomial_interval(successes: int, tries: int, level: float = LEVEL) -> tuple[float, float]:
     """Clopper and Pearson's interval of a probability, after `successes` in `tries`."""
+    side = (1 - level) / 2
+    return least_probability(successes, tries, side), 1 - least_probability(tries - successes, tries, side)
+
+
+@lru_cache(maxsize=1024)
+def least_probability(successes: int, tries: int, chance: float) -> float:
+    """Return the probability at which `successes` or more in `tries` have the given `chance`; 0 for none."""
     if not 0 <= successes <= tries or tries < 1:
         raise ValueError(f"{successes} successes in {tries} tries")
-    side = (1 - level) / 2
-    # From above: the probability at which so many or more are as rare as `side`.
-    low = _probability_at(successes, tries, side) if successes else 0.0
-    high = 1 - _probability_at(tries - successes, tries, side) if successes < tries else 1.0
-    return low, high
+    low, high = 0.0, 1.0 if successes else 0.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if at_least(successes, tries, middle) < chance else (low, middle)
+    return (low + high) / 2
 
 
 def at_least(successes: int, tries: int, probability: float) -> float:
@@ -134,24 +142,18 @@ def at_least(successes: int, tries: int, probability: float) -> float:
         return 1.0
     if not 0 < probability < 1:
         return float(probability >= 1)
-    log, rest = math.log(probability), math.log1p(-probability)
-    return min(
-        1.0,
-        math.fsum(
-            math.exp(_log_choose(tries, k) + k * log + (tries - k) * rest)
-            for k in range(successes, tries + 1)
-        ),
+    counts = np.arange(successes, tries + 1)
+    terms = np.exp(
+        _log_choose(tries, successes)
+        + counts * math.log(probability)
+        + (tries - counts) * math.log1p(-probability)
     )
+    return min(1.0, float(terms.sum()))
 
 
-def _probability_at(successes: int, tries: int, chance: float) -> float:
-    """The probability at which `successes` or more in `tries` have `chance`, by bisection."""
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if at_least(successes, tries, middle) < chance else (low, middle)
-    return (low + high) / 2
-
-
-def _log_choose(n: int, k: int) -> float:
-    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+@lru_cache(maxsize=64)
+def _log_choose(tries: int, least: int) -> NDArray[np.float64]:
+    """The logarithm of `tries` choose k, for k from `least` to `tries`."""
+    whole = math.lgamma(tries + 1)
+    parts = [math.lgamma(k + 1) + math.lgamma(tries - k + 1) for k in range(least, tries + 1)]
+    return whole - np.array(parts)

@@ -10,6 +10,9 @@ A long answer weighs more than a short one, so a few clusters carry most of the 
 The degrees of freedom are those of a sum of squares with such weights (Satterthwaite, Biometrics 1946): one
 less than the number of clusters where all weigh the same, far fewer where one dominates.
 
+Where clusters have a place in time, noise that lasts longer than a cluster widens the interval
+(autocorrelation.py).
+
 All prompts of one start of a server share it, so they are not independent evidence of it. Two estimates of
 its variance are one-way random-effects estimates by moments. `start_effect` takes rounds of both arms, each
 round with starts of its own. `one_start` pools over many arms of one machine: between two starts of one arm,
@@ -24,10 +27,12 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from specops.stats.autocorrelation import widening
 from specops.stats.interval import LEVEL, Interval, t_quantile
 
 MIN_PAIRS = 8
@@ -57,15 +62,18 @@ def paired_ratio(
     *,
     level: float = LEVEL,
     clusters: Sequence[Hashable] | None = None,
+    instants: Mapping[Any, float] | None = None,
     starts: Starts | None = None,
 ) -> Interval | None:
     """mean(before) / mean(after) with an interval; above 1, `after` is faster.
 
     The ratio of means, not the mean of ratios: it is the change in the time that the whole set takes, and
     a handful of very short answers does not outvote the long ones. A prompt is one pair, with its mean over
-    the rounds. `clusters` names the cluster of each pair; without it, each pair is one of its own. `starts`
-    widens the interval where arms were restarted between the rounds. None with fewer than `MIN_PAIRS`
-    pairs, and where less than two clusters carry the estimate.
+    the rounds. `clusters` names the cluster of each pair; without it, each pair is one of its own. `instants`
+    has the time of each cluster: the interval is then wider by what neighbours in time have in common.
+    `starts` widens the interval where arms were restarted between the rounds. None with fewer than
+    `MIN_PAIRS` pairs, and where less than two clusters carry the estimate. Raises ValueError where a cluster
+    has no instant.
     """
     top = np.asarray(before, dtype=np.float64)
     bottom = np.asarray(after, dtype=np.float64)
@@ -76,10 +84,19 @@ def paired_ratio(
     n = len(top)
     if n < MIN_PAIRS:
         return None
+    names = list(dict.fromkeys(range(n) if clusters is None else clusters))
     top, bottom = (_summed(values, clusters) for values in (top, bottom))
     log, variance, freedom = (float(value) for value in log_ratio(top, bottom))
     if freedom < 1:
         return None
+    if instants is not None:
+        if missing := [name for name in names if name not in instants]:
+            raise ValueError(
+                f"no instant for {len(missing)} of {len(names)} clusters, such as {missing[0]!r}"
+            )
+        order = np.argsort([instants[name] for name in names], kind="stable")
+        pulls = top / top.sum() - bottom / bottom.sum()
+        variance *= float(widening(pulls[order], level)) ** 2
     if starts is not None and starts.variance > 0:
         summed = variance + starts.variance
         # Never more than the clusters have: restarts must not narrow an interval.

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 from unittest.mock import patch
 
@@ -207,6 +208,37 @@ class Servers:
     def cut_prompt(self) -> Any:
         return self._asked_for(lambda prompt, sampling: (prompt[-256:], sampling))
 
+    def ignored_temperature(self) -> Any:
+        """Whatever temperature is asked for above 0, it samples at 1."""
+        return self._asked_for(
+            lambda prompt, sampling: (
+                prompt,
+                replace(sampling, temperature=1.0) if sampling.temperature > 0 else sampling,
+            )
+        )
+
+    def stop_is_lost_in_a_batch(self) -> Any:
+        """A stop string counts only for a request that comes while none is running."""
+        return self._asked_for(
+            lambda prompt, sampling: (
+                prompt,
+                replace(sampling, stop=()) if self.engine._running else sampling,
+            )
+        )
+
+    @contextmanager
+    def cross_talk(self) -> Iterator[None]:
+        """One in ten of the requests that come while another is running gets that one's answer."""
+        dice, earlier = Random(1), [[0]]
+
+        def swapped(prompt: list[int], sampling: Sampling) -> tuple[list[int], Sampling]:
+            other, earlier[0] = earlier[0], prompt
+            swaps = bool(self.engine._running) and dice.random() < 0.1 and len(other) > 1
+            return (other if swaps else prompt), sampling
+
+        with self._asked_for(swapped):
+            yield
+
     # --- in what comes back -------------------------------------------------------------------
 
     @contextmanager
@@ -283,6 +315,9 @@ FAULTS: dict[str, CheckName] = {
     "wrong_residual": "distribution",
     "accepts_too_much": "distribution",
     "swapped_token": "parity",
+    "cross_talk": "overlap",
+    "ignored_temperature": "temperature",
+    "stop_is_lost_in_a_batch": "stop",
     "accepts_a_wrong_draft": "parity",
     "temperature_leaks": "mixed",
     "another_distribution_s_logprobs": "logprobs",

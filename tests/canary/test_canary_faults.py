@@ -47,6 +47,25 @@ def test_a_fault_is_found(
     assert "curl" in check["request"]
 
 
+OVERLAPPING = ("cross_talk", "ignored_temperature", "stop_is_lost_in_a_batch")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("fault", OVERLAPPING)
+def test_a_fault_of_overlapping_requests_is_found_each_time(
+    fault: str, number: int, servers: Servers, tmp_path: Path
+) -> None:
+    """Of other prompts each time; and without the fault the same check passes."""
+    with getattr(servers, fault)():
+        result = servers.canary(tmp_path, FAULTS[fault], turned=7 * number, prompts=12)
+    (check,) = result.data["checks"]
+    assert (result.verdict, check["status"]) == ("no", "fail"), check
+    well = servers.canary(tmp_path, FAULTS[fault], turned=7 * number, prompts=12)
+    assert well.verdict == "yes", well.data["checks"]
+
+
 def test_a_parameter_that_fails_is_a_rule_of_the_router(servers: Servers, tmp_path: Path) -> None:
     result = found(servers, "ignored_top_p", tmp_path)
     (entry,) = result.data["unsupported"]

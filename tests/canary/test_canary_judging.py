@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from specops.phases.ab.parity import Matches, Parity, Witness
 
 from specops.load.arrivals import Level
 from specops.load.settings import Endpoint
 from specops.phases import canary
-from specops.phases.ab.parity import Matches, Parity, Witness
 from specops.phases.canary.checks import CHECKS, distribution, endings, parity, sampling, structured_output
+from specops.phases.canary.checks.overlap import belongs_to_another
 from specops.phases.canary.client import (
     COMPLETIONS,
     Call,
@@ -29,7 +30,7 @@ from specops.phases.canary.client import (
     whole,
 )
 from specops.phases.canary.pool_pair import Finding, Side, held
-from specops.phases.canary.two_samples import SampledAnswer
+from specops.phases.canary.two_samples import SampledAnswer, same_share
 
 ASK = CanaryRequest(COMPLETIONS, {"model": "m", "prompt": "it's", "max_tokens": 8})
 
@@ -258,3 +259,48 @@ def test_every_check_of_the_rollout_file_is_made() -> None:
 
     assert {check.name for check in CHECKS} == set(get_args(CheckName))
     assert len(CHECKS) == len(get_args(CheckName))
+
+
+@pytest.mark.parametrize(
+    ("other", "possible"),
+    [
+        (" red car", True),  # the runner-up
+        (" r", True),  # cut off within it
+        ("", True),  # it ended: no text says so
+        (" green car", False),  # the third, far less likely
+        ("Paris is", False),  # another prompt's answer
+    ],
+)
+def test_a_near_tie_explains_only_what_the_standard_could_write(other: str, possible: bool) -> None:
+    tokens = [
+        Token("The", -0.1, (-0.1, -9.0), ("The", "A")),
+        Token(" blue", -0.7, (-0.7, -0.71, -4.0), (" blue", " red", " green")),
+    ]
+    assert parity.could_write(tokens, 3, other) is possible
+
+
+def test_without_the_texts_of_likely_tokens_a_near_tie_is_believed() -> None:
+    assert parity.could_write([Token("a", -0.7, (-0.7, -0.71))], 0, "b")
+
+
+def test_an_answer_that_is_another_prompt_s_is_found_and_a_late_difference_is_none() -> None:
+    answers = {
+        "a": frozenset({"The capital of France is Paris."}),
+        "b": frozenset({"def sort(numbers): return sorted(numbers)"}),
+    }
+    assert belongs_to_another("a", "def sort(numbers): return", answers) == "b"
+    assert belongs_to_another("a", "The capital of France, which is", answers) is None
+    assert belongs_to_another("a", "something quite different from all", answers) is None
+    assert belongs_to_another("b", "The", answers) is None  # too short to say
+
+
+@given(st.integers(0, 30), st.integers(0, 30))
+def test_shares_that_are_alike_are_not_told_apart(first: int, second: int) -> None:
+    p = same_share(first, 30, second, 30)
+    assert 0 < p <= 1
+    assert p == pytest.approx(same_share(second, 30, first, 30))
+    assert p == pytest.approx(same_share(30 - first, 30, 30 - second, 30))
+    if first == second:
+        assert p == pytest.approx(1)
+    if abs(first - second) > 20:
+        assert p < 1e-4

@@ -175,14 +175,14 @@ class Keeper:
 
     @staticmethod
     def _in(prompt: str, classes: tuple[str, ...]) -> bool:
-        return not classes or prompt.split(":", 1)[0] in classes
+        return not classes or class_of(prompt) in classes
 
     # --- how long it takes
 
     def slowness(self, prompt: str) -> float:
         """How many times as long this request takes."""
         knobs = self.knobs
-        factor = knobs.class_factors.get(prompt.split(":", 1)[0], 1.0) * self._drifted()
+        factor = knobs.class_factors.get(class_of(prompt), 1.0) * self._drifted()
         if self.requests % 2:
             factor *= knobs.alternate
         if self.in_flight > knobs.loaded_above:
@@ -417,7 +417,7 @@ class Keeper:
         return finish + event(payload) + DONE
 
     def _cuts(self, prompt: str) -> bool:
-        return prompt.split(":", 1)[0] in self.knobs.cut_prompts
+        return class_of(prompt) in self.knobs.cut_prompts
 
     def _usage(self, body: Body, count: int) -> Body:
         tokens = round(count * self.knobs.usage_factor)
@@ -536,6 +536,11 @@ async def _until(instant: float) -> None:
 
 def _refused(status: int, message: str, headers: dict[str, str] | None = None) -> web.Response:
     return web.json_response({"error": {"message": message}}, status=status, headers=headers)
+
+
+def class_of(prompt: str) -> str:
+    """The first word, behind a nonce where there is one."""
+    return prompt.partition("] ")[2].split(":", 1)[0] if prompt.startswith("[") else prompt.split(":", 1)[0]
 
 
 def _prompt_of(body: Body) -> str:

@@ -8,20 +8,19 @@ from typing import Any
 
 from stub import Stub
 
+from specops.experiment.arms import Arm
+from specops.experiment.records import WindowRecord
 from specops.load.settings import BaselineSettings
+from specops.phases.ab.earlier import measurements_of
 from specops.phases.ab.measure import compare
-from specops.phases.ab.visits import AbSettings, Arm, VisitRecord, measurements_of
+from specops.phases.ab.settings import AbSettings
 from specops.phases.inputs import NO_ADDRESS_YET
 from specops.progress import SilentProgress
 from specops.results import Result
 from specops.serving.endpoint import EndpointPool
 
-
-class Decided:
-    """What a look finds, where a test says it."""
-
-    def __init__(self, decided: bool) -> None:
-        self.decided = decided
+SHORT = AbSettings(looks=1, mixed_prompts=0, requests=40, min_duration_s=0.0)
+"""Two cycles or three: enough for what is sent and stored, too little for a verdict."""
 
 
 def arms(*stubs: Stub) -> list[Arm]:
@@ -31,7 +30,7 @@ def arms(*stubs: Stub) -> list[Arm]:
 
 
 def asked(prompts: Path, **chosen: Any) -> BaselineSettings:
-    fields = {"base_url": NO_ADDRESS_YET, "model": "", "prompts": prompts, "warmup": 0, "repeats": 2}
+    fields = {"base_url": NO_ADDRESS_YET, "model": "", "prompts": prompts, "warmup": 0, "same_prompts": True}
     return BaselineSettings(**fields | chosen)
 
 
@@ -47,7 +46,7 @@ def run(
     return compare(
         arms(*stubs),
         asked(prompts, **chosen),
-        settings or AbSettings(looks=2, mixed_prompts=0),
+        settings or SHORT,
         SilentProgress(),
         logs=prompts.parent / "logs",
         previous=previous,
@@ -55,8 +54,8 @@ def run(
     )
 
 
-def visits(result: Result) -> list[VisitRecord]:
-    return measurements_of(result, "it").visits
+def windows(result: Result) -> list[WindowRecord]:
+    return measurements_of(result, "it").windows
 
 
 def texts(stub: Stub) -> list[str]:

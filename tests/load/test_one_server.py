@@ -13,9 +13,10 @@ from stub import CHUNKS, Body, Reply, Stub, running_stub, stream
 
 from specops.config import Rollout, load
 from specops.errors import ConfigError, UsageError
+from specops.experiment.arms import Arm
 from specops.phases import PHASES, Phase, playbook
 from specops.phases.ab.measure import compare
-from specops.phases.ab.visits import AbSettings, Arm
+from specops.phases.ab.settings import AbSettings
 from specops.phases.doctor.deployment import pools
 from specops.phases.doctor.machine import Check
 from specops.progress import SilentProgress
@@ -106,15 +107,15 @@ def test_two_servers_are_compared(
     stub: Stub, other: Stub, prompts_file: Path, ours: dict[str, Any], theirs: dict[str, Any]
 ) -> None:
     stub.metrics, other.metrics = exposes(stub, **ours), exposes(other, **theirs)
-    assert run((stub, other), prompts_file, repeats=1, concurrency=[4]).data["visits"]
+    assert run((stub, other), prompts_file, concurrency=[4]).data["windows"]
 
 
 def test_where_metrics_are_absent_nothing_is_refused(stub: Stub, other: Stub, prompts_file: Path) -> None:
     stub.metrics = exposes(stub, started="1763900000.23")
-    assert run((stub, other), prompts_file, repeats=1, concurrency=[4]).data["visits"]
+    assert run((stub, other), prompts_file, concurrency=[4]).data["windows"]
 
 
-A_A = AbSettings(looks=1, mixed_prompts=0, same_server=True)
+A_A = AbSettings(looks=1, mixed_prompts=0, requests=150, min_duration_s=0.0, same_server=True)
 
 
 def test_an_a_a_of_one_server_reports_its_noise(stub: Stub, prompts_file: Path) -> None:
@@ -127,7 +128,7 @@ def test_an_a_a_of_one_server_reports_its_noise(stub: Stub, prompts_file: Path) 
 
 def test_an_a_a_of_one_process_at_two_addresses(stub: Stub, other: Stub, prompts_file: Path) -> None:
     one_engine(stub, other, started=None)
-    assert run((stub, other), prompts_file, settings=A_A, repeats=1).verdict == "undecided"
+    assert run((stub, other), prompts_file, settings=A_A).verdict == "undecided"
 
 
 def test_an_a_a_of_two_servers_is_refused(stub: Stub, other: Stub, prompts_file: Path) -> None:

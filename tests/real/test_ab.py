@@ -17,10 +17,12 @@ import pytest
 from specops import results
 from specops.config import Pool
 from specops.errors import ServerError
+from specops.experiment.arms import Arm
 from specops.load.settings import BaselineSettings
 from specops.phases.ab import verdict
+from specops.phases.ab.earlier import measurements_of
 from specops.phases.ab.measure import compare
-from specops.phases.ab.visits import AbSettings, Arm, measurements_of
+from specops.phases.ab.settings import AbSettings
 from specops.phases.inputs import NO_ADDRESS_YET
 from specops.progress import SilentProgress
 from specops.serving.command import CommandPool

@@ -88,9 +88,9 @@ class Past:
     api: Api
     now: float
 
-    def instant(self, query: str) -> list[Sample]:
+    def instant(self, query: str, end: float | None = None) -> list[Sample]:
         """As of `at`, in place of now."""
-        return self.api.instant(query, self.at)
+        return self.api.instant(query, self.at if end is None else end)
 
     at: float = field(default=0.0)
 
@@ -154,7 +154,7 @@ def test_a_gap_is_no_data_and_never_bad(past: Past, kind: str, length: str) -> N
     gap_s = min(GAPS[length], 360.0)
     walked = walk(past, f"{kind}-{length}", -gap_s, 480.0)
     assert walked.verdicts <= {"healthy", "no_data"}, walked.evaluations
-    assert {walked.evaluations[at].verdict for at in walked.evaluations if 0 <= at < 240} == {"no_data"}
+    assert {walked.evaluations[at].verdict for at in walked.evaluations if 0 < at < 240} == {"no_data"}
     assert {walked.evaluations[at].verdict for at in walked.evaluations if at >= 360} == {"healthy"}
     assert "of the scrapes of the last 300 s succeeded" in walked.evaluations[60.0].reason
 
@@ -163,7 +163,8 @@ def test_a_gap_is_no_data_and_never_bad(past: Past, kind: str, length: str) -> N
 def test_a_load_is_of_the_time_that_samples_cover(past: Past, after: float) -> None:
     past.at = past.now - BACK + after
     asked = plan("away-5m", STEEP).query
-    found = read(past.instant(together(asked.expressions(WINDOW_S, 2 * WINDOW_S))))
+    query = together(asked.expressions(WINDOW_S, 2 * WINDOW_S))
+    found = read(past.instant(query), asked, WINDOW_S)
     assert float(found.load) == pytest.approx(4.4, rel=0.12)
     assert float(found.covered) == pytest.approx(after / WINDOW_S, abs=0.06)
 
@@ -189,8 +190,8 @@ class Replicas:
     ahead_s: float
     second: bool = False
 
-    def instant(self, query: str) -> list[Sample]:
-        found = self.past.instant(query)
+    def instant(self, query: str, end: float | None = None) -> list[Sample]:
+        found = self.past.instant(query, end)
         return [replace(one, ts=one.ts + self.ahead_s) for one in found] if self.second else found
 
 
@@ -224,8 +225,8 @@ class Stale:
     past: Past
     answers: dict[str, list[Sample]] = field(default_factory=dict)
 
-    def instant(self, query: str) -> list[Sample]:
-        return self.answers.setdefault(query, self.past.instant(query))
+    def instant(self, query: str, end: float | None = None) -> list[Sample]:
+        return self.answers.setdefault(query, self.past.instant(query, end))
 
 
 def test_an_answer_that_comes_again_from_a_cache_is_the_same_observation(past: Past, tmp_path: Path) -> None:

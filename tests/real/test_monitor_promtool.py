@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -13,6 +12,7 @@ import pytest
 import yaml
 from adopting import adopted_by
 from daemons import program
+from promtool_tests import fired, promtool_test
 
 from specops.config import Rollout, load
 from specops.config.monitor import ALERTS, alert_record
@@ -20,7 +20,6 @@ from specops.phases.monitor.render import FOLDER, render, texts
 from specops.phases.monitor.thresholds import limits, measurements
 from specops.progress import SilentProgress
 from specops.prometheus import series
-from specops.prometheus.promql import selector
 from specops.render.prometheus.scrape import BY_SEVERITY
 
 SHIPPED = Path(__file__).parents[2] / "alerts"
@@ -73,54 +72,11 @@ def test_recorded_series_have_the_right_values() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-LABELS = {
-    "[[rollout]]": 'specops_rollout="example"',
-    "[[speculative]]": 'specops_rollout="example",specops_pool="speculative",model_name="m"',
-    "[[standard]]": 'specops_rollout="example",specops_pool="standard",model_name="m"',
-}
-BLIND = {"SpeculationSeriesAbsent", "SpecopsGuardDown"}
-"""They fire in every test that does not have all series, so only their own records expect them."""
-
-
-def fired(test: dict[str, Any]) -> list[str]:
-    return [alert.partition("{")[0] for alerts in test["firing"].values() for alert in alerts]
-
-
-def promtool_test(name: str, test: dict[str, Any]) -> dict[str, Any]:
-    """A record's test for promtool: a sample every 15 s, `firing` as all alerts that fire at a time."""
-    compared = {label for alerts in test["firing"].values() for alert in alerts for label in labels_of(alert)}
-    by = ", ".join(sorted({"alertname"} | compared))
-    ignored = "|".join(BLIND - {name})
-    expr = f'count by ({by}) (ALERTS{{alertstate="firing",alertname!~"{ignored}"}})'
-    firing = [
-        {
-            "expr": expr,
-            "eval_time": at,
-            "exp_samples": [{"labels": selector(labels_of(alert)), "value": 1} for alert in alerts],
-        }
-        for at, alerts in test["firing"].items()
-    ]
-    written = {key: value for key, value in test.items() if key != "firing"}
-    text = yaml.safe_dump(
-        {"interval": "15s"} | written | {"promql_expr_test": [*written.get("promql_expr_test", []), *firing]}
-    )
-    for short, labels in LABELS.items():
-        text = text.replace(short, labels)
-    found: dict[str, Any] = yaml.safe_load(text)
-    return found
-
-
-def labels_of(alert: str) -> dict[str, str]:
-    """NAME{label="value"} as labels."""
-    name, _, labels = alert.partition("{")
-    return {"alertname": name} | dict(re.findall(r'(\w+)="([^"]*)"', labels))
-
-
 def test_the_examples_are_what_is_rendered_today(tmp_path: Path) -> None:
     examples = SHIPPED / "examples"
     rollout = load(examples / "rollout.yaml")
     known = measurements(rollout, examples)
-    now = texts(rollout, known, limits(rollout, known), Path("alerts/examples/rollout.yaml"))
+    now = texts(rollout, known, limits(rollout, known), "alerts/examples/rollout.yaml")
     kept = {path.relative_to(RENDERED).as_posix(): path for path in RENDERED.rglob("*") if path.is_file()}
     assert set(kept) == set(now)
     for name, path in kept.items():

@@ -60,7 +60,7 @@ class Live:
         self.url = self.call(self.server.start(self._bound))
 
     async def _make(self, engine: Any, settings: ServeSettings) -> Server:
-        return Server(in_thread(engine), engine.tokenizer, settings)
+        return Server([in_thread(engine)], engine.tokenizer, settings)
 
     def call(self, coroutine: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(coroutine, self._events).result(DEADLINE)

@@ -190,6 +190,24 @@ def test_an_engine_that_hangs_does_not_keep_its_server(start: Start) -> None:
     assert not alive(engine)
 
 
+def health_of(address: str) -> int:
+    with closing(http.client.HTTPConnection(address, timeout=60)) as client:
+        client.request("GET", "/health")
+        return client.getresponse().status
+
+
+@needs_proc
+def test_health_says_that_an_engine_is_stopped(start: Start) -> None:
+    process = start("--port", "0")
+    address = address_of(process)
+    (engine,) = children_of(process)
+    assert health_of(address) == 200
+    os.kill(engine, signal.SIGSTOP)
+    assert health_of(address) == 503
+    os.kill(engine, signal.SIGCONT)
+    until(lambda: health_of(address) == 200, "health says that it goes on")
+
+
 @needs_proc
 def test_no_engine_outlives_its_server(start: Start) -> None:
     process = start("--port", "0")

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from jinja2 import TemplateError
 from live import Live
 
+from specops.serve.limits import Limits
 from specops.serve.protocol import (
     MAX_STOP_CHARACTERS,
     MAX_STOP_TOKENS,
@@ -184,7 +185,7 @@ def test_the_openai_client_reads_the_errors(tiny: Live) -> None:
 
 
 def test_a_body_over_the_limit(serve_scripted: Callable[..., Live]) -> None:
-    live = serve_scripted(body_limit=1000)
+    live = serve_scripted(limits=Limits(body_bytes=1000))
     assert live.ask(TEXT, {"prompt": "a" * 900, "max_tokens": 1}).status == 200
     reply = live.ask(TEXT, {"prompt": "a" * 1000})
     assert reply.status == 413

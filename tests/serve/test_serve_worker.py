@@ -80,7 +80,7 @@ def test_a_request_to_a_worker_that_has_just_died_is_told_so() -> None:
     async def ask() -> None:
         ours, theirs = multiprocessing.Pipe()
         worker = Worker(ours, Ready(16, Load()), join=lambda: None)
-        loop = EngineLoop(worker, ServerMetrics("tiny", speculative=False), capacity=1)
+        loop = EngineLoop([worker], ServerMetrics("tiny", speculative=False), capacity=1)
         loop.start()
         theirs.close()
         with pytest.raises(Refusal) as refused, loop.generation([Job([1], Sampling())]) as generation:

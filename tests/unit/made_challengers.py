@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from specops.experiment.findings import Decision, Finding
 from specops.load.arrivals import Level
 from specops.load.record import Spread
 from specops.phases.ab.report import (
@@ -18,9 +19,9 @@ from specops.phases.ab.report import (
     LevelComparison,
     ParityCounts,
     Report,
+    Speedups,
 )
-from specops.phases.ab.speedups import Speedups
-from specops.phases.ab.verdict import Decision, times
+from specops.render.figures import times
 from specops.stats import Interval
 
 NOTHING = Spread(n=0)
@@ -37,13 +38,19 @@ def faster(estimate: float, basis: Any = "e2e") -> Decision:
 
 def slower(estimate: float) -> Decision:
     shown = interval(estimate, estimate - 0.05, estimate + 0.05)
-    return Decision(verdict="no", reason=f"{times(shown)}: slower", speedup=shown)
+    return Decision(verdict="no", reason=f"{times(shown)}: slower", speedup=shown, findings=[wait("against")])
 
 
 def no_gain(estimate: float, low: float, high: float, more: int | None = 40) -> Decision:
     shown = interval(estimate, low, high)
     reason = f"{times(shown)} includes 1 (about {more} more prompts would decide)"
-    return Decision(verdict="undecided", reason=reason, speedup=shown, more_prompts=more)
+    return Decision(
+        verdict="undecided", reason=reason, speedup=shown, more_prompts=more, findings=[wait("open")]
+    )
+
+
+def wait(verdict: Any) -> Finding:
+    return Finding(claim="wait", verdict=verdict)
 
 
 def because(verdict: Any, reason: str) -> Decision:
@@ -83,7 +90,7 @@ def challenger(
             name: ClassFigures(
                 decision=decisions[0],
                 levels=[
-                    ClassLevel(**vars(_speedups(level)), decision=each, lengths=None)
+                    ClassLevel(**vars(_speedups(level)), decision=each)
                     for level, each in zip(levels, decisions, strict=True)
                 ],
             )
@@ -94,16 +101,13 @@ def challenger(
                 decision=each,
                 speedups=_speedups(level),
                 throughput=None,
-                lengths=None,
-                failures=None,
-                slow=None,
-                client_bound=None,
+                lengths=Finding(claim="length", verdict="shown"),
             )
             for level, each in zip(levels, together, strict=True)
         ],
-        "repeats": [],
         "parity": [parity(level) for level in levels],
         "prompts": [],
+        "findings": [],
     }
     return Challenger(**known | fields)
 
@@ -145,7 +149,7 @@ def measured(level: Level, rate: float | None = 0.66, missing: str | None = None
         requests=128,
         failed=0,
         failures={},
-        slow=0,
+        late=0,
         slowest_ms=[],
         ttft_ms=NOTHING,
         tpot_ms=NOTHING,
@@ -161,13 +165,9 @@ def report(name: str, found: Challenger, **fields: Any) -> Report:
     known: dict[str, Any] = {
         "standard": "standard",
         "best": None,
-        "confidence_of_classes": 0.95,
-        "confidence_of_levels": 0.95,
         "expected": {},
-        "parity_missing": None,
         "arms": {name: [measured(level) for level in levels]},
         "challengers": {name: found},
-        "drift": [],
         "differences": [],
     }
     return Report(**known | fields)

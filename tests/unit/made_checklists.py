@@ -13,9 +13,10 @@ from specops import results
 from specops.assets import asset
 from specops.checkpoints.source import find
 from specops.config import Rollout, load
+from specops.experiment.arms import Arm
 from specops.phases import canary
 from specops.phases import route as routing
-from specops.phases.ab.visits import AbSettings, Arm
+from specops.phases.ab.settings import AbSettings
 from specops.phases.checklist.checklist import checklist
 from specops.phases.checklist.evidence import ChecklistData, Item, attest
 from specops.phases.inputs import inputs_of, inputs_of_arms, settings_of

@@ -7,7 +7,7 @@ from typing import Any
 from specops.guard.state import Evaluation, Finding, Threshold
 
 THRESHOLDS = {"acceptance": 0.4, "tpot": 1.2, "errors": 0.05}
-VERDICTS = ("healthy", "bad", "no_data", "no_traffic", "unknown")
+VERDICTS = ("healthy", "bad", "degraded", "no_data", "no_traffic", "unknown")
 
 
 def seen(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import string
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,7 @@ class Made:
     config: dict[str, Any]
     tokenizer_config: dict[str, Any] = field(default_factory=dict)
     generation: dict[str, Any] = field(default_factory=dict)
+    layers_of: int = 64
 
     @property
     def model(self) -> dict[str, Any]:
@@ -38,7 +40,8 @@ class Made:
         """An added token."""
         return next(token for token in self.tokenizer["added_tokens"] if token["content"] == content)
 
-    def write(self, folder: Path) -> Path:
+    def write(self, folder: Path, layers_of: int | None = None) -> Path:
+        """`layers_of`: width of the layers, which makes the weights of a draft smaller than the target's."""
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in (
             ("tokenizer.json", self.tokenizer),
@@ -47,7 +50,52 @@ class Made:
             ("generation_config.json", self.generation),
         ):
             (folder / name).write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
+        write_header(folder / "model.safetensors", model_tensors(self.config, layers_of or self.layers_of))
         return folder
+
+
+BYTES = {"BF16": 2, "F16": 2, "F32": 4, "I32": 4, "I64": 8, "U8": 1, "BOOL": 1, "F8_E4M3": 1}
+
+
+def write_header(path: Path, tensors: Mapping[str, Any]) -> Path:
+    """A safetensors file with a header, and zeros that take no room. A tensor: a shape, or (dtype, shape)."""
+    header: dict[str, Any] = {}
+    end = 0
+    for name, described in tensors.items():
+        dtype, shape = described if described and isinstance(described[0], str) else ("BF16", described)
+        size = BYTES[dtype] * math.prod(shape)
+        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [end, end + size]}
+        end += size
+    text = json.dumps(header).encode()
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.truncate(8 + len(text) + end)
+    return path
+
+
+def model_tensors(config: Mapping[str, Any], width: int) -> dict[str, Sequence[int]]:
+    """The tensors of a decoder of that config, `width` wide."""
+    rows = config.get("vocab_size") or 8
+    tensors: dict[str, Sequence[int]] = {"model.embed_tokens.weight": (rows, width)}
+    for number in range(config.get("num_hidden_layers") or 1):
+        place = f"model.layers.{number}."
+        tensors |= {place + "self_attn.q_proj.weight": (width, width)}
+        tensors |= {place + "mlp.up_proj.weight": (width, width), place + "input_layernorm.weight": (width,)}
+    return tensors | {"model.norm.weight": (width,), "lm_head.weight": (rows, width)}
+
+
+def eagle3(rows: int, width: int, **more: Sequence[int]) -> dict[str, Any]:
+    """The tensors of an EAGLE-3 head with `rows` to draft from, without fc; `more` by name, _ for a point."""
+    place = "midlayer."
+    return {
+        place + "hidden_norm.weight": (width,),
+        place + "input_layernorm.weight": (width,),
+        place + "self_attn.q_proj.weight": (width, 2 * width),
+        place + "mlp.up_proj.weight": (width, width),
+        "norm.weight": (width,),
+        "lm_head.weight": (rows, width),
+        **more,
+    }
 
 
 def added(index: int, content: str, **flags: bool) -> dict[str, Any]:
@@ -313,5 +361,6 @@ def pair(seed: int, change: Change) -> tuple[Made, Made]:
     dice = random.Random(f"{change.__name__} {seed}")
     target = made(dice)
     draft = deepcopy(target)
+    draft.layers_of = 16
     change(dice, target, draft)
     return target, draft

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from made_visits import judged, visits
+from made_windows import judgement, windows
 
 from specops import results
 from specops.config import Rollout
-from specops.phases.ab.visits import Visit
+from specops.experiment.plan import Window
 from specops.phases.route.explain import CHAT, Judge, Request
 from specops.phases.route.thresholds import rules
 from specops.render.nginx import literal
@@ -76,25 +76,27 @@ def ab_result(
     challenger: str = "speculative",
     streams: tuple[int, ...] = (1,),
     heavy: Callable[[str, int], float] = lambda name, streams: 1.0,
+    cycles: int = 20,
 ) -> Result:
     """A comparison in which each class is `speed` times as fast as the standard, times `heavy` at a load."""
     arms = ("standard", challenger)
     classes = ("edit", "long", "short")
 
-    def slower(visit: Visit, prompt: str, at: float) -> dict[str, Any]:
+    def slower(window: Window, prompt: str, at: float) -> dict[str, Any]:
         name = classes[int(prompt[1:]) % len(classes)]
-        by = 1 / heavy(name, visit.level.concurrency or 1)
-        return {"slower": by if visit.arm == challenger else 1.0}
+        by = 1 / heavy(name, window.level.concurrency or 1)
+        return {"slower": by if window.arm == challenger else 1.0}
 
-    made = visits(
+    made = windows(
         lambda arm, name: 1.0 if arm == "standard" else speed(name),
         arms=arms,
         noise=0.0,
         classes=classes,
         concurrency=streams,
         answer=slower,
+        cycles=cycles,
     )
-    found = judged(made, arms)
+    found = judgement(made, arms)
     return Result(phase="ab", verdict=found.verdict, reason=found.reason, data=found.data)
 
 

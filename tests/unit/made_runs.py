@@ -7,10 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from made_visits import judged, visits
+from made_windows import judgement, windows
 
 from specops import results
-from specops.phases.ab.visits import AbSettings
 from specops.phases.playbook.walk import RECORD, Record
 from specops.results import Result, sha256
 
@@ -43,25 +42,26 @@ def compared(
     model: str = "the-model",
     draft: str = "a-draft",
     version: str = "0.1.0",
-    settings: AbSettings | None = None,
     temperature: float = 0.0,
     environment: dict[str, Any] | None = None,
     **measured: Any,
 ) -> Result:
-    """The comparison of `speed`, which the speculative pool is times as fast, as visits(…) of `measured`."""
+    """The comparison of `speed`, which the speculative pool is times as fast, as windows(…) of `measured`."""
     prompt_set = prompt_set or prompts()
-    made = visits(speed, arms=ARMS, **measured)
-    found = judged(made, ARMS, settings=settings or AbSettings())
+    made = windows(speed, arms=ARMS, **measured)
+    found = judgement(made, ARMS)
     pools = {"standard": POOL, "speculative": POOL | {"speculation": {"draft": draft, "tree": "chain:3"}}}
     arms = {name: {"pool": pool, "model": model, "server": version} for name, pool in pools.items()}
     kept = {
         "prompts": prompt_set,
-        "visits": [visit.model_dump(mode="json", by_alias=True) for visit in made],
-        "mixed": [],
+        "run": "abcd",
+        "windows": [window.model_dump(mode="json", by_alias=True) for window in made],
         "margins": [],
         "failed": {},
+        "looks": {"done": 4, "planned": 4},
+        "duration_s": 120.0,
     }
-    levels = sorted({visit.cell.concurrency for visit in made if visit.cell.concurrency})
+    levels = sorted({window.level.concurrency for window in made if window.level.concurrency})
     return Result(
         phase="ab",
         inputs={

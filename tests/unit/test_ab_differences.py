@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_visits import ARMS, visits
+from made_windows import ARMS, windows
 
 from specops.errors import FileError, UsageError
-from specops.phases.ab.drift import against, of_arms
+from specops.phases.ab.earlier import against, of_arms
 from specops.results import Result
 
 VLLM = {
@@ -78,7 +78,7 @@ ASKED = {"temperature": 0.0, "max_tokens": None, "classes": [], "seed": 0, "repe
 
 
 def comparison(speed: float = 2.0, slower: float = 1.0, **fields: Any) -> Result:
-    made = visits(speed, noise=0.0, answer=lambda visit, prompt, at: {"slower": slower})
+    made = windows(speed, noise=0.0, answer=lambda window, prompt, at: {"slower": slower})
     known: dict[str, Any] = {
         "phase": "ab",
         "verdict": "yes",
@@ -87,7 +87,8 @@ def comparison(speed: float = 2.0, slower: float = 1.0, **fields: Any) -> Result
         "settings": ASKED | {"arms": {arm: {} for arm in ARMS}},
         "environment": {"python": "3.11", "arms": {"draft": VLLM}},
         "data": {
-            "visits": [visit.model_dump(mode="json", by_alias=True) for visit in made],
+            "run": "abcd",
+            "windows": [window.model_dump(mode="json", by_alias=True) for window in made],
             "mixed": [],
             "margins": [],
         },
@@ -98,8 +99,8 @@ def comparison(speed: float = 2.0, slower: float = 1.0, **fields: Any) -> Result
 def test_each_arm_is_held_against_itself_then() -> None:
     found = against(comparison(2.0), comparison(3.0, slower=1.5), "old.json", 0.95)
     assert {(c.arm, c.prompts, round(c.e2e.estimate, 3)) for c in found.changes} == {
-        ("standard", 48, round(1 / 1.5, 3)),
-        ("draft", 48, 1.0),
+        ("standard", 160, round(1 / 1.5, 3)),
+        ("draft", 160, 1.0),
     }
     assert found.differences == ()
 
@@ -145,6 +146,6 @@ def reseeded(temperature: float) -> Result:
 
 def test_a_damaged_run_is_named() -> None:
     damaged = comparison()
-    damaged.data["visits"][3]["began"] = "x"
-    with pytest.raises(FileError, match=r"old\.json is damaged: data\.visits\.3\.began"):
+    damaged.data["windows"][3]["began"] = "x"
+    with pytest.raises(FileError, match=r"old\.json is damaged: data\.windows\.3\.began"):
         against(damaged, comparison(), "old.json", 0.95)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specops.errors import Exit, UsageError
-from specops.phases.ab.visits import parse_arm, parse_arms
+from specops.experiment.arms import parse_arm, parse_arms
 from specops.serving.command import CommandPool
 from specops.serving.embedded import EmbeddedPool, Speculation, arguments
 from specops.serving.endpoint import EndpointPool

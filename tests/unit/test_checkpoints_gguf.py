@@ -53,7 +53,9 @@ def written(
     writer.add_token_merges(more.get("merges", ["a b"]))
     writer.add_eos_token_id(1)
     writer.add_eot_token_id(0)
-    for name, values in (tensors or {"token_embd.weight": np.zeros((len(tokens), 32), np.float32)}).items():
+    embedding = {"token_embd.weight": np.zeros((len(tokens), 32), np.float32)}
+    layers = {f"blk.{n}.attn_q.weight": np.zeros((32, 32), np.float32) for n in range(more.get("layers", 2))}
+    for name, values in (tensors or embedding | layers).items():
         writer.add_tensor(name, values)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -121,19 +123,46 @@ def test_metadata_becomes_a_config(tmp_path) -> None:
     assert Side(find(str(tmp_path / "m.gguf"))).generation["eos_token_id"] == [1, 0]
 
 
+BLOCK = ("fc.weight", "enc.output_norm.weight", "output_norm.weight", "blk.0.attn_q.weight")
+
+
 @pytest.mark.parametrize(
     ("arch", "tensors", "kind"),
     [
-        ("llama", (), "independent"),
-        ("eagle3", (), "eagle3"),
-        ("dflash", (), "dflash"),
-        ("dflash", ("markov_w1.weight",), "dspark"),
+        ("llama", ("token_embd.weight", "blk.0.attn_q.weight", "blk.1.attn_q.weight"), "independent"),
+        ("eagle3", ("fc.weight", "blk.0.attn_norm_2.weight", "output.weight", "d2t"), "eagle3"),
+        ("eagle3", ("fc.weight", "blk.0.attn_norm_2.weight", "enc.output_norm.weight"), "eagle3_1"),
+        ("eagle3", ("fc.weight", "blk.0.attn_norm_2.weight", "blk.0.odd_gate.weight", "odd"), "unknown"),
+        ("dflash", BLOCK, "dflash"),
+        ("dflash", (*BLOCK, "selector_predecessor.weight"), "dflash2"),
+        ("dflash", (*BLOCK, "markov_w1.weight", "markov_w2.weight"), "dspark"),
+        ("dflash", ("token_embd.weight",), "unknown"),
+        ("gemma4-assistant", ("token_embd.weight", "blk.0.nextn.pre_projection.weight"), "unknown"),
+        ("gemma4-assistant", ("nextn.pre_projection.weight", "nextn.post_projection.weight"),
+         "gemma4_assistant"),
+        ("qwen3", ("token_embd.weight", "blk.1.nextn.eh_proj.weight", "blk.1.attn_q.weight"), "mtp"),
+        ("llama", ("token_embd.weight", "blk.0.attn_q.weight"), "unknown"),
     ],
-)
-def test_the_kind_of_a_draft_is_read_from_its_architecture(arch, tensors, kind, tmp_path) -> None:
-    named = {name: np.zeros((4, 4), np.float32) for name in ("token_embd.weight", *tensors)}
+)  # fmt: skip
+def test_the_kind_of_a_draft_is_read_from_its_tensors(arch, tensors, kind, tmp_path) -> None:
+    named = {name: np.zeros((4, 4), np.float32) for name in tensors}
     side = Side(find(str(written(tmp_path / "m.gguf", arch=arch, tensors=named))))
     assert kind_of(side.config, side.weights, side.generation, is_target=False).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("ids", "verdict"),
+    [([2, 5, 9], "compatible"), ([2, 5, 500], "incompatible"), ([2, 5, 5], "incompatible")],
+)
+def test_the_map_of_a_heads_vocabulary_is_the_targets_ids(ids, verdict, tmp_path) -> None:
+    """llama.cpp's converter writes d2t as ids, not as differences."""
+    f4 = np.float32
+    tensors = {name: np.zeros((32, 32), f4) for name in ("blk.0.attn_q.weight", "blk.0.attn_norm_2.weight")}
+    tensors |= {"fc.weight": np.zeros((32, 96), f4), "output.weight": np.zeros((3, 32), f4)}
+    head = written(tmp_path / "head.gguf", arch="eagle3", tensors=tensors | {"d2t": np.array(ids, np.int64)})
+    result = judged(written(tmp_path / "target.gguf"), head)
+    assert finding(result, "reduced vocabulary")[0] == verdict
+    assert result.summary["method"] == "draft-eagle3"
 
 
 def test_an_encoder_is_no_draft(tmp_path) -> None:
@@ -246,4 +275,4 @@ def test_a_file_that_is_missing_is_said_to_be(tmp_path) -> None:
     written(tmp_path / "m-00002-of-00003.gguf", tensors={"b.weight": np.zeros((8, 32), np.float16)})
     weights = weights_of(find(str(first)))
     assert weights is not None
-    assert set(weights.tensors) == {"model.embed_tokens.weight", "b.weight"}
+    assert {"model.embed_tokens.weight", "b.weight"} <= set(weights.tensors)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specops.checkpoints.draft_kind import kind_of
+from specops.checkpoints.draft_kind import ROWS, WORDS, Draft, kind_of
 from specops.checkpoints.model_config import Config, KvCache, config_of
 from specops.checkpoints.source import Folder, Tensor, Weights, find, weights_of
 from specops.checkpoints.templates import rendered
@@ -27,8 +28,12 @@ def config(**fields: Any) -> Config:
     return Config(fields, fields, "made")
 
 
-def with_tensors(*names: str) -> Weights:
+def with_tensors(names: Iterable[str]) -> Weights:
     return Weights(2, {name: Tensor("BF16", (1,), 2) for name in names})
+
+
+def kind(fields: dict[str, Any], names: Iterable[str], *, is_target: bool = False) -> Draft:
+    return kind_of(config(**fields), with_tensors(names), {}, is_target=is_target)
 
 
 def speculators(named: str | None, **left_out: None) -> dict[str, Any]:
@@ -38,64 +43,143 @@ def speculators(named: str | None, **left_out: None) -> dict[str, Any]:
     return told | layer | {"architectures": ["LlamaForCausalLM"], "speculators_config": section | left_out}
 
 
+LAYER = ("layers.0.self_attn.q_proj.weight", "layers.0.mlp.up_proj.weight", "layers.0.input_layernorm.weight")
+MODEL = tuple(made.model_tensors(LLAMA | {"vocab_size": 8}, 4))
+EAGLE = ("fc.weight", "embed_tokens.weight", *LAYER)
+EAGLE3 = tuple(made.eagle3(8, 4, **{"fc.weight": (4, 12)}))
+DFLASH = ("fc.weight", "hidden_norm.weight", "norm.weight", *LAYER)
+DSPARK = (
+    *DFLASH,
+    "markov_head.markov_w1.weight",
+    "markov_head.markov_w2.weight",
+    "confidence_head.proj.weight",
+)
+STAGES = (
+    "mtp.0.main_norm.weight",
+    "mtp.0.main_proj.weight",
+    "mtp.2.markov_head.weight",
+    "mtp.0.attn.wq.weight",
+)
+MEDUSA = ("0.0.linear.weight", "0.0.linear.bias", "0.1.weight", "1.0.linear.weight", "1.1.weight")
+SPECULATOR = (
+    "speculator.emb.0.weight",
+    "speculator.proj.0.weight",
+    "speculator.head.0.weight",
+    "speculator.ln.0.bias",
+)
+ASSISTANT = ("pre_projection.weight", "post_projection.weight", "model.layers.0.self_attn.q_proj.weight")
+NEXTN = ("token_embd.weight", "blk.2.nextn.eh_proj.weight", "blk.2.nextn.enorm.weight", "blk.2.attn_q.weight")
+MTP = (
+    "mtp.fc.weight",
+    "mtp.pre_fc_norm_hidden.weight",
+    "mtp.layers.0.self_attn.q_proj.weight",
+    "mtp.norm.weight",
+)
+TOLD: list[tuple[str, dict[str, Any], tuple[str, ...], str, int | None]] = [
+    ("a model", LLAMA, MODEL, "independent", None),
+    ("PARD", LLAMA | {"pard_token": 5}, MODEL, "pard", None),
+    ("EAGLE, named as a model", LLAMA, EAGLE, "eagle", None),
+    ("EAGLE-3", {"architectures": ["LlamaForCausalLMEagle3"]}, EAGLE3, "eagle3", None),
+    ("EAGLE-3, named as a model", LLAMA, EAGLE3, "eagle3", None),
+    ("EAGLE-3.1", {}, (*EAGLE3, "fc_norm.0.weight", "fc_norm.1.weight"), "eagle3_1", None),
+    ("EAGLE-3.1 by a switch", {"norm_output": True}, EAGLE3, "eagle3_1", None),
+    ("P-EAGLE", speculators("peagle"), (*EAGLE3, "mask_hidden"), "p_eagle", 5),
+    ("DFlash", {"block_size": 16, "architectures": ["DFlashDraftModel"]}, DFLASH, "dflash", 15),
+    ("DFlash, its block inside", {"dflash_config": {"block_size": 8}}, DFLASH, "dflash", 7),
+    ("DFlash2", {"block_size": 8}, (*DFLASH, "candidate_selector.predecessor_codebook"), "dflash2", 7),
+    ("Domino", {"block_size": 8}, (*DFLASH, "prefix_gru.weight_ih_l0", "embed_proj.0.weight"), "domino", 7),
+    ("DSpark", {"block_size": 7}, DSPARK, "dspark", 7),
+    ("DSpark without its anchor", {"block_size": 8, "sample_from_anchor": False}, DSPARK, "dspark", 7),
+    ("Medusa", {}, MEDUSA, "medusa", 2),
+    ("Medusa, vLLM's names", {}, ("blocks.0.layers.0.weight", "lm_heads.0.weight"), "medusa", 1),
+    ("Hydra", {}, ("hydra_mlp.0.0.linear.weight", "hydra_lm_head.0.weight"), "hydra", 1),
+    ("MLP speculator", {"n_predict": 3}, SPECULATOR, "mlp_speculator", 3),
+    ("Gemma 4's assistant", {"model_type": "gemma4_assistant"}, ASSISTANT, "gemma4_assistant", None),
+    ("MTP in a file of its own", {"num_nextn_predict_layers": 1}, NEXTN, "mtp", 1),
+    ("MTP, Qwen's", {"mtp_num_hidden_layers": 1}, MTP, "mtp", 1),
+    ("a recurrent head", {}, ("recurrent.weight", "token.weight", "down.weight"), "recurrent", None),
+]
+
+
 @pytest.mark.parametrize(
-    ("fields", "kind"),
+    ("fields", "names", "expected", "tokens"), [row[1:] for row in TOLD], ids=[r[0] for r in TOLD]
+)
+def test_the_kind_is_its_tensors(fields, names, expected, tokens) -> None:
+    draft = kind(fields, names)
+    assert (draft.kind, draft.tokens, draft.doubt) == (expected, tokens, None)
+    quantised = [name + "_packed" if name.endswith(".weight") else name for name in names]
+    assert kind(fields, quantised).kind == expected
+
+
+def test_every_kind_with_tensors_of_its_own_has_a_row() -> None:
+    rows = {row.kind for row in ROWS}
+    assert rows | {"independent", "pard", "ngram", "suffix", "unknown"} == set(WORDS)
+    assert rows - {"early_exit"} <= {expected for _, _, _, expected, _ in TOLD}
+
+
+@pytest.mark.parametrize(
+    ("fields", "names"),
     [
-        (speculators("eagle3"), "eagle3"),
-        (speculators("peagle"), "eagle3"),
-        (speculators("dflash"), "dflash"),
-        (speculators("dspark"), "dspark"),
-        ({"architectures": ["DFlashDraftModel"], "model_type": "qwen3"}, "dflash"),
-        ({"architectures": ["Qwen3DSparkModel"], "draft_vocab_size": 9}, "dspark"),
-        ({"architectures": ["LlamaForCausalLMEagle3"]}, "eagle3"),
-        ({"architectures": ["Eagle3Qwen3ForCausalLM"]}, "eagle3"),
-        ({"architectures": ["PEagleDraftModel"]}, "eagle3"),
-        (LLAMA | {"draft_vocab_size": 32000}, "eagle3"),
-        (LLAMA | {"eagle_config": {"use_aux_hidden_state": True}}, "eagle3"),
-        ({"architectures": ["EagleLlamaForCausalLM"]}, "eagle"),
-        ({"architectures": ["LlamaForCausalLM"], "model_type": "eagle"}, "eagle"),
-        ({"architectures": ["MedusaModel"], "model_type": "medusa"}, "medusa"),
-        ({"medusa_num_heads": 4}, "medusa"),
-        ({"model_type": "mlp_speculator", "n_predict": 3}, "mlp_speculator"),
-        ({"architectures": ["DeepSeekMTPModel"], "model_type": "deepseek_mtp"}, "mtp"),
-        (LLAMA, "independent"),
-        (LLAMA | {"num_nextn_predict_layers": 1}, "independent"),  # as somebody else's draft
-        ({"architectures": ["Eagle2_5_VLForConditionalGeneration"]}, "independent"),  # a model of that name
+        (LLAMA, ("odd.weight", "another.weight")),
+        (LLAMA, tuple(name for name in MODEL if "layers.1." not in name)),
+        (LLAMA | {"num_hidden_layers": 3}, MODEL),
+        (LLAMA, (*MODEL, "gate_head.weight")),  # a module that no model has
+        (LLAMA, (*MODEL, "blk.2.nextn.eh_proj.weight")),  # a model, and layers for its own drafts
+        (LLAMA, (*EAGLE3, "prefix_mixer.weight")),
+        ({"architectures": ["DFlashDraftModel"]}, EAGLE3),
+        ({"architectures": ["LlamaForCausalLMEagle3"]}, DFLASH),
+        ({"architectures": ["LlamaForCausalLMEagle3"]} | {"num_hidden_layers": 2}, MODEL),
+        ({"dflash_config": {"selector_rank": 64}, "architectures": ["DFlash2DraftModel"]}, DFLASH),
+        ({}, ("fc.weight",)),
+        ({}, (*MEDUSA, "hydra_mlp.0.weight")),
     ],
 )
-def test_the_kind_is_the_configs(fields, kind) -> None:
-    found = kind_of(config(**fields), with_tensors("lm_head.weight"), {}, is_target=False)
-    assert (found.kind, found.ambiguous) == (kind, False)
+def test_what_fits_no_row_or_two_is_unknown_with_its_tensors(fields, names) -> None:
+    draft = kind(fields, names)
+    assert draft.kind == "unknown"
+    assert draft.doubt
+    assert draft.find_out
+    assert any(part in draft.evidence for name in names for part in name.split(".") if len(part) > 1)
+
+
+@given(st.sampled_from(TOLD), st.text("abcdefgh", min_size=3, max_size=9))
+def test_a_module_that_nobody_named_makes_any_head_unknown(row, module) -> None:
+    _, fields, names, expected, _ = row
+    draft = kind(fields, (*names, f"{module}_mixer.down.weight"))
+    assert draft.kind in ("unknown", *(("recurrent",) if expected == "recurrent" else ()))
+
+
+@pytest.mark.parametrize("names", [None, ()])
+def test_what_was_not_read_is_never_proven(names) -> None:
+    for fields in ({"architectures": ["LlamaForCausalLMEagle3"]}, LLAMA, speculators("dflash")):
+        weights = None if names is None else with_tensors(names)
+        draft = kind_of(config(**fields), weights, {}, is_target=False)
+        assert draft.doubt is not None
+        assert draft.kind == ("unknown" if fields is LLAMA else draft.kind)
 
 
 @pytest.mark.parametrize("key", ["num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules"])
 def test_a_target_can_draft_for_itself(key) -> None:
-    found = kind_of(config(**LLAMA, **{key: 2}), None, {}, is_target=True)
+    found = kind(LLAMA | {key: 2}, (*MODEL, *MTP), is_target=True)
     assert (found.kind, found.tokens) == ("mtp", 2)
-    assert kind_of(config(**LLAMA, **{key: 0}), None, {}, is_target=True).kind == "independent"
-    assert kind_of(config(**LLAMA), None, {"assistant_early_exit": 4}, is_target=True).kind == "early_exit"
+    assert kind(LLAMA | {key: 0}, MODEL, is_target=True).kind == "independent"
+    early = kind_of(config(**LLAMA), with_tensors(MODEL), {"assistant_early_exit": 4}, is_target=True)
+    assert early.kind == "early_exit"
 
 
-@pytest.mark.parametrize(
-    ("weights", "kind", "ambiguous"),
-    [
-        (with_tensors("fc.weight", "layers.0.mlp.up_proj.weight"), "eagle", False),
-        (with_tensors("model.norm.weight"), "independent", False),
-        (None, "independent", True),
-        (Weights(2, {}), "independent", True),
-    ],
-)
-def test_eagles_first_heads_are_told_by_their_weights_alone(weights, kind, ambiguous) -> None:
-    found = kind_of(config(**LLAMA | {"num_hidden_layers": 1}), weights, {}, is_target=False)
-    assert (found.kind, found.ambiguous) == (kind, ambiguous)
+def test_stages_of_dspark_in_a_target_are_not_its_mtp_layers() -> None:
+    fields = LLAMA | {"num_nextn_predict_layers": 3, "dspark_block_size": 5}
+    draft = kind(fields, (*MODEL, *STAGES), is_target=True)
+    assert (draft.kind, draft.tokens) == ("dspark", 5)
+    del fields["dspark_block_size"]
+    assert kind(fields, (*MODEL, *STAGES), is_target=True).kind == "dspark"
 
 
 def test_what_the_speculators_format_lacks_is_named() -> None:
-    whole = kind_of(config(**speculators("eagle3")), None, {}, is_target=False)
-    assert (whole.lacks, whole.tokens, whole.verifier, whole.parallel) == ((), 5, "org/target", False)
-    broken = config(**speculators(None, proposal_methods=None, verifier=None))
-    assert len(kind_of(broken, None, {}, is_target=False).lacks) == 3
-    assert kind_of(config(**speculators("peagle")), None, {}, is_target=False).parallel
+    whole = kind(speculators("eagle3"), EAGLE3)
+    assert (whole.lacks, whole.tokens, whole.verifier) == ((), 5, "org/target")
+    broken = speculators(None, proposal_methods=None, verifier=None)
+    assert len(kind(broken, EAGLE3).lacks) == 3
 
 
 HEADS = {"num_attention_heads": 32, "hidden_size": 4096, "num_hidden_layers": 6}
@@ -150,7 +234,7 @@ def test_weights_are_added_up_from_headers(tmp_path: Path) -> None:
     tensor = {"dtype": "BF16", "shape": [2, 3], "data_offsets": [0, 12]}
     index = {"metadata": {"total_size": 999}, "weight_map": {"a": "one.safetensors", "b": "two.safetensors"}}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
-    assert weights_of(Folder(tmp_path)) == Weights(999, {})  # the index alone was downloaded
+    assert weights_of(Folder(tmp_path)) == Weights(999, {}, ("a", "b"))  # the index alone was downloaded
     write_weights(tmp_path / "one.safetensors", {"__metadata__": {"format": "pt"}, "a": tensor})
     write_weights(tmp_path / "two.safetensors", {"b": tensor | {"dtype": "F32", "data_offsets": [0, 24]}})
     found = weights_of(Folder(tmp_path))

@@ -25,6 +25,7 @@ from specops.phases.diagnose.observations import (
     Load,
     MissingNames,
     Observations,
+    RoutedErrors,
     RoutedShare,
     SpeedupInterval,
     Stream,
@@ -157,3 +158,68 @@ def test_nothing_seen_is_undecided_and_says_what_would_show_it() -> None:
     assert (result.verdict, result.summary) == ("undecided", {"unknown": len(CHECKS)})
     [kv] = [one for one in result.data["findings"] if one["id"] == "kv-cache-full"]
     assert "nobody was asked" in kv["message"]
+
+
+OLD = Live(
+    source="prometheus, speculative pool", over="the last 1h", age_s=3700.0, answers=900.0, drafted=9000.0,
+    acceptance=0.05, per_position=(0.1, 0.03), ttft_ms=900.0, tpot_ms=90.0, e2e_ms=9000.0,
+    answer_tokens=100.0, load=2.0, kv_usage=0.99, preemptions_per_s=3.0, aborted=0.5,
+    not_drafting=("a:1",), stuck=("a:1",),
+)  # fmt: skip
+MEASURED = Baseline(
+    source="baseline.json",
+    loads=tuple(Load(concurrency=n, ttft_ms=50, tpot_ms=5, token_ms=5) for n in (1, 4)),
+)
+
+
+def test_what_was_so_an_hour_ago_is_no_cause_of_now() -> None:
+    """Its metrics are down since: everything was wrong then, and nothing is known now."""
+    fresh = Observations(rollout="r", live=OLD.model_copy(update={"age_s": 5.0}), baseline=MEASURED)
+    wrong = [one for one in findings(fresh) if one.severity in ("cause", "symptom")]
+    assert len(wrong) >= 6
+    stale = {one.id: one for one in findings(Observations(rollout="r", live=OLD, baseline=MEASURED))}
+    for one in wrong:
+        assert stale[one.id].severity == "unknown", one.id
+        assert one.message in stale[one.id].message  # said as of then
+        assert "1 hour ago" in stale[one.id].message
+
+
+@given(parts=st.fixed_dictionaries({}, optional=PARTS))
+@settings(deadline=None)
+def test_old_figures_of_pools_never_make_a_present_answer(parts: dict[str, Any]) -> None:
+    """Whatever else is observed: with old figures the answers are those without any."""
+    old = {
+        name: parts[name].model_copy(update={"age_s": 1e4}) for name in ("live", "standard") if name in parts
+    }
+    rest = {name: part for name, part in parts.items() if name not in old}
+    without = findings(Observations(rollout="r", **rest))
+    with_old = findings(Observations(rollout="r", **rest, **old))
+    assert [(one.id, one.severity) for one in with_old] == [(one.id, one.severity) for one in without]
+
+
+def test_evidence_has_the_age_of_its_source() -> None:
+    ages = {"baseline.json": 864000.0, OLD.source: 5.0}
+    live = OLD.model_copy(update={"age_s": 5.0})
+    found = findings(Observations(rollout="r", live=live, baseline=MEASURED, ages=ages))
+    assert {part.age_s for one in found for part in one.evidence if part.source == OLD.source} == {5.0}
+    compared = AbFigures(
+        source="ab.json", e2e=SpeedupInterval(estimate=0.8, low=0.7, high=0.9), ttft=None,
+        ttft_change_ms=None, acceptance=None, drafts=0, classes={}, equal=None, compared=None, control=None,
+    )  # fmt: skip
+    then = findings(Observations(rollout="r", compared=compared, ages={"ab.json": 12 * 86400.0}))
+    [symptom] = [one for one in then if one.severity == "symptom"]
+    assert symptom.message.startswith("as measured 12 days ago: ")
+
+
+def test_one_in_ten_5xx_at_the_routers_is_a_cause() -> None:
+    def severity(failed: float, saved: float, standard: float | None) -> str:
+        errors = RoutedErrors(
+            source="p", over="5m", requests=500, failed=failed, saved=saved, standard_failed=standard
+        )
+        found = findings(Observations(rollout="r", routed_errors=errors))
+        return next(one.severity for one in found if one.id == "routers-answer-errors")
+
+    assert severity(0.1, 0.0, 0.0) == "cause"
+    assert severity(0.1, 0.0, 0.1) == "cause"
+    assert severity(0.0, 0.1, None) == "cause"
+    assert severity(0.02, 0.01, 0.0) == "ruled_out"

@@ -29,6 +29,7 @@ from specops.guard.policy import Rules
 from specops.guard.signals.criteria import Criteria, Missing
 from specops.guard.signals.observation import observe
 from specops.guard.signals.query import SIGNAL, Query, read
+from specops.guard.signals.replicas import BY_REPLICA
 from specops.guard.state import Evaluation, Threshold
 from specops.guard.switch import Switch
 from specops.prometheus.api import Api, Sample
@@ -102,10 +103,14 @@ class Quiet:
     def __init__(self) -> None:
         self.windows: list[int] = []
 
-    def instant(self, query: str) -> list[Sample]:
+    def instant(self, query: str, end: float | None = None) -> list[Sample]:
         self.windows.append(int(re.findall(r"_sum\{[^}]*\}\[(\d+)s\]", query)[0]))
-        figures = {"finished": 20.0, "drafted": 900.0, "acceptance": 0.7, "covered": 1.0, "sampled": 1.0}
-        return [Sample({SIGNAL: name}, value, 10_000.0) for name, value in figures.items()]
+        figures = {"finished": 20.0, "drafted": 900.0, "accepted": 630.0, "covered": 1.0, "sampled": 1.0}
+        return [of_replica(name, value, 10_000.0) for name, value in figures.items()]
+
+
+def of_replica(name: str, value: float, ts: float) -> Sample:
+    return Sample({SIGNAL: f"{BY_REPLICA}{name}", "instance": "a:1"}, value, ts)
 
 
 @pytest.mark.parametrize(("ago_s", "windows"), [(700.0, [300, 700]), (90_000.0, [300, 2400]), (200.0, [300])])
@@ -118,8 +123,12 @@ def test_a_longer_window_ends_at_the_last_change(ago_s: float, windows: list[int
 
 @pytest.mark.parametrize("values", [(0.9, 0.01), (0.01, 0.9), (float("nan"),), (float("inf"),)])
 def test_two_answers_to_one_expression_and_what_is_no_number_are_no_data(values: tuple[float, ...]) -> None:
-    live = read([Sample({SIGNAL: "acceptance"}, value, 1000.0) for value in values])
-    assert live.acceptance != live.acceptance, "not a number"
+    figures = {"covered": 1.0, "sampled": 1.0, "e2e_n": 20.0}
+    samples = [of_replica(name, value, 1000.0) for name, value in figures.items()]
+    samples += [of_replica("e2e_s", value, 1000.0) for value in values]
+    live = read(samples, CRITERIA.query, 300.0)
+    assert live.e2e != live.e2e, "not a number"
+    assert live.e2e_n == 20.0
 
 
 def test_a_flag_on_a_read_only_file_system_is_not_confirmed_and_says_why(

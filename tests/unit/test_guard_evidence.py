@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_visits import cell, row
+from made_windows import cell, row
 
 from specops import results
 from specops.config import Rollout
@@ -22,6 +22,7 @@ from specops.guard.signals.criteria import Baseline, Criteria, Missing, criteria
 from specops.guard.signals.noise import VERDICTS
 from specops.guard.signals.observation import Row, Window, evaluate, repeated
 from specops.guard.signals.query import FIGURES, ClassFigures, LiveFigures, Query, read, together
+from specops.guard.signals.replicas import Replica, not_covered, pool_figures
 from specops.guard.state import Evaluation, Threshold
 from specops.load.arrivals import Level
 from specops.load.record import CellRecord
@@ -213,13 +214,13 @@ def test_of_classes_the_verdict_is_a_finding_of_its_own(plan: Criteria) -> None:
     found = evaluate(plan, seen(classes=classes), 1000.0)
     by_class = {one.traffic_class: one.verdict for one in found.findings if one.traffic_class}
     assert by_class == {"long": "bad", "short": "healthy"}
-    assert found.verdict == "healthy"
+    assert found.verdict == "degraded"
     assert "long" in next(one.why for one in found.findings if one.verdict == "bad")
 
 
 def test_an_infinite_mean_of_a_class_is_no_data_and_holds_no_step(plan: Criteria) -> None:
     of = {"specops_signal": "class_e2e", "class": "long"}, {"specops_signal": "class_n", "class": "long"}
-    live = read([Sample(of[0], math.inf, 1000.0), Sample(of[1], 4000.0, 1000.0)])
+    live = read([Sample(of[0], math.inf, 1000.0), Sample(of[1], 4000.0, 1000.0)], plan.query, 300.0)
     found = evaluate(plan, seen(classes=live.classes), 1000.0)
     assert [one.verdict for one in found.findings if one.traffic_class] == ["no_data"]
 
@@ -253,7 +254,7 @@ def test_a_window_among_many_is_judged_as_alone(data: st.DataObject) -> None:
     ]  # fmt: skip
     together_ = LiveFigures(**{name: np.array([getattr(one, name) for one in windows]) for name in FIGURES})
     judged = verdicts.judge(plan, together_)
-    many = verdicts.together(judged)
+    many = verdicts.together(judged, together_.missing)
     alone = [evaluate(plan, one, float(one.ts)).verdict for one in windows]
     assert [VERDICTS[code] for code in many] == alone
 
@@ -261,7 +262,12 @@ def test_a_window_among_many_is_judged_as_alone(data: st.DataObject) -> None:
 @pytest.mark.parametrize(
     ("shares", "said"),
     [
-        ({"covered": 1.0, "sampled": 0.5}, "50% of the scrapes of the last 300 s succeeded"),
+        (
+            {"covered": 1.0, "sampled": 0.5},
+            "a:1: 50% of the samples of its series are there",
+        ),
+        ({"covered": 0.5, "sampled": 0.5}, "a:1: 50% of the scrapes of the last 300 s succeeded"),
+        ({"covered": 1.0}, "a:1: it is scraped, and has no vllm:e2e_request_latency_seconds_count"),
         ({"covered": 1.0, "sampled": 3.0}, "3.0× the expected samples (one every 15 s)"),
         ({"covered": 3.0, "sampled": 1.0}, "3.0× the expected samples (one every 15 s)"),
     ],
@@ -269,27 +275,46 @@ def test_a_window_among_many_is_judged_as_alone(data: st.DataObject) -> None:
 def test_no_data_says_which_scrapes_are_missing_or_too_many(
     plan: Criteria, shares: dict[str, float], said: str
 ) -> None:
-    found = evaluate(plan, seen(up=1.0, targets=1.0, **shares), 1000.0)
+    replica = Replica(**{"running": 4.0, **shares})
+    pool = {"covered": 1.0, "sampled": math.nan, **shares}
+    live = seen(up=1.0, targets=1.0, **pool, replicas={"a:1": replica})
+    found = evaluate(plan, live, 1000.0)
     assert found.verdict == "no_data"
     assert said in found.reason
 
 
 def test_other_buckets_after_an_upgrade_change_nothing(plan: Criteria) -> None:
-    """The guard judges by sums and counts, which no bucket is part of."""
-    assert "_bucket" not in together(plan.query.expressions(300.0, 600.0))
+    """The guard falls back by sums and counts. Buckets are read for the slowest requests alone."""
+    expressions = plan.query.expressions(300.0, 600.0)
+    of_buckets = {name for name, expression in expressions.items() if "_bucket" in expression}
+    assert of_buckets == {
+        f"{prefix}bucket_{name}" for prefix in ("", "standard_") for name in ("tpot", "e2e")
+    }
 
 
-def test_one_query_s_answer_is_told_apart_by_its_label() -> None:
+def test_one_query_s_answer_is_told_apart_by_its_label(plan: Criteria) -> None:
     assert together({"a": "x", "b": "y"}) == (
         'label_replace(x, "specops_signal", "a", "", "") or label_replace(y, "specops_signal", "b", "", "")'
     )
-    found = read([
-        Sample({"specops_signal": "tpot"}, 0.02, 7.0),
-        Sample({"specops_signal": "e2e"}, math.inf, 7.0),
-        Sample({"specops_signal": "class_e2e", "class": "code"}, 1.5, 7.0),
-        Sample({"specops_signal": "class_n", "class": "code"}, 30.0, 7.0),
-        Sample({"specops_signal": "of a later version"}, 1.0, 7.0),
-    ])  # fmt: skip
+
+    def of_replica(figure: str, value: float, instance: str = "a:1") -> Sample:
+        return Sample({"specops_signal": f"replica_{figure}", "instance": instance}, value, 7.0)
+
+    scraped = {"covered": 1.0, "sampled": 1.0, "finished": 10.0}
+    found = read(
+        [
+            *(of_replica(figure, value) for figure, value in scraped.items()),
+            of_replica("tpot_s", 0.2),
+            of_replica("tpot_n", 10.0),
+            of_replica("e2e_s", math.inf),
+            of_replica("e2e_n", 10.0),
+            Sample({"specops_signal": "class_e2e", "class": "code"}, 1.5, 7.0),
+            Sample({"specops_signal": "class_n", "class": "code"}, 30.0, 7.0),
+            Sample({"specops_signal": "of a later version"}, 1.0, 7.0),
+        ],
+        plan.query,
+        300.0,
+    )
     assert (found.ts, found.tpot, found.classes) == (7.0, 0.02, {"code": ClassFigures(1.5, 30.0)})
     assert math.isnan(float(found.e2e))
 
@@ -349,10 +374,10 @@ def test_a_class_is_not_judged_by_a_window_with_a_gap(plan: Criteria) -> None:
         # Both are slow, and the speculative pool is surely slower still.
         ({"standard_tpot": 0.026 * 1.1, "standard_e2e": 2.96}, "bad", False),
         ({"standard_tpot_n": 0.0, "standard_e2e_n": 0.0}, "bad", False),  # no traffic: the baseline alone
-        ({"standard_tpot_n": 1.0, "standard_e2e_n": 1.0}, "healthy", False),  # too few to tell
-        ({"standard_covered": 0.5}, "healthy", False),
-        ({"standard_sampled": 0.5}, "healthy", False),
-        ({"standard_covered": 0.0, "standard_sampled": math.nan}, "healthy", False),
+        ({"standard_tpot_n": 1.0, "standard_e2e_n": 1.0}, "unknown", False),  # too few to tell
+        ({"standard_covered": 0.5}, "unknown", False),
+        ({"standard_sampled": 0.5}, "unknown", False),
+        ({"standard_covered": 0.0, "standard_sampled": math.nan}, "unknown", False),
         # Never scraped, or without such series at all: there is no standard pool to compare with.
         ({"standard_covered": math.nan, "standard_sampled": math.nan}, "bad", False),
         (
@@ -361,14 +386,14 @@ def test_a_class_is_not_judged_by_a_window_with_a_gap(plan: Criteria) -> None:
             False,
         ),
         # At more than was measured, what it should take is not known, only that it is not less.
-        ({"standard_load": 40.0, "standard_tpot": 0.2, "standard_e2e": 20.0}, "healthy", False),
+        ({"standard_load": 40.0, "standard_tpot": 0.2, "standard_e2e": 20.0}, "unknown", False),
         ({"standard_load": 40.0}, "bad", False),
     ],
 )
 def test_the_standard_pool_s_live_latency_is_looked_at_first(
     plan: Criteria, standard, verdict, both_slow
 ) -> None:
-    """Acceptance is healthy in all of them; so is the whole where the latencies are unknown."""
+    """Acceptance is healthy in all of them; the whole is unknown where the latencies are."""
     found = evaluate(plan, seen(**{**SLOWER, **STANDARD, **standard}), 1000.0)
     assert (found.verdict, found.both_slow) == (verdict, both_slow)
     latencies = {one.verdict for one in found.findings if one.signal in ("tpot", "e2e")}
@@ -407,12 +432,32 @@ def plan_with_baseline() -> Criteria:
     )
 
 
-def test_a_gate_that_may_have_ended_speculation_is_named() -> None:
+def silent_replicas(**figures: float) -> LiveFigures:
+    """Two replicas whose counters of drafts stand still, or do what `figures` have of the second."""
+    known = {"covered": 1.0, "sampled": 1.0, "finished": 450.0, "generated": 45_450.0, "drafted": 0.0}
+    first, second = Replica(**known), Replica(**{**known, **figures})
+    drafted = first.drafted + second.drafted
+    acceptance = 0.7 if drafted > 0 else math.nan
+    return seen(drafted=drafted, acceptance=acceptance, replicas={"a:1": first, "b:1": second})
+
+
+def test_a_pool_that_stopped_drafting_says_so_and_names_what_may_have_ended_it() -> None:
     gated = replace(plan_with_baseline(), ends_speculation="the gate (0.4 over 100)")
-    found = evaluate(gated, seen(drafted=0.0, acceptance=math.nan), 1000.0)
+    found = evaluate(gated, silent_replicas(), 1000.0)
+    assert (found.verdict, [one.replica for one in found.findings if one.signal == "drafting"]) == (
+        "degraded",
+        ["a:1", "b:1", None],
+    )
     assert "the gate (0.4 over 100) may have ended speculation for good" in found.reason
+    acceptance = next(one for one in found.findings if one.signal == "acceptance")
+    assert acceptance.verdict == "unknown", "flat counters under traffic are not too little traffic"
     assert "gate" not in evaluate(gated, seen(), 1000.0).reason
-    assert "gate" not in evaluate(plan_with_baseline(), seen(drafted=0.0), 1000.0).reason
+
+
+def test_one_replica_that_stopped_drafting_is_named(plan: Criteria) -> None:
+    found = evaluate(plan, silent_replicas(drafted=30_000.0), 1000.0)
+    assert found.verdict == "degraded"
+    assert [one.replica for one in found.findings if one.signal == "drafting"] == ["a:1"]
 
 
 QUIET, TWO, MANY = standard_of(0, math.nan), standard_of(2, 1.0), standard_of(120, 1.0)
@@ -422,51 +467,50 @@ QUIET, TWO, MANY = standard_of(0, math.nan), standard_of(2, 1.0), standard_of(12
     ("short", "longer", "windows", "verdict", "both_slow"),
     [
         (TWO, MANY, 32, "bad", False),  # the longer window shows that the standard pool is not slow
-        (TWO, standard_of(120, 1.4), 32, "healthy", True),
-        (TWO, standard_of(120, 1.4), 64, "healthy", True),
-        (TWO, standard_of(30, 1.35), 32, "healthy", True),  # slower than it, and not surely
+        (TWO, standard_of(120, 1.4), 32, "unknown", True),
+        (TWO, standard_of(120, 1.4), 64, "unknown", True),
+        (TWO, standard_of(30, 1.35), 32, "unknown", True),  # slower than it, and not surely
         # The last window contradicts: a fault of both that has just begun.
-        (standard_of(2, 1.4), MANY, 32, "healthy", True),
-        (standard_of(2, 1.28), MANY, 32, "healthy", False),
+        (standard_of(2, 1.4), MANY, 32, "unknown", True),
+        (standard_of(2, 1.28), MANY, 32, "unknown", False),
         # Up to half a window of the standard pool's samples may be missing.
         (TWO, {**MANY, "standard_sampled": 1 - 0.5 / 32, "standard_covered": 1 - 0.5 / 32}, 32, "bad", False),
-        (TWO, {**MANY, "standard_sampled": 1 - 0.6 / 32}, 32, "healthy", False),
-        (TWO, {**MANY, "standard_covered": 1 - 0.6 / 32}, 32, "healthy", False),
+        (TWO, {**MANY, "standard_sampled": 1 - 0.6 / 32}, 32, "unknown", False),
+        (TWO, {**MANY, "standard_covered": 1 - 0.6 / 32}, 32, "unknown", False),
         # Surely less than 1% of the requests is no traffic; the same number beside fewer requests is not.
         (TWO, standard_of(15, 1.0), 64, "bad", False),
-        (TWO, standard_of(5, 1.0), 3, "healthy", False),
-        (TWO, standard_of(5, 1.4), 64, "healthy", True),
-        (standard_of(2, 1.28), standard_of(5, 1.0), 64, "healthy", False),
+        (TWO, standard_of(5, 1.0), 3, "unknown", False),
+        (TWO, standard_of(5, 1.4), 64, "unknown", True),
+        (standard_of(2, 1.28), standard_of(5, 1.0), 64, "unknown", False),
         # None in one window may be chance.
         (QUIET, QUIET, 8, "bad", False),
         (QUIET, {**QUIET, "standard_covered": 0.5, "standard_sampled": 0.5}, 8, "bad", False),
-        (QUIET, {**QUIET, "standard_covered": 0.4, "standard_sampled": 0.4}, 8, "healthy", False),
-        (QUIET, standard_of(20, 1.0), 8, "healthy", False),  # they came before: not of the same time
-        (QUIET, standard_of(20, 1.4), 8, "healthy", True),
+        (QUIET, {**QUIET, "standard_covered": 0.4, "standard_sampled": 0.4}, 8, "unknown", False),
+        (QUIET, standard_of(20, 1.0), 8, "unknown", False),  # they came before: not of the same time
+        (QUIET, standard_of(20, 1.4), 8, "unknown", True),
         # A gap in the pool's own samples stays one.
         ({**TWO, "covered": 0.5}, MANY, 32, "no_data", False),
-        (TWO, {**MANY, "covered": 0.5}, 32, "healthy", False),
+        (TWO, {**MANY, "covered": 0.5}, 32, "unknown", False),
     ],
 )
 def test_a_standard_pool_with_little_traffic_is_compared_over_longer(
     plan: Criteria, short, longer, windows, verdict, both_slow
 ) -> None:
-    """Acceptance is healthy in all of them; so is the whole where the latencies are unknown."""
+    """Acceptance is healthy in all of them; the whole is unknown where the latencies are."""
     found = looked_back(plan, short, longer, windows)
-    expected = "unknown" if both_slow else verdict
-    assert (found.verdict, found.both_slow) == (expected, both_slow)
+    assert (found.verdict, found.both_slow) == (verdict, both_slow)
     latencies = {one.verdict for one in found.findings if one.signal in ("tpot", "e2e")}
-    assert latencies == {verdict if verdict in ("bad", "no_data") else "unknown"}
+    assert latencies == {verdict}
 
 
 def test_a_window_that_is_long_for_its_own_traffic_is_compared_as_well(plan: Criteria) -> None:
     few = {"finished": 10.0, "drafted": 600.0, "tpot_n": 10.0, "e2e_n": 10.0}
     for standard, windows, verdict in (
         (MANY, 8, "bad"),
-        (TWO, 8, "healthy"),
-        (QUIET, 8, "healthy"),  # none beside 80 requests may be chance
+        (TWO, 8, "unknown"),
+        (QUIET, 8, "unknown"),  # none beside 80 requests may be chance
         (QUIET, 64, "bad"),
-        (standard_of(9, 1.0), 64, "healthy"),  # 1.4% of the requests
+        (standard_of(9, 1.0), 64, "unknown"),  # 1.4% of the requests
     ):
         found = looked_back(plan, few, standard, windows)
         assert found.verdict == verdict, standard
@@ -485,7 +529,7 @@ def test_a_fault_of_both_that_few_requests_of_the_standard_pool_missed_is_not_sp
         return {"tpot": token, "e2e": 0.1 + token * 100, **of}
 
     short = seen(**{**standard_of(1, 1.0), **ours(2.3, 1)})
-    for mean, verdict in ((1.4, "healthy"), (2.3, "bad")):  # it is as slow all the time: not by chance
+    for mean, verdict in ((1.4, "unknown"), (2.3, "bad")):  # it is as slow all the time: not by chance
         long = seen(**{**standard_of(20, 1.0), **ours(mean, 8)})
         found = evaluate(plan, short, 1000.0, Window(8 * plan.window_s, long))
         assert found.verdict == verdict, found.reason
@@ -493,7 +537,7 @@ def test_a_fault_of_both_that_few_requests_of_the_standard_pool_missed_is_not_sp
     assert evaluate(plan, contradicted, 1000.0, Window(8 * plan.window_s, long)).verdict != "bad"
 
 
-@pytest.mark.parametrize(("share", "n", "verdict"), [(0.02, 40.0, "healthy"), (0.001, 400.0, "bad")])
+@pytest.mark.parametrize(("share", "n", "verdict"), [(0.02, 40.0, "unknown"), (0.001, 400.0, "bad")])
 def test_the_baseline_decides_alone_only_beside_a_standard_pool_that_is_surely_unused(
     plan: Criteria, share: float, n: float, verdict: str
 ) -> None:
@@ -634,3 +678,51 @@ def test_the_load_of_a_window_brackets_what_few_scrapes_leave_open() -> None:
 def test_half_a_window_at_most_is_shared_with_the_last_that_counted() -> None:
     assert Row(began=1000.0, last=1000.0).fresh_s(1060.0, 300.0) == 60.0
     assert Row(began=1000.0, last=1240.0).fresh_s(1300.0, 300.0) == 210.0
+
+
+def replica(requests: float, e2e: float, **changes: float) -> Replica:
+    known = {
+        "covered": 1.0, "sampled": 1.0, "finished": requests, "generated": 100 * requests,
+        "drafted": requests, "accepted": requests, "tpot_s": requests * e2e / 100, "tpot_n": requests,
+        "first_n": requests, "e2e_s": requests * e2e, "e2e_n": requests, "gauged": 20.0,
+        "running": requests * e2e / 300,
+    }  # fmt: skip
+    return Replica(**known | changes)
+
+
+def test_a_slow_replica_does_not_raise_the_load_that_the_pool_is_judged_at() -> None:
+    """Four servers get 300 requests each; one takes three times as long, so it holds three times as many."""
+    replicas = {str(number): replica(300.0, 2.0) for number in range(3)} | {"slow": replica(300.0, 6.0)}
+    figures = pool_figures(replicas, VLLM, 15.0, 300.0, routed=True)
+    assert figures is not None
+    assert figures["load"] == pytest.approx((2 + 2 + 2 + 6) / 4), "by requests; by requests at a time it is 4"
+    assert figures["e2e"] == pytest.approx(3.0)
+
+
+@given(st.lists(st.tuples(st.floats(1.0, 1e4), st.floats(0.1, 50.0), st.booleans()), min_size=1, max_size=8))
+def test_a_pool_s_figures_are_those_of_its_covered_replicas(servers) -> None:
+    replicas = {
+        str(number): replica(requests, e2e, covered=1.0 if covered else 0.5)
+        for number, (requests, e2e, covered) in enumerate(servers)
+    }
+    covered = [one for one in replicas.values() if one.whole]
+    figures = pool_figures(replicas, VLLM, 15.0, 300.0, routed=True)
+    assert figures is not None
+    assert figures["missing"] == pytest.approx(1 - len(covered) / len(servers))
+    missing = list(not_covered(replicas, VLLM, 300.0, 15.0, 0))
+    assert len(missing) == len(servers) - len(covered)
+    if 2 * len(covered) >= len(servers):
+        assert figures["finished"] == pytest.approx(sum(one.finished for one in covered))
+        spent = sum(one.e2e_s for one in covered)
+        assert figures["e2e"] == pytest.approx(spent / figures["finished"])
+        assert figures["covered"] == 1.0
+    else:
+        assert figures["covered"] == 0.5, "which is no data"
+
+
+def test_an_engine_that_has_no_counters_before_its_first_request_is_idle_and_not_gone() -> None:
+    idle = Replica(covered=1.0, running=0.0, gauged=20.0)
+    figures = pool_figures({"a": idle}, VLLM, 15.0, 300.0, routed=True)
+    assert figures is not None
+    assert (figures["finished"], figures["missing"]) == (0.0, 0.0)
+    assert not Replica(covered=1.0, running=2.0).whole, "it serves, and nobody counts it"

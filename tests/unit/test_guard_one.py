@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import stat
 import subprocess
 import sys
@@ -104,6 +105,40 @@ def test_guards_of_other_things_run_side_by_side_and_half_of_them_is_not_held() 
             pass
 
 
+def test_a_second_guard_by_another_name_of_this_machine_is_refused() -> None:
+    def names(address: str) -> list[str]:
+        pools = {"standard": ENDPOINT, "speculative": ENDPOINT}
+        file = {"rollout": "r", "pools": pools, "addresses": {"routers": [address]}}
+        return switched(Rollout.model_validate(file))
+
+    refused = pytest.raises(EnvironmentFailure, match="another guard on this machine switches router")
+    with alone(names("localhost:9145")):
+        for spelling in ("127.0.0.1:9145", "[::1]:9145", f"{socket.gethostname()}:9145"):
+            with refused, alone(names(spelling)):
+                raise AssertionError(spelling)
+        with alone(names("127.0.0.1:9146")):
+            pass
+
+
+def test_a_command_is_one_however_its_files_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a word is a script of many characters, which no file can be called."""
+    (tmp_path / "flag").touch()
+
+    def named(path: str) -> list[str]:
+        action = {"kind": "command", "set": [sys.executable, "-c", "pass\n" * 1000, path, "{percent}"]}
+        action["read"] = ["true"]
+        pools = {"standard": ENDPOINT, "speculative": ENDPOINT}
+        return switched(
+            Rollout.model_validate({"rollout": "r", "pools": pools, "guard": {"actions": [action]}})
+        )
+
+    monkeypatch.chdir(tmp_path)
+    assert named("flag") == named(str(tmp_path / "flag")) == named("./flag")
+    assert named("flag") != named("another")
+
+
 def test_what_is_switched_is_named_alike_from_every_folder(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path)
     assert switched(rollout(tmp_path / "link")) == switched(rollout(tmp_path))
@@ -122,8 +157,8 @@ def test_what_is_switched_is_named_alike_from_every_folder(tmp_path: Path) -> No
         "addresses": {"routers": ["a:1", "b:1"]},
     }
     assert switched(Rollout.model_validate(file)) == [
-        "router a:1",
-        "router b:1",
+        "router http://a:1/specops/switch",
+        "router http://b:1/specops/switch",
         "flag http://flags.test/api",
         "command switch '{percent}'",
         "server http://127.0.0.1:1/health",

@@ -6,11 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from made_evaluations import seen
 
 from specops.config.guard import Guard
 from specops.guard.policy import Rules, decide, pin, release
-from specops.guard.state import Decision, Evaluation, Finding, Override, State
+from specops.guard.state import Decision, Evaluation, Finding, Override, Probe, State
 
 RULES = Rules(interval_s=60, consecutive=3, cooldown_s=600, steps=(5, 50), hold=2, attempts=2, backoff=3.0)
 
@@ -118,7 +120,7 @@ def test_near_1_the_margin_is_of_what_is_left() -> None:
     [("acceptance", 0.41, 0.43), ("tpot", 1.19, 1.1), ("errors", 0.049, 0.01)],
 )
 def test_at_a_step_healthy_is_better_than_the_threshold_by_a_margin(signal, barely, well) -> None:
-    step = Played().see("bad", 3).see("no_traffic", 10)
+    step = Played().see("bad", 3, signal=signal).see("no_traffic", 10)
     assert step.see("healthy", 20, signal=signal, value=barely).at == ("canary", 5)
     assert step.last is not None
     assert "is not 5%" in step.last.why
@@ -129,14 +131,14 @@ def test_a_class_that_is_bad_alone_holds_a_step_and_does_not_fall_back() -> None
     on = Played().see("bad", 50, signal="tpot", of="code")
     assert on.at == ("on", 100)
     assert on.last is not None
-    assert "only these classes are bad: code;" in on.last.why
+    assert "only these parts are bad: class code;" in on.last.why
     step = Played().see("bad", 3).see("no_traffic", 10)
     assert step.see("bad", 20, signal="tpot", of="code").at == ("canary", 5)
 
 
 @pytest.mark.parametrize("verdict", ["bad", "healthy"])
 def test_no_class_is_called_bad_alone_where_all_traffic_is_or_none(verdict) -> None:
-    assert "only these classes" not in str(Played().see(verdict).last)
+    assert "only these parts" not in str(Played().see(verdict).last)
 
 
 def test_attempts_are_bounded_and_each_wait_is_longer() -> None:
@@ -286,3 +288,147 @@ def test_handing_back_says_whether_there_was_an_override() -> None:
     again = release(handed.state, "ada", "twice", 30.0, Rules())
     assert again.events == ()
     assert "had it already" in again.why
+
+
+def findings(**verdicts: str) -> tuple[Finding, ...]:
+    """Findings of the whole pool by signal; `_` before a verdict: nothing was measured to compare with."""
+    made = []
+    for signal, word in verdicts.items():
+        limit = None if word.startswith("_") else {"value": 1.2, "source": "the test"}
+        value = 1.0 if word == "healthy" else None
+        made.append(
+            Finding.model_validate(
+                {
+                    "signal": signal,
+                    "verdict": word.removeprefix("_"),
+                    "value": value if signal != "acceptance" else 2.0,
+                    "threshold": limit,
+                    "why": f"{signal}: {word}",
+                }
+            )
+        )
+    return tuple(made)
+
+
+def judged(verdict: str, probe: Probe | None = None, **verdicts: str) -> Evaluation:
+    known = {"acceptance": "healthy", "errors": "healthy", "tpot": "healthy", "e2e": "healthy"} | verdicts
+    return Evaluation.model_validate(
+        {"ts": 0, "verdict": verdict, "reason": "r", "findings": findings(**known), "probe": probe}
+    )
+
+
+def after(state: State, evaluation: Evaluation, times: int = 1, rules: Rules = RULES) -> State:
+    now = state.at or 0.0
+    for _ in range(times):
+        now += rules.interval_s
+        state = decide(state, evaluation, now, rules).state
+    return state
+
+
+def fallen(signal: str = "tpot") -> State:
+    state = after(State(), judged("bad", **{signal: "bad"}), 3)
+    assert (state.mode, state.fell_for) == ("fallen", (signal,))
+    return after(state, judged("no_traffic"), 10)
+
+
+def test_a_step_needs_the_signal_that_it_fell_for_whatever_the_others_say() -> None:
+    step = fallen("tpot")
+    assert (step.mode, step.percent) == ("canary", 5)
+    for word in ("unknown", "no_traffic", "no_data", "_unknown"):
+        waiting = after(step, judged("healthy", tpot=word), 200)
+        assert (waiting.mode, waiting.percent) == ("canary", 5), word
+    assert after(step, judged("healthy"), 2).percent == 50
+    back = after(step, judged("healthy"), 6)
+    assert (back.mode, back.fell_for) == ("on", ())
+
+
+def test_a_step_needs_every_signal_that_has_a_reference_and_no_bad_part() -> None:
+    step = fallen("acceptance")
+    for verdict, verdicts in (
+        ("unknown", {"tpot": "unknown"}),
+        ("no_data", {"errors": "no_data"}),
+        ("no_traffic", {"e2e": "no_traffic"}),
+    ):
+        assert after(step, judged(verdict, **verdicts), 200).percent == 5, verdicts
+    replica = Finding.model_validate({"signal": "tpot", "replica": "a:1", "verdict": "bad", "why": "slow"})
+    degraded = judged("degraded")
+    degraded = degraded.model_copy(update={"findings": (*degraded.findings, replica)})
+    assert after(step, degraded, 200).percent == 5
+    uncovered = judged("no_data").model_copy(update={"not_covered": ("a:1: 0% of the scrapes",)})
+    assert after(step, uncovered, 200).percent == 5
+    # Nothing was measured that latency could be compared with, and it did not fall for it.
+    assert after(step, judged("unknown", tpot="_unknown", e2e="_unknown"), 2).percent == 50
+
+
+def test_an_attempt_begins_with_the_share_that_gives_a_verdict_within_a_cool_down() -> None:
+    rules = replace(RULES, steps=(5, 25, 50))
+    state = after(State(), judged("bad", tpot="bad"), 3, rules)
+    for rate, percent in ((10.0, 5), (1.0, 25), (0.5, 50), (0.001, 50), (0.0, 50)):
+        probe = Probe(eligible_per_s=rate, requests=120.0)  # of 600 s
+        assert after(state, judged("no_traffic", probe=probe), 10, rules).percent == percent, rate
+    light = Probe(eligible_per_s=10.0, requests=120.0, least_share=0.3)
+    assert after(state, judged("no_traffic", probe=light), 10, rules).percent == 50, "too light a load"
+    assert after(state, judged("no_traffic"), 10, rules).percent == 5, "nobody counts them"
+
+
+def test_traffic_that_gets_too_thin_is_named_and_changes_the_share_once_a_cool_down() -> None:
+    rules = replace(RULES, steps=(5, 25, 50))
+    state = after(State(), judged("bad", tpot="bad"), 3, rules)
+    busy = Probe(eligible_per_s=10.0, requests=120.0)
+    step = after(state, judged("no_traffic", probe=busy), 10, rules)
+    thin = judged("no_traffic", probe=Probe(eligible_per_s=1.0, requests=120.0), tpot="no_traffic")
+    decision = decide(step, thin, (step.at or 0.0) + 60, rules)
+    assert decision.state.percent == 5
+    assert "120 requests take about 40 min at 3.0 a minute" in decision.why
+    assert after(step, thin, 9, rules).percent == 5
+    moved = decide(after(step, thin, 9, rules), thin, (step.at or 0.0) + 600, rules)
+    assert (moved.state.percent, moved.events) == (25, ("probe",))
+    assert moved.state.healthy_in_a_row == 0, "a share that suffices is not a step that was earned"
+    assert after(moved.state, thin, 500, rules).percent == 25
+
+
+WORDS = st.sampled_from(
+    (
+        *["healthy"] * 12,
+        *["_unknown"] * 4,
+        "bad",
+        "no_data",
+        "no_traffic",
+        "unknown",
+    )  # most rows are nearly well
+)
+SIGNALS = ("acceptance", "tpot", "e2e", "errors")
+
+
+@given(
+    st.sets(st.sampled_from(SIGNALS), min_size=1),
+    st.lists(st.tuples(WORDS, WORDS, WORDS, WORDS), min_size=1, max_size=40),
+)
+def test_up_step_and_returned_never_come_without_the_signals_that_it_fell_for(fell_for, words) -> None:
+    state = State(mode="canary", percent=5, fell_for=tuple(sorted(fell_for)), at=0.0)
+    proofs = 0
+    for number, row in enumerate(words, 1):
+        verdicts = dict(zip(SIGNALS, row, strict=True))
+        verdict = "bad" if "bad" in row else "healthy"  # whatever the evaluation says of itself
+        decision = decide(state, judged(verdict, **verdicts), 60.0 * number, RULES)
+        well = all(verdicts[signal] == "healthy" for signal in fell_for)
+        proofs = proofs + 1 if well and "bad" not in row else proofs
+        if {"step", "returned"} & set(decision.events):
+            assert well
+            assert proofs >= RULES.hold
+            proofs = 0
+        if decision.state.mode != "canary":
+            break
+        state = decision.state
+
+
+def test_it_is_blind_from_the_first_evaluation_without_a_verdict_to_the_next_with_one() -> None:
+    state = after(State(at=0.0), judged("unknown", tpot="unknown"), 5)
+    assert state.blind_since == 60.0
+    assert after(state, judged("no_data", tpot="no_data")).blind_since == 60.0
+    for verdict in ("healthy", "no_traffic", "bad", "degraded"):
+        assert after(state, judged(verdict)).blind_since is None
+    partly = judged("bad", tpot="bad").model_copy(update={"not_covered": ("a:1: away",)})
+    assert after(state, partly).blind_since == 60.0, "a part that nobody sees"
+    both = judged("unknown").model_copy(update={"both_slow": True})
+    assert after(state, both).blind_since is None, "that is a verdict, with an alert of its own"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_visits import cell, row
+from made_windows import cell, row
 from typer.testing import CliRunner
 
 from specops import results
@@ -103,7 +103,7 @@ def test_a_trace_comes_back_as_it_was_saved(tmp_path: Path) -> None:
         ("", "line 1: it is empty"),
         ("no json", "line 1: Expecting value"),
         ('{"a": 1}', "line 1: there is no 'trace'"),
-        ('{"trace": 9, "interval_s": 60}', "expected 2 or 3"),
+        ('{"trace": 9, "interval_s": 60}', "expected 2 to 4"),
         ('{"trace": 2, "interval_s": 60}', "it has no interval"),
         ('{"trace": 2, "interval_s": "nan"}\n{"ts": 1}', "line 1: invalid interval nan s"),
         ('{"trace": 2, "interval_s": 60}\n{"finished": 3}', "line 2: there is no 'ts'"),
@@ -131,6 +131,23 @@ def test_a_regression_is_acted_on_within_the_window_and_three_intervals(in_accep
     (first, *_) = found.fallbacks
     assert 0 < first.ts - 240 * 60 <= 300 + 3 * 60
     assert (first.rightly, found.verdict) == ("yes", "yes")
+    (detection,) = found.detections
+    assert (detection.status, detection.allowed_s) == ("in time", 480)
+    assert (detection.acted, detection.delay_s) == (first.ts, first.ts - 240 * 60)
+    assert detection.requests > 300
+
+
+def test_a_fallback_hours_after_an_incident_began_is_late_and_never_correct() -> None:
+    """The pool has hardly any traffic at first, so nothing can be known. It counts all the same."""
+    made = hit(1.5, in_acceptance=False)
+    few = np.where((np.arange(480) >= 240) & (np.arange(480) < 400), 0.002, 1.0)
+    counts = {name: np.floor(getattr(made.each, name) * few) for name in traces.COUNTS if name != "restarts"}
+    found = simulate(replace(made, each=replace(made.each, **counts)), PLAN, Rules())
+    (detection,) = found.detections
+    assert detection.status == "late"
+    assert detection.delay_s is not None
+    assert detection.delay_s > 2 * 3600
+    assert (found.fallbacks[0].rightly, found.verdict) == ("late", "no")
 
 
 def test_one_evaluation_at_a_time_sees_what_all_at_once_do() -> None:
@@ -179,8 +196,9 @@ def test_an_incident_that_nothing_was_done_about_is_missed() -> None:
     blind = replace(PLAN, min_requests=None, regression=Threshold(value=1.29, source="made up"))
     tired = replace(slow, each=replace(slow.each, tpot=slow.each.tpot * 0.7, e2e=slow.each.e2e * 0.7))
     asleep = simulate(tired, blind, Rules())
-    assert (asleep.missed, asleep.verdict) == ([slow.ts[240]], "no")
-    assert simulate(slow, blind, Rules()).missed == []
+    assert [one.status for one in asleep.detections] == ["missed"]
+    assert (asleep.detections[0].began, asleep.verdict) == (slow.ts[240] - 60, "no")
+    assert [one.status for one in simulate(slow, blind, Rules()).detections] == ["in time"]
 
 
 @pytest.mark.slow

@@ -132,6 +132,46 @@ def test_both_pools_slow_is_told_and_nothing_is_switched(world) -> None:
     assert f"{series.GUARD_BOTH_SLOW} 0.0" in GuardMetrics(world.guard).render().decode()
 
 
+def test_what_alerts_read_of_a_verdict_is_exported(world) -> None:
+    parts = [
+        {"signal": "tpot", "replica": "a:1", "verdict": "bad", "why": "slow"},
+        {"signal": "e2e", "traffic_class": "code", "verdict": "bad", "why": "slow"},
+        {"signal": "drafting", "verdict": "bad", "why": "none"},
+        {"signal": "acceptance", "verdict": "healthy", "why": "well"},
+    ]
+    evaluation = Evaluation.model_validate(
+        {"ts": 60.0, "verdict": "degraded", "reason": "r", "findings": parts, "not_covered": ("b:1: away",)}
+    )
+    world.guard._observe = lambda now, *_: evaluation.model_copy(update={"ts": now})
+    for _ in range(3):
+        world.wait(60)
+        world.guard.turn()
+    exported = GuardMetrics(world.guard).render().decode()
+    parts_bad = [line for line in exported.splitlines() if line.startswith(f"{series.GUARD_PART_BAD}{{")]
+    bad = {line for line in parts_bad if line.endswith(" 1.0")}
+    assert bad == {
+        f'{series.GUARD_PART_BAD}{{part="replica a:1",signal="tpot"}} 1.0',
+        f'{series.GUARD_PART_BAD}{{part="class code",signal="e2e"}} 1.0',
+        f'{series.GUARD_PART_BAD}{{part="all replicas",signal="drafting"}} 1.0',
+    }
+    verdicts = [line for line in exported.splitlines() if line.startswith(f"{series.GUARD_VERDICT}{{")]
+    assert {line for line in verdicts if line.endswith(" 1.0")} == {
+        f'{series.GUARD_VERDICT}{{verdict="degraded"}} 1.0'
+    }
+    assert len(verdicts) == 6
+    assert f"{series.GUARD_NOT_COVERED} 1.0" in exported
+    assert f"{series.GUARD_BLIND} 120.0" in exported, "since the first of the three"
+
+
+def test_how_long_it_is_blind_does_not_follow_a_clock_that_is_set(world) -> None:
+    world.see("no_data", "unknown")
+    world.now += 86400.0
+    world.see("no_data")
+    assert world.guard.blind_s == 120.0
+    world.see("healthy")
+    assert world.guard.blind_s == 0.0
+
+
 def test_a_row_is_told_to_the_next_look(world) -> None:
     rows: list[object] = []
 

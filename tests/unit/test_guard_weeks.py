@@ -38,3 +38,21 @@ def test_regressions_are_acted_on_in_time(bench: ModuleType) -> None:
     assert found.acted >= 0.99 * found.expected
     assert found.latest_s <= 300 + 3 * 60
     assert found.fell_before == 0
+
+
+@pytest.mark.parametrize("slower", [1.25, pytest.param(1.3, marks=pytest.mark.slow)])
+def test_a_quarter_slower_is_found_within_minutes_where_latency_rises_steeply_with_load(
+    bench: ModuleType, slower: float
+) -> None:
+    """A time per token that is ten times as long at 64 streams as alone, three requests at a time."""
+    found = bench.measure_delays(0, 20, "steep", bench.STEEP, 40, 3.0, slower)
+    assert 1200 < found.requests < 1700
+    assert found.missed == 0
+    assert found.quantile(0.5) <= 8
+    assert found.quantile(0.95) <= 12
+
+
+@pytest.mark.slow
+def test_a_leak_over_a_day_is_found_before_it_is_a_regression(bench: ModuleType) -> None:
+    found = bench.measure_delays(0, 20, "leak", bench.STEEP, 40, 12.0, 1.5, leak_hours=24)
+    assert (found.missed, found.quantile(0.95)) == (0, 0.0)

@@ -50,7 +50,7 @@ def test_what_is_rendered_is_read_back_as_the_same_settings(type_, version) -> N
     assert words[:2] == ["bash", "-c"]
     (found,) = shell.commands(words[2], "the script")
     assert (found.engine, found.words[:2]) == ("trtllm", ("trtllm-serve", "org/m"))
-    assert yaml.safe_load(found.files["/tmp/trtllm-80.yaml"]) == config(served, release)
+    assert yaml.safe_load(found.files.texts["/tmp/trtllm-80.yaml"]) == config(served, release)
     verdict = judge(found, str(version))
     assert [one for one in verdict.findings if one.level != "note"] == []
     assert verdict.corrected is None

@@ -197,7 +197,7 @@ FILES = {
                 "vllm",
                 "0.33.0",
                 ["--model", "org/m", "--max-model-len", "4096"],
-                {"VLLM_USE_V2_MODEL_RUNNER": "1"},
+                {"VLLM_USE_V2_MODEL_RUNNER": "1", "HF_TOKEN": "$HF_TOKEN"},
             )
         ],
     ),
@@ -210,7 +210,7 @@ FILES = {
                 "vllm",
                 "0.33.0",
                 ["vllm", "serve", "org/m", "--seed", "5", "--max-num-seqs", "8"],
-                {"MODEL": "org/m", "K": "5"},
+                {"MODEL": "org/m", "K": "5", "HF_TOKEN": "$HF_TOKEN"},
             )
         ],
     ),

@@ -27,7 +27,8 @@ def findings(words: str, build: int = 11549) -> list[tuple[str, str, str | None]
 
 
 def fixed(words: str, build: int = 11549) -> str:
-    return shlex.join(corrected(shlex.split(words), table().build(build)) or [])
+    fixed = corrected(shlex.split(words), table().build(build))
+    return shlex.join(fixed.words()) if fixed else ""
 
 
 @pytest.mark.parametrize(

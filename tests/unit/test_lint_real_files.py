@@ -444,7 +444,8 @@ print('}', sys.stdin.read())
 ")" || exit 1
 vllm serve org/m --compilation-config "$COMPILATION" --speculative-config "$SPEC" --num-lookahead-slots 2
 """,
-        [("vllm", ["--num-lookahead-slots"])],
+        # bash takes the quotes of SPEC's default away: {method: ngram, num_speculative_tokens: 3}.
+        [("vllm", ["--num-lookahead-slots", "--speculative-config"])],
     ),
     "script with docker run": (
         "run.sh",

@@ -50,7 +50,11 @@ CASES = {
         "case $1 in\n  a) S=1;;\n  b) S=2;;\nesac\nvllm serve org/m --seed $S",
         [f"{SERVE} --seed $S"],
     ),
-    "a function": ('serve() {\n  local M=org/m\n  vllm serve $M "$@"\n}\nserve --seed 1', [f"{SERVE} $@"]),
+    "a function that is called": (
+        'serve() {\n  local M=org/m\n  vllm serve $M "$@"\n}\nserve --seed 1',
+        [f"{SERVE} --seed 1"],
+    ),
+    "a function that nobody calls": ('serve() {\n  vllm serve org/m "$@"\n}', [f"{SERVE} $@"]),
     "a group": ("{ S=1; }\nvllm serve org/m --seed $S", [f"{SERVE} --seed 1"]),
     "a comment": ("vllm serve org/m # --seed 1\n# vllm serve org/n", [SERVE]),
     "joined lines": ("vllm serve org/m \\\n  --seed 1 \\ \n  -tp 2", [f"{SERVE} --seed 1 -tp 2"]),

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 import trtllm_table
 
 from specops.launch.command_files import commands_in, judge
-from specops.serving import Command
+from specops.serving import Command, Files
 from specops.serving.argv import LintResult
 from specops.serving.trtllm.releases import Version, table
 
@@ -285,7 +285,8 @@ def test_the_yaml_file_alone_is_judged_and_corrected_as_yaml(tmp_path) -> None:
 
 def test_a_file_that_is_not_here_is_said_and_not_judged(tmp_path) -> None:
     found = judged("trtllm-serve m --config elsewhere.yaml\n", tmp_path)
-    assert [(one.level, one.flag) for one in found.findings] == [("note", "elsewhere.yaml")]
+    assert found.findings == []
+    assert [(entry.what, entry.decides) for entry in found.unknown] == [("elsewhere.yaml", True)]
 
 
 def test_a_config_map_holds_the_file(tmp_path) -> None:
@@ -311,7 +312,8 @@ def test_an_image_that_starts_no_server_is_no_command(tmp_path) -> None:
 
 def test_a_subcommand_with_a_file_of_its_own_is_left_alone(tmp_path) -> None:
     found = judged("trtllm-serve disaggregated -c disagg.yaml\n", tmp_path)
-    assert [(one.level, one.flag) for one in found.findings] == [("note", "disaggregated")]
+    assert found.findings == []
+    assert ("disaggregated", True) in [(entry.what, entry.decides) for entry in found.unknown]
 
 
 @pytest.mark.parametrize(
@@ -556,6 +558,6 @@ CONFIGS = st.fixed_dictionaries(
 @given(content=CONFIGS, version=st.sampled_from([str(one) for one in table().versions]))
 def test_any_content_of_the_file_is_judged(content, version) -> None:
     text = yaml.safe_dump(content)
-    command = Command("x", "trtllm", ("trtllm-serve", "m", "--config", "c"), files={"c": text})
+    command = Command("x", "trtllm", ("trtllm-serve", "m", "--config", "c"), files=Files({"c": text}))
     found = judge(command, version)
     assert found.version == version

@@ -126,7 +126,7 @@ def test_every_section_of_the_runbook_begins_with_commands_that_run_as_printed()
     """Each asks a program for what that program exposes. test_docs_commands parses those of specops."""
     watched = Watched(rollout(addresses=ADDRESSES | {"prometheus": "http://127.0.0.1:9090"}), MEASURED)
     path = Path("my rollouts/one.yaml")
-    rendered = texts(watched.rollout, watched.before, watched.limits, path)["runbook.md"]
+    rendered = texts(watched.rollout, watched.before, watched.limits, shlex.quote(str(path)))["runbook.md"]
     known = {need.name for need in needs(FULL.rollout)} | {"up", "specops_route_speculative_percent"}
     known |= {rule["record"] for rule in rules_of(FULL.texts()["rules.yml"])}
     answers = {
@@ -166,7 +166,24 @@ def test_the_playbooks_walk_and_the_command_write_a_runbook_with_the_rollout_fil
     assert done.returncode == 0, done.stderr
     for folder in (walked, typed):
         text = (folder / FOLDER / "runbook.md").read_text()
-        assert f"specops guard status {file}\n" in text
+        assert f"specops guard status {file} --out {folder}\n" in text
+
+
+def test_the_runbooks_commands_run_from_any_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rendered with relative paths, and another run folder."""
+    monkeypatch.chdir(tmp_path)
+    file = Path("one.yaml")
+    file.write_text(yaml.safe_dump({"rollout": "r", "pools": POOLS, "addresses": ADDRESSES}))
+    rendered = specops("monitor", "render", "one.yaml", "--out", "elsewhere", "--quiet")
+    assert rendered.returncode == 0, rendered.stderr
+    text = (tmp_path / "elsewhere" / FOLDER / "runbook.md").read_text()
+    place = f"{tmp_path / 'one.yaml'} --out {tmp_path / 'elsewhere'}"
+    assert f"specops guard status {place}\n" in text
+    monkeypatch.chdir("/")
+    done = specops("guard", "status", *shlex.split(place))
+    assert "guard · r" in done.stdout, done.stderr
 
 
 def test_a_runbook_of_which_nothing_is_known_is_the_shipped_one() -> None:

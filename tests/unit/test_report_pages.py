@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -10,12 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from made_monitoring import MEASURED, rollout
-from made_reports import FILE, WINDOW, pool, seen, without_pool
+from made_reports import FILE, WINDOW, gauge, pool, seen, without_pool
 
 from specops import results
 from specops.phases.report import assembly, tables
 from specops.phases.report.delivery import read, write
 from specops.phases.report.document import axis, document
+from specops.phases.report.prometheus_data import Gauge
 from specops.phases.report.report import Extreme, Quantile, Window
 from specops.render.report.document import Cell, Document, Section, Step, Table
 from specops.render.report.formats import markdown
@@ -184,3 +186,24 @@ def test_a_baseline_of_another_rollout_is_named_and_not_compared_with(tmp_path: 
     report = read(assembly.assemble(rollout(), FILE, tmp_path, seen()))
     (why,) = (one.why for one in report.missing if "baseline.json" in one.why)
     assert why.startswith("baseline.json is not used: ")
+
+
+@pytest.mark.parametrize("hours", [1, 5, 23])
+def test_a_prometheus_that_keeps_less_than_the_window_is_in_the_verdict(hours: int, tmp_path: Path) -> None:
+    """It has the last hours alone; the pools did the same in all of them."""
+
+    def last(one: Gauge) -> Gauge:
+        stored = one.at > WINDOW.end - hours * 3600
+        return Gauge(one.labels, one.at[stored], one.values[stored])
+
+    whole = seen(up=(gauge(1.0, "up", specops_pool="speculative"),))
+    pools = {
+        name: replace(each, running=tuple(map(last, each.running))) for name, each in whole.pools.items()
+    }
+    short = replace(whole, up=tuple(map(last, whole.up)), pools=pools)
+    assert assembly.assemble(rollout(), FILE, tmp_path, whole).verdict == "yes"
+    result = assembly.assemble(rollout(), FILE, tmp_path, short)
+    assert result.verdict == "undecided"
+    assert read(result).covered_hours == hours
+    assert f"{hours} of the window's 24 hours" in result.reason
+    assert f"{hours} of 24 hours" in document(read(result), result).verdict

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from functools import cache
 from itertools import islice
 from typing import Any
@@ -124,14 +125,16 @@ def test_the_last_of_the_same_name_counts() -> None:
 def test_only_the_beginning_of_a_long_text_is_looked_at() -> None:
     long = "x" * 70_000 + "\\u0041"
     text = json.dumps({"prompt": ["a" * 60_000, "b" * 60_000]}).encode()
-    assert len(read(text)[3]) == 65_536 + 1  # and the line between the two
-    assert read(b'{"prompt": "' + long.encode() + b'"}')[3] == b"x" * 65_536
+    assert read(text)[3] == b"a" * 16_384
+    text = json.dumps({"prompt": ["a" * 16_000, "b" * 60_000]}).encode()
+    assert len(read(text)[3]) == 16_384 + 1  # and the line between the two
+    assert read(b'{"prompt": "' + long.encode() + b'"}')[3] == b"x" * 16_384
 
 
 @pytest.mark.parametrize(
     "text",
     [b"[" * 100, b'{"a":' * 100, b"[" * 100_000, b"[" + b"0," * 200_000 + b"0]", b'{"messages":[' + b"{},"
-     * 200_000 + b"{}]}"],
+     * 20_000 + b"{}]}"],
 )  # fmt: skip
 def test_what_would_take_long_is_left(text: bytes) -> None:
     assert read(text)[0] == "too-complex"
@@ -141,3 +144,45 @@ def test_what_would_take_long_is_left(text: bytes) -> None:
 def test_no_text_takes_time_that_grows_with_its_square(text: bytes) -> None:
     """A hundred thousand steps of a hundred thousand bytes each would run into the limit of a test."""
     assert read(text)[0] == "not-json"
+
+
+def test_a_prompt_of_many_tokens_is_not_too_complex() -> None:
+    """200,000 numbers, as a long prompt that is tokenized already."""
+    tokens = {"prompt": list(range(1, 200_001)), "max_tokens": 7}
+    assert read(json.dumps(tokens).encode())[:3] == ("read", {"max_tokens": 7}, 1)
+    assert read(json.dumps(tokens, separators=(",", ":")).encode())[:3] == ("read", {"max_tokens": 7}, 1)
+
+
+long_texts = st.lists(
+    st.sampled_from(['"', "\\", "\n", "é", "😀", "\ud800", "\x00", "a" * 31, "a" * 32, "b" * 40, "\\u00e9"]),
+    max_size=60,
+).map("".join)
+
+
+@given(long_texts, st.booleans())
+@settings(max_examples=300, deadline=None)
+def test_escapes_are_read_wherever_they_stand(said: str, ascii_only: bool) -> None:
+    """Dense, and so far apart that the next is looked for."""
+    body = {"x": said, "prompt": said, "a": said}
+    text = json.dumps(body, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
+    fault, fields, _, content = read(text)
+    assert (fault, fields) == ("read", {"a": b"text" if said else b""})
+    assert content == said.encode("utf-8", "surrogatepass")
+
+
+HARD = ['"', "\\", "\n", "é", "\x01", "a" * 33 + '"', "x\n"]
+
+
+@pytest.mark.parametrize("said", HARD, ids=repr)
+def test_time_is_linear_whatever_a_text_is_of(said: str) -> None:
+    """Four times the text in about four times the time; a square would take sixteen times as long."""
+
+    def seconds(repeated: int) -> float:
+        text = json.dumps({"messages": [{"role": "user", "content": said * repeated}]}).encode()
+        started = time.process_time()
+        for _ in range(3):
+            assert read(text)[0] == "read"
+        return time.process_time() - started
+
+    count = 200_000 // len(said)
+    assert min(seconds(4 * count) for _ in range(4)) < 9 * max(min(seconds(count) for _ in range(4)), 1e-3)

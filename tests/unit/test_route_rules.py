@@ -163,7 +163,7 @@ def test_a_comparison_that_pays_further_does_not_raise_the_sweeps_crossover(tmp_
 
 
 def test_an_undecided_comparison_deploys_nothing(tmp_path: Path) -> None:
-    kept(tmp_path, "ab", ab_result(lambda name: 1.0))
+    kept(tmp_path, "ab", ab_result(lambda name: 2.0, cycles=4))
     found = table(tmp_path)["speculate"]
     assert found["value"] is False
     assert "not enough evidence" in found["source"]

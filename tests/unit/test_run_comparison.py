@@ -13,7 +13,7 @@ import pytest
 from calling import specops
 from made_runs import compared as measured
 from made_runs import prompts, run
-from made_visits import cell, row
+from made_windows import cell, row
 
 from specops.errors import UsageError
 from specops.load.arrivals import Level

@@ -158,8 +158,8 @@ def test_another_key_or_a_missing_one_is_an_error() -> None:
 
 def test_what_a_result_has_only_at_its_end_a_partial_one_may_lack() -> None:
     prompts = load_prompts(asset("playbooks", "embedded", "prompts.json")).provenance()
-    stored = {"prompts": prompts, "failed": {}, "looks": {"done": 0, "planned": 4}, "visits_planned": 8}
-    data = stored | {"visits": [], "mixed": [], "margins": [], "greedy": []}
+    stored = {"prompts": prompts, "failed": {}, "looks": {"done": 0, "planned": 4}, "duration_s": 1.0}
+    data = stored | {"run": "abcd", "windows": [], "margins": []}
     partial = json.loads(written(Result(phase="ab", verdict="partial", reason="stopped", data=data)))
     assert errors("ab", partial) == []
     assert errors("ab", partial | {"verdict": "yes"})

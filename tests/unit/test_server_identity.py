@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
-from specops.load.server_identity import address, moved_along, one_address, one_process
+from specops.load.server_identity import moved_along, one_address, one_process
+from specops.net import address, machine_address
 from specops.prometheus.exposition import Scrape, parse
 
 ONE = "http://127.0.0.1:8000/v1"
@@ -49,6 +52,25 @@ def test_spellings_of_one_address(same: str) -> None:
 def test_other_addresses(other: str) -> None:
     assert address(other) != address(ONE)
     assert one_address((ONE, "m"), (other, "m")) is None
+
+
+@pytest.mark.parametrize(
+    "same", ["localhost:9145", "127.0.0.1:9145", "[::1]:9145", "0.0.0.0:9145", "127.1:9145"]
+)
+def test_all_names_of_this_machine_are_one(same: str) -> None:
+    assert machine_address(f"http://{same}/a") == "http://127.0.0.1:9145/a"
+
+
+def test_the_name_and_the_interfaces_of_this_machine_are_this_machine() -> None:
+    for _, _, _, _, where in socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM):
+        name = f"[{where[0]}]" if ":" in str(where[0]) else where[0]
+        assert machine_address(f"http://{name}:9145") == "http://127.0.0.1:9145"
+    assert machine_address(f"http://{socket.gethostname()}:9145") == "http://127.0.0.1:9145"
+
+
+@pytest.mark.parametrize("elsewhere", ["192.0.2.1:9145", "127.0.0.2:9145", "no-such-host.invalid:9145"])
+def test_what_is_elsewhere_stays_as_it_is(elsewhere: str) -> None:
+    assert machine_address(f"http://{elsewhere}") == f"http://{elsewhere}"
 
 
 def test_default_ports_and_case_of_hosts() -> None:

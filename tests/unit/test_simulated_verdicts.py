@@ -17,6 +17,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
     [
         ("sweep_coverage.py", ["--trials", "20", "--worlds", "0"]),
         ("ab_coverage.py", ["--trials", "100", "--only", "periodic"]),
+        ("experiment_power.py", ["--trials", "40"]),
     ],
 )
 def test_a_simulation_ends_with_its_table(script: str, options: list[str]) -> None:

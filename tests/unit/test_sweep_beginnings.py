@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 
 import pytest
-
 from specops.phases.ab.confounders import Requests
-from specops.phases.ab.verdict import Decision
-from specops.phases.ab.visits import AbSettings
+
+from specops.experiment.findings import Decision
+from specops.phases.ab.settings import AbSettings
 from specops.phases.sweep.vetoes import StageMeasurements, limit
 from specops.stats import Interval, Times
 

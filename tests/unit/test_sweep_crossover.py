@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specops.phases.ab.verdict import Decision
+from specops.experiment.findings import Decision
 from specops.phases.sweep.advice import crossover
 from specops.stats import Interval
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from made_sweeps import setting
 
-from specops.phases.ab.verdict import Decision
+from specops.experiment.findings import Decision
 from specops.phases.sweep.recommend import Candidate, Contest, best, pick
 from specops.phases.sweep.speedups import Stratum
 from specops.results import Verdict

@@ -10,13 +10,13 @@ from typing import Any
 import made_sweeps
 import pytest
 from made_sweeps import died, loads, setting, settings, swept
-
-from specops import stats
-from specops.load.arrivals import Level
 from specops.phases.ab.confounders import Requests
 from specops.phases.ab.speedups import Pair, Pairs
-from specops.phases.ab.verdict import Decision
-from specops.phases.ab.visits import AbSettings
+
+from specops import stats
+from specops.experiment.findings import Decision
+from specops.load.arrivals import Level
+from specops.phases.ab.settings import AbSettings
 from specops.phases.sweep import recommend, vetoes
 from specops.phases.sweep.judging import SweepJudgement
 from specops.phases.sweep.plan import Finalists, Memory, Skipped, SweptCell

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from specops.checkpoints.draft_kind import WORDS, Draft
 from specops.errors import ModelError, UsageError
-from specops.phases.verify_draft.engine_fit import Engine, finding, path_finding
+from specops.phases.verify_draft.engine_fit import Engine, files_finding, finding, path_finding
 from specops.phases.verify_draft.guide import advise
 from specops.phases.verify_draft.memory import MIB, memory_of
 from specops.phases.verify_draft.pair import VerifySettings
@@ -66,19 +67,50 @@ def test_what_vllm_does_by_version(kind, version, does) -> None:
 def test_every_engine_has_an_answer_for_every_kind(engine, kind) -> None:
     treatment = of(engine).treats(draft(kind))
     assert treatment.message or treatment.does == "works"
+    assert (treatment.does == "unknown") >= (kind == "unknown")
+    if kind != "unknown":
+        support = ENGINES[engine].drafts
+        assert support is not None
+        assert any(kind in rule.kinds for rule in support.rules), "no rule covers it"
 
 
 @pytest.mark.parametrize(
-    ("fields", "version", "does"),
+    ("kind", "version", "does"),
     [
-        ({"speculators": True}, "0.10.0", "refused"),
-        ({"speculators": True}, "0.10.1", "works"),
-        ({"parallel": True}, "0.15.0", "refused"),
-        ({"parallel": True}, "0.16.0", "works"),
+        ("p_eagle", "0.15.0", "refused"),
+        ("p_eagle", "0.16.0", "needs_setting"),
+        ("eagle3_1", "0.17.1", "refused"),
+        ("eagle3_1", "0.18.0", "works"),
+        ("dflash2", "0.27.1", "refused"),
+        ("dflash2", "0.28.0", "works"),
+        ("gemma4_assistant", "0.20.2", "refused"),
+        ("hydra", "0.33.0", "refused"),
     ],
 )
-def test_formats_that_came_later(fields, version, does) -> None:
-    assert of("vllm", version).treats(draft("eagle3", **fields)).does == does
+def test_forms_that_came_later(kind, version, does) -> None:
+    assert of("vllm", version).treats(draft(kind)).does == does
+
+
+@pytest.mark.parametrize(
+    ("engine", "version", "kind", "does"),
+    [
+        ("sglang", "0.5.10", "dflash", "refused"),
+        ("sglang", "0.5.11", "dflash", "works"),
+        ("sglang", "0.5.15", "dspark", "refused"),
+        ("sglang", "0.5.16", "dspark", "works"),
+        ("sglang", "0.5.2", "ngram", "refused"),
+        ("sglang", "0.5.11", "gemma4_assistant", "refused"),
+        ("llamacpp", "b8672", "independent", "refused"),
+        ("llamacpp", "b11549", "independent", "works"),
+        ("llamacpp", "b8672", "dspark", "refused"),
+        ("trtllm", "1.2.1", "dflash", "refused"),
+        ("trtllm", "1.3.0rc26", "dflash", "works"),
+        ("trtllm", "1.4.0rc1", "domino", "unknown"),
+    ],
+)
+def test_engines_are_judged_by_release(engine, version, kind, does) -> None:
+    """The releases are those of each engine's own table."""
+    assert of(engine, version).treats(draft(kind)).does == does
 
 
 @pytest.mark.parametrize(
@@ -107,9 +139,29 @@ def test_a_version_that_is_none_is_refused(engine, version) -> None:
         of(engine, version)
 
 
-def test_a_newer_version_is_judged_as_the_newest_known_and_says_so() -> None:
+@pytest.mark.parametrize(("kind", "does"), [("eagle", "serves it with eagle"), ("recurrent", "refuses it")])
+def test_a_release_newer_than_all_known_ones_is_unknown(kind, does) -> None:
     newer = of("vllm", "0.34.0")
-    assert "as 0.33.0 does" in finding(newer, newer.treats(draft("eagle")), draft("eagle")).detail
+    answer = finding(newer, newer.treats(draft(kind)), draft(kind))
+    assert (answer.answer, answer.essential) == ("unknown", True)
+    assert does in answer.detail
+    assert "--engine-version 0.33.0" in str(answer.find_out)
+
+
+@pytest.mark.parametrize(
+    ("engine", "kind", "formats", "verdict"),
+    [
+        ("vllm", "eagle3", {"safetensors"}, None),
+        ("vllm", "mtp", {"gguf"}, "unknown"),
+        ("sglang", "independent", {"safetensors", "gguf"}, "unknown"),
+        ("llamacpp", "mtp", {"gguf"}, None),
+        ("llamacpp", "independent", {"safetensors"}, "needs_setting"),
+        ("llamacpp", "eagle3", {"safetensors", "gguf"}, "unknown"),
+    ],
+)
+def test_an_engine_reads_its_own_format_of_files(engine, kind, formats, verdict) -> None:
+    answer = files_finding(of(engine), draft(kind), formats)
+    assert (answer and answer.verdict) == verdict
 
 
 def test_a_gpu_is_a_name_or_a_size() -> None:
@@ -120,39 +172,26 @@ def test_a_gpu_is_a_name_or_a_size() -> None:
             memory_of(wrong)
 
 
-def weights(folder: Path, tensors: dict[str, list[int]]) -> None:
-    header, at = {}, 0
-    for name, shape in tensors.items():
-        size = 2 * shape[0] * (shape[1] if len(shape) > 1 else 1)
-        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, at + size]}
-        at += size
-    text = json.dumps(header).encode()
-    folder.mkdir(exist_ok=True)
-    with (folder / "model.safetensors").open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        file.truncate(8 + len(text) + at)  # zeros that take no room
-
-
 def judged(
     tmp_path: Path, fields: dict[str, Any], tensors: dict[str, list[int]] | None, **settings: Any
 ) -> Result:
     """A head without a tokenizer, for a target of width 64."""
     target = made.made(random.Random(1))
     target.write(tmp_path / "target")
-    weights(tmp_path / "target", {"model.embed_tokens.weight": [target.config["vocab_size"], 64]})
     rows = target.config["vocab_size"]
     shape = {
         "hidden_size": 64,
         "num_hidden_layers": 1,
         "num_attention_heads": 4,
         "vocab_size": rows,
+        "max_position_embeddings": 2048,
         "dtype": "bfloat16",
     }
     head = tmp_path / "head"
     head.mkdir()
     (head / "config.json").write_text(json.dumps(shape | fields))
     if tensors is not None:
-        weights(head, tensors)
+        made.write_header(head / "model.safetensors", tensors)
     asked = VerifySettings(target=str(tmp_path / "target"), draft=str(head), **settings)
     return verify(asked, None, SilentProgress())
 
@@ -160,33 +199,54 @@ def judged(
 EAGLE = {"architectures": ["EagleLlamaForCausalLM"]}
 EAGLE3 = {"architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": 200}
 NARROW = EAGLE3 | {"hidden_size": 32, "target_hidden_size": 64}
+ROWS = made.made(random.Random(1)).config["vocab_size"]
+
+
+def eagle(*fuse: int, width: int = 64) -> dict[str, Any]:
+    return {"fc.weight": fuse, "embed_tokens.weight": (ROWS, width), "layers.0.mlp.up_proj.weight": (8, 8)}
+
+
+def eagle3(*fuse: int, width: int = 64, **more: Any) -> dict[str, Any]:
+    own = {"embed_tokens.weight": (ROWS, width)} if width != 64 else {}
+    return made.eagle3(200, width) | ({"fc.weight": fuse} if fuse else {}) | own | more
+
+
+D2T = {"d2t": ("I64", (200,))}
 
 
 @pytest.mark.parametrize(
-    ("fields", "tensors", "verdict", "check"),
+    ("fields", "tensors", "verdict", "checks"),
     [
-        (EAGLE, {"fc.weight": [64, 128]}, "compatible", None),
-        (EAGLE, None, "compatible", None),
-        (EAGLE | {"hidden_size": 32}, {"fc.weight": [32, 64]}, "incompatible", "features"),
-        (EAGLE, {"fc.weight": [64, 96]}, "incompatible", "features"),
-        (EAGLE | {"vocab_size": 100}, {"fc.weight": [64, 128]}, "incompatible", "rows"),
-        (EAGLE3, {"fc.weight": [64, 192], "d2t": [200]}, "compatible", None),
-        (EAGLE3, {"midlayer.x": [1], "model.d2t": [200]}, "compatible", None),
-        (EAGLE3, {"fc.weight": [64, 192]}, "incompatible", "reduced vocabulary"),
-        (EAGLE3, {"fc.weight": [64, 192], "d2t": [100]}, "incompatible", "reduced vocabulary"),
-        (NARROW, {"fc.weight": [32, 192], "d2t": [200]}, "compatible", None),
-        (EAGLE3, {"fc.weight": [64, 200], "d2t": [200]}, "incompatible", "features"),
-        ({"architectures": ["LlamaForCausalLM"]}, {"fc.weight": [64, 128]}, "compatible", None),
-        ({"speculators_config": {}, "speculators_model_type": "eagle3"}, None, "incompatible", "format"),
-        ({"model_type": "medusa", "num_heads": 3}, {"0.0.linear.weight": [64, 64]}, "incompatible", "engine"),
+        (EAGLE, eagle(64, 128), "compatible", []),
+        (EAGLE, None, "unknown", ["kind", "features", "output head"]),
+        (EAGLE | {"hidden_size": 32}, eagle(32, 64, width=32), "incompatible", ["features"]),
+        (EAGLE, eagle(64, 96), "incompatible", ["features"]),
+        (EAGLE | {"vocab_size": 100}, eagle(64, 128), "incompatible", ["rows"]),
+        (EAGLE3, eagle3(64, 192) | D2T, "compatible", []),
+        (EAGLE3, eagle3() | {"model.d2t": ("I64", (200,))}, "unknown", ["features"]),
+        (EAGLE3, eagle3(64, 192), "incompatible", ["reduced vocabulary"]),
+        (EAGLE3, eagle3(64, 192, d2t=("I64", (100,))), "incompatible", ["reduced vocabulary"]),
+        (EAGLE3, eagle3(64, 200) | D2T, "incompatible", ["features"]),
+        (NARROW | {"draft_vocab_size": ROWS}, made.eagle3(ROWS, 32) | {"fc.weight": (32, 192)},
+         "incompatible", ["embedding"]),
+        ({"architectures": ["LlamaForCausalLM"]}, eagle(64, 128), "compatible", []),
+        ({"speculators_config": {}, "speculators_model_type": "eagle3"}, eagle3(64, 192), "incompatible",
+         ["format"]),
+        ({"model_type": "medusa", "num_heads": 3}, {"0.0.linear.weight": [64, 64]}, "incompatible",
+         ["engine"]),
     ],
 )  # fmt: skip
-def test_a_heads_shapes_are_held_against_the_target(tmp_path, fields, tensors, verdict, check) -> None:
+def test_a_heads_shapes_are_held_against_the_target(tmp_path, fields, tensors, verdict, checks) -> None:
     result = judged(tmp_path, fields, tensors, gpu="1")
     assert result.summary["verdict"] == verdict, result.reason
-    wrong = [found["check"] for found in result.data["findings"] if found["verdict"] == "incompatible"]
-    assert wrong == ([check] if check else [])
+    telling = [
+        found["check"]
+        for found in result.data["findings"]
+        if found["verdict"] == (verdict if verdict != "compatible" else "incompatible") and found["essential"]
+    ]
+    assert telling == checks
     assert result.data["encodings"] is None
+    assert set(result.summary["unknown"]) >= {"chat template"}
 
 
 def test_the_embedded_engine_takes_a_head_with_its_embedding(tmp_path: Path) -> None:
@@ -195,7 +255,7 @@ def test_the_embedded_engine_takes_a_head_with_its_embedding(tmp_path: Path) -> 
     for number, (tensors, verdict) in enumerate(
         [
             (whole, "yes"),
-            ({"fc.weight": [64, 128]}, "no"),
+            ({"fc.weight": [64, 128]}, "undecided"),  # no embedding: another kind, perhaps
             (whole | {"embed_tokens.weight": [rows + 1, 64]}, "no"),
         ]
     ):
@@ -220,10 +280,11 @@ def test_the_embedded_engine_takes_medusa_heads_by_either_name(
 
 
 def test_blocks_lost_are_the_drafts_weights_and_its_share_of_every_block(tmp_path: Path) -> None:
-    head = judged(tmp_path, EAGLE, {"fc.weight": [64, 128]}, gpu="1", tensor_parallel=2)
+    head = judged(tmp_path, EAGLE, eagle(64, 128), gpu="1", tensor_parallel=2)
     memory = head.data["memory"]
-    rows = made.made(random.Random(1)).config["vocab_size"]
-    target, draft_ = 2 * rows * 64, 2 * 64 * 128
+    config = made.made(random.Random(1)).config
+    target = 2 * sum(math.prod(shape) for shape in made.model_tensors(config, 64).values())
+    draft_ = 2 * sum(math.prod(shape) for shape in eagle(64, 128).values())
     assert (memory["target"]["weights_bytes"], memory["draft"]["weights_bytes"]) == (target, draft_)
     # 4 heads of 16 on two GPUs, keys and values, two bytes; two layers of the target, one of the head
     assert (memory["target"]["kv_bytes_per_token"], memory["draft"]["kv_bytes_per_token"]) == (256, 128)
@@ -242,8 +303,9 @@ def test_without_safetensors_memory_says_why_there_are_no_blocks(tmp_path: Path)
 
 
 def test_a_model_without_a_tokenizer_is_told(tmp_path: Path) -> None:
+    fields = {"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 4}
     with pytest.raises(ModelError, match="has no tokenizer"):
-        judged(tmp_path, {"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 4}, None)
+        judged(tmp_path, fields, made.model_tensors({"vocab_size": ROWS} | fields, 4))
 
 
 def test_the_guide_knows_families_and_gives_every_figure_a_source() -> None:
@@ -256,6 +318,10 @@ def test_the_guide_knows_families_and_gives_every_figure_a_source() -> None:
     assert served["Medusa heads"].startswith("no: 0.33 removed Medusa")
     assert served["independent model"] == "draft_model"
     assert advise("meta-llama/Llama-3.1-70B-Instruct", "vllm", None).family == "Llama 3.1"
+    public = advise("meta-llama/Llama-3.1-8B-Instruct", "vllm", None)
+    assert public.drafts[0].draft == "RedHatAI/Llama-3.1-8B-Instruct-speculator.eagle3"
+    assert not any("trained" in advice.why for advice in public.drafts)
+    assert any("search the hub" in note for note in advise("org/nobodys-model", "vllm", None).notes)
     assert advise("./mine", "sglang", None).family is None
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import pickle
 import random
+import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,25 +42,40 @@ def save(folder: Path, tensors: dict[str, np.ndarray[Any, Any]]) -> None:
     )
 
 
+def zeros(shapes: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
+    return {name: np.zeros(shape, "f2") for name, shape in shapes.items()}
+
+
+def model(rows: int, width: int = 4, **config: Any) -> dict[str, np.ndarray[Any, Any]]:
+    """The weights of a small model of two layers."""
+    return zeros(made.model_tensors({"vocab_size": rows, "num_hidden_layers": 2} | config, width))
+
+
 @pytest.fixture
 def target(tmp_path: Path) -> made.Made:
     """A model of width 64 with its weights, in tmp_path/target."""
     found = made.made(random.Random(1))
     found.config |= {"hidden_size": WIDTH}
     found.write(tmp_path / "target")
-    save(
-        tmp_path / "target",
-        {EMBEDDING: np.zeros((found.config["vocab_size"], WIDTH), "f2")},
-    )
+    found.layers_of = 4  # of drafts that are written from it
     return found
 
 
 def head(tmp_path: Path, config: dict[str, Any], tensors: dict[str, np.ndarray[Any, Any]]) -> None:
+    """A head with the tensors of its architecture beside `tensors`; without any, where it is empty."""
     folder = tmp_path / "draft"
     folder.mkdir()
+    config = {"max_position_embeddings": 2048, "dtype": "bfloat16"} | config
     (folder / "config.json").write_text(json.dumps(config))
     if tensors:
-        save(folder, tensors)
+        rows = config.get("draft_vocab_size") or config.get("vocab_size") or 8
+        named = str(config.get("architectures"))
+        form: dict[str, np.ndarray[Any, Any]] = {}
+        if "Eagle3" in named:
+            form = zeros(made.eagle3(rows, WIDTH))
+        if "DFlash" in named:
+            form = zeros({"hidden_norm.weight": (WIDTH,), "norm.weight": (WIDTH,)})
+        save(folder, form | tensors)
 
 
 def reduced(rows: int, ids: list[int], covered: int | None = None) -> dict[str, np.ndarray[Any, Any]]:
@@ -134,7 +152,12 @@ def speculators(rows: int, trained_for: str, width: int = WIDTH) -> dict[str, An
         "architectures": ["Eagle3Speculator"],
         "speculators_model_type": "eagle3",
         "draft_vocab_size": rows,
-        "transformer_layer_config": {"model_type": "llama", "hidden_size": width, "vocab_size": rows},
+        "transformer_layer_config": {
+            "model_type": "llama",
+            "hidden_size": width,
+            "vocab_size": rows,
+            "max_position_embeddings": 2048,
+        },
         "speculators_config": {
             "proposal_methods": [{"speculative_tokens": 5}],
             "verifier": {"name_or_path": "org/target", "architectures": [trained_for]},
@@ -174,17 +197,44 @@ def test_a_converted_eagle_head_nests_its_config(
 ) -> None:
     inner = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": width}
     inner |= {"vocab_size": target.config["vocab_size"], "num_hidden_layers": 1}
-    head(tmp_path, {"model_type": "eagle", "architectures": ["EagleLlamaForCausalLM"], "model": inner}, {})
+    inner |= {"max_position_embeddings": 2048}
+    eagle = zeros({"fc.weight": (width, 2 * width), "embed_tokens.weight": (inner["vocab_size"], width)})
+    named = {"model_type": "eagle", "architectures": ["EagleLlamaForCausalLM"], "model": inner}
+    head(tmp_path, named, eagle)
     assert judge(tmp_path).verdict == verdict
 
 
-def test_eagle1_without_safetensors_is_ambiguous_and_no_error(tmp_path: Path, target: made.Made) -> None:
-    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": 1}
-    head(tmp_path, config | {"hidden_size": WIDTH, "vocab_size": target.config["vocab_size"]}, {})
-    (tmp_path / "draft" / "pytorch_model.bin").write_bytes(b"PK")
+EAGLE1 = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": 1}
+
+
+def test_eagle1_is_read_from_pytorchs_own_file(tmp_path: Path, target: made.Made) -> None:
+    import torch
+
+    rows = target.config["vocab_size"]
+    head(tmp_path, EAGLE1 | {"hidden_size": WIDTH, "vocab_size": rows}, {})
+    names = {"fc.weight": (WIDTH, 2 * WIDTH), "embed_tokens.weight": (rows, WIDTH)}
+    names |= {"layers.0.self_attn.q_proj.weight": (WIDTH, WIDTH)}
+    weights = {name: torch.zeros(shape, dtype=torch.float16) for name, shape in names.items()}
+    torch.save(weights, tmp_path / "draft" / "pytorch_model.bin")
     result = judge(tmp_path)
-    assert (result.verdict, result.summary["verdict"]) == ("yes", "needs_setting")
-    assert "name the method" in finding(result, "kind").detail
+    assert (result.verdict, result.summary["kind"], result.summary["method"]) == ("yes", "eagle", "eagle")
+
+
+def test_a_pickle_that_calls_anything_else_is_not_run(tmp_path: Path, target: made.Made) -> None:
+    """Its kind is then unknown, and the pair undecided."""
+    ran = tmp_path / "ran"
+
+    class Call:
+        def __reduce__(self) -> Any:
+            return Path.touch, (ran,)
+
+    head(tmp_path, EAGLE1 | {"hidden_size": WIDTH, "vocab_size": target.config["vocab_size"]}, {})
+    with zipfile.ZipFile(tmp_path / "draft" / "pytorch_model.bin", "w") as archive:
+        archive.writestr("archive/data.pkl", pickle.dumps({"fc.weight": Call()}))
+    result = judge(tmp_path)
+    assert not ran.exists()
+    assert (result.verdict, int(result.exit_code), result.summary["kind"]) == ("undecided", 4, "unknown")
+    assert finding(result, "kind").answer == "unknown"
 
 
 @pytest.mark.parametrize(
@@ -241,10 +291,13 @@ def test_what_generates_text_is(tmp_path: Path, target: made.Made, architecture:
 
 def test_a_partial_download_is_refused(tmp_path: Path, target: made.Made) -> None:
     draft = target.write(tmp_path / "draft")
+    (draft / "model.safetensors").unlink()
     shards = [f"model-{n}-of-3.safetensors" for n in (1, 2, 3)]
-    index = {"metadata": {"total_size": 24}, "weight_map": dict(zip("abc", shards, strict=True))}
+    names = made.model_tensors(target.config, 4)
+    index = {"metadata": {"total_size": 24}, "weight_map": dict.fromkeys(names, shards[0])}
+    index["weight_map"] |= dict(zip(list(names)[:2], shards[1:], strict=True))
     (draft / "model.safetensors.index.json").write_text(json.dumps(index))
-    assert judge(tmp_path).verdict == "yes"  # only the small files: weights are not needed for the verdict
+    assert judge(tmp_path).verdict == "yes"  # the names in the index are enough for the kind
     save_file({"a": np.zeros(4, "f2")}, draft / shards[0])
     with pytest.raises(ModelError, match="1 of 3 shards are here"):
         judge(tmp_path)
@@ -279,7 +332,7 @@ def test_a_draft_with_fewer_rows_than_ids_in_use_is_incompatible(
     if by == "config":
         target.config["vocab_size"] = 300
     draft = target.write(tmp_path / "draft")
-    save(draft, {EMBEDDING: np.zeros((300 if by == "weights" else rows, 4), "f2")})
+    save(draft, model(300 if by == "weights" else rows))
     result = judge(tmp_path)
     assert (result.verdict, finding(result, "token ids").verdict) == ("no", "incompatible")
     assert "300 rows" in finding(result, "token ids").detail
@@ -287,10 +340,12 @@ def test_a_draft_with_fewer_rows_than_ids_in_use_is_incompatible(
 
 def test_gemma4s_assistant_is_mtp_and_reads_the_targets_width(tmp_path: Path, target: made.Made) -> None:
     config = {"architectures": ["Gemma4AssistantForCausalLM"], "model_type": "gemma4_assistant"}
-    config |= {"backbone_hidden_size": WIDTH, "text_config": {"hidden_size": 16, "num_hidden_layers": 4}}
-    head(tmp_path, config, {})
+    inner = {"hidden_size": 16, "num_hidden_layers": 4, "vocab_size": target.config["vocab_size"]}
+    config |= {"backbone_hidden_size": WIDTH, "text_config": inner | {"max_position_embeddings": 2048}}
+    head(tmp_path, config, zeros({"pre_projection.weight": (16, 128), "post_projection.weight": (64, 16)}))
     result = judge(tmp_path)
-    assert (result.verdict, result.summary["kind"], result.summary["method"]) == ("yes", "mtp", "mtp")
+    summary = result.summary
+    assert (result.verdict, summary["kind"], summary["method"]) == ("yes", "gemma4_assistant", "mtp")
     assert judge(tmp_path, engine_version="0.20.0").verdict == "no"
     (tmp_path / "draft" / "config.json").write_text(json.dumps(config | {"backbone_hidden_size": 128}))
     assert finding(judge(tmp_path), "features").verdict == "incompatible"
@@ -313,7 +368,7 @@ def test_a_draft_larger_than_its_target_never_pays(
     tmp_path: Path, target: made.Made, width: int, verdict: str | None
 ) -> None:
     draft = target.write(tmp_path / "draft")
-    save(draft, {EMBEDDING: np.zeros((target.config["vocab_size"], width), "f2")})
+    save(draft, model(target.config["vocab_size"], width))
     result = judge(tmp_path)
     found = [entry["verdict"] for entry in result.data["findings"] if entry["check"] == "cost"]
     assert found == ([verdict] if verdict else [])
@@ -324,7 +379,7 @@ def test_a_draft_larger_than_its_target_never_pays(
 def test_experts_are_not_judged_by_their_bytes(tmp_path: Path, target: made.Made) -> None:
     target.config["num_experts"] = 8
     draft = target.write(tmp_path / "draft")
-    save(draft, {EMBEDDING: np.zeros((target.config["vocab_size"], 2 * WIDTH), "f2")})
+    save(draft, model(target.config["vocab_size"], 2 * WIDTH))
     assert not [entry for entry in judge(tmp_path).data["findings"] if entry["check"] == "cost"]
 
 
@@ -333,8 +388,7 @@ def itself(tmp_path: Path, config: dict[str, Any], names: list[str]) -> Result:
     folder = tmp_path / "target"
     own = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(own | config))
-    rows = own["vocab_size"]
-    save(folder, {EMBEDDING: np.zeros((rows, WIDTH), "f2")} | {name: np.zeros(2, "f2") for name in names})
+    save(folder, model(own["vocab_size"]) | {name: np.zeros(2, "f2") for name in names})
     return verify(VerifySettings(target=str(folder), draft=str(folder)), None, SilentProgress())
 
 
@@ -346,9 +400,9 @@ LAYERS = [f"model.layers.{number}.mlp.weight" for number in range(2)]
     [
         ({"num_nextn_predict_layers": 1}, [*LAYERS, "model.layers.2.eh_proj.weight"]),  # DeepSeek, GLM, MiMo
         ({"mtp_num_hidden_layers": 1}, [*LAYERS, "mtp.fc.weight"]),  # Qwen3.5
-        ({}, [*LAYERS, "mtp.layers.0.mlp.weight"]),  # Qwen3-Next: its config.json does not count them
-        ({}, [*LAYERS, "model.mtp_layers.0.mlp.weight"]),  # MiMo-V2
-        ({"num_nextn_predict_layers": 1}, [*LAYERS, "model.mtp_block.0.mlp.weight"]),  # ERNIE 4.5
+        ({}, [*LAYERS, "mtp.fc.weight", "mtp.layers.0.mlp.weight"]),  # Qwen3-Next does not count them
+        ({}, [*LAYERS, "model.mtp_layers.0.input_proj.weight"]),  # MiMo
+        ({"num_nextn_predict_layers": 1}, [*LAYERS, "model.mtp_linear_proj.0.weight"]),  # ERNIE 4.5
     ],
 )
 def test_mtp_layers_within_the_target_are_found(
@@ -356,19 +410,23 @@ def test_mtp_layers_within_the_target_are_found(
 ) -> None:
     result = itself(tmp_path, config, names)
     assert (result.verdict, result.summary["kind"], result.summary["method"]) == ("yes", "mtp", "mtp")
-    assert finding(result, "MTP layers").verdict == "compatible"
+    assert finding(result, "own layers").verdict == "compatible"
 
 
 def test_mtp_layers_that_an_export_dropped_are_missed(tmp_path: Path, target: made.Made) -> None:
     result = itself(tmp_path, {"num_nextn_predict_layers": 1}, LAYERS)
     assert result.verdict == "no"
-    assert "the export dropped them" in finding(result, "MTP layers").detail
+    assert "the export dropped them" in finding(result, "own layers").detail
     save_file({"x": np.zeros(2, "f2")}, tmp_path / "target" / "mtp.safetensors")  # some exports' own file
     assert itself(tmp_path, {}, LAYERS).verdict == "yes"
 
 
 def test_a_model_without_mtp_layers_drafts_as_itself(tmp_path: Path, target: made.Made) -> None:
-    assert itself(tmp_path, {}, LAYERS).summary["kind"] == "independent"
+    result = itself(tmp_path, {}, LAYERS)
+    assert (result.summary["kind"], result.verdict) == (
+        "independent",
+        "no",
+    )  # a step costs as much as it saves
 
 
 DFLASH = {"architectures": ["DFlashDraftModel"], "model_type": "qwen3", "hidden_size": WIDTH}
@@ -406,16 +464,17 @@ def test_a_head_with_packed_4_bit_weights_is_read(
         "fc.weight": np.zeros((WIDTH, columns), "u1"),
         "fc.weight_scale": np.zeros((WIDTH, columns // 8), "u1"),
     }
-    head(tmp_path, EAGLE3 | {"vocab_size": rows}, packed)
+    quantised = {"quantization_config": {"quant_method": "modelopt"}}
+    head(tmp_path, EAGLE3 | {"vocab_size": rows} | quantised, packed)
     assert finding(judge(tmp_path), "features").verdict == verdict
 
 
 @pytest.mark.parametrize("key", ["pard_token", "ptd_token_id"])
 def test_a_pard_model_is_served_in_one_pass(tmp_path: Path, target: made.Made, key: str) -> None:
     target.config[key] = 3
-    save(target.write(tmp_path / "draft"), {EMBEDDING: np.zeros((target.config["vocab_size"], 4), "f2")})
+    target.write(tmp_path / "draft")
     result = judge(tmp_path)
-    assert (result.verdict, result.summary["kind"]) == ("yes", "independent")
+    assert (result.verdict, result.summary["kind"]) == ("yes", "pard")
     assert result.summary["settings"] == {"parallel_drafting": True}
     assert judge(tmp_path, engine_version="0.15.0").summary["settings"] == {}  # as any draft model
     assert judge(tmp_path, engine="trtllm").summary["method"] == "PARD"
@@ -445,11 +504,10 @@ def test_a_head_needs_no_row_for_it_either(tmp_path: Path, target: made.Made) ->
 
 def test_shards_without_an_index_are_counted(tmp_path: Path, target: made.Made) -> None:
     draft = target.write(tmp_path / "draft")
+    (draft / "model.safetensors").unlink()
+    whole = list(model(target.config["vocab_size"]).items())
     for number in (1, 2, 3):
-        tensors = {
-            EMBEDDING if number == 1 else f"x{number}": np.zeros((target.config["vocab_size"], 2), "f2")
-        }
-        save_file(tensors, draft / f"model-{number:05}-of-00003.safetensors")
+        save_file(dict(whole[number - 1 :: 3]), draft / f"model-{number:05}-of-00003.safetensors")
     assert judge(tmp_path).verdict == "yes"
     (draft / "model-00002-of-00003.safetensors").unlink()
     with pytest.raises(ModelError, match="2 of 3 shards are here, model-00002-of-00003"):
@@ -482,7 +540,6 @@ def test_a_snapshot_of_links_is_read_and_one_without_blobs_is_named(
     tmp_path: Path, target: made.Made
 ) -> None:
     draft = target.write(tmp_path / "files")
-    save(draft, {EMBEDDING: np.zeros((target.config["vocab_size"], 4), "f2")})
     snapshot = in_the_cache(tmp_path, draft)
     (tmp_path / "draft").symlink_to(snapshot)
     assert judge(tmp_path).verdict == "yes"
@@ -506,11 +563,11 @@ def test_tied_embeddings_and_fp8_scales_change_no_verdict(tmp_path: Path, target
     target.config["tie_word_embeddings"] = True
     target.config["quantization_config"] = {"quant_method": "fp8"}
     draft = target.write(tmp_path / "draft")
-    rows = target.config["vocab_size"]
-    tensors = {
-        EMBEDDING: torch.zeros((rows, 16), dtype=torch.bfloat16),
-        "model.layers.0.mlp.weight": torch.zeros((16, 16)).to(torch.float8_e4m3fn),
-        "model.layers.0.mlp.weight_scale_inv": torch.ones((1, 1)),
+    shapes = made.model_tensors(target.config, 16)
+    tensors = {name: torch.zeros(shape, dtype=torch.bfloat16) for name, shape in shapes.items()}
+    tensors |= {
+        "model.layers.0.mlp.up_proj.weight": torch.zeros((16, 16)).to(torch.float8_e4m3fn),
+        "model.layers.0.mlp.up_proj.weight_scale_inv": torch.ones((1, 1)),
     }
     save_torch(tensors, draft / "model.safetensors")
     result = judge(tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.server
 import json
+import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,8 +15,9 @@ import pytest
 
 from specops import results
 from specops.config import Rollout
-from specops.guard.signals.criteria import Missing
-from specops.phases.ab.visits import AbSettings, Arm
+from specops.experiment.arms import Arm
+from specops.guard.signals.criteria import Missing, break_even
+from specops.phases.ab.settings import AbSettings
 from specops.phases.guard import deployment_criteria
 from specops.phases.inputs import inputs_of, inputs_of_arms, left_out, settings_of, unlike, version_of
 from specops.phases.monitor.render import render
@@ -208,3 +210,49 @@ def test_the_machine_counts_where_it_serves(engine, what) -> None:
         elsewhere = measured.model_copy(update={"inputs": measured.inputs | {"machine": "another"}})
         assert unlike(file, measured) is None
         assert unlike(file, elsewhere) == what
+
+
+def embedded(folder: Path) -> Rollout:
+    """A rollout whose models are in `folder`."""
+    pool = {"engine": "embedded", "target": str(folder / "target")}
+    drafts = {"speculation": {"draft": str(folder / "head"), "tree": "chain:3"}}
+    return rollout(pools={"standard": pool, "speculative": pool | drafts})
+
+
+def served_from(url: str) -> Rollout:
+    pool = {"engine": "endpoint", "base_url": url, "model": "m"}
+    return rollout(pools={"standard": pool, "speculative": pool})
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> tuple[Path, Path]:
+    """The shipped models, and a copy of them."""
+    for name in ("here", "there"):
+        for part in ("target", "head"):
+            shutil.copytree(Path("playbooks/embedded") / part, tmp_path / name / part)
+    return tmp_path / "here", tmp_path / "there"
+
+
+@pytest.mark.parametrize("original", ["is there", "is gone", "changed since"])
+def test_a_copied_rollout_has_the_same_yardsticks(copied: tuple[Path, Path], original: str) -> None:
+    """Compared is what is in the folders that the rollout names now, not what they are called."""
+    here, there = copied
+    measured = {phase: MADE[phase](embedded(here)) for phase in MADE}
+    if original == "is gone":
+        shutil.rmtree(here)
+    elif original == "changed since":
+        (here / "head" / "notes.txt").write_text("another draft")
+    now = embedded(there)
+    assert {phase: unlike(now, result) for phase, result in measured.items()} == dict.fromkeys(MADE)
+    assert break_even(now.pools.speculative, measured["sweep"]) == 0.31
+    (there / "head" / "notes.txt").write_text("another draft")
+    assert unlike(now, measured["sweep"]) == "a model"
+    assert unlike(now, measured["baseline"]) is None, "it has no draft"
+
+
+@pytest.mark.parametrize("phase", ["baseline", "ab"])
+@pytest.mark.parametrize("spelling", ["http://localhost:9/v1", "http://127.0.0.1:9/v1/", "http://[::1]:9/v1"])
+def test_another_spelling_of_an_address_is_the_same_server(phase: str, spelling: str) -> None:
+    measured = MADE[phase](served_from("http://127.0.0.1:9/v1"))
+    assert unlike(served_from(spelling), measured) is None
+    assert unlike(served_from("http://127.0.0.1:8/v1"), measured) is not None

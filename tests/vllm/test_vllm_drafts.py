@@ -65,7 +65,8 @@ def ours(folders: dict[str, Path]) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def theirs(folders: dict[str, Path], ours: dict[str, Any]) -> dict[str, dict[str, str | None]]:
     def words(name: str) -> list[str]:
-        method = ours[name].summary["method"] or "mlp_speculator"  # the one that it is refused by
+        # Of an unknown kind, the method that its config.json names.
+        method = ours[name].summary["method"] or {"medusa": "medusa"}.get(name, "mlp_speculator")
         keys = {"method": method, "model": str(folders[name]), "num_speculative_tokens": 3} | DRAFTS[name][2]
         return ["--model", str(PAIR / "target"), "--speculative-config", json.dumps(keys)]
 
@@ -76,6 +77,11 @@ def theirs(folders: dict[str, Path], ours: dict[str, Any]) -> dict[str, dict[str
 @pytest.mark.parametrize("name", DRAFTS)
 def test_what_is_called_incompatible_is_what_does_not_start(name, ours, theirs) -> None:
     said, found = ours[name].summary["verdict"], theirs[name]
+    if (
+        said == "unknown"
+    ):  # its config.json names another kind than its tensors are: vLLM reads the first only
+        assert (ours[name].verdict, ours[name].summary["kind"]) == ("undecided", "unknown")
+        return
     needs = ours[name].summary["settings"]
     starts = said == "compatible" or (said == "needs_setting" and needs.items() <= DRAFTS[name][2].items())
     assert (found["error"] is None) == starts, (said, found)

@@ -7,13 +7,17 @@
 --
 -- Pure: no NGINX in here.
 
-local byte, char, find, gsub, sub = string.byte, string.char, string.find, string.gsub, string.sub
+local ffi = require("ffi")
+
+local byte, find, sub = string.byte, string.find, string.sub
+local cast, ffi_string = ffi.cast, ffi.string
 local concat = table.concat
 local floor, huge = math.floor, math.huge
 
 local DEPTH = 64
-local VALUES = 100000 -- what is walked over in one body, so that no body holds a worker for long
-local TEXT = 65536 -- bytes of text that content matchers look at
+local VALUES = 10000 -- what is walked over in one body but numbers of a list, so that no body holds a worker for long
+local TEXT = 16384 -- bytes of text that content matchers look at
+local NEAR = 64 -- bytes looked at one by one before the next escape or quote is looked for by memchr
 
 local M = {}
 
@@ -30,48 +34,73 @@ local function blank(text, at)
   return at, c
 end
 
-local function is_hex(c)
-  return c and (c >= 48 and c <= 57 or c >= 65 and c <= 70 or c >= 97 and c <= 102)
+local bytes = ffi.typeof("const uint8_t *")
+local ESCAPES = ffi.new("uint8_t[256]") -- what a letter behind a backslash stands for; 0 for what may not be there
+for letter, meant in pairs({ ['"'] = '"', ["\\"] = "\\", ["/"] = "/", b = "\b", f = "\f", n = "\n", r = "\r", t = "\t" }) do
+  ESCAPES[byte(letter)] = byte(meant)
 end
 
-local MEANT = { ['"'] = '"', ["\\"] = "\\", ["/"] = "/", b = "\b", f = "\f", n = "\n", r = "\r", t = "\t" }
-local ESCAPES = {} -- by the byte behind the backslash; \u apart
-for letter, meant in pairs(MEANT) do
-  ESCAPES[byte(letter)] = meant
+local HEX = ffi.new("uint8_t[256]") -- 1 for a hexadecimal digit
+for digit in ("0123456789abcdefABCDEF"):gmatch(".") do
+  HEX[byte(digit)] = 1
+end
+
+-- From the first backslash of a string, `at`, to behind its closing quote; nil: no string. Each escape and each
+-- byte near one costs a step of a compiled loop; where escapes are far apart, memchr finds the next one.
+local function escaped_end(text, at, quote)
+  local p, size = cast(bytes, text) - 1, #text -- places count from 1
+  while at <= size do
+    local c = p[at]
+    while c == 92 do
+      local e = p[at + 1] -- behind the last byte of a Lua string is a 0
+      if ESCAPES[e] ~= 0 then
+        at = at + 2
+      elseif e == 117 and at + 5 <= size and HEX[p[at + 2]] + HEX[p[at + 3]] + HEX[p[at + 4]] + HEX[p[at + 5]] == 4 then
+        at = at + 6
+      else
+        return nil
+      end
+      c = p[at]
+    end
+    local far = at + NEAR
+    while c ~= 92 and c ~= 34 and at < far do
+      at = at + 1
+      c = p[at]
+    end
+    if c == 34 then
+      slash = 0
+      return at <= size and at + 1 or nil
+    elseif c ~= 92 and at <= size then
+      if quote < at then
+        quote = find(text, '"', at, true)
+        if not quote then
+          return nil
+        end
+      end
+      slash = find(text, "\\", at, true) or huge
+      if quote < slash then
+        return quote + 1
+      end
+      at = slash
+    end
+  end
+  return nil
 end
 
 -- From behind the opening quote to behind the closing one; also, whether there are escapes. nil: no string.
 -- Quotes and backslashes are looked for by memchr; none is passed twice.
 local function string_end(text, at)
   local quote = find(text, '"', at, true)
-  local escaped = false
-  while quote do
-    if slash < at then
-      slash = find(text, "\\", at, true) or huge
-    end
-    if quote < slash then
-      return quote + 1, escaped
-    end
-    escaped = true
-    local e = byte(text, slash + 1)
-    if e == 117 then
-      local place = slash + 2
-      for digit = place, place + 3 do
-        if not is_hex(byte(text, digit)) then
-          return nil
-        end
-      end
-      at = slash + 6
-    elseif ESCAPES[e] then
-      at = slash + 2
-    else
-      return nil
-    end
-    if quote < at then
-      quote = find(text, '"', at, true)
-    end
+  if not quote then
+    return nil
   end
-  return nil
+  if slash < at then
+    slash = find(text, "\\", at, true) or huge
+  end
+  if quote < slash then
+    return quote + 1, false
+  end
+  return escaped_end(text, slash, quote), true
 end
 
 local function digits_end(text, at)
@@ -129,42 +158,71 @@ local function value_end(text, at, c, depth)
   end
 end
 
-local function utf8(code)
+local said_bytes = ffi.new("uint8_t[?]", TEXT + 4) -- what is said is never longer than how it is written
+
+local function hex_value(c)
+  return c <= 57 and c - 48 or c % 32 + 9
+end
+
+-- The 16 bits behind a \u at `at`; nil where the text was cut there.
+local function code_at(p, at, size)
+  if at + 4 > size then
+    return nil
+  end
+  return hex_value(p[at]) * 4096 + hex_value(p[at + 1]) * 256 + hex_value(p[at + 2]) * 16 + hex_value(p[at + 3])
+end
+
+-- Writes the UTF-8 of `code`, and returns the place behind it.
+local function put(to, code)
+  local out = said_bytes
   if code < 0x80 then
-    return char(code)
+    out[to] = code
+    return to + 1
   elseif code < 0x800 then
-    return char(0xC0 + floor(code / 0x40), 0x80 + code % 0x40)
+    out[to], out[to + 1] = 0xC0 + floor(code / 0x40), 0x80 + code % 0x40
+    return to + 2
   elseif code < 0x10000 then
-    return char(0xE0 + floor(code / 0x1000), 0x80 + floor(code / 0x40) % 0x40, 0x80 + code % 0x40)
+    out[to], out[to + 1] = 0xE0 + floor(code / 0x1000), 0x80 + floor(code / 0x40) % 0x40
+    out[to + 2] = 0x80 + code % 0x40
+    return to + 3
   end
-  return char(
-    0xF0 + floor(code / 0x40000),
-    0x80 + floor(code / 0x1000) % 0x40,
-    0x80 + floor(code / 0x40) % 0x40,
-    0x80 + code % 0x40
-  )
+  out[to], out[to + 1] = 0xF0 + floor(code / 0x40000), 0x80 + floor(code / 0x1000) % 0x40
+  out[to + 2], out[to + 3] = 0x80 + floor(code / 0x40) % 0x40, 0x80 + code % 0x40
+  return to + 4
 end
 
-local function one_of_a_pair(a, b, c, d)
-  local high = 0xD000 + (byte(a) - 0x80) * 0x40 + byte(b) - 0x80
-  local low = 0xD000 + (byte(c) - 0x80) * 0x40 + byte(d) - 0x80
-  return utf8(0x10000 + (high - 0xD800) * 0x400 + low - 0xDC00)
-end
-
-local function unescape(letter, hex)
-  if letter ~= "u" then
-    return ESCAPES[byte(letter)] .. hex
-  end
-  return #hex == 4 and utf8(tonumber(hex, 16)) or "" -- shorter: the text was cut there
-end
-
--- What a string with escapes says. Half a pair of surrogates is written as its three bytes.
+-- What a string with escapes says, at most TEXT bytes of it. Half a pair of surrogates is written as its three
+-- bytes. What stands behind a cut in the middle of an escape is left out.
 local function said(raw)
-  raw = gsub(raw, '\\(["\\/bfnrtu])(%x?%x?%x?%x?)', unescape)
-  if find(raw, "\237[\160-\175]") then
-    raw = gsub(raw, "\237([\160-\175])([\128-\191])\237([\176-\191])([\128-\191])", one_of_a_pair)
+  local p, size = cast(bytes, raw), math.min(#raw, TEXT)
+  local at, to = 0, 0
+  while at < size do
+    local c = p[at]
+    if c ~= 92 then
+      said_bytes[to] = c
+      at, to = at + 1, to + 1
+    elseif p[at + 1] ~= 117 then
+      if at + 1 >= size then
+        break
+      end
+      said_bytes[to] = ESCAPES[p[at + 1]]
+      at, to = at + 2, to + 1
+    else
+      local code = code_at(p, at + 2, size)
+      if not code then
+        break
+      end
+      at = at + 6
+      if code >= 0xD800 and code < 0xDC00 and at + 6 <= size and p[at] == 92 and p[at + 1] == 117 then
+        local low = code_at(p, at + 2, size)
+        if low >= 0xDC00 and low < 0xE000 then
+          code, at = 0x10000 + (code - 0xD800) * 0x400 + low - 0xDC00, at + 6
+        end
+      end
+      to = put(to, code)
+    end
   end
-  return raw
+  return ffi_string(said_bytes, to)
 end
 
 -- Whether one more value may be walked over, at this depth.
@@ -217,6 +275,30 @@ function object(text, at, depth, member, into)
   end
 end
 
+-- Passes over whole numbers of a list, such as the tokens of a prompt, as far as they go: to the first that is
+-- written in another way, or the last.
+local function over_numbers(text, at)
+  local p = cast(bytes, text) - 1
+  local from, first = at, p[at]
+  while first >= 49 and first <= 57 do
+    local c = p[at + 1]
+    at = at + 1
+    while c >= 48 and c <= 57 do
+      at = at + 1
+      c = p[at]
+    end
+    if c ~= 44 then
+      return from
+    end
+    at = at + 1
+    if p[at] == 32 then
+      at = at + 1
+    end
+    from, first = at, p[at]
+  end
+  return from
+end
+
 -- Likewise, `element(into, text, at, c, depth)`.
 function array(text, at, depth, element, into)
   local c
@@ -225,6 +307,9 @@ function array(text, at, depth, element, into)
     return at + 1
   end
   while true do
+    if c and c >= 49 and c <= 57 then
+      at, c = blank(text, over_numbers(text, at)) -- no rule looks at a number of a list
+    end
     if not affords(depth) then
       return nil
     elseif element then

@@ -57,7 +57,6 @@ end
 local function refuse_path()
   ngx.status = 404
   ngx.header.content_type = "application/json"
-  ngx.header["X-Specops-Reason"] = "path"
   ngx.say('{"error": {"message": "this router does not serve this path", "type": "not_found", "code": 404}}')
   return ngx.exit(404)
 end
@@ -117,9 +116,20 @@ function M.route()
   end
 end
 
--- access of @failover, where a request comes that the speculative pool did not answer.
+-- Whether the last server that was tried got nothing of the request: no connection was made. "0", or "512, 0".
+local function was_not_sent(sent)
+  local last = byte(sent, -2)
+  return byte(sent, -1) == 48 and not (last and last >= 48 and last <= 57)
+end
+
+-- access of @failover and @unreached, where a request comes that the speculative pool did not answer.
 function M.fail_over()
-  local weight = tonumber(ngx.var.specops_weight)
+  local var = ngx.var
+  -- An address has a colon; the name of the pool stands there where all its servers are spared.
+  if var.specops_reconnected == "" and find(var.upstream_addr, ":", 1, true) and was_not_sent(var.upstream_bytes_sent) then
+    return ngx.exec("@reconnect")
+  end
+  local weight = tonumber(var.specops_weight)
   in_flight.add_speculative(-weight)
   in_flight.add_standard(weight)
 end

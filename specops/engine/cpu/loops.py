@@ -174,8 +174,10 @@ def _multiply_rows(context: Any, weights: Any, short: Any, sums: Any) -> Any:
 @_part  # type: ignore[untyped-decorator]
 def _exp(x: Any) -> Any:
     """e^x to a few roundings of x, for x up to 88. Returns 0 below -80, since computing with denormal numbers
-    takes ten times as long. The library's function handles one number at a time."""
-    t = min(max(x, f32(-80.0)), f32(88.0)) * f32(1.4426950408889634)
+    takes ten times as long. The library's function handles one number at a time. NaN stays NaN, which `min`
+    and `max` would not do."""
+    t = f32(-80.0) if x < f32(-80.0) else x
+    t = (f32(88.0) if t > f32(88.0) else t) * f32(1.4426950408889634)
     whole = np.floor(t + f32(0.5))
     f = t - whole  # 2^f by its Taylor series, |f| <= 1/2
     p = f32(1.5403530e-4)
@@ -186,7 +188,7 @@ def _exp(x: Any) -> Any:
     p = p * f + f32(6.9314718e-1)
     p = p * f + f32(1.0)
     power = np.int32((np.int32(whole) + np.int32(127)) << np.int32(23)).view(np.float32)
-    return p * power if x > f32(-80.0) else f32(0)
+    return f32(0) if x <= f32(-80.0) else p * power
 
 
 @loop(_FLOATS, _FLOATS, _FLOAT, _FLOATS, _FLOATS, _COUNT, _COUNT, _FLOAT)
@@ -358,17 +360,19 @@ def attend_of(heads: int, kv_heads: int, dim: int) -> Loop:
 
 @_part  # type: ignore[untyped-decorator]
 def _quantise(x: Any, short: Any) -> Any:
-    """short = x / step, rounded; returns the step, as fine as the int32 sum of products with int8 allows."""
-    most = f32(0)
+    """short = x / step, rounded; returns the step, as fine as the int32 sum of products with int8 allows. It
+    is not finite if x is not, since integers cannot carry that on."""
+    most, nothing = f32(0), f32(0)
     for j in range(x.shape[0]):
         most = max(most, abs(x[j]))
+        nothing += x[j] * f32(0)  # NaN, of a NaN or an infinity
     step = most / min(f32(32767), f32(1.6e7) / f32(x.shape[0]))
     per = f32(1) / step if step > 0 else f32(0)
     for j in range(x.shape[0]):
         short[j] = np.int16(np.floor(x[j] * per + f32(0.5)))
     if x.shape[0] % 2:
         short[x.shape[0]] = 0  # weights come in pairs
-    return step
+    return step + nothing
 
 
 @_part  # type: ignore[untyped-decorator]
@@ -428,6 +432,8 @@ def _found(weights: Any, chance: Any) -> Any:
     total = types.float64(0)
     for j in range(weights.shape[0]):
         total += types.float64(weights[j])
+    if not (total > 0 and total < np.inf):
+        return -1
     aimed, last = chance * total, 0
     total = types.float64(0)
     for j in range(weights.shape[0]):
@@ -440,12 +446,23 @@ def _found(weights: Any, chance: Any) -> Any:
 
 
 @_part  # type: ignore[untyped-decorator]
-def _drawn(logits: Any, heat: Any, chance: Any, q: Any) -> Any:
-    """A token drawn from q = softmax(logits / heat), and the probability that it is accepted (Adaptive, in
-    drafters/expansion.py). At heat 0 it is the most likely token, and q is left unchanged."""
-    most, total, agree = f32(-np.inf), f32(0), f32(0)
+def _greatest(logits: Any) -> Any:
+    """The greatest logit if the logits are a distribution's, where -inf is the probability 0; else NaN."""
+    most, nothing = f32(-np.inf), f32(0)
     for j in range(logits.shape[0]):
         most = max(most, logits[j])
+        nothing += (f32(0) if logits[j] < f32(0) else logits[j]) * f32(0)  # NaN, of a NaN or infinity
+    return most + nothing if most > f32(-np.inf) else f32(np.nan)
+
+
+@_part  # type: ignore[untyped-decorator]
+def _drawn(logits: Any, heat: Any, chance: Any, q: Any) -> Any:
+    """A token drawn from q = softmax(logits / heat), and the probability that it is accepted (Adaptive, in
+    drafters/expansion.py). At heat 0 it is the most likely token, and q is left unchanged. The token is -1 if
+    the logits are no distribution's."""
+    most, total, agree = _greatest(logits), f32(0), f32(0)
+    if not most < f32(np.inf):
+        return -1, f32(0)
     if heat == f32(0):
         for j in range(logits.shape[0]):
             total += _exp(logits[j] - most)
@@ -569,6 +586,9 @@ def eagle_of(heads: int, kv_heads: int, dim: int) -> Loop:
             if draws > 0:
                 q_here = carray(q_, (draws, vocab))[done]
                 token, likely = _drawn(logits, heat, carray(dice_, (draws,))[done], q_here)
+                if token < 0:
+                    drawn[0] = -1
+                    break
                 drawn[0], drawn[1 + done], odds = 1 + done, token, odds * likely
                 if odds < worth:
                     break
@@ -579,6 +599,22 @@ def eagle_of(heads: int, kv_heads: int, dim: int) -> Loop:
 @loop(_FLOATS, _DOUBLE, _COUNTS, _COUNT)
 def sample(weights_: Any, chance: Any, found_: Any, width: Any) -> None:
     carray(found_, (1,))[0] = _found(carray(weights_, (width,)), chance)
+
+
+@loop(_FLOATS, _FLOATS, _COUNT)
+def nothing_of(values_: Any, nothing_: Any, count: Any) -> None:
+    values, nothing = carray(values_, (count,)), f32(0)
+    for j in range(count):
+        nothing += values[j] * f32(0)  # NaN, of a NaN or an infinity
+    carray(nothing_, (1,))[0] = nothing
+
+
+@loop(_FLOATS, _FLOATS, _COUNT, _COUNT)
+def nothing_of_rows(logits_: Any, nothing_: Any, n: Any, width: Any) -> None:
+    logits, nothing = carray(logits_, (n, width)), f32(0)
+    for i in range(n):
+        nothing += _greatest(logits[i]) * f32(0)
+    carray(nothing_, (1,))[0] = nothing
 
 
 @loop(_COUNTS, _COUNT, _COUNT, _TOKENS, _WEIGHTS, _COUNT, _COUNT, _COUNT, _COUNT)

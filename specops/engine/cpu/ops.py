@@ -21,10 +21,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specops.engine.cpu.compiler import ROWS, load
+from specops.errors import NotFinite
 
 _LOOPS = "specops.engine.cpu.loops"
 _norm, _add_norm, _gate = load(_LOOPS, "norm"), load(_LOOPS, "add_norm"), load(_LOOPS, "gate")
 _sample, _recurrent = load(_LOOPS, "sample"), load(_LOOPS, "recurrent")
+_nothing_of, _nothing_of_rows = load(_LOOPS, "nothing_of"), load(_LOOPS, "nothing_of_rows")
 _draws_are_sound = load(_LOOPS, "draws_are_sound")
 
 
@@ -127,10 +129,32 @@ def attend(q: Tensor, heads: int, cache: Tensor, spans: SpanTable, scale: float)
     return out
 
 
+_nothing = ctypes.c_float()
+_nothing_at = ctypes.addressof(_nothing)
+
+
+def all_finite(values: Tensor) -> bool:
+    """Return whether no value of a contiguous float32 tensor is a NaN or an infinity."""
+    _nothing_of(values.data_ptr(), _nothing_at, values.numel())
+    return _nothing.value == 0
+
+
+def are_distributions(logits: Tensor) -> bool:
+    """Return whether softmax is defined for each row of [n, V] contiguous float32 logits: none is NaN or
+    +inf, and one is above -inf, which is the probability 0."""
+    _nothing_of_rows(logits.data_ptr(), _nothing_at, *logits.shape)
+    return _nothing.value == 0
+
+
 def sample(weights: Tensor, chance: float) -> int:
-    """The index of [V] float32 weights at which their running sum first exceeds `chance` of their sum."""
+    """The index of [V] float32 weights at which their running sum first exceeds `chance` of their sum.
+
+    Raises NotFinite if the sum is not finite and above 0.
+    """
     found = ctypes.c_int64()
     _sample(weights.data_ptr(), chance, ctypes.addressof(found), weights.size(0))
+    if found.value < 0:
+        raise NotFinite("could not sample: the sum of the weights is not finite and above 0")
     return found.value
 
 
@@ -174,7 +198,7 @@ class Quantised:
         """matrices: [out, in] float32 each."""
         self.shapes = [tuple(matrix.shape) for matrix in matrices]
         scales = [matrix.abs().amax(1) / 127 for matrix in matrices]
-        self._scales = [torch.where(scale > 0, scale, 1.0).float() for scale in scales]
+        self._scales = [torch.where(scale == 0, 1.0, scale).float() for scale in scales]
         rounded = [(m / scale[:, None]).round() for m, scale in zip(matrices, self._scales, strict=True)]
         self._packed = [_in_pairs(m.to(torch.int8)) for m in rounded]
         both = zip(self._packed, self._scales, strict=True)
@@ -289,7 +313,8 @@ class EaglePasses:
         dice: random numbers in [0, 1), one a token at most. temperature: 0 is greedy, and leaves the returned
         distributions undefined. worth: when the estimated probability that all tokens so far are accepted
         (drafters/expansion.py) falls below it, no further one is drawn; 0 draws all. Needs a `table`.
-        Returns the tokens, and [tokens, V], the distribution that each was drawn from.
+        Returns the tokens, and [tokens, V], the distribution that each was drawn from. Raises NotFinite if
+        the logits of a pass are not.
         """
         assert self.table is not None
         most = len(dice)
@@ -297,6 +322,8 @@ class EaglePasses:
         chances, final = (ctypes.c_double * most)(*dice), len(self.rope) - 1
         table, into = self.table.data_ptr(), q.data_ptr()
         self._run(fed, most, (most, table, final, temperature, worth, chances, into, drawn))
+        if drawn[0] < 0:
+            raise NotFinite("could not draw a chain: the draft's logits are not finite")
         return drawn[1 : 1 + drawn[0]], q[: drawn[0]]
 
     def _run(self, fed: EagleInput, passes: int, drawing: tuple[Any, ...]) -> tuple[Tensor, Tensor]:

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specops.engine.cpu.ops import EagleInput, EaglePasses, Quantised, SpanRow, SpanTable
+from specops.errors import NotFinite
 
 
 def norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -71,8 +72,18 @@ def _attend(q: Tensor, cache: Tensor, span: SpanRow, scale: float) -> Tensor:
     return torch.einsum("nhs,shd->nhd", shares, values).flatten(1)
 
 
+def all_finite(values: Tensor) -> bool:
+    return bool(values.isfinite().all())
+
+
+def are_distributions(logits: Tensor) -> bool:
+    return bool(logits.softmax(-1).isfinite().all())
+
+
 def sample(weights: Tensor, chance: float) -> int:
     sums = weights.double().cumsum(0)
+    if not 0 < sums[-1] < float("inf"):
+        raise NotFinite("no sum")
     found = int(torch.searchsorted(sums, chance * sums[-1], right=True))
     return min(found, int(weights.nonzero()[-1]))
 

@@ -88,7 +88,9 @@ def merge(trees: Batch[TokenTree]) -> tuple[TokenTree, list[Numbers]]:
                 if source is not None or all(earlier != turn[0] for earlier, _ in turns[at]):
                     turns[at].append(turn)
     draw = _common({tree.draw for tree in trees})
-    whole = TokenTree(Topology.of(tuple(parents)), tokens, draw, tuple(q), tuple(map(tuple, turns)))
+    finite = all(tree.finite for tree in trees)
+    turns_of = tuple(map(tuple, turns))
+    whole = TokenTree(Topology.of(tuple(parents)), tokens, draw, tuple(q), turns_of, finite=finite)
     return whole, numbers
 
 

@@ -13,7 +13,8 @@ from collections.abc import Sequence as Batch
 
 from torch import Tensor
 
-from specops.engine.draft import Level, MakeGrower, Recipe
+from specops.engine.draft import Level, MakeGrower, Recipe, retain_finite
+from specops.engine.rng import are_distributions
 from specops.engine.sequence import Sequence
 from specops.engine.tree import Draw, TokenTree, Topology
 from specops.trees import TreeSpec
@@ -26,6 +27,8 @@ tokens a step in place of 3.94; a higher bar loses more tokens than it saves pas
 
 class _Growing:
     """The candidates of one sequence, by number; the root is the first."""
+
+    finite = True
 
     def __init__(self, sequence: Sequence) -> None:
         self.sequence = sequence
@@ -65,6 +68,8 @@ class _Growing:
 
     def tree(self, count: int) -> tuple[TokenTree, list[int]]:
         """The best `count` nodes, and the place of each in the draft's cache, or -1."""
+        if not self.finite:
+            return TokenTree.not_finite(self.tokens[0]), [0]
         retained = [0, *sorted(self._best(range(1, len(self.tokens)))[:count])]
         number = {node: i for i, node in enumerate(retained)}
         parents = (-1, *(number[self.parents[node]] for node in retained[1:]))
@@ -99,6 +104,8 @@ class Dynamic:
         trees = [_Growing(sequence) for sequence in sequences]
         growing = [trees[i] for i in ready]
         for depth in range(1, self.depth + 1):
+            if not are_distributions(logits):
+                growing, logits = retain_finite(growing, [len(tree.frontier) for tree in growing], logits)
             if not growing:
                 break
             self._branch(growing, logits)

@@ -15,10 +15,11 @@ from math import sqrt
 from torch import Tensor
 
 from specops.engine.attention import Mask
-from specops.engine.draft import ChainGrower, Level, MakeGrower, Recipe
-from specops.engine.rng import distribution
+from specops.engine.draft import ChainGrower, Level, MakeGrower, Recipe, retain_finite
+from specops.engine.rng import are_distributions, distribution
 from specops.engine.sequence import Sequence
 from specops.engine.tree import Draw, TokenTree, Topology
+from specops.errors import NotFinite
 from specops.trees import TreeSpec
 
 
@@ -82,6 +83,8 @@ class PartialTree:
     odds = 1.0
     """Estimated probability that all its nodes are accepted; maintained only where it is needed."""
 
+    finite = True
+
     def __init__(self, sequence: Sequence, plan: _Plan) -> None:
         self.sequence = sequence
         self.plan = plan
@@ -115,6 +118,8 @@ class PartialTree:
         return Level(self.sequence, tokens, here.parents, here.place, depth, here.mask)
 
     def tree(self, draw: Draw) -> TokenTree:
+        if not self.finite:
+            return TokenTree.not_finite(self.tokens[0])
         topology = self.plan.topology
         if self.sequence.greedy or draw is Draw.DETERMINISTIC:
             return TokenTree(topology, self.tokens, Draw.DETERMINISTIC)
@@ -143,8 +148,14 @@ class Expansion:
         return cls(shape, recipe.draw, next(recipe.growers), recipe.rows, recipe.length)
 
     def draft(self, sequences: Batch[Sequence]) -> list[TokenTree]:
-        if len(sequences) == 1 and (chain := self._in_one_go(sequences[0])) is not None:
-            return [chain]
+        if self._chains is None:
+            return self._by_levels(sequences)
+        chains = [self._in_one_go(sequence) for sequence in sequences]
+        others = [s for s, chain in zip(sequences, chains, strict=True) if chain is None]
+        grown = iter(self._by_levels(others) if others else ())
+        return [next(grown) if chain is None else chain for chain in chains]
+
+    def _by_levels(self, sequences: Batch[Sequence]) -> list[TokenTree]:
         ready, logits = self._grower.read(sequences)
         nothing = self._plan.to_depth(0)
         trees = [PartialTree(sequence, nothing) for sequence in sequences]
@@ -154,6 +165,9 @@ class Expansion:
         for depth in range(self.depth):
             if depth > 0:
                 logits = self._grower.grow([tree.level(depth) for tree in growing])
+            if not are_distributions(logits):
+                nodes = [len(tree.plan.rounds[depth].nodes) for tree in growing]
+                growing, logits = retain_finite(growing, nodes, logits)
             self.branch(growing, depth, logits)
             growing = [tree for tree in growing if len(tree.plan.rounds) > depth + 1]
             if not growing:
@@ -162,15 +176,21 @@ class Expansion:
         return [tree.tree(self.draws) for tree in trees]
 
     def _in_one_go(self, sequence: Sequence) -> TokenTree | None:
-        """The tree, drafted in one call of the grower. None if it is not a chain, or needs a pass for each
-        level."""
+        """The tree, drafted in one call of the grower. None if it needs a pass for each level.
+
+        Whether it does depends on the sequence alone, so that its draft does not depend on the batch.
+        """
         sampled = not sequence.greedy
         if self._chains is None or (sampled and self.draws is Draw.DETERMINISTIC):
             return None
-        drawn = self._chains.chain(sequence, self.depth, self.worth_a_pass)
+        root = sequence.tokens[-1]
+        try:
+            drawn = self._chains.chain(sequence, self.depth, self.worth_a_pass)
+        except NotFinite:
+            return TokenTree.not_finite(root)
         if drawn is None:
             return None
-        (tokens, q), root = drawn, sequence.tokens[-1]
+        tokens, q = drawn
         plan = self._plan.to_depth(len(tokens))
         self._places[sequence.row] = plan.places
         sources = (*((row,) for row in q.unbind()), ()) if sampled else None

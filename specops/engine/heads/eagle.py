@@ -131,13 +131,48 @@ class EagleHead(Draft):
         """Guesses [wanted, hidden] and logits [wanted, V] at the `wanted` places in `tokens`, ascending.
 
         features: [n, hidden] of the positions before the tokens. spans: as they follow each other in
-        `tokens`. Where there is one span, `wanted` has all its tokens or the last one.
+        `tokens`. Of a span, `wanted` has all its tokens, the last one, or none.
         """
         fed = torch.tensor(tokens)
-        if len(spans) == 1 and len(wanted) == 1 and len(tokens) <= SHORT and self._in_one_call is not None:
-            return self._in_one_call.guess(self._fed(fed, features, spans[0], cache))
+        # One guess of a span is one call, others are packed. The last bits of the two differ, so the choice
+        # for a sequence does not depend on those beside it.
+        calls: list[tuple[int, slice, Span]] = []  # with the place in `wanted`
+        spans_packed: list[Span] = []
+        rows: list[int] = []  # of the packed, in `tokens`
+        ends: list[int] = []  # of those, what is wanted
+        places: list[int] = []  # and the places in `wanted`
+        start = index = 0
+        for span in spans:
+            first, stop = index, start + span.count
+            while index < len(wanted) and wanted[index] < stop:
+                index += 1
+            if index - first == 1 and span.count <= SHORT and self._in_one_call is not None:
+                calls.append((first, slice(start, stop), span))
+            else:
+                ends += [len(rows) + at - start for at in wanted[first:index]]
+                rows += range(start, stop)
+                places += range(first, index)
+                spans_packed.append(span)
+            start = stop
+        if not calls:
+            return self._packed(fed, features, spans, cache, wanted)
+        assert self._in_one_call is not None
+        guesses: list[Tensor] = [features] * len(wanted)
+        logits: list[Tensor] = [features] * len(wanted)
+        for place, part, span in calls:
+            read = self._fed(fed[part], features[part], span, cache)
+            guesses[place], logits[place] = self._in_one_call.guess(read)
+        if spans_packed:
+            found = self._packed(fed[rows], features[rows], spans_packed, cache, ends)
+            for place, guess, row in zip(places, *(part[:, None] for part in found), strict=True):
+                guesses[place], logits[place] = guess, row
+        return joined(guesses), joined(logits)
+
+    def _packed(
+        self, fed: Tensor, features: Tensor, spans: list[Span], cache: KVCache, wanted: list[int]
+    ) -> tuple[Tensor, Tensor]:
         layout = Layout(spans, cache, self.shape.tile)
-        rows = None if len(wanted) == len(tokens) else torch.tensor(wanted, dtype=torch.int64)
+        rows = None if len(wanted) == len(fed) else torch.tensor(wanted, dtype=torch.int64)
         guessed = self.forward(fed, features, layout, rows)
         return guessed, self.logits(guessed)
 

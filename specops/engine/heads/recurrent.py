@@ -91,28 +91,39 @@ class Recurrent(Draft):
             yield below + 1, self.logits(states)
 
     def grower(self, rows: int, length: int, nodes: int) -> RecurrentGrower:
-        return RecurrentGrower(self, rows)
+        return RecurrentGrower(self, rows, apart=self._in_one_call is not None)
 
 
 class RecurrentGrower(FeatureGrower):
     """Grows trees whose nodes have a state each."""
 
-    def __init__(self, head: Recurrent, rows: int) -> None:
+    def __init__(self, head: Recurrent, rows: int, *, apart: bool = False) -> None:
+        """apart: draft for each sequence by itself, where one token is one call. Its last bits differ from
+        those of several multiplied together, and a draft must not depend on the other sequences."""
         super().__init__(rows, head.vocab)
-        self._head = head
+        self._head, self._apart = head, apart
         self._states: list[list[Tensor]] = [[] for _ in range(rows)]  # by row and place, [1, width]
 
     def first(self, ready: Batch[Sequence], features: list[Tensor]) -> Tensor:
-        states, logits = self._head.draft(joined(features), [sequence.tokens[-1] for sequence in ready])
+        states, logits = self._draft(features, [sequence.tokens[-1:] for sequence in ready])
         for sequence, state in zip(ready, states[:, None].unbind(), strict=True):
             self._states[sequence.row] = [state]
         return logits
 
     def grow(self, levels: Batch[Level]) -> Tensor:
-        tokens = [token for level in levels for token in level.tokens]
         parents = [self._states[level.sequence.row][place] for level in levels for place in level.parents]
-        states, logits = self._head.draft(joined(parents), tokens)
+        states, logits = self._draft(parents, [level.tokens for level in levels])
         rows = iter(states[:, None].unbind())
         for level in levels:
             self._states[level.sequence.row] += [next(rows) for _ in level.tokens]
         return logits
+
+    def _draft(self, states: list[Tensor], tokens: list[list[int]]) -> tuple[Tensor, Tensor]:
+        """States and logits after tokens that are listed by sequence, with a state [1, width] before each."""
+        if not self._apart or len(tokens) == 1:
+            return self._head.draft(joined(states), [token for own in tokens for token in own])
+        parts, start = [], 0
+        for own in tokens:
+            parts.append(self._head.draft(joined(states[start : start + len(own)]), own))
+            start += len(own)
+        return joined([after for after, _ in parts]), joined([logits for _, logits in parts])

@@ -20,7 +20,7 @@ import torch
 from safetensors import SafetensorError
 
 from specops.engine.attention import CPU
-from specops.engine.models.model import FeatureModel
+from specops.engine.models.model import FeatureModel, refuse_not_finite
 from specops.engine.models.offload import Offload
 from specops.engine.parallel.process_group import Ranks
 from specops.errors import ModelError
@@ -59,6 +59,7 @@ def load_model(
         read = read_family(folder)
         if read is not None:
             _refuse(folder, read[0])
+            refuse_not_finite(folder, read[1].items())
             return LeanLlama(*read)
 
     from transformers import AutoModelForCausalLM  # seconds of imports, needed only here
@@ -87,6 +88,7 @@ def load_model(
         )
     source.eval().requires_grad_(False)
     _refuse(folder, source.config.get_text_config())
+    refuse_not_finite(folder, source.named_parameters())
     return GenericModel(source, device, kernel=kernel, ranks=ranks)
 
 

@@ -27,6 +27,7 @@ from specops.engine.attention import CPU, Layout, Span, attend, causal
 from specops.engine.models.model import Shape
 from specops.engine.parallel.process_group import Ranks
 from specops.engine.parallel.shards import cut
+from specops.engine.rng import all_finite
 from specops.errors import ModelError
 
 _NAME = "specops_tree"
@@ -209,7 +210,9 @@ class Probe:
 
 
 def close(found: Tensor, own: Tensor, dtype: torch.dtype) -> bool:
-    """Return whether logits agree within the rounding of `dtype`."""
+    """Return whether logits are finite and agree within the rounding of `dtype`."""
+    if not all_finite(own):  # an infinite tolerance would accept everything
+        return False
     tolerance = torch.finfo(dtype).eps ** 0.5 * float(own.abs().max())
     return torch.allclose(found, own, rtol=0, atol=tolerance)
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from specops.engine.attention import CPU, KVCache, Layout
+from specops.engine.rng import all_finite
+from specops.errors import ModelError
+from specops.hints import listing
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,17 @@ class Shape:
         """A KV cache for `rows` sequences of up to `capacity` slots."""
         form = self.layers, rows, capacity, self.kv_heads, self.head_dim
         return KVCache(*form, self.dtype, self.device, kernel=self.kernel)
+
+
+def refuse_not_finite(folder: Path, weights: Iterable[tuple[str, Tensor]]) -> None:
+    """Raises ModelError for a weight of `folder` with a NaN or an infinity."""
+    for name, weight in weights:
+        if weight.is_floating_point() and not all_finite(weight):
+            raise ModelError(
+                f"could not load {folder}: the weight {name} has a NaN or an infinity; the file is damaged, "
+                "or the training failed",
+                hint=listing(folder),
+            )
 
 
 class Model(Protocol):

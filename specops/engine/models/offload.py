@@ -28,6 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from specops.checkpoints.source import Folder
+from specops.engine.models.model import refuse_not_finite
 from specops.errors import ModelError, UsageError
 from specops.hints import listing, with_options
 
@@ -330,6 +331,7 @@ def load_streamed(
     for name, weight in list(source.named_parameters(remove_duplicate=False)):
         if not name.startswith(f"{path}.") and name not in tied:
             held = read(_place(folder, found, name, weight)).to(dtype)
+            refuse_not_finite(folder, [(name, held)])
             _assign(source, name, nn.Parameter(held, requires_grad=False))
     source.tie_weights()
     if len({tuple((name, place.shape) for name, place in layer.items()) for layer in layers}) > 1:
@@ -337,6 +339,9 @@ def load_streamed(
             f"could not offload {folder}: its layers are not all of one form",
             hint=with_options({"--offload": None}),
         )
+    for i, layer in enumerate(layers):
+        stored = ((f"{path}.{i}.{name}", read(place).to(dtype)) for name, place in layer.items())
+        refuse_not_finite(folder, stored)
     reading = make_source(offload, [place for layer in layers for place in layer.values()], device)
     stream = Stream(len(layers), [_LayerSlot(layers, reading, dtype, device) for _ in range(2)])
     for index, module in enumerate(modules):

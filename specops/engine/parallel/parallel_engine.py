@@ -40,11 +40,11 @@ from specops.engine.sequence import Sequence
 from specops.engine.step import Engine
 from specops.engine.tree import Draw, TokenTree, Topology
 from specops.engine.verifiers.verifier import Verified
-from specops.errors import EnvironmentFailure, UsageError
+from specops.errors import EnvironmentFailure, NotFinite, UsageError
 from specops.hints import with_value
 from specops.trees import parse_tree
 
-TreeVerdicts = list[tuple[Sequence, TokenTree, Verified, list[TokenLogprob]]]
+TreeVerdicts = list[tuple[Sequence, TokenTree, Verified | NotFinite, list[TokenLogprob]]]
 
 
 class ParallelEngine(Engine):
@@ -79,7 +79,7 @@ class ParallelEngine(Engine):
             decided = super()._verify(pairs, logits)
             self._ranks.broadcast([verified for _, _, verified, _ in decided])
             return decided
-        verdicts: list[Verified] = self._ranks.broadcast()
+        verdicts: list[Verified | NotFinite] = self._ranks.broadcast()
         return [(s, t, verified, []) for (s, t), verified in zip(pairs, verdicts, strict=True)]
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from specops.engine.rng import Chance
 from specops.engine.tree import Draw, TokenTree
-from specops.engine.verifiers.verifier import Proposals, Target, Verified
+from specops.engine.verifiers.verifier import Proposals, Target, Verified, mass
 
 
 class MultiStep:
@@ -35,12 +35,12 @@ class MultiStep:
         def below(node: int) -> float:
             children, left, expected, rest = Proposals(tree, node), 1.0, 0.0, p[node]
             while left > 0 and children.next():
-                accepted = min(1.0, float(rest[children.token]) / children.chance)
+                accepted = children.accepted(rest)
                 if accepted > 0:
                     expected += left * accepted * (1 + below(children.child))
                 left *= 1 - accepted
                 residual = children.reject(rest)
-                total = float(residual.sum())
+                total = mass(residual)
                 if total <= 0:
                     break
                 rest = residual / total
@@ -55,10 +55,10 @@ VERIFIER = MultiStep()
 def _try(children: Proposals, p: Tensor, chance: Chance) -> tuple[int | None, Tensor]:
     """The accepted child, or None, and the distribution, [V], that the next token is then sampled from."""
     while children.next():
-        if chance.accept(min(1.0, float(p[children.token]) / children.chance)):
+        if chance.accept(children.accepted(p)):
             return children.child, p
         residual = children.reject(p)
-        total = float(residual.sum())
+        total = mass(residual)
         if total <= 0:  # p equals q to the last bit, where a rejection has probability zero
             return children.child, p
         p = residual / total

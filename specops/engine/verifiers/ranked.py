@@ -26,7 +26,7 @@ from torch import Tensor
 
 from specops.engine.tree import Draw
 from specops.engine.verifiers.traversal import Claim, Traversal, Trial
-from specops.engine.verifiers.verifier import Proposals
+from specops.engine.verifiers.verifier import Proposals, mass
 
 Floats = NDArray[np.float64]
 Plan = tuple[list[Floats], Floats]
@@ -54,7 +54,7 @@ class Ranked(Traversal):
                     m[order] = plan[1]
                     claim.keep(torch.from_numpy(m).to(claim.p))
                     continue
-            yield children.child, claim.on(children)
+            yield children.child, children.accepted(claim.p, claim.weight)
             claim.keep(children.reject(claim.p, claim.weight))
 
 
@@ -79,8 +79,8 @@ def _ranked(siblings: list[tuple[int, int]], order: NDArray[np.int64], plan: Pla
 
 def _floats(distribution: Tensor) -> Floats:
     """A distribution [V] as float64, normalised to a sum of 1."""
-    values: Floats = distribution.double().cpu().numpy()
-    normalised: Floats = values / values.sum()
+    wide = distribution.double()
+    normalised: Floats = wide.cpu().numpy() / mass(wide)
     return normalised
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from specops.engine.rng import Chance
 from specops.engine.tree import Draw, TokenTree
-from specops.engine.verifiers.verifier import Proposals, Target, Verified
+from specops.engine.verifiers.verifier import Proposals, Target, Verified, mass
 
 Trial = tuple[int, float]
 """A child, and the weight that its path may claim."""
@@ -32,13 +32,9 @@ class Claim:
     p: Tensor
     """The rest of the target's distribution, [V]."""
 
-    def on(self, child: Proposals) -> float:
-        """The weight that the current child may claim."""
-        return min(1.0, self.weight * float(self.p[child.token]) / child.chance)
-
     def keep(self, rest: Tensor) -> None:
         """Set weight and distribution to what rejected children left of weight * p, `rest`, [V]."""
-        left = float(rest.sum())
+        left = mass(rest)
         if left > 0:
             self.p, self.weight = rest / left, left / (left + (1 - self.weight))
         elif self.weight < 1:  # at 1, p equals q to the last bit, and a child was accepted almost surely
@@ -56,7 +52,7 @@ class Traversal:
         """The children of a node in turn, with their weights. Going on to the next one means that this one
         was rejected."""
         while children.next():
-            yield children.child, claim.on(children)
+            yield children.child, children.accepted(claim.p, claim.weight)
             claim.keep(children.reject(claim.p, claim.weight))
 
     def verify(self, tree: TokenTree, p: Target, chance: Chance) -> Verified:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass
 from typing import Protocol
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from specops.engine.rng import Chance
 from specops.engine.tree import Draw, TokenTree
-from specops.errors import LosslessError
+from specops.errors import LosslessError, NotFinite
 from specops.hints import with_options
 
 
@@ -37,7 +38,10 @@ class Verifier(Protocol):
     prefers: Draw  # what a drafter that can choose should draw
 
     def verify(self, tree: TokenTree, p: Target, chance: Chance) -> Verified:
-        """Verify a tree. p[node] is the target's distribution after the node. Call `check` first."""
+        """Verify a tree. p[node] is the target's distribution after the node. Call `check` first.
+
+        Raises NotFinite if a distribution that it reads, the target's or the draft's, is not finite.
+        """
 
 
 class CountedVerifier(Verifier, Protocol):
@@ -108,10 +112,13 @@ class Proposals:
             return self._q[self._source]
         raise ValueError("a certain child was not drawn")
 
-    @property
-    def chance(self) -> float:
-        """The probability with which the current child's token was drawn."""
-        return 1.0 if self._source is None else float(self.q[self.token])
+    def accepted(self, p: Tensor, weight: float = 1.0) -> float:
+        """min(1, weight * p / q) of the current child's token; q is what the child was drawn from."""
+        drawn = 1.0 if self._source is None else float(self.q[self.token])
+        aimed = weight * float(p[self.token])
+        if not (0 < drawn < math.inf and 0 <= aimed < math.inf):
+            raise NotFinite(f"could not verify a token drawn with {drawn}, of the target's {aimed}")
+        return min(1.0, aimed / drawn)
 
     def reject(self, p: Tensor, weight: float = 1.0) -> Tensor:
         """Reject the current child and return max(0, weight * p - q), [V]; q is what the child was drawn
@@ -129,6 +136,14 @@ class Proposals:
         follow."""
         if self._left and self._source is not None and self.draw is Draw.WITHOUT_REPLACEMENT:
             self._q[self._source] = _without(self.q, tokens)
+
+
+def mass(rest: Tensor) -> float:
+    """The sum of what rejections left of a distribution, [V]."""
+    total = float(rest.sum())
+    if not math.isfinite(total):
+        raise NotFinite(f"could not verify a tree: a distribution's rest has the sum {total}")
+    return total
 
 
 def _without(q: Tensor, tokens: list[int]) -> Tensor:

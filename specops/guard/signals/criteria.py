@@ -19,7 +19,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePath
+from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
@@ -37,6 +37,7 @@ from specops.hints import ROLLOUT, renaming
 from specops.load.record import CellRecord, Row
 from specops.prometheus.series import exposed
 from specops.results import Result
+from specops.serving import without_places
 from specops.trees import parse_tree
 
 REACH = 1.1
@@ -247,21 +248,9 @@ def break_even(deployed: Pool, sweep: Result) -> float | None:
 def deployed_setting(deployed: Pool, sweep: Result) -> str | None:
     """The name of the deployed pool's setting in `sweep`; None where it did not measure that setting, or is
     not the result of a sweep."""
-    ours = _wherever(deployed.model_dump(mode="json"))
+    described = without_places(deployed.model_dump(mode="json"))
     swept: dict[str, Any] = (sweep.settings.get("settings") or {}) if sweep.phase == "sweep" else {}
-    return next((name for name, pool in swept.items() if _wherever(pool) == ours), None)
-
-
-def _wherever(pool: Any) -> Any:
-    """A pool's settings without the place of its model folders: a rollout that was copied, or is named by
-    another path, has the same. Changes of the folders' content are found by the hashes of the result's
-    inputs."""
-    if not isinstance(pool, dict):
-        return pool
-    speculation = pool.get("speculation")
-    if isinstance(speculation, dict) and speculation.get("draft"):
-        speculation = speculation | {"draft": PurePath(str(speculation["draft"])).name}
-    return {name: value for name, value in pool.items() if name != "target"} | {"speculation": speculation}
+    return next((name for name, pool in swept.items() if without_places(pool) == described), None)
 
 
 def _share(value: object) -> float | None:
@@ -308,6 +297,8 @@ def criteria_of(rollout: Rollout, folder: Path, left_out: Mapping[str, str]) -> 
             labels=rollout.monitor.labels,
             scrape_s=float(rollout.monitor.scrape_interval_s),
             routed=bool(rollout.addresses.routers),
+            servers=len(rollout.addresses.speculative),
+            routers=len(rollout.addresses.routers),
         ),
         window_s=float(rollout.monitor.window_s),
         min_acceptance=min_acceptance,

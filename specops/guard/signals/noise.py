@@ -43,6 +43,7 @@ Codes: TypeAlias = NDArray[np.int8]
 
 VERDICTS: tuple[Verdict, ...] = ("healthy", "no_traffic", "no_data", "unknown", "bad")
 HEALTHY, NO_TRAFFIC, NO_DATA, UNKNOWN, BAD = range(len(VERDICTS))
+"""Of a signal. Of the parts of a pool, which only one evaluation at a time has, `degraded` follows."""
 
 Z = 4.0
 """One evaluation in 30,000 errs by more, to one side. There are 10,080 in a week."""
@@ -157,7 +158,8 @@ def acceptance(
     above = rate + acceptance_margin(rate, drafted, requests, known_to, z)
     return _first(
         (np.isnan(drafted) | np.isnan(requests), NO_DATA),
-        (np.less(requests, least) | np.less_equal(drafted, 0), NO_TRAFFIC),
+        (np.less(requests, least), NO_TRAFFIC),
+        (np.less_equal(drafted, 0), UNKNOWN),
         (np.isnan(rate), NO_DATA),
         (np.less(above, threshold), BAD),
     )
@@ -174,8 +176,8 @@ def errors(
     """Bad where the share is surely above `limit`, and surely above the other pool's where that has any."""
     share = failed / np.maximum(requests, 1.0)
     others = np.where(np.greater(other_requests, 0), other_failed / np.maximum(other_requests, 1.0), 0.0)
-    both = np.square(_error_of(share, requests)) + np.where(
-        np.greater(other_requests, 0), np.square(_error_of(others, other_requests)), 0.0
+    both = np.square(error_of(share, requests)) + np.where(
+        np.greater(other_requests, 0), np.square(error_of(others, other_requests)), 0.0
     )
     return _first(
         (np.isnan(failed) | np.isnan(requests), NO_DATA),
@@ -199,7 +201,7 @@ def most_of(count: Numbers, z: float = Z) -> Numbers:
     return np.asarray(above * (1 - 1 / (9 * above) + z / (3 * np.sqrt(above))) ** 3)
 
 
-def _error_of(share: Numbers, n: Numbers) -> Numbers:
+def error_of(share: Numbers, n: Numbers) -> Numbers:
     """Standard error of a share, one success and one failure added: never zero."""
     n = np.maximum(n, 1.0)
     added = (share * n + 1) / (n + 2)

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from specops.errors import EndpointError
-from specops.guard.signals import verdicts
+from specops.guard.signals import noise, parts, verdicts
 from specops.guard.signals.criteria import REACH, Baseline, Criteria, Missing
 from specops.guard.signals.query import LiveFigures, read, together
-from specops.guard.signals.verdicts import Judgement, word
-from specops.guard.state import Evaluation, Finding, Signal, Threshold, Verdict
+from specops.guard.signals.replicas import COVERED, late_s, not_covered
+from specops.guard.signals.verdicts import DECIDING, FURTHER, NAMES, Judgement, word
+from specops.guard.state import Evaluation, Finding, Probe, Signal, Threshold, Verdict
 from specops.prometheus.api import Api
 
-WITHOUT_A_DRAFT = 20
-"""Requests, of which some are drafted for wherever a server speculates."""
-NAMES = {"acceptance": "acceptance", "tpot": "TPOT", "e2e": "E2E", "errors": "errors"}
+LISTED = 3
+"""Replicas that a message names; the others are counted."""
 
 
 @dataclass(frozen=True)
@@ -53,21 +53,27 @@ def observe(
 
     Where the last window has too little traffic for a signal, a longer one is used, but not beyond `since`,
     the time of the last change. In a `row` of bad evaluations the samples since its first are judged as well.
-    Never raises: where Prometheus does not answer, the verdict is unknown."""
+    Where samples come late, all windows end at the newest ones. Never raises: where Prometheus does not
+    answer, the verdict is unknown."""
     began = time.perf_counter()
     waited_s = 0.0
+    end: float | None = None
 
     def window_of(seconds: float) -> Window:
         nonlocal waited_s
         started = time.perf_counter()
         try:
             query = together(criteria.query.expressions(seconds, seconds + criteria.window_s))
-            return Window(seconds, read(api.instant(query)))
+            return Window(seconds, read(api.instant(query, end), criteria.query, seconds))
         finally:
             waited_s += time.perf_counter() - started
 
     try:
         window, used_s = window_of(criteria.window_s), criteria.window_s
+        late = late_s(window.live.replicas.values(), criteria.query.scrape_s)
+        if late:
+            end = float(window.live.ts) - late
+            window = window_of(criteria.window_s)
         found = evaluate(criteria, window.live, now)
         further = windows_needed(criteria, window.live) if since is not None and found.findings else 0
         longer = min(further * criteria.window_s, now - since) if since is not None else 0.0
@@ -90,13 +96,18 @@ def repeated(criteria: Criteria, found: Evaluation, fresh: LiveFigures) -> bool:
     """Return whether a signal that is bad in `found` is also bad in the `fresh` samples, which no earlier bad
     evaluation used."""
     again = verdicts.judge(criteria, fresh, repeats=True)
-    bad = {one.signal for one in found.findings if one.verdict == "bad" and one.traffic_class is None}
+    bad = {one.signal for one in found.whole if one.verdict == "bad"} & again.keys()
     return any(word(again[signal].codes) == "bad" for signal in bad)
 
 
 def windows_needed(criteria: Criteria, live: LiveFigures) -> int:
-    """Return how many windows have enough traffic where this one has too little; 0 where it has enough."""
-    return int(verdicts.windows_needed(verdicts.judge(criteria, live)))
+    """Return how many windows have enough traffic where this one has too little, also to judge its slowest
+    requests; 0 where it has enough."""
+    needed = int(verdicts.windows_needed(verdicts.judge(criteria, live)))
+    requests = parts.requests_for_slowest(criteria, live)
+    windows = requests / max(float(np.nan_to_num(live.finished)), 1e-9)
+    tail = next((step for step in FURTHER if step >= windows), FURTHER[-1]) if requests else 0
+    return max(needed, tail if windows > 1 else 0)
 
 
 def evaluate(criteria: Criteria, live: LiveFigures, now: float, longer: Window | None = None) -> Evaluation:
@@ -119,48 +130,91 @@ def evaluate(criteria: Criteria, live: LiveFigures, now: float, longer: Window |
             if word(judged[signal].codes) == "no_traffic":
                 both, of[signal] = replace(found, codes=both.codes, both_slow=both.both_slow), longer
             judged[signal] = both
-    verdict = word(verdicts.together(judged))
+    verdict: Verdict = word(verdicts.together(judged, live.missing))
     both_slow = verdict != "bad" and bool(verdicts.both_slow(judged))
     findings = [_finding(criteria, of[signal], signal, found) for signal, found in judged.items()]
+    missing = tuple(
+        not_covered(
+            live.replicas,
+            criteria.query.series,
+            criteria.window_s,
+            criteria.query.scrape_s,
+            criteria.query.servers,
+        )
+    )
+    if live.routers < criteria.query.routers:
+        scraped = f"{live.routers:.0f} of {criteria.query.routers} routers are scraped"
+        missing = (*missing, scraped)
+    if missing and verdict == "healthy":
+        verdict = "no_data"
     reasons = [found.why for found in findings if found.verdict == verdict]
     if verdict == "no_data":
-        reasons = [_no_data(criteria, live)]
+        reasons = [_no_data(criteria, live, missing), *reasons]
+    elif missing:
+        reasons.append(f"not covered: {_listed(missing)}")
     if both_slow:
         reasons = ["both pools are slow, so speculation is not the cause", *reasons]
-    if criteria.ends_speculation and live.drafted == 0 and live.finished >= WITHOUT_A_DRAFT:
-        reasons.append(
-            f"no token was drafted for {live.finished:.0f} requests: {criteria.ends_speculation} may have"
-            " ended speculation for good; restart the speculative pool's servers"
-        )
+    of_parts = list(_parts(criteria, short, longer))
+    bad_parts = [found.why for found in of_parts if found.verdict == "bad"][::-1]
+    if bad_parts and verdict != "bad" and not both_slow:
+        reasons = bad_parts if verdict == "healthy" else [*bad_parts, *reasons]
+        verdict = "degraded"
     if live.restarts > 0:
         reasons.append(f"{live.restarts:.0f} of its servers started within the last two windows")
-    findings += _classes(criteria, short, longer)
     return Evaluation(
         ts=now,
         verdict=verdict,
         reason="; ".join(reasons),
-        findings=tuple(findings),
+        findings=(*findings, *of_parts),
         observed_at=float(live.ts),
         both_slow=both_slow,
+        not_covered=missing,
+        probe=_probe(criteria, live, judged),
     )
 
 
+def _probe(criteria: Criteria, live: LiveFigures, judged: Mapping[Signal, Judgement]) -> Probe | None:
+    if not np.isfinite(live.eligible):
+        return None
+    rate = float(live.eligible) / criteria.window_s
+    needed = [noise.LEAST, *(float(judged[signal].least) for signal in DECIDING)]
+    least_share = 0.0
+    if isinstance(criteria.baseline, Baseline):
+        lightest = criteria.baseline.levels[0]
+        servers = max(float(np.nan_to_num(live.targets)), 1.0)
+        load = rate * lightest.e2e / servers  # by Little's law, were all of them to go there
+        if lightest.streams > REACH:
+            least_share = min(lightest.streams / REACH / max(load, 1e-9), 1.0)
+    return Probe(eligible_per_s=rate, requests=max(needed), least_share=least_share)
+
+
+def _parts(criteria: Criteria, short: Window, longer: Window | None) -> Iterator[Finding]:
+    """Findings of parts. The slowest requests and silent replicas take many requests: those of the longer
+    window, where there is one."""
+    widest = longer or short
+    yield from parts.drafting(criteria, widest.live)
+    yield from parts.replicas(criteria, short.live, short.seconds)
+    yield from parts.slowest(criteria, widest.live)
+    yield from _classes(criteria, short, longer)
+
+
 def _classes(criteria: Criteria, short: Window, longer: Window | None) -> Iterator[Finding]:
-    for name, found in short.live.classes.items():
-        window, judged = short, verdicts.judge_class(criteria, name, short.live, found)
+    for name in short.live.classes:
+        window, judged = short, parts.judge_class(criteria, name, short.live)
         if judged is None:
             continue
         if longer is not None and name in longer.live.classes and word(judged.codes) == "no_traffic":
-            back = verdicts.judge_class(criteria, name, longer.live, longer.live.classes[name])
+            back = parts.judge_class(criteria, name, longer.live)
             window, judged = longer, back or judged
         finding = _finding(criteria, window, "e2e", judged)
-        why = f"{name}: {finding.why}; answer lengths are not taken into account"
-        yield finding.model_copy(update={"traffic_class": name, "why": why})
+        yield finding.model_copy(update={"traffic_class": name, "why": f"{name}: {finding.why}"})
 
 
 def _finding(criteria: Criteria, window: Window, signal: Signal, judged: Judgement) -> Finding:
     verdict = word(judged.codes)
     threshold: Threshold | Missing = criteria.regression
+    if isinstance(criteria.baseline, Missing):
+        threshold = criteria.baseline
     if signal == "acceptance":
         threshold = criteria.min_acceptance
     elif signal == "errors":
@@ -169,7 +223,7 @@ def _finding(criteria: Criteria, window: Window, signal: Signal, judged: Judgeme
     return Finding(
         signal=signal,
         verdict=verdict,
-        value=None if low == 0 < high else _number((low + high) / 2),
+        value=None if low == 0 < high or math.isinf(high) else _number((low + high) / 2),
         threshold=None if isinstance(threshold, Missing) else threshold,
         n=_number(float(window.live.drafted if signal == "acceptance" else judged.n)),
         why=_why(criteria, window, signal, verdict, judged),
@@ -221,6 +275,8 @@ def _unknown(criteria: Criteria, live: LiveFigures, signal: Signal, judged: Judg
     missing = criteria.min_acceptance if signal == "acceptance" else criteria.baseline
     if isinstance(missing, Missing):
         return missing.why
+    if signal == "acceptance":
+        return f"unknown, no token was drafted for {float(judged.n):.0f} requests"
     times = criteria.baseline
     assert isinstance(times, Baseline)
     ours = verdicts.load(live)
@@ -250,34 +306,42 @@ def _standard(judged: Judgement) -> str:
     )
 
 
-def _no_data(criteria: Criteria, live: LiveFigures) -> str:
-    shares = [float(np.nan_to_num(share)) for share in (live.covered, live.sampled)]
-    share, most = min(shares), max(shares)
+def _no_data(criteria: Criteria, live: LiveFigures, missing: Sequence[str]) -> str:
     if bool(verdicts.too_many(live)):
+        most = max(float(np.nan_to_num(share)) for share in (live.covered, live.sampled))
         return (
             f"{most:.1f}× the expected samples (one every {criteria.query.scrape_s:g} s): set"
             " monitor.scrape_interval_s to the scrape interval of Prometheus; otherwise gaps are not detected"
-        )
-    if live.up > 0 and share > 0:
-        return (
-            f"{share:.0%} of the scrapes of the last {criteria.window_s:.0f} s succeeded (threshold"
-            f" {verdicts.COVERED:.0%}, one every {criteria.query.scrape_s:g} s)"
         )
     if math.isnan(live.targets):
         return "Prometheus has no target of the speculative pool with the labels of monitor"
     if live.up == 0:
         return f"none of the {live.targets:.0f} targets of the speculative pool answers Prometheus"
+    if missing:
+        return f"not covered: {_listed(missing)}"
+    if not bool(verdicts.is_enough(live.counted)):
+        return (
+            f"{float(np.nan_to_num(live.counted)):.0%} of the samples that count failed requests are there"
+            f" for the last {criteria.window_s:.0f} s (threshold {COVERED:.0%})"
+        )
     gone = [
         series
         for value, series in (
             (live.finished, criteria.query.series.finished),
             (live.e2e_n, f"{criteria.query.series.e2e}_count"),
+            (live.e2e, f"{criteria.query.series.e2e}_sum"),
+            (live.tpot, criteria.query.series.tpot_seconds),
             (live.drafted, "the counters of drafts"),
         )
         if math.isnan(value)
     ]
-    missing = ", ".join(gone) or "usable value of their series"
-    return f"the targets are up, but Prometheus has no {missing}: specops monitor check ROLLOUT"
+    series = ", ".join(gone) or "usable value of their series"
+    return f"the targets are up, but Prometheus has no {series}: specops monitor check ROLLOUT"
+
+
+def _listed(missing: Sequence[str]) -> str:
+    more = f"; and {len(missing) - LISTED} more" if len(missing) > LISTED else ""
+    return "; ".join(missing[:LISTED]) + more
 
 
 def _ratio(judged: Judgement) -> str:

@@ -1,7 +1,9 @@
 """The query to Prometheus at every evaluation: all of it in one query, as of one instant.
 
 Every expression gets a label that says what it is, and `or` puts them side by side. So an evaluation waits
-for Prometheus once, and its figures are of the same window.
+for Prometheus once, and its figures are of the same window. Servers are queried one by one: a pool's figures
+are those of the replicas that Prometheus scraped (replicas.py), and one replica can be compared with the
+others.
 """
 
 from __future__ import annotations
@@ -12,10 +14,18 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from specops.guard.signals.noise import Numbers
+from specops.guard.signals.replicas import BY_REPLICA, Replica, pool_figures
 from specops.prometheus.api import Sample
 from specops.prometheus.promql import Signals, selector
-from specops.prometheus.series import POOL, ROLLOUT, ROUTE_DURATION, ROUTE_PERCENT, ROUTE_REQUESTS
-from specops.serving import Series
+from specops.prometheus.series import (
+    POOL,
+    ROLLOUT,
+    ROUTE_DECISIONS,
+    ROUTE_DURATION,
+    ROUTE_PERCENT,
+    ROUTE_REQUESTS,
+)
+from specops.serving import Drafts, Series
 
 SIGNAL = "specops_signal"
 STANDARD = "standard_"
@@ -31,6 +41,14 @@ class ClassFigures:
 
     e2e: Numbers = NOTHING
     n: Numbers = NOTHING
+    standard_e2e: Numbers = NOTHING
+    """The same class on the standard pool, in the same window."""
+
+    standard_n: Numbers = NOTHING
+
+
+Buckets = tuple[tuple[float, float], ...]
+"""Upper bounds of a histogram in seconds, ascending, each with the requests of the window up to it."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +82,12 @@ class LiveFigures:
 
     gauged: Numbers = NOTHING
     """Scrapes that `spread` is of."""
+
+    running: Numbers = NOTHING
+    """Requests that run on a server, by its scrapes: far fewer than `load` where bursts come between them."""
+
+    bursts: Numbers = NOTHING
+    """As `spread`, over the last `BURSTS`: of bursts that no scrape of the window may have met."""
 
     restarts: Numbers = NOTHING
     """Servers that started within the window or the one before: slow at first, for a window at most, and in
@@ -107,7 +131,23 @@ class LiveFigures:
     standard_gauged: Numbers = NOTHING
     standard_covered: Numbers = NOTHING
     standard_sampled: Numbers = NOTHING
+    standard_running: Numbers = NOTHING
+    standard_bursts: Numbers = NOTHING
+    eligible: Numbers = NOTHING
+    """Requests that the router's rules allow on the speculative pool, wherever the switch sent them."""
+
+    missing: Numbers = NOTHING
+    """Share of the replicas that the figures are not of, 0 to 1: their samples are missing."""
+
     classes: Mapping[str, ClassFigures] = field(default_factory=dict)
+    replicas: Mapping[str, Replica] = field(default_factory=dict)
+    """By `instance`, those that Prometheus has as a target now, covered or not."""
+
+    buckets: Mapping[str, Buckets] = field(default_factory=dict)
+    """By `BUCKETS`; of the standard pool with `STANDARD` before it."""
+
+    routers: float = NOTHING
+    """Routers that are scraped."""
 
     @classmethod
     def of(cls, figures: Mapping[str, Any]) -> LiveFigures:
@@ -120,11 +160,13 @@ class LiveFigures:
         return LiveFigures(ts=self.ts, **{name.removeprefix(STANDARD): getattr(self, name) for name in names})
 
 
-FIGURES = tuple(found.name for found in fields(LiveFigures) if found.name not in ("ts", "classes"))
-COPIED = (
-    "finished", "drafted", "tpot_n", "e2e_n", "gauged", "requests", "failed", "cancelled",
-    "standard_requests", "standard_failed", "standard_tpot_n", "standard_e2e_n", "standard_gauged",
-)  # fmt: skip
+PARTS = ("ts", "classes", "replicas", "buckets", "routers")
+FIGURES = tuple(found.name for found in fields(LiveFigures) if found.name not in PARTS)
+BURSTS = "4h"
+BUCKETS = ("tpot", "e2e")
+"""Histograms of which the slowest requests are judged, where the engine has one of requests."""
+
+COPIED = ("requests", "failed", "cancelled", "standard_requests", "standard_failed", "eligible")
 """Counts that are a multiple where each server is scraped more than once, as without deduplication of the
 replicas of a Prometheus. Taken for as many requests, they would make noise look small."""
 COPIES = "copies"
@@ -147,62 +189,85 @@ class Query:
     """Whether routers are scraped. Without them requests that an engine aborted are its errors, where another
     pool has fewer of them: clients that leave do so there too."""
 
+    servers: int = 0
+    """Servers of the speculative pool in the rollout file; 0 where it does not list them."""
+
+    routers: int = 0
+
     def expressions(self, window_s: float, started_s: float) -> dict[str, str]:
-        """Return the expressions by the name in `LiveFigures`, over the last `window_s` seconds, starts over
-        `started_s`; of each class, class_e2e and class_n."""
+        """Return the expressions by name, over the last `window_s` seconds, starts over `started_s`: by the
+        name in `LiveFigures`; of each replica, by `BY_REPLICA`; of each class, class_e2e and class_n; of
+        each bucket, bucket_ and its histogram."""
         window, lately = (f"{round(seconds)}s" for seconds in (window_s, started_s))
         labels = {POOL: "speculative"} | self._ours
-        pool, of_pool = Signals(self.series, labels, window), selector(labels)
-        others = {POOL: "standard"} | self._ours
+        of_pool = selector(labels)
         counter = self.series.generated if self.series.requests_by_router else f"{self.series.e2e}_count"
         ends = f"{counter}{of_pool}"
         earlier = f"last_over_time({ends}[{HISTORY}] offset {lately})"
         # Smaller than before, or not there before: a counter of a server that started since.
         again = f"min_over_time({ends}[{lately}]) < {earlier}"
         new = f"count_over_time({ends}[{lately}]) unless {earlier}"
-        latencies = self._latencies(self.series, labels, window_s)
-        standard = self._latencies(self.standard, others, window_s)
+        by_pool: dict[str, str] = {}
+        for prefix, series, pool in (("", self.series, "speculative"), (STANDARD, self.standard, "standard")):
+            which = {POOL: pool} | self._ours
+            figures = self._by_replica(series, which, window_s) | _buckets(series, which, window)
+            by_pool |= {f"{prefix}{name}": expression for name, expression in figures.items()}
+            up = f"up{selector(which)}"
+            by_pool[f"{prefix}gone"] = f"count(last_over_time({up}[{HISTORY}]))"
         return (
-            {"finished": pool.finished(), "drafted": pool.drafted(), "acceptance": pool.acceptance()}
-            | latencies
-            | {f"{STANDARD}{name}": expression for name, expression in standard.items()}
+            by_pool
             | {
                 "restarts": f"count(({again}) or ({new})) or vector(0)",
                 "targets": f"count(up{of_pool})",
                 "up": f"sum(up{of_pool})",
                 COPIES: self._copies(),
             }
-            | (self._routed(window_s) if self.routed else self._aborted(window_s))
+            | (self._routed(window_s) if self.routed else {})
         )
 
-    def _latencies(self, series: Series, labels: Mapping[str, str], window_s: float) -> dict[str, str]:
+    def _by_replica(self, series: Series, labels: Mapping[str, str], window_s: float) -> dict[str, str]:
+        """The figures of `Replica`, each by `instance`."""
         window = f"{round(window_s)}s"
-        pool, of_pool = Signals(series, labels, window), selector(labels)
+        pool, which = Signals(series, labels, window, ("instance",)), selector(labels)
+
+        def total(name: str, *matchers: str) -> str:
+            return _total(name, window, labels, *matchers, by="instance")
+
+        def over(function: str, name: str, seconds: str = window) -> str:
+            return f"sum by (instance) ({function}({name}{which}[{seconds}]))"
+
         e2e = f"{series.e2e}_count"
-        spent = f"{series.e2e}_sum{of_pool}[{window}]"
-        timed = e2e if series.tpot_of_events else f"{series.tpot}_count"
-        running = f"{series.running}{of_pool}[{window}]"
-        # Little's law, server by server: time spent in it over the time that its samples cover. Over the
-        # window, a gap in scraping would make a server look idle.
-        covered_s = f"clamp_max(count_over_time({spent}) * {self.scrape_s:g}, {round(window_s)})"
-        at_a_time = f"(increase({spent}) / {covered_s})"
-        if series.requests_by_router:  # which does not say by which server
-            waiting = f"{series.waiting}{of_pool}[{window}]"
-            at_a_time = f"(avg_over_time({running}) + avg_over_time({waiting}))"
-        return {
-            "tpot": pool.mean("tpot"),
-            "tpot_n": _total(timed, window, labels),
-            "e2e": pool.mean("e2e"),
-            "e2e_n": _total(e2e, window, labels),
-            "tokens": pool.answer_tokens(),
-            "load": f"sum({at_a_time} ^ 2) / (sum({at_a_time}) > 0)",
-            "spread": f"sum(stdvar_over_time({running})) / (sum(avg_over_time({running})) > 0)",
-            "gauged": f"sum(count_over_time({running}))",
-            # 0 where the targets of the last day are gone: only a pool that never was has no share.
-            "covered": f"{self._share(f'up{of_pool}', window_s, 'sum_over_time')}"
-            f" or count(last_over_time(up{of_pool}[{HISTORY}])) * 0",
-            "sampled": self._share(f"{e2e}{of_pool}", window_s),
+        counted = series.generated if series.requests_by_router else e2e
+        expressions = {
+            "finished": pool.finished(),
+            "generated": total(series.generated),
+            "drafted": pool.drafted(),
+            "tpot_s": total(series.tpot_seconds),
+            "tpot_n": total(e2e if series.tpot_of_events else f"{series.tpot}_count"),
+            "first_n": total(f"{series.ttft}_count"),
+            "e2e_s": total(f"{series.e2e}_sum"),
+            "e2e_n": total(e2e),
+            "running": over("avg_over_time", series.running),
+            "waiting": over("avg_over_time", series.waiting),
+            "variance": over("stdvar_over_time", series.running),
+            "gauged": over("count_over_time", series.running),
+            "long_running": over("avg_over_time", series.running, BURSTS),
+            "long_variance": over("stdvar_over_time", series.running, BURSTS),
+            "covered": self._share(f"up{which}", window_s, "sum_over_time"),
+            "sampled": self._share(f"{counted}{which}", window_s),
+            "age_s": f"time() - max by (instance) (timestamp(up{which}))",
         }
+        if isinstance(series.acceptance, Drafts):
+            expressions["accepted"] = total(series.acceptance.accepted_tokens)
+        elif labels[POOL] == "speculative":
+            expressions["acceptance"] = pool.acceptance()
+        if not self.routed:
+            reasons = f'finished_reason=~"{series.aborted_reasons}"'
+            expressions["failed"] = total(series.aborted, *([reasons] if series.aborted_reasons else []))
+            # vllm/v1/engine/__init__.py: "abort - aborted by client"
+            left = ['finished_reason="abort"'] if series.aborted_reasons else []
+            expressions["cancelled"] = total(series.aborted, *left)
+        return {f"{BY_REPLICA}{name}": expression for name, expression in expressions.items()}
 
     def _copies(self) -> str:
         """Series of `up` for each server."""
@@ -210,10 +275,10 @@ class Query:
         return f"count({up}) / count(count by ({POOL}, instance) ({up}))"
 
     def _share(self, series: str, window_s: float, function: str = "count_over_time") -> str:
-        """Samples within the window over those that the scrape interval makes. NaN without a sample."""
+        """Samples within the window over those that the scrape interval makes, by instance."""
         within = f"{series}[{round(window_s)}s]"
-        expected = f"(count(count_over_time({within})) * {window_s / self.scrape_s:g})"
-        return f"sum({function}({within})) / {expected}"
+        expected = f"(count by (instance) (count_over_time({within})) * {window_s / self.scrape_s:g})"
+        return f"sum by (instance) ({function}({within})) / {expected}"
 
     @property
     def _ours(self) -> dict[str, str]:
@@ -227,13 +292,20 @@ class Query:
 
         ours, others = 'pool="speculative"', 'pool="standard"'
         broken, elsewhere = 'status="5xx"', ('served="standard"', 'status!="5xx"')
-        of_pool = selector(self._ours | {"pool": "speculative"})
 
-        def by_class(function: str, part: str) -> str:
-            return f"sum by (class) ({function}({ROUTE_DURATION}_{part}{of_pool}[{window}]))"
+        def by_class(function: str, part: str, pool: str = "speculative") -> str:
+            which = selector(self._ours | {"pool": pool})
+            return f"sum by (class) ({function}({ROUTE_DURATION}_{part}{which}[{window}]))"
 
+        percent = f"{ROUTE_PERCENT}{selector(self._ours)}"
+        decisions = f"{ROUTE_DECISIONS}{selector(self._ours)[:-1]}"
+        # What the rules allow, and the switch or the limit of requests in flight did not.
+        allowed = f'{decisions},pool="speculative"}}[{window}]'
+        held = f'{decisions},pool="standard",reason=~"switch|in-flight"}}[{window}]'
         return {
-            "counted": self._share(f"{ROUTE_PERCENT}{selector(self._ours)}", window_s),
+            "counted": f"min({self._share(percent, window_s)})",
+            "routers": f"count(count by (instance) ({percent}))",
+            "eligible": f"sum(increase({allowed}) or increase({held}))",
             "requests": grown(ours),
             # Prometheus has no series for a label that no request had yet: then none failed.
             "failed": f"({grown(ours, broken)} or vector(0)) + ({grown(ours, *elsewhere)} or vector(0))",
@@ -241,39 +313,26 @@ class Query:
             "standard_failed": f"{grown(others, broken)} or vector(0)",
             "class_e2e": f"{by_class('rate', 'sum')} / ({by_class('rate', 'count')} > 0)",
             "class_n": by_class("increase", "count"),
-        }
-
-    def _aborted(self, window_s: float) -> dict[str, str]:
-        window = f"{round(window_s)}s"
-        requests, failed, left = _ended(self.series, window, {POOL: "speculative"} | self._ours)
-        standard_requests, standard_failed, _ = _ended(self.standard, window, {POOL: "standard"} | self._ours)
-        of_pool = selector({POOL: "speculative"} | self._ours)
-        return {
-            "counted": self._share(f"up{of_pool}", window_s, "sum_over_time"),
-            "requests": requests,
-            "failed": failed,
-            "cancelled": left,
-            "standard_requests": standard_requests,
-            "standard_failed": standard_failed,
+            "class_standard_e2e": f"{by_class('rate', 'sum', 'standard')}"
+            f" / ({by_class('rate', 'count', 'standard')} > 0)",
+            "class_standard_n": by_class("increase", "count", "standard"),
         }
 
 
-def _ended(series: Series, window: str, labels: Mapping[str, str]) -> tuple[str, str, str]:
-    """Requests that ended, those that the engine aborted, and of these those whose client may have left."""
-
-    def aborted(reasons: str) -> str:
-        return _total(series.aborted, window, labels, *([reasons] if series.aborted_reasons else []))
-
-    ended = _total(series.finished, window, labels)
-    failed = aborted(f'finished_reason=~"{series.aborted_reasons}"')
-    left = aborted('finished_reason="abort"')  # vllm/v1/engine/__init__.py: "abort - aborted by client"
-    # A counter with labels may be there only from its first count on.
-    return ended, f"{failed} or {ended} * 0", left
+def _buckets(series: Series, labels: Mapping[str, str], window: str) -> dict[str, str]:
+    """Expressions of the histograms of requests, by `le`."""
+    whole = () if series.tpot_of_events else ("tpot",)
+    names = {name: getattr(series, name) for name in BUCKETS if name in (*whole, "e2e")}
+    return {
+        f"bucket_{name}": f"sum by (le) (increase({series_name}_bucket{selector(labels)}[{window}]))"
+        for name, series_name in names.items()
+    }
 
 
-def _total(name: str, window: str, labels: Mapping[str, str], *matchers: str) -> str:
+def _total(name: str, window: str, labels: Mapping[str, str], *matchers: str, by: str = "") -> str:
     held = selector(labels)[1:-1]
-    return f"sum(increase({name}{{{','.join(part for part in (held, *matchers) if part)}}}[{window}]))"
+    which = ",".join(part for part in (held, *matchers) if part)
+    return f"sum{f' by ({by}) ' if by else ''}(increase({name}{{{which}}}[{window}]))"
 
 
 def together(expressions: Mapping[str, str]) -> str:
@@ -284,28 +343,57 @@ def together(expressions: Mapping[str, str]) -> str:
     )
 
 
-def read(samples: Sequence[Sample]) -> LiveFigures:
-    """Return what the query's answer says."""
+def read(samples: Sequence[Sample], query: Query, window_s: float) -> LiveFigures:
+    """Return what the query's answer says, of the replicas whose samples are there."""
     figures: dict[str, float] = {}
-    copies = 1.0
     classes: dict[str, dict[str, float]] = {}
+    instances: dict[str, dict[str, dict[str, float]]] = {"": {}, STANDARD: {}}
+    buckets: dict[str, dict[float, float]] = {}
     for sample in samples:
         name = sample.labels.get(SIGNAL, "")
-        if name in FIGURES:
-            # Two results of one expression: it is not known which of them is right.
-            sound = name not in figures and math.isfinite(sample.value)
-            figures[name] = sample.value if sound else NOTHING
+        value = sample.value if math.isfinite(sample.value) else NOTHING
+        prefix = STANDARD if name.startswith(STANDARD) else ""
+        part = name.removeprefix(prefix)
+        if part.startswith(BY_REPLICA):
+            instance = instances[prefix].setdefault(sample.labels.get("instance", ""), {})
+            _put(instance, part.removeprefix(BY_REPLICA), value)
+        elif part.startswith("bucket_") and "le" in sample.labels:
+            histogram = f"{prefix}{part.removeprefix('bucket_')}"
+            buckets.setdefault(histogram, {})[float(sample.labels["le"])] = value
         elif name.startswith("class_") and "class" in sample.labels:
-            value = sample.value if math.isfinite(sample.value) else NOTHING
-            classes.setdefault(sample.labels["class"], {})[name.removeprefix("class_")] = value
-        elif name == COPIES and sample.value > 1:
-            copies = sample.value
+            _put(classes.setdefault(sample.labels["class"], {}), name.removeprefix("class_"), value)
+        else:
+            _put(figures, name, value)
+    copies = max(figures.get(COPIES, 1.0), 1.0)
     figures |= {name: figures[name] / copies for name in COPIED if name in figures}
+    for values in classes.values():
+        values |= {name: values[name] / copies for name in ("n", "standard_n") if name in values}
+    replicas = {
+        prefix: {name: Replica(**values).over(copies) for name, values in sorted(found.items())}
+        for prefix, found in instances.items()
+    }
+    for prefix, series in (("", query.series), (STANDARD, query.standard)):
+        pool = pool_figures(replicas[prefix], series, query.scrape_s, window_s, routed=query.routed)
+        if pool is None and figures.get(f"{prefix}gone", 0.0) > 0:
+            pool = {
+                "covered": 0.0
+            }  # its targets of the last day are gone: only a pool that never was has no share
+        figures |= {f"{prefix}{name}": value for name, value in (pool or {}).items()}
+    if not query.routed:
+        figures["counted"] = figures.get("covered", NOTHING)
     return LiveFigures(
         ts=samples[0].ts if samples else NOTHING,
-        classes={
-            name: ClassFigures(found.get("e2e", NOTHING), found.get("n", NOTHING) / copies)
-            for name, found in sorted(classes.items())
+        classes={name: ClassFigures(**values) for name, values in sorted(classes.items())},
+        replicas={name: one for name, one in replicas[""].items() if not math.isnan(one.covered)},
+        buckets={
+            name: tuple((bound, count / copies) for bound, count in sorted(counts.items()))
+            for name, counts in buckets.items()
         },
-        **figures,
+        routers=figures.get("routers", NOTHING),
+        **{name: figures[name] for name in FIGURES if name in figures},
     )
+
+
+def _put(into: dict[str, float], name: str, value: float) -> None:
+    """Two results of one expression: it is not known which of them is right."""
+    into[name] = NOTHING if name in into else value

@@ -12,17 +12,10 @@ from numpy.typing import NDArray
 from specops.guard.signals import noise
 from specops.guard.signals.criteria import Baseline, Criteria, Missing, Range
 from specops.guard.signals.noise import BAD, HEALTHY, NO_DATA, NO_TRAFFIC, UNKNOWN, VERDICTS, Codes, Numbers
-from specops.guard.signals.query import ClassFigures, LiveFigures
+from specops.guard.signals.query import LiveFigures
+from specops.guard.signals.replicas import COVERED, TOO_MANY
 from specops.guard.state import Signal, Verdict
 from specops.serving import Series
-
-COVERED = 0.9
-"""Share of a window's scrapes: with fewer the window counts as missing data. A gap in scraping looks like
-traffic that stopped, and the first samples after it like a burst."""
-
-TOO_MANY = 1.25
-"""Times the samples that the scrape interval makes: with more, Prometheus scrapes more often than the rollout
-file says, and what is left after a gap looks like a whole window."""
 
 MISSING = 0.5
 """Windows of the standard pool's samples that may be missing in a longer one: both pools may have been slow
@@ -57,7 +50,19 @@ ROOM = 1.5
 """A factor for the windows that would have enough requests, since there may have been fewer earlier."""
 
 DECIDING: tuple[Signal, ...] = ("acceptance", "tpot", "e2e")
-"""That few requests fail does not show that speculation pays: errors alone are never healthy."""
+"""Signals whose verdict takes traffic of the pool's own: errors are counted by the router, too."""
+
+HABIT = 0.15
+"""Relative error to which the spread of the load over hours is known: a thousand scrapes, some of them of
+another time of the day."""
+
+UNMET = 0.5
+"""Share of the requests at a time, by the time that they took, which the scrapes must have met. With surely
+less, bursts came between them, and how many requests met each other is not known."""
+
+LOAD_OVER = 4
+"""Windows to look back on where the load is not known well enough: with four times the scrapes its spread is
+known twice as well."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,7 @@ class Load:
 
     @property
     def middle(self) -> Numbers:
-        return np.asarray((self.low + self.high) / 2)
+        return np.where(np.isinf(self.high), self.low, (self.low + self.high) / 2)
 
 
 @dataclass(frozen=True)
@@ -121,14 +126,36 @@ class Judgement:
     """Slower than the baseline, as the standard pool surely is too, and not bad beside it."""
 
 
+NAMES: Mapping[Signal, str] = {
+    "acceptance": "acceptance",
+    "tpot": "TPOT",
+    "e2e": "E2E",
+    "errors": "errors",
+    "drafting": "drafting",
+}
+
+
 def load(live: LiveFigures) -> Load:
     """Moments with many requests are met by many: the mean that they see is the mean over time plus variance
-    over mean. The variance is of few scrapes, and known to two standard errors of a variance at best."""
+    over mean. A window's variance is of few scrapes, and known to two standard errors at best. Where it
+    agrees with that of the last hours, the hours' is taken; else the load is anything that either of them
+    allows."""
     scrapes = np.maximum(np.nan_to_num(live.gauged, nan=1.0), 2.0)
     error = 2 * np.sqrt(2 / scrapes)
     unseen = np.isnan(live.spread)  # no scrape met a request: between always one and now and then one
     low = np.where(unseen, 0.0, live.spread * np.maximum(1 - error, 0.0))
     high = np.where(unseen, 1.0, live.spread * (1 + error))
+    hours = np.asarray(live.bursts, dtype=float)
+    agree = (low <= hours) & (hours <= high)
+    low = np.where(agree, hours * (1 - HABIT), np.fmin(low, hours))
+    high = np.where(agree, hours * (1 + HABIT), np.fmax(high, hours))
+    # By the time that requests took, so many would be met by the scrapes.
+    expected = np.nan_to_num(live.load * scrapes)
+    chance = 4 * np.sqrt(expected * (1 + high))
+    unmet = expected - np.nan_to_num(live.running * scrapes, nan=np.inf) > np.maximum(
+        chance, UNMET * expected
+    )
+    high = np.where(unmet, np.inf, high)
     return Load(np.maximum(live.load + low, 1.0), np.maximum(live.load + high, 1.0))
 
 
@@ -141,10 +168,10 @@ def starting(live: LiveFigures) -> NDArray[np.bool_]:
 
 def scraped(live: LiveFigures) -> NDArray[np.bool_]:
     """Return whether the window was scraped well enough to count: `up`, and the series themselves."""
-    return _enough(live.covered) & _enough(live.sampled)
+    return is_enough(live.covered) & is_enough(live.sampled)
 
 
-def _enough(share: Numbers, missing: float = 1 - COVERED) -> NDArray[np.bool_]:
+def is_enough(share: Numbers, missing: float = 1 - COVERED) -> NDArray[np.bool_]:
     return np.asarray(np.nan_to_num(share) >= 1 - missing - 1e-9)
 
 
@@ -175,16 +202,23 @@ def judge(
     for signal, value, n in latencies:
         if isinstance(criteria.baseline, Baseline):
             expected = _expected(criteria.baseline, criteria.query.series, signal, live)
-            judged = _latency(criteria, criteria.baseline, signal, value, n, expected, ours, live, repeats)
+            judged = judge_latency(
+                criteria, criteria.baseline, signal, value, n, expected, ours, live, repeats
+            )
             found[signal] = judged if repeats else _beside_standard(criteria, signal, judged, live, windows)
         else:
             found[signal] = _no_reference(n)
     unseen = ~scraped(live) if repeats else ~scraped(live) | too_many(live)
-    uncounted = ~_enough(live.counted)
+    uncounted = ~is_enough(live.counted)
     return {
         signal: _without_data(judged, uncounted if signal == "errors" else unseen)
         for signal, judged in found.items()
     }
+
+
+def recoded(judged: Judgement, code: int) -> Judgement:
+    """The judgement with another code."""
+    return replace(judged, codes=np.full_like(judged.codes, code))
 
 
 def _without_data(judged: Judgement, gone: NDArray[np.bool_]) -> Judgement:
@@ -226,11 +260,11 @@ def _beside_standard(
     cv, error = (criteria.baseline.known(f"{signal}_{what}", load(theirs).middle) for what in ("cv", "error"))
     regression = criteria.regression.value - 1
     missing = min(1 - COVERED, MISSING / windows)
-    answers = _enough(theirs.covered, missing)
+    answers = is_enough(theirs.covered, missing)
     there = ~np.isnan(theirs.covered) & ~(answers & np.isnan(theirs.sampled))
-    whole = answers & _enough(theirs.sampled, missing)
+    whole = answers & is_enough(theirs.sampled, missing)
     n = np.nan_to_num(n)
-    quiet = np.less(n, 1.0) & (whole if windows <= 1 else there & _enough(theirs.covered, MOSTLY))
+    quiet = np.less(n, 1.0) & (whole if windows <= 1 else there & is_enough(theirs.covered, MOSTLY))
     compared = there & whole & ~quiet & np.isfinite(beside)
     # Where both have just become slow, more of the one pool's few requests than of the other's may be slow.
     mixed = np.clip(np.nan_to_num(judged.low) - criteria.regression.value, 0.0, 2 * MIXED) / 2
@@ -270,8 +304,9 @@ def _windows_to_compare(least: Numbers, both_n: Numbers, known_to: Numbers, besi
 def with_longer(criteria: Criteria, short: Judgement, longer: Judgement, windows: float) -> Judgement:
     """Return what a window and a `longer` one, of so many `windows`, say together.
 
-    The longer one replaces a window with too little traffic. Where the standard pool has too little of it to
-    confirm what is bad by the baseline, both pools are compared over the longer one, and the answer is:
+    The longer one replaces a window with too little traffic, or with too few scrapes to know the load. Where
+    the standard pool has too little of it to confirm what is bad by the baseline, both pools are compared
+    over the longer one, and the answer is:
 
     - bad where the speculative pool is surely slower there, and what the short window has of the standard
       pool does not contradict;
@@ -283,7 +318,7 @@ def with_longer(criteria: Criteria, short: Judgement, longer: Judgement, windows
     standard pool may miss that part by chance, which `_spread_over_time` allows for. A gap in the standard
     pool's samples could hide it, so little of them may be missing (`MISSING`).
     """
-    few = short.codes == NO_TRAFFIC
+    few = (short.codes == NO_TRAFFIC) | (load_unknown(short) & np.isin(longer.codes, (HEALTHY, BAD)))
     compares = np.greater(np.where(few, longer.compare_over, short.compare_over), 0)
     compares |= few & (longer.codes == BAD) & np.asarray(longer.slower)
     agrees = np.less(short.n, noise.LEAST) | _may_be_slower(criteria, short)
@@ -340,37 +375,29 @@ def _may_be_slower(criteria: Criteria, judged: Judgement) -> NDArray[np.bool_]:
     return np.asarray(np.isnan(judged.beside) | np.greater(judged.beside, halfway))
 
 
-def judge_class(criteria: Criteria, name: str, live: LiveFigures, found: ClassFigures) -> Judgement | None:
-    """Return the judgement on a class; None where the baseline had no such class."""
-    times = criteria.baseline.of_class(name) if isinstance(criteria.baseline, Baseline) else None
-    if times is None:
-        return None
-    ours = load(live)
-    expected = times.as_answered(ours.low, ours.high)
-    judged = _latency(criteria, times, "whole", found.e2e, found.n, expected, ours, live)
-    return _without_data(judged, ~(scraped(live) & _enough(live.counted)))
-
-
-def overall(found: Mapping[Signal, Codes], both_slow: NDArray[np.bool_] | bool = False) -> Codes:
-    """Bad where one signal is. Else unknown where both pools are slow, since nothing shows then whether
-    speculation pays; else no traffic where there was too little for one that decides, since healthy
-    is what was judged by every reference; then healthy where one is, unknown, no data."""
-    deciding = [found[signal] for signal in DECIDING]
+def overall(
+    found: Mapping[Signal, Codes], both_slow: NDArray[np.bool_] | bool = False, missing: Numbers = 0.0
+) -> Codes:
+    """Bad where one signal is. Healthy where every signal is and no replica is `missing`. Else unknown where
+    both pools are slow, since nothing shows then whether speculation pays; no data where a part has none; no
+    traffic where there was too little for a signal; unknown."""
+    codes = [found[signal] for signal in (*DECIDING, "errors")]
 
     def any_of(code: int) -> Codes:
-        return np.any([codes == code for codes in deciding], axis=0)  # type: ignore[no-any-return]
+        return np.any([signal == code for signal in codes], axis=0)  # type: ignore[no-any-return]
 
-    bad = any_of(BAD) | (found["errors"] == BAD)
+    bad = any_of(BAD)
     both = np.broadcast_to(np.asarray(both_slow), bad.shape)
-    cases = [bad, both, any_of(NO_TRAFFIC), any_of(HEALTHY), any_of(UNKNOWN)]
-    chosen = np.select(cases, [BAD, UNKNOWN, NO_TRAFFIC, HEALTHY, UNKNOWN], NO_DATA)
+    gaps = any_of(NO_DATA) | (np.nan_to_num(missing) > 0)
+    cases = [bad, both, gaps, any_of(NO_TRAFFIC), any_of(UNKNOWN)]
+    chosen = np.select(cases, [BAD, UNKNOWN, NO_DATA, NO_TRAFFIC, UNKNOWN], HEALTHY)
     return chosen.astype(np.int8)
 
 
-def together(judged: Mapping[Signal, Judgement]) -> Codes:
+def together(judged: Mapping[Signal, Judgement], missing: Numbers = 0.0) -> Codes:
     """`overall` of what `judge` found."""
     codes = {signal: one.codes for signal, one in judged.items()}
-    return overall(codes, both_slow(judged))
+    return overall(codes, both_slow(judged), missing)
 
 
 def both_slow(judged: Mapping[Signal, Judgement]) -> NDArray[np.bool_]:
@@ -378,12 +405,19 @@ def both_slow(judged: Mapping[Signal, Judgement]) -> NDArray[np.bool_]:
     return np.asarray(np.any([np.asarray(one.both_slow) for one in judged.values()], axis=0))
 
 
+def load_unknown(judged: Judgement) -> NDArray[np.bool_]:
+    """Return whether a latency is bad at the lightest load that it may be of, and not at the heaviest."""
+    straddles = np.less(judged.low, judged.limit) & np.greater_equal(judged.high, judged.limit)
+    return np.asarray((judged.codes == UNKNOWN) & straddles & np.greater(judged.low, 0))
+
+
 def windows_needed(found: Mapping[Signal, Judgement]) -> NDArray[np.int_]:
     """Return how many windows to look back on: the fewest of `FURTHER` that should suffice at this rate, else
     the most. 0 where none are needed, or there is no traffic at all.
 
-    They are needed where one window has too little traffic for a signal that decides, or where the standard
-    pool has too little to confirm a latency that is bad; and no signal is bad without them.
+    They are needed where one window has too little traffic for a signal that decides, or too few scrapes to
+    know the load; or where the standard pool has too little to confirm a latency that is bad. No signal is
+    bad without them.
     """
     own = np.zeros_like(np.asarray(found["acceptance"].n, dtype=float))
     compared = np.zeros_like(own)
@@ -396,6 +430,7 @@ def windows_needed(found: Mapping[Signal, Judgement]) -> NDArray[np.int_]:
             lacks = (judged.codes == NO_TRAFFIC) & np.greater(judged.n, 0)
             needs = np.maximum(judged.least / np.maximum(judged.n, 1e-9), QUIET_OVER)
             own = np.maximum(own, np.where(lacks, needs, 0.0))
+            own = np.maximum(own, np.where(load_unknown(judged), LOAD_OVER, 0.0))
     needed = np.where(overall(confirmed) == BAD, 0.0, np.maximum(own, compared))
     steps = [needed == 0, *(needed <= windows for windows in FURTHER)]
     return np.select(steps, [0, *FURTHER], FURTHER[-1])
@@ -433,7 +468,7 @@ def _errors(criteria: Criteria, live: LiveFigures, repeats: bool = False) -> Jud
     return Judgement(codes, share, share, live.requests, noise.LEAST, 0.0)
 
 
-def _latency(
+def judge_latency(
     criteria: Criteria,
     times: Baseline,
     figure: str,

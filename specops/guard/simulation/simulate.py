@@ -10,14 +10,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specops.guard.policy import Rules, decide
-from specops.guard.signals import noise, verdicts
 from specops.guard.signals.criteria import Criteria
 from specops.guard.signals.observation import Row, Window, evaluate, repeated, windows_needed
 from specops.guard.signals.query import LiveFigures
@@ -25,7 +24,7 @@ from specops.guard.simulation.traces import PlaybookGuard, Trace, cut_window, on
 from specops.guard.state import FULL, Evaluation, Event, State
 from specops.progress import Progress, SilentProgress
 
-Rightly = Literal["yes", "no", "unknown"]
+Rightly = Literal["yes", "late", "no", "unknown"]
 PAYS_UP_TO = 1.05
 """Times the standard's latency. A pool that takes less pays, or costs next to nothing: to take it off is
 false."""
@@ -36,6 +35,31 @@ class Fallback:
     ts: float
     why: str
     rightly: Rightly
+
+
+Detected = Literal["in time", "late", "missed", "too short"]
+
+
+@dataclass(frozen=True)
+class Detection:
+    """What the guard did about one incident: a time in which the pool was slower than the rollout file
+    allows."""
+
+    began: float
+    acted: float | None
+    """When less than all traffic was left to the pool; None where that never was."""
+
+    delay_s: float | None
+    """Seconds from `began` to `acted`."""
+
+    allowed_s: float
+    """A window and the evaluations in a row: what a fallback takes at least, and may take."""
+
+    requests: float
+    """Requests that the pool ended from the beginning to that, or to the end of the incident."""
+
+    status: Detected
+    """`too short`: it was over before a fallback was due."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +80,8 @@ class Simulated:
     verdicts: dict[str, int]
     steps: list[Step]
     fallbacks: list[Fallback]
-    missed: list[float]
-    """When incidents began that the guard did not fall back in."""
+    detections: list[Detection]
+    """One for each incident, however much traffic it had."""
 
     playbook: Fallback | None
     """The first; then it triggers at every evaluation that it finds bad, since it keeps no state."""
@@ -66,7 +90,10 @@ class Simulated:
 
     @property
     def verdict(self) -> Literal["yes", "no"]:
-        return "no" if self.missed or any(one.rightly == "no" for one in self.fallbacks) else "yes"
+        detected = all(one.status in ("in time", "too short") for one in self.detections)
+        return (
+            "yes" if detected and all(one.rightly in ("yes", "unknown") for one in self.fallbacks) else "no"
+        )
 
 
 def simulate(trace: Trace, criteria: Criteria, rules: Rules, progress: Progress | None = None) -> Simulated:
@@ -95,6 +122,9 @@ def simulate(trace: Trace, criteria: Criteria, rules: Rules, progress: Progress 
         off[at] = state.percent < FULL
         progress.advance()
     first, triggers = _playbook(trace, length)
+    detections = _detections(trace, criteria, rules, off)
+    late = {one.acted for one in detections if one.status == "late"}
+    fallbacks = [replace(one, rightly="late") if one.ts in late else one for one in fallbacks]
     return Simulated(
         began=float(trace.ts[0]),
         ended=float(trace.ts[-1]),
@@ -102,27 +132,33 @@ def simulate(trace: Trace, criteria: Criteria, rules: Rules, progress: Progress 
         verdicts=dict(counted.most_common()),
         steps=steps,
         fallbacks=fallbacks,
-        missed=_missed(trace, criteria, rules, live, off),
+        detections=detections,
         playbook=first,
         playbook_triggers=triggers,
     )
 
 
-def _missed(
-    trace: Trace, criteria: Criteria, rules: Rules, live: LiveFigures, off: NDArray[np.bool_]
-) -> list[float]:
-    """Return when it began to be slower than the rollout file allows, and the guard saw traffic enough to act
-    on it and let it be."""
+def _detections(trace: Trace, criteria: Criteria, rules: Rules, off: NDArray[np.bool_]) -> list[Detection]:
+    """Return what was done about each time in which the pool was slower than the rollout file allows, also
+    where the guard had too little traffic to see it."""
     slow = np.nan_to_num(trace.slower) >= criteria.regression.value
     edges = np.flatnonzero(np.diff(np.concatenate([[False], slow, [False]]).astype(int)))
-    judged = np.isin(verdicts.judge(criteria, live)["tpot"].codes, (noise.BAD, noise.HEALTHY))
-    window = window_of(trace, criteria)
-    missed = []
+    finished = np.nan_to_num(np.asarray(trace.each.finished, dtype=float))
+    allowed_s = (window_of(trace, criteria) + rules.consecutive) * trace.interval_s
+    found = []
     for begin, end in edges.reshape(-1, 2):
-        whole = slice(begin + window - 1, begin + window - 1 + rules.consecutive)
-        if whole.stop < end and judged[whole].all() and not off[begin:end].any():
-            missed.append(float(trace.ts[begin]))
-    return missed
+        began = float(trace.ts[begin]) - trace.interval_s
+        index = next((at for at in range(begin, end) if off[at]), None)
+        requests = float(finished[begin : end if index is None else index + 1].sum())
+        if index is None:
+            lasted = (end - begin) * trace.interval_s
+            status: Detected = "missed" if lasted > allowed_s else "too short"
+            found.append(Detection(began, None, None, allowed_s, requests, status))
+            continue
+        acted = float(trace.ts[index])
+        status = "in time" if acted - began <= allowed_s else "late"
+        found.append(Detection(began, acted, acted - began, allowed_s, requests, status))
+    return found
 
 
 def observed(

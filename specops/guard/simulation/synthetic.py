@@ -28,7 +28,7 @@ from specops.defaults import LEAST_ACCEPTANCE
 from specops.errors import UsageError
 from specops.guard.signals.criteria import Baseline, Criteria, Missing
 from specops.guard.signals.query import STANDARD, LiveFigures
-from specops.guard.simulation.traces import Answers, Figures, Trace, mean_of
+from specops.guard.simulation.traces import Answers, Figures, Trace, mean_of, rolled
 from specops.guard.state import Threshold
 from specops.hints import with_options
 
@@ -46,6 +46,7 @@ SPELL_S = 12 * 3600.0
 GAPS_A_WEEK = 3.0
 """Number of gaps a week of Prometheus, and of each part that it scrapes."""
 
+BURSTS_S = 4 * 3600.0
 BUSY = 0.4
 """Share of the highest load that was measured which a server has at the busiest time of a week."""
 
@@ -79,6 +80,10 @@ class WeekConstants:
     both_slow: float = 2.0
     """Spells a week in which both pools are slow at once."""
 
+    steady: float | None = None
+    """Requests at a time on a server that is as fast as the standard, all the time; None: by a day's curve,
+    with a weekend, bursts and hours of nothing."""
+
     @property
     def intervals(self) -> int:
         return int(self.length_s // self.interval_s)
@@ -96,6 +101,9 @@ class Incident:
     shown_by_acceptance: NDArray[np.bool_]
     intervals: int | None = None
     """Number of intervals that it lasts; None: to the end."""
+
+    leak: int = 0
+    """Number of intervals in which it gets as slow, in even steps; 0: at once."""
 
 
 def week(criteria: Criteria, seed: int, slower: float | None) -> Trace:
@@ -137,7 +145,9 @@ def weeks(
     if incident is not None:
         since = np.arange(shape[1]) - incident.began[:, None]
         after = (since >= 0) & (since < (incident.intervals or shape[1]))
-        gain = np.where(after, incident.slower[:, None], gain)
+        grown = np.clip((since + 1) / max(incident.leak, 1), 0.0, 1.0)
+        slower = gain + (incident.slower[:, None] - gain) * grown
+        gain = np.where(after, slower if incident.leak else incident.slower[:, None], gain)
         falls = after & incident.shown_by_acceptance[:, None]
         acceptance = np.where(falls, _acceptance(world, gain), acceptance)
     traffic = _traffic(world, shape, random)
@@ -201,6 +211,8 @@ def _with_standard(
         "load": varied(theirs, np.full(shape, 0.2)),
         "spread": np.where(nothing, np.nan, _spread(scrapes, random)),
         "gauged": np.where(scraped == 0, np.nan, scrapes),
+        "running": np.where(nothing, np.nan, _met(theirs, scrapes, random)),
+        "bursts": _bursts(world, theirs),
         "covered": scraped,
         "sampled": np.where(scraped == 0, np.nan, scraped),
     }
@@ -217,6 +229,7 @@ def _by_routers(made: Trace, scraped: Figures) -> Trace:
     live = {
         name: np.where(scraped == 0, np.nan, np.asarray(getattr(each, name)) * scraped) for name in counted
     }
+    live["eligible"] = live["requests"]
     live["counted"] = np.where(scraped == 0, np.nan, scraped)
     return replace(made, each=LiveFigures.of({**vars(each), **live}))
 
@@ -224,6 +237,23 @@ def _by_routers(made: Trace, scraped: Figures) -> Trace:
 def _spread(scrapes: Figures, random: np.random.Generator) -> Figures:
     of = np.sqrt(2 / np.maximum(scrapes, 1.0))
     return np.maximum(1 + of * _normal(random, (scrapes.shape[0], scrapes.shape[1])), 0.0)
+
+
+def _met(load: Figures, scrapes: Figures, random: np.random.Generator) -> Figures:
+    """Requests at a time by so many scrapes: independent ones, of which each scrape meets a Poisson
+    number."""
+    noise = np.sqrt(np.maximum(load, 1e-9) / np.maximum(scrapes, 1.0)) * _normal(random, load.shape[:2])
+    return np.asarray(np.maximum(load + noise, 0.0))
+
+
+def _bursts(world: WeekConstants, load: Figures) -> Figures:
+    """Variance over mean of the requests at a time in the last hours: that of independent requests, and of
+    the load that wanders."""
+    hours = round(BURSTS_S / world.interval_s)
+    known = np.nan_to_num(load)
+    n = np.minimum(np.arange(1, load.shape[1] + 1), hours)
+    mean, square = (rolled(values, hours) / n for values in (known, known**2))
+    return np.where(mean > 1e-9, 1 + np.maximum(square - mean**2, 0.0) / np.maximum(mean, 1e-9), np.nan)
 
 
 def _measured(
@@ -267,16 +297,18 @@ def _measured(
         "load": varied(load, np.full(shape, 0.2)),
         "spread": _spread(scrapes, random),
         "gauged": scrapes,
+        "running": _met(load, scrapes, random),
         "restarts": begins.astype(float),
         "targets": np.ones(shape),
         "up": np.ones(shape),
         "covered": scraped,
         "sampled": scraped,
     }
-    means = ("acceptance", "tpot", "e2e", "tokens", "load", "spread")
+    means = ("acceptance", "tpot", "e2e", "tokens", "load", "spread", "running")
     for name in figures:
         figures[name] = np.where(nothing if name in means else unscraped, np.nan, figures[name])
     none = np.zeros(shape)
+    figures |= {"bursts": _bursts(world, load), "missing": np.zeros(shape)}
     figures |= {"requests": answered, "failed": failed, "cancelled": none, "standard_failed": none}
     ts = start + world.interval_s * np.broadcast_to(np.arange(1, shape[1] + 1), shape)
     each = LiveFigures.of(figures | {"ts": ts})
@@ -319,6 +351,8 @@ def _acceptance(world: WeekConstants, gain: Figures) -> Figures:
 
 def _traffic(world: WeekConstants, shape: tuple[int, int], random: np.random.Generator) -> Figures:
     """Requests at a time on one server, were it as fast as the standard."""
+    if world.steady is not None:
+        return np.full(shape, world.steady)
     at = np.arange(shape[1]) * world.interval_s / 86400 + random.uniform(0, 7, (shape[0], 1))
     day = 0.08 + 0.92 * np.sin(np.pi * (at % 1)) ** 2
     weekend = np.where(at % 7 >= 5, 0.5, 1.0)
@@ -334,7 +368,7 @@ Kind = tuple[float, float, float]
 def _kinds(world: WeekConstants) -> tuple[Kind, Kind, Kind]:
     share, minute = world.length_s / WEEK_S, 60 / world.interval_s
     return (
-        (2 * share, 10 * minute, 480 * minute),  # nobody asks
+        (2 * share * (world.steady is None), 10 * minute, 480 * minute),  # nobody asks
         (3 * share, 2 * minute, 6 * minute),  # a server starts, and is slow
         (world.both_slow * share, 10 * minute, 480 * minute),  # both pools are slow
     )

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
@@ -26,9 +27,9 @@ from numpy.typing import NDArray
 
 from specops.errors import FileError, UsageError
 from specops.guard.signals.criteria import Criteria
-from specops.guard.signals.query import FIGURES, SIGNAL, STANDARD, LiveFigures, together
+from specops.guard.signals.query import FIGURES, STANDARD, LiveFigures, read, together
 from specops.hints import with_value
-from specops.prometheus.api import Api, Series
+from specops.prometheus.api import Api, Sample
 
 ACCEPTANCE = "vllm:spec_decode_draft_acceptance_rate"
 P95 = "histogram_quantile(0.95, rate(vllm:e2e_request_latency_seconds_bucket[5m]))"
@@ -86,7 +87,7 @@ def falls(answers: Answers) -> NDArray[np.bool_]:
 
 
 Figures = NDArray[np.float64]
-FORMAT = 3
+FORMAT = 4
 OLDER: Mapping[str, str] = {
     "asked": "requests",
     "others_asked": "standard_requests",
@@ -103,7 +104,7 @@ YEAR_9999 = 253_370_764_800
 COUNTS = (
     "finished", "drafted", "tpot_n", "e2e_n", "gauged", "restarts",
     "requests", "failed", "cancelled", "standard_requests", "standard_failed",
-    "standard_tpot_n", "standard_e2e_n", "standard_gauged",
+    "standard_tpot_n", "standard_e2e_n", "standard_gauged", "eligible",
 )  # fmt: skip
 WEIGHTED = {
     "acceptance": "drafted", "tpot": "tpot_n", "e2e": "e2e_n", "tokens": "finished",
@@ -113,9 +114,12 @@ WEIGHTED = {
 
 NOT_SHARED = (
     "gauged", "restarts", "standard_requests", "standard_failed",
-    "standard_tpot_n", "standard_e2e_n", "standard_gauged",
+    "standard_tpot_n", "standard_e2e_n", "standard_gauged", "eligible",
 )  # fmt: skip
 """Counts that do not fall with the pool's share of the traffic."""
+
+AS_OF = ("targets", "up", "missing", "bursts", "standard_bursts")
+"""Figures of an instant, whatever the window."""
 
 SHARES = ("covered", "sampled", "counted", "standard_covered", "standard_sampled")
 """Names of shares of scrapes. An interval that has none counts as 0 in the mean of a window, one before the
@@ -168,11 +172,12 @@ def windows(trace: Trace, intervals: int, started: int) -> LiveFigures:
         spent = each[f"{of}e2e"] * each[f"{of}e2e_n"]
         found[f"{of}load"] = mean_of(each[f"{of}load"], spent, intervals)
         found[f"{of}spread"] = mean_of(each[f"{of}spread"], each[f"{of}load"], intervals)
+        found[f"{of}running"] = mean_of(each[f"{of}running"], each[f"{of}gauged"], intervals)
     for share in SHARES:
-        there = _rolled((~np.isnan(each[share])).astype(float), intervals) > 0
-        of_window = _rolled(np.nan_to_num(each[share]), intervals) / intervals
+        there = rolled((~np.isnan(each[share])).astype(float), intervals) > 0
+        of_window = rolled(np.nan_to_num(each[share]), intervals) / intervals
         found[share] = np.where(there, of_window, np.nan)
-    return LiveFigures.of(found | {name: each[name] for name in ("targets", "up")} | {"ts": trace.ts})
+    return LiveFigures.of(found | {name: each[name] for name in AS_OF} | {"ts": trace.ts})
 
 
 def cut_window(trace: Trace, end: int, intervals: int, started: int, share: float) -> LiveFigures:
@@ -194,28 +199,28 @@ def one(live: LiveFigures, at: int) -> LiveFigures:
 def _added(values: Figures, intervals: int) -> Figures:
     """Sums over the last so many; NaN where none of them is a number."""
     there = ~np.isnan(values)
-    total = _rolled(np.where(there, values, 0.0), intervals)
-    return np.where(_rolled(there.astype(float), intervals) > 0, total, np.nan)
+    total = rolled(np.where(there, values, 0.0), intervals)
+    return np.where(rolled(there.astype(float), intervals) > 0, total, np.nan)
 
 
 def mean_of(values: Figures, weights: Figures, intervals: int) -> Figures:
     """Return at each instant the weighted mean of the last so many values; NaN where none has any weight."""
     there = ~np.isnan(values) & (np.nan_to_num(weights) > 0)
     weight = np.where(there, weights, 0.0)
-    total = _rolled(np.where(there, values, 0.0) * weight, intervals)
-    whole = _rolled(weight, intervals)
+    total = rolled(np.where(there, values, 0.0) * weight, intervals)
+    whole = rolled(weight, intervals)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(whole > 1e-9, total / whole, np.nan)
 
 
-def _rolled(values: Figures, intervals: int) -> Figures:
+def rolled(values: Figures, intervals: int) -> Figures:
     """Sums over the last so many, each from two of half as many. Not the difference of two cumulative sums:
     their rounding would outlast the traffic."""
     intervals = min(intervals, values.shape[-1])
     if intervals <= 1:
         return values.copy()
     half = intervals // 2
-    part = _rolled(values, half)
+    part = rolled(values, half)
     total = part.copy()
     total[..., half:] += part[..., :-half]
     if intervals % 2:
@@ -231,20 +236,20 @@ def record(api: Api, criteria: Criteria, start: float, end: float, interval_s: f
     answers = {name: np.zeros(len(instants)) for name in (ACCEPTANCE, P95, BASELINE_P95)}
     for first in range(0, len(instants), MOST_POINTS):
         chunk = instants[first : first + MOST_POINTS]
+        samples: dict[float, list[Sample]] = defaultdict(list)
         for series in api.range(query, chunk[0], chunk[-1], interval_s):
-            name = series.labels.get(SIGNAL, "")
-            if name in figures:
-                _put(series, figures[name], instants[0], interval_s)
+            for ts, value in series.points:
+                samples[ts].append(Sample(series.labels, value, ts))
+        for ts, together_ in samples.items():
+            live = read(together_, criteria.query, interval_s)
+            for name, values in figures.items():
+                values[round((ts - instants[0]) / interval_s)] = getattr(live, name)
         for query_, values in answers.items():
             for series in api.range(query_, chunk[0], chunk[-1], interval_s)[:1]:  # it takes the first
-                _put(series, values, instants[0], interval_s)
+                for ts, value in series.points:
+                    values[round((ts - instants[0]) / interval_s)] = value
     live = LiveFigures.of(figures | {"ts": instants})
     return Trace(interval_s, live, Answers(*answers.values()), np.full(len(instants), np.nan))
-
-
-def _put(series: Series, into: Figures, start: float, step: float) -> None:
-    for ts, value in series.points:
-        into[round((ts - start) / step)] = value
 
 
 def save(trace: Trace, path: Path) -> None:
@@ -301,8 +306,8 @@ def load(path: Path) -> Trace:
     try:
         with path.open(encoding="utf-8") as file:
             head = json.loads(next(file))
-            if head["trace"] not in (FORMAT, FORMAT - 1):
-                raise ValueError(f"it has format {head['trace']}, expected {FORMAT - 1} or {FORMAT}")
+            if head["trace"] not in range(2, FORMAT + 1):
+                raise ValueError(f"it has format {head['trace']}, expected 2 to {FORMAT}")
             interval_s = float(head["interval_s"])
             if not 0 < interval_s <= DAY_S:
                 raise ValueError(f"invalid interval {interval_s:g} s")

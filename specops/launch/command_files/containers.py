@@ -1,20 +1,22 @@
-"""Containers, as Compose, Kubernetes and charts describe them (image, words and environment); the readers of
-Compose files and of Dockerfiles, in which a stage's ENTRYPOINT and CMD start something with its ENV and ARG.
-"""
+"""Containers, as Compose, Kubernetes and charts describe them: image, words, environment, files."""
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from specops.launch.command_files import shell
-from specops.launch.command_files.recognition import engine_of_image, inner_script, recognised
-from specops.serving import Command
+from specops.launch.command_files.recognition import (
+    assignments,
+    command_lines,
+    engine_of_image,
+    inner_script,
+    recognised,
+)
+from specops.serving import Command, Files, Unknown
 
 
 def commands(
@@ -22,25 +24,53 @@ def commands(
     where: str,
     image: Any,
     environment: Mapping[str, str],
-    files: Mapping[str, str],
+    files: Files,
+    unread: Sequence[Unknown] = (),
+    missing: Sequence[Unknown] = (),
 ) -> Iterator[Command]:
-    """Yield the commands of a container's entry point and arguments. `bash -c SCRIPT` is read as a script."""
+    """Yield the commands of a container's entry point and arguments. `bash -c SCRIPT` is read as a script.
+    `unread`: variables of the container that were not read; `missing`: what else was not."""
     image = image if isinstance(image, str) else ""
-    script = inner_script(words)
+    for command in _started(words, where, image, environment, replace(files, contained=True)):
+        decides = command_lines()[command.engine].reads_environment
+        entries = (replace(entry, decides=entry.decides and decides) for entry in unread)
+        yield replace(command, unread=(*command.unread, *entries, *missing))
+
+
+def _started(
+    words: list[str], where: str, image: str, environment: Mapping[str, str], files: Files
+) -> Iterator[Command]:
+    given: dict[str, shell.Value] = dict(environment)
+    script, beside = inner_script(words), script_beside(words, files)
     if script is not None:
         after = words[words.index(script) + 1 :]
-        given: dict[str, shell.Value] = dict(environment)
         if after[:1]:  # bash -c SCRIPT NAME ARGUMENT …
             given["@"] = list(after[1:])
-        for found in shell.commands(
-            filled_in(script), where, given=given, image=image, environment=environment, files=files
-        ):
-            version = found.version or _version(image)
-            yield replace(found, where=where, version=version, image=image or None)
+        text = filled_in(script)
+    elif beside is not None:
+        text, given["@"] = beside
+    else:
+        command = recognised(words, where, image=image, environment=environment, files=files)
+        if command is not None:
+            yield command
         return
-    found_command = recognised(words, where, image=image, environment=environment, files=files)
-    if found_command is not None:
-        yield found_command
+    for command in shell.commands(
+        text, where, given=given, image=image, environment=environment, files=files
+    ):
+        version = command.version or _version(image)
+        yield replace(command, where=where, version=version, image=image or None)
+
+
+def script_beside(words: Sequence[str], files: Files) -> tuple[str, list[str]] | None:
+    """Return the text and the arguments of a script that the words run, and that is held or stands beside."""
+    for index, word in enumerate(words[:3]):
+        if word.endswith((".sh", ".bash")):
+            names = (word, word.rsplit("/", 1)[-1])  # an image copies it from beside the file
+            text = next(
+                (t for name in names if (t := replace(files, contained=False).text(name)) is not None), None
+            )
+            return None if text is None else (text, list(words[index + 1 :]))
+    return None
 
 
 def filled_in(script: str) -> str:
@@ -56,6 +86,12 @@ def _version(image: str) -> str | None:
     return tag[1] if tag else None
 
 
+def relocated(commands: Iterable[Command], where: str) -> Iterator[Command]:
+    """Yield the commands with another place, for people."""
+    for command in commands:
+        yield replace(command, where=where)
+
+
 def listed(value: Any) -> list[str]:
     """A command in YAML: a list of words, or one text that is split as a shell would."""
     if isinstance(value, str):
@@ -63,42 +99,83 @@ def listed(value: Any) -> list[str]:
             return shlex.split(value)
         except ValueError:
             return value.split()
-    return [str(part) for part in value] if isinstance(value, list) else []
+    return (
+        [str(part) for part in value if not isinstance(part, dict | list)] if isinstance(value, list) else []
+    )
 
 
 def mapping(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def of_container(node: dict[str, Any], where: str, files: Mapping[str, str]) -> Iterator[Command]:
+def of_container(node: dict[str, Any], where: str, files: Files) -> Iterator[Command]:
     """Yield the commands of a container with command, args, env and image; or repository and tag, as charts
     have it."""
-    environment = variables(node.get("env"))
+    environment = variables(node.get("env"), files)
+    unread, missing = [], list[Unknown]()
+    for source in node["envFrom"] if isinstance(node.get("envFrom"), list) else ():
+        kind, reference = next(iter(mapping(source).items()), ("", None))
+        name = str(mapping(reference).get("name", ""))
+        if name in files.maps:
+            environment = dict(files.maps[name]) | environment
+        else:
+            how = f"kubectl get {'secret' if 'secret' in kind else 'configmap'} {name} -o yaml"
+            unread.append(Unknown(name, f"{kind} sets variables that are not in this file", how))
     words = [*listed(node.get("command")), *listed(node.get("args"))]
+    for key in ("command", "args"):
+        if isinstance(node.get(key), list) and any(isinstance(part, dict | list) for part in node[key]):
+            reason = "it holds more than words, which were not read"
+            how = "kubectl get pods -o yaml  # the words that the container has"
+            missing.append(Unknown(key, reason, how))
     image = node.get("image")
     if not isinstance(image, str) and "repository" in node:
         image = f"{node['repository']}:{node.get('tag', '')}"
-    yield from commands(filled(words, environment), where, image, environment, files)
+    yield from commands(filled(words, environment), where, image, environment, files, unread, missing)
 
 
-def variables(value: Any) -> dict[str, str]:
+def variables(value: Any, files: Files | None = None) -> dict[str, str]:
     """`environment` of Compose (a mapping, or NAME=VALUE) and `env` of Kubernetes ({name, value}).
 
-    One whose value comes from elsewhere, such as a Secret, is left out.
+    One whose value comes from elsewhere, such as a Secret or the machine, is a variable of its own name.
     """
-    found: dict[str, str] = {}
+    held = files or Files()
+    environment: dict[str, str] = {}
     if isinstance(value, dict):
-        found = {str(name): _text(one) for name, one in value.items() if _is_plain(one)}
+        environment = {
+            str(name): _text(text) if _is_plain(text) else f"${name}" for name, text in value.items()
+        }
     for entry in value if isinstance(value, list) else ():
-        if isinstance(entry, dict) and _is_plain(entry.get("value")):
-            found[str(entry.get("name"))] = _text(entry["value"])
-        elif isinstance(entry, str) and "=" in entry:
-            name, _, text = entry.partition("=")
-            found[name] = text
-    return found
+        if isinstance(entry, dict) and "name" in entry:
+            name, text = str(entry["name"]), entry.get("value")
+            reference = mapping(mapping(entry.get("valueFrom")).get("configMapKeyRef"))
+            text = held.maps.get(str(reference.get("name")), {}).get(str(reference.get("key")), text)
+            if _is_plain(text):
+                environment[name] = _text(text)
+            elif "valueFrom" in entry:
+                environment[name] = f"${name}"
+        elif isinstance(entry, str):
+            name, equals, text = entry.partition("=")
+            environment[name] = text if equals else f"${name}"
+    return environment
 
 
-def filled(words: list[str], environment: Mapping[str, str]) -> list[str]:
+def env_files(names: Sequence[str], files: Files) -> tuple[dict[str, str], list[Unknown]]:
+    """Return the variables of the files, of which later ones outweigh earlier ones, and missing files."""
+    environment: dict[str, str] = {}
+    unread = []
+    for name in names:
+        text = replace(files, contained=False).text(name)
+        if text is None:
+            reason = "its variables were not read: it is not here"
+            unread.append(
+                Unknown(name, reason, f"put {name} beside the file that names it, and lint it again")
+            )
+        else:
+            environment |= assignments(text)
+    return environment, unread
+
+
+def filled(words: Sequence[str], environment: Mapping[str, str]) -> list[str]:
     """$(NAME), as Kubernetes fills it in from the container's environment."""
     return [re.sub(r"\$\((\w+)\)", lambda m: environment.get(m[1], m[0]), word) for word in words]
 
@@ -109,150 +186,3 @@ def _is_plain(value: Any) -> bool:
 
 def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-# Compose
-
-
-def is_compose(document: dict[str, Any]) -> bool:
-    return isinstance(document.get("services"), dict)
-
-
-def compose_commands(document: dict[str, Any], where: str, files: Mapping[str, str]) -> Iterator[Command]:
-    held = {**files, **_configs(document)}
-    for name, service in document["services"].items():
-        if not isinstance(service, dict):
-            continue
-        # Compose fills in variables first and splits then, so that one may hold several words, or none.
-        started = [_filled_in_compose(service.get(key)) for key in ("entrypoint", "command")]
-        image = service.get("image")
-        yield from commands(
-            [word for one in started for word in listed(one)],
-            f"service {name}",
-            _interpolated(image) if isinstance(image, str) else image,
-            {n: _interpolated(v) for n, v in variables(service.get("environment")).items()},
-            held,
-        )
-
-
-def _filled_in_compose(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_interpolated(str(one)) for one in value]
-    return _interpolated(value) if isinstance(value, str) else value
-
-
-def _interpolated(text: str) -> str:
-    """No variable is known: ${NAME:-default} is the default, ${NAME:+other} is nothing; $$ is a dollar."""
-    before, text = "", text.replace("$$", "\0")
-    while text != before:  # a default may hold another one
-        before = text
-        text = re.sub(r"\$\{\w+:?-((?:[^{}$]|\$(?!\{))*)\}", r"\1", text)
-        text = re.sub(r"\$\{\w+:?\+(?:[^{}]|\$\{\w+\})*\}", "", text)
-    return text.replace("\0", "$")
-
-
-def _configs(document: dict[str, Any]) -> dict[str, str]:
-    """Texts of `configs: {NAME: {content: …}}`."""
-    configs = document.get("configs")
-    entries = configs.items() if isinstance(configs, dict) else ()
-    return {
-        str(name): entry["content"]
-        for name, entry in entries
-        if isinstance(entry, dict) and isinstance(entry.get("content"), str)
-    }
-
-
-# Dockerfiles
-
-
-def is_dockerfile(path: Path) -> bool:
-    """Dockerfile, Containerfile, Dockerfile.gpu, gpu.Dockerfile."""
-    return any(part in ("Dockerfile", "Containerfile") for part in path.name.split("."))
-
-
-def dockerfile_commands(text: str, where: str) -> Iterator[Command]:
-    """Yield the commands of the last stage that has any, and of those before it."""
-    stage = _Stage("")
-    for line, instruction, rest in _instructions(text):
-        if instruction == "FROM":
-            yield from stage.commands(where)
-            names = {**stage.arguments, **stage.environment}
-            stage = _Stage(_filled(rest.split(" ")[0], names), arguments=stage.arguments)
-        else:
-            stage.read(line, instruction, rest)
-    yield from stage.commands(where)
-
-
-class _Stage:
-    def __init__(self, image: str, arguments: dict[str, str] | None = None) -> None:
-        self.image = image
-        self.environment: dict[str, str] = {}
-        self.arguments = dict(arguments or {})
-        self.entrypoint: list[str] = []
-        self.command: list[str] = []
-        self.line = 0
-
-    def read(self, line: int, instruction: str, rest: str) -> None:
-        names = {**self.arguments, **self.environment}
-        if instruction == "ENV":
-            self.environment |= _assignments(rest, names)
-        elif instruction == "ARG":
-            name, equals, value = rest.partition("=")
-            if equals:
-                self.arguments[name.strip()] = _filled(value.strip().strip("\"'"), names)
-        elif instruction == "ENTRYPOINT":
-            self.entrypoint, self.command, self.line = _words(rest, names), [], line
-        elif instruction == "CMD":
-            self.command, self.line = _words(rest, names), self.line or line
-
-    def commands(self, where: str) -> Iterator[Command]:
-        words = [*self.entrypoint, *self.command]
-        if words:
-            place = f"{where}, line {self.line}"
-            yield from commands(words, place, self.image, self.environment, {})
-
-
-def _instructions(text: str) -> Iterator[tuple[int, str, str]]:
-    """Lines joined where one ends in a backslash, without comments."""
-    pending, first = "", 1
-    for number, line in enumerate(text.splitlines(), start=1):
-        if line.lstrip().startswith("#"):
-            continue
-        if not pending:
-            first = number
-        pending += line.rstrip().removesuffix("\\") + (" " if line.rstrip().endswith("\\") else "")
-        if line.rstrip().endswith("\\"):
-            continue
-        instruction, _, rest = pending.strip().partition(" ")
-        if instruction:
-            yield first, instruction.upper(), rest.strip()
-        pending = ""
-    if pending.strip():
-        instruction, _, rest = pending.strip().partition(" ")
-        yield first, instruction.upper(), rest.strip()
-
-
-def _words(text: str, names: dict[str, str]) -> list[str]:
-    """["a", "b"], which no shell reads; or a line for `sh -c`."""
-    try:
-        listed = json.loads(text)
-    except ValueError:
-        return ["/bin/sh", "-c", text]
-    return [str(word) for word in listed] if isinstance(listed, list) else ["/bin/sh", "-c", text]
-
-
-def _assignments(text: str, names: dict[str, str]) -> dict[str, str]:
-    """NAME=VALUE …, or the old NAME VALUE."""
-    if "=" not in text.split(" ")[0]:
-        name, _, value = text.partition(" ")
-        return {name: _filled(value.strip(), names)}
-    found = re.findall(r"""(\w+)=((?:"[^"]*"|'[^']*'|\\.|[^\s"'\\])*)""", text)
-    return {name: _filled(re.sub(r"""["']""", "", value), names) for name, value in found}
-
-
-def _filled(text: str, names: dict[str, str]) -> str:
-    def value(found: re.Match[str]) -> str:
-        name, other = found[1] or found[3], found[2]
-        return names.get(name, other if other is not None else found[0])
-
-    return re.sub(r"\$\{(\w+)(?::-([^}]*))?\}|\$(\w+)", value, text)

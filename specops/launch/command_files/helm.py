@@ -8,12 +8,13 @@ llm-d-modelservice at 3051935 (templates/_helpers.tpl).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from specops.launch.command_files import containers
+from specops.launch.command_files.form import DocumentForm
 from specops.launch.command_files.recognition import engine_of_image, program_of, recognised, usual_in
-from specops.serving import Command
+from specops.serving import Command, Files
 
 CONFIG = {
     "maxModelLen": "--max-model-len",
@@ -35,7 +36,7 @@ def is_runtime(document: dict[str, Any]) -> bool:
     return document.get("kind") == "VLLMRuntime" and isinstance(document.get("spec"), dict)
 
 
-def runtime_commands(document: dict[str, Any], where: str, files: Mapping[str, str]) -> Iterator[Command]:
+def runtime_commands(document: dict[str, Any], where: str, files: Files) -> Iterator[Command]:
     """Yield the command of a runtime: its model, its vLLM's settings and its image as one entry of the
     chart's."""
     spec = {key: part for key, part in document["spec"].items() if isinstance(part, dict)}
@@ -52,7 +53,7 @@ def runtime_commands(document: dict[str, Any], where: str, files: Mapping[str, s
     yield from _production_stack({"modelSpec": [entry]}, files)
 
 
-def is_one(document: dict[str, Any]) -> bool:
+def matches(document: dict[str, Any]) -> bool:
     return "kind" not in document and (
         isinstance(document.get("servingEngineSpec"), dict)
         or isinstance(document.get("modelArtifacts"), dict)
@@ -60,7 +61,7 @@ def is_one(document: dict[str, Any]) -> bool:
     )
 
 
-def commands(document: dict[str, Any], where: str, files: Mapping[str, str]) -> Iterator[Command]:
+def commands(document: dict[str, Any], where: str, files: Files) -> Iterator[Command]:
     if isinstance(document.get("servingEngineSpec"), dict):
         yield from _production_stack(document["servingEngineSpec"], files)
     elif isinstance(document.get("modelArtifacts"), dict):
@@ -73,7 +74,7 @@ def commands(document: dict[str, Any], where: str, files: Mapping[str, str]) -> 
 # production-stack
 
 
-def _production_stack(engines: dict[str, Any], files: Mapping[str, str]) -> Iterator[Command]:
+def _production_stack(engines: dict[str, Any], files: Files) -> Iterator[Command]:
     shared = containers.variables(engines.get("env"))
     models = engines.get("modelSpec")
     for spec in models if isinstance(models, list) else ():
@@ -122,7 +123,7 @@ def _switch(name: str, on: Any) -> str:
 # llm-d
 
 
-def _modelservice(document: dict[str, Any], files: Mapping[str, str]) -> Iterator[Command]:
+def _modelservice(document: dict[str, Any], files: Files) -> Iterator[Command]:
     artifacts = document["modelArtifacts"]
     target = str(artifacts.get("uri") or artifacts.get("name") or "").removeprefix("hf://")
     for role in ROLES:
@@ -170,3 +171,8 @@ def _described(node: Any, where: str) -> Iterator[tuple[dict[str, Any], str]]:
     elif isinstance(node, list):
         for index, part in enumerate(node):
             yield from _described(part, f"{where}[{index}]")
+
+
+RENDER = "helm template RELEASE CHART > rendered.yaml  # then lint that file"
+RUNTIME = DocumentForm("a VLLMRuntime", is_runtime, runtime_commands, RENDER)
+FORM = DocumentForm("Helm values", matches, commands, RENDER)

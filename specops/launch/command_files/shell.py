@@ -1,87 +1,62 @@
-"""Commands in a shell script, with the values that the script itself gives to variables and arrays.
+"""Commands in a shell script, with the values that the script gives to variables, arrays and arguments.
 
-Read as bash reads it, as far as that needs no running: quotes, continued lines, here documents, assignments,
-${NAME:-default}, arrays and +=. What a branch, a loop or a function assigns is not known after it, since it
-may not run; a value that comes from outside, or from a command, stays a variable: $MODEL.
+tree-sitter's grammar of bash reads the script; here its tree is followed without running anything. What a
+branch or a loop assigns is not known after it, since it may not run; a value that comes from outside, or from
+a command, stays a variable: $MODEL. A function is followed where it is called, with the call's arguments.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 import shlex
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import tree_sitter_bash
+from tree_sitter import Language, Node, Parser
 
 from specops.errors import UsageError
 from specops.launch.command_files.recognition import SHELLS, engine_of_image, inner_script, recognised
-from specops.serving import Command
+from specops.serving import Command, Files, Unknown, is_unknown, runs_containers
 
-BEFORE = ("exec", "nohup", "sudo", "time", "command", "then", "do", "!")
+PREFIXES = ("exec", "nohup", "sudo", "time", "command", "!")
 """Words that a command may begin with, and that say nothing of it."""
-SAYING = ("echo", "printf")
-DECLARING = ("export", "declare", "local", "readonly", "typeset")
-ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=")
-PLACEHOLDER = re.compile(r"<[A-Za-z][\w./-]*>(?=\s|$)")
+# fmt: off
+NOT_STARTING = frozenset((
+    "echo", "printf", "which", "type", "hash", "pkill", "pgrep", "killall", "kill", "systemctl",
+    "journalctl", "ls", "cp", "mv", "ln", "rm", "chmod", "chown", "install", "cat", "grep", "sed",
+    "awk", "tail", "head", "tee", "curl", "wget", "apt", "apt-get", "dnf", "yum", "brew", "pip",
+    "pip3", "git", "cmake", "make", "test", "[", "cd", "mkdir", "scp", "rsync", "hf",
+    "huggingface-cli",
+))
+# fmt: on
+"""Programs that may name an engine, and start none."""
+STARTING = ("run", "exec", "create")
+"""Subcommands of docker and its like that start something."""
+CARRIERS = ("ssh", "tmux", "screen", "su", "sbatch", "script")
+"""Programs that pass a quoted command on to a shell."""
+SETUP = re.compile(
+    r"(^|/)(activate|\.?bashrc|\.?bash_profile|\.?profile|conda\.sh|mamba\.sh|nvm\.sh|modules?\.sh|setvars\.sh"
+    r"|module|bash|functions)$"
+)
+"""Included files that set up a shell: an environment of Python, modules of a cluster."""
+PLACEHOLDER = re.compile(rb"<[A-Za-z][\w./-]*>(?=\s|$)")
 """<model-path>, as guides have it where a reader writes a word; bash would read a file and write another."""
-PAIRS = {"(": ")", "{": "}", '"': '"'}
-DEEPEST = 100
-"""Levels of $(…), ${…} and quotes within each other that are read."""
+SCRIPT_FOLDER = re.compile(r"\bdirname\b.*(\$0|\$\{?0|BASH_SOURCE)")
+CALLS = 20
+"""Levels of functions that call each other."""
 Value = str | list[str] | None
 """The value of a variable: a text, an array, or None: not known."""
 
-
-@dataclass
-class Part:
-    """A piece of a word. `quoted`: it is not split at spaces."""
-
-    kind: Literal["text", "variable", "other"]
-    """A variable is NAME or what stands in ${…}; other is a command whose output is not known."""
-
-    text: str
-    quoted: bool
+_OPERATORS = (":-", "-", ":=", "=", ":+", "+", ":?", "?")
+_LITERAL = ("word", "number", "regex", "extglob_pattern", "variable_name", "brace_expression")
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"'}
 
 
-@dataclass
-class Word:
-    parts: list[Part] = field(default_factory=list)
-    array: list[Word] | None = None
-    """The words of NAME=(…)."""
-
-    @property
-    def plain(self) -> str | None:
-        """The word's text where nothing in it is quoted or filled in; None otherwise."""
-        if self.array is not None or any(p.kind != "text" or p.quoted for p in self.parts):
-            return None
-        return "".join(part.text for part in self.parts)
-
-
-@dataclass
-class HereDocument:
-    """A here document: what follows <<, up to its delimiter. `filled`: variables in it are filled in."""
-
-    text: str
-    filled: bool
-
-
-@dataclass
-class Simple:
-    """A command up to an operator; `line` is its first."""
-
-    line: int
-    words: list[Word] = field(default_factory=list)
-    target: Word | None = None
-    """The target of > and >>."""
-
-    here: list[HereDocument] = field(default_factory=list)
-    waits: bool = False
-    """Whether it has a here document, whose text follows."""
-
-    after: str = ""
-    """The operator before it."""
-
-    pattern: bool = False
-    """Whether it is a pattern of `case`, and no command."""
+@functools.cache
+def _parser() -> Parser:
+    return Parser(Language(tree_sitter_bash.language()))
 
 
 def commands(
@@ -91,285 +66,58 @@ def commands(
     given: Mapping[str, Value] | None = None,
     image: str | None = None,
     environment: Mapping[str, str] | None = None,
-    files: Mapping[str, str] | None = None,
+    files: Files | None = None,
 ) -> Iterator[Command]:
     """Yield the commands of a script. `given`: variables that are known before the script. `image`: of the
     container that it runs in.
 
-    Raises UsageError for a quote that is not closed.
+    Raises UsageError for a quote or a bracket that is not closed.
     """
-    reader = _Reader(where, dict(given or {}), image, dict(environment or {}), dict(files or {}))
-    for simple in _simple_commands(text, where):
-        yield from reader.read(simple)
+    source = _normalised(text)
+    root = _parser().parse(source).root_node
+    _refuse_unclosed(root, where)
+    reader = _Reader(where, dict(given or {}), image, dict(environment or {}), files or Files())
+    try:
+        yield from reader.script(root, source)
+    except RecursionError as error:
+        raise UsageError(
+            f"could not read {where}: its brackets are nested too deep", hint=f"head {shlex.quote(where)}"
+        ) from error
 
 
-# Words
+def _normalised(text: str) -> bytes:
+    """Return the script as its author means it: pasted text has spaces behind a backslash, guides have
+    <placeholders>, templates have spaces inside {{ … }}."""
+    text = re.sub(r"\\[ \t]*\r?\n", "\\\n", text).replace("\r\n", "\n")
+    text = re.sub(r"\{\{[^{}\n]*\}\}", lambda match: re.sub(r"\s+", "", match[0]), text).replace("\\}}", "}}")
+    source = text.encode(errors="surrogateescape")
+    redirects = _nodes(_parser().parse(source).root_node, "file_redirect")
+    starts = {node.start_byte for node in redirects if PLACEHOLDER.match(source, node.start_byte)}
+    for start in sorted(starts, reverse=True):
+        end = source.index(b">", start) + 1
+        source = b"%s'%s'%s" % (source[:start], source[start:end], source[end:])
+    return source
 
 
-class _Lexer:
-    def __init__(self, text: str, where: str) -> None:
-        self.text, self.where, self.at, self.line = text, where, 0, 1
-        self.waiting: list[tuple[Simple, str, bool, bool]] = []
-        """Here documents whose text follows the line: command, delimiter, filled, with tabs removed."""
-
-    def refuse(self, line: int, what: str) -> UsageError:
-        hint = f"sed -n {line}p {shlex.quote(self.where)}"
-        return UsageError(f"could not read {self.where}, line {line}: {what}", hint=hint)
-
-    def peek(self, count: int = 1) -> str:
-        return self.text[self.at : self.at + count]
-
-    def word(self) -> Word:
-        """Read a word: from here to a space or an operator."""
-        word, first = Word(), self.at
-        while self.at < len(self.text):
-            char = self.text[self.at]
-            if char in " \t\n;&|()<>":
-                if char == "(" and self._assigns(first):
-                    self.at += 1
-                    word.array = self._array()
-                    continue
-                break
-            self._piece(word.parts, quoted=False)
-        return word
-
-    def _assigns(self, first: int) -> bool:
-        return ASSIGNMENT.fullmatch(self.text[first : self.at]) is not None
-
-    def _array(self) -> list[Word]:
-        words: list[Word] = []
-        opened = self.line
-        while True:
-            self.blank(newlines=True)
-            if self.at >= len(self.text):
-                raise self.refuse(opened, "no closing parenthesis")
-            if self.peek() == ")":
-                self.at += 1
-                return words
-            before = self.at
-            words.append(self.word())
-            if self.at == before:  # an operator, which no array has
-                self.at += 1
-
-    def blank(self, *, newlines: bool = False) -> None:
-        """Past spaces, comments and joined lines."""
-        while self.at < len(self.text):
-            joined = re.compile(r"\\[ \t\r]*\n").match(self.text, self.at)
-            if joined is not None:  # also with spaces behind it, as text that was pasted has
-                self.at, self.line = joined.end(), self.line + 1
-            elif self.peek() in " \t\r" or (newlines and self.peek() == "\n"):
-                self.line += self.peek() == "\n"
-                self.at += 1
-            elif self.peek() == "#":
-                while self.at < len(self.text) and self.peek() != "\n":
-                    self.at += 1
-            else:
-                return
-
-    def _piece(self, parts: list[Part], *, quoted: bool) -> None:
-        char = self.text[self.at]
-        if char == "\\":
-            self._escaped(parts, quoted)
-        elif char == "'" and not quoted:
-            parts.append(Part("text", self._until("'", "no closing quotation"), quoted=True))
-        elif char == '"' and not quoted:
-            self._double(parts)
-        elif char == "`":
-            parts.append(Part("other", f"`{self._until('`', 'no closing backquote')}`", quoted))
-        elif char == "$" and self.peek(2) == "$'" and not quoted:
-            self.at += 1
-            parts.append(Part("text", self._until("'", "no closing quotation"), quoted=True))
-        elif char == "$":
-            self._variable(parts, quoted)
-        else:
-            self.line += char == "\n"
-            self.at += 1
-            self._add(parts, char, quoted)
-
-    def _add(self, parts: list[Part], text: str, quoted: bool) -> None:
-        if parts and parts[-1].kind == "text" and parts[-1].quoted == quoted:
-            parts[-1].text += text
-        else:
-            parts.append(Part("text", text, quoted))
-
-    def _escaped(self, parts: list[Part], quoted: bool) -> None:
-        following = self.text[self.at + 1 : self.at + 2]
-        self.at += 1 + len(following)
-        if following == "\n":
-            self.line += 1
-        elif quoted and following not in ('"', "\\", "$", "`"):
-            self._add(parts, "\\" + following, quoted)
-        else:
-            self._add(parts, following, quoted=True)
-
-    def _until(self, end: str, missing: str) -> str:
-        first, line = self.at + 1, self.line
-        close = self.text.find(end, first)
-        if close < 0:
-            raise self.refuse(line, missing)
-        self.at = close + 1
-        self.line += self.text.count("\n", first, close)
-        return self.text[first:close]
-
-    def _double(self, parts: list[Part]) -> None:
-        line = self.line
-        self.at += 1
-        parts.append(Part("text", "", quoted=True))  # "" is a word, too
-        while self.peek() != '"':
-            if self.at >= len(self.text):
-                raise self.refuse(line, "no closing quotation")
-            self._piece(parts, quoted=True)
-        self.at += 1
-
-    def _variable(self, parts: list[Part], quoted: bool) -> None:
-        line = self.line
-        if self.peek(2) in ("$(", "${"):
-            text = self._balanced(self.at + 1, line, quoted)
-            kind: Literal["variable", "other"] = "variable" if text[0] == "{" else "other"
-            parts.append(Part(kind, text[1:-1] if kind == "variable" else f"${text}", quoted))
-            return
-        named = re.compile(r"\$(\w+|[@*#?$!-])").match(self.text, self.at)
-        if named is None:
-            self.at += 1
-            self._add(parts, "$", quoted)
-            return
-        self.at = named.end()
-        parts.append(Part("variable", named[1], quoted))
-
-    def _balanced(self, start: int, line: int, quoted: bool) -> str:
-        """Read from ( or { to what closes it."""
-        end = self._close(start, quoted)
-        if end is None:
-            raise self.refuse(line, f"no closing {PAIRS[self.text[start]]}")
-        self.at = end + 1
-        self.line += self.text.count("\n", start, end)
-        return self.text[start : end + 1]
-
-    def _close(self, start: int, quoted: bool, depth: int = 0) -> int | None:
-        """Return where what opens at `start` closes: ( of a command, { of a variable, or a double quote.
-
-        As in bash, { alone opens nothing within ${…}, and quotes and comments within $(…) may hold anything.
-        `quoted`: it stands in double quotes, where a single quote within ${…} is a character like others.
-        """
-        text, opened, at = self.text, self.text[start], start + 1
-        command, double = opened == "(", opened == '"'
-        single = command or not (double or quoted)
-        while at < len(text) and depth < DEEPEST:
-            char = text[at]
-            end: int | None = at
-            if char == "\\":
-                end = at + 1
-            elif char == PAIRS[opened]:
-                return at
-            elif char == "'" and single:
-                end = text.find("'", at + 1)
-            elif char == "#" and command and text[at - 1] in " \t\n;":
-                end = text.find("\n", at)
-            elif char == "$" and text[at + 1 : at + 2] in ("(", "{"):
-                end = self._close(at + 1, double or (quoted and not command), depth + 1)
-            elif (char == '"' and not double) or (char == "(" and command):
-                end = self._close(at, char == '"', depth + 1)
-            if end is None or end < 0:
-                return None
-            at = end + 1
-        return None
-
-    def here(self) -> None:
-        """The texts that wait, from the line that begins here."""
-        for simple, delimiter, filled, tabs in self.waiting:
-            lines = []
-            while self.at < len(self.text):
-                end = self.text.find("\n", self.at)
-                end = len(self.text) if end < 0 else end
-                line = self.text[self.at : end]
-                self.at, self.line = end + 1, self.line + 1
-                if (line.lstrip("\t") if tabs else line).rstrip("\r") == delimiter:
-                    break
-                lines.append(line.lstrip("\t") if tabs else line)
-            simple.here.append(HereDocument("\n".join(lines) + "\n", filled))
-        self.waiting = []
+def _refuse_unclosed(root: Node, where: str) -> None:
+    for node in _nodes(root, "ERROR", missing=True) if root.has_error else ():
+        text = (node.text or b"").decode(errors="replace")
+        quote = text.count("'") % 2 or re.sub(r"\\.", "", text).count('"') % 2
+        if (node.is_missing and node.type in ('"', ")", "}")) or quote:
+            what = "no closing quotation" if quote or node.type == '"' else f"no closing {node.type}"
+            line = node.start_point.row + 1
+            hint = f"sed -n {line}p {shlex.quote(where)}"
+            raise UsageError(f"could not read {where}, line {line}: {what}", hint=hint)
 
 
-def _simple_commands(text: str, where: str) -> Iterator[Simple]:
-    """Yield the simple commands of a line together: the texts of its here documents follow it."""
-    lexer = _Lexer(text, where)
-    line: list[Simple] = []
-    current = Simple(1)
-    opened = 0
-    while True:
-        lexer.blank()
-        if lexer.at >= len(text):
-            break
-        char = lexer.peek()
-        if char == "<" and (placeholder := PLACEHOLDER.match(text, lexer.at)):
-            lexer.at = placeholder.end()
-            current.words.append(Word([Part("text", placeholder[0], quoted=True)]))
-        elif char in "<>" or lexer.peek(2) == "&>":
-            _redirection(lexer, current)
-        elif char in "\n;&|()":
-            found = re.compile(r"\n|&&|\|\||;;&?|;&|\|&|.").match(text, lexer.at)
-            assert found is not None
-            lexer.at = found.end()
-            opened += char == "("
-            if char == ")" and not opened:  # nothing that it closes: the end of a pattern, a|b)
-                _mark(line, current)
-            opened -= char == ")" and opened > 0
-            if current.words or current.waits:
-                line.append(current)
-                current = Simple(lexer.line, after=found[0])
-            elif char != "\n":
-                current.after = found[0]
-            if char == "\n":
-                lexer.line += 1
-                lexer.here()
-                yield from line
-                line = []
-        else:
-            if not current.words:
-                current.line = lexer.line
-            word = lexer.word()
-            number = (word.plain or "").isdigit() and lexer.peek() in ("<", ">")
-            if not number:  # 2> is one operator
-                current.words.append(word)
-    lexer.here()
-    yield from [*line, *([current] if current.words or current.waits else [])]
-
-
-def _mark(line: list[Simple], current: Simple) -> None:
-    """`current` as a pattern of `case`, and what is joined to it by |."""
-    current.pattern = True
-    for before, after in zip(reversed(line), [current, *reversed(line)], strict=False):
-        if after.after != "|":
-            return
-        before.pattern = True
-
-
-def _redirection(lexer: _Lexer, current: Simple) -> None:
-    found = re.compile(r"<<<|<<-?|&>>?|>&|<&|>>|>\||[<>]").match(lexer.text, lexer.at)
-    assert found is not None
-    lexer.at = found.end()
-    lexer.blank()
-    word = lexer.word()
-    if found[0] in ("<<", "<<-"):
-        quoted = any(part.quoted for part in word.parts)
-        delimiter = "".join(part.text for part in word.parts)
-        lexer.waiting.append((current, delimiter, not quoted, found[0] == "<<-"))
-        current.waits = True
-    elif found[0] in (">", ">>", ">|"):
-        current.target = word
-
-
-# Values
-
-
-@dataclass
-class _Block:
-    """A branch, a loop or a function: the values before it, and the names that it has assigned."""
-
-    before: dict[str, Value]
-    changed: set[str] = field(default_factory=set)
-    always: bool = False
-    """Whether it is a group, which always runs."""
+def _nodes(root: Node, kind: str, *, missing: bool = False) -> Iterator[Node]:
+    """Yield the nodes of a kind below `root`, and with `missing` those that the grammar had to make up."""
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if node.type == kind or (missing and node.is_missing):
+            yield node
+        waiting += node.children
 
 
 class _Reader:
@@ -379,246 +127,503 @@ class _Reader:
         values: dict[str, Value],
         image: str | None,
         environment: dict[str, str],
-        files: dict[str, str],
+        files: Files,
     ) -> None:
         self.where, self.values, self.image = where, values, image
         self.environment, self.files = environment, files
+        self.source = b""
         self.exported: set[str] = set()
-        self.blocks: list[_Block] = []
+        self.functions: dict[str, Node] = {}
+        self.called: set[str] = set()
+        self.calls = 0
+        self.unread: list[Unknown] = []
 
-    def read(self, simple: Simple) -> Iterator[Command]:
-        yield from self._here(simple)
-        if simple.pattern:
-            self._keyword(simple.words[0].plain if simple.words else None, simple)
+    def script(self, root: Node, source: bytes) -> Iterator[Command]:
+        before, self.source = self.source, source
+        for node in _nodes(root, "", missing=True) if root.has_error else ():  # such as an if without fi
+            self.not_bash(node)
+        for node in _nodes(root, "command"):
+            if self.raw(node).startswith("--") and self.image is None:
+                line = node.start_point.row + 1
+                reason = "it begins with a flag and is a command of its own: a comment or a blank cut it off"
+                self.unread.append(
+                    Unknown(f"line {line}", reason, f"sed -n {line}p {shlex.quote(self.where)}")
+                )
+        yield from self.statements(root)
+        for name, body in list(self.functions.items()):
+            if name not in self.called:  # nobody here calls it: its arguments are not known
+                self.called.add(name)
+                yield from self.function(body, None)
+        self.source = before
+
+    # Statements
+
+    def statements(self, node: Node) -> Iterator[Command]:
+        for child in node.named_children:
+            yield from self.statement(child)
+
+    def statement(self, node: Node) -> Iterator[Command]:
+        match node.type:
+            case "command":
+                yield from self.command(node, [], [])
+            case "redirected_statement":
+                yield from self.redirected(node)
+            case "variable_assignment":
+                self.assign(node)
+                yield from self.substitutions(node)
+            case "variable_assignments":
+                yield from self.statements(node)
+            case "declaration_command":
+                self.declare(node)
+                yield from self.substitutions(node)
+            case "if_statement" | "case_statement":
+                yield from self.branches(node)
+            case "while_statement" | "for_statement" | "c_style_for_statement":
+                yield from self.loop(node)
+            case "function_definition":
+                name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
+                if name is not None and body is not None:
+                    self.functions[self.raw(name)] = body
+            case "subshell":
+                before = dict(self.values)
+                yield from self.statements(node)
+                self.values = before
+            case "ERROR":
+                self.not_bash(node)
+                yield from self.statements(node)
+            case "program" | "list" | "pipeline" | "compound_statement" | "negated_command" | "do_group":
+                yield from self.statements(node)
+
+    def not_bash(self, node: Node) -> None:
+        line, how = node.start_point.row + 1, f"bash -n {shlex.quote(self.where)}"
+        self.unread.append(Unknown(f"line {line}", "it is not bash that could be read", how))
+
+    def branches(self, node: Node) -> Iterator[Command]:
+        """Follow each branch from the values before it. A value is known after them if all leave the same."""
+        kinds = ("elif_clause", "else_clause", "case_item")
+        branches = [child for child in node.named_children if child.type in kinds]
+        first = [child for child in node.named_children if child.type not in kinds]
+        before, ends = dict(self.values), []
+        for branch in (first, *((branch,) for branch in branches)):
+            self.values = dict(before)
+            for child in branch:
+                yield from self.statements(child) if child.type in kinds else self.statement(child)
+            ends.append(self.values)
+        covered = node.type == "if_statement" and any(child.type == "else_clause" for child in branches)
+        self.merge(before, ends if covered else [*ends, before])
+
+    def loop(self, node: Node) -> Iterator[Command]:
+        before = dict(self.values)
+        variable = node.child_by_field_name("variable")
+        if variable is not None:
+            self.values[self.raw(variable)] = None
+        yield from self.statements(node)
+        self.merge(before, [self.values, before])
+
+    def merge(self, before: dict[str, Value], ends: list[dict[str, Value]]) -> None:
+        merged = {}
+        for name in {name for end in ends for name in end}:
+            values = [end.get(name, "") for end in ends]
+            same = all(value == values[0] for value in values) and all(name in end for end in ends)
+            merged[name] = values[0] if same else _perhaps(name, before.get(name), values)
+        self.values = merged
+
+    def function(self, body: Node, arguments: Value) -> Iterator[Command]:
+        if self.calls >= CALLS:
             return
-        words = list(simple.words)
-        while words and (self._keyword(words[0].plain, simple) or words[0].plain in BEFORE):
+        outer, self.calls = self.values.get("@"), self.calls + 1
+        self.values["@"] = arguments
+        yield from self.statement(body)
+        self.values["@"], self.calls = outer, self.calls - 1
+
+    # Commands
+
+    def redirected(self, node: Node) -> Iterator[Command]:
+        """Yield the commands of a statement with redirections, and of its here documents."""
+        body = node.child_by_field_name("body")
+        redirects = [child for child in node.named_children if child != body]
+        documents = [child for child in redirects if child.type == "heredoc_redirect"]
+        inner = [child for document in documents for child in document.named_children]
+        words: list[Node] = []
+        targets: list[str] = []
+        for redirect in [*redirects, *inner]:
+            if redirect.type == "file_redirect":  # the grammar takes words behind a target into it
+                parts = [part for part in redirect.named_children if part.type != "file_descriptor"]
+                writes = self.raw(redirect).lstrip("0123456789&").startswith(">")
+                targets += ["".join(self.fields(parts[0]))] if parts and writes else []
+                words += parts[1:]
+            elif redirect.type not in ("heredoc_redirect", "herestring_redirect", "heredoc_body"):
+                if redirect in inner and redirect.type in ("pipeline", "list"):
+                    yield from self.statement(redirect)
+                elif redirect in inner and redirect.type not in ("heredoc_start", "heredoc_end"):
+                    words.append(redirect)
+        texts = [text for document in documents for text in self.here_text(document)]
+        if body is None:
+            return
+        if body.type == "command":
+            yield from self.command(body, words, texts, targets)
+        else:
+            yield from self.statement(body)
+
+    def command(
+        self, node: Node, behind: Sequence[Node], texts: Sequence[str], targets: Sequence[str] = ()
+    ) -> Iterator[Command]:
+        """Yield what a simple command starts. `behind`: words after its redirections; `texts`: of its here
+        documents; `targets`: the files that its output goes to."""
+        words: list[str] = []
+        for child in (*node.named_children, *behind):
+            if child.type == "variable_assignment":
+                words.append(self.assignment_word(child))
+            elif child.type == "command_name":
+                words += [field for part in child.children for field in self.fields(part)]
+            elif child.type == "ERROR":
+                words += self.raw(child).split()
+            elif child.type not in ("herestring_redirect", "file_redirect", "comment"):
+                words += self.fields(child)
+        yield from self.substitutions(node)
+        while words and words[0] in PREFIXES:
             words.pop(0)
-        if not words or self._assigned(words):
+        place = f"{self.where}, line {node.start_point.row + 1}"
+        if not words:
             return
-        filled = [text for word in words for text in self.fill(word)]
-        if not filled or filled[0] in SAYING:
+        yield from self.here_documents(words, texts, targets, place)
+        program = words[0].rsplit("/", 1)[-1]
+        if program in NOT_STARTING or (words[0].startswith("-") and self.image is None):
             return
-        place = f"{self.where}, line {simple.line}"
-        if filled[0] == "eval":
-            yield from self._inside(" ".join(filled[1:]), place, self.image)
+        if runs_containers(words[0]) and not any(word in STARTING for word in words[1:4]):
             return
-        inner = inner_script(filled)
-        if inner is not None:
-            image = next((word for word in filled if engine_of_image(word) is not None), self.image)
-            yield from self._inside(inner, place, image)
+        if program == "set" and "--" in words:
+            self.values["@"] = words[words.index("--") + 1 :]
+        elif program == "shift" and isinstance(arguments := self.values.get("@"), list):
+            count = int(words[1]) if words[1:] and words[1].isdigit() else 1
+            self.values["@"] = arguments[count:]
+        elif program in ("source", ".") and words[1:]:
+            yield from self.included(words[1])
+        elif program in self.functions:
+            self.called.add(program)
+            unknown = any(word in ("$@", "$*") for word in words[1:])
+            yield from self.function(self.functions[program], None if unknown else words[1:])
+        elif program == "eval":
+            yield from self.inside(" ".join(words[1:]), place, self.image)
+        elif words[0].endswith((".sh", ".bash")) and (text := self.files.text(words[0])) is not None:
+            yield from self.inside(text, place, None, given={**self.exports(), "@": words[1:]})
+        elif (script := inner_script(words)) is not None:
+            image = next((word for word in words if engine_of_image(word) is not None), self.image)
+            yield from self.inside(script, place, image)
+        else:
+            yield from self.started(words, place, broken=node.has_error)
+
+    def started(self, words: list[str], place: str, *, broken: bool) -> Iterator[Command]:
+        contained = self.image is None and any(engine_of_image(word) is not None for word in words)
+        around = {} if contained else self.environment | self.exports()
+        if words[0].rsplit("/", 1)[-1] in CARRIERS:
+            for word in (
+                word.partition("=")[2] if word.startswith("--wrap=") else word for word in words[1:]
+            ):
+                if " " in word:
+                    yield from self.inside(word, place, self.image)
+        command = recognised(words, place, environment=around, files=self.files)
+        if command is None and self.image is not None and words[0].startswith("-"):
+            command = recognised(words, place, image=self.image, environment=around, files=self.files)
+        if command is None:
             return
-        yield from self._command(filled, place)
+        if command.version is None and self.image is not None:
+            tag = engine_of_image(self.image)
+            command = replace(command, version=tag[1] if tag else None)
+        unread = list(self.unread)
+        if broken:
+            how = f"bash -n {shlex.quote(self.where)}"
+            unread.append(Unknown(place, "its words are not bash that could be read", how))
+        yield replace(command, unread=(*command.unread, *unread))
 
-    def _command(self, words: list[str], place: str) -> Iterator[Command]:
-        around = {} if self._contained(words) else self.environment | self._exported()
-        found = recognised(words, place, environment=around, files=self.files)
-        if found is None and self.image is not None and words[0].startswith("-"):
-            found = recognised(words, place, image=self.image, environment=around, files=self.files)
-        if found is not None:
-            if found.version is None and self.image is not None:
-                tag = engine_of_image(self.image)
-                found = replace(found, version=tag[1] if tag else None)
-            yield found
-
-    def _contained(self, words: list[str]) -> bool:
-        """A container has the variables that it is given, and not those of the shell."""
-        return self.image is None and any(engine_of_image(word) is not None for word in words)
-
-    def _exported(self) -> dict[str, str]:
-        values = {name: self.values.get(name) for name in self.exported}
-        return {name: value for name, value in values.items() if isinstance(value, str)}
-
-    def _inside(
+    def inside(
         self, text: str, place: str, image: str | None, given: Mapping[str, Value] | None = None
     ) -> Iterator[Command]:
-        around = self.environment | self._exported()
-        known = self.values if given is None else given
-        for found in commands(text, place, given=known, image=image, environment=around, files=self.files):
-            yield replace(found, where=place)
+        """Yield the commands of a script in this one. `given`: the variables that it has, by default all."""
+        around, values = self.environment | self.exports(), self.values if given is None else given
+        for command in commands(text, place, given=values, image=image, environment=around, files=self.files):
+            yield replace(command, where=place, unread=(*command.unread, *self.unread))
 
-    def _here(self, simple: Simple) -> Iterator[Command]:
-        """Yield what a here document writes into a file, or gives to a shell."""
-        from specops.launch.command_files import documents
+    def exports(self) -> dict[str, str]:
+        values = {name: self.values.get(name) for name in sorted(self.exported)}
+        return {
+            name: value if isinstance(value, str) else f"${name}"
+            for name, value in values.items()
+            if isinstance(value, str) or name in self.values
+        }
 
-        for here in simple.here:
-            text = self._filled_text(here.text) if here.filled else here.text
-            name = "".join(self.fill(simple.target)) if simple.target is not None else ""
-            place = f"{self.where}, line {simple.line}"
-            first = [word.plain or "" for word in simple.words]
-            if name:
-                self.files[name] = text
-            if name.endswith((".sh", ".bash")) or any(word.rsplit("/", 1)[-1] in SHELLS for word in first):
-                # The script runs alone, with the exported variables.
-                yield from self._inside(text, place, None, given=self._exported())
-            elif name.endswith((".yaml", ".yml")) or "apply" in first:
-                yield from documents.of_text(text, place, self.files)
+    def included(self, name: str) -> Iterator[Command]:
+        """Follow a file that the script includes, with its variables. A shell's own set-up is left out."""
+        text = self.files.text(name)
+        if text is not None and self.calls < CALLS:
+            source = _normalised(text)
+            self.calls += 1
+            yield from self.script(_parser().parse(source).root_node, source)
+            self.calls -= 1
+        elif not SETUP.search(name) and not name.startswith("$("):
+            reason = (
+                "the script includes it, and it is not beside the script: it may set what the command uses"
+            )
+            self.unread.append(Unknown(name, reason, f"put {name} beside the script, and lint it again"))
 
-    # Blocks
+    def substitutions(self, node: Node) -> Iterator[Command]:
+        for child in node.named_children:
+            if child.type in ("command_substitution", "process_substitution"):
+                before = dict(self.values)
+                yield from self.statements(child)
+                self.values = before
+            elif child.type not in ("command", "redirected_statement"):
+                yield from self.substitutions(child)
 
-    def _keyword(self, word: str | None, simple: Simple) -> bool:
-        """Return whether `word` is one that groups commands. What it means for the values is done here."""
-        if word in ("if", "while", "until", "case", "select"):
-            self.blocks.append(_Block(dict(self.values)))
-            return True
-        if word == "for":
-            self.blocks.append(_Block(dict(self.values)))
-            if len(simple.words) > 1 and (name := simple.words[1].plain):
-                self.values[name] = None
-                self.blocks[-1].changed.add(name)
-            return False
-        if word == "{":
-            self.blocks.append(_Block(dict(self.values), always=simple.after != ")"))
-            return True
-        if word in ("else", "elif"):
-            self._leave(last=False)
-            return True
-        if word in ("fi", "done", "esac", "}"):
-            self._leave(last=True)
-            return True
-        return False
+    # Here documents
 
-    def _leave(self, *, last: bool) -> None:
-        """The values as before the block; after its last branch, of what it assigned nothing is known."""
-        if not self.blocks:
+    def here_text(self, node: Node) -> Iterator[str]:
+        body = next((child for child in node.named_children if child.type == "heredoc_body"), None)
+        start = next((child for child in node.named_children if child.type == "heredoc_start"), None)
+        if body is None or start is None:
             return
-        if last and self.blocks[-1].always:
-            self.blocks.pop()
-            return
-        block = self.blocks[-1]
-        now = self.values
-        changed = {n for n in now.keys() | block.before.keys() if now.get(n) != block.before.get(n)}
-        self.values = dict(block.before)
-        if last:
-            for name in changed | block.changed:
-                self.values[name] = self._perhaps(name, block.before.get(name), now.get(name))
-            self.blocks.pop()
-            if self.blocks:
-                self.blocks[-1].changed |= changed | block.changed
+        first = self.source.rfind(b"\n", 0, body.start_byte) + 1  # the grammar leaves out the first indent
+        if re.search(r"[\"'\\]", self.raw(start)):
+            text = self.source[first : body.end_byte].decode(errors="replace")
         else:
-            block.changed |= changed
+            text = self.joined(body.children, first, body.end_byte)
+        if self.raw(node).lstrip("0123456789").startswith("<<-"):
+            text = re.sub(r"(?m)^\t+", "", text)
+        yield text
 
-    def _perhaps(self, name: str, before: Value, now: Value) -> Value:
-        """Return what a branch may add to an array, or to a text, is one word that is not known."""
-        if isinstance(before, list) and isinstance(now, list) and now[: len(before)] == before:
-            return [*before, f"${{{name}[@]}}"]
-        perhaps = f" ${{{name}}}"
-        if isinstance(before, str) and isinstance(now, str) and before and now.startswith(f"{before} "):
-            return before if before.endswith(perhaps) else before + perhaps
-        return None
+    def here_documents(
+        self, words: Sequence[str], texts: Sequence[str], targets: Sequence[str], place: str
+    ) -> Iterator[Command]:
+        """Yield what a here document gives to a shell, or writes into a file that a reader knows."""
+        from specops.launch.command_files import forms
+
+        if any(word.rsplit("/", 1)[-1] == "tee" for word in words[:2]):
+            targets = [*targets, *(word for word in words[1:] if word != "tee" and not word.startswith("-"))]
+        for text in texts:
+            for name in targets:
+                self.files = self.files.with_texts({name: text})
+            if any(word.rsplit("/", 1)[-1] in SHELLS for word in words):
+                yield from self.inside(text, place, None, given=self.exports())
+            elif "apply" in words[:3]:
+                yield from forms.held_commands("manifest.yaml", text, place, self.files)
+            elif targets and targets[0].endswith((".sh", ".bash")):
+                # The script runs alone, with the exported variables.
+                yield from self.inside(text, place, None, given=self.exports())
+            elif targets:
+                yield from forms.held_commands(targets[0], text, place, self.files)
 
     # Assignments
 
-    def _assigned(self, words: list[Word]) -> bool:
-        """Return whether they only assign or declare. The values remain."""
-        declares = words[0].plain in DECLARING
-        rest = [word for word in words[1:] if not (word.plain or "").startswith("-")] if declares else words
-        if not declares and not all(_assignment(word) for word in rest):
-            return False
-        for word in rest:
-            found = _assignment(word)
-            if found is None:
-                name = word.plain or ""
-            else:
-                name, added = found
-                self._assign(name, word, added)
-            if words[0].plain == "export" or "-x" in [other.plain for other in words[1:2]]:
+    def declare(self, node: Node) -> None:
+        words = [self.raw(child) for child in node.children]
+        exports = words[:1] == ["export"] or any(re.fullmatch(r"-\w*x\w*", word) for word in words[1:])
+        for child in node.named_children:
+            name = self.assign(child) if child.type == "variable_assignment" else self.raw(child)
+            if exports and child.type in ("variable_assignment", "variable_name"):
                 self.exported.add(name)
-        return True
+                self.values.setdefault(name, None)
 
-    def _assign(self, name: str, word: Word, added: bool) -> None:
-        value: Value
-        if word.array is not None:
-            value = [text for part in word.array for text in self.fill(part)]
-        else:
-            value = self._text(_after_equals(word), quoted=True)
-        before = self.values.get(name)
-        if not added or before is None:
-            if added and name in self.values:
-                value = None
-            self.values[name] = value
-        elif isinstance(before, list):
-            self.values[name] = [*before, *(value if isinstance(value, list) else [value or ""])]
-        else:
-            self.values[name] = before + (value if isinstance(value, str) else " ".join(value or ()))
+    def assign(self, node: Node) -> str:
+        """Store the value of NAME=VALUE, NAME=(…) or NAME+=… and return the name."""
+        target, value_node = node.child_by_field_name("name"), node.child_by_field_name("value")
+        name = self.raw(target) if target is not None else ""
+        value: Value = ""
+        if value_node is not None and value_node.type == "array":
+            parts = [child for child in value_node.named_children if child.type != "comment"]
+            value = [field for child in parts for field in self.fields(child)]
+        elif value_node is not None:
+            value = self.joined([value_node], value_node.start_byte, value_node.end_byte, quoted=False)
+        if any(child.type == "+=" for child in node.children):
+            value = _added(self.values.get(name, ""), value)
+        if "[" in name:  # NAME[KEY]=VALUE: which entry it is may not be known
+            name, value = name.partition("[")[0], None
+        self.values[name] = value
+        return name
 
-    # Filling in
+    def assignment_word(self, node: Node) -> str:
+        """Return NAME=VALUE before a command, with its value filled in."""
+        value = node.child_by_field_name("value")
+        start = value.start_byte if value is not None else node.end_byte
+        text = self.joined([value] if value is not None else [], start, node.end_byte, quoted=False)
+        return self.source[node.start_byte : start].decode(errors="replace") + text
 
-    def fill(self, word: Word) -> list[str]:
-        """The words that it becomes: none, one, or as many as an array has."""
-        fields = [""]
-        there = any(part.quoted for part in word.parts)  # "" is a word, too
-        for part in word.parts:
-            pieces = self._pieces(part)
-            if not pieces and not any(fields):  # an empty array adds no word
-                there = False
-            fields[-1] += "".join(pieces[:1])
-            fields += pieces[1:]
-        return fields if there or any(fields) else []
+    # Words
 
-    def _pieces(self, part: Part) -> list[str]:
-        if part.kind == "text":
-            return [part.text]
-        if part.kind == "other":
-            return [part.text]
-        value, raw = self.value(part.text), f"${{{part.text}}}"
-        if re.fullmatch(r"\w+|[@*#?$!-]", part.text):
-            raw = f"${part.text}"
+    def raw(self, node: Node) -> str:
+        return (node.text or b"").decode(errors="replace")
+
+    def fields(self, node: Node) -> list[str]:
+        """Return the words that a node becomes: none, one, or as many as an array has."""
+        fields, exists = [""], False
+        for values, quoted in self.pieces(node, quoted=False):
+            exists = exists or quoted or any(values)
+            if not values and not any(fields):  # an empty array adds no word
+                exists = False
+            fields[-1] += "".join(values[:1])
+            fields += values[1:]
+        return fields if exists else []
+
+    def joined(self, nodes: Sequence[Node], start: int, end: int, *, quoted: bool = True) -> str:
+        """Return one text, not split at spaces, of the source from `start` to `end`, where `nodes` stand."""
+        return "".join(
+            " ".join(values) for values, _ in self.spread(nodes, start, end, quoted=True, plain=quoted)
+        )
+
+    def spread(
+        self, nodes: Sequence[Node], start: int, end: int, *, quoted: bool, plain: bool
+    ) -> Iterator[tuple[list[str], bool]]:
+        """Yield the pieces of the nodes and of the source between them, which the grammar leaves out."""
+        for node in (*nodes, None):
+            between = self.source[start : end if node is None else node.start_byte].decode(errors="replace")
+            if between:
+                yield [_unescaped(between, quoted=plain)], quoted
+            if node is not None:
+                yield from self.pieces(node, quoted=quoted, plain=plain)
+                start = node.end_byte
+
+    def pieces(self, node: Node, *, quoted: bool, plain: bool = False) -> Iterator[tuple[list[str], bool]]:
+        """Yield the values of a word's parts, and whether each is quoted. `plain`: the part is inside double
+        quotes or a here document, where a single quote is a character like others."""
+        match node.type:
+            case "string":
+                inner = [child for child in node.children if child.type != '"']
+                offset = 2 if self.raw(node).startswith('$"') else 1
+                yield [""], True  # "" is a word, too
+                yield from self.spread(
+                    inner, node.start_byte + offset, node.end_byte - 1, quoted=True, plain=True
+                )
+            case "raw_string":
+                yield [self.raw(node)[1:-1]], True
+            case "ansi_c_string":
+                text = re.sub(r"\\(.)", lambda m: _ESCAPES.get(m[1], m[0]), self.raw(node)[2:-1])
+                yield [text], True
+            case "concatenation" | "translated_string":
+                yield from self.spread(
+                    node.children, node.start_byte, node.end_byte, quoted=quoted, plain=plain
+                )
+            case "simple_expansion":
+                text = self.raw(node)
+                blank = text[: text.index("$")]  # the grammar takes blanks before it into it
+                if blank:
+                    yield [blank], quoted
+                yield self.variable(text.strip(), self.lookup(text.strip()[1:]), quoted), quoted
+            case "expansion":
+                yield self.variable(self.raw(node).strip(), self.expanded(node), quoted), quoted
+            case "command_substitution":
+                output, raw = self.substituted(node), self.raw(node)
+                if output is not None:
+                    yield self.variable(raw, output, quoted), quoted
+                else:
+                    yield [re.sub(r"^`(.*)`$", r"$(\1)", raw, flags=re.DOTALL)], quoted
+            case _ if node.type in _LITERAL or not node.named_children:
+                yield [_unescaped(self.raw(node), quoted=plain)], quoted
+            case _:
+                yield [self.raw(node)], quoted
+
+    def variable(self, text: str, value: Value, quoted: bool) -> list[str]:
+        """Return the words of a variable that stands as `text`; the text itself where it is not known."""
         if value is None:
-            return [raw]
+            return [re.sub(r"^\$\{(\w+)\}$", r"$\1", text)]
         if isinstance(value, list):
-            if part.quoted and not part.text.endswith(("[@]", "@")):
-                return [" ".join(value)]
-            return value
-        return [value] if part.quoted else value.split() or [""]
+            return (
+                [" ".join(value)]
+                if quoted and not text.rstrip("}").endswith("@") and "[@]" not in text
+                else value
+            )
+        return [value] if quoted else value.split() or [""]
 
-    def value(self, expression: str) -> Value:
-        """Return the value of what stands in ${…}; None: it is not known."""
-        if expression in ("@", "*"):
-            return self.values.get("@")
-        found = re.fullmatch(r"(\w+)(\[[@*]\])?(?::?([-=?+])(.*))?", expression, re.DOTALL)
-        if found is None:
-            return None
-        name, _, operator, other = found.groups()
+    def lookup(self, name: str) -> Value:
+        if name == "*":
+            name = "@"
+        arguments = self.values.get("@")
+        if name.isdigit() and name != "0":
+            index = int(name) - 1
+            return (
+                (arguments[index] if index < len(arguments) else "") if isinstance(arguments, list) else None
+            )
         value = self.values.get(name)
-        if operator == "+":
-            return self._default(other) if value else None
-        if operator in ("-", "=") and (name not in self.values or value in ("", [])):
-            return self._default(other)
-        if isinstance(value, list) and not found[2] and operator is None:
+        if isinstance(value, list) and name != "@":
             return value[0] if value else ""  # $NAME is the first of an array
         return value
 
-    def _default(self, text: str) -> str:
-        quoted = re.fullmatch(r'"(.*)"', text, re.DOTALL)
-        if single := re.fullmatch(r"'(.*)'", text, re.DOTALL):
-            return single[1]
-        return self._filled_text(quoted[1] if quoted else text)
+    def expanded(self, node: Node) -> Value:
+        """Return the value of ${…}; None: it is not known."""
+        inner = node.children[1:-1]
+        if not inner or inner[0].type not in ("variable_name", "subscript", "special_variable_name"):
+            return None
+        name, _, index = self.raw(inner[0]).rstrip("]").partition("[")
+        defined, value = name in self.values, self.values.get(name)
+        if name.isdigit() or name in ("@", "*"):
+            value = self.lookup(name)
+            defined = value is not None
+        elif index.isdigit() and isinstance(value, list):
+            value = value[int(index)] if int(index) < len(value) else ""
+        elif index not in ("@", "*") and isinstance(value, list):
+            value = (value[0] if value else "") if not index else None
+        operator = inner[1].type if len(inner) > 1 else None
+        if operator is None:
+            return value
+        if operator not in _OPERATORS:
+            return None
+        start, end = inner[1].end_byte, node.children[-1].start_byte
+        default = functools.partial(self.joined, inner[2:], start, end, quoted=False)
+        if "+" in operator:
+            return default() if value else None
+        if operator in (":-", "-", ":=", "=") and (not defined or value in ("", [])):
+            return default()
+        return value
 
-    def _filled_text(self, text: str) -> str:
-        """Return the text with variables filled in, as in a here document."""
-        lexer, parts = _Lexer(text, self.where), list[Part]()
-        while lexer.at < len(text):
-            lexer._piece(parts, quoted=True)
-        return self._text(parts, quoted=True)
-
-    def _text(self, parts: list[Part], *, quoted: bool) -> str:
-        """One text, not split at spaces."""
-        return "".join(
-            " ".join(self._pieces(Part(part.kind, part.text, quoted or part.quoted))) for part in parts
-        )
-
-
-def _assignment(word: Word) -> tuple[str, bool] | None:
-    """The name that it assigns to, and whether it adds to it."""
-    if not word.parts or word.parts[0].kind != "text" or word.parts[0].quoted:
+    def substituted(self, node: Node) -> str | None:
+        """Return the output of a command that only prints: a here document, echo, the script's folder."""
+        if SCRIPT_FOLDER.search(self.raw(node)):
+            return "."
+        statements = [child for child in node.named_children if child.type != "comment"]
+        if len(statements) != 1:
+            return None
+        (statement,) = statements
+        if statement.type == "redirected_statement" and self.raw(statement).startswith("cat <<"):
+            documents = [child for child in statement.named_children if child.type == "heredoc_redirect"]
+            return "".join(text for child in documents for text in self.here_text(child)).rstrip("\n")
+        if statement.type == "command":
+            words = [field for child in statement.named_children for field in self.fields(child)]
+            words = words or [""]
+            if words[0] == "cat" and len(words) == 2:
+                text = self.files.text(words[1])
+                return None if text is None else text.rstrip("\n")
+            if words[0] == "echo" or words[:2] == ["printf", "%s"]:
+                text = " ".join(words[1:] if words[0] == "echo" else words[2:])
+                return None if is_unknown(text) else text
         return None
-    found = ASSIGNMENT.match(word.parts[0].text)
-    return (found[1], bool(found[2])) if found else None
 
 
-def _after_equals(word: Word) -> list[Part]:
-    first = word.parts[0]
-    found = ASSIGNMENT.match(first.text)
-    assert found is not None
-    return [Part("text", first.text[found.end() :], first.quoted), *word.parts[1:]]
+def _perhaps(name: str, before: Value, values: Sequence[Value]) -> Value:
+    """Return what is known of a value that a branch may have changed: what a branch adds to an array, or to a
+    text, is one word that is not known."""
+    if isinstance(before, list) and all(isinstance(v, list) and v[: len(before)] == before for v in values):
+        return [*before, f"${{{name}[@]}}"]
+    texts = [value for value in values if isinstance(value, str)]
+    if isinstance(before, str) and before and len(texts) == len(values):
+        perhaps = f" ${{{name}}}"
+        if all(text == before or text.startswith(f"{before} ") for text in texts):
+            return before if before.endswith(perhaps) else before + perhaps
+    return None
+
+
+def _added(before: Value, value: Value) -> Value:
+    if before is None or value is None:
+        return None
+    if isinstance(before, list):
+        return [*before, *(value if isinstance(value, list) else [value])]
+    return (
+        [before, *value]
+        if isinstance(value, list) and before
+        else value
+        if isinstance(value, list)
+        else before + value
+    )
+
+
+def _unescaped(text: str, *, quoted: bool) -> str:
+    if quoted:
+        return re.sub(r"\\(\n|[\"\\$`])", lambda match: match[1].strip("\n"), text)
+    return re.sub(r"\\(\n|.)", lambda match: match[1].strip("\n"), text)

@@ -1,40 +1,26 @@
-"""The judgement of a comparison: from the visits to the report and the verdict. Pure."""
+"""The judgement of a comparison: from the experiment to the report and the verdict."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from specops import stats
+from specops.experiment import answers, sentences
+from specops.experiment.claims import Evidence
+from specops.experiment.decide import Judged, over_loads
+from specops.experiment.findings import Decision, Finding
+from specops.experiment.records import WindowRecord, levels_of
+from specops.experiment.run import Experiment
+from specops.experiment.samples import FIGURES, Sample, change_ms, ratio_of, waited_ms
 from specops.load import record, validity
 from specops.load.arrivals import Level
+from specops.load.counters import Observed, several_tokens, speculating_standard
 from specops.load.record import Spread
-from specops.phases.ab import confounders, drift, parity, verdict
-from specops.phases.ab.challengers import (
-    ORDER,
-    check_standard,
-    fastest_of,
-    load_sentence,
-    miscounting,
-    noise_of,
-    noise_sentence,
-    of_challenger,
-    over_loads,
-    overall,
-    unchecked_answers,
-    unless_answers_differ,
-    unless_drifted,
-    unless_it_changed,
-    unless_it_wakes_up,
-    unless_lengths_differ_without_a_pause,
-    unless_pauses_made_it,
-    unless_prompts_differ,
-    void,
-)
-from specops.phases.ab.confounders import Repeats
-from specops.phases.ab.drift import Drift
-from specops.phases.ab.parity import Parity, Place
+from specops.load.validity import COUNT_ADVICE
+from specops.phases.ab import earlier
 from specops.phases.ab.report import (
     EXPECTED,
     Acceptance,
@@ -46,14 +32,14 @@ from specops.phases.ab.report import (
     Dot,
     EqualCounts,
     LevelComparison,
+    Noise,
     ParityCounts,
     Report,
+    Speedups,
+    Throughput,
 )
-from specops.phases.ab.speedups import Pair, Pairs, levels_of, pair_up, speedups, throughput
-from specops.phases.ab.verdict import Confidences, Decision, Verdicts
-from specops.phases.ab.visits import AbSettings, VisitRecord, as_last_round
+from specops.render.figures import times
 from specops.results import Verdict
-from specops.stats import Interval
 
 
 @dataclass(frozen=True)
@@ -62,317 +48,184 @@ class AbJudgement:
     reason: str
     summary: dict[str, Any]
     data: dict[str, Any]
-    """A Report, beside which the visits themselves are stored."""
+    """A Report, beside which the windows themselves are stored."""
 
 
-def judge(
-    records: Sequence[VisitRecord],
-    mixed: Sequence[VisitRecord],
-    arms: Sequence[str],
-    settings: AbSettings,
-    *,
-    looks_done: int,
-    looks: int,
-    failed: Mapping[str, str],
-    temperature: float,
-    facts: Mapping[str, Mapping[str, Any]] | None = None,
-    margins: Mapping[Place, float | None] | None = None,
-    sent_before: Collection[str] = (),
-    greedy: Sequence[VisitRecord] = (),
-    sustained: Sequence[VisitRecord] = (),
-) -> AbJudgement:
-    """Judge every challenger; the first of `arms` is the standard.
-
-    `failed` says why an arm failed, `facts` what is known of each arm (`drift.of_arms`). `margins` says how
-    sure the standard was where answers differ (`parity.margins_needed` says where), and `sent_before` which
-    prompts warmed the arms up. `greedy` are the requests at temperature 0 beside a measurement at a higher
-    one, and `sustained` those without a pause.
-    """
-    standard, *challengers = arms
-    sustained = as_last_round(sustained, records)
-    working = [arm for arm in arms if arm not in failed]
-    again = {arm: confounders.compare_repeats(records, arm, settings.confidence) for arm in arms}
-    drifts = drift.found(records, working, settings.confidence) if standard in working else []
-    drifts += [
-        drift.idle(records, sustained, standard, name, settings.confidence)
-        for name in challengers
-        if {standard, name} <= {visit.arm for visit in sustained}
-    ]
-    judging = _Judging(
-        records,
-        mixed,
-        standard,
-        settings,
-        temperature,
-        margins or {},
-        drifts,
-        again,
-        sent_before,
-        greedy,
-        sustained,
-    )
-    pairs = {
-        name: confounders.pairs_of(records, standard, name, settings, sent_before) for name in challengers
-    }
-    tried = [name for name in challengers if name in working] or challengers
-    classes = {of for name in tried for of in pairs[name].classes}
-    confidences = Confidences.at(settings, classes, len(tried), looks_done, looks)
-    found = {
-        name: judging.challenger(name, pairs[name], confidences, len(tried), failed) for name in challengers
-    }
-    noise = noise_of(found) if settings.same_server else None
+def judge(experiment: Experiment) -> AbJudgement:
+    """Judge every challenger against the standard; the last look is the one at which the experiment ended."""
+    windows = list(experiment.windows.values())
+    standard, *challengers = experiment.pools
+    settings, facts = experiment.settings, experiment.facts
+    confidence = settings.confidence
+    judged = {name: experiment.judge(name, windows, experiment.final_look) for name in challengers}
+    reports = {}
+    for name in challengers:
+        evidence = experiment.evidence(name, windows)
+        reports[name] = _challenger(evidence, judged[name], confidence, experiment.failed)
+    noise = _noise_of(reports) if experiment.same_server else None
     note = None
     for name in challengers:
         if noise is not None:
-            wrong: str | None = noise_sentence(noise)
+            wrong: str | None = _noise_sentence(noise)
         else:
-            wrong, note = check_standard(records, standard, name, (facts or {}).get(standard))
-            wrong = wrong or miscounting(facts or {}, (standard, name))
+            wrong, note = _check_standard(windows, standard, name, facts.get(standard))
+            wrong = wrong or _miscounting(facts, (standard, name))
         if wrong is not None:
-            found[name] = void(found[name], wrong)
-    decisions = {name: challenger.decision for name, challenger in found.items()}
-    fastest = fastest_of(decisions, {name: _e2e(challenger) for name, challenger in found.items()})
-    decision = overall(decisions, fastest)
+            reports[name] = _void(reports[name], wrong)
+    if standard in experiment.failed:
+        wrong = f"the standard, {standard}, failed: {experiment.failed[standard]}"
+        reports = {name: _void(one, wrong) for name, one in reports.items()}
+    deploying = [name for name, one in reports.items() if one.decision.verdict == "yes"]
+    best = max(deploying, key=lambda name: _gain(reports[name]), default=None)
     report = Report(
         standard=standard,
-        best=fastest,
-        confidence_of_classes=confidences.of_classes,
-        confidence_of_levels=confidences.of_levels,
+        best=best,
         expected=dict(EXPECTED),
-        parity_missing=None if temperature == 0 else parity.unchecked(greedy, standard),
-        greedy_requests=sum(len(visit.cell.rows) for visit in greedy),
-        arms={arm: _measured(records, sustained, arm) for arm in arms},
-        challengers=found,
-        drift=drifts,
-        differences=drift.of_arms(facts) if facts else [],
+        arms={
+            arm: _measured(windows, arm, experiment.evidence(challengers[0], windows))
+            for arm in experiment.pools
+        },
+        challengers=reports,
+        differences=earlier.of_arms(facts),
         standard_note=note,
         same_server=noise,
+        same_prompts=experiment.plan.same_prompts,
     )
+    verdict, reason = _overall(reports, best)
+    reason = "; ".join([reason, *_without_reasons(windows, experiment.pools)])
     return AbJudgement(
-        decision.verdict,
-        "; ".join([decision.reason, *_without_reasons(records, arms)]),
-        _summary(report, decision, looks_done, looks),
+        verdict,
+        reason,
+        _summary(report, reports[best or challengers[0]], verdict, experiment),
         report.model_dump(mode="json"),
     )
 
 
-def _without_reasons(visits: Sequence[VisitRecord], arms: Sequence[str]) -> Iterator[str]:
-    """A sentence for each arm whose answers have no finish reason."""
-    for arm in arms:
-        rows = [row for visit in visits if visit.arm == arm for row in visit.cell.rows]
-        if said := validity.without_reasons(rows, f" of {arm}"):
-            yield said
+def _overall(reports: Mapping[str, Challenger], best: str | None) -> tuple[Verdict, str]:
+    """The verdict over all challengers: deploy the best; undecided where one still may be deployed."""
+    if best is not None:
+        also = [name for name in reports if name != best]
+        chosen = f"{best}: " if also else ""
+        return "yes", f"{chosen}{reports[best].decision.reason}"
+    undecided = [name for name, one in reports.items() if one.decision.verdict != "no"]
+    verdict: Verdict = "undecided" if undecided else "no"
+    named = len(reports) > 1
+    reasons = [f"{f'{name}: ' if named else ''}{one.decision.reason}" for name, one in reports.items()]
+    return verdict, "; ".join(reasons)
 
 
-@dataclass(frozen=True)
-class _Judging:
-    """The evidence by which every challenger is judged."""
-
-    visits: Sequence[VisitRecord]
-    mixed: Sequence[VisitRecord]
-    standard: str
-    settings: AbSettings
-    temperature: float
-    margins: Mapping[Place, float | None]
-    drifts: Sequence[Drift]
-    repeats: Mapping[str, Sequence[Repeats]]
-    """First requests over repeats, by arm."""
-
-    sent_before: Collection[str]
-    greedy: Sequence[VisitRecord]
-    sustained: Sequence[VisitRecord]
-
-    def challenger(
-        self,
-        name: str,
-        pairs: Pairs,
-        confidences: Confidences,
-        challengers: int,
-        failed: Mapping[str, str],
-    ) -> Challenger:
-        verdicts = verdict.of_each(
-            self.visits, pairs, self.standard, name, confidences, self.settings, self.sustained
-        )
-        parities = self._parities(name)
-        # Every test of parity could fail by luck; they share what the confidence leaves. The two of a level
-        # are looks at one question (parity.LOOKS_ALONE).
-        questions = sum(not one.repeated for one in parities)
-        each = 1 - (1 - self.settings.confidence) / (challengers * max(1, questions))
-        parities = parity.with_openings(parities, each)
-        ignored = parity.ignored_temperature(self.visits, self.greedy, self.standard, name, each)
-        decision = self._decision(name, pairs, verdicts, parities, each, failed, ignored)
-        verdicts = unless_answers_differ(verdicts, parities, each, ignored)
-        again = [*self.repeats[self.standard], *self.repeats[name]]
-        cached = "e2e" in confounders.cached_figures(again)
-        counted = confounders.first_visits(self.visits, self.sent_before) if cached else self.visits
-        best = verdict.pays_up_to(verdicts.together)
-        levels = [cell.level for cell in verdicts.together]
-        return Challenger(
-            decision=decision,
-            deploy=[DeployTarget(traffic_class=of, level=level) for of, level in verdicts.deploy]
-            if decision.verdict == "yes"
-            else [],
-            failed=failed.get(name),
-            pays_up_to=best.concurrency if best else None,
-            load=load_sentence(verdicts.together),
-            classes={
-                of: ClassFigures(
-                    decision=over_loads(cells),
-                    levels=[
-                        ClassLevel(
-                            **vars(speedups(pairs.of(of), cell.level, confidences.of_classes)),
-                            decision=cell.decision,
-                            lengths=cell.lengths,
-                        )
-                        for cell in cells
-                    ],
-                )
-                for of, cells in verdicts.classes.items()
-            },
-            levels=[
-                LevelComparison(
-                    decision=cell.decision,
-                    speedups=speedups(pairs, cell.level, confidences.of_levels),
-                    throughput=throughput(
-                        counted,
-                        self.standard,
-                        name,
-                        cell.level,
-                        self.settings.design,
-                        confidences.of_levels,
-                    ),
-                    lengths=cell.lengths,
-                    failures=checks.failures,
-                    slow=checks.slow,
-                    client_bound=checks.client_bound,
-                )
-                for cell, checks in zip(verdicts.together, verdicts.checks, strict=True)
-            ],
-            repeats=again,
-            parity=[_parity(parity) for parity in parities],
-            prompts=[_dot(pair) for pair in pairs.at(levels[0]).all] if levels else [],
-        )
-
-    def _parities(self, name: str) -> list[Parity]:
-        if self.temperature > 0:
-            found = parity.greedy(self.greedy, self.standard, name)
-        else:
-            found = parity.compare([*self.visits, *self.sustained], self.mixed, self.standard, name)
-        if self.settings.accept_length_change:
-            found = [one.without_lengths for one in found]
-        return [parity.with_margins(one, self.margins) for one in found]
-
-    def _other_prompts(self, name: str) -> confounders.OtherPrompts | None:
-        ours, theirs = (
-            [row for visit in self.visits if visit.arm == arm for row in visit.cell.rows]
-            for arm in (self.standard, name)
-        )
-        return confounders.other_prompts(ours, theirs, self.settings.length_margin)
-
-    def _decision(
-        self,
-        name: str,
-        pairs: Pairs,
-        verdicts: Verdicts,
-        parities: Sequence[Parity],
-        parity_confidence: float,
-        failed: Mapping[str, str],
-        ignored: Mapping[Level, str],
-    ) -> Decision:
-        if self.standard in failed:
-            why = failed[self.standard]
-            return Decision(verdict="undecided", reason=f"the standard, {self.standard}, failed: {why}")
-        if name in failed:  # the requests that a failing arm answered say nothing about it
-            return Decision(verdict="no", reason=f"do not deploy: {name} failed: {failed[name]}")
-        decision = of_challenger(verdicts, parities, parity_confidence)
-        if ignored:
-            faults = "; ".join(f"at {level}, {said}" for level, said in ignored.items())
-            reason = f"do not deploy: {faults}; by speed alone: {decision.reason}"
-            return Decision(verdict="no", reason=reason)
-        same = bool(parities) and all(one.arms.equal == one.arms.compared for one in parities)
-        decision = unless_prompts_differ(decision, self._other_prompts(name), same)
-        if self.temperature > 0 and (missing := parity.unchecked(self.greedy, self.standard)):
-            decision = unchecked_answers(decision, missing)
-        decision = _with_caches(decision, [*self.repeats[self.standard], *self.repeats[name]])
-        paying = {of for of, _ in verdicts.deploy}
-        lightest = pairs.at(pairs.levels[0]).of(*paying) if pairs.all else pairs
-        confidence, drifted = self.settings.confidence, drift.one_sided(self.drifts, name)
-        decision = unless_it_wakes_up(
-            decision,
-            drift.flagged(self.drifts, "visit", name),
-            drift.halves_of_visits(self.visits, self.standard, lightest, name, confidence),
-        )
-        decision = unless_drifted(
-            decision,
-            drifted,
-            drift.halves(lightest, confidence),
-            drift.lowest(lightest, drifted, confidence) if drifted else None,
-        )
-        decision = unless_it_changed(
-            decision,
-            drift.flagged(self.drifts, "order", name),
-            drift.slower_order(self.visits, self.standard, lightest, name, confidence),
-            ORDER,
-        )
-        sustained = drift.without_pauses(self.sustained, self.standard, name, confidence)
-        decision = unless_it_changed(decision, drift.flagged(self.drifts, "idle", name), sustained, ORDER)
-        of_paying = drift.without_pauses(self.sustained, self.standard, name, confidence, paying)
-        decision = unless_pauses_made_it(decision, lightest.ratio("tpot", confidence), of_paying)
-        lengths = confounders.compare_lengths(
-            pair_up(self.sustained, self.standard, name, self.settings.design).all,
-            self.settings.length_margin,
-            confidence,
-        )
-        decision = unless_lengths_differ_without_a_pause(
-            decision, lengths, self.settings.accept_length_change
-        )
-        return unless_it_changed(
-            decision,
-            drift.flagged(self.drifts, "step", name),
-            drift.slower_side(self.visits, self.standard, lightest, name, confidence),
-        )
+def _gain(challenger: Challenger) -> float:
+    speedup = challenger.levels[0].speedups.e2e if challenger.levels else None
+    return speedup.estimate if speedup is not None else 0.0
 
 
-def _with_caches(decision: Decision, found: Sequence[Repeats]) -> Decision:
-    """Return `decision`, naming the arms that answer repeats from a cache."""
-    cached = {one.arm: one for one in reversed(found) if one.cached and one.figure != "ttft"}
-    if not cached:
-        return decision
-    arms = " and ".join(sorted(cached))
-    faster = ", ".join(f"{one.ratio.estimate:.1f}×" for one in cached.values() if one.ratio is not None)
-    reason = f"{decision.reason}; repeats come from a cache in {arms} ({faster} as fast): only first requests"
-    return decision.model_copy(update={"reason": f"{reason} count"})
+def _challenger(
+    evidence: Evidence, judged: Judged, confidence: float, failed: Mapping[str, str]
+) -> Challenger:
+    decision = judged.decision
+    deploy = [DeployTarget(traffic_class=name, level=level) for name, level in judged.deploy]
+    if evidence.challenger in failed:  # the requests that a failing arm answered say nothing about it
+        reason = f"{evidence.challenger} failed: {failed[evidence.challenger]}"
+        decision, deploy = Decision(verdict="no", reason=reason), []
+    paying = [
+        level for level, one in zip(judged.levels, judged.together, strict=True) if one.verdict == "yes"
+    ]
+    first = evidence.at(judged.levels[0]) if judged.levels else []
+    return Challenger(
+        decision=decision,
+        deploy=deploy,
+        failed=failed.get(evidence.challenger),
+        pays_up_to=paying[-1].concurrency if paying and deploy else None,
+        load=sentences.load_sentence(judged.together, judged.levels),
+        classes={
+            name: ClassFigures(
+                decision=over_loads(decisions, judged.levels),
+                levels=[
+                    ClassLevel(**vars(_speedups(evidence.at(level, name), level, confidence)), decision=one)
+                    for level, one in zip(judged.levels, decisions, strict=True)
+                ],
+            )
+            for name, decisions in judged.classes.items()
+        },
+        levels=[
+            LevelComparison(
+                decision=one,
+                speedups=_speedups(evidence.at(level), level, confidence),
+                throughput=_throughput(evidence, level, confidence),
+                lengths=length,
+            )
+            for level, one, length in zip(judged.levels, judged.together, judged.lengths, strict=True)
+        ],
+        parity=list(_parity(evidence)),
+        prompts=[_dot(sample) for sample in first],
+        findings=[*judged.findings],
+    )
 
 
-def _e2e(challenger: Challenger) -> Interval | None:
-    return challenger.levels[0].speedups.e2e if challenger.levels else None
+def _speedups(samples: Sequence[Sample], level: Level, confidence: float) -> Speedups:
+    change, e2e = change_ms(samples, "ttft"), ratio_of(samples, "e2e", confidence)
+    lengths = [both for sample in samples if (both := FIGURES["tokens"](sample)) is not None]
+    standard = sum(one for one, _ in lengths)
+    per_stream = sum(other for _, other in lengths) / standard if standard else None
+    return Speedups(
+        level=level,
+        prompts=len(samples),
+        e2e=e2e,
+        tpot=ratio_of(samples, "tpot", confidence),
+        ttft=ratio_of(samples, "ttft", confidence),
+        ttft_change_ms=None if change is None else round(change, 4),
+        stream_throughput=e2e.times(per_stream) if e2e is not None and per_stream is not None else None,
+    )
 
 
-def _measured(visits: Sequence[VisitRecord], sustained: Sequence[VisitRecord], arm: str) -> list[ArmFigures]:
-    """The figures of an arm by level. Of the requests without a pause, failures and slow ones count."""
-    found = []
-    for level in levels_of(visits):
-        cells, beside = (
-            [visit.cell for visit in of if visit.arm == arm and visit.cell.level == level]
-            for of in (visits, sustained)
-        )
-        rows = [row for cell in cells for row in cell.rows]
-        sent = [*rows, *(row for cell in beside for row in cell.rows)]
-        good = [row for row in rows if row.error is None]
+def _throughput(evidence: Evidence, level: Level, confidence: float) -> Throughput | None:
+    """The ratio of throughputs over pairs of windows, by seconds a token while all streams are full."""
+    pairs: dict[int, dict[str, float]] = {}
+    for window in evidence.windows:
+        cell = window.cell
+        if (
+            window.kind == "measured"
+            and window.level == level
+            and cell.complete
+            and cell.tokens
+            and cell.wall_s > 0
+        ):
+            pairs.setdefault(window.cycle, {})[window.arm] = cell.wall_s / cell.tokens
+    both = [
+        (pair[evidence.standard], pair[evidence.challenger])
+        for pair in pairs.values()
+        if {evidence.standard, evidence.challenger} <= pair.keys()
+    ]
+    if not both:
+        return None
+    before, after = ([pair[index] for pair in both] for index in (0, 1))
+    return Throughput(
+        standard=round(len(before) / sum(before), 4),
+        challenger=round(len(after) / sum(after), 4),
+        windows=len(both),
+        ratio=stats.paired_ratio(before, after, level=confidence),
+    )
+
+
+def _measured(windows: Sequence[WindowRecord], arm: str, evidence: Evidence) -> list[ArmFigures]:
+    """The figures of an arm by level; latencies are those of requests that are compared."""
+    figures = []
+    for level in levels_of(windows):
+        cells = [w.cell for w in windows if w.kind == "measured" and w.arm == arm and w.level == level]
+        sent = [row for cell in cells for row in cell.sent]
+        good = [row for cell in cells for row in cell.rows if row.error is None]
         counts, missing = record.acceptance(cells)
         wall = sum(cell.wall_s for cell in cells if cell.tokens is not None)
         tokens = sum(cell.tokens for cell in cells if cell.tokens is not None)
-        found.append(
+        figures.append(
             ArmFigures(
                 level=level,
                 requests=len(sent),
                 failed=sum(row.error is not None for row in sent),
                 failures=dict(Counter(str(row.error) for row in sent if row.error is not None)),
-                slow=confounders.slow_rows(sent),
+                late=sum(id(row) in evidence.late for row in sent),
                 retried=sum(row.retries > 0 for row in sent),
-                slowest_ms=[
-                    round(took, 4) for took in sorted(map(confounders.waited, sent), reverse=True)[:3]
-                ],
+                slowest_ms=[round(took, 4) for took in sorted(map(waited_ms, sent), reverse=True)[:3]],
                 ttft_ms=Spread.of([row.ttft_ms for row in good if row.ttft_ms is not None]),
                 tpot_ms=Spread.of([row.tpot_ms for row in good if row.tpot_ms is not None]),
                 e2e_ms=Spread.of([row.e2e_ms for row in good]),
@@ -383,45 +236,166 @@ def _measured(visits: Sequence[VisitRecord], sustained: Sequence[VisitRecord], a
                 acceptance_missing=missing,
             )
         )
-    return found
+    return figures
 
 
-def _parity(found: Parity) -> ParityCounts:
-    control = found.control
-    return ParityCounts(
-        mixed=found.mixed,
-        repeated=found.repeated,
-        opening=found.opening,
-        level=found.level,
-        equal=found.arms.equal,
-        compared=found.arms.compared,
-        control=EqualCounts(equal=control.equal, compared=control.compared) if control else None,
-        near_ties=sum(witness.near_tie for witness in found.arms.witnesses),
-        failures=len(found.failures),
-        witnesses=list(found.arms.witnesses),
-    )
+def _parity(evidence: Evidence) -> Iterator[ParityCounts]:
+    """Equal greedy answers: at each load, and among sampled requests."""
+    originals = answers.greedy_answers(evidence.windows, evidence.standard)
+    others = answers.greedy_answers(evidence.windows, evidence.challenger)
+    control = answers.compare_with_itself(originals)
+    scopes = dict.fromkeys((w.kind, w.level) for w in evidence.windows if w.kind != "open")
+    for scope in scopes:
+        greedy = answers.compare_greedy(originals, others, scope=scope).with_margins(evidence.margins)
+        if greedy.compared:
+            yield ParityCounts(
+                mixed=scope[0] == "mixed",
+                level=scope[1],
+                equal=greedy.equal,
+                compared=greedy.compared,
+                control=EqualCounts(equal=control.equal, compared=control.compared)
+                if control.compared
+                else None,
+                near_ties=sum(one.near_tie for one in greedy.differences),
+                witnesses=list(greedy.differences),
+            )
 
 
-def _dot(pair: Pair) -> Dot:
-    def ratio(latencies: tuple[float, float] | None) -> float | None:
-        return round(latencies[0] / latencies[1], 4) if latencies else None
+def _dot(sample: Sample) -> Dot:
+    def ratio(figure: str) -> float | None:
+        both = FIGURES[figure](sample)
+        return round(both[0] / both[1], 4) if both else None
 
     return Dot(
-        prompt=pair.prompt,
-        traffic_class=pair.traffic_class,
-        e2e=ratio(pair.mean("e2e")),
-        tpot=ratio(pair.mean("tpot")),
+        prompt=sample.standard.prompt,
+        traffic_class=sample.traffic_class,
+        e2e=ratio("e2e"),
+        tpot=ratio("tpot"),
     )
 
 
-def _summary(report: Report, decision: Decision, looks_done: int, looks: int) -> dict[str, Any]:
+def _check_standard(
+    windows: Sequence[WindowRecord], standard: str, challenger: str, facts: Mapping[str, Any] | None
+) -> tuple[str | None, str | None]:
+    """Return why the comparison does not answer its question, and what else is to be noted of the standard.
+
+    `facts` is what is known of the standard. One that was configured to speculate, with `--arm
+    NAME=embedded:TREE`, was meant to: that is a note, unless the challenger does not speculate.
+    """
+    of_standard, of_challenger = _observed(windows, standard), _observed(windows, challenger)
+    wrong = speculating_standard(of_standard, of_challenger)
+    configured = ((facts or {}).get("pool") or {}).get("speculation") is not None
+    if wrong is not None and configured and of_challenger.speculates:
+        return None, wrong
+    return wrong, None if wrong is not None else several_tokens(of_standard)
+
+
+def _miscounting(facts: Mapping[str, Mapping[str, Any]], arms: Iterable[str]) -> str | None:
+    """Return which of `arms` counts tokens wrongly: then neither lengths nor times per token can be
+    compared."""
+    miscounts = [f"{arm}: {facts[arm]['miscount']}" for arm in arms if facts.get(arm, {}).get("miscount")]
+    return f"{'; '.join(miscounts)}; {COUNT_ADVICE}, and compare again" if miscounts else None
+
+
+def _observed(windows: Sequence[WindowRecord], arm: str) -> Observed:
+    """Drafts over all loads. Tokens per chunk at the lightest load: under load, chunks may wait and be
+    joined."""
+    cells = [window.cell for window in windows if window.arm == arm]
+    counts = [
+        cell.drafts.drafts if cell.verified is None and cell.drafts is not None else cell.verified
+        for cell in cells
+    ]
+    verified = [value for value in counts if value is not None]
+    lightest = levels_of(windows)[:1]
+    rows = [row for cell in cells if cell.level in lightest for row in cell.rows if row.error is None]
+    sized = [(row.tokens, row.chunks) for row in rows if row.tokens is not None and row.chunks]
+    chunks = sum(number for _, number in sized)
+    tokens = sum(number for number, _ in sized)
+    return Observed(sum(verified) if verified else None, tokens / chunks if chunks else None)
+
+
+def _void(challenger: Challenger, reason: str) -> Challenger:
+    """Return `challenger` with every decision undecided for `reason`, and nothing to deploy."""
+    if challenger.failed is not None:  # that it failed is an answer
+        return challenger
+
+    def undecided(decision: Decision) -> Decision:
+        by_speed = f"; by speed alone: {times(decision.speedup)}" if decision.speedup else ""
+        return decision.model_copy(
+            update={"verdict": "undecided", "reason": f"{reason}{by_speed}", "more_prompts": None}
+        )
+
+    classes = {
+        name: one.model_copy(
+            update={
+                "decision": undecided(one.decision),
+                "levels": [
+                    level.model_copy(update={"decision": undecided(level.decision)}) for level in one.levels
+                ],
+            }
+        )
+        for name, one in challenger.classes.items()
+    }
+    levels = [level.model_copy(update={"decision": undecided(level.decision)}) for level in challenger.levels]
+    return challenger.model_copy(
+        update={
+            "decision": Decision(verdict="undecided", reason=reason),
+            "deploy": [],
+            "pays_up_to": None,
+            "load": "",
+            "classes": classes,
+            "levels": levels,
+        }
+    )
+
+
+def _noise_of(challengers: Mapping[str, Challenger]) -> list[Noise]:
+    """Return what an A/A measured: how far one server is from itself, by arm and load, all classes
+    together."""
+    return [
+        Noise(arm=name, level=level.speedups.level, e2e=level.speedups.e2e, below=_below(level.speedups.e2e))
+        for name, challenger in challengers.items()
+        for level in challenger.levels
+    ]
+
+
+def _below(interval: stats.Interval | None) -> float | None:
+    """A relative difference below which an interval as wide as this one may include 1."""
+    if interval is None:
+        return None
+    return round(max(interval.high / interval.estimate, interval.estimate / interval.low) - 1, 4)
+
+
+def _noise_sentence(noise: Sequence[Noise]) -> str:
+    """The result of an A/A in a sentence."""
+    measured = [(one, one.e2e, one.below) for one in noise if one.e2e is not None and one.below is not None]
+    if not measured:
+        return "an A/A of one server: too few prompts for an interval"
+    below = ", ".join(f"{100 * share:.1f}% at {one.level}" for one, _, share in measured)
+    reason = f"an A/A of one server: differences below {below} are within the noise here"
+    differing = [
+        f"{times(interval)} at {one.level}"
+        for one, interval, _ in measured
+        if not interval.low <= 1 <= interval.high
+    ]
+    return reason + (f"; the server differs from itself: {', '.join(differing)}" if differing else "")
+
+
+def _without_reasons(windows: Sequence[WindowRecord], arms: Iterable[str]) -> Iterator[str]:
+    """A sentence for each arm whose answers have no finish reason."""
+    for arm in arms:
+        rows = [row for window in windows if window.arm == arm for row in window.cell.rows]
+        if message := validity.without_reasons(rows, f" of {arm}"):
+            yield message
+
+
+def _summary(report: Report, shown: Challenger, verdict: Verdict, experiment: Experiment) -> dict[str, Any]:
     """The figures of the best challenger at the lightest load; of the first one where none deploys."""
-    name = report.best or next(iter(report.challengers))
-    shown = report.challengers[name]
+    name = next(key for key, one in report.challengers.items() if one is shown)
     first = shown.levels[0] if shown.levels else None
     accepted = report.arms[name][0].acceptance if report.arms[name] else None
-    alone = next((found for found in shown.parity if not found.mixed and not found.repeated), None)
-    mixed = next((found for found in shown.parity if found.mixed), None)
+    alone = next((one for one in shown.parity if not one.mixed), None)
+    mixed = next((one for one in shown.parity if one.mixed), None)
     dumped = first.speedups.model_dump(mode="json") if first else {}
     return {
         "challenger": name,
@@ -435,6 +409,10 @@ def _summary(report: Report, decision: Decision, looks_done: int, looks: int) ->
         "parity_mixed": str(mixed) if mixed else None,
         "acceptance_rate": accepted.rate if accepted else None,
         "acceptance_length": accepted.length if accepted else None,
-        "more_prompts": decision.more_prompts,
-        "looks": f"{looks_done} of {looks}",
+        "more_prompts": shown.decision.more_prompts if verdict == "undecided" else None,
+        "looks": f"{experiment.looks_done} of {len(experiment.looks)}",
+        "duration_s": round(experiment.duration_s, 1),
     }
+
+
+__all__ = ["AbJudgement", "Finding", "judge"]

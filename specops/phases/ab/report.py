@@ -1,26 +1,25 @@
-"""The report in ab.json, beside the visits: verdicts and their figures; how it is read, and what is drawn of
-it.
+"""The report in ab.json, beside the windows: verdicts and their figures; how it is read, and what is
+drawn of it.
 
-The shape of `data` (format 2), for all that read it:
+The shape of `data` (format 3), for all that read it:
 
 - `challengers[NAME].classes[CLASS].levels[i]`: one traffic class at one load. The speed-ups, and beside them
-  `decision` (verdict, reason, speedup, basis, more_prompts) and `lengths`. `basis` is the figure that
-  decided: end to end, or time per token where the answers are not shown to be equally long.
-- `challengers[NAME].levels[i]`: all classes together at that load: `decision`, `speedups`, `throughput`,
-  `lengths`, `failures`, `slow` and `client_bound`.
+`decision` (verdict, reason, speedup, basis, more_prompts, findings). `basis` is the figure that decided: end
+to end, or time per token where the answers are not shown to be equally long.
+- `challengers[NAME].levels[i]`: all classes together at that load: `decision`, `speedups`, `throughput` and
+`lengths`.
 - `challengers[NAME].classes[CLASS].decision`: over all loads; its reason says at which.
 - `challengers[NAME].deploy`: the pairs {"traffic_class", "level"} to deploy, by class, then from the
-  lightest load. Empty unless the challenger's own decision is yes.
+lightest load. Empty unless the challenger's own decision is yes.
 - `challengers[NAME].decision`: over all classes and loads; its reason names the loads.
+- `challengers[NAME].findings`: the table on which it rests: claim, observed, bound, margin, n, verdict.
 - `challengers[NAME].pays_up_to`: streams, all classes together.
 - `standard_note`: what of the standard may be speculation. A standard that surely speculates leaves every
-  decision undecided. So does an A/A, whose noise is in `same_server`.
-- `challengers[NAME].parity`: equal greedy answers, by load. At temperature > 0 they come from
-  `greedy_requests` further requests. Of a standard that hardly repeats itself, `opening` compares beginnings.
-- `challengers[NAME].repeats`: whether repeated requests are faster than first ones (a cache), by arm.
+decision undecided. So does an A/A, whose noise is in `same_server`.
+- `challengers[NAME].parity`: equal greedy answers, by load, and among sampled requests.
 
-Levels are in order, the lightest first. A decision of yes at a load says that this class pays there and at
-every lighter load that was measured.
+Levels are in order, the lightest first. A decision of yes at a load says that this class pays there and
+at every lighter load that was measured.
 """
 
 from __future__ import annotations
@@ -29,19 +28,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from specops import results
 from specops.errors import FileError
-from specops.hints import renaming
+from specops.experiment.answers import Difference as Witness
+from specops.experiment.findings import Decision, Finding, Ratio, StoredInterval
+from specops.experiment.records import Measurements
+from specops.hints import with_options
 from specops.load.arrivals import Level
 from specops.load.record import Spread
-from specops.phases.ab.confounders import Lengths, Repeats, RequestCounts
-from specops.phases.ab.drift import Difference, Drift
-from specops.phases.ab.parity import Witness
-from specops.phases.ab.speedups import Speedups, StoredInterval, Throughput
-from specops.phases.ab.verdict import Decision
-from specops.phases.ab.visits import measurements_of
+from specops.load.workload import StoredProvenance
+from specops.phases.ab.earlier import Difference, measurements_of
 from specops.phases.measurement import checked
 from specops.render.ab_plot import Curve, Mark, Panel, Picture, Row
 from specops.results import Result
@@ -57,8 +55,60 @@ EXPECTED: Mapping[str, tuple[float, float]] = {
 """The ranges that the playbook expects, shown beside what is measured. No verdict depends on them."""
 
 
-FORMAT = 2
+FORMAT = 3
 """Format of `data`; what has another is refused."""
+
+
+class LookCounts(BaseModel):
+    """The number of looks at the evidence, done and planned."""
+
+    done: int
+    planned: int
+
+
+class AbData(Measurements):
+    """`data` of ab.json beside the report."""
+
+    prompts: StoredProvenance
+    failed: dict[str, str]
+    """Arms that failed, and why."""
+
+    looks: LookCounts
+    duration_s: float
+    """How long the arms were observed, in seconds, all arms together."""
+
+
+class Speedups(Frozen):
+    """Speed-ups at one load: the standard's time over the challenger's. A figure without an interval had
+    too few pairs of windows for one."""
+
+    level: Level
+    prompts: int
+    """Pairs of requests that both arms were sent."""
+
+    e2e: Ratio
+    tpot: Ratio
+    ttft: Ratio
+    ttft_change_ms: float | None
+    stream_throughput: Ratio
+    """Speed-up of tokens a second of a request: that end to end, times the challenger's tokens over the
+    standard's. The interval is of the times."""
+
+
+class Throughput(Frozen):
+    """The throughput of all classes at one load, in tokens of whole answers a second, all streams full."""
+
+    standard: float
+    challenger: float
+    windows: int
+    """Pairs of windows."""
+
+    ratio: StoredInterval | None
+    """None with too few windows for an interval."""
+
+    @property
+    def estimate(self) -> float:
+        return self.challenger / self.standard
 
 
 class Acceptance(Frozen):
@@ -84,8 +134,8 @@ class ArmFigures(Frozen):
     failures: dict[str, int]
     """Number of failures by kind."""
 
-    slow: int
-    """Requests over ten times the arm's own median; those that failed after so long count."""
+    late: int
+    """Answered requests over the objective, or over a multiple of the standard's 95th percentile."""
 
     retried: int = 0
     """Requests that the server refused at first and that were sent again, failed ones too."""
@@ -112,7 +162,6 @@ class ClassLevel(Speedups):
     """One traffic class at one load."""
 
     decision: Decision
-    lengths: Lengths | None
 
 
 class ClassFigures(Frozen):
@@ -128,15 +177,8 @@ class LevelComparison(Frozen):
     decision: Decision
     speedups: Speedups
     throughput: Throughput | None
-    lengths: Lengths | None
-    failures: RequestCounts | None
-    """Requests that failed, were aborted, or ran into the timeout."""
-
-    slow: RequestCounts | None
-    """Requests that took over ten times as long as is usual for their prompt and class."""
-
-    client_bound: str | None
-    """Why the client, and not the servers, limited the load here."""
+    lengths: Finding
+    """The length of answers compared with the standard's."""
 
 
 class EqualCounts(Frozen):
@@ -149,20 +191,13 @@ class EqualCounts(Frozen):
 
 class ParityCounts(EqualCounts):
     mixed: bool
-    repeated: bool = False
-    """The challenger's later answers with its own first ones; the control is the same of the standard."""
-
-    opening: bool = False
-    """Whether only the first characters of each answer are compared: the standard repeats too few whole
-    answers."""
+    """Whether sampled requests shared the batches."""
 
     level: Level
     control: EqualCounts | None
-    near_ties: int
-    failures: int = 0
-    """Number of failures of greedy requests among sampled ones, or beside them, where the standard answered
-    the same."""
+    """The standard's answers to requests that came again, compared with its own first ones."""
 
+    near_ties: int
     witnesses: list[Witness]
 
 
@@ -189,9 +224,10 @@ class Challenger(Frozen):
 
     classes: dict[str, ClassFigures]
     levels: list[LevelComparison]
-    repeats: list[Repeats]
     parity: list[ParityCounts]
     prompts: list[Dot]
+    findings: list[Finding]
+    """The table on which the decision rests."""
 
 
 class Noise(Frozen):
@@ -205,25 +241,14 @@ class Noise(Frozen):
 
 
 class Report(Frozen):
-    format: Literal[2] = 2
+    format: Literal[3] = 3
     standard: str
     best: str | None
     """The fastest challenger that deploys."""
 
-    confidence_of_classes: float
-    """Confidence of each class's interval here, so that all of them, at all looks, hold together."""
-
-    confidence_of_levels: float
     expected: dict[str, tuple[float, float]]
-    parity_missing: str | None
-    """Why answers could not be compared."""
-
-    greedy_requests: int = 0
-    """Requests at temperature 0 beside a measurement at a higher one, of all arms; parity rests on them."""
-
     arms: dict[str, list[ArmFigures]]
     challengers: dict[str, Challenger]
-    drift: list[Drift]
     differences: list[Difference]
     standard_note: str | None = None
     """What was observed of the standard that may be speculation, or was configured to be."""
@@ -231,13 +256,16 @@ class Report(Frozen):
     same_server: list[Noise] | None = None
     """Report of an A/A; None for a comparison of servers."""
 
+    same_prompts: bool = False
+    """Whether prompts were sent as they are, so that a cache may know them."""
+
 
 def read(result: Result, name: str) -> Report:
     """The report in a finished comparison that is called `name` in the message of the FileError."""
     if "challengers" in result.data and result.data.get("format") != FORMAT:
         raise FileError(
-            f"{name} was written by an earlier version of specops, whose verdicts name no load",
-            hint=renaming(name, "then compare again"),
+            f"{name} was written by an earlier version of specops: expected format {FORMAT} of its data",
+            hint=with_options({"--fresh": True}),
         )
     known = {key: value for key, value in result.data.items() if key in Report.model_fields}
     return checked(Report, known, f"{name} is damaged: data")
@@ -268,8 +296,7 @@ def picture(report: Report) -> Picture:
             for name, challenger in report.challengers.items()
         ),
         expected=report.expected["e2e"],
-        confidence=f"Intervals of a class have {_confidence(report.confidence_of_classes)} confidence, those "
-        f"of all classes together {_confidence(report.confidence_of_levels)}; all hold at every look.",
+        confidence="Each interval over pairs of windows, widened by the autocorrelation that was measured.",
     )
 
 
@@ -304,7 +331,3 @@ def _curves(measured: list[ArmFigures]) -> tuple[Curve, ...]:
 
 def _missing(measured: list[ArmFigures]) -> str:
     return next((found.acceptance_missing for found in measured if found.acceptance_missing), "no position")
-
-
-def _confidence(share: float) -> str:
-    return f"{100 * share:.4g}%"

@@ -11,27 +11,17 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Literal
 
+from specops.experiment.findings import Decision
+from specops.experiment.sentences import PER, head, noted
 from specops.load.arrivals import Level
 from specops.phases.ab.report import ArmFigures, Challenger, DeployTarget, ParityCounts, Report
-from specops.phases.ab.verdict import Decision
 from specops.render.figures import count, times
 from specops.stats import Interval
-
-PER: Mapping[str, str] = {"e2e": "", "tpot": " per output token", "per_character": " per character"}
-"""How a speed-up is named that is not of whole answers."""
 
 ROUND_FROM = 1.2
 """A speed-up from here on is written with one decimal in a sentence; a smaller one needs two."""
 
 Outcome = Literal["faster", "slower", "no gain", "other"]
-NOTES = (
-    "repeats come from a cache",
-    "the speed-up drifted",
-    "it drifted",  # in older results
-    "the answers were not compared with the standard's",
-    "whether the answers are the standard's is unchecked",  # in older results
-)
-"""Parts of a decision's reason that hold beside a yes."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +36,9 @@ class _Class:
         speedup, verdict = self.decision.speedup, self.decision.verdict
         if verdict == "yes" and speedup is not None:
             return "faster"
-        if speedup is None or not self.decision.reason.startswith(times(speedup)):
+        if speedup is None or any(
+            finding.claim != "wait" or finding.cause for finding in self.decision.findings
+        ):
             return "other"
         if verdict == "no" and speedup.high < 1:
             return "slower"
@@ -92,7 +84,7 @@ def _level_sentence(challenger: Challenger, number: int, subject: str) -> str:
         return f"{subject} is slower ({together.shown})"
     if not classes:
         return f"{level.decision.reason}"
-    common = {_head(each.decision) for each in classes if each.outcome == "other"}
+    common = {head(each.decision) for each in classes if each.outcome == "other"}
     if len(common) == 1 and outcomes == {"other"}:
         return f"{_verdict(classes[0].decision)}: {common.pop()}"
     clauses = list(_clauses(classes, subject))
@@ -129,7 +121,7 @@ def _clauses(classes: Sequence[_Class], subject: str) -> Iterator[str]:
     reasons: dict[str, list[_Class]] = {}
     for each in classes:
         if each.outcome == "other":
-            reasons.setdefault(_head(each.decision), []).append(each)
+            reasons.setdefault(head(each.decision), []).append(each)
     for reason, several in reasons.items():
         names = ", ".join(each.name for each in several)
         yield f"{_verdict(several[0].decision)} for {names}: {reason}"
@@ -137,11 +129,6 @@ def _clauses(classes: Sequence[_Class], subject: str) -> Iterator[str]:
 
 def _verdict(decision: Decision) -> str:
     return {"no": "do not deploy", "yes": "deploy"}.get(decision.verdict, "undecided")
-
-
-def _head(decision: Decision) -> str:
-    """The reason, without what speed alone would say."""
-    return decision.reason.partition("; by speed alone: ")[0]
 
 
 def _rounded(speedup: Interval) -> str:
@@ -154,32 +141,24 @@ def same_answers(report: Report, challenger: Challenger, measured: Sequence[ArmF
     return f"{_same(report, challenger.parity)}  {_accepted(measured)}"
 
 
-def _same(report: Report, found: Sequence[ParityCounts]) -> str:
-    if report.parity_missing:
-        return f"Answers were not compared: {report.parity_missing}."
-    if not found:
+def _same(report: Report, compared: Sequence[ParityCounts]) -> str:
+    if not compared:
         return "Answers were not compared."
-    whole = {(each.equal, each.compared) for each in found if not each.mixed and not each.repeated}
-    what = "Same answers at temperature 0" if report.greedy_requests else "Same answers"
-    if all(each.equal == each.compared and not each.failures for each in found) and len(whole) == 1:
-        equal, compared = whole.pop()
-        return f"{what}: {equal} of {compared}."
-    shown = [each for each in found if not each.repeated or each.equal < each.compared]
-    return f"{what}: {'; '.join(map(_parity, shown))}."
+    if all(each.equal == each.compared for each in compared):
+        total = sum(each.compared for each in compared)
+        return f"Same answers: {total} of {total}."
+    return f"Same answers: {'; '.join(map(_parity, compared))}."
 
 
-def _parity(found: ParityCounts) -> str:
-    where = "among sampled requests" if found.mixed else f"at {found.level}"
-    where = f"for repeated prompts {where}" if found.repeated else where
-    where = f"with an equal beginning {where}" if found.opening else where
+def _parity(counts: ParityCounts) -> str:
+    where = "among sampled requests" if counts.mixed else f"at {counts.level}"
     more = [
-        f"the standard repeats itself in {found.control.equal} of {found.control.compared}"
-        if found.control is not None
+        f"the standard repeats itself in {counts.control.equal} of {counts.control.compared}"
+        if counts.control is not None
         else "not known whether the standard repeats itself",
-        *([count(found.near_ties, "near tie")] if found.near_ties else []),
-        *([count(found.failures, "failed request")] if found.failures else []),
+        *([count(counts.near_ties, "near tie")] if counts.near_ties else []),
     ]
-    return f"{found.equal} of {found.compared} {where} ({', '.join(more)})"
+    return f"{counts.equal} of {counts.compared} {where} ({', '.join(more)})"
 
 
 def _accepted(measured: Sequence[ArmFigures]) -> str:
@@ -199,10 +178,10 @@ def _accepted(measured: Sequence[ArmFigures]) -> str:
 def _notes(report: Report, challenger: Challenger) -> Iterator[str]:
     if report.standard_note:
         yield report.standard_note
+    if report.same_prompts:
+        yield "prompts were sent as they are (--same-prompts), so a cache may have answered"
     if challenger.decision.verdict == "yes":
-        for part in challenger.decision.reason.split("; "):
-            if part.startswith(NOTES):
-                yield part
+        yield from noted(challenger.findings)
 
 
 def decision_sentence(challenger: Challenger) -> str:
@@ -240,7 +219,7 @@ def _not_used(challenger: Challenger) -> str:
     decision = challenger.decision
     lightest = [of.levels[0].decision.verdict for of in challenger.classes.values()]
     known = bool(lightest) and "yes" not in lightest and challenger.failed is None
-    reason = _head(decision).removeprefix("do not deploy: ").removeprefix("not enough evidence: ")
+    reason = head(decision)
     if decision.verdict == "no":
         off = "keep speculation off"
         return f"{off}." if known and "no" in lightest else f"{off}: {reason}."

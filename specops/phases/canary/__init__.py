@@ -29,6 +29,7 @@ from specops.load.arrivals import Pace
 from specops.load.settings import BaselineSettings, Endpoint
 from specops.load.workload import PromptSet
 from specops.phases.canary.checks import CHECKS
+from specops.phases.canary.checks.overlap import run_among_others
 from specops.phases.canary.client import Pool, PoolLost, curl_of
 from specops.phases.canary.pool_pair import Check, Conformance, Finding, Outcome, Pair, Unsupported, spread
 from specops.phases.inputs import changed, inputs_of_settings, settings_of
@@ -255,6 +256,11 @@ async def _requested(
             if gone is None:
                 try:
                     outcome = await check.run(pair)
+                    if check.feature and outcome.status == "pass":
+                        crowded = await run_among_others(check, pair)
+                        if crowded.status != "pass":
+                            message = f"alone it holds; while other requests overlap: {crowded.message}"
+                            outcome = replace(crowded, message=message)
                     if outcome.status == "fail" and (gone := await _gone(pair)):
                         outcome = replace(
                             outcome, message=f"{outcome.message}; after that the pool stopped answering"

@@ -34,6 +34,9 @@ class Token:
     top: tuple[float, ...] = ()
     """Log-probabilities of the likeliest there, the greatest first."""
 
+    top_texts: tuple[str, ...] = ()
+    """Their texts."""
+
 
 @dataclass(frozen=True)
 class Call:
@@ -163,18 +166,24 @@ def _tokens(raw: Any) -> tuple[Token, ...] | None:
         return None
     if "content" in raw:
         return tuple(
-            Token(one["token"], float(one["logprob"]), _top(t["logprob"] for t in one["top_logprobs"] or []))
+            Token(
+                one["token"],
+                float(one["logprob"]),
+                *_top((t["token"], t["logprob"]) for t in one["top_logprobs"] or []),
+            )
             for one in raw["content"] or []
         )
     tops = raw.get("top_logprobs") or [{}] * len(raw["tokens"])
     return tuple(
-        Token(str(text), float(value), _top((top or {}).values()))
+        Token(str(text), float(value), *_top((top or {}).items()))
         for text, value, top in zip(raw["tokens"], raw["token_logprobs"], tops, strict=True)
     )
 
 
-def _top(values: Iterable[float]) -> tuple[float, ...]:
-    return tuple(sorted(map(float, values), reverse=True))
+def _top(likeliest: Iterable[tuple[Any, Any]]) -> tuple[tuple[float, ...], tuple[str, ...]]:
+    """Log-probabilities and texts, the likeliest first."""
+    ranked = sorted(((float(value), str(text)) for text, value in likeliest), reverse=True)
+    return tuple(value for value, _ in ranked), tuple(text for _, text in ranked)
 
 
 def _usage(raw: Any) -> Usage | None:

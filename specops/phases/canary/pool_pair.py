@@ -149,16 +149,20 @@ class Check:
 
     run: Callable[[Pair], Awaitable[Outcome]]
     parameter: str | None = None
+    feature: bool = False
+    """It is of a feature of the API: it is made again while other requests overlap."""
 
 
-def of_each(name: CheckName, about: str, look: CheckFunction, parameter: str | None = None) -> Check:
+def of_each(
+    name: CheckName, about: str, look: CheckFunction, parameter: str | None = None, *, feature: bool = True
+) -> Check:
     """A check of what each pool does by itself: the standard pool is what the other is held against."""
 
     async def run(pair: Pair) -> Outcome:
         standard, speculative = await asyncio.gather(look(pair.standard, pair), look(pair.speculative, pair))
         return held(standard, speculative, about)
 
-    return Check(name, about, run, parameter)
+    return Check(name, about, run, parameter, feature)
 
 
 def spread(prompts: PromptSet, count: int) -> tuple[Prompt, ...]:

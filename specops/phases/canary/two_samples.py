@@ -219,3 +219,20 @@ def _surprises(answers: Answers) -> list[list[float]] | None:
     found = [[one.surprise for one in prompt if one.surprise is not None] for prompt in answers]
     whole = all(len(one) == len(prompt) for one, prompt in zip(found, answers, strict=True))
     return found if whole else None
+
+
+def same_share(first: int, first_tries: int, second: int, second_tries: int) -> float:
+    """Fisher's exact test: the two-sided p of two counts of successes, if both have the same probability.
+
+    >>> round(same_share(1, 9, 11, 12), 6)
+    0.000673
+    """
+    total, both = first_tries + second_tries, first + second
+
+    def chance(count: int) -> float:
+        ways = math.comb(first_tries, count) * math.comb(second_tries, both - count)
+        return ways / math.comb(total, both)
+
+    possible = range(max(0, both - second_tries), min(first_tries, both) + 1)
+    here = chance(first)
+    return min(1.0, sum(p for count in possible if (p := chance(count)) <= here * (1 + 1e-9)))

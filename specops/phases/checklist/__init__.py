@@ -4,6 +4,7 @@ evidence.py         an item before and after it is decided; its evidence in the 
                     fresh; attestations by people
 items.py            items decided by results of phases and files of the models, or by what runs: router,
                     Prometheus, guard, canary
+signatures.py       signed results, by OpenSSH
 report_schedule.py  whether something makes the weekly report: cron, systemd, shell commands
 checklist.py        all items in their order, and the verdict
 """

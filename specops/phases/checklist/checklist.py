@@ -31,6 +31,7 @@ from specops.phases.checklist.evidence import (
     latest,
     read,
 )
+from specops.phases.checklist.signatures import signer
 from specops.phases.inputs import identity
 from specops.results import Result, Verdict
 
@@ -38,15 +39,20 @@ PHASE = "checklist"
 FILE = f"{PHASE}.json"
 
 
-def checklist(rollout: Rollout, path: Path, folder: Path, now: datetime) -> Result:
+def checklist(
+    rollout: Rollout, path: Path, folder: Path, now: datetime, signers: Path | None = None
+) -> Result:
     """Decide the items of the rollout file at `path`, by its run folder and what answers now; takes seconds,
     changes nothing.
 
     A damaged result, or a server that does not answer, leaves its item open; a damaged attestations.json
-    raises FileError. The result is the caller's to write, as `FILE` in the run folder.
+    raises FileError. `signers` is OpenSSH's file of allowed signers, whose signatures then count alone. The
+    result is the caller's to write, as `FILE` in the run folder.
     """
     said = read(folder)
-    look = CheckInput(rollout, path, folder, now)
+    if said and signers is not None:
+        signer(folder / ATTESTATIONS, signers)
+    look = CheckInput(rollout, path, folder, now, signers)
     try:
         items = [_item(spec, look, said) for spec in ITEMS]
     finally:
@@ -122,7 +128,11 @@ def _result(look: CheckInput, items: list[Item]) -> Result:
         created=look.now,
         phase=PHASE,
         inputs=inputs,
-        settings={"rollout": look.rollout.rollout, "fresh_days": FRESH_DAYS},
+        settings={
+            "rollout": look.rollout.rollout,
+            "fresh_days": FRESH_DAYS,
+            "signers": results.sha256(look.signers) if look.signers else None,
+        },
         environment=results.environment(),
         verdict=verdict,
         reason=_reason(items),

@@ -18,9 +18,12 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 from specops import results
 from specops.config import Pool, Rollout
 from specops.errors import FileError
+from specops.experiment.arms import Arm
 from specops.hints import renaming
-from specops.phases.ab.visits import AbSettings, Arm
+from specops.owned_file import check_evidence, read_file
+from specops.phases.ab.settings import AbSettings
 from specops.phases.canary import inputs as inputs_of_canary
+from specops.phases.checklist.signatures import signer
 from specops.phases.commands import Commands
 from specops.phases.inputs import changed, identity, inputs_of, inputs_of_arms, settings_of
 from specops.phases.sweep.spec import SweepSpec, endpoints_in, spec_of
@@ -153,13 +156,12 @@ def read(folder: Path) -> list[Attestation]:
     path = folder / ATTESTATIONS
     if not path.exists():
         return []
+    check_evidence(path)
     try:
-        return _File.model_validate_json(path.read_bytes()).attestations
-    except (OSError, ValidationError) as error:
-        why = (
-            f"could not read {path}: {error.strerror}" if isinstance(error, OSError) else f"{path} is damaged"
-        )
-        raise FileError(why, hint=renaming(path, "then attest again, or restore a copy")) from error
+        return _File.model_validate_json(read_file(path)).attestations
+    except ValidationError as error:
+        again = renaming(path, "then attest again, or restore a copy")
+        raise FileError(f"{path} is damaged", hint=again) from error
 
 
 def attest(
@@ -254,6 +256,8 @@ class CheckInput:
 
     folder: Path
     now: datetime
+    signers: Path | None = None
+    """OpenSSH's file of allowed signers; None: signatures are not looked at."""
 
     @property
     def commands(self) -> Commands:
@@ -287,6 +291,16 @@ class CheckInput:
 
     def probed(self, source: str, figure: str) -> Evidence:
         return Evidence(source=source, sha256=None, created=self.now, age_s=0.0, figure=figure)
+
+    def read(self, path: Path) -> Result:
+        """A result that may be evidence. Raises FileError where anybody may have written it, and where it has
+        no signature of an allowed signer."""
+        check_evidence(path)
+        result = results.read(path)
+        if self.signers is not None:
+            name = signer(path, self.signers)
+            return result.model_copy(update={"reason": f"{result.reason} (signed by {name})"})
+        return result
 
     def file(self, path: Path, created: datetime, figure: str) -> Evidence:
         inside = path.is_relative_to(self.folder)
@@ -388,9 +402,9 @@ class CheckInput:
             raise OpenItem(f"there is no {path.name}", decide=self.command(phase))
         again = self.command(phase, fresh=True)
         try:
-            result = results.read(path)
+            result = self.read(path)
         except FileError as error:
-            raise RefusedFile(error.message, decide=again) from error
+            raise RefusedFile(error.message, change=error.hint, decide=again) from error
         evidence = self.file(path, result.created, result.reason)
         self.refuse_future(evidence, again)
         if result.verdict == "partial":

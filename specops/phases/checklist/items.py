@@ -11,11 +11,11 @@ from specops import results
 from specops.checkpoints.source import find
 from specops.config import Rollout
 from specops.defaults import ACCEPTANCE_GATE, MEMORY_FULL, SPEEDUP_GATE
+from specops.experiment.findings import Decision
 from specops.guard.journal import FILE as JOURNAL
 from specops.guard.switch import decided
 from specops.phases.ab import report as ab_report
 from specops.phases.ab.report import Challenger, DeployTarget
-from specops.phases.ab.verdict import Decision
 from specops.phases.capacity import AGAIN, Rate
 from specops.phases.capacity import capacity as gate
 from specops.phases.checklist.evidence import (

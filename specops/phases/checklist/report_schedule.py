@@ -21,8 +21,8 @@ from pathlib import Path
 
 from cronsim import CronSim, CronSimError
 
-from specops import results
 from specops.errors import FileError
+from specops.owned_file import read_file
 from specops.phases.checklist.evidence import CheckInput, Evidence, ItemDecision, OpenItem, RefusedFile
 from specops.phases.report.delivery import FOLDER as RENDERED
 from specops.results import Result
@@ -161,7 +161,7 @@ def _latest(look: CheckInput) -> tuple[Result, Evidence] | None:
     make = look.commands.of("report {rollout}")
     for path in sorted((look.folder / REPORTS).glob("*.json")):
         try:
-            result = results.read(path)
+            result = look.read(path)
         except FileError as error:
             raise RefusedFile(error.message, change=f"remove {path}", decide=make) from error
         if result.phase == "report":
@@ -266,8 +266,8 @@ def _files(places: Sequence[Path]) -> Iterator[Path]:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:  # not there, or not for this user to read
+        return read_file(path).decode(errors="replace")
+    except (OSError, FileError):  # not there, no file, or not for this user to read
         return ""
 
 

@@ -21,8 +21,9 @@ from typing import get_args
 from specops import results
 from specops.hints import ROLLOUT, named
 from specops.phases.diagnose.checks import answers, draft, speculation, speed
-from specops.phases.diagnose.finding import Finding, Severity, Symptom
+from specops.phases.diagnose.finding import PRESENT_S, Finding, Severity, Symptom
 from specops.phases.diagnose.observations import Observations
+from specops.render.figures import age
 from specops.results import Result, Verdict
 from specops.section import Frozen
 
@@ -54,6 +55,7 @@ CHECKS: Sequence[Callable[[Observations], Finding]] = (
     answers.bursts,
     draft.vocabulary,
     speculation.aborted,
+    speculation.routed,
     answers.conformance,
     answers.parity,
     speculation.names,
@@ -71,8 +73,39 @@ class Diagnosis(Frozen):
 
 def findings(observed: Observations, symptoms: Sequence[Symptom] = ()) -> list[Finding]:
     """The findings of these symptoms; all where none is named."""
-    found = [check(observed) for check in CHECKS]
-    return [one for one in found if not symptoms or one.symptom in symptoms]
+    present = _present(observed)
+    judged = [_dated(check(present), check(observed), observed) for check in CHECKS]
+    return [finding for finding in judged if not symptoms or finding.symptom in symptoms]
+
+
+def _present(observed: Observations) -> Observations:
+    """The observations without pools' figures that are too old to be of now."""
+    old = {
+        part: figures
+        for part, figures in (("live", observed.live), ("standard", observed.standard))
+        if figures is not None and figures.age_s > PRESENT_S
+    }
+    why = {
+        part: f"its newest figures are of {age(figures.age_s)} ago ({figures.source})"
+        for part, figures in old.items()
+    }
+    return observed.model_copy(update=dict.fromkeys(old) | {"missing": observed.missing | why})
+
+
+def _dated(finding: Finding, earlier: Finding, observed: Observations) -> Finding:
+    """The finding with the age of its evidence. What old figures would have said is dated as of then; a cause
+    that rests on an earlier measurement alone is dated as of that measurement."""
+    evidence = tuple(
+        one.model_copy(update={"age_s": observed.ages.get(one.source)}) for one in finding.evidence
+    )
+    message, cause = finding.message, finding.cause
+    if finding.severity == "unknown" and earlier.severity in (*WRONG, "contributing"):
+        message += f". As it was then: {earlier.message}"
+    ages = [one.age_s for one in evidence if one.age_s is not None]
+    if finding.severity in WRONG and ages and min(ages) > PRESENT_S:
+        message = f"as measured {age(min(ages))} ago: {message}"
+        cause = cause and f"as measured {age(min(ages))} ago: {cause}"
+    return finding.model_copy(update={"evidence": evidence, "message": message, "cause": cause})
 
 
 def diagnose(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from specops.phases.ab.visits import AbSettings
+from specops.phases.ab.settings import AbSettings
 from specops.phases.diagnose.observations import Baseline, Live, Load, Observations
 from specops.phases.monitor.thresholds import LOW, PLAYBOOK
 from specops.section import Frozen
@@ -31,8 +31,8 @@ FEWER_TOKENS = 3
 """The K that the playbook goes down to where memory is short."""
 WEEKLY_FALLBACKS = 5
 """The playbook's."""
-VETO = AbSettings().ttft_veto_ratio
-VETO_MS = AbSettings().ttft_veto_ms
+VETO = AbSettings().first_token_ratio
+VETO_MS = AbSettings().first_token_ms
 ENOUGH_DRAFTED = 200
 """Tokens: with fewer, an acceptance rate is off by more than 0.07 (two standard errors at 0.5), and more,
 since the tokens of one draft fare alike."""
@@ -42,6 +42,8 @@ ENOUGH_ANSWERS = 50
 """With fewer, a mean latency is one of the prompts that happened to come."""
 LONGEST = 8
 """Tokens of a draft where that is not known: the longest of the playbook's."""
+PRESENT_S = 600.0
+"""Seconds up to which figures of a pool are of now: two windows of the rules."""
 BURST = 1.5
 """Tokens a chunk on average, from which on text comes in bursts."""
 GAP_MS = 100
@@ -56,6 +58,8 @@ class Evidence(Frozen):
     source: str
     threshold: float | None = None
     threshold_source: str | None = None
+    age_s: float | None = None
+    """Seconds since it was so; None: not known."""
 
 
 class Finding(Frozen):
@@ -143,7 +147,7 @@ def acceptance(observed: Observations) -> Rate | None:
     """Live where enough was drafted, else of the comparison. None where there is neither."""
     live, compared = observed.live, observed.compared
     if live is not None and live.acceptance is not None and (live.drafted or 0) >= ENOUGH_DRAFTED:
-        value, source = live.acceptance, f"{live.source}, {live.over}"
+        value, source = live.acceptance, live.source
         drafts = (live.drafted or 0) / (len(live.per_position) or LONGEST)
     elif compared is not None and compared.acceptance is not None:
         value, source = compared.acceptance, compared.source

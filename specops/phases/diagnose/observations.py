@@ -16,6 +16,9 @@ class Live(Frozen):
     over: str
     """How long it is of, in words."""
 
+    age_s: float = 0.0
+    """Seconds since a token was made; without any, since the newest sample."""
+
     answers: float | None = None
     """Number of answers that ended."""
 
@@ -53,6 +56,24 @@ class RoutedShare(Frozen):
     source: str
     percent: float
     """Percentage of the router that sends most."""
+
+
+class RoutedErrors(Frozen):
+    """The routers' answers to requests, by the pool that a request was sent to."""
+
+    source: str
+    over: str
+    requests: float
+    """Number of requests to the speculative pool."""
+
+    failed: float
+    """Share of them: answered 5xx."""
+
+    saved: float
+    """Share of them that the standard pool answered in its place."""
+
+    standard_failed: float | None = None
+    """Share of the requests to the standard pool that were answered 5xx; None: it had none."""
 
 
 class EarlierAcceptance(Frozen):
@@ -288,6 +309,7 @@ class Observations(Frozen):
 
     standard: Live | None = None
     routed_share: RoutedShare | None = None
+    routed_errors: RoutedErrors | None = None
     earlier: EarlierAcceptance | None = None
     baseline: Baseline | None = None
     compared: AbFigures | None = None
@@ -301,6 +323,8 @@ class Observations(Frozen):
     stream: Stream | None = None
     fallbacks: Fallbacks | None = None
     missing: dict[str, str] = Field(default={})
+    ages: dict[str, float] = Field(default={})
+    """Seconds since what a source says was so, by `source`."""
 
     def why_not(self, *parts: str) -> str:
         """Return why the first of these parts that is missing is, in words."""

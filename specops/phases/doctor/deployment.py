@@ -20,9 +20,9 @@ from specops.config import Pool, Rollout, run_folder
 from specops.defaults import CONFIDENCE
 from specops.errors import EndpointError, SpecopsError
 from specops.load.counters import Observed, looks_idle, several_tokens, speculating_standard
-from specops.load.server_identity import address, probe
+from specops.load.server_identity import probe
 from specops.load.settings import BaselineSettings
-from specops.net import is_loopback
+from specops.net import address, is_loopback
 from specops.phases.doctor import fixes
 from specops.phases.doctor.endpoint import PoolSection, endpoint
 from specops.phases.doctor.machine import ANSWER_S, Check, FileText

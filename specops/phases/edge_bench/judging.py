@@ -14,7 +14,7 @@ from typing import Literal
 
 from specops import stats
 from specops.economics import Prices, TokenTime
-from specops.phases.ab.speedups import StoredInterval
+from specops.experiment.findings import StoredInterval
 from specops.phases.edge_bench.records import Answer, ClientEffort, VisitRecord
 from specops.phases.edge_bench.settings import AUTOREGRESSIVE, SERVER_ONLY, Arm
 from specops.results import Verdict

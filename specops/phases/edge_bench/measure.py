@@ -34,9 +34,9 @@ from specops.errors import EnvironmentFailure, SpecopsError, UsageError
 from specops.hints import with_options
 from specops.load.arrivals import Level
 from specops.load.workload import Prompt, load_prompts
-from specops.phases.ab.visits import Visit, schedule
 from specops.phases.edge_bench.client import ArmConnection, Block, run_client
 from specops.phases.edge_bench.judging import Comparison, compare, summed, verdict
+from specops.phases.edge_bench.plan import Visit, schedule
 from specops.phases.edge_bench.records import Lateness, VisitRecord, Visits
 from specops.phases.edge_bench.server import BenchServer, Totals, paced, run_server
 from specops.phases.edge_bench.settings import SERVER_ONLY, Arm, EdgeBenchSettings, arms_of, stands_in
@@ -330,7 +330,7 @@ def _plan(arms: Sequence[str], clients: Sequence[int], prompts: Sequence[Prompt]
         )
     levels = [Level(concurrency=count) for count in sorted(set(clients))]
     named = [(prompt.id, prompt.traffic_class) for prompt in prompts]
-    return schedule("interleaved", arms, levels, named, rounds=1, looks=1, seed=seed)
+    return schedule(arms, levels, named, rounds=1, looks=1, seed=seed)
 
 
 def _tokens(prompt: Prompt, tokenizer: object, most: int) -> list[int]:

@@ -203,6 +203,10 @@ def _of_guard(labels: Mapping[str, str]) -> Iterator[Need]:
         (names.GUARD_UNCONFIRMED, "unconfirmed actions"),
         (names.GUARD_OVERRIDE, "overrides"),
         (names.GUARD_EVALUATIONS, "its evaluations"),
+        (names.GUARD_VERDICT, "its verdict"),
+        (names.GUARD_BLIND, "how long it has had no verdict"),
+        (names.GUARD_NOT_COVERED, "replicas that are not covered"),
+        (names.GUARD_PART_BAD, "parts that are bad"),
     ):
         yield Need(name, "guard", labels, what, fix=DOWN)
 

@@ -9,6 +9,7 @@ from typing import Any
 from specops import results
 from specops.config import Rollout
 from specops.config.monitor import AlertName
+from specops.phases.commands import Commands
 from specops.phases.inputs import left_out, version_of
 from specops.phases.monitor import thresholds
 from specops.phases.monitor.thresholds import Measurements, limits, measurements
@@ -53,8 +54,8 @@ class MonitorData(Frozen):
 
 
 def render(rollout: Rollout, folder: Path, progress: Progress, path: Path | None = None) -> Result:
-    """Write what Prometheus, Alertmanager and Grafana load into `folder`. `path` is the rollout file's, for
-    the runbook's commands.
+    """Write what Prometheus, Alertmanager and Grafana load into `folder`. `path` is the rollout file's: the
+    runbook's commands name it so that they run from any directory.
 
     Raises ConfigError for a pool of which no address is known, FileError where nothing can be written.
     """
@@ -63,7 +64,8 @@ def render(rollout: Rollout, folder: Path, progress: Progress, path: Path | None
         progress.note(f"{phase}.json is not used as a reference: {why}")
     known = measurements(rollout, folder, unfit)
     decided = limits(rollout, known)
-    files = texts(rollout, known, decided, path)
+    place = Commands(rollout, path, folder).anywhere.place if path else None
+    files = texts(rollout, known, decided, place)
     write_files(folder / FOLDER, files)
     progress.note(f"rendered into {folder / FOLDER}")
     data = MonitorData(
@@ -82,15 +84,15 @@ def render(rollout: Rollout, folder: Path, progress: Progress, path: Path | None
     return _result(rollout, known, data)
 
 
-def texts(rollout: Rollout, known: Measurements, decided: Limits, path: Path | None = None) -> dict[str, str]:
-    """All files, by their names in rendered/monitor."""
+def texts(rollout: Rollout, known: Measurements, decided: Limits, place: str | None = None) -> dict[str, str]:
+    """All files, by their names in rendered/monitor. `place` is the rollout file in commands."""
     measured = MeasuredSeries(known.loads, known.acceptance.value if known.acceptance else None)
     return {
         "prometheus.yml": prometheus_config(rollout),
         "rules.yml": rules(rollout, measured, alert_info(rollout, decided)),
         "alerts.yml": alerts(rollout, decided),
         "alertmanager.yml": alertmanager_config(rollout),
-        RUNBOOK: runbook_of(rollout, path),
+        RUNBOOK: runbook_of(rollout, place),
         "dashboard.json": dashboard(rollout, decided),
         "provisioning/datasources/specops.yml": datasource(rollout),
         "provisioning/dashboards/specops.yml": dashboard_provider(rollout),

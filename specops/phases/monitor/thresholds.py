@@ -17,7 +17,7 @@ from specops.config.monitor import ALERTS, AlertName, AlertRecord, AlertSetting,
 from specops.errors import FileError, SpecopsError
 from specops.guard.signals.criteria import break_even
 from specops.phases.ab import report as ab_report
-from specops.phases.ab.visits import AbSettings
+from specops.phases.ab.settings import AbSettings
 from specops.phases.measurement import BaselineLevel, BaselineLevels, checked
 from specops.phases.sweep import report as sweep_report
 from specops.prometheus.promql import LATENCIES, Latency
@@ -271,7 +271,7 @@ BASES: Mapping[str, Callable[[Rollout, Measurements], Figure | None]] = {
     "guard.max_regression": lambda rollout, before: _of_guard(rollout, "max_regression", plus=1.0),
     "guard.max_error_share": lambda rollout, before: _of_guard(rollout, "max_error_share"),
     "five evaluations": lambda rollout, before: Figure(max(300.0, MISSED * rollout.guard.interval_s), ""),
-    "ab.ttft_veto_ratio": lambda rollout, before: Figure(AbSettings().ttft_veto_ratio, ""),
+    "ab.first_token_ratio": lambda rollout, before: Figure(AbSettings().first_token_ratio, ""),
 }
 """Where a record's threshold comes from, by `threshold.basis`. Without a source, the record's own is
 given."""

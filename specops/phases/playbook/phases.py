@@ -17,6 +17,7 @@ from specops import results
 from specops.checkpoints.draft_kind import WITHOUT_MODEL
 from specops.config import Pool, Rollout
 from specops.errors import ConfigError, ModelError, ServerError
+from specops.experiment.arms import Arm
 from specops.launch.servers import serving
 from specops.load.counters import speculating_standard
 from specops.load.server_identity import one_address, probe
@@ -24,7 +25,7 @@ from specops.load.settings import OF_THE_RUN, BaselineSettings
 from specops.phases import Phase, measurement
 from specops.phases.ab import report
 from specops.phases.ab.measure import compare
-from specops.phases.ab.visits import AbSettings, Arm
+from specops.phases.ab.settings import AbSettings
 from specops.phases.baseline import measure
 from specops.phases.canary import canary
 from specops.phases.canary import inputs as canary_inputs

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from math import log
 from pathlib import Path
 from statistics import fmean
@@ -14,11 +15,13 @@ from pydantic import Field, ValidationError
 from specops import results
 from specops.config import Pool, Rollout
 from specops.errors import Exit, FileError, SpecopsError, Stopped
+from specops.experiment.arms import Arm
+from specops.experiment.plan import KINDS_EVERY
+from specops.experiment.run import plan_of
 from specops.hints import PROGRAMS
 from specops.load.settings import BaselineSettings
 from specops.phases import PHASES, Phase
-from specops.phases.ab.evidence import Evidence
-from specops.phases.ab.visits import AbSettings, Arm, schedule
+from specops.phases.ab.settings import AbSettings
 from specops.phases.canary import inputs as canary_inputs
 from specops.phases.commands import Commands
 from specops.phases.inputs import changed, inputs_of, inputs_of_arms, settings_of
@@ -320,23 +323,17 @@ def _ab(at: PhaseInput, phase: Phase, requested: BaselineSettings, times: _Times
     pools = (at.rollout.pools.standard, at.rollout.pools.speculative)
     arms = [Arm("standard", pools[0]), Arm("speculative", pools[1])]
     settings, prompts = AbSettings(**at.rollout.ab.model_dump()), requested.prompt_set()
-    visits = schedule(
-        settings.design,
-        [arm.name for arm in arms],
-        requested.levels(),
-        [(prompt.id, prompt.traffic_class) for prompt in prompts.prompts],
-        rounds=requested.repeats,
-        looks=settings.looks,
-        seed=requested.seed,
-    )
-    turns = len({(visit.arm, visit.period) for visit in visits})
-    starts = turns if settings.design == "abba-restart" else _started(*pools)
-    by_streams = Evidence(visits, [arm.name for arm in arms], requested, settings).most_beside()
-    for visit in visits:
-        by_streams[visit.level.concurrency or 1] += len(visit.prompts)
-    requests = by_streams.total()
+    plan = plan_of([arm.name for arm in arms], requested, settings, prompts, settings.mixed_temperature)
+    restarts = settings.design == "abba-restart"
+    starts = plan.rounds * len(arms) if restarts else _started(*pools)
+    first = list(takewhile(lambda window: window.cycle < KINDS_EVERY, plan.windows()))
+    cycles = plan.rounds * plan.cycles_of_a_round if restarts else settings.requests / plan.requests_a_cycle()
+    sent = [(len(window.requests) + len(window.fillers), window.level.concurrency or 1) for window in first]
+    turns = cycles / KINDS_EVERY
+    requests = round(turns * sum(count for count, _ in sent))
     seconds = starts * times.start_s()
-    seconds += sum(count * times.request_s(streams) for streams, count in by_streams.items())
+    seconds += turns * sum(count * times.request_s(streams) for count, streams in sent)
+    seconds = max(seconds, settings.min_duration_s)
     inputs = inputs_of_arms(arms, requested, settings, prompts)
     return PlannedPhase(
         phase, starts, requests, seconds, _stands(at, phase, inputs), "at most: ends once decided"

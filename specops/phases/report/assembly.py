@@ -22,6 +22,7 @@ from specops.phases.report.prometheus_data import Floats, PoolData, PrometheusDa
 from specops.phases.report.report import Fallback, Missing, Report, SavedTime, Times, Window
 from specops.progress import Progress
 from specops.prometheus.api import Api
+from specops.prometheus.series import POOL
 from specops.results import Result
 from specops.serving import Drafts
 
@@ -33,7 +34,7 @@ def report(
 ) -> Result:
     """The report on `window`. `path` is the rollout file, for commands; `folder` is the run folder.
 
-    The verdict is undecided if Prometheus has no data of either pool. Raises EndpointError if Prometheus
+    The verdict is undecided if Prometheus does not have the whole window. Raises EndpointError if Prometheus
     does not answer.
     """
     observed = query(rollout, window, api, progress)
@@ -53,7 +54,7 @@ def assemble(rollout: Rollout, path: Path, folder: Path, observed: PrometheusDat
             "prometheus": observed.prometheus,
         },
         environment=results.environment(),
-        verdict="yes" if data.pools else "undecided",
+        verdict="yes" if data.covered_hours == data.window.hours else "undecided",
         reason=_reason(data, observed, path),
         summary=_summary(data),
         data=data.model_dump(mode="json"),
@@ -102,6 +103,7 @@ def _report(
         rollout=rollout.rollout,
         folder=str(folder),
         window=_times(window),
+        covered_hours=_covered_hours(observed),
         pools=there,
         speedup=faster,
         days=comparison.days(spec, window, now, known.loads) if pool else [],
@@ -127,6 +129,15 @@ def _fallbacks(window: Window, path: Path) -> tuple[list[Fallback] | None, str |
     if not entries:
         return None, "the run folder has no guard journal"
     return events.fallbacks(window, entries), None
+
+
+def _covered_hours(observed: PrometheusData) -> int:
+    """Hours of the window of which Prometheus has a scrape of a pool's server."""
+    gauges = [gauge for gauge in observed.up if POOL in gauge.labels]
+    for pool in observed.pools.values():
+        gauges += pool.running
+    hours = {hour for gauge in gauges for hour in gauge.hour_of(observed.window)}
+    return sum(0 <= hour < observed.window.hours for hour in hours)
 
 
 def _times(window: Window) -> Times:
@@ -173,9 +184,14 @@ def _reason(data: Report, observed: PrometheusData, path: Path) -> str:
             f" specops report {shlex.quote(str(path))}"
         )
     number = len(data.recommendations)
-    if number == 0:
-        return "no action needed"
-    return "1 recommendation" if number == 1 else f"{number} recommendations"
+    advice = (
+        "1 recommendation" if number == 1 else f"{number} recommendations" if number else "no action needed"
+    )
+    if data.covered_hours == data.window.hours:
+        return advice
+    return (
+        f"Prometheus has {data.covered_hours} of the window's {data.window.hours} hours: {advice} from these"
+    )
 
 
 def _summary(data: Report) -> dict[str, float | int | str | None]:
@@ -205,6 +221,13 @@ def missing_data(
     for name, each in observed.pools.items():
         if not each.running:
             yield Missing(what=f"the {name} pool", why="Prometheus has no series of it", fix=check)
+    hours, covered = observed.window.hours, _covered_hours(observed)
+    if 0 < covered < hours:
+        yield Missing(
+            what=f"{hours - covered} of the window's {hours} hours",
+            why="Prometheus has no scrape of a pool's server in them",
+            fix="start Prometheus with a longer --storage.tsdb.retention.time, or give a shorter --window",
+        )
     for phase, text in known.missing.items():
         why, _, fix = text.rpartition(": ")  # as `before` writes it
         yield Missing(what=phase, why=why, fix=named(fix, file))

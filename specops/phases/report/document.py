@@ -57,7 +57,10 @@ def _verdict(report: Report) -> str:
     accepted = _accepted(report)
     rate = accepted.rate if accepted else None
     known = (report.speedup.by["e2e"].ratio, rate, report.incidents, report.fallbacks)
-    return PARTLY if report.status == "good" and None in known else VERDICTS[report.status][1]
+    word = PARTLY if report.status == "good" and None in known else VERDICTS[report.status][1]
+    if report.pools and report.covered_hours < report.window.hours:
+        return f"{word}; only {report.covered_hours} of {report.window.hours} hours are known"
+    return word
 
 
 def _subtitle(report: Report) -> str:

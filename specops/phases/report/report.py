@@ -374,6 +374,9 @@ class Report(Frozen):
     rollout: str
     folder: str
     window: Times
+    covered_hours: int
+    """Hours of the window of which Prometheus has a scrape of a pool's server."""
+
     pools: dict[PoolName, Pool]
     speedup: Speedup
     days: list[Day]

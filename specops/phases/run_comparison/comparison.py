@@ -16,13 +16,11 @@ from typing import Any, Literal
 
 from specops import results
 from specops.errors import UsageError
+from specops.experiment.findings import Basis, StoredInterval
 from specops.hints import listing
 from specops.load.arrivals import Level
 from specops.phases import PHASES, Phase
-from specops.phases.ab.confounders import Lengths
-from specops.phases.ab.report import Report
-from specops.phases.ab.speedups import Speedups, StoredInterval
-from specops.phases.ab.verdict import Basis
+from specops.phases.ab.report import Report, Speedups
 from specops.phases.measurement import checked
 from specops.phases.run_comparison import latencies
 from specops.phases.run_comparison.latencies import Figure as Latency
@@ -297,12 +295,11 @@ def _change(figure: Figure, key: Key, a: Interval | None, b: Interval | None) ->
 class _Cell:
     speedups: Speedups
     basis: Basis
-    lengths: Lengths | None
 
     @property
     def end_to_end(self) -> bool:
         """Return whether the end-to-end time says something: answers are as long as the standard's."""
-        return self.basis == "e2e" and (self.lengths is None or not self.lengths.differ)
+        return self.basis == "e2e"
 
 
 def _cells(report: Report) -> dict[Key, _Cell]:
@@ -311,10 +308,10 @@ def _cells(report: Report) -> dict[Key, _Cell]:
     found: dict[Key, _Cell] = {}
     for number, level in enumerate(challenger.levels):
         if len(challenger.classes) != 1:
-            found[ALL, level.speedups.level] = _Cell(level.speedups, level.decision.basis, level.lengths)
+            found[ALL, level.speedups.level] = _Cell(level.speedups, level.decision.basis)
         for name, of in challenger.classes.items():
             one = of.levels[number]
-            found[name, level.speedups.level] = _Cell(one, one.decision.basis, one.lengths)
+            found[name, level.speedups.level] = _Cell(one, one.decision.basis)
     return found
 
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from specops import stats
+from specops.experiment.findings import StoredInterval
 from specops.load.arrivals import Level
 from specops.load.record import CellRecord
-from specops.phases.ab.speedups import StoredInterval
 from specops.phases.run_page.conclusion import challenger_of
 from specops.phases.run_page.folder import RunFolder
 from specops.section import Frozen
@@ -62,9 +62,9 @@ def cells_of(run: RunFolder) -> Cells:
             found.setdefault(("standard", cell.level), []).append(cell)
         return found
     roles = {report.standard: "standard", challenger_of(report): "speculative"}
-    for visit in run.visits():
-        if visit.arm in roles:
-            found.setdefault((roles[visit.arm], visit.cell.level), []).append(visit.cell)
+    for window in run.windows():
+        if window.arm in roles and window.kind == "measured":
+            found.setdefault((roles[window.arm], window.level), []).append(window.cell)
     return found
 
 

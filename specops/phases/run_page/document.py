@@ -154,9 +154,7 @@ def _tiles(run: RunFolder) -> Iterator[Tile]:
 def _equality(run: RunFolder) -> Iterator[Tile]:
     report = run.comparison
     assert report is not None
-    parity = [
-        one for one in report.challengers[challenger_of(report)].parity if not one.mixed and not one.repeated
-    ]
+    parity = [one for one in report.challengers[challenger_of(report)].parity if not one.mixed]
     if parity:
         worst = min(parity, key=lambda one: one.equal / max(one.compared, 1))
         state: State = "good" if worst.equal == worst.compared else "open"

@@ -17,11 +17,12 @@ from pydantic import BaseModel, ConfigDict
 from specops import results
 from specops.config import Rollout, load
 from specops.errors import FileError, SpecopsError
+from specops.experiment.records import WindowRecord
 from specops.hints import renaming
 from specops.load.record import CellRecord
 from specops.phases import PHASES, Phase
 from specops.phases.ab import report as ab_report
-from specops.phases.ab import visits as ab_visits
+from specops.phases.ab.earlier import measurements_of
 from specops.phases.canary.pool_pair import Conformance
 from specops.phases.checklist.evidence import ChecklistData
 from specops.phases.measurement import cells_of, checked
@@ -94,9 +95,9 @@ class RunFolder:
         part = self.parts.get(phase)
         return part if isinstance(part, kind) else None
 
-    def visits(self) -> list[ab_visits.VisitRecord]:
-        """The visits of the comparison; empty without one."""
-        return ab_visits.measurements_of(self.results["ab"], "ab.json").visits if self.comparison else []
+    def windows(self) -> list[WindowRecord]:
+        """The windows of the comparison; empty without one."""
+        return measurements_of(self.results["ab"], "ab.json").windows if self.comparison else []
 
     def baseline_cells(self) -> list[CellRecord]:
         return cells_of(self.results["baseline"], "baseline.json") if "baseline" in self.results else []
@@ -175,7 +176,7 @@ def _loaded(phase: Phase, path: Path, stamp: tuple[int, int, int] | None) -> tup
 
 
 def _comparison(result: Result, name: str) -> ab_report.Report:
-    ab_visits.measurements_of(result, name)
+    measurements_of(result, name)
     return ab_report.read(result, name)
 
 

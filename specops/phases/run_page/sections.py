@@ -15,12 +15,12 @@ from typing import Any
 from specops.assets import asset
 from specops.defaults import CONFIDENCE
 from specops.errors import FileError
+from specops.experiment.findings import Decision
+from specops.experiment.records import ordered
 from specops.load.arrivals import Level
 from specops.load.record import Row, Spread
 from specops.phases import PHASES, Phase
-from specops.phases.ab.report import ArmFigures, Challenger, ParityCounts
-from specops.phases.ab.speedups import Speedups, ordered
-from specops.phases.ab.verdict import Decision
+from specops.phases.ab.report import ArmFigures, Challenger, ParityCounts, Speedups
 from specops.phases.canary.checks import CHECKS
 from specops.phases.canary.pool_pair import Finding
 from specops.phases.checklist.evidence import Item, Status
@@ -168,12 +168,12 @@ def _latencies(run: RunFolder) -> Section | None:
             f"{found.tokens_per_sec:.0f} tok/s" if found.tokens_per_sec else NONE,
             str(found.requests),
             Cell(str(found.failed), "bad" if found.failed else None),
-            str(found.slow),
+            str(found.late),
         )
         for arm, measured in report.arms.items()
         for found in measured
     )
-    columns = ("arm, load", "tokens", "requests", "failed", "over 10× median")
+    columns = ("arm, load", "tokens", "requests", "failed", "late")
     further = Table("Throughput and failures", columns, throughput)
     return _latency_section(_rows(run), list(report.arms), [further], "ab.json")
 
@@ -284,9 +284,10 @@ def _baseline_rows(run: RunFolder) -> dict[tuple[str, Level], list[Row]]:
 def _rows(run: RunFolder) -> dict[tuple[str, Level], list[Row]]:
     """The answered requests of each arm at each load."""
     found: dict[tuple[str, Level], list[Row]] = {}
-    for visit in run.visits():
-        rows = [row for row in visit.cell.rows if row.error is None]
-        found.setdefault((visit.arm, visit.cell.level), []).extend(rows)
+    for window in run.windows():
+        if window.kind == "measured":
+            rows = [row for row in window.cell.rows if row.error is None]
+            found.setdefault((window.arm, window.level), []).extend(rows)
     return found
 
 
@@ -446,10 +447,10 @@ def _answers(run: RunFolder) -> Section | None:
     if report is not None:
         sources.append("ab.json")
         found = report.challengers[challenger_of(report)].parity
-        if report.parity_missing or not found:
-            text.append(f"Answers were not compared: {report.parity_missing or 'no answer was greedy'}.")
+        if not found:
+            text.append("Answers were not compared: no answer was greedy.")
         else:
-            columns = ("answers compared", "equal", "standard repeats itself", "near ties", "failed requests")
+            columns = ("answers compared", "equal", "standard repeats itself", "near ties")
             tables.append(Table("Equal greedy answers", columns, tuple(_parity(one) for one in found)))
     canary = run.conformance
     if canary is not None:
@@ -485,11 +486,7 @@ def _checks(checks: Sequence[Finding]) -> Iterator[Table]:
 
 
 def _parity(found: ParityCounts) -> tuple[str | Cell, ...]:
-    kinds = [
-        *(["sampled batch"] if found.mixed else []),
-        *(["repeated prompts"] if found.repeated else []),
-        *(["openings"] if found.opening else []),
-    ]
+    kinds = ["among sampled requests"] if found.mixed else []
     control = found.control
     alike = found.equal == found.compared or (
         control is not None and found.equal * control.compared >= control.equal * found.compared
@@ -502,7 +499,6 @@ def _parity(found: ParityCounts) -> tuple[str | Cell, ...]:
         ),
         f"{control.equal} of {control.compared}" if control is not None else "unknown",
         str(found.near_ties),
-        str(found.failures),
     )
 
 

@@ -19,11 +19,11 @@ from typing import Literal
 
 from specops import economics, stats
 from specops.economics import StepCost
+from specops.experiment.findings import Decision, StoredInterval
 from specops.load import record
 from specops.load.record import CellRecord
-from specops.phases.ab.speedups import Pair, Pairs, StoredInterval
-from specops.phases.ab.verdict import Decision
 from specops.phases.sweep import recommend
+from specops.phases.sweep.pairs import Pair, Pairs
 from specops.phases.sweep.recommend import Choice, Contest
 from specops.phases.sweep.speedups import Stratum, SweepCells
 from specops.render.figures import times
@@ -106,7 +106,11 @@ def planned(
                 best[streams] = found.setting.k if found else 0
             if found:
                 unconfirmed.append(streams)
-    return schedule(best, unconfirmed), None
+    by_batch = schedule(best, unconfirmed)
+    against = ours.pool.against_schedule(by_batch.ranges)
+    if against:
+        return None, f"such a schedule has a known issue on this server: {', '.join(against)}"
+    return by_batch, None
 
 
 Family = tuple[str | None, str | None]

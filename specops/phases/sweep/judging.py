@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from specops import stats
+from specops.experiment.findings import Decision
 from specops.load import validity
 from specops.load.record import CellRecord
-from specops.phases.ab.speedups import Speedups, speedups
-from specops.phases.ab.verdict import Decision
-from specops.phases.ab.visits import AbSettings
+from specops.phases.ab.report import Speedups
+from specops.phases.ab.settings import AbSettings
 from specops.phases.sweep import advice, recommend, vetoes
 from specops.phases.sweep.advice import FamilySteps, Step
+from specops.phases.sweep.pairs import speedups
 from specops.phases.sweep.plan import FailedJob, Finalists, Load, Skipped, Stage, SweptCell, load_of
 from specops.phases.sweep.recommend import Choice, Contest, choose, deciding, method_of, pick
 from specops.phases.sweep.report import (

@@ -15,7 +15,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +23,13 @@ from specops.errors import EndpointError, ServerError
 from specops.launch.servers import SERVED_AS, Server, check, serving, tail
 from specops.load import clock
 from specops.load.answer import token_counter
-from specops.load.arrivals import Pace, Watch
+from specops.load.arrivals import Level, Pace, Watch
 from specops.load.record import CellRecord
-from specops.load.runner import CellFailed
+from specops.load.runner import CellFailed, run_cell
 from specops.load.settings import BaselineSettings
 from specops.load.target_server import TargetServer
 from specops.load.workload import Prompt
-from specops.phases.ab.evidence import send_greedy
-from specops.phases.ab.parity import GREEDY_PROMPTS
+from specops.phases.sweep.greedy_answers import GREEDY_PROMPTS
 from specops.phases.sweep.plan import (
     ALWAYS,
     Executor,
@@ -198,7 +197,7 @@ class _Running:
         greedy_too = any(one.load.temperature == 0 for one in self.job.cells)
         if load.temperature > 0 and self.job.stage == "confirmation" and not greedy_too:
             some = prompts[: max(GREEDY_PROMPTS, load.concurrency)]
-            keep(records[-1], await send_greedy(server, some, load.level, planned.repeat, self.progress))
+            keep(records[-1], await _send_greedy(server, some, load.level, planned.repeat, self.progress))
 
     def _refuse_failing(self, cell: CellRecord) -> None:
         failures = [row for row in cell.rows if row.error is not None]
@@ -390,3 +389,20 @@ def _peak_bytes(process: Path) -> int | None:
 
 def _gib(count: int) -> float:
     return round(count / GIB, 3)
+
+
+async def _send_greedy(
+    arm: TargetServer, prompts: Sequence[Prompt], level: Level, repeat: int, progress: Progress
+) -> CellRecord:
+    """Send each prompt once at temperature 0, at the load of the measurement."""
+    cell = await run_cell(
+        arm.client,
+        [replace(prompt, temperature=0.0) for prompt in prompts],
+        level,
+        repeat,
+        seed=arm.settings.seed,
+        pace=arm.pace,
+        progress=progress,
+        count_tokens=arm.count_tokens,
+    )
+    return CellRecord.of(cell, arm.settings.slo)

@@ -14,11 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from specops import stats
+from specops.experiment.findings import Basis, Decision
+from specops.experiment.sentences import PER
 from specops.load.arrivals import Level
-from specops.phases.ab import verdict
-from specops.phases.ab.speedups import Pairs
-from specops.phases.ab.verdict import PER, Basis, Decision
-from specops.phases.ab.visits import AbSettings
+from specops.phases.ab.settings import AbSettings
+from specops.phases.sweep import cell_verdict as verdict
+from specops.phases.sweep.pairs import Pairs
 from specops.phases.sweep.plan import Finalists
 from specops.phases.sweep.speedups import Stratum, SweepCells, shown
 from specops.render.figures import times

@@ -10,12 +10,13 @@ from pydantic import Field
 
 from specops import stats
 from specops.errors import FileError
+from specops.experiment.findings import Decision, StoredInterval
 from specops.load import record
 from specops.load.record import CellRecord, Row
-from specops.phases.ab.speedups import Pairs, Speedups, StoredInterval
-from specops.phases.ab.verdict import Decision
+from specops.phases.ab.report import Speedups
 from specops.phases.measurement import checked
 from specops.phases.sweep.advice import Alternative, Crossover, FamilySteps, Range, Schedule, Step
+from specops.phases.sweep.pairs import Pairs
 from specops.phases.sweep.plan import ANY_LENGTH, Load, Memory, Stage, SweptCell
 from specops.phases.sweep.recommend import MARGIN, Candidate, Contest, estimate, nothing_pays
 from specops.phases.sweep.vetoes import Answers

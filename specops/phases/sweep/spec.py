@@ -27,7 +27,7 @@ from specops.load.answer import token_counter
 from specops.load.settings import BaselineSettings
 from specops.load.workload import Prompt, PromptSet
 from specops.phases import measurement
-from specops.phases.ab.visits import AbSettings
+from specops.phases.ab.settings import AbSettings
 from specops.phases.inputs import inputs_of_settings, settings_of
 from specops.phases.sweep import plan
 from specops.phases.sweep.plan import (

@@ -22,9 +22,9 @@ from statistics import fmean
 from specops import stats
 from specops.load.arrivals import Level
 from specops.load.record import Row
-from specops.phases.ab.confounders import Requests, waited
-from specops.phases.ab.speedups import FIGURES, Figure, Pair, Pairs
+from specops.phases.sweep.pairs import FIGURES, Figure, Pair, Pairs
 from specops.phases.sweep.plan import Load, Stage, SweptCell
+from specops.phases.sweep.request_counts import Requests, waited
 from specops.render.figures import times
 from specops.serving import Setting
 from specops.stats import Block, Interval, SingleStart, Starts, Times

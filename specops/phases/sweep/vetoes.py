@@ -20,16 +20,15 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from specops import stats
+from specops.experiment.findings import Decision
 from specops.load.arrivals import Level
 from specops.load.record import CellRecord, Row
 from specops.load.validity import CACHED
-from specops.phases.ab.challengers import unless_prompts_differ
-from specops.phases.ab.confounders import Requests, other_prompts
-from specops.phases.ab.drift import NOTABLE
-from specops.phases.ab.parity import Matches, Parity, as_greedy, chance, greedy_instead, matches
-from specops.phases.ab.verdict import Checks, Decision
-from specops.phases.ab.visits import AbSettings
+from specops.phases.ab.settings import AbSettings
+from specops.phases.sweep.cell_verdict import Checks
+from specops.phases.sweep.greedy_answers import Matches, Parity, as_greedy, chance, greedy_instead, matches
 from specops.phases.sweep.plan import SweptCell
+from specops.phases.sweep.request_counts import OtherPrompts, Requests, other_prompts
 from specops.render.figures import times
 from specops.section import Frozen
 from specops.stats import Interval, Times
@@ -59,12 +58,26 @@ class StageMeasurements:
     """The setting's greedy answers beside the standard's; None where none were compared."""
 
 
+NOTABLE = 1.05
+"""A change by less than a twentieth is not flagged, however sure: nobody would act on it."""
+
+
+def _unless_prompts_differ(decision: Decision, prompts: OtherPrompts | None, same_answers: bool) -> Decision:
+    """A gain does not count where the arms may have read different prompts. Where all greedy answers are the
+    same, they only count differently."""
+    if prompts is None:
+        return decision
+    if decision.verdict == "yes" and not same_answers:
+        return Decision(verdict="undecided", reason=f"{prompts}; by speed alone: {decision.reason}")
+    return decision.model_copy(update={"reason": f"{decision.reason}; {prompts}"})
+
+
 def limit(decision: Decision, measured: StageMeasurements, settings: AbSettings) -> Decision:
     """Return `decision`, unless requests of the setting failed or hung, its answers differ, it has a cache,
     the client was slow, or turns differ by so much that a server that drifted may have made the gain."""
     bound = next((cell.client_bound for cell in measured.cells if cell.client_bound), None)
     checks = Checks.counted(measured.requests, stats.LEVEL, bound)
-    limited = unless_prompts_differ(
+    limited = _unless_prompts_differ(
         checks.limit(decision, settings),
         other_prompts(
             [ours for ours, _ in measured.requests.pairs],

@@ -289,6 +289,7 @@ CONVERSATIONS: dict[str, list[Message]] = {
 
 def ends(target: tuple[Config, dict[str, Any]], draft: tuple[Config, dict[str, Any]]) -> Finding:
     """End-of-text ids, each file against its own kind: (config.json, generation_config.json)."""
+    same: list[str] = []
     for name, ours, theirs in (
         ("config.json", target[0].text, draft[0].text),
         ("generation_config.json", target[1], draft[1]),
@@ -298,7 +299,16 @@ def ends(target: tuple[Config, dict[str, Any]], draft: tuple[Config, dict[str, A
             witness = f"eos_token_id in {name}: {_both(str(sorted(mine)), str(sorted(other)))}"
             detail = "texts end with other tokens"
             return Finding(check="end of text", verdict="degraded", detail=detail, witness=witness)
-    return Finding(check="end of text", verdict="compatible", detail="the same where both say it")
+        same += [name] if mine and mine == other else []
+    if not same:
+        return Finding(
+            check="end of text",
+            verdict="unknown",
+            detail="no file of both gives eos_token_id",
+            find_out="compare where answers end with and without speculation: specops canary",
+            essential=False,
+        )
+    return Finding(check="end of text", verdict="compatible", detail=f"the same in {' and '.join(same)}")
 
 
 def _ids(value: Any) -> set[int]:
@@ -308,6 +318,14 @@ def _ids(value: Any) -> set[int]:
 
 def special_tokens(target: Tokenizer, draft: Tokenizer) -> Finding:
     check = "special tokens"
+    if not target.special.keys() & draft.special.keys():
+        return Finding(
+            check=check,
+            verdict="unknown",
+            detail="no special token is named in both",
+            find_out="compare eos_token of both tokenizers' model cards",
+            essential=False,
+        )
     differing = [
         key
         for key in sorted(target.special.keys() & draft.special.keys())
@@ -330,19 +348,32 @@ def special_tokens(target: Tokenizer, draft: Tokenizer) -> Finding:
 
 def lengths(target: Config, draft: Config) -> Finding:
     """A draft that is shorter of breath stops drafting there; nothing it says before is worse."""
-    ours, theirs = target.max_positions, draft.max_positions
+    check, ours, theirs = "model max length", target.max_positions, draft.max_positions
     if ours is None or theirs is None:
-        said = "config.json does not say it for both"
-    else:
-        said = f"{ours:,} positions in the target, {theirs:,} in the draft"
-        said += ": beyond the draft's, it drafts badly or not at all" if theirs < ours else ""
-    return Finding(check="model max length", verdict="compatible", detail=said)
+        return Finding(
+            check=check,
+            verdict="unknown",
+            detail="config.json does not give max_position_embeddings for both",
+            find_out="send one prompt as long as your longest, and compare its acceptance with a short one's",
+            essential=False,
+        )
+    message = f"{ours:,} positions in the target, {theirs:,} in the draft"
+    message += ": beyond the draft's, it drafts badly or not at all" if theirs < ours else ""
+    return Finding(check=check, verdict="compatible", detail=message)
 
 
 def template(target: Tokenizer, draft: Tokenizer) -> Finding:
     check = "chat template"
+    if target.template is None and draft.template is None:
+        return Finding(check=check, verdict="compatible", detail="neither has one")
     if target.template is None:
-        return Finding(check=check, verdict="compatible", detail="the target has none")
+        return Finding(
+            check=check,
+            verdict="unknown",
+            detail="the target has none, so which one its server uses is not known",
+            find_out="put the server's template into the target's folder as chat_template.jinja",
+            essential=False,
+        )
     if draft.template is None:
         detail = "the draft has none: if it is a base model, it was not trained on the target's chats"
         return Finding(check=check, verdict="degraded", detail=detail)

@@ -6,7 +6,7 @@ from typing import NotRequired
 
 from typing_extensions import TypedDict
 
-from specops.phases.ab.speedups import StoredInterval
+from specops.experiment.findings import StoredInterval
 from specops.section import Frozen
 
 

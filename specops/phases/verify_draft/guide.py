@@ -69,7 +69,7 @@ FAMILIES = (
         _named(r"llama[-_ ]?3\.1"),
         (
             Advice(draft="Llama 3.1 8B", why="same family, same vocabulary", source=PLAYBOOK),
-            Advice(draft="an EAGLE-3 head", why="has to be trained; the fastest", source=PLAYBOOK),
+            Advice(draft="an EAGLE-3 head", why="the fastest", source=PLAYBOOK),
         ),
     ),
     Family(
@@ -96,13 +96,58 @@ FAMILIES = (
 )
 UNKNOWN = (
     Advice(draft="a small model with the same tokenizer", why="nothing to train", source=PLAYBOOK),
-    Advice(draft="a Medusa or EAGLE head", why="has to be trained for the target", source=PLAYBOOK),
+    Advice(draft="a Medusa or EAGLE head", why="made for this very target", source=PLAYBOOK),
 )
+
+SPECULATORS = "README of vllm-project/speculators, 2026-11"
+LLAMA_CPP = "docs/speculative.md of llama.cpp b11549"
+
+
+@dataclass(frozen=True)
+class PublicHead:
+    """A head that others published for a target, on the hub."""
+
+    target: re.Pattern[str]
+    head: str
+    kind: Kind
+    source: str
+
+
+def _published(target: str, head: str, kind: Kind, source: str = SPECULATORS) -> PublicHead:
+    return PublicHead(_named(target), head, kind, source)
+
+
+PUBLIC = (
+    _published(r"llama[-_ ]?3\.1[-_ ]?8b", "RedHatAI/Llama-3.1-8B-Instruct-speculator.eagle3", "eagle3"),
+    _published(r"llama[-_ ]?3\.1[-_ ]?8b", "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B", "eagle3", LLAMA_CPP),
+    _published(r"llama[-_ ]?3\.3[-_ ]?70b", "RedHatAI/Llama-3.3-70B-Instruct-speculator.eagle3", "eagle3"),
+    _published(r"llama[-_ ]?3\.3[-_ ]?70b", "yuhuili/EAGLE3-LLaMA3.3-Instruct-70B", "eagle3", LLAMA_CPP),
+    _published(r"qwen[-_ ]?3[-_ ]?1\.7b", "AngelSlim/Qwen3-1.7B_eagle3", "eagle3", LLAMA_CPP),
+    _published(r"qwen[-_ ]?3[-_ ]?4b", "AngelSlim/Qwen3-4B_eagle3", "eagle3", LLAMA_CPP),
+    _published(r"qwen[-_ ]?3[-_ ]?8b", "RedHatAI/Qwen3-8B-speculator.eagle3", "eagle3"),
+    _published(r"qwen[-_ ]?3[-_ ]?8b", "RedHatAI/Qwen3-8B-speculator.dflash", "dflash"),
+    _published(r"qwen[-_ ]?3[-_ ]?8b", "RedHatAI/Qwen3-8B-speculator.peagle", "p_eagle"),
+    _published(r"qwen[-_ ]?3[-_ ]?14b", "RedHatAI/Qwen3-14B-speculator.eagle3", "eagle3"),
+    _published(r"qwen[-_ ]?3[-_ ]?32b", "RedHatAI/Qwen3-32B-speculator.eagle3", "eagle3"),
+    _published(r"gpt[-_ ]?oss[-_ ]?20b", "RedHatAI/gpt-oss-20b-speculator.eagle3", "eagle3"),
+    _published(r"gpt[-_ ]?oss[-_ ]?120b", "RedHatAI/gpt-oss-120b-speculator.eagle3", "eagle3"),
+    _published(r"gemma[-_ ]?4[-_ ]?31b", "RedHatAI/gemma-4-31B-it-speculator.eagle3", "eagle3"),
+    _published(r"gemma[-_ ]?4[-_ ]?31b", "RedHatAI/gemma-4-31B-it-speculator.dflash", "dflash"),
+    _published(r"glm[-_ ]?5\.2", "RedHatAI/GLM-5.2-speculator.dspark", "dspark"),
+    _published(r"kimi[-_ ]?k3", "RedHatAI/Kimi-K3-speculator.dspark", "dspark"),
+)
+"""Heads that two projects list for the targets they were trained for. Others exist: the hub has more."""
 
 
 NOTES = (
     "the playbook: the choice of the draft makes 70% of the effect; "
     f"below {ACCEPTANCE_GATE:g} accepted, look for another",
+)
+
+
+SEARCH = (
+    "this list names no public head for the target, and others may exist: search the hub for its name with "
+    "eagle3, dflash or dspark before you train one"
 )
 
 
@@ -121,13 +166,19 @@ class PlaybookRow:
 KINDS = (
     PlaybookRow("independent", "a small model", "0.5–0.7", "the model's size", "none", "arXiv:2211.17192"),
     PlaybookRow("medusa", "Medusa", "0.6–0.75", "some hundred MB", "light", "arXiv:2401.10774"),
-    PlaybookRow("eagle", "EAGLE 1, 2", "0.7–0.85", "about 1–2 GB", "needed", "arXiv:2401.15077"),
-    PlaybookRow("eagle3", "EAGLE 3", "0.7–0.85", "about 1–2 GB", "needed", "arXiv:2503.01840"),
+    PlaybookRow(
+        "eagle", "EAGLE 1, 2", "0.7–0.85", "about 1–2 GB", "needed, or a public head", "arXiv:2401.15077"
+    ),
+    PlaybookRow(
+        "eagle3", "EAGLE 3", "0.7–0.85", "about 1–2 GB", "needed, or a public head", "arXiv:2503.01840"
+    ),
     PlaybookRow("early_exit", "LayerSkip", "0.4–0.6", "none", "none", "arXiv:2404.16710"),
     PlaybookRow("ngram", "prompt look-up", "0.3–0.6", "none", "none", None),
     PlaybookRow("suffix", "SuffixDecoding", None, None, None, "arXiv:2411.04975"),
     PlaybookRow("mtp", "the target's own layers", None, None, None, "arXiv:2412.19437"),
     PlaybookRow("dflash", "drafts a block at once", None, None, None, None),
+    PlaybookRow("dspark", "drafts a block, token by token", None, None, None, None),
+    PlaybookRow("p_eagle", "drafts in one pass", None, None, None, "arXiv:2602.01469"),
 )
 
 
@@ -136,13 +187,20 @@ def advise(target: str, engine: ServingEngine, version: str | None) -> Guide:
     version."""
     serving = Engine.of(engine, version)
     family = next((family for family in FAMILIES if family.pattern.search(target)), None)
+    published = [
+        Advice(
+            draft=head.head, why=f"a public {WORDS[head.kind]} for a target of this name", source=head.source
+        )
+        for head in PUBLIC
+        if head.target.search(target)
+    ]
     return Guide(
         target=target,
         family=family.name if family else None,
         engine=serving.words,
-        drafts=list(family.drafts if family else UNKNOWN),
+        drafts=[*published, *(family.drafts if family else UNKNOWN)],
         kinds=[_of(compared, serving) for compared in KINDS],
-        notes=[*(family.notes if family else ()), *NOTES],
+        notes=[*(family.notes if family else ()), *NOTES, *(() if published else (SEARCH,))],
     )
 
 
@@ -154,7 +212,8 @@ def _of(compared: PlaybookRow, serving: Engine) -> KindAdvice:
         accepted=compared.accepted,
         memory=compared.memory,
         training=compared.training,
-        served=f"no: {treatment.message}" if treatment.does == "refused" else treatment.method or "yes",
+        served=treatment.method
+        or f"{'no' if treatment.does == 'refused' else 'unknown'}: {treatment.message}",
         source=PLAYBOOK if compared.accepted else None,
         paper=compared.paper,
     )

@@ -6,7 +6,7 @@ graphs, alike with and without a draft, so that the blocks lost are nearer to th
 
 from __future__ import annotations
 
-from specops.checkpoints.draft_kind import HEAD_FORMS, Draft
+from specops.checkpoints.draft_kind import HEAD_FORMS, MTP_LAYERS, Draft
 from specops.checkpoints.model_config import BYTES
 from specops.errors import UsageError
 from specops.hints import with_options
@@ -73,8 +73,13 @@ def memory(
     ours, theirs = _model(target, tensor_parallel), None
     if side is not None:
         theirs = _without_cache(side) if draft.kind in NO_CACHE else _model(side, tensor_parallel)
-    if side is target and draft.kind == "mtp":
-        theirs = _own_layers(target, draft.tokens or 1, tensor_parallel)
+    counted = next((layers for key in MTP_LAYERS if (layers := target.config.whole(key))), None)
+    if side is target and draft.kind in ("mtp", "dspark"):
+        theirs = _own_layers(target, counted or 1, tensor_parallel)
+    elif side is not None and draft.kind == "mtp" and side.config.gguf:  # it counts the target's layers too
+        own = _own_layers(side, side.config.whole(MTP_LAYERS[0]) or 1, tensor_parallel)
+        size = side.weights.size if side.weights else None
+        theirs = own.model_copy(update={"weights_bytes": size})
     if draft.kind == "early_exit" and draft.layers:
         own = _own_layers(target, draft.layers, tensor_parallel)
         adapter = side.weights.size if side is not None and side is not target and side.weights else 0

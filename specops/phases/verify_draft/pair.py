@@ -1,38 +1,43 @@
 """The pair that `verify-draft` judges (settings and checkpoints), and what a check finds of it.
 
+A check answers ok, wrong or unknown, with the way to find it out. Its verdict says how much it matters:
+
 no difference that matters                        compatible
 a difference that a setting of this version takes compatible with that setting
 the same ids, another way of cutting text up      degraded: lossless, fewer drafts accepted
 ids in use that mean different tokens, or an
 engine that will not start                        incompatible
+what neither the files nor the sources show       unknown: undecided where the verdict rests on it
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from specops import results
 from specops.checkpoints.model_config import Config, config_of
 from specops.checkpoints.source import Checkpoint, Weights, read_json, weights_of
 from specops.checkpoints.tokenizer import Tokenizer, tokenizer_of
 from specops.config import Pool
+from specops.results import Verdict
 from specops.section import Frozen
-from specops.serving import ENGINES
+from specops.serving import ENGINES, FileFormat
 
 if TYPE_CHECKING:
     ServingEngine = str
 else:
     ServingEngine = Literal[tuple(name for name, engine in ENGINES.items() if engine.drafts is not None)]
-from collections.abc import Iterable, Sequence
-from typing import Literal
 
-from specops.results import Verdict
+Ternary = Literal["ok", "wrong", "unknown"]
+"""The answer of a check."""
 
-Severity = Literal["compatible", "needs_setting", "degraded", "incompatible"]
-ORDER: tuple[Severity, ...] = ("compatible", "needs_setting", "degraded", "incompatible")
+Severity = Literal["compatible", "needs_setting", "degraded", "unknown", "incompatible"]
+ORDER: tuple[Severity, ...] = ("compatible", "needs_setting", "degraded", "unknown", "incompatible")
 """compatible: no effect. needs_setting: none, once the setting that it names is made. degraded: what is said
 stays the target's, but fewer drafts are accepted. incompatible: it does not start, or next to none are."""
 
@@ -44,24 +49,53 @@ class Finding(Frozen):
     witness: str | None = None
     """The first place where target and draft part."""
 
+    find_out: str | None = None
+    """How an unknown would be found out."""
+
+    essential: bool = True
+    """Whether the verdict rests on it; an unknown that costs acceptance at most is only counted."""
+
+    @model_validator(mode="after")
+    def _unknown_has_a_way(self) -> Finding:
+        if (self.verdict == "unknown") != (self.find_out is not None):
+            raise ValueError(f"{self.check}: an unknown, and no other finding, says how it is found out")
+        return self
+
+    @property
+    def answer(self) -> Ternary:
+        if self.verdict == "unknown":
+            return "unknown"
+        return "ok" if self.verdict in ("compatible", "needs_setting") else "wrong"
+
 
 def worst(findings: Iterable[Finding]) -> Severity:
-    return max((finding.verdict for finding in findings), key=ORDER.index, default="compatible")
+    """Return the verdict on a pair: unknown only where it rests on what is unknown."""
+    counted = (f.verdict for f in findings if f.verdict != "unknown" or f.essential)
+    return max(counted, key=ORDER.index, default="unknown")
 
 
 def decide(findings: Sequence[Finding], *, allow_degraded: bool) -> tuple[Verdict, str]:
-    """The verdict and its reason, in words."""
+    """The verdict and its reason, in words. A yes needs each finding that it rests on."""
     found = worst(findings)
-    telling = [finding for finding in findings if finding.verdict == found]
-    checks = ", ".join(finding.check for finding in telling)
-    if found == "compatible":
-        return "yes", "compatible"
-    if found == "needs_setting":
-        return "yes", f"compatible, with a setting: {'; '.join(finding.detail for finding in telling)}"
-    if found == "degraded":
-        message = f"degraded: the output stays the target's, but fewer drafted tokens are accepted ({checks})"
-        return ("yes", f"{message}; allowed") if allow_degraded else ("no", message)
-    return "no", f"incompatible: {'; '.join(_short(finding) for finding in telling)}"
+    unknown = [finding for finding in findings if finding.verdict == "unknown"]
+    listed = f"{len(unknown)} unknown: {', '.join(finding.check for finding in unknown)}" if unknown else ""
+    also = f"; {listed}" if unknown else ""
+    if found == "incompatible":
+        telling = "; ".join(_short(finding) for finding in findings if finding.verdict == found)
+        return "no", f"incompatible: {telling}{also}"
+    degraded = ", ".join(finding.check for finding in findings if finding.verdict == "degraded")
+    message = f"degraded: the output stays the target's, but fewer drafted tokens are accepted ({degraded})"
+    if degraded and not allow_degraded:
+        return "no", f"{message}{also}"
+    if found == "unknown":
+        ways = "; ".join(f"{finding.check}: {finding.detail}" for finding in unknown if finding.essential)
+        return "undecided", f"undecided, {listed}. {ways}"
+    settings = "; ".join(finding.detail for finding in findings if finding.verdict == "needs_setting")
+    if degraded:
+        return "yes", f"{message}; allowed{also}"
+    if settings:
+        return "yes", f"compatible, with a setting: {settings}{also}"
+    return "yes", f"compatible{also}"
 
 
 def _short(finding: Finding) -> str:
@@ -69,6 +103,11 @@ def _short(finding: Finding) -> str:
 
 
 # --- the pair ---------------------------------------------------------------------------------
+
+DUPLICATE = re.compile(
+    r"(pytorch_model|consolidated|training_args|optimizer|scheduler|rng_state|scaler|trainer_state)"
+)
+"""Files of the same weights in another format, and of the training."""
 
 EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight")
 DEFAULT_ENGINE = next(name for name, engine in ENGINES.items() if engine.command_line is not None)
@@ -147,6 +186,43 @@ class Side:
     def weights(self) -> Weights | None:
         return weights_of(self.checkpoint)
 
+    @property
+    def file_format(self) -> FileFormat:
+        return "gguf" if self.config.gguf else "safetensors"
+
+    @cached_property
+    def quantisation_config(self) -> dict[str, Any]:
+        """The settings of its quantisation, from config.json or ModelOpt's own file; empty without any."""
+        for section in (self.config.raw, self.config.text):
+            if isinstance(inner := section.get("quantization_config"), dict):
+                return inner
+        return read_json(self.checkpoint, "hf_quant_config.json") or {}
+
+    @property
+    def quantisation(self) -> str | None:
+        """The name of its quantisation; None if no file says that it is quantised."""
+        settings = self.quantisation_config
+        inner = settings.get("quantization")
+        named = settings.get("quant_method") or (inner.get("quant_algo") if isinstance(inner, dict) else None)
+        return str(named or "unnamed") if settings else None
+
+    @property
+    def unread_weights(self) -> str | None:
+        """Return why no tensor of it could be read; None where its tensors, or their names, were."""
+        if self.weights is not None and self.weights.names:
+            return None
+        others = [name for name in self.checkpoint.names() if name.endswith((".bin", ".pt", ".pth"))]
+        if others:
+            return f"{others[0]} is of a form that is not read, or is not on this machine"
+        return "there are no safetensors, and no GGUF file"
+
+    @property
+    def other_weights(self) -> list[str]:
+        """Return files beside its weights that may hold further tensors, and are not read."""
+        names = [name for name in self.checkpoint.names() if name.endswith((".bin", ".pt", ".pth", ".npz"))]
+        read = {tensor.file for tensor in self.weights.tensors.values()} if self.weights else set()
+        return [name for name in names if name not in read and not DUPLICATE.match(name)]
+
     @cached_property
     def tokenizer(self) -> Tokenizer | None:
         return tokenizer_of(self.checkpoint)
@@ -167,7 +243,7 @@ class Side:
             vocab_size=self.config.vocab_size,
             tokenizer=self.tokenizer.read_from if self.tokenizer else None,
             tokens=len(self.tokenizer.tokens) if self.tokenizer else None,
-            quantization=self.config.quantization,
+            quantization=self.quantisation,
         )
 
     def sha256(self) -> str:

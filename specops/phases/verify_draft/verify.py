@@ -6,12 +6,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specops import results
-from specops.checkpoints.draft_kind import WITHOUT_MODEL, WORDS, Draft, Kind, kind_of, not_generative
+from specops.checkpoints.draft_kind import (
+    WHOLE_MODELS,
+    WITHOUT_MODEL,
+    WORDS,
+    Draft,
+    Kind,
+    kind_of,
+    not_generative,
+)
 from specops.checkpoints.source import access_check, find
 from specops.checkpoints.tokenizer import Tokenizer
 from specops.errors import ModelError
 from specops.load.workload import PromptSet, StoredProvenance
-from specops.phases.verify_draft import differences, engine_fit
+from specops.phases.verify_draft import differences, engine_fit, heads
 from specops.phases.verify_draft.differences import Encodings
 from specops.phases.verify_draft.engine_fit import Engine, Treatment
 from specops.phases.verify_draft.memory import Memory, cost, memory, memory_of
@@ -26,7 +34,6 @@ PHASE = "verify-draft"
 
 def verify(settings: VerifySettings, prompts: PromptSet | None, progress: Progress) -> Result:
     """Verify the pair, and return one result. `prompts`: the user's own, encoded beside the built-in texts.
-    `prompts`: the user's own, encoded beside the built-in texts.
 
     Raises UsageError for settings that mean nothing, ModelError for files that are damaged or out of reach.
     """
@@ -51,7 +58,9 @@ def _draft(settings: VerifySettings, target: Side) -> tuple[Side | None, Draft]:
         return None, Draft("early_exit", f"the target's first {layers} layers", layers=layers)
     own = settings.draft == settings.target or _same_folder(settings.target, settings.draft)
     side = target if own else Side(find(settings.draft))
-    return side, kind_of(side.config, side.weights, side.generation, is_target=own)
+    return side, kind_of(
+        side.config, side.weights, side.generation, is_target=own, unread=side.unread_weights
+    )
 
 
 def _same_folder(one: str, other: str) -> bool:
@@ -62,7 +71,9 @@ class KindRecord(Frozen):
     kind: Kind
     words: str
     evidence: str
-    ambiguous: bool
+    doubt: str | None
+    """Why the kind is not proven."""
+
     speculators_format: bool
     tokens: int | None
     trained_for: str | None
@@ -80,6 +91,8 @@ class Summary(Frozen):
     method: str | None
     settings: dict[str, bool | int | str]
     kv_blocks_lost: int | None
+    unknown: dict[str, str]
+    """What is not known, by check, and how it would be found out."""
 
 
 class VerifyDraftData(Frozen):
@@ -128,6 +141,7 @@ def _result(
             method=treatment.method,
             settings=treatment.settings,
             kv_blocks_lost=used.blocks.lost if used.blocks else None,
+            unknown={f.check: f.find_out for f in judged.findings if f.find_out is not None},
         ).model_dump(mode="json"),
         data=VerifyDraftData(
             target=target.described(),
@@ -147,7 +161,7 @@ def _kind(draft: Draft) -> KindRecord:
         kind=draft.kind,
         words=WORDS[draft.kind],
         evidence=draft.evidence,
-        ambiguous=draft.ambiguous,
+        doubt=draft.doubt,
         speculators_format=draft.speculators,
         tokens=draft.tokens,
         trained_for=draft.verifier,
@@ -172,29 +186,45 @@ def judge(
 ) -> PairJudgement:
     """Judge a pair. `side`: the draft's checkpoint, which may be the target's own; None for a draft without a
     model."""
-    findings = [_kind_of(draft, side is target), engine_fit.finding(serving, serving.treats(draft), draft)]
+    kind = _kind_finding(draft, side is target)
+    findings = [kind, engine_fit.finding(serving, serving.treats(draft), draft)]
     if side is None:
         return PairJudgement(findings)
+    if draft.kind == "unknown":  # its tokens can differ all the same
+        theirs, findings = side.tokenizer, [kind]
+        if theirs is not None:
+            findings += _vocabulary(serving, target, side, draft, _tokenizer(target), theirs)
+        return PairJudgement(findings)
     path = engine_fit.path_finding(serving, draft, side.checkpoint.name)
+    if side is not target and side.other_weights:
+        findings.append(
+            Finding(
+                check="other weights",
+                verdict="unknown",
+                detail=f"{', '.join(side.other_weights)} may hold tensors of the draft, and is not read",
+                find_out="read in its model card what the file is for, and whether the engine loads it",
+            )
+        )
+    files = engine_fit.files_finding(serving, draft, {target.file_format, side.file_format})
     divided = side.config.whole("num_attention_heads")
     parallel = engine_fit.parallel_finding(serving, draft, divided, tensor_parallel)
-    findings += [found for found in (path, parallel) if found is not None]
-    if side is target and draft.kind == "mtp":
-        return PairJudgement([*findings, *engine_fit.own_layers(target)])  # its ids are the target's
-    if draft.kind == "independent":
+    findings += [extra for extra in (files, path, parallel) if extra is not None]
+    if side is target and draft.kind in ("mtp", "dspark"):  # its ids are the target's
+        return PairJudgement([*findings, *heads.own_layers(heads.Pair(serving, draft, target, side, 0))])
+    if draft.kind in WHOLE_MODELS:
         cannot = not_generative(side.config, side.checkpoint.names())
         if cannot is not None:
             return PairJudgement(
                 [*findings, Finding(check="text generation", verdict="incompatible", detail=cannot)]
             )
-        if draft.ambiguous and side.tokenizer is None:
-            return PairJudgement(findings)  # a head most likely: it has no tokenizer to compare
         findings += cost(target, side)
     ours, theirs = _tokenizer(target), side.tokenizer
-    if draft.kind == "independent":
+    pair = heads.Pair(serving, draft, target, side, _ids_in_use(target, ours))
+    if draft.kind in WHOLE_MODELS:
         theirs = _tokenizer(side)
+        findings += heads.number_format(pair)
     else:
-        findings += engine_fit.fits(serving, draft, target, side, _ids_in_use(target, ours))
+        findings += heads.fits(pair)
     if theirs is None:
         return PairJudgement(findings)
     encoded = differences.encodings(ours, theirs, _texts(prompts), differences.chats(ours))
@@ -221,10 +251,10 @@ def _vocabulary(
         *rest,
         differences.special_tokens(ours, theirs),
         differences.ends((target.config, target.generation), (side.config, side.generation)),
-        differences.lengths(target.config, side.config),
+        differences.template(ours, theirs),
     ]
-    if draft.kind == "independent" or theirs.template is not None:
-        found.append(differences.template(ours, theirs))
+    if draft.kind in WHOLE_MODELS:
+        found.append(differences.lengths(target.config, side.config))
     return found
 
 
@@ -244,16 +274,15 @@ def _tokenizer(side: Side) -> Tokenizer:
     return side.tokenizer
 
 
-def _kind_of(draft: Draft, is_target: bool) -> Finding:
+def _kind_finding(draft: Draft, is_target: bool) -> Finding:
     detail = f"{WORDS[draft.kind]}: {draft.evidence}"
-    if draft.ambiguous:
-        detail += (
-            "; EAGLE's first heads look the same, and only a safetensors header could distinguish them: name"
-            " the method"
+    if draft.doubt is not None:
+        return Finding(
+            check="kind", verdict="unknown", detail=f"{detail}; {draft.doubt}", find_out=draft.find_out
         )
-        return Finding(check="kind", verdict="needs_setting", detail=detail)
     if is_target and draft.kind == "independent":
         detail += "; it is the target itself, which drafts as slowly as it decodes"
+        return Finding(check="kind", verdict="degraded", detail=detail)
     return Finding(check="kind", verdict="compatible", detail=detail)
 
 

@@ -11,7 +11,6 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -22,8 +21,8 @@ from specops.config.monitor import ALERTS, AlertName, AlertRecord, alert_record
 from specops.errors import ConfigError
 from specops.prometheus import series
 from specops.prometheus.promql import LATENCIES, Latency, Signals, selector, stuck_window_s
-from specops.prometheus.series import GUARD_STATE, POOL, POOLS, ROLLOUT, PoolName, exposed
-from specops.render.prometheus.rules import Alert, Record, duration, rule_file
+from specops.prometheus.series import GUARD_STATE, GUARD_VERDICT, POOL, POOLS, ROLLOUT, PoolName, exposed
+from specops.render.prometheus.rules import Alert, Record, duration, identity, rule_file
 from specops.render.prometheus.scrape import job_name, pool_targets
 from specops.serving import Drafts, Series
 
@@ -32,6 +31,8 @@ MIN_DRAFTED = 1000
 """Drafted tokens in the window, about ten answers, below which acceptance alerts nobody."""
 MIN_REQUESTS = 20
 """Requests in the window below which a ratio of requests alerts nobody."""
+MIN_TOKENS = 2000
+"""Tokens in the window, about twenty answers, of which some are drafted wherever a server speculates."""
 TEXTS: Mapping[str, Any] = {
     "min_drafted": MIN_DRAFTED,
     "min_requests": MIN_REQUESTS,
@@ -85,7 +86,7 @@ def _alert(rollout: Rollout, name: AlertName, limit: Limit) -> Alert:
         "runbook_url": _runbook_url(rollout, name),
     }
     # What `absent` finds has no labels. Without the rollout's, its alert would belong to no rollout.
-    labels = {"severity": record.severity, ROLLOUT: rollout.rollout} | rollout.monitor.labels
+    labels = {"severity": record.severity} | identity(rollout)
     return Alert(name, expr, limit.for_s, labels, annotations)
 
 
@@ -127,7 +128,7 @@ def _environment() -> Environment:
 def _names(rollout: Rollout) -> dict[str, Any]:
     """Return what a record's texts may name. `speculative.acceptance` is the series series.ACCEPTANCE of that
     pool, `standard.acceptance` of the other; `both` does not select a pool."""
-    labels = {ROLLOUT: rollout.rollout} | rollout.monitor.labels
+    labels = identity(rollout)
     known = {
         name.lower(): value
         for name, value in vars(series).items()
@@ -148,8 +149,12 @@ def _names(rollout: Rollout) -> dict[str, Any]:
         "guard": bool(rollout.addresses.guard),
         "guard_up": f"up{selector({'job': job_name(rollout, 'guard')} | labels)}",
         "guard_state": lambda state: f"{GUARD_STATE}{selector(labels | {'state': state})}",
+        "guard_verdict": lambda verdict: f"{GUARD_VERDICT}{selector(labels | {'verdict': verdict})}",
+        "firing": lambda alert: f"ALERTS{selector(labels | {'alertname': alert})}",
+        "halfway": lambda threshold: f"{1 + (float(threshold) - 1) / 2:g}",
+        "not_drafting": _not_drafting(rollout, labels),
         "slower": partial(_times_as_long, labels),
-        "both_slow": partial(_both_slow, labels),
+        "both_slow": partial(_both_slow, rollout, labels),
         "stuck": " or ".join(_stuck(rollout, labels, pool) for pool in POOLS),
         "not_a_number": " or ".join(
             _not_a_number(rollout, labels, pool, latency) for pool in POOLS for latency in LATENCIES
@@ -166,15 +171,23 @@ def _times_as_long(labels: Mapping[str, str], latency: Latency, pool: PoolName =
     return f"1 / {series.SPEEDUP}{selector({**labels, POOL: pool, 'latency': latency})}"
 
 
-def _both_slow(labels: Mapping[str, str], threshold: str) -> str:
-    """Latencies at which the standard pool is slow as well, and the speculative pool no slower than that."""
-    same = f"on ({ROLLOUT}, model_name, latency)"
+def _both_slow(rollout: Rollout, labels: Mapping[str, str], threshold: str) -> str:
+    """Latencies at which the standard pool is slow as well, and the speculative pool no slower than that.
+
+    Two pools of one engine name a model alike. Of different engines the standard pool is one figure: an
+    engine may have no label model_name.
+    """
+    alike = exposed(rollout, "standard") == exposed(rollout, "speculative")
+    same = f"on ({ROLLOUT}, model_name, latency)" if alike else f"on ({ROLLOUT}, latency)"
     by_latency = []
     for latency in ("tpot", "e2e"):
-        ours = _times_as_long(labels, latency)
-        theirs = _times_as_long(labels, latency, "standard")
-        slow = f"{ours} > {threshold} and {same} {theirs} > {threshold}"
-        by_latency.append(f"{slow} and {same} ({ours}) / {same} ({theirs}) <= {threshold}")
+        speculative = _times_as_long(labels, latency)
+        standard = _times_as_long(labels, latency, "standard")
+        if not alike:
+            standard = f"min by ({ROLLOUT}, latency) ({standard})"
+        slow = f"{speculative} > {threshold} and {same} {standard} > {threshold}"
+        no_slower = f"({speculative}) / {same}{'' if alike else ' group_left ()'} ({standard}) <= {threshold}"
+        by_latency.append(f"{slow} and {same} {no_slower}")
     return " or ".join(by_latency)
 
 
@@ -182,7 +195,14 @@ def _stuck(rollout: Rollout, labels: Mapping[str, str], pool: PoolName) -> str:
     exposes = exposed(rollout, pool)
     window = duration(stuck_window_s(exposes, rollout.monitor.window_s))
     # By tokens, not by requests that ended: those whose client gave up end as well.
-    return f"({Signals(exposes, {**labels, POOL: pool}, window, (ROLLOUT, POOL)).stuck()})"
+    return f"({Signals(exposes, {**labels, POOL: pool}, window, (*labels, POOL)).stuck()})"
+
+
+def _not_drafting(rollout: Rollout, labels: Mapping[str, str]) -> str:
+    window = duration(rollout.monitor.window_s)
+    pool = {**labels, POOL: "speculative"}
+    signals = Signals(exposed(rollout, "speculative"), pool, window, (*labels, POOL))
+    return signals.stopped_drafting(MIN_TOKENS)
 
 
 def _not_a_number(rollout: Rollout, labels: Mapping[str, str], pool: PoolName, latency: Latency) -> str:
@@ -190,7 +210,7 @@ def _not_a_number(rollout: Rollout, labels: Mapping[str, str], pool: PoolName, l
     name = exposes.tpot_seconds if latency == "tpot" else f"{getattr(exposes, latency)}_sum"
     of = selector({**labels, POOL: pool})
     # NaN equals nothing, and the difference of two infinities is NaN.
-    bad = f"count by ({ROLLOUT}, {POOL}) ({name}{of} - {name}{of} != 0)"
+    bad = f"count by ({', '.join((*labels, POOL))}) ({name}{of} - {name}{of} != 0)"
     return f'label_replace({bad}, "series", "{name}", "", "")'
 
 
@@ -216,26 +236,26 @@ def runbook() -> str:
     return _environment().get_template("runbook.md.j2").render(records=records).rstrip() + "\n"
 
 
-def runbook_of(rollout: Rollout, path: Path | None) -> str:
+def runbook_of(rollout: Rollout, place: str | None) -> str:
     """The runbook with the rollout's values in its commands; words without a known value stay.
 
-    `path` is the rollout file in the commands.
+    `place` is the rollout file, and its run folder where that is another, as a command is given them.
     """
-    known = _words(rollout, path)
+    known = _words(rollout, place)
     if not known:
         return runbook()
     word = re.compile(rf"\b({'|'.join(known)})\b")
     return _COMMANDS.sub(lambda found: word.sub(lambda name: known[name[0]], found[0]), runbook())
 
 
-def _words(rollout: Rollout, path: Path | None) -> dict[str, str]:
+def _words(rollout: Rollout, place: str | None) -> dict[str, str]:
     addresses = rollout.addresses
     try:
         server = pool_targets(rollout, "speculative").addresses[0]
     except ConfigError:
         server = None
     found = {
-        "ROLLOUT": shlex.quote(str(path)) if path else None,
+        "ROLLOUT": place,
         "PROMETHEUS": shlex.quote(str(addresses.prometheus).rstrip("/")) if addresses.prometheus else None,
         "ROUTER": next(iter(addresses.routers), None),
         "GUARD": addresses.guard,

@@ -78,9 +78,6 @@ def duration(seconds: int) -> str:
     return f"{seconds}s"
 
 
-BY = (ROLLOUT, POOL, "model_name")
-
-
 ABOUT = (
     "Ratios divide increases of counters; without traffic they have no sample, which is neither 0 nor NaN.",
     "Latencies are means: an engine's buckets are too coarse to see a change of 20%.",
@@ -111,6 +108,15 @@ class MeasuredSeries:
     acceptance: float | None = None
 
 
+def identity(rollout: Rollout) -> dict[str, str]:
+    """Labels of every series of this rollout: those of `monitor.labels` and its name.
+
+    Queries select them, and aggregations keep them. `or`, `and` and arithmetic match samples by all their
+    labels: a side that lost one would match nothing, and `failed or total * 0` would be 0 for ever.
+    """
+    return {ROLLOUT: rollout.rollout} | rollout.monitor.labels
+
+
 def rules(rollout: Rollout, measured: MeasuredSeries, constants: Sequence[Record] = ()) -> str:
     """The text of rules.yml. `constants` are recorded as well."""
     recorded = records(rollout, measured, constants)
@@ -120,7 +126,7 @@ def rules(rollout: Rollout, measured: MeasuredSeries, constants: Sequence[Record
 def records(rollout: Rollout, measured: MeasuredSeries, constants: Sequence[Record] = ()) -> list[Record]:
     """All recording rules; each reads only those before it. Each has `monitor.labels`, since one
     Prometheus may record the same rollout in several clusters."""
-    ours = {ROLLOUT: rollout.rollout} | rollout.monitor.labels
+    ours = identity(rollout)
     found = [record for each in _by_series(rollout) for record in _of_engine(rollout, each)]
     found += _of_routers(rollout, ours)
     if rollout.addresses.gpus:
@@ -150,7 +156,7 @@ class _OfPools:
 
 def _by_series(rollout: Rollout) -> list[_OfPools]:
     """Pools whose servers expose the same names share their rules."""
-    ours = {ROLLOUT: rollout.rollout} | rollout.monitor.labels
+    ours = identity(rollout)
     one, other = (exposed(rollout, pool) for pool in POOLS)
     if one == other:
         return [_OfPools(one, POOLS, ours, {})]
@@ -158,7 +164,8 @@ def _by_series(rollout: Rollout) -> list[_OfPools]:
 
 
 def _of_engine(rollout: Rollout, of: _OfPools) -> Iterator[Record]:
-    signals = Signals(of.series, of.labels, duration(rollout.monitor.window_s), BY)
+    by = (*identity(rollout), POOL, "model_name")
+    signals = Signals(of.series, of.labels, duration(rollout.monitor.window_s), by)
     for record in _of_signals(rollout, of, signals):
         yield record.labelled(of.static)
 
@@ -192,7 +199,7 @@ def _of_signals(rollout: Rollout, of: _OfPools, signals: Signals) -> Iterator[Re
         if expression is not None:
             yield Record(name, expression)
     if not rollout.addresses.routers:
-        by_pool = replace(signals, by=(ROLLOUT, POOL))
+        by_pool = replace(signals, by=(*identity(rollout), POOL))
         yield Record(series.REQUESTS, by_pool.finished())
         yield Record(series.ERROR_SHARE, by_pool.aborted_share())
         yield from _of_http(rollout, replace(by_pool, window=duration(outage_window_s(rollout))))
@@ -208,9 +215,10 @@ def _of_routers(rollout: Rollout, ours: Mapping[str, str]) -> Iterator[Record]:
     # The series of a status exists from its first answer on. Without a series, no request failed.
     failed = _routed(ours, window, 'status="5xx"')
     yield Record(series.ERROR_SHARE, f"({failed} or {total} * 0) / ({total} > 0)")
-    saved = f"sum by ({ROLLOUT}) (increase({ROUTE_FAILOVERS}{selector(ours)}[{window}]))"
+    same = ", ".join(ours)
+    saved = f"sum by ({same}) (increase({ROUTE_FAILOVERS}{selector(ours)}[{window}]))"
     speculative = f"{series.REQUESTS}{selector({**ours, POOL: 'speculative'})}"
-    share = f"{saved} / on ({ROLLOUT}) group_right () ({speculative} > 0)"
+    share = f"{saved} / on ({same}) group_right () ({speculative} > 0)"
     yield Record(series.FAILOVER_SHARE, share)
     # An outage is noticed within scrapes, and not when it fills the window.
     short = duration(outage_window_s(rollout))
@@ -243,7 +251,8 @@ def _routed(labels: Mapping[str, str], window: str, *matchers: str) -> str:
     series."""
     which = ",".join((selector(labels)[:-1], *matchers, 'pool!="none"'))
     grown = f"increase({ROUTE_REQUESTS}{which}}}[{window}])"
-    return f'sum by ({ROLLOUT}, {POOL}) (label_replace({grown}, "{POOL}", "$1", "pool", "(.+)"))'
+    by = ", ".join((*labels, POOL))
+    return f'sum by ({by}) (label_replace({grown}, "{POOL}", "$1", "pool", "(.+)"))'
 
 
 def _gpu_memory(labels: Mapping[str, str]) -> Record:

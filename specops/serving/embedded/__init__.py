@@ -18,7 +18,14 @@ from specops.errors import ConfigError, UsageError
 from specops.hints import in_rollout, with_value
 from specops.section import Draft, ExistingPath, Section, Tree, Verifier
 from specops.serving.acceptance import Drafts, read_speculative_decoding
-from specops.serving.drafts import FIRST, DraftRule, DraftSupport, ServedPair
+from specops.serving.drafts import (
+    FIRST,
+    DraftRule,
+    DraftSupport,
+    Inheritance,
+    PositionRule,
+    ServedPair,
+)
 from specops.serving.engine import (
     EVERYWHERE,
     Container,
@@ -327,6 +334,7 @@ def served(pair: ServedPair) -> str:
 
 METHODS: dict[Kind, str] = {
     "independent": "chain:3",
+    "pard": "chain:3",
     **{kind: form.tree for kind, form in HEAD_FORMS.items()},
     "ngram": "ngram:8",
     "suffix": "suffix:8",
@@ -336,9 +344,10 @@ METHODS: dict[Kind, str] = {
 DRAFTS = DraftSupport(
     newest=__version__,
     rules=(
+        DraftRule(("pard",), FIRST, "works", "it drafts with such a model token by token"),
         DraftRule(tuple(METHODS), FIRST, "works"),
         DraftRule(
-            ("eagle3", "mlp_speculator", "mtp", "dflash", "dspark"),
+            tuple(kind for kind in WORDS if kind not in METHODS and kind != "unknown"),
             FIRST,
             "refused",
             f"its forms of heads are: {', '.join(WORDS[kind] for kind in HEAD_FORMS)}",
@@ -349,6 +358,11 @@ DRAFTS = DraftSupport(
     served=served,
     versions="own",
     heads_compared=True,
+    strict=True,
+    positions=(PositionRule(("eagle",), FIRST, "extends", "it computes rotary positions as it goes"),),
+    inherits=(Inheritance(tuple(METHODS), "draft", "engine/load.py"),),
+    shares_output="always",
+    speculators=False,
 )
 
 ENGINE = Engine(

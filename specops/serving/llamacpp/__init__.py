@@ -4,6 +4,7 @@ settings.py   the pool's section -> the words of a build; pool.py, its answers a
 builds.py     which build knows which flag (builds.json, made by tools/llamacpp_table.py), and which one a
               program is
 lint.py       what is wrong with a command, why, and what to write instead
+drafts.py     what a build does with each kind of draft
 wheel.py      the server inside the package xllamacpp, by llama-server's words
 """
 
@@ -11,51 +12,12 @@ from __future__ import annotations
 
 import shlex
 
-from specops.checkpoints.draft_kind import Kind
 from specops.errors import ConfigError
-from specops.serving.drafts import FIRST, OURS, DraftRule, DraftSupport, ServedPair
 from specops.serving.engine import Engine, Survey
 from specops.serving.llamacpp.builds import installed, table
+from specops.serving.llamacpp.drafts import DRAFTS
 from specops.serving.llamacpp.lint import COMMAND_LINE
 from specops.serving.llamacpp.pool import SERIES, LlamacppPool, answer_drafts
-from specops.serving.llamacpp.settings import K_OF_DRAFTS, K
-
-METHODS: dict[Kind, str] = {
-    "independent": "draft-simple",
-    "eagle3": "draft-eagle3",
-    "mtp": "draft-mtp",
-    "dflash": "draft-dflash",
-    "dspark": "draft-dspark",
-    "ngram": "ngram-simple",
-}
-
-
-def served(pair: ServedPair) -> str:
-    draft = f" -md {pair.draft}" if pair.draft else ""
-    flag, _ = K.get(pair.method, K_OF_DRAFTS)
-    return f"llama-server -m {pair.target}{draft} --spec-type {pair.method} {flag} {pair.tokens} --metrics"
-
-
-DRAFTS = DraftSupport(
-    newest=f"b{table().newest}",
-    rules=(
-        DraftRule(tuple(METHODS), FIRST, "works"),
-        DraftRule(
-            ("eagle", "medusa", "mlp_speculator", "suffix", "early_exit"),
-            FIRST,
-            "refused",
-            "it has no such type",
-        ),
-        OURS,
-    ),
-    methods=METHODS,
-    method_key="--spec-type",
-    served=served,
-    versions="newest",
-    spare_tokens=128,
-    refuses="serves without speculation",
-    same_tokens="llama.cpp compares all tokens from id 5 on; where they differ it serves without speculation",
-)
 
 
 def survey(program: str) -> Survey:

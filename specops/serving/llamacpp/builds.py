@@ -55,6 +55,12 @@ class Build:
     types: frozenset[str]
     """Values of --spec-type."""
 
+    numbers: frozenset[str]
+    """Flags whose value is a number."""
+
+    variables: Mapping[str, str]
+    """The flag that a variable of the environment sets, and behind a space the one that turns it off."""
+
     def __str__(self) -> str:
         return f"b{self.requested}"
 
@@ -72,6 +78,8 @@ class Table:
         self._gone: Mapping[str, Mapping[str, str]] = raw["gone"]
         self._types: Mapping[str, str] = raw["types"]
         self._together: list[list[str]] = raw["together"]
+        self._numbers: Mapping[str, str] = raw["numbers"]
+        self._variables: Mapping[str, Mapping[str, str]] = raw["variables"]
 
     @property
     def newest(self) -> int:
@@ -103,6 +111,13 @@ class Table:
                 if _within(number, ranges)
             },
             types=frozenset(name for name, ranges in self._types.items() if _within(number, ranges)),
+            numbers=frozenset(name for name, ranges in self._numbers.items() if _within(number, ranges)),
+            variables={
+                name: flags
+                for name, spans in self._variables.items()
+                for ranges, flags in spans.items()
+                if _within(number, ranges)
+            },
         )
 
     def around(self, requested: int) -> Build:
@@ -115,8 +130,12 @@ class Table:
         later = next((self.build(known) for known in self.builds if known > requested), None)
         if earlier.number == requested or later is None:
             return earlier
-        flags = {**later.flags, **earlier.flags}
-        return replace(earlier, flags=flags, types=earlier.types | later.types)
+        return replace(
+            earlier,
+            flags={**later.flags, **earlier.flags},
+            types=earlier.types | later.types,
+            variables={**later.variables, **earlier.variables},
+        )
 
     def history(self, flag: str) -> str | None:
         """Return in which builds there is `flag`: "b8672 to b8929", "b9093 and newer"; None where in none."""
@@ -131,6 +150,15 @@ class Table:
             f"b{first} and newer" if last == self.newest else f"b{first} to b{last}" for first, last in ranges
         )
         return " and ".join(said) or None
+
+    def is_switch(self, flag: str) -> bool:
+        """Return whether the newest build that has `flag` takes no word after it."""
+        spans = [(_pairs(ranges)[-1][1], int(values)) for values, ranges in self._flags.get(flag, {}).items()]
+        return bool(spans) and max(spans)[1] == 0
+
+    def variable_history(self, name: str) -> str | None:
+        """Return the builds that read a variable of the environment, as text; None if there are none."""
+        return self._said([pair for ranges in self._variables.get(name, ()) for pair in _pairs(ranges)])
 
     def same(self, flag: str) -> set[str]:
         """Names that some build has for the same option, `flag` among them."""

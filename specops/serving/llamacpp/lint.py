@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import ClassVar, TypeAlias
 
 from specops.section import SECRET_FLAGS
@@ -21,11 +22,17 @@ from specops.serving.argv import (
     Finding,
     Level,
     LintResult,
+    Option,
+    Unknown,
     Words,
+    assigned,
     by_level,
     is_unknown,
     settled,
+    unknown_values,
+    unreadable,
 )
+from specops.serving.argv import joined as joined_words
 from specops.serving.llamacpp.builds import Build, installed, parse, table
 from specops.serving.llamacpp.settings import K_OF_DRAFTS, K, N
 
@@ -51,8 +58,64 @@ CALL = _Image(
 )
 
 
+ENVIRONMENT = "LLAMA_ARG_"
+"""How the variables begin that are flags."""
+ON, OFF = ("on", "enabled", "true", "1"), ("off", "disabled", "false", "0")
+"""Values of a variable that is a switch (common/arg.cpp)."""
+
+
+@dataclass(frozen=True)
 class GivenCommand(Words):
     CALL: ClassVar[Call] = CALL
+
+    around: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Variables of the environment."""
+
+    @classmethod
+    def within(cls, words: Sequence[str], environment: Mapping[str, str], build: Build) -> GivenCommand:
+        """Return the command with the variables that are flags in this build, which words outweigh."""
+        given = cls.parse(words)
+        around = {**environment, **assigned(given.program)}
+        named = {option.flag for option in given.options}
+        options = []
+        for name, value in around.items():
+            flags = build.variables.get(name)
+            positive = build.variables.get(name.replace("LLAMA_ARG_NO_", ENVIRONMENT, 1), "")
+            if flags is None and " " in positive:
+                flags, value = positive, OFF[0]
+            if flags is None:
+                continue
+            flag, _, off = flags.partition(" ")
+            if table().same(flag) & named:
+                continue
+            switch = not build.flags.get(flag, 1)
+            if switch and value in OFF:
+                options += [Option(off, (), name)] if off else []
+            else:
+                values = () if switch and value in ON else (value,)
+                options.append(Option(flag, values, name))
+        return replace(given, options=(*options, *given.options), around=around)
+
+    def written(self, build: Build) -> str:
+        """Return the text to paste. What a variable sets stays a variable: where it stands, or before the
+        program."""
+        variables = {flag: name for name, flags in build.variables.items() for flag in flags.split()}
+        program, before, options = list(self.program), list[str](), list[Option]()
+        old = assigned(self.program)
+        for option in self.options:
+            name = next((variables[flag] for flag in table().same(option.flag) if flag in variables), None)
+            if option.variable is None or name is None:
+                options.append(replace(option, variable=None))
+                continue
+            positive = option.flag == build.variables[name].split()[0]
+            assignment = f"{name}={option.values[0] if option.values else ON[-1] if positive else OFF[-1]}"
+            word = f"{option.variable}={old[option.variable]}" if option.variable in old else None
+            if word in program:
+                program[program.index(word)] = assignment
+            else:
+                before.append(joined_words([assignment]))
+        text = replace(self, program=tuple(program), options=tuple(options)).text()
+        return " \\\n    ".join([*before, text]) if text.strip() else " ".join(before) + "\n"
 
     def types(self) -> list[str]:
         """Return what --spec-type names, without none; it may be there more than once."""
@@ -168,7 +231,9 @@ def unknown(given: GivenCommand, build: Build) -> Iterator[Found]:
 
 
 def _renamed(flag: str, new: str) -> Fix:
-    return lambda given: given.renamed(flag, new)
+    """Write `new` for `flag`; where the command sets it too, under any name, that counts."""
+    same = table().same(new) - {flag}
+    return lambda given: given.without(flag) if any(map(given.has, same)) else given.renamed(flag, new)
 
 
 def _without(flag: str) -> Fix:
@@ -194,10 +259,38 @@ def values(given: GivenCommand, build: Build) -> Iterator[Found]:
             fix = _replaced(option.flag, (option.flag, "on")) if on else None
             yield _found("error", option.flag, why, f"{option.flag} on" if on else None, fix)
         elif len(option.values) > wanted:
-            stray = option.values[wanted]
+            stray = next((word for word in option.values[wanted:] if not is_unknown(word)), None)
+            if stray is None:  # a variable, which may hold flags
+                continue
             values = f"{wanted or 'no'} value{'s' if wanted > 1 else ''}"
             why = f"it takes {values}, and '{stray}' is not an argument"
             yield _found("error", option.flag, why)
+
+
+def numbers(given: GivenCommand, build: Build) -> Iterator[Found]:
+    for option in given.options:
+        value = option.values[0] if option.values else None
+        if option.flag not in build.numbers or value is None or is_unknown(value):
+            continue
+        if re.fullmatch(r"\s*[+-]?(\d|\.\d).*", value, re.DOTALL) is None:
+            why = f"its value {value!r} is not a number: the server does not start"
+            yield _found("error", option.flag, why, "a number, or leave it out")
+
+
+def variables(given: GivenCommand, build: Build) -> Iterator[Found]:
+    """Variables that look like flags, and that the build does not read."""
+    for name in given.around:
+        positive = build.variables.get(name.replace("LLAMA_ARG_NO_", ENVIRONMENT, 1), "")
+        if not name.startswith(ENVIRONMENT) or name in build.variables or " " in positive:
+            continue
+        there = table().variable_history(name)
+        why = (
+            f"llama.cpp {build.judged} does not read it"
+            + (f" ({there} do)" if there else "")
+            + ": it does nothing"
+        )
+        near = difflib.get_close_matches(name, build.variables, n=1, cutoff=0.85)
+        yield _found("warning", name, why, near[0] if near else "leave it out, or give the flag")
 
 
 def joined(words: Sequence[str]) -> Iterator[Finding]:
@@ -213,7 +306,7 @@ def joined(words: Sequence[str]) -> Iterator[Finding]:
 
 def types(given: GivenCommand, build: Build) -> Iterator[Found]:
     for type_ in given.types():
-        if type_ in build.types:
+        if type_ in build.types or is_unknown(type_):
             continue
         there = table().type_history(type_)
         near = next(
@@ -332,6 +425,8 @@ def secrets(given: GivenCommand, build: Build) -> Iterator[Found]:
 RULES: tuple[Callable[[GivenCommand, Build], Iterator[Found]], ...] = (
     unknown,
     values,
+    numbers,
+    variables,
     types,
     draft_without_type,
     type_without_draft,
@@ -343,20 +438,65 @@ RULES: tuple[Callable[[GivenCommand, Build], Iterator[Found]], ...] = (
 )
 
 
-def lint(words: Sequence[str], build: Build) -> list[Finding]:
+DECIDING = (
+    "--spec",
+    "--draft",
+    "-md",
+    "--model-draft",
+    "-hfd",
+    "-hfrd",
+    "--hf-repo-draft",
+    "--models-preset",
+)
+"""Beginnings of the flags by whose values a rule finds an error."""
+
+
+def lint(words: Sequence[str], build: Build, environment: Mapping[str, str] | None = None) -> list[Finding]:
     """Return the findings, errors first. A command without findings may still be refused: llama-server
-    decides."""
-    given = GivenCommand.parse(words)
-    found, _ = settled(given, build, RULES)
-    found += known_issues.findings("llamacpp", str(build.requested), given, CALL)
-    return by_level([*joined(words), *found])
+    decides. `environment`: variables around the words, of which LLAMA_ARG_* are flags."""
+    given = GivenCommand.within(words, environment or {}, build)
+    findings, _ = settled(given, build, RULES, partial(_objections, build=build))
+    issues = known_issues.findings(
+        "llamacpp", str(build.requested), given, CALL, partial(_refused, build=build), environment
+    )
+    findings += issues
+    return by_level([*joined(words), *(_by_variable(finding, given, build) for finding in findings)])
 
 
-def corrected(words: Sequence[str], build: Build) -> list[str] | None:
-    """The words with all that a rule can fix; None where there was nothing."""
-    given = GivenCommand.parse(words)
-    _, fixed = settled(given, build, RULES)
-    return None if fixed == given and not list(joined(words)) else fixed.words()
+def _objections(before: GivenCommand, after: GivenCommand, build: Build) -> list[str]:
+    settings = [known_issues.settings_of(given, CALL) for given in (before, after)]
+    return known_issues.objections("llamacpp", str(build.requested), *settings)
+
+
+def _refused(words: Words, build: Build) -> list[str]:
+    given = GivenCommand.parse(words.words())
+    found = (entry.finding for rule in RULES for entry in rule(given, build))
+    return [finding.flag for finding in found if finding.level == "error"]
+
+
+def _by_variable(finding: Finding, given: GivenCommand, build: Build) -> Finding:
+    """Return a finding about a flag that a variable sets under the variable's name."""
+    flag, space, more = finding.flag.partition(" ")
+    option = next((o for o in given.options if o.flag == flag and o.variable is not None), None)
+    if option is None:
+        return finding
+    names = {flag: name for name, flags in build.variables.items() for flag in flags.split()}
+    words = (finding.replacement or "").split(" ")
+    words = [next((names[n] for n in table().same(word) if n in names), word) for word in words]
+    return replace(
+        finding,
+        flag=f"{option.variable}{space}{more}",
+        replacement=" ".join(words) if finding.replacement else None,
+    )
+
+
+def corrected(
+    words: Sequence[str], build: Build, environment: Mapping[str, str] | None = None
+) -> GivenCommand | None:
+    """The command with all that a rule can fix; None where there was nothing."""
+    given = GivenCommand.within(words, environment or {}, build)
+    _, fixed = settled(given, build, RULES, partial(_objections, build=build))
+    return None if fixed == given and not list(joined(words)) else fixed
 
 
 def judge(command: Command, requested: str | None) -> LintResult:
@@ -368,26 +508,52 @@ def judge(command: Command, requested: str | None) -> LintResult:
         later = next((known for known in table().builds if known > number), None)
         around = f"and what b{later} has too is not reported" if later else "which is newer than any known"
         because = f"the nearest known before b{number}, {because}, {around}"
-    fork = _fork(command)
-    words = None if fork else corrected(command.words, build)
-    left = [] if fork else lint(words or command.words, build)
+    given = GivenCommand.within(command.words, command.environment, build)
+    fork, presets = _fork(command), given.value("--models-preset")
+    fixed = None if fork else corrected(command.words, build, command.environment)
+    left = _errors_of(fixed or given, build) if fork is None else []
+    unknown = [
+        *command.unread,
+        *unknown_values(given, CALL, DECIDING, around=True),
+        *_from_outside(given, build),
+    ]
+    if presets is not None:
+        unknown.append(unreadable(presets, "it is not here"))
     return LintResult(
         where=command.where,
         engine="llama.cpp",
         version=build.judged,
         because=because,
-        findings=[fork] if fork else lint(command.words, build),
-        corrected=GivenCommand.parse(words).text() if words else None,
-        left=[found for found in left if found.level == "error"],
+        findings=[] if fork else lint(command.words, build, command.environment),
+        corrected=fixed.written(build) if fixed else None,
+        left=left,
+        unknown=[*unknown, *([fork] if fork else [])],
     )
 
 
-def _fork(command: Command) -> Finding | None:
-    """Return a note where the image or the program is a known fork's, else None."""
+def _errors_of(given: GivenCommand, build: Build) -> list[Finding]:
+    findings = settled(given, build, RULES)[0]
+    return by_level([_by_variable(f, given, build) for f in findings if f.level == "error"])
+
+
+def _from_outside(given: GivenCommand, build: Build) -> Iterator[Unknown]:
+    """Yield variables that are flags, and that a container is given by name, without their values."""
+    for option, name in zip(given.program, given.program[1:], strict=False):
+        if option in ("-e", "--env") and name in build.variables:
+            decides = build.variables[name].startswith(DECIDING)
+            why = f"it sets {build.variables[name].split()[0]}, and its value comes from outside"
+            yield Unknown(name, why, f"echo ${name}  # on the machine that starts it", decides)
+
+
+def _fork(command: Command) -> Unknown | None:
+    """Return what is not judged where the image or the program is a known fork's, else None."""
     start = CALL.start(command.words)
     named = (FORKS.search(text) for text in (command.image or "", *command.words[:start][-1:]))
     found = next(filter(None, named), None)
-    return Finding("note", found[0], f"a fork of llama.cpp {argv.UNJUDGED}") if found else None
+    if found is None:
+        return None
+    why = "a fork of llama.cpp has flags of its own, which were not judged"
+    return Unknown(found[0], why, "llama-server --help  # of the fork")
 
 
 def _build(command: Command, requested: str | None) -> tuple[int, str]:
@@ -405,4 +571,23 @@ def _build(command: Command, requested: str | None) -> tuple[int, str]:
     return table().newest, newest
 
 
-COMMAND_LINE = CommandLine(call=CALL, example="llama-server -m FILE.gguf …", judge=judge)
+def preset_words(key: str, value: object) -> list[str]:
+    """Return a setting of a preset, whose key is a flag of some build without its dashes, as words."""
+    text, known = str(value), table()
+    flag = next((dashes + key for dashes in ("--", "-") if known.history(dashes + key)), f"--{key}")
+    if not known.is_switch(flag):
+        return [flag, text]
+    if text.lower() in OFF:
+        negative = (name for name in sorted(known.same(flag)) if name.startswith("--no-"))
+        return list(negative)[:1]
+    return [flag]
+
+
+COMMAND_LINE = CommandLine(
+    call=CALL,
+    example="llama-server -m FILE.gguf …",
+    judge=judge,
+    settings=preset_words,
+    usual_in=("LLMKube",),
+    reads_environment=True,
+)

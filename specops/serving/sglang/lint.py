@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from operator import methodcaller
 from typing import ClassVar, TypeAlias
+
+import yaml
 
 from specops.errors import ConfigError
 from specops.section import SECRET_FLAGS
@@ -21,18 +24,22 @@ from specops.serving.argv import (
     Call,
     Command,
     CommandLine,
+    ConfigFile,
     Finding,
     LintResult,
     Words,
     by_level,
+    configured,
     is_unknown,
+    setting_words,
     settled,
+    unknown_values,
     version_behind,
 )
 from specops.serving.sglang.releases import Release, parse, table
 from specops.serving.sglang.settings import EAGLE_FAMILY
 
-CALL = Call(mark="sglang", programs=(("sglang", "serve"),), modules=("sglang.launch_server",))
+CALL = Call(mark="sglang", programs=(("sglang", "serve"),), modules=("sglang.launch_server", "dynamo.sglang"))
 ALGORITHM, DRAFT = "--speculative-algorithm", "--speculative-draft-model-path"
 STEPS, BRANCHES = "--speculative-num-steps", "--speculative-eagle-topk"
 NODES = "--speculative-num-draft-tokens"
@@ -296,6 +303,64 @@ def differing(given: GivenCommand, release: Release) -> Iterator[Found]:
         yield Found(Finding("note", "--disable-overlap-schedule", why, "give it on both to compare them"))
 
 
+LORA = ("--lora-paths", "--enable-lora")
+LORA_REFUSED = "0.5.6"
+"""The first that refuses adapters with speculation other than n-grams (server_args.py)."""
+LORA_WITH_HEADS = "0.5.19"
+"""The first that takes them with these algorithms (arg_groups/lora_hook.py)."""
+WITH_LORA = ("EAGLE", "EAGLE3", "NEXTN", "DFLASH", "DSPARK")
+ASSISTANTS = "0.5.12"
+"""The first that tells Gemma 4's assistants by their architecture."""
+ASSISTANT = re.compile(r"gemma-?4[^/]*assistant[^/]*$", re.IGNORECASE)
+"""How Gemma 4's assistants are named; a command shows no more of a draft than its name."""
+
+
+def adapters(given: GivenCommand, release: Release) -> Iterator[Found]:
+    """LoRA adapters, which some algorithms do not go with."""
+    flag = next((flag for flag in LORA if given.states(flag)), None)
+    algorithm = (given.stated(ALGORITHM) or "NONE").upper()
+    if (
+        flag is None
+        or algorithm in ("NONE", "NGRAM")
+        or is_unknown(algorithm)
+        or release.before(LORA_REFUSED)
+    ):
+        return
+    if release.before(LORA_WITH_HEADS):
+        why = (
+            f"SGLang {release.version} takes adapters with NGRAM alone: it refuses to start with {algorithm}"
+        )
+        yield Found(
+            Finding("error", flag, why, f"serve adapters without speculation, or SGLang {LORA_WITH_HEADS}")
+        )
+    elif algorithm not in WITH_LORA or (algorithm != "EAGLE3" and _assistant(given)):
+        draft = " and a Gemma 4 assistant" if _assistant(given) else ""
+        why = f"SGLang {release.version} refuses adapters with {algorithm}{draft}"
+        yield Found(Finding("error", flag, why, "serve adapters without speculation"))
+    elif given.states("--speculative-adaptive"):
+        why = f"SGLang {release.version} refuses it with LoRA adapters"
+        fix = methodcaller("without", "--speculative-adaptive")
+        yield Found(Finding("error", "--speculative-adaptive", why, "leave it out"), fix)
+
+
+def assistants(given: GivenCommand, release: Release) -> Iterator[Found]:
+    if (
+        (given.stated(ALGORITHM) or "").upper() == "EAGLE3"
+        and _assistant(given)
+        and not release.before(ASSISTANTS)
+    ):
+        why = (
+            f"the draft is a Gemma 4 assistant by its name: SGLang {release.version} takes NEXTN or EAGLE "
+            "with one, and refuses to start with EAGLE3"
+        )
+        fix = methodcaller("with_option", ALGORITHM, "NEXTN")
+        yield Found(Finding("error", ALGORITHM, why, f"{ALGORITHM} NEXTN"), fix)
+
+
+def _assistant(given: GivenCommand) -> bool:
+    return ASSISTANT.search(given.stated(DRAFT) or "") is not None
+
+
 def secrets(given: GivenCommand, release: Release) -> Iterator[Found]:
     for flag in SECRET_FLAGS:
         if given.has(flag) and not is_unknown(given.value(flag)):
@@ -308,21 +373,63 @@ RULES: tuple[Callable[[GivenCommand, Release], Iterator[Found]], ...] = (
     unknown,
     without_value,
     speculation,
+    adapters,
+    assistants,
     differing,
     secrets,
 )
 
 
-def lint(words: Sequence[str], version: str | None = None) -> list[Finding]:
+DECIDING = (
+    "--spec",
+    "--config",
+    "--tp",
+    "--tensor-parallel-size",
+    "--pp-size",
+    "--pipeline-parallel-size",
+    "--page-size",
+    "--attention-backend",
+    "--decode-attention-backend",
+    "--prefill-attention-backend",
+    "--disaggregation-mode",
+    "--lora",
+)
+"""Beginnings of the flags by whose values a rule finds an error."""
+
+
+def config_words(settings: Mapping[str, object]) -> list[str]:
+    """Return a file of --config as words, as SGLang reads it: a switch that is off is left out."""
+    stated = {str(key): value for key, value in settings.items() if value is not None and value is not False}
+    return [word for key, value in stated.items() for word in setting_words(key, value)]
+
+
+CONFIG_FILE = ConfigFile(("--config",), config_words)
+
+
+def lint(
+    words: Sequence[str], version: str | None = None, around: Mapping[str, str] | None = None
+) -> list[Finding]:
     """Return what SGLang would refuse, or silently change where it speculates. Errors first.
 
-    `version`: None is the newest known. Raises ConfigError for an invalid version.
+    `version`: None is the newest known. `around`: variables outside the words. Raises ConfigError for an
+    invalid version.
     """
-    known = table()
-    release = known.release(version) if version else known.newest
-    given = GivenCommand.parse(words)
-    found, _ = settled(given, release, RULES)
-    return by_level([*found, *known_issues.findings("sglang", version or release.version, given, CALL)])
+    release = table().release(version) if version else table().newest
+    given, known = GivenCommand.parse(words), version or release.version
+    found, _ = settled(given, release, RULES, partial(_objections, version=known))
+    issues = known_issues.findings("sglang", known, given, CALL, partial(_refused, release=release), around)
+    return by_level([*found, *issues])
+
+
+def _objections(before: GivenCommand, after: GivenCommand, version: str) -> list[str]:
+    settings = [known_issues.settings_of(given, CALL) for given in (before, after)]
+    return known_issues.objections("sglang", version, *settings)
+
+
+def _refused(words: Words, release: Release) -> list[str]:
+    given = GivenCommand.parse(words.words())
+    found = (entry.finding for rule in RULES for entry in rule(given, release))
+    return [finding.flag for finding in found if finding.level == "error"]
 
 
 def judge(command: Command, requested: str | None) -> LintResult:
@@ -330,17 +437,29 @@ def judge(command: Command, requested: str | None) -> LintResult:
     one."""
     version, because = _version(command, requested)
     release = table().release(version)
-    given = GivenCommand.parse(command.words)
-    _, fixed = settled(given, release, RULES)
+    words, unread = configured(command, CONFIG_FILE, CALL)
+    given = GivenCommand.parse(words)
+    _, fixed = settled(given, release, RULES, partial(_objections, version=version))
+    corrected = _yaml(fixed) if command.flags_file else fixed.text()
     return LintResult(
         where=command.where,
         engine="SGLang",
         version=release.version,
         because=because,
-        findings=lint(command.words, version),
-        corrected=None if fixed == given else fixed.text(),
+        findings=lint(words, version, command.environment),
+        corrected=None if fixed == given else corrected,
         left=[finding for finding in lint(fixed.words(), version) if finding.level == "error"],
+        unknown=[*command.unread, *unread, *unknown_values(given, CALL, DECIDING)],
     )
+
+
+def _yaml(given: GivenCommand) -> str:
+    """Return the flags as a file of --config has them."""
+    keys = {}
+    for option in given.options:
+        values = [yaml.safe_load(value) for value in option.values]
+        keys[option.flag.removeprefix("--")] = (values[0] if len(values) == 1 else values) if values else True
+    return yaml.safe_dump(keys, sort_keys=False, width=1000)
 
 
 def _version(command: Command, requested: str | None) -> tuple[str, str]:
@@ -371,4 +490,9 @@ def _version(command: Command, requested: str | None) -> tuple[str, str]:
     return version, source
 
 
-COMMAND_LINE = CommandLine(call=CALL, example="python -m sglang.launch_server …", judge=judge)
+COMMAND_LINE = CommandLine(
+    call=CALL,
+    example="python -m sglang.launch_server …",
+    judge=judge,
+    flag=lambda flag: table().history("flags", flag) is not None,
+)

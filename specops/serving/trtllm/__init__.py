@@ -4,6 +4,7 @@ settings.py   the pool's section -> words, and the YAML file that they write and
 pool.py       its answers and its series
 releases.py   which release knows which flag and key (releases.json), and which one a program is
 arguments.py  a command with its YAML file, read; lint.py, what is wrong with both, and both corrected
+drafts.py     what a release does with each kind of draft
 limits.py     values of speculative_config that it refuses or ignores
 """
 
@@ -11,29 +12,13 @@ from __future__ import annotations
 
 import shlex
 
-from specops.checkpoints.draft_kind import Kind
-from specops.serving.drafts import FIRST, OURS, DraftRule, DraftSupport, MaskedDrafts, ServedPair
 from specops.serving.engine import Engine, Survey
+from specops.serving.trtllm.drafts import DRAFTS
 from specops.serving.trtllm.lint import COMMAND_LINE
 from specops.serving.trtllm.pool import SERIES, TrtllmPool
 from specops.serving.trtllm.releases import installed, table
 
-METHODS: dict[Kind, str] = {
-    "independent": "DraftTarget",
-    "eagle3": "Eagle3",
-    "mtp": "MTP",
-    "dflash": "DFlash",
-    "dspark": "DSpark",
-    "ngram": "NGram",
-    "suffix": "SA",
-}
-
 _REFUSED = "TensorRT-LLM refuses it where it speculates"
-
-
-def served(pair: ServedPair) -> str:
-    draft = f", speculative_model: {pair.draft}" if pair.draft else ""
-    return f"speculative_config: {{decoding_type: {pair.method}, max_draft_len: {pair.tokens}{draft}}}"
 
 
 def survey(program: str) -> Survey:
@@ -51,22 +36,6 @@ def survey(program: str) -> Survey:
         f"pip install tensorrt-llm=={judged}  # specops judges it as {judged}",
     )
 
-
-DRAFTS = DraftSupport(
-    newest=str(table().newest),
-    rules=(
-        DraftRule(tuple(METHODS), FIRST, "works"),
-        DraftRule(("eagle",), FIRST, "refused", "it serves heads of EAGLE-3 only"),
-        DraftRule(("medusa", "mlp_speculator", "early_exit"), FIRST, "refused", "it has no such type"),
-        OURS,
-    ),
-    methods=METHODS,
-    method_key="decoding_type",
-    served=served,
-    versions="newest",
-    masked=MaskedDrafts(FIRST, "it drafts all tokens in one pass", settings={}, method="PARD"),
-    same_tokens="TensorRT-LLM does not compare tokens: of another tokenizer next to no draft is accepted",
-)
 
 ENGINE = Engine(
     name="trtllm",

@@ -7,12 +7,11 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import PurePosixPath
 from typing import Any, ClassVar, Self
 
 import yaml
 
-from specops.serving.argv import UNKNOWN, Arity, Call, Words, is_unknown
+from specops.serving.argv import UNKNOWN, Arity, Call, Files, Words, is_unknown
 from specops.serving.trtllm.releases import table
 
 SPECULATIVE = "speculative_config"
@@ -29,7 +28,9 @@ class _Call(Call):
         return None if found is None else found[1] or ""
 
 
-CALL = _Call(mark="tensorrt-llm", programs=(("trtllm-serve",),), modules=(), starts_itself=False)
+CALL = _Call(
+    mark="tensorrt-llm", programs=(("trtllm-serve",),), modules=("dynamo.trtllm",), starts_itself=False
+)
 
 
 @dataclass(frozen=True)
@@ -52,10 +53,10 @@ class GivenCommand(Words):
         return flag  # click takes names as they are written: --tp-size is not --tp_size
 
     @classmethod
-    def of(cls, words: Sequence[str], files: Mapping[str, str]) -> Self:
+    def of(cls, words: Sequence[str], files: Files) -> Self:
         """Return the command with the file among `files` that the words name."""
         given = cls.parse(words)
-        text = file_of(given, files)
+        text = files.text(given.config_file) if given.config_file is not None else None
         if text is None:
             return given
         try:
@@ -119,18 +120,6 @@ class GivenCommand(Words):
 
     def yaml(self) -> str:
         return yaml.safe_dump(dict(self.config or {}), sort_keys=False, width=1000)
-
-
-def file_of(given: GivenCommand, files: Mapping[str, str]) -> str | None:
-    """Return the text of the file that the words name: by that name, or by its last part, as a ConfigMap has
-    it."""
-    name = given.config_file
-    if name is None:
-        return None
-    if name in files:
-        return files[name]
-    last = PurePosixPath(name).name
-    return next((text for key, text in files.items() if PurePosixPath(key).name == last), None)
 
 
 def _loaded(text: str) -> Any:

@@ -15,7 +15,20 @@ from typing import Any, TypeAlias
 
 from specops.errors import ConfigError
 from specops.serving import argv, known_issues
-from specops.serving.argv import Command, CommandLine, Finding, LintResult, by_level, is_unknown, settled
+from specops.serving.argv import (
+    UNKNOWN,
+    Command,
+    CommandLine,
+    Files,
+    Finding,
+    LintResult,
+    Unknown,
+    by_level,
+    is_unknown,
+    settled,
+    unknown_values,
+    unreadable,
+)
 from specops.serving.trtllm import limits
 from specops.serving.trtllm.arguments import CALL, SPECULATIVE, GivenCommand
 from specops.serving.trtllm.releases import OF_TODAY, Release, Version, installed, table
@@ -140,11 +153,6 @@ def unread(given: GivenCommand, release: Release) -> Iterator[Found]:
     """Yield what keeps the YAML file from being judged."""
     if given.broken is not None:
         yield Found(Finding("error", given.config_file or "--config", f"invalid YAML: {given.broken}"))
-    elif given.config_file is not None and given.config is None:
-        why = "its text is not here, so that neither its keys nor speculation are judged"
-        yield Found(
-            Finding("note", given.config_file, why, "lint a script that writes it, or the file itself")
-        )
 
 
 GRAPHS = ("batch_sizes", "enable_padding", "max_batch_size")
@@ -389,21 +397,27 @@ RULES: tuple[Callable[[GivenCommand, Release], Iterator[Found]], ...] = (
 )
 
 
-def lint(words: Sequence[str], release: Release, files: Mapping[str, str] | None = None) -> list[Finding]:
+def lint(words: Sequence[str], release: Release, files: Files | None = None) -> list[Finding]:
     """Return the findings, errors first. A command without findings may still be refused: the server decides.
-    `files`: by name, the YAML file's text among them."""
-    return _lint(GivenCommand.of(words, files or {}), release)
+    `files`: the YAML file's text among them."""
+    return _lint(GivenCommand.of(words, files or Files()), release)
 
 
 def _lint(given: GivenCommand, release: Release) -> list[Finding]:
     if given.subcommand is not None:
-        why = "specops judges the servers of one model; this subcommand has a file of its own"
-        return [Finding("note", given.subcommand, why)]
-    found, _ = settled(given, release, RULES)
-    flat = known_issues.flat(given.config or {}) | known_issues.settings_of(given, CALL)
-    settings = flat | ({"model": given.model} if given.model else {})
-    issues = known_issues.applying("trtllm", str(release.requested), settings)
+        return []
+    found, _ = settled(given, release, RULES, partial(_objections, release=release))
+    issues = known_issues.applying("trtllm", str(release.requested), _settings(given))
     return by_level([*found, *(issue.finding() for issue in issues)])
+
+
+def _settings(given: GivenCommand) -> dict[str, str]:
+    flat = known_issues.flat(given.config or {}) | known_issues.settings_of(given, CALL)
+    return flat | ({"model": given.model} if given.model else {})
+
+
+def _objections(before: GivenCommand, after: GivenCommand, release: Release) -> list[str]:
+    return known_issues.objections("trtllm", str(release.requested), _settings(before), _settings(after))
 
 
 def judge(command: Command, requested: str | None) -> LintResult:
@@ -418,7 +432,8 @@ def judge(command: Command, requested: str | None) -> LintResult:
             where = "the first known of its release" if own else "the oldest of the table"
         because = f"{where}; for {release.requested}, {because}, it was not checked"
     given = GivenCommand.of(command.words, command.files)
-    fixed = given if given.subcommand else settled(given, release, RULES)[1]
+    check = partial(_objections, release=release)
+    fixed = given if given.subcommand else settled(given, release, RULES, check)[1]
     return LintResult(
         where=command.where,
         engine="TensorRT-LLM",
@@ -427,7 +442,31 @@ def judge(command: Command, requested: str | None) -> LintResult:
         findings=_lint(given, release),
         corrected=None if fixed == given else _text(fixed, given, command.flags_file),
         left=[found for found in _lint(fixed, release) if found.level == "error"],
+        unknown=[*command.unread, *_unknown(given)],
     )
+
+
+DECIDING = ("--backend", "--config", "--extra_llm_api_options", "--tp_size", "--pp_size", "--ep_size")
+
+
+def _unknown(given: GivenCommand) -> list[Unknown]:
+    """Return what was not read: the YAML file, a value in it, a subcommand with a file of its own."""
+    unknown = unknown_values(given, CALL, DECIDING)
+    name = given.config_file
+    if given.subcommand is not None:
+        why = "it serves several models by a file of its own, which was not judged"
+        unknown.append(
+            Unknown(given.subcommand, why, "specops launch lint --file CONFIG.yaml  # of each server")
+        )
+    elif name is not None and given.config is None and given.broken is None:
+        unknown = [entry for entry in unknown if entry.what not in name]
+        unknown.append(unreadable(name, "it is not here, or holds variables that are not known"))
+    for key, value in known_issues.flat(given.config or {}).items():
+        for variable in UNKNOWN.findall(value):
+            decides = key.startswith((SPECULATIVE, "backend"))
+            how = "write its value in the file"
+            unknown.append(Unknown(variable, f"the value of {key} is not known here", how, decides))
+    return unknown
 
 
 def _version(command: Command, requested: str | None) -> tuple[Version, str]:

@@ -15,7 +15,7 @@ import shlex
 import yaml
 
 from specops.serving.acceptance import Drafts, Totals
-from specops.serving.argv import Finding
+from specops.serving.argv import Files, Finding
 from specops.serving.engine import EVERYWHERE, Container, PairQuestion, Rendering, Start, check_program
 from specops.serving.metrics import Series
 from specops.serving.trtllm.lint import lint
@@ -77,7 +77,7 @@ class TrtllmPool(TrtllmSettings):
             command(self, port=port, release=release),
             str(release.requested),
             judged=f"TensorRT-LLM {release.version}",
-            findings=lint(words, release, {"config.yaml": text}),
+            findings=lint(words, release, Files({"config.yaml": text})),
             notes=notes,
         )
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 from specops.serving.argv import UNKNOWN, Arity, Call, Option, Words, is_unknown
 from specops.serving.vllm.versions import table
 
-CALL = Call(mark="vllm", programs=(("vllm", "serve"),), modules=("vllm.entrypoints",))
+CALL = Call(mark="vllm", programs=(("vllm", "serve"),), modules=("vllm.entrypoints", "dynamo.vllm"))
 CONFIG = "--speculative-config"
 OLD_MODEL = "--speculative-model"
 SHORTCUTS = {"--spec-method": "method", "--spec-model": "model", "--spec-tokens": "num_speculative_tokens"}

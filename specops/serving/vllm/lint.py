@@ -3,18 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import yaml
 
 from specops.errors import ConfigError
 from specops.serving import known_issues
-from specops.serving.argv import UNJUDGED, Command, CommandLine, Finding, LintResult, by_level, settled
+from specops.serving.argv import (
+    Command,
+    CommandLine,
+    ConfigFile,
+    Finding,
+    LintResult,
+    Unknown,
+    Words,
+    by_level,
+    configured,
+    setting_words,
+    settled,
+    unknown_values,
+)
 from specops.serving.vllm.arguments import CALL, CONFIG, GivenCommand, as_json
 from specops.serving.vllm.rules import RULES
-from specops.serving.vllm.versions import OLDEST, Version, installed, table
+from specops.serving.vllm.versions import OLDEST, Release, Version, installed, table
 
 OMNI = "--omni"
 """Flag of vLLM-Omni, a package that takes over `vllm serve` where it has this flag."""
+
+DECIDING = (
+    "--speculative",
+    "--spec-",
+    "--config",
+    "--tensor-parallel-size",
+    "--pipeline-parallel-size",
+    "--data-parallel-size",
+    "--compilation-config",
+    "--attention-config",
+    "--attention-backend",
+    "--optimization-level",
+    "-O",
+    "-ac",
+)
+"""Beginnings of the flags by whose values a rule finds an error."""
+
+
+def config_words(settings: Mapping[str, object]) -> list[str]:
+    """Return a file of --config as words, as vLLM reads it: the model is a word without a flag."""
+    named = {str(key).replace("_", "-"): value for key, value in settings.items() if value is not None}
+    words = [str(named.pop("model"))] if "model" in named else []
+    return words + [word for key, value in named.items() for word in setting_words(key, value)]
+
+
+CONFIG_FILE = ConfigFile(("--config",), config_words)
 
 
 def lint(
@@ -27,10 +67,22 @@ def lint(
     """
     given, release = GivenCommand.parse(words, around), table().release(version)
     if given.has(OMNI):
-        return [Finding("note", OMNI, f"vLLM-Omni {UNJUDGED}")]
-    found, _ = settled(given, release, RULES)
-    issues = known_issues.findings("vllm", str(release.requested), given.as_words(), CALL)
+        return []
+    found, _ = settled(given, release, RULES, partial(_objections, release=release))
+    refused = partial(_refused, release=release, around=around)
+    issues = known_issues.findings("vllm", str(release.requested), given.as_words(), CALL, refused, around)
     return by_level([*found, *issues])
+
+
+def _objections(before: GivenCommand, after: GivenCommand, release: Release) -> list[str]:
+    settings = [known_issues.settings_of(given.as_words(), CALL) for given in (before, after)]
+    return known_issues.objections("vllm", str(release.requested), *settings)
+
+
+def _refused(words: Words, release: Release, around: Mapping[str, str] | None) -> list[str]:
+    given = GivenCommand.parse(words.words(), around)
+    found = (entry.finding for rule in RULES for entry in rule(given, release))
+    return [finding.flag for finding in found if finding.level == "error"]
 
 
 def corrected(
@@ -40,7 +92,8 @@ def corrected(
     given = GivenCommand.parse(words, around)
     if given.has(OMNI):
         return None
-    _, fixed = settled(given, table().release(version), RULES)
+    release = table().release(version)
+    _, fixed = settled(given, release, RULES, partial(_objections, release=release))
     return None if fixed.words() == given.words() else fixed.words()
 
 
@@ -49,7 +102,12 @@ def judge(command: Command, requested: str | None) -> LintResult:
     one."""
     version, because = _version(command, requested)
     release = table().release(version)
-    words, around = command.words, command.environment
+    words, unread = configured(command, CONFIG_FILE, CALL)
+    around = command.environment
+    given = GivenCommand.parse(words, around)
+    if given.has(OMNI):
+        why = "vLLM-Omni has flags of its own, which were not judged"
+        unread.append(Unknown(OMNI, why, "vllm serve --omni --help  # on the server's machine"))
     fixed = corrected(words, version, around)
     left = [found for found in lint(fixed or words, version, around) if found.level == "error"]
     return LintResult(
@@ -60,6 +118,7 @@ def judge(command: Command, requested: str | None) -> LintResult:
         findings=lint(words, version, around),
         corrected=_text(fixed, command.flags_file) if fixed else None,
         left=left,
+        unknown=[*command.unread, *unread, *unknown_values(given.as_words(), CALL, DECIDING)],
     )
 
 
@@ -117,5 +176,5 @@ COMMAND_LINE = CommandLine(
     example="vllm serve MODEL …",
     judge=judge,
     flag=lambda flag: table().history("flags", flag) is not None,
-    usual_in=("production-stack", "llm-d", "KServe", "Ray"),
+    usual_in=("production-stack", "llm-d", "KServe", "Ray", "KAITO"),
 )

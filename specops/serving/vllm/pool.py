@@ -5,17 +5,20 @@ The names were read in the sources of 0.8 to 0.33 (vllm/v1/metrics/loggers.py).
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 
+from specops.serving import known_issues
 from specops.serving.acceptance import Drafts
 from specops.serving.argv import Finding
 from specops.serving.engine import EVERYWHERE, Container, MultiHost, PairQuestion, Rendering, Start
 from specops.serving.metrics import Responses, Series
-from specops.serving.vllm.arguments import GivenCommand
+from specops.serving.vllm.arguments import CALL, CONFIG, GivenCommand
 from specops.serving.vllm.execution import conditions, model_in
 from specops.serving.vllm.lint import lint
+from specops.serving.vllm.rules.sampling import SCHEDULE
 from specops.serving.vllm.settings import VllmSettings, command
 from specops.serving.vllm.versions import Version, installed, table, version_of
 
@@ -110,6 +113,13 @@ class VllmPool(VllmSettings):
     def at_k(self, k: int) -> dict[str, object]:
         # A schedule by batch size would set K itself.
         return {"num_speculative_tokens": k, "num_speculative_tokens_per_batch_size": None}
+
+    def against_schedule(self, ranges: Sequence[Sequence[int]]) -> list[str]:
+        version = Version.parse(self.version) if self.version else table().newest
+        words = command(self, port=0, version=version)
+        before = known_issues.settings_of(GivenCommand.parse(words).as_words(), CALL)
+        after = before | {f"{CONFIG.lstrip('-')}.{SCHEDULE}": json.dumps([list(entry) for entry in ranges])}
+        return known_issues.objections("vllm", str(version), before, after)
 
     @property
     def gpus(self) -> int:

@@ -8,15 +8,18 @@ from __future__ import annotations
 from specops.phases.canary.checks import endings, sampling, structured_output
 from specops.phases.canary.checks.distribution import DISTRIBUTION
 from specops.phases.canary.checks.endings import CANCEL
+from specops.phases.canary.checks.overlap import OVERLAP
 from specops.phases.canary.checks.parity import MIXED, PARITY
 from specops.phases.canary.checks.prompts import LONG, TOO_LONG
-from specops.phases.canary.checks.sampling import LOGPROBS
+from specops.phases.canary.checks.sampling import LOGPROBS, TEMPERATURE
 from specops.phases.canary.pool_pair import Check
 
 CHECKS: tuple[Check, ...] = (
     PARITY,
     MIXED,
+    OVERLAP,
     DISTRIBUTION,
+    TEMPERATURE,
     *endings.CHECKS,
     LOGPROBS,
     CANCEL,

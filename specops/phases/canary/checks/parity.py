@@ -9,23 +9,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
+from specops.experiment.answers import NEAR_TIE, margin_at
 from specops.load.arrivals import Level
 from specops.load.workload import Prompt
-from specops.phases.ab.parity import (
+from specops.phases.canary.client import CanaryRequest, Pool, Reply, Token
+from specops.phases.canary.pool_pair import PLAIN_TOKENS, Check, Outcome, Pair, Status, trouble
+from specops.phases.sweep.greedy_answers import (
     SURE_WITNESSES,
     Matches,
     Parity,
     Witness,
-    margin_at,
     margins_needed,
     with_margins,
 )
-from specops.phases.canary.client import CanaryRequest, Pool, Reply
-from specops.phases.canary.pool_pair import PLAIN_TOKENS, Check, Outcome, Pair, Status, trouble
 
 CHALLENGER = "speculative"
 CONFIDENCE = 0.999
 TEMPERATURES = (0.7, 1.0)
+TOP = 5
+"""Likeliest tokens that are requested where answers part: a near tie may be of more than two."""
 _SHOWN = 40
 
 Replies = Mapping[str, Reply]
@@ -150,10 +152,15 @@ def _parity(first: Replies, control: Replies, other: Replies, *, mixed: bool) ->
 async def _judged(pair: Pair, parity: Parity, again: Parity, among: tuple[CanaryRequest, ...]) -> Outcome:
     prompts = {prompt.id: prompt for prompt in pair.prompts}
     margins: dict[tuple[str, int], float | None] = {}
+    written = {witness.place: witness.other for one in (parity, again) for witness in one.arms.witnesses}
     for name, character in margins_needed([parity, again]):
-        ask = pair.standard.greedy(prompts[name], PLAIN_TOKENS).with_logprobs(2)
+        ask = pair.standard.greedy(prompts[name], PLAIN_TOKENS).with_logprobs(TOP)
         tokens = (await pair.standard.plain(ask)).first.tokens or ()
-        margins[name, character] = margin_at([(token.text, token.top) for token in tokens], character)
+        margin = margin_at([(token.text, token.top) for token in tokens], character)
+        # Near two tokens, the standard could have written the other one, and nothing else.
+        possible = could_write(tokens, character, written.get((name, character), ""))
+        if margin is None or margin >= NEAR_TIE or possible:
+            margins[name, character] = margin
     parity, again = with_margins(parity, margins), with_margins(again, margins)
     status, message = verdict(parity, again, len(pair.prompts))
     assert parity.control is not None
@@ -172,6 +179,26 @@ async def _judged(pair: Pair, parity: Parity, again: Parity, among: tuple[Canary
             "witnesses": [witness.model_dump() for witness in parity.arms.witnesses],
         },
     )
+
+
+def could_write(tokens: Sequence[Token], character: int, other: str) -> bool:
+    """Return whether `other`, which begins at `character` of the standard's answer, begins there with a token
+    that was nearly as likely as the standard's. `tokens` are those of the standard's answer."""
+    end, text = 0, ""
+    for token in tokens:
+        start, end, text = end, end + len(token.text), text + token.text
+        if end > character:
+            begun = text[start:character] + other
+            near = [
+                likely
+                for value, likely in zip(token.top, token.top_texts, strict=False)
+                if token.top[0] - value < NEAR_TIE and likely != token.text
+            ]
+            # What ends an answer has no text, or one that is not written; nor has a part of a character.
+            partial = any("\ufffd" in likely or likely.startswith("bytes:") for likely in near)
+            fits = any(begun.startswith(likely[: len(begun)]) for likely in near if likely)
+            return fits or partial or not other or not token.top_texts
+    return False
 
 
 def _witness(prompt: str, ours: str, theirs: str) -> Witness:

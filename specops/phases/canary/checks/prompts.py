@@ -99,4 +99,4 @@ async def beyond(pool: Pool, pair: Pair) -> Side:
 
 
 LONG = Check("long_prompt", "a long prompt is answered as by the standard", _long)
-TOO_LONG = of_each("too_long", "a prompt beyond the model's limit is refused", beyond)
+TOO_LONG = of_each("too_long", "a prompt beyond the model's limit is refused", beyond, feature=False)

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from specops.phases.ab.parity import NEAR_TIE
+from specops.experiment.answers import NEAR_TIE
 from specops.phases.canary.client import CanaryRequest, Choice, Pool, Reply, Token
 from specops.phases.canary.pool_pair import (
     PLAIN_TOKENS,
@@ -25,6 +25,7 @@ from specops.phases.canary.pool_pair import (
     same_texts,
     trouble,
 )
+from specops.phases.canary.two_samples import same_share
 
 TOKENS = 24
 HOT = 1.5
@@ -124,6 +125,69 @@ CHECKS: tuple[Check, ...] = (
     of_each("top_k", "top_k is applied", leaves_one("top_k", 1), "top_k"),
 )
 
+TEMPERATURES = (0.3, HOT)
+SAMPLES = 64
+"""Answers at each temperature, by pool."""
+BEGINNING = 6
+"""Tokens: at a low temperature many answers begin as the greedy one, at a high one few do."""
+NOTABLE, SURE = 0.005, 1e-4
+"""p of a first look, after which new answers are requested, and of those."""
+
+
+async def _temperature(pair: Pair) -> Outcome:
+    """Count at a low and at a high temperature the answers that begin as the standard's greedy one."""
+    greedy = {
+        prompt.id: (await pair.standard.plain(pair.standard.greedy(prompt, BEGINNING))).text
+        for prompt in pair.prompts
+    }
+
+    async def count(pool: Pool, temperature: float, first: int) -> int | Side:
+        """How many of SAMPLES; or why one is not an answer."""
+        prompts = [pair.prompts[number % len(pair.prompts)] for number in range(SAMPLES)]
+        asks = [
+            pool.asking(prompt, max_tokens=BEGINNING, temperature=temperature, seed=first + number)
+            for number, prompt in enumerate(prompts)
+        ]
+        replies = await pool.ask_all(asks)
+        troubles = (trouble(reply, ask) for reply, ask in zip(replies, asks, strict=True))
+        if side := next((side for side in troubles if side), None):
+            return side
+        return sum(reply.text == greedy[prompt.id] for reply, prompt in zip(replies, prompts, strict=True))
+
+    shown = pair.speculative.asking(pair.prompts[0], max_tokens=BEGINNING, temperature=HOT)
+    counts: dict[str, list[int]] = {"standard": [], "speculative": []}
+    for temperature in TEMPERATURES:
+        for first, limit in ((0, NOTABLE), (SAMPLES, SURE)):
+            both = await asyncio.gather(
+                count(pair.standard, temperature, first), count(pair.speculative, temperature, first)
+            )
+            standard, speculative = both
+            if isinstance(standard, Side) or isinstance(speculative, Side):
+                sides = [side if isinstance(side, Side) else Side("ok", ask=shown) for side in both]
+                return held(sides[0], sides[1], "")
+            p = same_share(standard, SAMPLES, speculative, SAMPLES)
+            if p >= limit:
+                break
+        else:
+            message = (
+                f"at temperature {temperature:g}, {speculative} of {SAMPLES} answers begin as the greedy one;"
+                f" {standard} of the standard pool's (p = {p:.1g})"
+            )
+            shows = shown.with_fields(temperature=temperature)
+            return Outcome("fail", message, shows, evidence={"temperature": temperature, "p": p})
+        counts["standard"].append(standard)
+        counts["speculative"].append(speculative)
+    low, high = counts["standard"]
+    message = f"{low} of {SAMPLES} answers begin as the greedy one at {TEMPERATURES[0]:g}, {high} at {HOT:g}"
+    if same_share(low, SAMPLES, high, SAMPLES) > NOTABLE:
+        return Outcome("undecided", f"the standard's own answers show no effect: {message}", shown)
+    return Outcome(
+        "pass", f"temperature works as on the standard pool: {message}", shown, evidence=dict(counts)
+    )
+
+
+TEMPERATURE = Check("temperature", "temperature is applied", _temperature)
+
 PROMPTS = 6
 PENALTIES = {"presence_penalty": 2.0, "frequency_penalty": 2.0, "repetition_penalty": 1.5}
 
@@ -178,7 +242,8 @@ def penalty(parameter: str, value: float) -> Check:
         outcome = held(standard, speculative, f"{parameter} changes answers as the standard's")
         return replace(outcome, ask=shows, among=(), evidence={"prompts": len(prompts)})
 
-    return Check(parameter, f"{parameter} works as on the standard pool", run, parameter)  # type: ignore[arg-type]
+    about = f"{parameter} works as on the standard pool"
+    return Check(parameter, about, run, parameter, feature=True)  # type: ignore[arg-type]
 
 
 PENALTY_CHECKS = tuple(penalty(parameter, value) for parameter, value in PENALTIES.items())
@@ -259,4 +324,4 @@ async def _logprobs(pair: Pair) -> Outcome:
     return Outcome("fail" if mean > OFF else "pass", message, speculative.ask, evidence=evidence)
 
 
-LOGPROBS = Check("logprobs", "log-probabilities are the standard's", _logprobs, "logprobs")
+LOGPROBS = Check("logprobs", "log-probabilities are the standard's", _logprobs, "logprobs", feature=True)

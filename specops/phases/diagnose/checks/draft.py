@@ -247,15 +247,18 @@ def drifted(observed: Observations) -> Finding:
             show=NEEDS_PROMETHEUS,
         )
     now = live.acceptance
-    evidence = tuple(
-        Evidence(
-            what=f"acceptance now, less {what}",
-            value=round(now - value, 4),
-            source=f"{live.source}; {source}",
-            threshold=-DRIFT,
-            threshold_source=OURS,
-        )
-        for value, what, source in before
+    evidence = (
+        Evidence(what="acceptance now", value=round(now, 4), source=live.source),
+        *(
+            Evidence(
+                what=f"acceptance now, less {what}",
+                value=round(now - value, 4),
+                source=source,
+                threshold=-DRIFT,
+                threshold_source=OURS,
+            )
+            for value, what, source in before
+        ),
     )
     message = f"acceptance {now:.2f} over {live.over}; " + ", ".join(
         f"{value:.2f} {what}" for value, what, _ in before
@@ -511,4 +514,8 @@ def vocabulary(observed: Observations) -> Finding:
     if drafts.verdict == "degraded":
         cause = "the draft was trained with another tokenization: fewer of its tokens are accepted"
         return VOCABULARY.contributing(drafts.reason, *evidence, cause=cause, fix=SAME_FAMILY)
+    if drafts.verdict not in ("compatible", "needs_setting"):
+        return VOCABULARY.unknown(
+            f"{drafts.reason} ({drafts.source})", *evidence, show="specops verify-draft TARGET DRAFT"
+        )
     return VOCABULARY.ruled_out(f"{drafts.reason} ({drafts.source})", *evidence)

@@ -15,6 +15,7 @@ from specops.phases.diagnose.observations import LintFinding, Observations
 OFF = Check("speculation-off", "slower")
 STUCK = Check("server-stuck", "slower")
 ABORTED = Check("requests-aborted", "answers")
+ROUTED = Check("routers-answer-errors", "answers")
 
 
 def off(observed: Observations) -> Finding:
@@ -113,6 +114,41 @@ def aborted(observed: Observations) -> Finding:
         return ABORTED.contributing(message, *evidence, cause=cause, fix="specops canary ROLLOUT")
     cause = "the speculative pool fails requests, or its clients give up waiting"
     return ABORTED.cause(message, *evidence, cause=cause, fix="specops canary ROLLOUT")
+
+
+def routed(observed: Observations) -> Finding:
+    """Judge what the routers answered to requests for the speculative pool, against the standard pool's."""
+    errors = observed.routed_errors
+    if errors is None:
+        why = observed.why_not("routed_errors")
+        return ROUTED.unknown(f"what the routers answered is not known: {why}", show=NEEDS_PROMETHEUS)
+    shares = (("answered 5xx", errors.failed), ("answered by the standard pool in its place", errors.saved))
+    evidence = [
+        Evidence(
+            what=f"{what}, of requests to the speculative pool",
+            value=round(share, 4),
+            source=errors.source,
+            threshold=FAILING,
+            threshold_source="a default of specops",
+        )
+        for what, share in shares
+    ]
+    message = "; ".join(f"{share:.1%} {what}" for what, share in shares)
+    message = f"of {errors.requests:.0f} requests to the speculative pool within {errors.over}, {message}"
+    standard = errors.standard_failed
+    if standard is not None:
+        message += f"; the standard pool: {standard:.1%} 5xx"
+        evidence.append(
+            Evidence(what="the same, standard pool", value=round(standard, 4), source=errors.source)
+        )
+    if errors.failed <= FAILING and errors.saved <= FAILING:
+        return ROUTED.ruled_out(message, *evidence)
+    look = "specops canary ROLLOUT  # and the servers' logs at the times in the router's access log"
+    if errors.failed > FAILING and standard is not None and errors.failed - standard <= FAILING:
+        cause = "both pools answer 5xx: what they share fails, not speculation"
+        return ROUTED.cause(message, *evidence, cause=cause, fix=look)
+    cause = "servers of the speculative pool answer 5xx, cannot be reached, or die before they answer"
+    return ROUTED.cause(message, *evidence, cause=cause, fix=look)
 
 
 SETTINGS = Check("settings-without-effect", "slower")

@@ -179,10 +179,7 @@ def crossover(observed: Observations) -> Finding:
         "the load is above the loads that pay: the batch keeps the device busy, so"
         " verification is no longer free"
     )
-    fix = (
-        "specops route render ROLLOUT  # route.max_in_flight limits the load; or K by the"
-        " size of the batch (num_speculative_tokens_per_batch_size, vLLM 0.24 and later)"
-    )
+    fix = "specops route render ROLLOUT  # route.max_in_flight limits the load"
     if surely and not faster_now(observed):
         return CROSSOVER.cause(f"{message}; {above} ({paid.source})", evidence, cause=cause, fix=fix)
     if faster_now(observed):

@@ -5,16 +5,18 @@ What cannot be observed gets a reason, and is never an error.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from specops import results
 from specops.config import Rollout
 from specops.errors import SpecopsError
 from specops.net import is_loopback
 from specops.phases.diagnose.collectors import live, run_folder
 from specops.phases.diagnose.collectors.live import NO_PROMETHEUS, PrometheusPool, ScrapedPool
+from specops.phases.diagnose.finding import PRESENT_S
 from specops.phases.diagnose.observations import Observations
 from specops.phases.inputs import left_out, version_of
 from specops.phases.monitor.thresholds import measurements
@@ -22,7 +24,15 @@ from specops.progress import Progress
 from specops.prometheus.api import Api
 
 NO_REQUESTS = "--no-requests: no request was sent"
-BY_PROMETHEUS = ("live", "standard", "routed_share", "earlier", "names")
+BY_PROMETHEUS = ("live", "standard", "routed_share", "routed_errors", "earlier", "names")
+MEASURED = {
+    "baseline": "baseline",
+    "compared": "ab",
+    "sweep": "sweep",
+    "drafts": "drafts",
+    "canary": "canary",
+}
+"""The phase whose result is observed, by part. All other parts are of now."""
 
 
 def gather(
@@ -53,8 +63,21 @@ def gather(
             one.name: one.model_dump(mode="json", exclude_defaults=True) for one in rollout.route.classes
         },
         missing=collector.missing,
+        ages=_ages(collector.observed, folder, now),
         **collector.observed,
     )
+
+
+def _ages(observed: Mapping[str, Any], folder: Path, now: datetime) -> dict[str, float]:
+    """Seconds since what each source says was so."""
+    ages: dict[str, float] = {}
+    for part, observation in observed.items():
+        if phase := MEASURED.get(part):
+            created = results.read(folder / f"{phase}.json").created
+            ages[observation.source] = (now - created).total_seconds()
+        elif source := getattr(observation, "source", None):
+            ages[source] = getattr(observation, "age_s", 0.0)
+    return ages
 
 
 class _Collector:
@@ -92,10 +115,11 @@ def _collect_live(
         collector.missing |= dict.fromkeys(BY_PROMETHEUS, NO_PROMETHEUS)
     else:
         _collect_from(rollout, url, collector)
-    if "live" not in collector.observed:
-        reason = collector.missing["live"]
+    observed = collector.observed.get("live")
+    if observed is None or observed.age_s > PRESENT_S:
+        reason = collector.missing.get("live")
         collector.at("live", lambda: scraping if isinstance(scraping, str) else scraping.live())
-        if "live" in collector.missing:
+        if "live" in collector.missing and reason is not None:
             collector.missing["live"] = f"{reason}; {collector.missing['live']}"
 
 
@@ -119,6 +143,7 @@ def _collect_from(rollout: Rollout, url: str, collector: _Collector) -> None:
         collector.at("live", pool.live)
         collector.at("standard", PrometheusPool(api, rollout, "standard").live)
         collector.at("routed_share", pool.switched)
+        collector.at("routed_errors", pool.routed_errors)
         collector.at("earlier", pool.earlier)
         collector.at("names", lambda: run_folder.names(rollout, api))
         if here := collector.missing.get("gpu"):

@@ -17,13 +17,29 @@ from specops.load.request_times import Observation
 from specops.load.settings import BaselineSettings
 from specops.load.workload import Prompt
 from specops.phases.diagnose.finding import ENOUGH_ANSWERS, ENOUGH_DRAFTED, ENOUGH_MADE
-from specops.phases.diagnose.observations import EarlierAcceptance, Gpu, Live, RoutedShare, Stream
+from specops.phases.diagnose.observations import (
+    EarlierAcceptance,
+    Gpu,
+    Live,
+    RoutedErrors,
+    RoutedShare,
+    Stream,
+)
 from specops.phases.inputs import settings_of
 from specops.prometheus import exposition
 from specops.prometheus.api import Api, Sample
 from specops.prometheus.exposition import DraftCounts, NoData, Scrape
 from specops.prometheus.promql import Signals, selector, stuck_window_s
-from specops.prometheus.series import GPU_FREE, GPU_USED, POOL, ROLLOUT, ROUTE_PERCENT, PoolName, exposed
+from specops.prometheus.series import (
+    GPU_FREE,
+    GPU_USED,
+    POOL,
+    ROLLOUT,
+    ROUTE_PERCENT,
+    ROUTE_REQUESTS,
+    PoolName,
+    exposed,
+)
 from specops.render.prometheus.rules import duration
 
 NO_PROMETHEUS = "the rollout file has no addresses.prometheus"
@@ -49,6 +65,7 @@ class PrometheusPool:
         self.ours = {ROLLOUT: rollout.rollout} | rollout.monitor.labels
         self.labels = self.ours | {POOL: pool}
         self.speculates = pool == "speculative"
+        self.step = duration(max(60, 4 * rollout.monitor.scrape_interval_s))
         self.stuck_window = duration(stuck_window_s(self.series, rollout.monitor.window_s))
         self.windows = (duration(rollout.monitor.window_s), "1h", "1d")
 
@@ -63,8 +80,9 @@ class PrometheusPool:
         if drafted is None and finished is None:
             return f"{self.api.url} has no series of this pool: specops monitor check ROLLOUT"
         return Live(
-            source=self.api.url,
+            source=f"{self.api.url}, {self.labels[POOL]} pool, the last {window}",
             over=f"the last {window}",
+            age_s=self._age_s(window),
             answers=finished,
             drafted=drafted,
             acceptance=self._one(signals.acceptance()),
@@ -85,6 +103,40 @@ class PrometheusPool:
         """Return whether the pool is to speculate, and its series show where a server does not: they are
         there, or the engine has them only while it speculates."""
         return self.speculates and (drafted is not None or self.series.drafts_come_late)
+
+    def _age_s(self, window: str) -> float:
+        """Seconds since a token was made within the window; without any, since the newest sample."""
+        tokens, every = f"{self.series.generated}{selector(self.labels)}", f"[{window}:{self.step}]"
+        # A step of the window counts with its time where a counter changed within it, else with 0.
+        made = f"sum(changes({tokens}[{self.step}])) > bool 0"
+        last_made = self._one(f"max_over_time((time() * ({made})){every})")
+        last = last_made or self._one(f"max(max_over_time(timestamp({tokens}){every}))")
+        now = self._one("time()")
+        return math.inf if last is None or now is None else max(0.0, now - last)
+
+    def routed_errors(self) -> RoutedErrors | str:
+        """Return what the routers answered, over the shortest window with enough requests to the speculative
+        pool. Raises EndpointError."""
+
+        def grown(window: str, **labels: str) -> float:
+            counted = f"increase({ROUTE_REQUESTS}{selector(self.ours | labels)}[{window}])"
+            return self._one(f"sum({counted})") or 0.0
+
+        window = self.windows[0]
+        requests = grown(window, pool="speculative")
+        if requests < ENOUGH_ANSWERS:
+            few = f"the routers sent {requests:.0f} requests to the speculative pool within {window}"
+            return f"{self.api.url}: {few}"
+        standard = grown(window, pool="standard")
+        broken = grown(window, pool="standard", status="5xx")
+        return RoutedErrors(
+            source=f"{self.api.url}, routers, the last {window}",
+            over=f"the last {window}",
+            requests=requests,
+            failed=grown(window, pool="speculative", status="5xx") / requests,
+            saved=grown(window, pool="speculative", served="standard") / requests,
+            standard_failed=broken / standard if standard else None,
+        )
 
     def switched(self) -> RoutedShare | str:
         """Return the share that the router which sends most sends to the speculative pool. Raises

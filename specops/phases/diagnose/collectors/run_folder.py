@@ -13,13 +13,13 @@ from pydantic import BaseModel
 from specops import results
 from specops.config import Rollout
 from specops.errors import ConfigError, SpecopsError
+from specops.experiment.findings import StoredInterval
 from specops.guard.journal import FILE as JOURNAL
 from specops.guard.journal import history
 from specops.guard.signals.criteria import deployed_setting
 from specops.launch.command_files import command_of, judge
 from specops.phases.ab import report as ab_report
 from specops.phases.ab.report import ArmFigures, Challenger, ParityCounts
-from specops.phases.ab.speedups import StoredInterval
 from specops.phases.diagnose.observations import (
     AbFigures,
     AcceptanceAtLoad,

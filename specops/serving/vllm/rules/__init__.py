@@ -15,7 +15,6 @@ RULES: tuple[Rule, ...] = (
     execution.compilation_level,
     execution.attention,
     flags.unknown,
-    flags.unknown_values,
     flags.switches,
     flags.without_value,
     flags.deprecated,

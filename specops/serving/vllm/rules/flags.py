@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from specops.serving.argv import UNKNOWN, is_unknown
 from specops.serving.vllm.arguments import CONFIG, GivenCommand
 from specops.serving.vllm.rules.rule import Found, of_flag
 from specops.serving.vllm.versions import LAST_OF_THE_OLD, Release, table
@@ -86,14 +85,6 @@ def unknown(given: GivenCommand, release: Release) -> Iterator[Found]:
     for flag in dict.fromkeys(option.flag.partition(".")[0] for option in given.options):
         if not _known(flag, release) and flag not in NEVER:
             yield _abbreviated(flag, release) or _gone(flag, release, given)
-
-
-def unknown_values(given: GivenCommand, release: Release) -> Iterator[Found]:
-    """Variables that only the shell, the manifest or the template fills in."""
-    words = [*given.program, *(value for option in given.options for value in option.values)]
-    named = [found for word in words if is_unknown(word) for found in UNKNOWN.findall(word)]
-    for name in dict.fromkeys(named):
-        yield of_flag("note", name, "its value is not known here: what it holds was not judged")
 
 
 def switches(given: GivenCommand, release: Release) -> Iterator[Found]:

@@ -4,6 +4,7 @@ the old key, or by the schedule that took its place."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -109,22 +110,27 @@ def disable_by_batch_size(given: GivenCommand, release: Release) -> Iterator[Fou
     else:
         why = f"the V0 engine's; vLLM {WITHOUT_OLD} and newer refuse to start with it"
     limit, tokens = keys.get(OLD_SCHEDULE), keys.get("num_speculative_tokens")
+    beyond = f"{limit} requests" if is_whole(limit) else "that many requests"
+    routing = (
+        f"leave it out; the router sends load beyond {beyond} to the standard pool (route.max_in_flight)"
+    )
     if SCHEDULE in release.keys and is_whole(limit) and limit > 1 and is_whole(tokens):
         # V0 stopped at this many requests, not above it (spec_decode_worker.py, 0.8.0). The last entry
         # holds for all that is above it.
         schedule = [[1, limit - 1, tokens], [limit, limit, 0]]
         replacement = f"{SCHEDULE} {schedule}"
-        yield of_key(
-            "error",
-            OLD_SCHEDULE,
-            why,
-            replacement,
-            lambda g: g.without_key(OLD_SCHEDULE).with_key(SCHEDULE, schedule),
+        yield replace(
+            of_key(
+                "error",
+                OLD_SCHEDULE,
+                why,
+                replacement,
+                lambda g: g.without_key(OLD_SCHEDULE).with_key(SCHEDULE, schedule),
+            ),
+            otherwise=(routing, lambda g: g.without_key(OLD_SCHEDULE)),
         )
     else:
-        beyond = f"{limit} requests" if is_whole(limit) else "that many requests"
-        replacement = f"{SCHEDULE} of vLLM 0.24.0, or routing: beyond {beyond} to the standard pool"
-        yield of_key("error", OLD_SCHEDULE, why, replacement, lambda g: g.without_key(OLD_SCHEDULE))
+        yield of_key("error", OLD_SCHEDULE, why, routing, lambda g: g.without_key(OLD_SCHEDULE))
 
 
 def by_batch_size(given: GivenCommand, release: Release) -> Iterator[Found]:
@@ -133,7 +139,7 @@ def by_batch_size(given: GivenCommand, release: Release) -> Iterator[Found]:
         return
     problem = problem_of(keys[SCHEDULE])
     if problem is not None:
-        right = "[[1, 7, 5], [8, 8, 0]]: 5 tokens up to 7 requests, none from 8 on"
+        right = "[[1, 7, 5], [8, 8, 2]]: 5 tokens up to 7 requests, 2 from 8 on"
         yield of_key("error", SCHEDULE, f"{problem}: vLLM refuses to start", right)
         return
     most, tokens = max(k for _, _, k in keys[SCHEDULE]), keys.get("num_speculative_tokens")

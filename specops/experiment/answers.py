@@ -1,0 +1,227 @@
+"""Whether the challenger's answers are the standard's, or as good. Pure.
+
+Speculation changes no greedy answer and no distribution. A standard may differ from itself, since sums of
+floating point depend on the batch; so requests that come again compare it with itself. In half precision a
+verification of several tokens rounds differently from steps of one token: where two tokens are nearly equally
+likely, the other one may win. The margin between the two likeliest tokens, where answers differ, shows that.
+
+What a server does not report is unknown, not different: a count of tokens, or the field of hidden reasoning.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+from specops.experiment.plan import Kind
+from specops.experiment.records import Place, WindowRecord
+from specops.load.arrivals import Level
+from specops.load.record import Row
+from specops.load.validity import is_filtered, is_stock, loops, no_answer
+from specops.section import Frozen
+
+NEAR_TIE = 0.25
+"""Nats. In bfloat16 logits of up to 32 are 0.125 apart, and each of two may be rounded by one such step."""
+
+OPENING = 8
+"""Characters, about two tokens. Rounding rarely changes the first tokens of several answers."""
+
+STUMP = 2
+"""An answer is a stump that has less than a half of the characters of every answer of the other arm to the
+same prompt. Lengths that vary by chance make as many of them in both arms."""
+
+OTHER_FIELD = 0.3
+"""Share of an answer's text that may stand in another field than is usual in the standard: as reasoning."""
+
+_EXCERPT = 40
+
+Key = tuple[str, str]
+"""A prompt and its variant."""
+
+
+class Difference(Frozen):
+    """Two different greedy answers to one request, with the beginning of the difference in each."""
+
+    prompt: str
+    variant: str
+    character: int
+    standard: str
+    other: str
+    margin: float | None = None
+    """Margin between the log-probabilities of the standard's two likeliest tokens there, in nats; None where
+    not known."""
+
+    @property
+    def place(self) -> Place:
+        return self.prompt, self.variant, self.character
+
+    @property
+    def near_tie(self) -> bool:
+        return self.margin is not None and self.margin < NEAR_TIE
+
+
+@dataclass(frozen=True)
+class Greedy:
+    """Greedy answers of an arm, each compared with the standard's to the same request."""
+
+    compared: int
+    differences: tuple[Difference, ...]
+
+    @property
+    def equal(self) -> int:
+        return self.compared - len(self.differences)
+
+    @property
+    def beyond_ties(self) -> tuple[Difference, ...]:
+        return tuple(one for one in self.differences if not one.near_tie)
+
+    def with_margins(self, margins: Mapping[Place, float | None]) -> Greedy:
+        differences = tuple(
+            one.model_copy(update={"margin": margins[one.place]}) if one.place in margins else one
+            for one in self.differences
+        )
+        return replace(self, differences=differences)
+
+
+Scope = tuple[Kind, Level]
+
+
+def greedy_answers(windows: Iterable[WindowRecord], arm: str) -> dict[Key, list[tuple[Scope, Row]]]:
+    """Answered requests at temperature 0, by prompt and variant, in order of time; fillers and warm-up,
+    too."""
+    answers: dict[Key, list[tuple[Scope, Row]]] = defaultdict(list)
+    for window in sorted(windows, key=lambda window: window.began):
+        if window.arm == arm:
+            for row in sorted(window.cell.sent, key=lambda row: row.sent_s):
+                if row.error is None and row.temperature == 0:
+                    answers[row.prompt, row.variant].append(((window.kind, window.level), row))
+    return answers
+
+
+def compare_greedy(
+    standard: Mapping[Key, Sequence[tuple[Scope, Row]]],
+    challenger: Mapping[Key, Sequence[tuple[Scope, Row]]],
+    *,
+    scope: Scope | None = None,
+) -> Greedy:
+    """Compare each greedy answer of the challenger with all of the standard to the same request: it is equal
+    if the standard gave it at least once. `scope` takes the answers of one kind of window and load."""
+    compared, differences = 0, []
+    for key, answers in challenger.items():
+        originals = [row for _, row in standard.get(key, ())]
+        for where, row in answers if originals else ():
+            if scope is not None and where != scope:
+                continue
+            compared += 1
+            if not any(_same(original, row) for original in originals):
+                differences.append(_difference(originals[0], row))
+    return Greedy(compared, tuple(differences))
+
+
+def compare_with_itself(standard: Mapping[Key, Sequence[tuple[Scope, Row]]]) -> Greedy:
+    """Compare the standard's later greedy answers with its first to the same request: the control."""
+    repeats = [[row for _, row in answers] for answers in standard.values() if len(answers) > 1]
+    differences = [
+        _difference(first, later) for first, *others in repeats for later in others if not _same(first, later)
+    ]
+    return Greedy(sum(len(rows) - 1 for rows in repeats), tuple(differences))
+
+
+def _same(standard: Row, other: Row) -> bool:
+    counted = standard.tokens is not None and other.tokens is not None
+    by_usage = standard.tokens_from == other.tokens_from == "usage"
+    if counted and by_usage and standard.tokens != other.tokens:
+        return False
+    return standard.text == other.text
+
+
+def _difference(standard: Row, other: Row) -> Difference:
+    shared = 0
+    while shared < min(len(standard.text), len(other.text)) and standard.text[shared] == other.text[shared]:
+        shared += 1
+    return Difference(
+        prompt=standard.prompt,
+        variant=standard.variant,
+        character=shared,
+        standard=standard.text[shared : shared + _EXCERPT],
+        other=other.text[shared : shared + _EXCERPT],
+    )
+
+
+def margin_at(tokens: Sequence[tuple[str, Sequence[float]]], character: int) -> float | None:
+    """The margin where `character` lies, in nats, from an answer's tokens: each its text and the
+    log-probabilities of the likeliest there. None beyond the answer's end, and where fewer than two are
+    reported."""
+    end = 0
+    for text, likeliest in tokens:
+        end += len(text)
+        if end > character:
+            first, second, *_ = [*sorted(likeliest, reverse=True), None, None]
+            return first - second if first is not None and second is not None else None
+    return None
+
+
+def unusable(windows: Sequence[WindowRecord], standard: str, arm: str) -> list[tuple[Scope, Row, str]]:
+    """Return the answers of `arm` that nobody can use, each with its fault: a loop, the answer to another
+    prompt, a stump, what a filter ended, reasoning alone, text in another field than the standard's."""
+    sent = [
+        ((w.kind, w.level), row) for w in windows if w.arm == arm for row in w.cell.sent if row.error is None
+    ]
+    others = [row for w in windows if w.arm == standard for row in w.cell.sent if row.error is None]
+    shortest: dict[tuple[str, bool], int] = {}
+    for row in others:
+        key = row.prompt, row.temperature == 0
+        shortest[key] = min(shortest.get(key, len(row.text)), len(row.text))
+    usual_field = fmean(map(_reasoning_share, others)) if others else 0.0
+    stock = is_stock([row for _, row in sent])
+    faults = []
+    for (scope, row), same_as_another in zip(sent, stock, strict=True):
+        fault = None
+        if loops(row.text):
+            fault = "loop"
+        elif same_as_another:
+            fault = "stock answer"
+        elif STUMP * len(row.text) < shortest.get((row.prompt, row.temperature == 0), 0):
+            fault = "stump"
+        elif is_filtered(row):
+            fault = "filtered"
+        elif no_answer(row):
+            fault = "no answer"
+        elif abs(_reasoning_share(row) - usual_field) > OTHER_FIELD:
+            fault = "other field"
+        if fault:
+            faults.append((scope, row, fault))
+    return faults
+
+
+def _reasoning_share(row: Row) -> float:
+    return row.reasoning / len(row.text) if row.text else 0.0
+
+
+def sampled_texts(windows: Iterable[WindowRecord], arm: str) -> dict[str, list[str]]:
+    """The answers at temperatures above 0 by prompt, in order of time."""
+    texts: dict[str, list[str]] = defaultdict(list)
+    for window in sorted(windows, key=lambda window: window.began):
+        if window.arm == arm:
+            for row in sorted(window.cell.sent, key=lambda row: row.sent_s):
+                if row.error is None and row.temperature > 0:
+                    texts[row.prompt].append(row.text)
+    return texts
+
+
+def greedy_instead(windows: Iterable[WindowRecord], arm: str) -> tuple[int, int]:
+    """Return how many sampled answers are the arm's greedy answer to the same request, and of how many."""
+    greedy: dict[Key, set[str]] = defaultdict(set)
+    sampled: list[tuple[Key, str]] = []
+    for window in windows:
+        for row in window.cell.sent if window.arm == arm else ():
+            if row.error is None:
+                key = row.prompt, row.variant
+                if row.temperature == 0:
+                    greedy[key].add(row.text)
+                else:
+                    sampled.append((key, row.text))
+    tried = [(key, text) for key, text in sampled if key in greedy]
+    return sum(text in greedy[key] for key, text in tried), len(tried)

@@ -1,0 +1,560 @@
+"""What must hold before a challenger is deployed: a fixed list, each with its margin. Pure.
+
+Superiority in the time that a user waits; non-inferiority in everything else. A deployment needs all of
+them, so each is tested at its own level (an intersection-union test: Berger, Technometrics 1982), and
+their number costs no confidence. Rare events are counted over all loads together, since n requests
+without an event bound their share by about 3/n; each load's count stands beside it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from statistics import fmean
+from typing import Any
+
+from specops import stats
+from specops.config import Ab
+from specops.experiment import answers
+from specops.experiment.findings import Basis, Counts, Finding, Ternary
+from specops.experiment.judge import judge
+from specops.experiment.records import Place, WindowRecord, levels_of, sent_to
+from specops.experiment.samples import Lateness, Sample, change_ms, pair_up, ratio_of, waited_ms
+from specops.load.arrivals import Level
+from specops.load.record import NOT_THE_SERVERS, Row, acceptance
+from specops.load.request_times import Objectives
+from specops.stats import shares, texts
+
+ONE_SIDED = 0.95
+"""Confidence of a bound of non-inferiority: none of n events then bounds a share by 3/n."""
+
+LEAST_GAIN = 1.01
+"""The lower end of a speed-up must exceed it: the interval has the noise of requests, and not the
+client's own error, which differs between servers that keep and close their connections."""
+
+OPEN_LOOP_MARGIN = 0.9
+"""Where requests arrive whether or not the server keeps up, the speed-up must surely exceed it."""
+
+SAMPLED_LENGTH_MARGIN = 0.1
+"""Sampled answers vary in length, so that 3% would take thousands of them."""
+
+SURE_DIFFERENCES = 2
+"""For one prompt, rounding may be the reason whatever the margin; for two prompts it does not explain it."""
+
+ALWAYS = 2
+"""A prompt always fails that fails in so many requests, and in no request does not."""
+
+OTHER_DISTRIBUTION = 0.002
+POSSIBLY_OTHER = 0.02
+"""Probabilities of answers as different by chance: below the first it is another distribution, from the
+second on it cannot be distinguished. Several looks share the first."""
+
+MOST_SWAPS = 1999
+FEWEST_SAMPLED = 16
+FEWEST_CONTROLS = 8
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that was observed of one challenger and the standard."""
+
+    windows: Sequence[WindowRecord]
+    standard: str
+    challenger: str
+    settings: Ab
+    temperature: float
+    timeout_ms: float
+    objectives: Objectives = field(default_factory=Objectives)
+    margins: Mapping[Place, float | None] = field(default_factory=dict)
+    not_for: Collection[tuple[str, Level]] = ()
+    """Classes that are surely slower at a load, where they are not to be deployed: they are late there, which
+    says nothing of the others."""
+
+    @cached_property
+    def samples(self) -> list[Sample]:
+        return pair_up(self.windows, self.standard, self.challenger)
+
+    @cached_property
+    def lateness(self) -> Lateness:
+        return Lateness(self.windows, self.standard, self.objectives)
+
+    @cached_property
+    def levels(self) -> list[Level]:
+        return levels_of(self.windows)
+
+    @cached_property
+    def classes(self) -> list[str]:
+        return sorted({sample.traffic_class for sample in self.samples if sample.kind == "measured"})
+
+    @cached_property
+    def late(self) -> set[int]:
+        """Identities of the rows that were answered late, where their class may be deployed."""
+        return {
+            id(row)
+            for window in self.windows
+            for row in window.cell.sent
+            if (row.traffic_class, window.level) not in self.not_for and self.lateness.is_late(window, row)
+        }
+
+    def at(self, level: Level, traffic_class: str | None = None) -> list[Sample]:
+        return [
+            sample
+            for sample in self.samples
+            if sample.kind == "measured"
+            and sample.level == level
+            and traffic_class in (None, sample.traffic_class)
+        ]
+
+    def of_body(self, samples: Iterable[Sample]) -> list[Sample]:
+        """Without requests that failed or were late in either arm: those are counted, not averaged."""
+        return [
+            s
+            for s in samples
+            if s.answered and id(s.standard) not in self.late and id(s.challenger) not in self.late
+        ]
+
+    @property
+    def restarts(self) -> bool:
+        return self.settings.design == "abba-restart"
+
+
+def wait(
+    evidence: Evidence, level: Level, traffic_class: str | None, basis: Basis, confidence: float
+) -> Finding:
+    """Superiority in the time that a user waits, end to end; per token where lengths differ."""
+    samples = evidence.of_body(evidence.at(level, traffic_class))
+
+    def estimate(part: Sequence[Sample]) -> Finding:
+        ratio = ratio_of(part, basis, confidence, restarts=evidence.restarts)
+        equal = ratio_of(part, "equal_length", confidence) if basis != "e2e" else ratio
+        verdict: Ternary = "open"
+        if ratio is not None and equal is not None:
+            if min(ratio.low, equal.low) > LEAST_GAIN:
+                verdict = "shown"
+            elif min(ratio.high, equal.high) < LEAST_GAIN:
+                verdict = "against"
+        return Finding(
+            claim="wait",
+            traffic_class=traffic_class,
+            load=level,
+            verdict=verdict,
+            ratio=ratio,
+            bound=ratio.low if ratio else None,
+            margin=LEAST_GAIN,
+            n=len(part),
+            basis=basis,
+            cause=None if ratio else "few windows",
+            needs=_pairs_needed(ratio, len(part)) if verdict == "open" else None,
+        )
+
+    finding = _unless_late(evidence, estimate(samples), level, samples)
+    if finding.verdict == "shown" and _client_bound(evidence, level):
+        return finding.model_copy(
+            update={"verdict": "open", "cause": "client", "examples": [_client_bound(evidence, level)]}
+        )
+    if traffic_class is not None:  # factors are looked at over all classes together, which has more power
+        return finding
+    return judge(finding, samples, basis, estimate, evidence.settings.confidence)
+
+
+def _pairs_needed(ratio: stats.Interval | None, pairs: int) -> int | None:
+    if ratio is None:
+        return max(stats.MIN_PAIRS - pairs, stats.MIN_PAIRS)
+    return stats.pairs_needed(ratio) if ratio.estimate > LEAST_GAIN else None
+
+
+def _client_bound(evidence: Evidence, level: Level) -> str:
+    arms = (evidence.standard, evidence.challenger)
+    return next(
+        (
+            window.cell.client_bound
+            for window in evidence.windows
+            if window.kind == "measured"
+            and window.level == level
+            and window.arm in arms
+            and window.cell.client_bound
+        ),
+        "",
+    )
+
+
+def _unless_late(evidence: Evidence, finding: Finding, level: Level, body: Sequence[Sample]) -> Finding:
+    """Against, where the requests that fail or are late surely cost more than the others gain.
+
+    A mean over all requests has an interval too wide to decide, since a few requests make it. The cost is at
+    least the lower bound of their share times what such a request takes more; a failed one waits for its
+    timeout.
+    """
+    counts = _troubles(
+        evidence,
+        [window for window in evidence.windows if window.kind == "measured" and window.level == level],
+    )
+    troubled = [
+        evidence.timeout_ms if row.error else waited_ms(row)
+        for window in evidence.windows
+        if window.arm == evidence.challenger and window.kind == "measured" and window.level == level
+        for row in window.cell.sent
+        if row.error not in NOT_THE_SERVERS and (row.error or id(row) in evidence.late)
+    ]
+    if not troubled or not body:
+        return finding
+    share = shares.difference_lower(
+        counts.standard, counts.standard_n, counts.challenger, counts.challenger_n, ONE_SIDED
+    )
+    standard, challenger = (
+        fmean(waited_ms(row) for row in rows)
+        for rows in zip(*((s.standard, s.challenger) for s in body), strict=True)
+    )
+    if share * (fmean(troubled) - challenger) > max(0.0, standard - challenger):
+        return finding.model_copy(update={"verdict": "against", "cause": "late", "counts": counts})
+    return finding
+
+
+def _troubles(evidence: Evidence, windows: Sequence[WindowRecord]) -> Counts:
+    """Requests that failed, were refused at first, or were late, in each arm. A prompt that always fails
+    in both arms says nothing of either."""
+    hopeless = always_failing(evidence.windows, evidence.standard) & always_failing(
+        evidence.windows, evidence.challenger
+    )
+    numbers = []
+    for arm in (evidence.standard, evidence.challenger):
+        rows = [row for row in sent_to(windows, arm) if row.prompt not in hopeless]
+        numbers += [
+            sum(bool(row.error) or row.retries > 0 or id(row) in evidence.late for row in rows),
+            len(rows),
+        ]
+    return Counts(standard=numbers[0], standard_n=numbers[1], challenger=numbers[2], challenger_n=numbers[3])
+
+
+def always_failing(windows: Sequence[WindowRecord], arm: str) -> set[str]:
+    """The prompts of which every request to `arm` failed, `ALWAYS` or more, while others were answered."""
+    outcomes: dict[str, list[bool]] = defaultdict(list)
+    for row in sent_to(windows, arm):
+        outcomes[row.prompt].append(row.error is not None)
+    failing = {prompt for prompt, failed in outcomes.items() if all(failed) and len(failed) >= ALWAYS}
+    return failing if len(failing) < len(outcomes) else set()
+
+
+def failures(evidence: Evidence) -> list[Finding]:
+    """Requests that fail, are refused or are late: over all together, and beside it each load alone."""
+    margin = evidence.settings.failure_margin
+    only = always_failing(evidence.windows, evidence.challenger) - always_failing(
+        evidence.windows, evidence.standard
+    )
+    findings = [
+        _share_finding(
+            "failures",
+            _troubles(evidence, evidence.windows),
+            margin,
+            _failure_examples(evidence, evidence.windows),
+        )
+    ]
+    if only:
+        findings[0] = findings[0].model_copy(
+            update={"verdict": "against", "cause": "always fails", "examples": sorted(only)}
+        )
+    for scope, windows in _scopes(evidence.windows).items():
+        counts = _troubles(evidence, windows)
+        finding = _share_finding("failures", counts, margin, _failure_examples(evidence, windows), scope)
+        findings.append(finding)
+    return findings
+
+
+def _failure_examples(evidence: Evidence, windows: Sequence[WindowRecord]) -> list[str]:
+    rows = [
+        row
+        for row in sent_to(windows, evidence.challenger)
+        if row.error or row.retries or id(row) in evidence.late
+    ]
+    kinds = Counter(
+        str(row.error or ("late" if id(row) in evidence.late else "refused at first")) for row in rows
+    )
+    details = [str(row.detail) for row in rows if row.detail]
+    return [*(f"{kind} {number}" for kind, number in kinds.most_common(3)), *details[:1]]
+
+
+def _scopes(windows: Sequence[WindowRecord]) -> dict[answers.Scope, list[WindowRecord]]:
+    scopes: dict[answers.Scope, list[WindowRecord]] = defaultdict(list)
+    for window in windows:
+        scopes[window.kind, window.level].append(window)
+    return scopes
+
+
+def _share_finding(
+    claim: Any, counts: Counts, margin: float, examples: list[str], scope: answers.Scope | None = None
+) -> Finding:
+    numbers = (counts.standard, counts.standard_n, counts.challenger, counts.challenger_n)
+    upper = shares.difference_upper(*numbers, ONE_SIDED)
+    lower = shares.difference_lower(*numbers, ONE_SIDED)
+    verdict: Ternary = "shown" if upper <= margin else "against" if lower > margin else "open"
+    return Finding(
+        claim=claim,
+        load=scope[1] if scope else None,
+        scope=scope[0] if scope else "measured",
+        verdict=verdict,
+        counts=counts,
+        bound=upper,
+        margin=margin,
+        n=counts.challenger_n,
+        needs=_requests_needed(counts, margin) if verdict == "open" else None,
+        examples=examples,
+    )
+
+
+MOST_NEEDED = 100_000
+
+
+def _requests_needed(counts: Counts, margin: float) -> int | None:
+    """Further requests that would settle a share at the rates observed, by doubling; None where none
+    would."""
+    factor = 1.25
+    while counts.challenger_n and factor * counts.challenger_n < MOST_NEEDED:
+        numbers = [
+            round(value * factor)
+            for value in (counts.standard, counts.standard_n, counts.challenger, counts.challenger_n)
+        ]
+        upper = shares.difference_upper(numbers[0], numbers[1], numbers[2], numbers[3], ONE_SIDED)
+        lower = shares.difference_lower(numbers[0], numbers[1], numbers[2], numbers[3], ONE_SIDED)
+        if upper <= margin or lower > margin:
+            return max(1, round((factor - 1) * counts.challenger_n))
+        factor *= 1.25
+    return None
+
+
+def acceptable_answers(evidence: Evidence) -> list[Finding]:
+    """Answers that are not acceptable: greedy ones that differ beyond near ties, and those that nobody
+    can use."""
+    margin = evidence.settings.answer_margin
+    originals = answers.greedy_answers(evidence.windows, evidence.standard)
+    others = answers.greedy_answers(evidence.windows, evidence.challenger)
+    control = answers.compare_with_itself(originals)
+    findings = []
+    for scope in (None, *_scopes(evidence.windows)):
+        greedy = answers.compare_greedy(originals, others, scope=scope).with_margins(evidence.margins)
+        finding = _of_greedy(evidence, greedy, control, margin, scope)
+        faults = {arm: _unusable(evidence, arm, scope) for arm in (evidence.standard, evidence.challenger)}
+        windows = [w for w in evidence.windows if scope in (None, (w.kind, w.level))]
+        answered = {arm: sum(row.error is None for row in sent_to(windows, arm)) for arm in faults}
+        counts = Counts(
+            standard=len(faults[evidence.standard]),
+            standard_n=answered[evidence.standard],
+            challenger=len(faults[evidence.challenger]),
+            challenger_n=answered[evidence.challenger],
+        )
+        kinds = Counter(fault for _, _, fault in faults[evidence.challenger])
+        usable = _share_finding(
+            "answers", counts, margin, [f"{kind} {number}" for kind, number in kinds.most_common(3)], scope
+        )
+        findings.append(min((finding, usable), key=lambda one: _SEVERITY.index(one.verdict)))
+    return findings
+
+
+_SEVERITY = ("against", "open", "unknown", "shown")
+
+
+def _unusable(
+    evidence: Evidence, arm: str, scope: answers.Scope | None
+) -> list[tuple[answers.Scope, Row, str]]:
+    faults = answers.unusable(evidence.windows, evidence.standard, arm)
+    return [fault for fault in faults if scope in (None, fault[0])]
+
+
+def _of_greedy(
+    evidence: Evidence,
+    greedy: answers.Greedy,
+    control: answers.Greedy,
+    margin: float,
+    scope: answers.Scope | None,
+) -> Finding:
+    differing = greedy.beyond_ties
+    counts = Counts(
+        standard=len(control.differences),
+        standard_n=control.compared,
+        challenger=len(differing),
+        challenger_n=greedy.compared,
+    )
+    examples = [f"{one.prompt}: {one.standard!r} / {one.other!r}" for one in differing[:3]]
+    finding = _share_finding("answers", counts, margin, examples, scope)
+    steady = control.compared >= FEWEST_CONTROLS and not control.differences
+    sure = [one for one in differing if one.margin is not None or one.character < answers.OPENING]
+    if steady and len({one.prompt for one in sure}) >= SURE_DIFFERENCES:
+        return finding.model_copy(update={"verdict": "against", "cause": "other answers"})
+    if steady and differing and finding.verdict == "shown":
+        return finding.model_copy(
+            update={"verdict": "open", "cause": "other answers", "needs": greedy.compared}
+        )
+    if not greedy.compared:
+        return finding.model_copy(update={"verdict": "shown" if scope else "unknown"})
+    varies = control.compared and 2 * len(control.differences) > control.compared
+    if varies and scope is None:
+        return _of_openings(finding, differing, control)
+    return finding
+
+
+def _of_openings(
+    finding: Finding, differing: Sequence[answers.Difference], control: answers.Greedy
+) -> Finding:
+    """A standard that hardly repeats itself: beginnings still reveal another model, since rounding rarely
+    changes the first tokens."""
+    counts = finding.counts
+    assert counts is not None
+    openings = counts.model_copy(
+        update={
+            "standard": sum(one.character < answers.OPENING for one in control.differences),
+            "challenger": sum(one.character < answers.OPENING for one in differing),
+        }
+    )
+    judged = _share_finding("answers", openings, finding.margin or 0.0, finding.examples)
+    if 2 * openings.standard > openings.standard_n:
+        return judged.model_copy(update={"verdict": "unknown", "cause": "blind", "needs": None})
+    return judged.model_copy(update={"cause": "standard"})
+
+
+def sampled_answers(evidence: Evidence) -> Finding:
+    """Sampled answers cannot be distinguished from the standard's, by a two-sample test with the standard
+    itself as control; and they are sampled."""
+    originals = answers.sampled_texts(evidence.windows, evidence.standard)
+    others = answers.sampled_texts(evidence.windows, evidence.challenger)
+    count = sum(map(len, others.values()))
+    own, own_n = answers.greedy_instead(evidence.windows, evidence.standard)
+    instead, instead_n = answers.greedy_instead(evidence.windows, evidence.challenger)
+    base: dict[str, Any] = {"claim": "sampled answers", "n": count, "margin": POSSIBLY_OTHER}
+    if instead_n and shares.difference_lower(own, own_n, instead, instead_n, 1 - OTHER_DISTRIBUTION) > 0:
+        counts = Counts(standard=own, standard_n=own_n, challenger=instead, challenger_n=instead_n)
+        return Finding(**base, verdict="against", cause="temperature", counts=counts)
+    expected = evidence.temperature > 0 or evidence.settings.mixed_prompts > 0
+    if not count or not originals:
+        return Finding(**base, verdict="open" if expected and not others else "unknown")
+    probability = texts.compare_samples(originals, others, seed=0)
+    if probability is not None and probability < POSSIBLY_OTHER:  # few swaps cannot show how rare it is
+        probability = texts.compare_samples(originals, others, seed=0, swaps=MOST_SWAPS)
+    halves = [
+        {prompt: listed[part::2] for prompt, listed in originals.items() if len(listed) > 1}
+        for part in (0, 1)
+    ]
+    control = texts.compare_samples(*halves, seed=0) if min(map(len, halves)) else None
+    base["bound"] = probability
+    if probability is None or count < FEWEST_SAMPLED:
+        return Finding(**base, verdict="open", needs=FEWEST_SAMPLED)
+    if control is not None and control < POSSIBLY_OTHER / 5:
+        return Finding(**base, verdict="unknown", cause="standard")
+    if probability <= OTHER_DISTRIBUTION:
+        return Finding(**base, verdict="against")
+    if probability < POSSIBLY_OTHER:
+        return Finding(**base, verdict="open", needs=count)
+    return Finding(**base, verdict="shown")
+
+
+def length(evidence: Evidence, level: Level, traffic_class: str | None, confidence: float) -> Finding:
+    """Answers are as long as the standard's, in tokens; in characters where only those surely differ: a
+    server may count tokens that it did not send."""
+    margin = evidence.settings.length_margin
+    if evidence.temperature > 0:
+        margin = max(margin, SAMPLED_LENGTH_MARGIN)
+    samples = evidence.at(level, traffic_class)
+    tokens, characters = (_length(samples, unit, margin, confidence) for unit in ("tokens", "characters"))
+    finding = characters if characters.verdict == "against" and tokens.verdict != "against" else tokens
+    return finding.model_copy(update={"load": level, "traffic_class": traffic_class})
+
+
+def _length(samples: Sequence[Sample], unit: str, margin: float, confidence: float) -> Finding:
+    ratio = ratio_of(samples, unit, confidence)
+    ratio = ratio.inverse if ratio else None
+    verdict: Ternary = "open"
+    if ratio is not None:
+        if 1 / (1 + margin) <= ratio.low and ratio.high <= 1 + margin:
+            verdict = "shown"
+        elif ratio.high < 1 / (1 + margin) or ratio.low > 1 + margin:
+            verdict = "against"
+    bound = max(ratio.high, 1 / ratio.low) if ratio else None
+    return Finding(
+        claim="length", verdict=verdict, ratio=ratio, bound=bound, margin=1 + margin, n=len(samples)
+    )
+
+
+def first_token(evidence: Evidence, level: Level, traffic_class: str | None, confidence: float) -> Finding:
+    """The first token comes at most a fifth later, or at most by so many milliseconds: a user does not
+    notice a fifth of very little."""
+    samples = evidence.of_body(evidence.at(level, traffic_class))
+    settings = evidence.settings
+    ratio = ratio_of(samples, "ttft", confidence, restarts=evidence.restarts)
+    slower = ratio.inverse if ratio else None
+    change = change_ms(samples, "ttft")
+    verdict: Ternary = "unknown"
+    if slower is not None and change is not None:
+        usual = change / (slower.estimate - 1) if slower.estimate != 1 else 0.0
+        most_ms = abs(usual) * (slower.high - 1)
+        least_ms = abs(usual) * (slower.low - 1)
+        if slower.high <= settings.first_token_ratio or most_ms <= settings.first_token_ms:
+            verdict = "shown"
+        elif slower.low > settings.first_token_ratio and least_ms >= 0 and change >= settings.first_token_ms:
+            verdict = "against"
+        else:
+            verdict = "open"
+    return Finding(
+        claim="first token",
+        traffic_class=traffic_class,
+        load=level,
+        verdict=verdict,
+        ratio=slower,
+        bound=slower.high if slower else None,
+        margin=settings.first_token_ratio,
+        n=len(samples),
+        examples=[] if change is None else [f"{change:+.0f} ms"],
+    )
+
+
+def open_loop(evidence: Evidence, traffic_class: str | None, confidence: float) -> Finding | None:
+    """Waits from when requests were due, where they arrive whether or not the server keeps up; None where
+    no such window was measured."""
+    samples = evidence.of_body(
+        sample
+        for sample in evidence.samples
+        if sample.kind == "open" and traffic_class in (None, sample.traffic_class)
+    )
+    if not samples:
+        return None
+    ratio = ratio_of(samples, "e2e", confidence, restarts=evidence.restarts)
+    verdict: Ternary = "open"
+    if ratio is not None:
+        verdict = (
+            "shown"
+            if ratio.low > OPEN_LOOP_MARGIN
+            else "against"
+            if ratio.high < OPEN_LOOP_MARGIN
+            else "open"
+        )
+    return Finding(
+        claim="open-loop wait",
+        traffic_class=traffic_class,
+        load=samples[0].level,
+        scope="open",
+        verdict=verdict,
+        ratio=ratio,
+        bound=ratio.low if ratio else None,
+        margin=OPEN_LOOP_MARGIN,
+        n=len(samples),
+        needs=_pairs_needed(ratio, len(samples)) if verdict == "open" else None,
+    )
+
+
+def gain_of_speculation(evidence: Evidence) -> Finding:
+    """The gain is speculation's: some drafted tokens were accepted. Unknown where the engine does not say."""
+    cells = [window.cell for window in evidence.windows if window.arm == evidence.challenger]
+    counts, missing = acceptance(cells)
+    if counts is None or not counts["draft_tokens"]:
+        verified = [cell.verified for cell in cells if cell.verified is not None]
+        if verified and not any(verified):
+            return Finding(claim="speculation", verdict="against", bound=0.0, margin=0.0)
+        return Finding(claim="speculation", verdict="unknown", examples=[missing] if missing else [])
+    accepted, drafted = round(counts["accepted_tokens"]), round(counts["draft_tokens"])
+    return Finding(
+        claim="speculation",
+        verdict="shown" if accepted > 0 else "against",
+        counts=Counts(standard=0, standard_n=0, challenger=accepted, challenger_n=drafted),
+        bound=accepted / drafted,
+        margin=0.0,
+        n=drafted,
+    )

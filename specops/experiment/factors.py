@@ -1,0 +1,112 @@
+"""What divides the samples and should not matter: a list. Pure.
+
+A factor splits the samples of a load into parts. If the speed-up surely and notably differs between them, the
+whole is no fair mean, and each part must hold by itself. That can only take a yes away: it costs power, never
+safety. So each factor has a small share of the error (`CONFIDENCE`), chosen for power.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from specops import stats
+from specops.experiment.findings import Cause
+from specops.experiment.samples import FIGURES, Sample
+
+NOTABLE = 1.1
+"""A speed-up that differs by less between the parts is not worth a veto."""
+
+CONFIDENCE = 0.998
+"""Of one contrast. Five factors at several loads and looks together take a true yes away in about 2% of
+runs."""
+
+Split = Callable[[Sequence[Sample], str], "Parts | None"]
+
+
+@dataclass(frozen=True)
+class Parts:
+    names: tuple[str, str]
+    samples: tuple[list[Sample], list[Sample]]
+    change: stats.Interval | None
+    """Speed-up of the first part over that of the second; None with too few windows to say."""
+
+
+@dataclass(frozen=True)
+class Factor:
+    name: Cause
+    split: Split
+    restrict: bool = False
+    """Whether the second part alone is what production has: then the comparison goes on with it."""
+
+
+def log_ratios(samples: Sequence[Sample], figure: str) -> dict[object, float]:
+    """The logarithm of the speed-up of each pair of windows, in order of time."""
+    values: dict[object, list[tuple[float, float]]] = defaultdict(list)
+    for sample in sorted(samples, key=lambda sample: sample.began):
+        if (both := FIGURES[figure](sample)) is not None:
+            values[sample.window].append(both)
+    return {
+        window: math.log(
+            fmean(standard for standard, _ in both) / fmean(challenger for _, challenger in both)
+        )
+        for window, both in values.items()
+    }
+
+
+def _by(name: str, names: tuple[str, str]) -> Split:
+    """A split by a factor of the samples that is 0 or 1: the part with 1 comes first."""
+
+    def split(samples: Sequence[Sample], figure: str) -> Parts | None:
+        first = [sample for sample in samples if sample.factors[name]]
+        second = [sample for sample in samples if not sample.factors[name]]
+        logs = [log_ratios(part, figure) for part in (first, second)]
+        both = logs[0].keys() & logs[1].keys()
+        if both:  # a factor within windows: its contrast is paired by window, which cancels their noise
+            mean = stats.mean_interval([logs[0][window] - logs[1][window] for window in both], CONFIDENCE)
+            change = _exp(mean) if len(both) >= stats.MIN_PAIRS else None
+        else:
+            change = stats.two_groups(
+                [math.exp(value) for value in logs[0].values()],
+                [math.exp(value) for value in logs[1].values()],
+                level=CONFIDENCE,
+            )
+        return Parts(names, (first, second), change)
+
+    return split
+
+
+def _over_time(samples: Sequence[Sample], figure: str) -> Parts | None:
+    logs = log_ratios(samples, figure)
+    step = stats.largest_step(list(logs.values()), CONFIDENCE)
+    if step is None:
+        return None
+    place, change = step
+    early = set(list(logs)[:place])
+    return Parts(
+        ("at first", "later"),
+        ([s for s in samples if s.window in early], [s for s in samples if s.window not in early]),
+        change,
+    )
+
+
+def _exp(interval: stats.Interval | None) -> stats.Interval | None:
+    if interval is None:
+        return None
+    estimate, low, high = (math.exp(value) for value in (interval.estimate, interval.low, interval.high))
+    return stats.Interval(estimate, low, high, interval.n, interval.level)
+
+
+FACTORS: tuple[Factor, ...] = (
+    Factor("repeat", _by("repeat", ("repeats", "first requests")), restrict=True),
+    Factor("place", _by("place", ("late in each window", "early in each window"))),
+    Factor("order", _by("order", ("when it goes first", "when it goes second"))),
+    Factor("connection", _by("connection", ("on new connections", "on connections that stay"))),
+    Factor("time", _over_time),
+)
+"""In the order in which they are looked at. Prompt class and load are cells of their own; temperature and
+batch mates are in mixed windows, arrivals in open ones, and pauses are between windows, whose first
+requests are not compared."""

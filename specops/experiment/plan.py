@@ -1,0 +1,204 @@
+"""Which window is measured next. Pure.
+
+A window is one arm at one load, uninterrupted, all its streams full. A cycle has a window of each arm at
+each load. In every second cycle there is one of each arm in an open loop, with the same arrivals; in the
+others one of each arm in which greedy requests of the cycle come again among sampled ones. Loads come in
+random order, so that each is measured over the whole duration. So do arms within a pair: which one begins
+is drawn for two successive cycles, one each way, so that a machine whose speed changes periodically
+cannot stay in step with the order.
+
+Both arms of a pair get the same requests. A prompt has another variant each time it is drawn, so that no
+cache knows it; a variant follows from its place in the plan alone.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import chain, count
+from typing import Literal
+
+from specops.config.rollout import Design
+from specops.load.arrivals import Level
+
+Kind = Literal["measured", "open", "mixed"]
+"""measured: at a load of the comparison. open: arrivals at a rate that the standard can serve. mixed: greedy
+requests among sampled ones."""
+
+SMALLEST_WINDOW = 8
+"""Requests that count, of a window. With several streams there are two for each stream."""
+
+OPEN_REQUESTS = 6
+SAMPLED_REQUESTS = 6
+KINDS_EVERY = 2
+"""Cycles after which the kinds of windows repeat."""
+
+Key = tuple[int, Kind, Level, str]
+
+
+@dataclass(frozen=True)
+class Request:
+    """A prompt in one of its variants; the nonce in front of it follows from both."""
+
+    prompt: str
+    variant: str
+    temperature: float | None = None
+    """None: the temperature of the measurement."""
+
+
+@dataclass(frozen=True)
+class Window:
+    cycle: int
+    kind: Kind
+    level: Level
+    """The load; of an open window, the one whose throughput sets the rate."""
+
+    order: int
+    """The arm's place in its turn; 0 goes first."""
+
+    period: int
+    """Windows of one period are measured without a server starting or ending between them."""
+
+    arm: str
+    requests: tuple[Request, ...]
+    fillers: tuple[Request, ...] = ()
+
+    @property
+    def key(self) -> Key:
+        return self.cycle, self.kind, self.level, self.arm
+
+
+@dataclass(frozen=True)
+class Plan:
+    arms: tuple[str, ...]
+    levels: tuple[Level, ...]
+    prompts: tuple[tuple[str, str], ...]
+    """(id, traffic class) of each prompt."""
+
+    design: Design
+    seed: int
+    temperature: float
+    mixed_prompts: int
+    """Greedy requests that each cycle sends again among sampled ones; 0: none."""
+
+    mixed_temperature: float
+    same_prompts: bool
+    rounds: int
+    """How often abba-restart starts each arm."""
+
+    def windows(self) -> Iterator[Window]:
+        """Every window in the order of execution. Interleaved cycles never end; restarts end with their
+        rounds."""
+        if self.design == "interleaved":
+            yield from chain.from_iterable(self._turns(cycle) for cycle in count())
+            return
+        periods = count()
+        cycles = self.cycles_of_a_round
+        for number in range(self.rounds):
+            for order, arm in enumerate(_turn(self.arms, number)):
+                period = next(periods)
+                for cycle in range(number * cycles, (number + 1) * cycles):
+                    for window in self._cycle(cycle, cycle - number * cycles):
+                        yield self._of_arm(window, arm, order, period)
+
+    @property
+    def cycles_of_a_round(self) -> int:
+        """Cycles in which each load has had every prompt, of abba-restart."""
+        return max(-(-len(self.prompts) // window_size(level)) for level in self.levels)
+
+    def requests_a_cycle(self) -> float:
+        """Requests to each arm, without the fillers at the end of a window, whose number is not known."""
+        windows = [window for cycle in range(KINDS_EVERY) for window in self._cycle(cycle, cycle)]
+        sizes = (
+            len(window.requests) + min(len(window.fillers), window.level.concurrency or 0)
+            for window in windows
+        )
+        return sum(sizes) / KINDS_EVERY
+
+    def _turns(self, cycle: int) -> Iterator[Window]:
+        for window in self._cycle(cycle, cycle):
+            first = random.Random(f"{self.seed}:{window.kind}:{window.level}:{cycle // 2}").randrange(2)
+            for order, arm in enumerate(_turn(self.arms, first + cycle)):
+                yield self._of_arm(window, arm, order, 0)
+
+    def _of_arm(self, window: Window, arm: str, order: int, period: int) -> Window:
+        return Window(
+            window.cycle, window.kind, window.level, order, period, arm, window.requests, window.fillers
+        )
+
+    def _cycle(self, cycle: int, place: int) -> list[Window]:
+        """The windows of a cycle without their arm. `place` draws the prompts: of two rounds of
+        abba-restart, both have the same prompts."""
+        dealer = random.Random(f"{self.seed}:{cycle}")
+        levels = list(self.levels)
+        dealer.shuffle(levels)
+        measured = [self._measured(cycle, place, level) for level in levels]
+        windows = list(measured)
+        heaviest = max(self.levels, key=lambda level: level.concurrency or 0)
+        if heaviest.concurrency is not None and cycle % KINDS_EVERY == 0:
+            drawn = self._drawn(place, OPEN_REQUESTS, "open", cycle)
+            windows.append(Window(cycle, "open", heaviest, 0, 0, "", drawn))
+        if self.mixed_prompts and cycle % KINDS_EVERY:
+            windows.append(self._mixed(cycle, place, heaviest, measured))
+        return windows
+
+    def _measured(self, cycle: int, place: int, level: Level) -> Window:
+        size, streams = window_size(level), level.concurrency
+        fillers = (
+            self._drawn(place, 3 * streams if streams > 1 else 1, f"fill {streams}", cycle) if streams else ()
+        )
+        drawn = self._drawn(place, size, str(streams or "open loop"), cycle)
+        return Window(cycle, "measured", level, 0, 0, "", drawn, fillers)
+
+    def _mixed(self, cycle: int, place: int, level: Level, measured: Sequence[Window]) -> Window:
+        """At temperature 0, greedy requests of this cycle come again: then the standard is compared with
+        itself, too. At a higher one, the same greedy requests come in two successive mixed windows."""
+        if self.temperature == 0:
+            requests = next(window.requests for window in measured if window.level == level)
+            greedy = requests[: self.mixed_prompts]
+        else:
+            twice = 2 * KINDS_EVERY
+            greedy = self._drawn(place // twice, self.mixed_prompts, "greedy", cycle // twice)
+        others = self._drawn(place, max(0, SAMPLED_REQUESTS - len(greedy)), "sampled", cycle)
+        sampled = [
+            Request(one.prompt, one.variant, self.temperature or self.mixed_temperature)
+            for one in (*greedy, *others)
+        ]
+        again = [Request(one.prompt, one.variant, 0.0) for one in greedy]
+        return Window(cycle, "mixed", level, 0, 0, "", (*again, *sampled))
+
+    def _drawn(self, place: int, size: int, purpose: str, cycle: int) -> tuple[Request, ...]:
+        """`size` prompts, of all classes alike; each is drawn once before any is drawn again."""
+        ids = _shuffled(self.prompts, f"{self.seed}:{purpose}")
+        chosen = [ids[(place * size + index) % len(ids)] for index in range(size)]
+        if self.same_prompts:
+            return tuple(Request(prompt, "") for prompt in chosen)
+        return tuple(Request(prompt, f"{purpose}.{cycle}.{index}") for index, prompt in enumerate(chosen))
+
+
+@cache
+def _shuffled(prompts: tuple[tuple[str, str], ...], seed: str) -> tuple[str, ...]:
+    """The ids in random order, in which every class has its share of each stretch."""
+    of_class: dict[str, list[str]] = defaultdict(list)
+    for prompt, traffic_class in prompts:
+        of_class[traffic_class].append(prompt)
+    dealer = random.Random(seed)
+    placed: list[tuple[float, str]] = []
+    for _, ids in sorted(of_class.items()):
+        dealer.shuffle(ids)
+        start = dealer.random()
+        placed += [((index + start) / len(ids), prompt) for index, prompt in enumerate(ids)]
+    return tuple(prompt for _, prompt in sorted(placed))
+
+
+def window_size(level: Level) -> int:
+    """Requests of a window whose times are compared."""
+    return max(SMALLEST_WINDOW, 2 * (level.concurrency or 0))
+
+
+def _turn(arms: Sequence[str], number: int) -> Sequence[str]:
+    """Forwards and backwards in turn, so that an odd number of turns favours no arm."""
+    return arms[::-1] if number % 2 else arms

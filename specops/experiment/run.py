@@ -1,0 +1,457 @@
+"""Starts the arms, measures window after window, stores each at once, looks at the evidence, and ends.
+
+An arm that fails during the run ends its own windows, not the experiment: its failure is part of the answer.
+Before the first window, the arms are shown to be different servers, or, for an A/A, one server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import secrets
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack, contextmanager
+from dataclasses import replace
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+from specops.config import Ab
+from specops.errors import EndpointError, FileError, ServerError, UsageError
+from specops.experiment import answers, claims
+from specops.experiment.arms import Arm
+from specops.experiment.claims import Evidence
+from specops.experiment.decide import Confidences, Judged, judge_challenger, over_all
+from specops.experiment.identity import check_addresses, introduce_all
+from specops.experiment.plan import KINDS_EVERY, Key, Plan, Request, Window
+from specops.experiment.records import Margin, Measurements, Place, WindowRecord
+from specops.hints import with_options
+from specops.launch.servers import SERVED_AS, Server, check, serving
+from specops.load import clock
+from specops.load.answer import Failure, token_counter
+from specops.load.arrivals import Level, Pace, Watch
+from specops.load.client import endpoint_error
+from specops.load.record import CellRecord
+from specops.load.runner import CellFailed
+from specops.load.settings import BaselineSettings
+from specops.load.target_server import TargetServer
+from specops.load.workload import Prompt, PromptSet
+from specops.progress import Progress
+
+FIRST_LOOK = 0.4
+"""Share of the planned requests before the first look: the bounds on rare events need about 300 of 750."""
+
+OPEN_LOOP_LOAD = 0.7
+"""Rate of an open loop, as a share of what the standard answers at its heaviest load."""
+
+MOST_WINDOW_S = 60.0
+"""An open window at a lower rate would take longer."""
+
+
+class Experiment:
+    """A comparison of arms that is under way: what was measured, what is next, what it means."""
+
+    def __init__(
+        self,
+        arms: Sequence[Arm],
+        requests: BaselineSettings,
+        settings: Ab,
+        prompts: PromptSet,
+        progress: Progress,
+        logs: Path,
+        *,
+        mixed_temperature: float,
+        same_server: bool,
+        store: Callable[[Experiment], None],
+    ) -> None:
+        """`requests` says what is sent to every arm; address and model are the arm's. `store` is called after
+        each window.
+
+        Raises UsageError for arms that the design cannot compare, or that are one server (with `same_server`:
+        that are not).
+        """
+        for arm in arms:
+            check(arm.pool)  # before others have been started, which takes minutes
+        fixed = [arm.name for arm in arms if arm.pool.endpoint is not None]
+        if settings.design == "abba-restart" and fixed:
+            raise UsageError(
+                f"abba-restart starts its arms in turn, and {fixed[0]} is an endpoint that runs already: "
+                "expected a command that starts it",
+                hint=with_options({"--design": "interleaved"}),
+            )
+        check_addresses(arms, same_server=same_server)
+        self.pools = {arm.name: arm.pool for arm in arms}
+        self.requests = requests
+        self.settings = settings
+        self.prompts = prompts
+        self.progress = progress
+        self.logs = logs
+        self.same_server = same_server
+        self.store = store
+        self.plan = plan_of(list(self.pools), requests, settings, prompts, mixed_temperature)
+        self.run = secrets.token_hex(4)
+        self.windows: dict[Key, WindowRecord] = {}
+        self.margins: dict[Place, Margin] = {}
+        self.failed: dict[str, str] = {}
+        """Why an arm failed, by its name."""
+
+        self.period = 0
+        self.facts: dict[str, Any] = {
+            name: {"pool": pool.model_dump(mode="json")} for name, pool in self.pools.items()
+        }
+        self._looks: dict[int, bool] = {}
+        """Whether the look before a cycle settled the comparison, by cycle."""
+
+        self._coming = self.plan.windows()
+        self._next: Window | None = next(self._coming)
+        self._first_cycles = list(takewhile(lambda window: window.cycle < KINDS_EVERY, self.plan.windows()))
+        self._prompts_by_id = {prompt.id: prompt for prompt in prompts.prompts}
+        self._count_tokens = token_counter(requests.tokenizer) if requests.tokenizer else None
+        self._pace = Pace(requests.max_rps)
+        self._watches = {name: Watch(requests.abort_rule()) for name in self.pools}
+
+    # --- what was measured
+
+    @property
+    def standard(self) -> str:
+        return next(iter(self.pools))
+
+    @property
+    def working(self) -> list[str]:
+        return [name for name in self.pools if name not in self.failed]
+
+    @property
+    def measurements(self) -> Measurements:
+        return Measurements(
+            run=self.run, windows=list(self.windows.values()), margins=list(self.margins.values())
+        )
+
+    def resume(self, earlier: Measurements, facts: Mapping[str, Any]) -> None:
+        """Take over what an earlier run of the same plan measured whole.
+
+        Failed requests count: a resumed experiment must not repeat requests until they succeed. Only
+        windows of an arm that was stopped are measured again where they failed.
+        """
+        stopped = {window.arm for window in earlier.windows if window.cell.aborted}
+        bound = self.requests.max_error_share
+        for window in earlier.windows:
+            cell = window.cell
+            if cell.complete and not (window.arm in stopped and cell.failed > bound * len(cell.sent)):
+                self.windows[window.key] = window
+        self.run = earlier.run
+        self.margins = {margin.place: margin for margin in earlier.margins}
+        self.facts |= facts
+        self.period = 1 + max((window.period for window in earlier.windows), default=-1)
+        if self.windows:
+            self.progress.note(f"windows measured before: {len(self.windows)}")
+
+    @property
+    def duration_s(self) -> float:
+        """How long the arms were observed, in seconds, all arms together."""
+        return sum(map(_seconds, self.windows.values()))
+
+    @property
+    def cycles(self) -> int:
+        """The number of cycles that are planned: for the requests, or for the least duration where that takes
+        more. As many as have each kind of window before those are complete."""
+        if self.settings.design == "abba-restart":
+            return self.plan.rounds * self.plan.cycles_of_a_round
+        first = [
+            self.windows.get(window.key) for window in self._first_cycles if window.arm not in self.failed
+        ]
+        measured = [window for window in first if window is not None]
+        if len(measured) < len(first) or not measured:
+            return KINDS_EVERY
+        sent = (
+            max(sum(len(w.cell.sent) for w in measured if w.arm == arm) for arm in self.pools) / KINDS_EVERY
+        )
+        by_requests = max(KINDS_EVERY, math.ceil(self.settings.requests / max(1, sent)))
+        seconds = max(sum(map(_seconds, measured)) / KINDS_EVERY, 1e-3)
+        by_time = math.ceil(self.settings.min_duration_s / (FIRST_LOOK * seconds))
+        return max(by_requests, by_time)
+
+    @property
+    def looks(self) -> tuple[float, ...]:
+        """The looks' shares of the planned requests."""
+        number = 1 if self.settings.design == "abba-restart" else self.settings.looks
+        if number == 1:
+            return (1.0,)
+        return tuple(FIRST_LOOK + (1 - FIRST_LOOK) * index / (number - 1) for index in range(number))
+
+    @property
+    def looks_done(self) -> int:
+        return max(1, len(self._looks))
+
+    @property
+    def final_look(self) -> int:
+        """The look at which it ended, from 1: where nothing was settled before, the last."""
+        return self.looks_done if any(self._looks.values()) else len(self.looks)
+
+    # --- what is next
+
+    def next_window(self) -> Window | None:
+        """The first window that is missing; None when all are there, or the evidence settles it."""
+        while (window := self._next) is not None:
+            if self.standard in self.failed or len(self.working) < 2:
+                return None
+            cycles = self.cycles
+            if window.cycle >= cycles or (
+                window.cycle in self._look_cycles(cycles) and self._settled(window.cycle)
+            ):
+                return None
+            if window.key not in self.windows and window.arm not in self.failed:
+                return window
+            self._next = next(self._coming, None)
+        return None
+
+    def _look_cycles(self, cycles: int) -> set[int]:
+        """The cycles before which there is a look; the look at the end needs none."""
+        return {math.ceil(share * cycles) for share in self.looks[:-1]}
+
+    def _settled(self, cycle: int) -> bool:
+        if cycle not in self._looks:
+            if self.places_needed():
+                return False  # the look waits for the margins, which `_measure` requests
+            windows = [window for window in self.windows.values() if window.cycle < cycle]
+            judged = [self.judge(name, windows, len(self._looks) + 1) for name in self.working[1:]]
+            enough = sum(map(_seconds, windows)) >= self.settings.min_duration_s
+            self._looks[cycle] = all(
+                one.settled and (enough or one.decision.verdict == "no") for one in judged
+            )
+        return self._looks[cycle]
+
+    def places_needed(self) -> list[Place]:
+        """Where greedy answers differ and the standard's margin is not known yet."""
+        windows = list(self.windows.values())
+        originals = answers.greedy_answers(windows, self.standard)
+        greedy = [
+            answers.compare_greedy(originals, answers.greedy_answers(windows, name))
+            for name in self.working[1:]
+        ]
+        places = (difference.place for one in greedy for difference in one.differences)
+        missing = [place for place in dict.fromkeys(places) if place not in self.margins]
+        return missing[: max(0, MOST_MARGINS - len(self.margins))]
+
+    def judge(self, name: str, windows: Sequence[WindowRecord], look: int) -> Judged:
+        evidence = self.evidence(name, windows)
+        challengers = max(1, len(self.pools) - 1)
+        confidences = Confidences.at(
+            self.settings.confidence, len(evidence.classes), challengers, look, self.looks
+        )
+        return over_all(judge_challenger(evidence, confidences))
+
+    def evidence(self, name: str, windows: Sequence[WindowRecord]) -> Evidence:
+        return Evidence(
+            windows=windows,
+            standard=self.standard,
+            challenger=name,
+            settings=self.settings,
+            temperature=self.requests.temperature,
+            timeout_ms=1000 * self.requests.timeout_s,
+            objectives=self.requests.slo,
+            margins={place: margin.nats for place, margin in self.margins.items()},
+        )
+
+    # --- measuring
+
+    def measure(self) -> None:
+        """Measure what is missing, one period after the other."""
+        while names := self._arms_needed():
+            with ExitStack() as servers:
+                up = {name: servers.enter_context(self._served(name)) for name in names}
+                asyncio.run(self._measure(up))
+            self.period += 1
+        for name in self.pools:
+            self._judge_failures(name)
+
+    def _arms_needed(self) -> list[str]:
+        """The arms that must be up next; none when all is measured."""
+        window = self.next_window()
+        if window is not None:
+            return self.working if self.settings.design == "interleaved" else [window.arm]
+        return [self.standard] if self.standard not in self.failed and self.places_needed() else []
+
+    @contextmanager
+    def _served(self, name: str) -> Iterator[Server]:
+        """The arm's server. One that ends during the measurement has failed; one that does not come up
+        raises."""
+        log = self.logs / f"{name}.log"
+        over = False
+        try:
+            with serving(self.pools[name], name, model=SERVED_AS, log=log, progress=self.progress) as server:
+                yield server
+                over = True
+        except ServerError as error:
+            if not over:
+                raise
+            self._fail(name, error.message)
+            if error.log:
+                self.progress.note(f"its log ends with:\n{error.log}")
+
+    def _fail(self, name: str, message: str) -> None:
+        self.failed[name] = message
+        self.progress.note(f"{name} failed: {message}")
+
+    async def _measure(self, servers: dict[str, Server]) -> None:
+        """Send the arms that are up now all requests of this period."""
+        try:
+            async with AsyncExitStack() as clients:
+                up = {
+                    name: await clients.enter_async_context(self._client(name, server))
+                    for name, server in servers.items()
+                }
+                await introduce_all(
+                    up, lambda name: self._introduce(name, up[name]), same_server=self.same_server
+                )
+                planned = self.settings.requests * len(self.pools)
+                self.progress.start(f"comparing {' and '.join(up)}", planned)
+                first = self.next_window()
+                while True:
+                    window = self.next_window()
+                    if window is None or (first and window.period != first.period):
+                        break
+                    await self._measure_window(up[window.arm], window)
+                    if self.standard in up and self.places_needed():
+                        await self._request_margins(up[self.standard])
+                if self.standard in up:
+                    await self._request_margins(up[self.standard])
+        except BaseException as stop:
+            # A result without windows would replace an earlier one by nothing; and one that could not be
+            # written a moment ago was saved elsewhere then.
+            if self.windows and not isinstance(stop, FileError):
+                self.store(self)
+            if isinstance(stop, CellFailed) and stop.__cause__:
+                raise stop.__cause__ from None
+            raise
+
+    def _client(self, name: str, server: Server) -> TargetServer:
+        at = self.requests.at(server.base_url, server.model)
+        return TargetServer(at, self._pace, self._watches[name], self.progress, self._count_tokens)
+
+    async def _introduce(self, name: str, arm: TargetServer) -> None:
+        try:
+            self.facts[name] |= await arm.introduce(
+                self._prompt(Request(self.prompts.prompts[0].id, "probe"))
+            )
+        except EndpointError as error:
+            if not any(window.arm == name for window in self.windows.values()):
+                raise
+            self._fail(name, error.message)
+
+    async def _measure_window(self, arm: TargetServer, window: Window) -> None:
+        def keep(cell: CellRecord) -> None:
+            self.windows[window.key] = WindowRecord(
+                cycle=window.cycle,
+                kind=window.kind,
+                level=window.level,
+                order=window.order,
+                period=self.period,
+                arm=window.arm,
+                began=began,
+                cell=cell,
+            )
+
+        began = clock.now()
+        streams = window.level.concurrency or 1
+        # Half of the connections stay, and the others are new; a single one stays in every second window.
+        arm.client.renew_connections(streams // 2 if streams > 1 else window.cycle % 2)
+        level = window.level
+        if window.kind == "open":
+            level = Level(rate=self._open_rate(window))
+        warm_up = [Request(prompt.id, "warm-up") for prompt in self.prompts.prompts[: self.requests.warmup]]
+        await arm.visit(
+            [self._prompt(request) for request in window.requests],
+            level,
+            window.cycle,
+            warm_up_with=[self._prompt(request) for request in warm_up],
+            keep=keep,
+            fillers=[self._prompt(request) for request in window.fillers],
+            warm=window.kind == "measured",
+        )
+        aborted = self.windows[window.key].cell.aborted
+        if aborted:
+            self._fail(window.arm, f"stopped at {window.level}: {aborted}")
+        self.store(self)
+
+    def _open_rate(self, window: Window) -> float:
+        """Requests a second, the same for all arms: a share of what the standard answered at that load in the
+        first cycle."""
+        first = next(
+            (
+                record.cell
+                for key, record in self.windows.items()
+                if key[1:] == ("measured", window.level, self.standard) and record.cell.wall_s > 0
+            ),
+            None,
+        )
+        rate = OPEN_LOOP_LOAD * len(first.rows) / first.wall_s if first else 1.0
+        rate = max(rate, len(window.requests) / MOST_WINDOW_S)
+        return round(min(rate, self.requests.max_rps or rate), 4)
+
+    def _prompt(self, request: Request) -> Prompt:
+        prompt = self._prompts_by_id[request.prompt]
+        if not self.plan.same_prompts:
+            prompt = prompt.fresh(self.run, request.variant)
+        return replace(prompt, temperature=request.temperature)
+
+    async def _request_margins(self, standard: TargetServer) -> None:
+        """Request how sure the standard was where answers differ."""
+        characters: dict[tuple[str, str], list[int]] = defaultdict(list)
+        for prompt, variant, character in self.places_needed():
+            characters[prompt, variant].append(character)
+        for (prompt, variant), places in characters.items():
+            await standard.pace.turn()
+            tokens = await standard.client.likeliest(self._prompt(Request(prompt, variant, 0.0)))
+            for character in places:
+                margin = Margin(
+                    prompt=prompt,
+                    variant=variant,
+                    character=character,
+                    nats=answers.margin_at(tokens, character),
+                )
+                self.margins[margin.place] = margin
+
+    def _judge_failures(self, name: str) -> None:
+        rows = [row for window in self.windows.values() if window.arm == name for row in window.cell.sent]
+        failures = [row for row in rows if row.error is not None]
+        if failures and len(failures) == len(rows) and name == self.standard:
+            message = f"all {len(rows)} requests failed; {failures[0].detail}"
+            raise endpoint_error(name, Failure(str(failures[0].error), message))
+        hopeless = claims.always_failing(list(self.windows.values()), name)
+        failures = [row for row in failures if row.prompt not in hopeless]
+        if len(failures) > self.requests.max_error_share * len(rows):
+            message = f"{len(failures)} of {len(rows)} requests failed, such as: {failures[0].detail}"
+            self.failed.setdefault(name, message)
+
+
+MOST_MARGINS = 32
+"""Most places whose margins are requested: beyond so many differences, their share decides."""
+
+
+def plan_of(
+    arms: Sequence[str],
+    requests: BaselineSettings,
+    settings: Ab,
+    prompts: PromptSet,
+    mixed_temperature: float,
+) -> Plan:
+    return Plan(
+        arms=tuple(arms),
+        levels=tuple(requests.levels()),
+        prompts=tuple((prompt.id, prompt.traffic_class) for prompt in prompts.prompts),
+        design=settings.design,
+        seed=requests.seed,
+        temperature=requests.temperature,
+        mixed_prompts=settings.mixed_prompts,
+        mixed_temperature=mixed_temperature,
+        same_prompts=requests.same_prompts,
+        rounds=max(2, requests.repeats),
+    )
+
+
+def _seconds(window: WindowRecord) -> float:
+    """How long a window took, without the warm-up."""
+    ends = [row.sent_s + row.e2e_ms / 1000 for row in window.cell.sent if row.part != "warm-up"]
+    starts = [row.sent_s for row in window.cell.sent if row.part != "warm-up"]
+    return max(ends, default=0.0) - min(starts, default=0.0)

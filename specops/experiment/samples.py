@@ -1,0 +1,254 @@
+"""Pairs: one request to each arm for the same prompt in the same variant, and the factors that divide
+them. Pure.
+
+A speed-up is the standard's time over the challenger's, so above 1 the challenger is faster. Requests
+that run side by side share noise, so the unit of evidence is a pair of windows: intervals are over those.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import quantiles
+
+import numpy as np
+
+from specops import stats
+from specops.experiment.plan import Kind
+from specops.experiment.records import WindowRecord, sent_to
+from specops.load.arrivals import Level
+from specops.load.record import Row, positive
+from specops.load.request_times import Objectives
+from specops.stats import Interval
+
+Group = tuple[Kind, Level, str]
+"""Requests whose times are comparable: kind of window, load and traffic class."""
+
+LATE = 2
+"""Without an objective, a request is late that takes so many times the standard's 95th percentile of its
+group."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One request of each arm for the same prompt, in windows that are a pair."""
+
+    level: Level
+    traffic_class: str
+    cycle: int
+    kind: Kind
+    began: float
+    """When the pair of windows began, in seconds since the epoch."""
+
+    standard: Row
+    challenger: Row
+    factors: Mapping[str, float]
+
+    @property
+    def window(self) -> tuple[int, Kind, Level]:
+        return self.cycle, self.kind, self.level
+
+    @property
+    def answered(self) -> bool:
+        return self.standard.error is None and self.challenger.error is None
+
+
+def pair_up(windows: Sequence[WindowRecord], standard: str, challenger: str) -> list[Sample]:
+    """Return every request that both arms were sent in the same cycle at the same load, in order of time."""
+    pairs: dict[tuple[int, Kind, Level], dict[str, WindowRecord]] = defaultdict(dict)
+    for window in windows:
+        if window.arm in (standard, challenger):
+            pairs[window.cycle, window.kind, window.level][window.arm] = window
+    sent: dict[tuple[str, str], int] = defaultdict(int)
+    opened: dict[str, set[int]] = defaultdict(set)
+    samples = []
+    both = [pair for pair in pairs.values() if len(pair) == 2]
+    for pair in sorted(both, key=lambda pair: min(window.began for window in pair.values())):
+        answers = {arm: _by_prompt(pair[arm].cell.rows) for arm in pair}
+        first = pair[standard]
+        for key in answers[standard].keys() & answers[challenger].keys():
+            rows = {arm: answers[arm][key] for arm in pair}
+            factors = {
+                "order": float(pair[challenger].order < first.order),
+                "place": _place(rows[standard], first.cell.rows),
+                "connection": float(any(row.connection not in opened[arm] for arm, row in rows.items())),
+                "repeat": float(sent[key[:2]] > 0),
+            }
+            began = min(window.began for window in pair.values())
+            row = rows[standard]
+            samples.append(
+                Sample(
+                    first.level,
+                    row.traffic_class,
+                    first.cycle,
+                    first.kind,
+                    began,
+                    row,
+                    rows[challenger],
+                    factors,
+                )
+            )
+        for arm, window in pair.items():
+            opened[arm] |= {row.connection for row in window.cell.sent}
+        for row in first.cell.sent:
+            sent[row.prompt, row.variant] += 1
+    return samples
+
+
+def _by_prompt(rows: Iterable[Row]) -> dict[tuple[str, str, float, int], Row]:
+    """Rows by prompt, variant and temperature; of the same request twice, by their order."""
+    numbers: dict[tuple[str, str, float], int] = defaultdict(int)
+    answers = {}
+    for row in sorted(rows, key=lambda row: row.sent_s):
+        key = row.prompt, row.variant, row.temperature
+        answers[*key, numbers[key]] = row
+        numbers[key] += 1
+    return answers
+
+
+def _place(row: Row, rows: Sequence[Row]) -> float:
+    """0.0 in the first half of the window, 1.0 in the second; requests that begin together are together."""
+    earlier = sum(other.sent_s < row.sent_s for other in rows)
+    return float(2 * earlier >= len(rows))
+
+
+Figure = Callable[[Sample], tuple[float, float] | None]
+"""The standard's value and the challenger's; None where one of them is unknown."""
+
+
+def figure_of(read: Callable[[Row], float | None]) -> Figure:
+    """The figure of requests that both arms answered."""
+
+    def values(sample: Sample) -> tuple[float, float] | None:
+        if not sample.answered:
+            return None
+        standard, challenger = positive(read(sample.standard)), positive(read(sample.challenger))
+        return None if standard is None or challenger is None else (standard, challenger)
+
+    return values
+
+
+def waited_ms(row: Row) -> float:
+    """Milliseconds from when a request was due to its end: users wait for refused attempts, too."""
+    took = max(row.e2e_ms, row.e2e_with_retries_ms)
+    return took + max(0.0, row.sent_s - row.due_s) * 1000
+
+
+def _per_character(row: Row) -> float | None:
+    if row.ttft_ms is None or len(row.text) < 2:
+        return None
+    return (row.e2e_ms - row.ttft_ms) / len(row.text)
+
+
+def _at_equal_length(sample: Sample) -> tuple[float, float] | None:
+    """End to end as if both answers had their mean length: each arm's time after the first token is
+    scaled."""
+    if not sample.answered or sample.standard.ttft_ms is None or sample.challenger.ttft_ms is None:
+        return None
+    lengths = [row.tokens or len(row.text) for row in (sample.standard, sample.challenger)]
+    if (sample.standard.tokens is None) != (sample.challenger.tokens is None):
+        lengths = [len(row.text) for row in (sample.standard, sample.challenger)]
+    if min(lengths) < 1:
+        return None
+    mean = sum(lengths) / 2
+    standard, challenger = (
+        row.ttft_ms + (row.e2e_ms - row.ttft_ms) * mean / length
+        for row, length in zip((sample.standard, sample.challenger), lengths, strict=True)
+        if row.ttft_ms is not None
+    )
+    return standard, challenger
+
+
+def _lengths(sample: Sample) -> tuple[float, float] | None:
+    """Tokens of both answers, counted in the same way; characters where one server's count is unknown."""
+    if not sample.answered:
+        return None
+    if None in (sample.standard.tokens, sample.challenger.tokens):
+        return _characters(sample)
+    return max(sample.standard.tokens or 0, 0.5), max(sample.challenger.tokens or 0, 0.5)
+
+
+def _characters(sample: Sample) -> tuple[float, float] | None:
+    if not sample.answered:
+        return None
+    return max(len(sample.standard.text), 0.5), max(len(sample.challenger.text), 0.5)
+
+
+FIGURES: Mapping[str, Figure] = {
+    "e2e": figure_of(waited_ms),
+    "tpot": figure_of(lambda row: row.tpot_ms),
+    "ttft": figure_of(lambda row: row.ttft_ms),
+    "per_character": figure_of(_per_character),
+    "equal_length": _at_equal_length,
+    "tokens": _lengths,
+    "characters": _characters,
+}
+
+
+def ratio_of(
+    samples: Sequence[Sample], figure: str, confidence: float, *, restarts: bool = False
+) -> Interval | None:
+    """The standard's mean over the challenger's, with an interval over pairs of windows; None with too few.
+
+    With `restarts`, the interval is widened by what restarts of the servers add.
+    """
+    read = FIGURES[figure]
+    values = [(sample, both) for sample in samples if (both := read(sample)) is not None]
+    clusters = [sample.window for sample, _ in values]
+    return stats.paired_ratio(
+        [standard for _, (standard, _) in values],
+        [challenger for _, (_, challenger) in values],
+        level=confidence,
+        clusters=clusters,
+        instants={sample.window: sample.began for sample, _ in values},
+        starts=start_effect(values) if restarts else None,
+    )
+
+
+def start_effect(values: Sequence[tuple[Sample, tuple[float, float]]]) -> stats.Starts | None:
+    """What restarts add: the requests of one order of the arms share a start of each."""
+    rounds: dict[float, dict[tuple[str, int], tuple[float, float]]] = defaultdict(dict)
+    for sample, both in values:
+        numbers = sum(key[0] == sample.standard.prompt for key in rounds[sample.factors["order"]])
+        rounds[sample.factors["order"]][sample.standard.prompt, numbers] = both
+    if len(rounds) < 2:
+        return None
+    common = sorted(set.intersection(*(set(by_prompt) for by_prompt in rounds.values())))
+    if not common:
+        return None
+    both = np.array([[by_prompt[key] for key in common] for by_prompt in rounds.values()])
+    return stats.start_effect([(both[:, :, 0], both[:, :, 1])])
+
+
+def change_ms(samples: Sequence[Sample], figure: str) -> float | None:
+    """The challenger's mean less the standard's."""
+    values = [both for sample in samples if (both := FIGURES[figure](sample)) is not None]
+    return sum(challenger - standard for standard, challenger in values) / len(values) if values else None
+
+
+class Lateness:
+    """Which requests were late: over the objective, or over a multiple of what is usual in the standard."""
+
+    def __init__(self, windows: Sequence[WindowRecord], standard: str, objectives: Objectives) -> None:
+        self._objective_ms = objectives.e2e_ms
+        times: dict[Group, list[float]] = defaultdict(list)
+        for window in windows:
+            if window.arm == standard:
+                for row in window.cell.sent:
+                    if row.error is None:
+                        times[window.kind, window.level, row.traffic_class].append(waited_ms(row))
+        self._limits = {group: LATE * _percentile_95(values) for group, values in times.items()}
+
+    def is_late(self, window: WindowRecord, row: Row) -> bool:
+        """Return whether an answered request made its user wait too long."""
+        limit = self._limits.get((window.kind, window.level, row.traffic_class), math.inf)
+        return row.error is None and waited_ms(row) > (self._objective_ms or limit)
+
+
+def _percentile_95(values: Sequence[float]) -> float:
+    return quantiles(values, n=20, method="inclusive")[-1] if len(values) > 1 else values[0]
+
+
+__all__ = ["FIGURES", "Lateness", "Sample", "change_ms", "pair_up", "ratio_of", "sent_to", "waited_ms"]

@@ -1,0 +1,349 @@
+"""The only place where findings become English. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from specops.experiment.findings import Cause, ClaimName, Counts, Decision, Finding
+from specops.load.arrivals import Level
+from specops.render.figures import count, times
+from specops.results import Verdict
+
+if TYPE_CHECKING:
+    from specops.experiment.decide import Judged
+
+PER: Mapping[str, str] = {"e2e": "", "tpot": " per output token", "per_character": " per character"}
+"""How a speed-up is named that is not of whole answers."""
+
+NAMES: Mapping[ClaimName, str] = {
+    "wait": "wait",
+    "open-loop wait": "wait, open loop",
+    "failures": "failed, refused or late",
+    "answers": "unacceptable answers",
+    "sampled answers": "sampled answers",
+    "length": "length of answers",
+    "first token": "first token",
+    "speculation": "accepted tokens",
+}
+WORDS: Mapping[str, str] = {"shown": "shown", "open": "not shown", "against": "against", "unknown": "unknown"}
+
+_FACTORS: Mapping[Cause | None, str] = {
+    "time": "the speed-up changed during the run",
+    "order": "the speed-up depends on which server goes first",
+    "place": "the speed-up differs between the beginning and the end of a window",
+    "connection": "the speed-up depends on the connection",
+    "repeat": "repeats come from a cache, so only first requests count",
+}
+
+
+def reason(verdict: Verdict, findings: Sequence[Finding], wait: Finding | None) -> str:
+    """Return why: of a yes the speed-up, else what speaks against it or is not shown."""
+    if verdict == "yes" and wait is not None and wait.ratio is not None:
+        return f"{_speedup(wait)}{_noted(wait)}"
+    spoken = "; ".join(dict.fromkeys(describe(finding) for finding in findings))
+    alone = {finding.claim for finding in findings} == {"wait"}
+    if wait is None or wait.ratio is None or alone:
+        return spoken
+    return f"{spoken}; by speed alone: {_speedup(wait)}"
+
+
+def head(decision: Decision) -> str:
+    """The reason for a decision that is no yes, without what speed alone would say."""
+    return "; ".join(dict.fromkeys(describe(finding) for finding in decision.findings)) or decision.reason
+
+
+def noted(findings: Sequence[Finding]) -> list[str]:
+    """Sentences that hold beside a yes: what divides the samples, and what is not known."""
+    notes = [_FACTORS[f.cause] for f in findings if f.verdict == "shown" and f.cause in _FACTORS]
+    notes += [describe(f) for f in findings if f.claim == "speculation" and f.verdict == "unknown"]
+    return list(dict.fromkeys(notes))
+
+
+def not_reached(decision: Decision) -> str:
+    return f"{decision.reason}, but a lighter load is not shown to pay"
+
+
+def deployed(judged: Judged, deploy: Sequence[tuple[str, Level]]) -> str:
+    by_level: dict[Level, list[str]] = {}
+    for name, level in deploy:
+        by_level.setdefault(level, []).append(name)
+    where = "; ".join(
+        f"{', '.join(names)} at {level}"
+        for level, names in sorted(by_level.items(), key=lambda item: judged.levels.index(item[0]))
+    )
+    gains = []
+    for level in by_level:
+        place = judged.levels.index(level)
+        paying = [judged.classes[name][place] for name in by_level[level]]
+        together = judged.together[place]
+        shown = [together] if len(paying) == len(judged.classes) and together.speedup else paying
+        speedups = [one.speedup for one in shown if one.speedup is not None]
+        estimates = dict.fromkeys(
+            f"{one.estimate:.2f}" for one in sorted(speedups, key=lambda one: one.estimate)
+        )
+        least = min(one.low for one in speedups)
+        gains.append(
+            f"{' to '.join(list(estimates)[:: max(1, len(estimates) - 1)])}× (at least {least:.2f}×)"
+            f"{PER[paying[0].basis]} at {level}"
+        )
+    failures = next(finding for finding in judged.findings if finding.claim == "failures")
+    return f"deploy for {where}: {', '.join(gains)}, n={failures.n}"
+
+
+def not_shown(classes: Mapping[str, Sequence[Decision]], levels: Sequence[Level]) -> str:
+    reasons = _by_class(classes, levels, "undecided")
+    return f"not enough evidence: {reasons or 'no requests of both arms to compare'}"
+
+
+def refused(classes: Mapping[str, Sequence[Decision]], levels: Sequence[Level]) -> str:
+    return f"do not deploy: {_by_class(classes, levels, 'no')}"
+
+
+def _by_class(classes: Mapping[str, Sequence[Decision]], levels: Sequence[Level], verdict: Verdict) -> str:
+    """The reasons at the lightest load, each once with the classes that have it."""
+    reasons: dict[str, list[str]] = {}
+    for name, decisions in classes.items():
+        if decisions and decisions[0].verdict == verdict:
+            reasons.setdefault(decisions[0].reason, []).append(name)
+    parts = [
+        text if len(names) == len(classes) else f"{', '.join(names)}: {text}"
+        for text, names in reasons.items()
+    ]
+    where = f" (at {levels[0]})" if parts and len(levels) > 1 else ""
+    return "; ".join(parts) + where
+
+
+def over_loads(decisions: Sequence[Decision], levels: Sequence[Level]) -> str:
+    words = {"yes": "pays at", "no": "does not pay at", "undecided": "is not shown to pay at"}
+    return "; ".join(
+        f"{words[decision.verdict]} {level}: {decision.reason}"
+        for level, decision in zip(levels, decisions, strict=True)
+        if decision.verdict in words
+    )
+
+
+def load_sentence(decisions: Sequence[Decision], levels: Sequence[Level]) -> str:
+    """Return one sentence on the loads above the lightest, for all classes together; empty for one load."""
+    if len(levels) < 2:
+        return ""
+    paying = [level for level, decision in zip(levels, decisions, strict=True) if decision.verdict == "yes"]
+    if len(paying) == len(levels):
+        return f"For all classes together, speculation is faster at every measured level, up to {levels[-1]}."
+    outcomes: dict[str, list[str]] = {}
+    for level, decision in zip(levels, decisions, strict=True):
+        if decision.verdict != "yes":
+            outcomes.setdefault(_outcome(decision), []).append(str(level))
+    start = f"speculation pays up to {paying[-1]}; " if paying else "speculation is "
+    listed = "; ".join(f"{words} {', '.join(loads)}" for words, loads in outcomes.items())
+    return f"For all classes together, {start}{listed}."
+
+
+def _outcome(decision: Decision) -> str:
+    if decision.verdict == "undecided":
+        return "not shown to pay at"
+    return "slower at" if decision.speedup is not None and decision.speedup.high < 1 else "not deployed at"
+
+
+def describe(finding: Finding) -> str:
+    """Return a finding as a clause: what was observed, its bound and its margin."""
+    match finding.claim:
+        case "wait" | "open-loop wait":
+            return _wait(finding)
+        case "failures":
+            return _failures(finding)
+        case "answers":
+            return _answers(finding)
+        case "sampled answers":
+            return _sampled(finding)
+        case "length":
+            return _length(finding)
+        case "first token":
+            return _first_token(finding)
+        case "speculation":
+            return _speculation(finding)
+
+
+def _speedup(finding: Finding) -> str:
+    return f"{times(finding.ratio)}{PER[finding.basis]}"
+
+
+def _noted(finding: Finding) -> str:
+    return f"; {_FACTORS[finding.cause]}" if finding.cause in _FACTORS else ""
+
+
+def _wait(finding: Finding) -> str:
+    where = "with arrivals in an open loop, " if finding.claim == "open-loop wait" else ""
+    if finding.cause == "late" and finding.counts is not None:
+        return f"{_counted(finding.counts, 'failed or were late')}: they cost more than the others gain"
+    if finding.cause == "client":
+        return "; ".join(finding.examples)
+    if finding.ratio is None:
+        return f"{where}too few requests for an interval{_needs(finding)}"
+    if finding.cause in _FACTORS and finding.verdict != "shown":
+        parts = ", ".join(f"{times(part.ratio)} {part.name}" for part in finding.parts)
+        return f"{_speedup(finding)}, but {_FACTORS[finding.cause]}: {parts}"
+    if finding.verdict == "against":
+        return f"{where}{_speedup(finding)}: {'slower' if finding.ratio.high < 1 else 'no gain'}"
+    return f"{where}{_speedup(finding)} is not surely above {finding.margin:.2f}×{_needs(finding)}"
+
+
+def _failures(finding: Finding) -> str:
+    where = _where(finding)
+    if finding.cause == "always fails":
+        prompts = ", ".join(finding.examples[:3])
+        number = count(len(finding.examples), "prompt")
+        return f"each request of {number} fails ({prompts}), which the standard answers"
+    assert finding.counts is not None
+    such = f", such as: {'; '.join(finding.examples)}" if finding.examples else ""
+    counted = _counted(finding.counts, "failed, were refused or were late")
+    return f"{counted}{where}{_bound(finding)}{such}{_needs(finding)}"
+
+
+def _answers(finding: Finding) -> str:
+    if finding.cause == "blind":
+        return "the standard gives another answer each time, so its greedy answers say nothing"
+    if finding.counts is None or not finding.counts.challenger_n:
+        return "no answers were compared"
+    such = f", such as: {'; '.join(finding.examples)}" if finding.examples else ""
+    what = "differ from the standard's" if finding.cause == "other answers" else "are not acceptable"
+    counts = finding.counts
+    return (
+        f"{counts.challenger} of {counts.challenger_n} answers {what} (control {counts.standard} of "
+        f"{counts.standard_n}){_where(finding)}{_bound(finding)}{such}{_needs(finding)}"
+    )
+
+
+def _sampled(finding: Finding) -> str:
+    if finding.cause == "temperature" and finding.counts is not None:
+        counts = finding.counts
+        return (
+            f"{counts.challenger} of {counts.challenger_n} sampled answers are the greedy answer (standard "
+            f"{counts.standard} of {counts.standard_n}): the temperature is ignored"
+        )
+    if finding.cause == "standard":
+        return "the standard's sampled answers differ from themselves, so nothing can be compared with them"
+    if finding.bound is None:
+        return f"{count(finding.n, 'sampled answer')}: too few to compare{_needs(finding)}"
+    by_chance = f"as different by chance in {finding.bound:.1%} of cases, n={finding.n}"
+    if finding.verdict == "against":
+        return f"sampled answers are not the standard's ({by_chance})"
+    return f"sampled answers cannot be distinguished from the standard's ({by_chance}){_needs(finding)}"
+
+
+def _length(finding: Finding) -> str:
+    if finding.ratio is None:
+        return f"length of answers: too few to compare{_needs(finding)}"
+    change = [100 * (end - 1) for end in (finding.ratio.estimate, finding.ratio.low, finding.ratio.high)]
+    if change[0] < 0:
+        words = f"answers are {-change[0]:.0f}% [{-change[2]:.0f}, {-change[1]:.0f}] shorter"
+    else:
+        words = f"answers are {change[0]:.0f}% [{change[1]:.0f}, {change[2]:.0f}] longer"
+    return f"{words} (margin {100 * ((finding.margin or 1) - 1):.0f}%)"
+
+
+def _first_token(finding: Finding) -> str:
+    if finding.ratio is None:
+        return "TTFT is not known"
+    return (
+        f"TTFT is {times(finding.ratio)} as long ({', '.join(finding.examples)}; margin {finding.margin:g}×)"
+    )
+
+
+def _speculation(finding: Finding) -> str:
+    if finding.verdict == "unknown":
+        return f"accepted tokens are not known{''.join(f': {text}' for text in finding.examples[:1])}"
+    if finding.counts is None:
+        return "the gain is not speculation's: its counters show no drafts"
+    accepted = (
+        f"{finding.counts.challenger:,} of {finding.counts.challenger_n:,} drafted tokens were accepted"
+    )
+    return f"the gain is not speculation's: {accepted}" if finding.verdict == "against" else accepted
+
+
+def _counted(counts: Counts, what: str) -> str:
+    standard = f"standard {counts.standard} of {counts.standard_n}"
+    return f"{counts.challenger} of {counts.challenger_n} requests {what} ({standard})"
+
+
+def _where(finding: Finding) -> str:
+    scopes = {"open": " in an open loop", "mixed": " among sampled requests", "warm-up": " in the warm-up"}
+    if finding.scope in scopes:
+        return scopes[finding.scope]
+    return f" at {finding.load}" if finding.load is not None else ""
+
+
+def _bound(finding: Finding) -> str:
+    if finding.bound is None or finding.margin is None:
+        return ""
+    return f": at most {100 * finding.bound:.1f}% more (margin {100 * finding.margin:g}%)"
+
+
+def _needs(finding: Finding) -> str:
+    if finding.verdict != "open":
+        return ""
+    return f"; about {finding.needs} more requests would decide" if finding.needs else ""
+
+
+def table(findings: Iterable[Finding]) -> list[tuple[str, str, str, str, str, str]]:
+    """Return the rows of the table on which a decision rests: item, observed, bound, margin, n, verdict."""
+    return [
+        (
+            _item(finding),
+            _observed(finding),
+            _shown_bound(finding),
+            _margin(finding),
+            str(finding.n),
+            WORDS[finding.verdict],
+        )
+        for finding in findings
+    ]
+
+
+def _item(finding: Finding) -> str:
+    name = NAMES[finding.claim]
+    where = ", ".join(
+        filter(
+            None,
+            (
+                finding.traffic_class,
+                str(finding.load) if finding.load else "",
+                "" if finding.scope == "measured" else finding.scope,
+            ),
+        )
+    )
+    return f"{name} ({where})" if where else name
+
+
+def _observed(finding: Finding) -> str:
+    if finding.ratio is not None:
+        return times(finding.ratio)
+    if finding.counts is not None:
+        control = (
+            f" (standard {finding.counts.standard} of {finding.counts.standard_n})"
+            if finding.counts.standard_n
+            else ""
+        )
+        return f"{finding.counts.challenger} of {finding.counts.challenger_n}{control}"
+    return "–"
+
+
+def _shown_bound(finding: Finding) -> str:
+    if finding.bound is None:
+        return "–"
+    if finding.claim in ("failures", "answers", "sampled answers", "speculation"):
+        return f"{100 * finding.bound:.2g}%"
+    return f"{finding.bound:.2f}×"
+
+
+def _margin(finding: Finding) -> str:
+    if finding.margin is None:
+        return "–"
+    if finding.claim in ("failures", "answers"):
+        return f"≤ {100 * finding.margin:g}%"
+    if finding.claim == "sampled answers":
+        return f"≥ {100 * finding.margin:g}%"
+    if finding.claim == "speculation":
+        return "> 0"
+    sign = "≤" if finding.claim in ("length", "first token") else ">"
+    return f"{sign} {finding.margin:g}×"

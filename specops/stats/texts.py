@@ -1,0 +1,149 @@
+"""Two arms' sampled answers: whether they come from one distribution. Exact under swaps of the arms' names.
+
+If both arms answer alike, it is chance which of a prompt's answers came from which arm. So each statistic
+is compared with its values after random swaps inside every prompt. Swaps among all prompts together would
+have no power: prompts differ more than arms do.
+
+Three statistics, each one-sided:
+
+- the distance between the arms' mean features (maximum mean discrepancy, Gretton et al., JMLR 2012), of
+  counts of character 1- to 4-grams: a broad change;
+- how surprising the challenger's answers are, by a trigram model of the characters of all answers to other
+  prompts, surprising ones counted more than in proportion: garbage, even in a few answers;
+- how unsurprising they are, with very surprising ones cut off: less varied answers, such as greedy ones where
+  the temperature is ignored.
+
+Answers of both arms train the model, so that a swap changes nothing in it, and the test stays exact.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+FEATURES: Final = 4096
+LONGEST_GRAM: Final = 4
+MODEL_BUCKETS: Final = 8192
+BACKOFF: Final = 2.0
+"""Counts that the shorter context is worth in the trigram model."""
+
+ALPHABET: Final = 200
+"""Characters that a model without counts chooses from."""
+
+SHORT: Final = 20
+"""Trigrams whose weight pulls an answer's surprise towards the usual: of short answers it is mostly noise."""
+
+SHARES: Final = (0.4, 0.45, 0.15)
+"""Of the error, for the three statistics. Six bad answers of 64, one a prompt and arm, have p = 1/64 at best:
+with a third of 5% they would go unnoticed."""
+
+_MULTIPLIERS = np.array(
+    [0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x27D4EB2F165667C5], dtype=np.uint64
+)
+
+
+def compare_samples(
+    standard: Mapping[str, Sequence[str]],
+    challenger: Mapping[str, Sequence[str]],
+    *,
+    seed: int,
+    swaps: int = 999,
+) -> float | None:
+    """Return the p value of "both arms' answers have one distribution", by prompt; small: they differ.
+
+    Prompts that only one arm answered are left out. None where the answers to the others can be swapped in
+    fewer ways than `swaps`. No p value is below 1 / 0.45 / (`swaps` + 1).
+    """
+    prompts = [prompt for prompt in standard if standard[prompt] and challenger.get(prompt)]
+    sizes = np.array([(len(standard[prompt]), len(challenger[prompt])) for prompt in prompts], dtype=np.int64)
+    ways = sum(math.log(math.comb(a + b, a)) for a, b in sizes.tolist())
+    if ways < math.log(swaps):
+        return None
+    texts = [text for prompt in prompts for arm in (standard, challenger) for text in arm[prompt]]
+    owners = np.repeat(np.arange(len(prompts)), sizes.sum(axis=1))
+    challenges = np.repeat(np.tile([False, True], len(prompts)), sizes.ravel())
+    # Within each owner a random order [swaps, answers].
+    orders = np.argsort(owners + np.random.default_rng(seed).random((swaps, len(owners))), axis=1)
+    labels = np.concatenate([challenges[None], challenges[orders]])
+    # Each answer's part in the mean over prompts of the challenger's mean less the standard's.
+    weights = np.where(labels, 1 / sizes[owners, 1], -1 / sizes[owners, 0]) / len(prompts)
+    features = _features(texts)
+    surprise = _surprise(texts, owners)
+    statistics = (
+        ((weights @ (features @ features.T)) * weights).sum(axis=1),
+        weights @ (surprise + np.maximum(surprise, 0) ** 2 / 2),
+        -weights @ np.clip(surprise, -3, 1),
+    )
+    # Of all orders, this one included; values that are equal but for rounding count.
+    p_values = [np.mean(values >= values[0] - 1e-9 * np.abs(values).max()) for values in statistics]
+    return min(1.0, *(float(p_value) / share for p_value, share in zip(p_values, SHARES, strict=True)))
+
+
+def _features(texts: Sequence[str]) -> Array:
+    """Return hashed counts of character 1- to 4-grams as logarithms, of unit length [texts, FEATURES]."""
+    counts = np.zeros(len(texts) * FEATURES)
+    numbers, grams = _grams(texts, LONGEST_GRAM, FEATURES)
+    for hashes in grams:
+        inside = hashes >= 0
+        counts += np.bincount(numbers[inside] * FEATURES + hashes[inside], minlength=len(counts))
+    features = np.log1p(counts).reshape(len(texts), FEATURES)
+    features /= np.maximum(np.linalg.norm(features, axis=1, keepdims=True), np.finfo(np.float64).tiny)
+    return features
+
+
+def _surprise(texts: Sequence[str], owners: Integers) -> Array:
+    """Return by how many deviations each text surprises more than usual [texts].
+
+    By the texts of other owners, and a trigram model that falls back on shorter contexts (Dirichlet
+    smoothing, MacKay and Peto 1995). The usual is the median, a deviation that of a normal distribution with
+    the same median deviation.
+    """
+    numbers, (ones, twos, threes) = _grams(texts, 3, MODEL_BUCKETS)
+    place = np.flatnonzero(threes >= 0)
+    owner = owners[numbers[place]]
+
+    def count(grams: Integers, offset: int) -> Array:
+        inside = grams >= 0
+        keys = owners[numbers[inside]] * MODEL_BUCKETS + grams[inside]
+        by_owner = np.bincount(keys, minlength=(owners[-1] + 1) * MODEL_BUCKETS).reshape(-1, MODEL_BUCKETS)
+        chosen = grams[place + offset]
+        counts: Array = (by_owner.sum(axis=0)[chosen] - by_owner[owner, chosen]).astype(np.float64)
+        return counts
+
+    sizes = np.bincount(owners[numbers], minlength=owners[-1] + 1)
+    chance = (count(ones, 2) + 0.5) / ((len(numbers) - sizes)[owner] + 0.5 * ALPHABET)
+    for grams, contexts, offset in ((twos, ones, 1), (threes, twos, 0)):
+        both = count(grams, offset)
+        # Hashes may meet: a context is not rarer than what it begins.
+        chance = (both + BACKOFF * chance) / (np.maximum(count(contexts, offset), both) + BACKOFF)
+    lengths = np.bincount(numbers[place], minlength=len(texts))
+    sums = np.bincount(numbers[place], weights=-np.log(chance), minlength=len(texts))
+    usual = float(np.median(sums[lengths > 0] / lengths[lengths > 0])) if len(place) else 0.0
+    surprise = (sums - usual * lengths) / (lengths + SHORT)
+    deviation = 1.4826 * float(np.median(np.abs(surprise)))
+    scaled: Array = surprise / max(deviation, 1e-9)
+    return scaled
+
+
+def _grams(texts: Sequence[str], longest: int, buckets: int) -> tuple[Integers, list[Integers]]:
+    """Return the number of the text of every character, and by length the hash of the characters from there;
+    -1 where the text ends before."""
+    sizes = np.array([len(text) for text in texts])
+    numbers = np.repeat(np.arange(len(texts)), sizes)
+    remaining = np.repeat(np.cumsum(sizes), sizes) - np.arange(len(numbers))
+    encoded = "".join(texts).encode("utf-32-le", "surrogatepass") + bytes(4 * longest)
+    characters = np.frombuffer(encoded, dtype=np.uint32).astype(np.uint64)
+    hashes = np.zeros(len(numbers), dtype=np.uint64)
+    grams = []
+    for size in range(1, longest + 1):
+        hashes = (hashes ^ characters[size - 1 : size - 1 + len(numbers)]) * _MULTIPLIERS[size - 1]
+        hashes ^= hashes >> np.uint64(29)
+        grams.append(np.where(remaining >= size, (hashes % np.uint64(buckets)).astype(np.int64), -1))
+    return numbers, grams

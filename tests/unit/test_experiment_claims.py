@@ -1,0 +1,259 @@
+"""Each claim that a deployment needs: shown where it holds, against where it does not, never shown
+unobserved."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from made_windows import ARMS, evidence, judged, windows
+
+from specops.experiment import claims
+from specops.experiment.decide import Judged
+from specops.experiment.plan import Window
+from specops.load.arrivals import Level
+from specops.phases.ab.settings import AbSettings
+
+CYCLES = 40
+
+
+def when(fault: Callable[[Window, str, float], bool], **fields: Any) -> Callable[..., dict[str, Any]]:
+    """The challenger's requests that meet `fault` get these fields."""
+    return lambda window, prompt, at: (
+        dict(fields) if window.arm == "draft" and fault(window, prompt, at) else {}
+    )
+
+
+def share(of: float, seed: int = 0) -> Callable[[Window, str, float], bool]:
+    dice = random.Random(seed)
+    return lambda window, prompt, at: dice.random() < of
+
+
+def verdicts(found: Judged) -> dict[str, str]:
+    """The verdict of each claim over all loads, or over all classes at the lightest."""
+    lines = [finding for finding in found.findings if finding.traffic_class is None]
+    return {finding.claim: finding.verdict for finding in reversed(lines)}
+
+
+def test_a_healthy_pair_that_is_faster_is_deployed() -> None:
+    found = judged(windows(1.5, cycles=CYCLES, noise=0.1))
+    assert found.decision.verdict == "yes"
+    assert found.deploy == [(name, Level(concurrency=1)) for name in ("edit", "long", "short")]
+    assert set(verdicts(found).values()) == {"shown"}
+
+
+@pytest.mark.parametrize("speed", [1.0, 0.8])
+def test_a_pair_that_is_no_faster_is_a_no(speed: float) -> None:
+    verdict = judged(windows(speed, cycles=CYCLES)).decision.verdict
+    assert verdict == "no" if speed < 1 else verdict != "yes"
+
+
+FAULTS: dict[str, Callable[..., dict[str, Any]]] = {
+    "2% of requests fail": when(share(0.02), error="http_500", detail="down"),
+    "2% hang for 30 s": when(share(0.02), e2e_ms=30_000.0, e2e_with_retries_ms=30_000.0),
+    "sampled requests fail": when(
+        lambda window, prompt, at: window.kind == "mixed", error="http_500", detail="down"
+    ),
+    "refused at first": when(share(0.05), retries=2),
+    "3% of answers are other ones from the first character on": when(share(0.03), text="junk and more junk"),
+    "80% arrive as reasoning": when(share(0.8), reasoning=20),
+    "a tenth are stumps": when(share(0.1), text="a", tokens=1),
+    "a tenth loop": when(share(0.1), text="again and " * 9),
+    "the same answer to many prompts": when(share(0.2), text="I am sorry, I cannot help with that."),
+    "a tenth are filtered": when(share(0.1), finish_reason="content_filter"),
+    "the first token comes late": when(share(1.0), ttft_ms=400.0),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_never_deployed_however_fast(name: str) -> None:
+    found = judged(windows(3.0, cycles=CYCLES, noise=0.05, answer=FAULTS[name]))
+    assert found.decision.verdict == "no", found.decision.reason
+    assert not found.deploy
+
+
+def test_what_cannot_be_shown_by_so_few_requests_is_open() -> None:
+    """None of 100 failed: a share of 3% would not have shown. That is no yes."""
+    found = judged(windows(3.0, cycles=5, noise=0.05))
+    assert found.decision.verdict == "undecided"
+    assert verdicts(found)["failures"] == "open"
+    failures = next(finding for finding in found.findings if finding.claim == "failures")
+    assert failures.needs is not None
+    assert failures.bound is not None
+    assert failures.bound > 0.01
+
+
+def test_one_failure_of_800_is_within_the_margin() -> None:
+    once = iter([True])
+    found = judged(
+        windows(2.0, cycles=48, answer=when(lambda *_: next(once, False), error="cut", detail="x"))
+    )
+    assert verdicts(found)["failures"] == "shown"
+    assert found.decision.verdict == "yes"
+
+
+def test_a_prompt_that_always_fails_is_named_where_the_standard_answers_it() -> None:
+    found = judged(
+        windows(
+            2.0,
+            cycles=CYCLES,
+            answer=when(lambda window, prompt, at: prompt == "p007", error="http_400", detail="no"),
+        )
+    )
+    assert found.decision.verdict == "no"
+    assert found.findings[0].cause == "always fails"
+    assert found.findings[0].examples == ["p007"]
+    both = judged(
+        windows(
+            2.0,
+            cycles=CYCLES,
+            answer=lambda window, prompt, at: (
+                {"error": "http_400", "detail": "no"} if prompt == "p007" else {}
+            ),
+        )
+    )
+    assert both.decision.verdict == "yes"  # it says nothing of the challenger
+
+
+def test_answers_whose_tokens_are_not_counted_are_not_other_answers() -> None:
+    found = judged(
+        windows(
+            2.0, cycles=CYCLES, answer=when(lambda *_: True, tokens=None, tokens_from="unknown", tpot_ms=None)
+        )
+    )
+    assert verdicts(found)["answers"] == "shown"
+    assert found.decision.verdict == "yes"
+
+
+def test_a_near_tie_is_acceptable_and_a_sure_token_is_not() -> None:
+    def differing(window: Window, prompt: str, at: float) -> dict[str, Any]:
+        changed = window.arm == "draft" and prompt in ("p003", "p010")
+        return {"text": f"answer to {prompt} as another"} if changed else {}
+
+    made = windows(2.0, cycles=CYCLES, answer=differing)
+    places = {
+        one.place
+        for window in made
+        for row in window.cell.sent
+        if window.arm == "draft" and row.prompt in ("p003", "p010")
+        for one in [
+            claims.answers.Difference(
+                prompt=row.prompt, variant=row.variant, character=18, standard="", other=""
+            )
+        ]
+    }
+    ties = judged(made, margins=dict.fromkeys(places, 0.05))
+    sure = judged(made, margins=dict.fromkeys(places, 3.0))
+    assert verdicts(ties)["answers"] == "shown"
+    assert verdicts(sure)["answers"] == "against"
+    assert sure.decision.verdict == "no"
+
+
+def test_a_standard_that_differs_from_itself_excuses_as_much() -> None:
+    dice = random.Random(1)
+
+    def unsteady(window: Window, prompt: str, at: float) -> dict[str, Any]:
+        return {"text": f"answer {dice.random()}"} if dice.random() < 0.3 else {}
+
+    assert verdicts(judged(windows(2.0, cycles=CYCLES, answer=unsteady)))["answers"] != "against"
+
+
+def test_gibberish_of_the_same_length_is_told_apart() -> None:
+    dice = random.Random(2)
+    letters = "qxzvkjwp "
+
+    def gibberish(window: Window, prompt: str, at: float) -> dict[str, Any]:
+        sampled = window.kind == "mixed" and window.arm == "draft"
+        return (
+            {"text": "".join(dice.choice(letters) for _ in range(50))}
+            if sampled and dice.random() < 0.6
+            else {}
+        )
+
+    found = judged(windows(2.0, cycles=CYCLES, answer=gibberish))
+    assert found.decision.verdict == "no"
+
+
+def test_a_temperature_that_is_ignored_is_against() -> None:
+    made = windows(
+        2.0,
+        cycles=CYCLES,
+        answer=lambda window, prompt, at: (
+            {"text": f"always {prompt}"} if window.arm == "draft" and window.kind == "mixed" else {}
+        ),
+    )
+    found = claims.sampled_answers(evidence(made))
+    assert found.verdict == "against"
+
+
+def test_no_accepted_token_means_that_the_gain_is_not_speculations() -> None:
+    made = windows(1.55, cycles=CYCLES)
+    nothing = [
+        window.model_copy(
+            update={
+                "cell": window.cell.model_copy(
+                    update={"drafts": window.cell.drafts.model_copy(update={"accepted_tokens": 0.0})}
+                )
+            }
+        )
+        if window.cell.drafts is not None
+        else window
+        for window in made
+    ]
+    found = judged(nothing)
+    assert found.decision.verdict == "no"
+    assert verdicts(found)["speculation"] == "against"
+
+
+def test_counters_that_are_not_there_are_unknown_and_no_veto() -> None:
+    made = [
+        window.model_copy(
+            update={"cell": window.cell.model_copy(update={"drafts": None, "drafts_missing": "no /metrics"})}
+        )
+        for window in windows(1.55, cycles=CYCLES)
+    ]
+    found = judged(made)
+    assert verdicts(found)["speculation"] == "unknown"
+    assert found.decision.verdict == "yes"
+
+
+def test_shorter_answers_are_no_gain() -> None:
+    short = when(
+        lambda *_: True,
+        tokens=5,
+        text="half",
+        e2e_ms=40.0,
+        e2e_with_retries_ms=40.0,
+        ttft_ms=20.0,
+        tpot_ms=10.0,
+    )
+    found = judged(windows(1.0, cycles=CYCLES, answer=short))
+    assert found.decision.verdict == "no"
+
+
+def test_a_load_at_which_requests_fail_does_not_cost_the_lighter_one() -> None:
+    failing = when(
+        lambda window, prompt, at: (window.level.concurrency or 0) > 1, error="http_503", detail="full"
+    )
+    found = judged(windows(2.0, cycles=60, concurrency=(1, 8), answer=failing))
+    assert ("edit", Level(concurrency=8)) not in found.deploy
+
+
+def test_waits_count_from_when_a_request_was_due() -> None:
+    """Served at once when sent, but sent late: a queue in front of the server."""
+    queued = when(lambda window, prompt, at: window.kind == "open", due_s=-2.0)
+    assert judged(windows(1.5, cycles=CYCLES, answer=queued)).decision.verdict == "no"
+
+
+def test_a_margin_of_the_rollout_file_decides() -> None:
+    made = windows(2.0, cycles=CYCLES, answer=when(share(0.02), error="http_500", detail="down"))
+    assert judged(made).decision.verdict == "no"
+    lenient = judged(made, settings=AbSettings(failure_margin=0.08))
+    assert verdicts(lenient)["failures"] == "shown"
+
+
+def test_arms_of_nothing_are_undecided() -> None:
+    found = judged([window for window in windows(2.0) if window.arm == ARMS[0]])
+    assert found.decision.verdict == "undecided"

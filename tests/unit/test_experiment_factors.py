@@ -1,0 +1,77 @@
+"""What divides the samples takes a yes away, and never gives one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from made_windows import judged, windows
+
+from specops.experiment.factors import FACTORS, NOTABLE
+from specops.experiment.plan import Window
+
+
+def cause(found: Any) -> str | None:
+    waits = [one for one in found.findings if one.claim == "wait" and one.traffic_class is None]
+    return next((one.cause for one in waits if one.verdict != "shown"), None)
+
+
+def test_a_gain_that_ends_is_not_deployed() -> None:
+    def ending(window: Window, prompt: str, at: float) -> dict[str, Any]:
+        return {"slower": 1.0 if window.cycle < 30 or window.arm != "draft" else 2.0}
+
+    found = judged(windows(1.9, cycles=40, answer=ending))
+    assert found.decision.verdict != "yes"
+
+
+def test_a_gain_in_one_order_only_is_not_deployed() -> None:
+    """A cache that the other arm fills: what goes second is fast."""
+
+    def second(window: Window, prompt: str, at: float) -> dict[str, Any]:
+        return {"slower": 0.4 if window.arm == "draft" and window.order == 1 else 1.0}
+
+    found = judged(windows(1.0, cycles=60, answer=second))
+    assert found.decision.verdict != "yes"
+    assert cause(found) == "order"
+
+
+def test_a_server_that_is_slow_after_each_pause_is_no_gain() -> None:
+    def waking(window: Window, prompt: str, at: float) -> dict[str, Any]:
+        early = [request.prompt for request in window.requests[: len(window.requests) // 2]]
+        return {"slower": 3.0 if window.arm == "standard" and prompt in early else 1.0}
+
+    found = judged(windows(1.0, cycles=60, answer=waking))
+    assert found.decision.verdict != "yes"
+
+
+def test_repeats_from_a_cache_are_left_out() -> None:
+    asked: set[tuple[str, str]] = set()
+
+    def cached(window: Window, prompt: str, at: float) -> dict[str, Any]:
+        known = (window.arm, prompt) in asked
+        asked.add((window.arm, prompt))
+        return {"slower": 0.2 if known and window.arm == "draft" else 1.0}
+
+    found = judged(windows(1.0, cycles=40, answer=cached, same_prompts=True))
+    assert found.decision.verdict != "yes"
+
+
+@pytest.mark.slow
+def test_factors_hardly_ever_take_a_true_yes_away() -> None:
+    lost = sum(
+        judged(windows(1.3, cycles=44, noise=0.15, seed=seed)).decision.verdict != "yes" for seed in range(40)
+    )
+    assert lost <= 3
+
+
+@pytest.mark.slow
+def test_equal_servers_are_not_deployed() -> None:
+    deployed = sum(
+        judged(windows(1.0, cycles=44, noise=0.15, seed=seed)).decision.verdict == "yes" for seed in range(40)
+    )
+    assert deployed <= 2
+
+
+def test_each_factor_has_a_name_of_its_own() -> None:
+    assert len({factor.name for factor in FACTORS}) == len(FACTORS)
+    assert NOTABLE > 1
