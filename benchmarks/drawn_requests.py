@@ -45,6 +45,7 @@ def answered(
     return Row(
         prompt=prompt,
         traffic_class=traffic_class,
+        due_s=sent_s,
         sent_s=sent_s,
         lag_ms=0.0,
         ttft_ms=ttft_ms,

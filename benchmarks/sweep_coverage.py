@@ -49,7 +49,6 @@ from drawn_requests import (
     means,
     typical_gain,
 )
-from specops.phases.ab.speedups import Pairs
 
 from specops.load.record import CellRecord
 from specops.phases.sweep.judging import judge, picked_by
@@ -68,7 +67,7 @@ from specops.phases.sweep.plan import (
     spare,
 )
 from specops.phases.sweep.report import Report
-from specops.phases.sweep.speedups import Stratum, SweepCells
+from specops.phases.sweep.speedups import Pairs, Stratum, SweepCells
 from specops.serving import Setting
 from specops.serving.embedded import EmbeddedPool
 from specops.stats import Interval

@@ -34,7 +34,7 @@ PROGRAMS = (
         "grep",
     ),
     *("head", "kill", "ls", "mkdir", "mv", "printf", "ps", "pwd", "rm", "sed", "ss", "tail", "touch"),
-    *("ulimit", "unset", "dmesg", "helm", "python3", "ray", "id", "getent"),
+    *("ulimit", "unset", "dmesg", "helm", "python3", "ray", "id", "getent", "ssh-keygen", "ssh-add"),
 )
 """The first words of hints."""
 

@@ -41,7 +41,9 @@ def baseline(
     rate: Annotated[float | None, typer.Option(help="Requests per second of an open loop.")] = None,
     burstiness: Annotated[float, typer.Option(help="Shape of gamma arrivals; below 1 is burstier.")] = 1.0,
     repeats: Annotated[int, typer.Option(help="Number of measurements of each level.")] = 2,
-    warmup: Annotated[int, typer.Option(help="Unmeasured requests before each cell.")] = 4,
+    warmup: Annotated[
+        int, typer.Option(help="Requests before the first cell of each level; failures count.")
+    ] = 4,
     temperature: Annotated[float, typer.Option(help="Sampling temperature.")] = 0.0,
     seed: Annotated[int, typer.Option(help="Seed of order, arrivals and sampling.")] = 0,
     stall: Annotated[float, typer.Option(help="Timeout between two chunks, in seconds.")] = 30.0,

@@ -284,6 +284,10 @@ class DefaultCommandGroup(TyperGroup):
 
 EndpointOption = Annotated[str, typer.Option(help="API to call: chat or completions.")]
 TopPOption = Annotated[float, typer.Option(help="Nucleus sampling.")]
+SamePromptsOption = Annotated[
+    bool,
+    typer.Option("--same-prompts", help="Send prompts as they are; default: a nonce in front of each."),
+]
 ApiKeyOption = Annotated[
     str | None,
     typer.Option(help="Environment variable with the API key; default: SPECOPS_API_KEY or OPENAI_API_KEY."),
@@ -347,10 +351,7 @@ class LoadOptions:
     ] = None
     timeout: Annotated[float, typer.Option(help="Timeout of one request, in seconds.")] = REQUEST_TIMEOUT_S
     max_rps: Annotated[float | None, typer.Option(help="Limit on requests per second.")] = None
-    same_prompts: Annotated[
-        bool,
-        typer.Option("--same-prompts", help="Send prompts as they are; default: a nonce in front of each."),
-    ] = False
+    same_prompts: SamePromptsOption = False
 
     def settings(self) -> dict[str, Any]:
         """Return them as `BaselineSettings` has them."""

@@ -37,7 +37,6 @@ def show(
     signers: Annotated[
         Path | None,
         typer.Option(
-            exists=True,
             dir_okay=False,
             help="File of allowed signers (ssh-keygen): only results signed by them count.",
         ),
@@ -110,7 +109,6 @@ def sign_results(
     key: Annotated[
         Path,
         typer.Option(
-            exists=True,
             dir_okay=False,
             help="SSH private key, or the public key of one that is in ssh-agent.",
         ),

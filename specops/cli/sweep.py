@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from specops.cli.call import Answer, Call, RolloutCall, names, numbers, resumable, shared_options
+from specops.cli.call import (
+    Answer,
+    Call,
+    RolloutCall,
+    SamePromptsOption,
+    names,
+    numbers,
+    resumable,
+    shared_options,
+)
 from specops.errors import UsageError
 from specops.hints import with_options
 
@@ -55,6 +64,7 @@ def sweep(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be measured, and stop.")
     ] = False,
+    same_prompts: SamePromptsOption = False,
     plot: Annotated[Path | None, typer.Option(help="Plot file, .svg or .png.")] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Measure again; stored measurements are not reused.")
@@ -76,7 +86,7 @@ def sweep(
             "temperature": numbers("--temperature", temperature, float) if temperature else None,
             "budget_min": budget,
         },
-        {"classes": names(classes) or None, "repeats": repeats},
+        {"classes": names(classes) or None, "repeats": repeats, "same_prompts": same_prompts or None},
     )
     from specops.phases.plot import plot as draw
     from specops.render.plot import check_suffix

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from specops.defaults import ACCEPTANCE_GATE, MEMORY_FULL, SPEEDUP_GATE
+from specops.experiment.sentences import table
 from specops.hints import with_options
 from specops.load.workload import repeated_sentence
 from specops.phases.sweep.advice import FamilySteps
@@ -49,7 +50,8 @@ def page(result: Result, out: Path) -> list[str]:
     sections = [
         _table(report, {one.setting for one in stored.failed}),
         _groups(report),
-        [f"  {line}" for line in [*_limits(report), *_answers(report)]],
+        [f"  {line}" for line in [*_limits(report), *_sent(result)]],
+        _claims(report),
         [f"  {line}" for line in _confirmed(report)],
         [f"  {line}" for line in _costs(report)],
         [f"  {line}" for line in _loads(report)],
@@ -156,17 +158,26 @@ def _limits(report: Report) -> Iterator[str]:
         decision = found.decision
         if decision is None or (decision.verdict == "yes" and decision.basis == "e2e"):
             continue
-        e2e = found.speedups.e2e if found.speedups else None
-        figure = f"{e2e.estimate:.2f}×" if e2e is not None and decision.basis == "e2e" else None
-        if figure is None or not decision.reason.startswith(figure):
+        if decision.basis != "e2e" or any(one.claim != "wait" or one.cause for one in decision.findings):
             yield f"limit     {found.setting} at {count(found.concurrency, 'stream')}: {decision.reason}"
 
 
-def _answers(report: Report) -> Iterator[str]:
-    """The settings whose greedy answers are less often the standard's than the standard's own."""
-    for found in report.answers:
-        if found.equal * found.control_compared < found.control_equal * found.compared:
-            yield f"answers   {found.setting} at {count(found.concurrency, 'stream')}: {found}"
+def _sent(result: Result) -> Iterator[str]:
+    if result.settings.get("same_prompts"):
+        yield "prompts   sent as they are (--same-prompts), so a cache may have answered"
+
+
+def _claims(report: Report) -> list[str]:
+    """The table on which the decision on the recommended setting rests."""
+    chosen = next((found for found in report.overall if _chosen(report, found)), None)
+    if chosen is None:
+        return []
+    return aligned(
+        [
+            ["  claim", "observed", "bound", "margin", "n", ""],
+            *([f"  {row[0]}", *row[1:]] for row in table(chosen.findings)),
+        ]
+    )
 
 
 def _confirmed(report: Report) -> Iterator[str]:

@@ -77,6 +77,11 @@ class Greedy:
     def beyond_ties(self) -> tuple[Difference, ...]:
         return tuple(one for one in self.differences if not one.near_tie)
 
+    @property
+    def without_ends(self) -> Greedy:
+        """The same, where an answer that goes on after the other one's end counts as equal."""
+        return replace(self, differences=tuple(one for one in self.differences if one.standard and one.other))
+
     def with_margins(self, margins: Mapping[Place, float | None]) -> Greedy:
         differences = tuple(
             one.model_copy(update={"margin": margins[one.place]}) if one.place in margins else one
@@ -211,6 +216,22 @@ def sampled_texts(windows: Iterable[WindowRecord], arm: str) -> dict[str, list[s
     return texts
 
 
+Texts = dict[str, list[str]]
+"""Answers by prompt."""
+
+
+def equally_long(standard: Texts, other: Texts) -> tuple[Texts, Texts]:
+    """Return the beginnings of all answers: of each prompt as much as its shortest answer has."""
+    shortest = {
+        prompt: min(map(len, standard[prompt] + other[prompt])) for prompt in standard.keys() & other.keys()
+    }
+    first, second = (
+        {prompt: [text[: shortest[prompt]] for text in texts[prompt]] for prompt in shortest}
+        for texts in (standard, other)
+    )
+    return first, second
+
+
 def greedy_instead(windows: Iterable[WindowRecord], arm: str) -> tuple[int, int]:
     """Return how many sampled answers are the arm's greedy answer to the same request, and of how many."""
     greedy: dict[Key, set[str]] = defaultdict(set)
@@ -225,3 +246,32 @@ def greedy_instead(windows: Iterable[WindowRecord], arm: str) -> tuple[int, int]
                     sampled.append((key, row.text))
     tried = [(key, text) for key, text in sampled if key in greedy]
     return sum(text in greedy[key] for key, text in tried), len(tried)
+
+
+SPECIAL_TOKENS = 2
+"""Counts of a prompt's tokens may differ by so many: engines add special tokens of their own."""
+
+
+def prompts_read_otherwise(
+    windows: Iterable[WindowRecord], standard: str, arm: str, margin: float
+) -> tuple[int, dict[str, tuple[int, int]]]:
+    """Return how many prompts both arms report the tokens of, and both counts of those that differ by
+    more than the share `margin`.
+
+    Of a prompt that was sent several times, the largest count is compared: some servers leave out what
+    they have in their cache.
+    """
+    counts: dict[str, dict[Key, int]] = {standard: {}, arm: {}}
+    for window in windows:
+        for row in window.cell.sent if window.arm in counts else ():
+            if row.prompt_tokens is not None:
+                key = row.prompt, row.variant
+                counts[window.arm][key] = max(counts[window.arm].get(key, 0), row.prompt_tokens)
+    both = {
+        key[0]: (number, counts[arm][key]) for key, number in counts[standard].items() if key in counts[arm]
+    }
+    return len(both), {
+        prompt: pair
+        for prompt, pair in both.items()
+        if abs(pair[0] - pair[1]) > max(SPECIAL_TOKENS, margin * pair[0])
+    }

@@ -333,6 +333,8 @@ def acceptable_answers(evidence: Evidence) -> list[Finding]:
     findings = []
     for scope in (None, *_scopes(evidence.windows)):
         greedy = answers.compare_greedy(originals, others, scope=scope).with_margins(evidence.margins)
+        if evidence.settings.accept_length_change:
+            greedy = greedy.without_ends
         finding = _of_greedy(evidence, greedy, control, margin, scope)
         faults = {arm: _unusable(evidence, arm, scope) for arm in (evidence.standard, evidence.challenger)}
         windows = [w for w in evidence.windows if scope in (None, (w.kind, w.level))]
@@ -347,7 +349,8 @@ def acceptable_answers(evidence: Evidence) -> list[Finding]:
         usable = _share_finding(
             "answers", counts, margin, [f"{kind} {number}" for kind, number in kinds.most_common(3)], scope
         )
-        findings.append(min((finding, usable), key=lambda one: _SEVERITY.index(one.verdict)))
+        both = (usable, finding) if usable.verdict == "against" else (finding, usable)
+        findings.append(min(both, key=lambda one: _SEVERITY.index(one.verdict)))
     return findings
 
 
@@ -358,7 +361,8 @@ def _unusable(
     evidence: Evidence, arm: str, scope: answers.Scope | None
 ) -> list[tuple[answers.Scope, Row, str]]:
     faults = answers.unusable(evidence.windows, evidence.standard, arm)
-    return [fault for fault in faults if scope in (None, fault[0])]
+    accepted = "stump" if evidence.settings.accept_length_change else None
+    return [fault for fault in faults if scope in (None, fault[0]) and fault[2] != accepted]
 
 
 def _of_greedy(
@@ -377,6 +381,8 @@ def _of_greedy(
     )
     examples = [f"{one.prompt}: {one.standard!r} / {one.other!r}" for one in differing[:3]]
     finding = _share_finding("answers", counts, margin, examples, scope)
+    if differing and finding.verdict != "shown":
+        finding = finding.model_copy(update={"cause": "other answers"})
     steady = control.compared >= FEWEST_CONTROLS and not control.differences
     sure = [one for one in differing if one.margin is not None or one.character < answers.OPENING]
     if steady and len({one.prompt for one in sure}) >= SURE_DIFFERENCES:
@@ -412,11 +418,36 @@ def _of_openings(
     return judged.model_copy(update={"cause": "standard"})
 
 
+def same_prompts_read(evidence: Evidence) -> Finding | None:
+    """Open, where both arms report how many tokens a prompt has, and not the same number: one of them
+    cuts prompts, or has another tokenizer. None where nothing says so, or where all greedy answers are
+    the same all the same."""
+    counted, unlike = answers.prompts_read_otherwise(
+        evidence.windows, evidence.standard, evidence.challenger, evidence.settings.length_margin
+    )
+    originals, others = (
+        answers.greedy_answers(evidence.windows, arm) for arm in (evidence.standard, evidence.challenger)
+    )
+    greedy = answers.compare_greedy(originals, others)
+    if not unlike or (greedy.compared and not greedy.differences):
+        return None
+    return Finding(
+        claim="answers",
+        verdict="open",
+        cause="other prompts",
+        counts=Counts(standard=0, standard_n=0, challenger=len(unlike), challenger_n=counted),
+        n=counted,
+        examples=[f"{prompt}: {ours} / {theirs}" for prompt, (ours, theirs) in list(unlike.items())[:3]],
+    )
+
+
 def sampled_answers(evidence: Evidence) -> Finding:
     """Sampled answers cannot be distinguished from the standard's, by a two-sample test with the standard
     itself as control; and they are sampled."""
     originals = answers.sampled_texts(evidence.windows, evidence.standard)
     others = answers.sampled_texts(evidence.windows, evidence.challenger)
+    if evidence.settings.accept_length_change:
+        originals, others = answers.equally_long(originals, others)
     count = sum(map(len, others.values()))
     own, own_n = answers.greedy_instead(evidence.windows, evidence.standard)
     instead, instead_n = answers.greedy_instead(evidence.windows, evidence.challenger)
@@ -454,14 +485,17 @@ def length(evidence: Evidence, level: Level, traffic_class: str | None, confiden
     if evidence.temperature > 0:
         margin = max(margin, SAMPLED_LENGTH_MARGIN)
     samples = evidence.at(level, traffic_class)
-    tokens, characters = (_length(samples, unit, margin, confidence) for unit in ("tokens", "characters"))
+    tokens, characters = (
+        judge_length(ratio_of(samples, unit, confidence), margin, len(samples))
+        for unit in ("tokens", "characters")
+    )
     finding = characters if characters.verdict == "against" and tokens.verdict != "against" else tokens
     return finding.model_copy(update={"load": level, "traffic_class": traffic_class})
 
 
-def _length(samples: Sequence[Sample], unit: str, margin: float, confidence: float) -> Finding:
-    ratio = ratio_of(samples, unit, confidence)
-    ratio = ratio.inverse if ratio else None
+def judge_length(standard_over_challenger: stats.Interval | None, margin: float, n: int) -> Finding:
+    """The finding on lengths from their ratio; None: too few for an interval."""
+    ratio = standard_over_challenger.inverse if standard_over_challenger else None
     verdict: Ternary = "open"
     if ratio is not None:
         if 1 / (1 + margin) <= ratio.low and ratio.high <= 1 + margin:
@@ -469,19 +503,23 @@ def _length(samples: Sequence[Sample], unit: str, margin: float, confidence: flo
         elif ratio.high < 1 / (1 + margin) or ratio.low > 1 + margin:
             verdict = "against"
     bound = max(ratio.high, 1 / ratio.low) if ratio else None
-    return Finding(
-        claim="length", verdict=verdict, ratio=ratio, bound=bound, margin=1 + margin, n=len(samples)
-    )
+    return Finding(claim="length", verdict=verdict, ratio=ratio, bound=bound, margin=1 + margin, n=n)
 
 
 def first_token(evidence: Evidence, level: Level, traffic_class: str | None, confidence: float) -> Finding:
     """The first token comes at most a fifth later, or at most by so many milliseconds: a user does not
     notice a fifth of very little."""
     samples = evidence.of_body(evidence.at(level, traffic_class))
-    settings = evidence.settings
     ratio = ratio_of(samples, "ttft", confidence, restarts=evidence.restarts)
-    slower = ratio.inverse if ratio else None
-    change = change_ms(samples, "ttft")
+    finding = judge_first_token(ratio, change_ms(samples, "ttft"), evidence.settings, len(samples))
+    return finding.model_copy(update={"load": level, "traffic_class": traffic_class})
+
+
+def judge_first_token(
+    standard_over_challenger: stats.Interval | None, change: float | None, settings: Ab, n: int
+) -> Finding:
+    """The finding on TTFT from its ratio and its change in milliseconds; None: not known."""
+    slower = standard_over_challenger.inverse if standard_over_challenger else None
     verdict: Ternary = "unknown"
     if slower is not None and change is not None:
         usual = change / (slower.estimate - 1) if slower.estimate != 1 else 0.0
@@ -495,13 +533,11 @@ def first_token(evidence: Evidence, level: Level, traffic_class: str | None, con
             verdict = "open"
     return Finding(
         claim="first token",
-        traffic_class=traffic_class,
-        load=level,
         verdict=verdict,
         ratio=slower,
         bound=slower.high if slower else None,
         margin=settings.first_token_ratio,
-        n=len(samples),
+        n=n,
         examples=[] if change is None else [f"{change:+.0f} ms"],
     )
 

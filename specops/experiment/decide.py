@@ -187,11 +187,11 @@ def _first_token(evidence: Evidence, level: Level, traffic_class: str | None) ->
 def _decided(
     common: Sequence[Finding], rows: Sequence[Sequence[Finding]], accept_length_change: bool
 ) -> list[Decision]:
-    return [_decide([*common, *row], accept_length_change) for row in rows]
+    return [decide_claims([*common, *row], accept_length_change) for row in rows]
 
 
-def _decide(findings: Sequence[Finding], accept_length_change: bool) -> Decision:
-    """The decision from all claims on one class at one load."""
+def decide_claims(findings: Sequence[Finding], accept_length_change: bool) -> Decision:
+    """The decision from all claims on one class at one load; one of them is on the wait."""
     needed = [f for f in findings if not (f.claim == "length" and accept_length_change)]
     wait = next(finding for finding in findings if finding.claim == "wait")
     against = [finding for finding in needed if finding.verdict == "against"]

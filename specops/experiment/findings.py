@@ -24,14 +24,17 @@ nothing was observed that could show it."""
 
 Cause = Literal[
     "time", "order", "place", "connection", "repeat", "client", "late", "always fails", "other answers",
-    "few windows", "temperature", "blind", "standard",
+    "few windows", "temperature", "blind", "standard", "starts", "other prompts",
 ]  # fmt: skip
 """What stands between the observations and a yes: a factor (factors.py), or a condition.
 
-client: this program limited the load. late: requests that fail or hang cost more than the others gain. always
-fails: one prompt fails each time. other answers: greedy answers differ beyond near ties. few windows: too few
-for an interval. temperature: sampled answers are the greedy ones. blind: the standard repeats too few of its
-own answers to compare with. standard: it varies itself as much."""
+client: this program limited the load. late: requests that fail or hang cost more than the others gain.
+always fails: one prompt fails each time. other answers: greedy answers differ beyond near ties. few
+windows: too few for an interval. temperature: sampled answers are the greedy ones. blind: the standard
+repeats too few of its own answers to compare with. standard: it varies itself as much. starts: starts of
+servers differ by more than is gained. other prompts: the arms count different numbers of tokens in a
+prompt.
+"""
 
 StoredInterval = Annotated[
     Interval,

@@ -183,8 +183,13 @@ def _wait(finding: Finding) -> str:
     if finding.cause in _FACTORS and finding.verdict != "shown":
         parts = ", ".join(f"{times(part.ratio)} {part.name}" for part in finding.parts)
         return f"{_speedup(finding)}, but {_FACTORS[finding.cause]}: {parts}"
+    if finding.verdict == "against" and finding.ratio.high >= 1:
+        return f"{_speedup(finding)}: gains less than {(finding.margin or 1) - 1:.0%} at best"
     if finding.verdict == "against":
-        return f"{where}{_speedup(finding)}: {'slower' if finding.ratio.high < 1 else 'no gain'}"
+        return f"{where}{_speedup(finding)}: slower"
+    if finding.cause == "starts":
+        starts = "two starts of a server differ by more than is gained (more repeats would decide)"
+        return f"{_speedup(finding)} includes 1: {starts}"
     return f"{where}{_speedup(finding)} is not surely above {finding.margin:.2f}×{_needs(finding)}"
 
 
@@ -203,6 +208,13 @@ def _failures(finding: Finding) -> str:
 def _answers(finding: Finding) -> str:
     if finding.cause == "blind":
         return "the standard gives another answer each time, so its greedy answers say nothing"
+    if finding.cause == "other prompts" and finding.counts is not None:
+        counts = finding.counts
+        return (
+            f"the servers count other tokens in {counts.challenger} of {counts.challenger_n} prompts "
+            f"({'; '.join(finding.examples)}): one of them cuts prompts, or has another tokenizer or "
+            "chat template"
+        )
     if finding.counts is None or not finding.counts.challenger_n:
         return "no answers were compared"
     such = f", such as: {'; '.join(finding.examples)}" if finding.examples else ""

@@ -408,7 +408,7 @@ def playbook_summary(cells: Sequence[CellRecord]) -> dict[str, Any]:
         reasons["avg_tokens_per_sec"] = "no repeat was measured to its end"
     if chunks := _why_unknown(rows, "chunk_tokens"):
         reasons["peak_tokens_per_sec"] = chunks
-    summary["slow_tail"] = asdict(slow_tail(row for cell in ours for row in cell.rows))
+    summary["slow_tail"] = asdict(slow_tail(row for cell in ours for row in cell.sent))
     summary["concurrency"] = level.concurrency
     summary["rate"] = level.rate
     summary["reasons"] = reasons
@@ -460,11 +460,11 @@ def by_class(cells: Sequence[CellRecord]) -> dict[str, list[dict[str, Any]]]:
 
 
 def errors(cells: Sequence[CellRecord]) -> dict[str, Any]:
-    """Failures by kind with one example each, and what was retried.
+    """Failures by kind with one example each, and what was retried, over all requests that were sent.
 
     A request that was in flight when the run was stopped is `interrupted`, and not among the failed.
     """
-    rows = [row for cell in cells for row in cell.rows]
+    rows = [row for cell in cells for row in cell.sent]
     interrupted = sum(row.error == "interrupted" for row in rows)
     failed = [row for row in rows if row.error is not None and row.error != "interrupted"]
     examples: dict[str, str | None] = {}

@@ -151,7 +151,8 @@ class BaselineSettings(Frozen):
     burstiness: Positive = 1.0
     repeats: int = Field(default=2, ge=1)
     warmup: int = Field(default=4, ge=0)
-    """Requests before each cell, at its concurrency, that are not measured."""
+    """Requests before the first cell of each concurrency. Their times are not compared; that one fails
+    counts."""
 
     temperature: float = Field(default=0.0, ge=0)
     top_p: float = Field(default=1.0, gt=0, le=1)

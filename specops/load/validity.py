@@ -189,7 +189,7 @@ def cached(cells: Collection[CellRecord], confidence: float = stats.LEVEL) -> li
                     f"at {level}, repeats are faster than first requests ({', '.join(faster)}), as with a "
                     "cache or a server that became faster; the figures mix first requests and repeats",
                     1.0,
-                    "use --repeats 1 --warmup 0 (first requests only)",
+                    "leave out --same-prompts, or use --repeats 1 --warmup 0 (first requests only)",
                 )
             )
     return found
@@ -198,16 +198,16 @@ def cached(cells: Collection[CellRecord], confidence: float = stats.LEVEL) -> li
 def _faster(cells: Sequence[CellRecord], latency: str, confidence: float) -> str | None:
     """Return how many times as fast repeats are, such as `3.1× [2.7, 3.5]`; None where it is not surely
     notable."""
-    first: dict[str, float] = {}
-    later: dict[str, list[float]] = defaultdict(list)
+    first: dict[tuple[str, str], float] = {}
+    later: dict[tuple[str, str], list[float]] = defaultdict(list)
     begin = min(cell.repeat for cell in cells)
     for cell in cells:
         for row in cell.rows:
             taken = positive(getattr(row, latency)) if row.error is None else None
             if taken is not None and cell.repeat == begin:
-                first[row.prompt] = taken
+                first[row.prompt, row.variant] = taken
             elif taken is not None:
-                later[row.prompt].append(taken)
+                later[row.prompt, row.variant].append(taken)
     prompts = sorted(first.keys() & later.keys())
     ratio = stats.paired_ratio(
         [first[prompt] for prompt in prompts], [median(later[prompt]) for prompt in prompts], level=confidence

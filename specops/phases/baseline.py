@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Callable
 from typing import Any
 
@@ -10,14 +11,15 @@ from typing_extensions import TypedDict
 
 from specops import results, stats
 from specops.errors import FileError
-from specops.load import counters, record, validity
-from specops.load.answer import CountTokens, Failure, token_counter
+from specops.load import record, validity
+from specops.load.answer import Failure, token_counter
 from specops.load.arrivals import Level, Pace, Watch
-from specops.load.client import DEFAULT_MAX_TOKENS, Client, endpoint_error
+from specops.load.client import DEFAULT_MAX_TOKENS, endpoint_error
 from specops.load.record import CellRecord
-from specops.load.runner import CellFailed, Interrupted, run_cell, warm_up
+from specops.load.runner import CellFailed
 from specops.load.settings import BaselineSettings, CountingRecord
-from specops.load.workload import PromptSet, Provenance, repeated_sentence
+from specops.load.target_server import TargetServer
+from specops.load.workload import Prompt, PromptSet, Provenance, repeated_sentence
 from specops.phases import measurement
 from specops.progress import Progress
 from specops.render.figures import count
@@ -25,9 +27,17 @@ from specops.results import Result, Verdict
 
 PHASE = "baseline"
 
+FILLERS = 3
+"""Requests for each stream that may fill it: one at its start, others until the last stream ends."""
+
+SAME_PROMPTS = "prompts were sent as they are (--same-prompts), so a cache may have answered"
+
 
 class BaselineResult(TypedDict):
     """`data` of the result."""
+
+    run: str
+    """Names the run in the nonces of its prompts."""
 
     percentiles: str
     """How quantiles are computed."""
@@ -82,6 +92,8 @@ class _Run:
         self.cells: list[CellRecord] = []
         self.endpoint: dict[str, Any] = {}
         self.environment = results.environment()
+        self.token = secrets.token_hex(4)
+        """Names this run in the nonces of its prompts."""
 
     def plan(self) -> list[tuple[Level, int]]:
         """Repeats outside, levels inside: a drift of the machine touches every level alike."""
@@ -100,8 +112,9 @@ class _Run:
         stored = {
             (cell.level, cell.repeat): cell
             for cell in cells
-            if cell.complete and cell.failed <= self.settings.max_error_share * len(cell.rows)
+            if cell.complete and cell.failed <= self.settings.max_error_share * len(cell.sent)
         }
+        self.token = previous.data["run"]
         self.cells = [stored[planned] for planned in self.plan() if planned in stored]
         if self.cells:
             self.progress.note(f"{len(self.cells)} of {len(self.plan())} cells were measured before")
@@ -112,21 +125,18 @@ class _Run:
 
     async def measure(self) -> None:
         settings = self.settings
-        watch = Watch(settings.abort_rule())
-        pace = Pace(settings.max_rps)
         count_tokens = token_counter(settings.tokenizer) if settings.tokenizer else None
-        async with Client(settings.target(), settings.decoding()) as client:
-            await client.probe(self.prompts.prompts[0], pace)
-            self.environment["server"] = await client.version()
-            self.endpoint = client.capabilities.described(retokenised=count_tokens is not None)
+        watch, pace = Watch(settings.abort_rule()), Pace(settings.max_rps)
+        async with TargetServer(settings, pace, watch, self.progress, count_tokens) as server:
+            facts = await server.introduce(self._fresh("probe")[0])
+            self.environment["server"] = facts["server"]
+            self.endpoint = server.client.capabilities.described(retokenised=count_tokens is not None)
             try:
                 for level, repeat in self.missing():
-                    await self._measure_cell(client, level, repeat, pace, watch, count_tokens)
+                    await self._measure_cell(server, level, repeat)
                     if self.cells[-1].aborted:
                         break
             except BaseException as stop:
-                if isinstance(stop, Interrupted | CellFailed) and stop.cell.observations:
-                    self.cells.append(CellRecord.of(stop.cell, settings.slo))
                 # A result without cells would replace an earlier one by nothing; and one that could not be
                 # written a moment ago was stored elsewhere then.
                 if self.cells and not isinstance(stop, FileError):
@@ -135,35 +145,41 @@ class _Run:
                     raise stop.__cause__ from None
                 raise
 
-    async def _measure_cell(
-        self,
-        client: Client,
-        level: Level,
-        repeat: int,
-        pace: Pace,
-        watch: Watch,
-        count_tokens: CountTokens | None,
-    ) -> None:
-        settings, prompts = self.settings, self.prompts.prompts
-        await warm_up(client, prompts, settings.warmup, level, pace)
-        before = await counters.scrape(settings.base_url)
-        self.progress.start(f"{level}, repeat {repeat + 1} of {settings.repeats}", len(prompts))
-        cell = await run_cell(
-            client,
-            prompts,
+    async def _measure_cell(self, server: TargetServer, level: Level, repeat: int) -> None:
+        """Measure a cell, all of its streams full. With the same prompts nothing is sent beside them: it
+        would put them into a cache."""
+        before, same = list(self.cells), self.settings.same_prompts
+
+        def keep(cell: CellRecord) -> None:
+            self.cells = [*before, cell]
+
+        variant = f"{repeat} {level}"
+        self.progress.start(
+            f"{level}, repeat {repeat + 1} of {self.settings.repeats}", len(self.prompts.prompts)
+        )
+        await server.visit(
+            self._fresh(variant),
             level,
             repeat,
-            seed=settings.seed,
-            pace=pace,
-            progress=self.progress,
-            watch=watch,
-            count_tokens=count_tokens,
+            warm_up_with=self._fresh(f"warm-up {level}"),
+            keep=keep,
+            fillers=[] if same else self._fillers(level, variant),
         )
-        record = CellRecord.of(cell, settings.slo)
-        self.cells.append(counters.unread(record))
-        after = await counters.scrape(settings.base_url)
-        self.cells[-1] = counters.counted(record, before, after, settings.model)
         self.on_partial(self.partial())
+
+    def _fillers(self, level: Level, variant: str) -> list[Prompt]:
+        """Requests that keep all streams full, in an order of their own; none for an open loop."""
+        size = FILLERS * (level.concurrency or 0)
+        copies = [
+            self._fresh(f"fill {variant} {number}") for number in range(-(-size // len(self.prompts.prompts)))
+        ]
+        return [prompt for copy in copies for prompt in copy][:size]
+
+    def _fresh(self, variant: str) -> list[Prompt]:
+        """All prompts in one variant, which no cache has; as they are where the settings say so."""
+        if self.settings.same_prompts:
+            return list(self.prompts.prompts)
+        return [prompt.fresh(self.token, variant) for prompt in self.prompts.prompts]
 
     def partial(self) -> Result:
         plan = len(self.plan())
@@ -195,6 +211,7 @@ class _Run:
             validity.filtered(self.cells),
             validity.without_reasons([row for cell in self.cells for row in cell.rows]),
             validity.limited(self.cells, self._limits()),
+            SAME_PROMPTS if self.settings.same_prompts else None,
         )
         remarks += [said for said in (left_out, *(doubt.sentence for doubt in doubts), *noted) if said]
         starts = validity.slow_starts(self.cells)
@@ -236,7 +253,7 @@ class _Run:
     def _slow_tails(self) -> list[tuple[Level, str]]:
         """Return each level with slow requests, and the sentence that counts them."""
         levels = dict.fromkeys(cell.level for cell in self.cells)
-        rows = {level: [r for c in self.cells if c.level == level for r in c.rows] for level in levels}
+        rows = {level: [r for c in self.cells if c.level == level for r in c.sent] for level in levels}
         said = {level: record.slow_tail(ours).sentence for level, ours in rows.items()}
         return [(level, sentence) for level, sentence in said.items() if sentence]
 
@@ -252,6 +269,7 @@ class _Run:
             reason=reason,
             summary=record.playbook_summary(cells) if any(cell.rows for cell in cells) else {},
             data={
+                "run": self.token,
                 "percentiles": stats.PERCENTILE_METHOD,
                 "prompts": self.prompts.provenance(),
                 "endpoint": self.endpoint,

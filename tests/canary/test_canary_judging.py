@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from specops.phases.ab.parity import Matches, Parity, Witness
 
-from specops.load.arrivals import Level
+from specops.experiment.answers import Difference
 from specops.load.settings import Endpoint
 from specops.phases import canary
 from specops.phases.canary.checks import CHECKS, distribution, endings, parity, sampling, structured_output
@@ -109,14 +108,15 @@ def test_the_standard_decides_what_the_speculative_pool_is_held_to() -> None:
     assert found["refused", "refused"] == "unsupported" == found["ignored", "ignored"]
 
 
-def witness(margin: float | None) -> Witness:
-    near = margin is not None and margin < 0.25
-    return Witness(prompt="p0", character=3, standard="a", other="b", margin=margin, near_tie=near)
+def witness(margin: float | None) -> Difference:
+    return Difference(prompt="p0", variant="", character=3, standard="a", other="b", margin=margin)
 
 
-def compared(arms: tuple[Witness, ...], control: tuple[Witness, ...] = (), of: int = 12) -> Parity:
+def compared(
+    pools: tuple[Difference, ...], control: tuple[Difference, ...] = (), of: int = 12
+) -> parity.Parity:
     prompts = frozenset(f"p{i}" for i in range(of))
-    return Parity("speculative", False, Level(), Matches(prompts, arms), Matches(prompts, control))
+    return parity.Parity(parity.Matches(prompts, pools), parity.Matches(prompts, control))
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,9 @@ def compared(arms: tuple[Witness, ...], control: tuple[Witness, ...] = (), of: i
         (compared((), of=11), compared(()), "undecided"),
     ],
 )
-def test_parity_fails_where_it_differs_surely_and_again(first: Parity, again: Parity, status: str) -> None:
+def test_parity_fails_where_it_differs_surely_and_again(
+    first: parity.Parity, again: parity.Parity, status: str
+) -> None:
     assert parity.verdict(first, again, 12)[0] == status
 
 

@@ -15,6 +15,7 @@ from fault_rows import (
     slowed,
 )
 from fault_runs import Figures
+from zoo_knobs import Fault
 
 
 def time_per_token(milliseconds: float, tokens: int, first: int = 1) -> Figures:
@@ -67,14 +68,33 @@ BASELINES = [
         "undecided",
         r"repeats are faster[^\n]*cache",
         r"[Nn]ot usable as a baseline[^\n]*--repeats 1 --warmup 0",
+        options=("--same-prompts",),
+    ),
+    baseline(
+        "fresh_prompts",
+        "repeats are answered 5 times as fast, and the same baseline ran before: no request is a repeat",
+        replace(TWELVE, repeat_factor=0.2),
+        "yes",
+        never=(r"cache", r"same answer"),
+        figures=time_per_token(10.0, 12),
+        options=EVERY,
+        again=True,
+    ),
+    baseline(
+        "warm_ups_hang",
+        "the first requests after the probe hang into the timeout of 0.6 s",
+        replace(STANDARD, faults=(Fault("hang", ms=5000, after=1, until=5),)),
+        "yes",
+        r"[34] failed: [34] timeout",
+        options=("--timeout=0.6",),
     ),
     baseline(
         "first_requests_of_a_cache",
         "the same, and each prompt is sent once, as the advice says",
         replace(STANDARD, repeat_factor=0.2),
         "yes",
-        never=(r"cache",),
-        options=("--repeats=1", "--warmup=0"),
+        never=(r"repeats are faster", r"not usable"),
+        options=("--repeats=1", "--warmup=0", "--same-prompts"),
     ),
     baseline(
         "counts_half",
@@ -411,7 +431,7 @@ BASELINES = [
         "a content filter ends every fifth answer",
         failing("filtered", 0.2, STANDARD),
         "any verdict",
-        r"(19|20|21) of 96 answers were ended by a content filter",
+        r"\d+ of 96 answers were ended by a content filter",
         options=EVERY,
     ),
     baseline(

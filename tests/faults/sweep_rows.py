@@ -17,6 +17,7 @@ from fault_rows import (
     sweep,
 )
 from fault_runs import Figures
+from zoo_knobs import Fault
 
 
 def speedup_of(k: int, low: float, high: float) -> Figures:
@@ -46,13 +47,80 @@ def candidates_get_two_fifths(result: dict[str, Any]) -> list[str]:
     return [] if share >= 0.4 else [f"candidates had {share:.0%} of {everything} requests"]
 
 
+def narrow(k: int) -> Figures:
+    """K is recommended with an interval as narrow as its own requests allow."""
+
+    def check(result: dict[str, Any]) -> list[str]:
+        speedup = result["summary"].get("e2e_speedup") or {}
+        wide = not speedup or speedup["high"] > 1.5 * speedup["low"]
+        return [*speedup_of(k, 1.3, 1.8)(result), *([f"the interval is {speedup}"] if wide else [])]
+
+    return check
+
+
+NOT_THE_STANDARDS = (
+    r"answers (differ from the standard|are not acceptable)|sampled answers are not the standard"
+)
+
 SWEEPS = [
+    sweep(
+        "warm_ups_hang",
+        "K 3 is 2.5 times as fast, and its warm-ups hang for 4 s; K 5 is 1.55 times as fast",
+        [
+            replace(slowed(STANDARD, 1.2), faults=(Fault("hang", ms=4000, after=1, in_a_row=2, until=3),)),
+            slowed(FASTER),
+        ],
+        "deploy",
+        r"k=3[^\n]*late[^\n]*in the warm-up",
+        standard=slowed(STANDARD),
+        figures=speedup_of(5, 1.40, 1.70),
+        fast=True,
+    ),
+    sweep(
+        "warm_ups_time_out",
+        "the only setting is 1.55 times as fast, and its warm-ups never answer; the timeout is 1 s",
+        [replace(FASTER, faults=(Fault("hang", ms=5000, after=1, in_a_row=2, until=3),))],
+        "not deploy",
+        r"timeout",
+        rollout=(("measure.timeout_s", 1.0), ("measure.max_error_share", 0.2)),
+    ),
+    sweep(
+        "one_hung_request",
+        "K 3 is 1.55 times as fast; of K 5, which is as fast, single requests take 3 s",
+        [slowed(FASTER), failing("hang", 0.02, slowed(FASTER), ms=3000)],
+        "deploy",
+        r"k=3",
+        standard=slowed(STANDARD),
+        figures=narrow(3),
+    ),
+    sweep(
+        "cache_of_an_earlier_run",
+        "two equal settings, which answer what they know three times as fast; the same sweep ran before",
+        [replace(EQUAL, repeat_factor=1 / 3)] * 2,
+        "not deploy",
+        again=True,
+    ),
+    sweep(
+        "cache_of_another_setting",
+        "equal settings behind one cache, which answers what it knows three times as fast",
+        [replace(EQUAL, repeat_factor=1 / 3, shares_cache=True)] * 2,
+        "not deploy",
+        r"cache",
+        standard=replace(STANDARD, repeat_factor=1 / 3, shares_cache=True),
+    ),
+    sweep(
+        "nothing_accepted",
+        "K 3 is 1.55 times as fast, and none of its drafted tokens is accepted",
+        [replace(FASTER, metrics=True, speculates=True, accepts=False)],
+        "no",
+        r"not speculation's",
+    ),
     sweep(
         "candidate_other_model",
         "K 3 is 1.55 times as fast, and every answer of it is another one from the first token on",
         [replace(FASTER, stock=1.0, tokens=(9, 9))],
         "not deploy",
-        r"differ from the first character on",
+        NOT_THE_STANDARDS,
         standard=replace(STANDARD, tokens=(9, 9)),
     ),
     sweep(
@@ -116,7 +184,7 @@ SWEEPS = [
         "the only setting ends its answers at half, 1.55 times as fast a token; the rollout file accepts it",
         [replace(slowed(FASTER), tokens=(12, 24), length=0.5)],
         "deploy",
-        r"deploy[^\n]*shorter, which is accepted",
+        r"deploy[^\n]*shorter[^\n]*, which is accepted",
         standard=replace(slowed(STANDARD), tokens=(12, 24)),
         options=SAMPLED,
         rollout=(("ab.accept_length_change", True),),
@@ -212,7 +280,7 @@ SWEEPS = [
         "K 3 is 1.55 times as fast, by another model whose answers are as long; temperature 0.7",
         [replace(FASTER, other_model=True)],
         "not deploy",
-        r"differ from the first character on",
+        NOT_THE_STANDARDS,
         options=SAMPLED,
     ),
     sweep(
@@ -269,7 +337,7 @@ SWEEPS = [
         "deploy",
         r"k=3",
         standard=slowed(STANDARD, 2),
-        never=(r"drifted",),
+        never=(r"changed during",),
         figures=speedup_of(3, 1.40, 1.70),
         clock_step_s=3600.0,
     ),
@@ -287,7 +355,7 @@ SWEEPS = [
         "K 3 is 1.55 times as fast, by another model; both differ from themselves at temperature 0",
         [replace(FASTER, unsteady=0.9, other_model=True)],
         "not deploy",
-        r"differ from the first character on",
+        r"differ from the standard|greedy answers say nothing",
         standard=replace(STANDARD, unsteady=0.9),
     ),
     sweep(
@@ -311,7 +379,7 @@ SWEEPS = [
         "K 3 takes half as long in nine of its ten turns, then as long as the standard",
         [replace(EQUAL, drift=((163, 0.5), (164, 1.0)))],
         "not deploy",
-        r"in turn 2 of rung 5\): the standard or the setting drifted",
+        r"the speed-up changed during the run[^\n]*in turn 2 of rung 5",
         options=("--repeats=5",),
         prompts=80,
     ),

@@ -68,6 +68,11 @@ WORDS = [
 ]
 
 
+def class_of(prompt: str) -> str:
+    """The first word, behind the nonce where there is one."""
+    return prompt.rpartition("] ")[2].split(":", 1)[0]
+
+
 @dataclass
 class Answer:
     words: list[str]
@@ -233,6 +238,8 @@ class Keeper:
         """
         for fault, turns in zip(self.knobs.faults, self._turns, strict=True):
             if fault.mixed != mixed or self.requests <= fault.after or self.in_flight <= fault.above:
+                continue
+            if fault.until and self.clock.since_another > fault.until:
                 continue
             if self.clock.since_another < fault.in_a_row or not self._in(prompt, fault.classes):
                 continue
@@ -487,7 +494,7 @@ class Keeper:
             for name, count in (
                 ("drafts", drafts),
                 ("draft_tokens", 3 * drafts),
-                ("accepted_tokens", 2 * drafts),
+                ("accepted_tokens", 2 * drafts * self.knobs.accepts),
             ):
                 lines += [
                     f"# TYPE vllm:spec_decode_num_{name} counter",
@@ -496,7 +503,7 @@ class Keeper:
             lines.append("# TYPE vllm:spec_decode_num_accepted_tokens_per_pos counter")
             lines += [
                 f'vllm:spec_decode_num_accepted_tokens_per_pos_total{{position="{at}",{model}}} '
-                f"{drafts if at < 2 else 0}"
+                f"{drafts if at < 2 and self.knobs.accepts else 0}"
                 for at in range(3)
             ]
         return "\n".join(lines) + "\n"
@@ -536,11 +543,6 @@ async def _until(instant: float) -> None:
 
 def _refused(status: int, message: str, headers: dict[str, str] | None = None) -> web.Response:
     return web.json_response({"error": {"message": message}}, status=status, headers=headers)
-
-
-def class_of(prompt: str) -> str:
-    """The first word, behind a nonce where there is one."""
-    return prompt.partition("] ")[2].split(":", 1)[0] if prompt.startswith("[") else prompt.split(":", 1)[0]
 
 
 def _prompt_of(body: Body) -> str:

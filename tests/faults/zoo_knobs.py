@@ -53,6 +53,9 @@ class Fault:
     in_a_row: int = 0
     """Only from this request on after those of another server."""
 
+    until: int = 0
+    """Only up to this request after those of another server; 0: no end."""
+
     mixed: bool = False
     """Only greedy requests, while a sampled request is in flight when their first token is due."""
 
@@ -239,6 +242,9 @@ class Server:
 
     speculates: bool = False
     """Its counters of drafts grow with each answer."""
+
+    accepts: bool = True
+    """Two of three drafted tokens are accepted by those counters; else none."""
 
     bad: Literal["", Bad] = ""
     """It answers nothing else. http2: it speaks HTTP/2 alone."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from measuring import run
 from pydantic import ValidationError
-from stub import CHUNKS, Reply, Stub, stream
+from stub import CHUNKS, Reply, Stub, fault, stream
 
 from specops import results
 from specops.load.settings import BaselineSettings
@@ -17,7 +17,13 @@ pytestmark = pytest.mark.usefixtures("any_speed")
 
 
 def asked(stub: Stub) -> list[str]:
+    """The prompts as the server got them."""
     return [request["messages"][0]["content"] for request in stub.requests]
+
+
+def texts(stub: Stub) -> list[str]:
+    """The same without their nonces."""
+    return [prompt.partition("] ")[2] for prompt in asked(stub)]
 
 
 def test_every_prompt_is_sent_once_for_each_level_and_repeat(stub: Stub, prompts_file: Path) -> None:
@@ -27,8 +33,46 @@ def test_every_prompt_is_sent_once_for_each_level_and_repeat(stub: Stub, prompts
     assert [(c["concurrency"], c["repeat"]) for c in cells] == [(1, 0), (4, 0), (1, 1), (4, 1)]
     everything = {f"p{i}" for i in range(12)}
     assert all({row["prompt"] for row in cell["rows"]} == everything for cell in cells)
-    assert len(stub.requests) == 1 + 4 * 12  # the probe, and no warm-up here
+    beside = sum(len(cell["beside"]) for cell in cells)
+    assert len(stub.requests) == 1 + 4 * 12 + beside  # the probe, and no warm-up here
+    assert {row["part"] for cell in cells for row in cell["beside"]} == {"fill"}
+    assert found.data["errors"]["requests"] == 4 * 12 + beside
     assert found.data["errors"]["failed"] == 0
+
+
+def test_no_request_is_one_that_a_server_knows(stub: Stub, prompts_file: Path) -> None:
+    """A nonce in front is another one in each repeat, at each level, beside the measured ones, and in each
+    run."""
+    for _ in range(2):
+        run(stub, prompts_file, concurrency=[1, 4], repeats=2, warmup=2)
+    assert len(set(asked(stub))) == len(asked(stub))
+    assert set(texts(stub)) == {f"Prompt {i}" for i in range(12)}
+
+
+def test_prompts_may_be_sent_as_they_are(stub: Stub, prompts_file: Path) -> None:
+    found = run(stub, prompts_file, concurrency=[4], repeats=2, same_prompts=True)
+    assert sorted(asked(stub)[1:]) == sorted(2 * [f"Prompt {i}" for i in range(12)])
+    assert "sent as they are (--same-prompts)" in found.reason
+
+
+def test_all_streams_are_full_while_any_prompt_is_answered(stub: Stub, prompts_file: Path) -> None:
+    """A stream that idles at the end would count as load: 12 prompts at 4 streams, of which the last is
+    slow."""
+
+    def answer(body: Any) -> Reply:
+        slow = body["messages"][0]["content"].endswith("Prompt 11")
+        return Reply(stream(body, CHUNKS), first_s=0.4 if slow else 0.02)
+
+    stub.answer = answer
+    found = run(stub, prompts_file, concurrency=[4])
+    (cell,) = found.data["cells"]
+    rows = [*cell["rows"], *cell["beside"]]
+    end = max(row["sent_s"] + row["e2e_ms"] / 1000 for row in cell["rows"])
+    for moment in (0.25 * end, 0.5 * end, 0.95 * end):
+        busy = [row for row in rows if row["sent_s"] - 0.05 <= moment <= row["sent_s"] + row["e2e_ms"] / 1000]
+        assert len(busy) >= 4
+    # Four streams of answers of 20 ms, one of them busy for 400 ms: not 12 answers in the slowest's time.
+    assert cell["requests_per_sec"] > 1.5 * 12 / 0.46
 
 
 def test_the_order_is_shuffled_by_the_seed_and_the_same_for_every_arm(stub: Stub, prompts_file: Path) -> None:
@@ -36,7 +80,7 @@ def test_the_order_is_shuffled_by_the_seed_and_the_same_for_every_arm(stub: Stub
     for seed in (0, 0, 1):
         stub.requests.clear()
         run(stub, prompts_file, seed=seed)
-        orders.append(asked(stub)[1:])
+        orders.append(texts(stub)[2:])  # without the probe and the first one, which only fills the stream
     assert orders[0] == orders[1] != orders[2]
     assert orders[0] != sorted(orders[0])
 
@@ -83,8 +127,17 @@ def test_only_the_classes_asked_for(stub: Stub, prompts_file: Path) -> None:
 
 def test_warm_up_is_sent_and_not_measured(stub: Stub, prompts_file: Path) -> None:
     found = run(stub, prompts_file, warmup=3)
-    assert len(stub.requests) == 1 + 3 + 12
-    assert found.data["errors"]["requests"] == 12
+    assert len(stub.requests) == 1 + 3 + 1 + 12
+    assert [row["part"] for row in found.data["cells"][0]["beside"]] == ["warm-up"] * 3 + ["fill"]
+    assert len(found.data["cells"][0]["rows"]) == 12
+
+
+def test_a_warm_up_that_fails_counts(stub: Stub, prompts_file: Path) -> None:
+    stub.answer = lambda body: fault(500, "x") if len(stub.requests) == 2 else Reply(stream(body, CHUNKS))
+    found = run(stub, prompts_file, warmup=3)
+    assert found.data["errors"]["by_kind"] == {"http_500": 1}
+    assert (found.verdict, found.data["errors"]["requests"]) == ("no", 16)
+    assert found.reason.startswith("1 of 16 requests failed: 1 http_500")
 
 
 def test_open_loop_does_not_wait_for_the_server(stub: Stub, prompts_file: Path) -> None:
@@ -146,11 +199,11 @@ def test_acceptance_comes_from_the_counters_of_the_measured_windows(stub: Stub, 
     stub.metrics = metrics
     found = run(stub, prompts_file, warmup=2, repeats=2)
     acceptance = found.data["acceptance"]
-    assert acceptance["drafts"] == 2 * 12 * 3
+    assert acceptance["drafts"] == 2 * (12 + 1) * 3  # the one that fills the stream, too
     assert acceptance["length"] == pytest.approx(1 + 5 / 3)
     assert acceptance["rate"] == pytest.approx(5 / 9)
     assert acceptance["per_position"] == [1.0, pytest.approx(2 / 3)]
-    assert acceptance["share_of_server_tokens"] == 0.5  # someone else had the other half
+    assert 0.4 < acceptance["share_of_server_tokens"] < 0.5  # someone else had the other half
 
 
 def test_without_metrics_acceptance_is_unknown_with_the_reason(stub: Stub, prompts_file: Path) -> None:

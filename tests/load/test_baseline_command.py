@@ -172,7 +172,7 @@ def test_an_endpoint_that_is_down_exits_with_3(stub: Stub, prompts_file: Path, t
         ),
         (
             Reply([b"data: [DONE]\n\n"]),
-            "all 12 requests failed; the answer has no output",
+            "all 13 requests failed; the answer has no output",
             "curl ",
         ),
     ],
@@ -275,7 +275,7 @@ def test_a_signal_leaves_a_valid_partial_that_resumes(
     number: signal.Signals, code: int, name: str, stub: Stub, prompts_file: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "b.json"
-    first_cell = 1 + 12  # and the probe
+    first_cell = 1 + 1 + 12  # the probe, and what fills the stream
 
     def answer(body: Body) -> Reply:
         hang = len(stub.requests) > first_cell + 5
@@ -303,10 +303,10 @@ def test_a_signal_leaves_a_valid_partial_that_resumes(
     partial = results.read(out)
     assert (partial.verdict, partial.reason) == ("partial", "stopped after 1 of 3 cells")
     errors = [[row["error"] for row in cell["rows"]] for cell in partial.data["cells"]]
-    assert errors == [[None] * 12, [None] * 5 + ["interrupted"]]  # the request in flight was sent, and counts
+    assert errors == [[None] * 12, [None] * 4 + ["interrupted"]]  # the request in flight was sent, and counts
     stub.answer = lambda body: Reply(stream(body, CHUNKS))
     stub.requests.clear()
     done = specops(*shlex.split(again)[1:])
     assert done.returncode in (0, 4), done.stderr
-    assert len(stub.requests) == 1 + 2 * 12
+    assert len(stub.requests) == 1 + 2 * 13
     assert results.read(out).data["cells"][0] == partial.data["cells"][0]

@@ -96,10 +96,13 @@ def test_a_cache(stub: Stub, prompts_file: Path, monkeypatch: pytest.MonkeyPatch
         return Reply(stream(body, [("x", 1)] * 8), first_s=0.008 if known else 0.03)
 
     stub.answer = answer
-    found = run(stub, prompts_file, repeats=2)
+    assert run(stub, prompts_file, repeats=2).verdict == "yes"  # no request is a repeat
+    found = run(stub, prompts_file, repeats=2, same_prompts=True)
     assert found.verdict == "undecided"
     assert found.reason.startswith(NOTHING)
     assert "at 1 stream, repeats are faster than first requests" in found.reason
-    assert found.reason.endswith("; use --repeats 1 --warmup 0 (first requests only), and measure again")
+    assert found.reason.endswith(
+        "; leave out --same-prompts, or use --repeats 1 --warmup 0 (first requests only), and measure again"
+    )
     answered.clear()
     assert run(stub, prompts_file).verdict == "yes"

@@ -29,7 +29,7 @@ def test_too_many_failures_are_a_no_with_their_kinds(stub: Stub, prompts_file: P
     stub.answer = flaky
     found = run(stub, prompts_file)
     assert found.verdict == "no"
-    assert found.reason == "3 of 12 requests failed: 2 cut, 1 http_500"
+    assert found.reason == "3 of 13 requests failed: 2 cut, 1 http_500"
     assert found.data["by_concurrency"][0]["requests"] == 12  # the others are kept
     assert run(stub, prompts_file, max_error_share=0.5).verdict == "yes"
 
@@ -45,7 +45,7 @@ def test_retries_are_reported(stub: Stub, prompts_file: Path) -> None:
     found = run(stub, prompts_file)
     assert found.verdict == "yes"
     assert (found.data["errors"]["retries"], found.data["errors"]["retried_requests"]) == (1, 1)
-    assert found.reason.startswith("measured 12 requests in 1 cell; ")
+    assert found.reason.startswith("measured 13 requests in 1 cell; ")
     assert found.reason.endswith("; 1 retried")
     level = found.data["by_concurrency"][0]
     assert level["e2e_with_retries_ms"]["n"] == 12
@@ -81,9 +81,9 @@ def test_an_endpoint_that_turns_slow_is_left_in_peace(stub: Stub, prompts_file: 
 def test_nothing_measured_is_an_error_not_a_verdict(stub: Stub, prompts_file: Path) -> None:
     stub.answer = lambda body: fault(500, "boom") if len(stub.requests) > 1 else Reply(stream(body, CHUNKS))
     kept: list[Result] = []
-    with pytest.raises(EndpointError, match=r"all 12 requests failed; .*boom"):
+    with pytest.raises(EndpointError, match=r"all 13 requests failed; .*boom"):
         measure(settings(stub, prompts_file), SilentProgress(), None, kept.append)
-    assert kept[-1].data["errors"]["by_kind"] == {"http_500": 12}
+    assert kept[-1].data["errors"]["by_kind"] == {"http_500": 13}
 
 
 def test_prompts_that_cannot_be_sent_are_refused_before_the_first_request(stub: Stub, tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_a_fault_of_ours_keeps_what_was_measured(
     with pytest.raises(RuntimeError, match="ours"):  # itself, not in a group
         measure(settings(stub, prompts_file), SilentProgress(), None, kept.append)
     (cell,) = kept[-1].data["cells"]
-    assert [row["error"] for row in cell["rows"]] == [None] * 5 + ["interrupted"]
+    assert [row["error"] for row in (*cell["beside"], *cell["rows"])] == [None] * 5 + ["interrupted"]
     assert kept[-1].data["errors"]["failed"] == 0  # it was sent, and is no failure of the server
     assert kept[-1].verdict == "partial"
 
@@ -213,7 +213,7 @@ def test_a_slow_tail_is_on_the_page(stub: Stub, prompts_file: Path) -> None:
     stub.answer = tail
     found = run(stub, prompts_file)
     assert found.verdict == "yes"
-    assert "; at 1 stream, 1 of 12 requests took over 10 times the median (the slowest 1." in found.reason
+    assert "; at 1 stream, 1 of 13 requests took over 10 times the median (the slowest 1." in found.reason
     assert found.summary["slow_tail"]["slow"] == 1
     assert "p99 needs 100 samples" in found.summary["reasons"]["e2e_p99_ms"]
 
@@ -224,7 +224,7 @@ def test_aborted_answers_are_failures(stub: Stub, prompts_file: Path) -> None:
 
     stub.answer = aborting
     found = run(stub, prompts_file)
-    assert (found.verdict, found.reason) == ("no", "4 of 12 requests failed: 4 aborted")
+    assert (found.verdict, found.reason) == ("no", "4 of 13 requests failed: 4 aborted")
 
 
 def test_a_server_that_answers_429_without_end_is_named(stub: Stub, prompts_file: Path) -> None:

@@ -26,7 +26,8 @@ def test_an_interrupted_run_goes_on_with_the_cells_it_lacks(stub: Stub, prompts_
     assert partials[0].reason == "stopped after 1 of 3 cells"
     stub.requests.clear()
     found = run(stub, prompts_file, partials[0], repeats=3)
-    assert len(stub.requests) == 1 + 2 * 12
+    assert len(stub.requests) == 1 + 2 * 13
+    assert found.data["run"] == whole.data["run"] == partials[0].data["run"]
     assert found.verdict == "yes"
     assert found.data["cells"][0] == whole.data["cells"][0]
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
+from dataclasses import replace
 
 import pytest
 from stub import CHUNKS, Body, Reply, fault, running_stub, stream
@@ -71,7 +73,8 @@ def test_every_load_is_asked_of_every_setting(stub, other, prompts_file) -> None
         ]
         assert asked == [(1, 0.0), (2, 0.0), (1, 0.7), (2, 0.7)]
     sent = [request["temperature"] for request in other.requests if request["max_tokens"] == 16]
-    assert (sent.count(0.0), sent.count(0.7)) == (48, 48)
+    # Twelve of each load at temperature 0.7 are sent greedily, too.
+    assert (sent.count(0.0), sent.count(0.7)) == (48 + 48, 48)
     assert other.most_in_flight == 2
 
 
@@ -149,6 +152,73 @@ def test_a_sweep_that_was_stopped_goes_on_where_it_was(stub, other, prompts_file
     assert {key: now[key] for key in had} == had
     asked = [request for request in stub.requests + other.requests if request["max_tokens"] == 16]
     assert len(asked) == sum(len(cell.cell.rows) for key, cell in now.items() if key not in had)
+
+
+def asked(stub) -> list[str]:
+    return [request["messages"][0]["content"] for request in stub.requests if request["max_tokens"] == 16]
+
+
+def test_what_is_compared_has_the_same_nonce_and_nothing_else_has(stub, other, third, prompts_file) -> None:
+    """A rung has its own variant of each prompt, which all its settings get. Warm-ups and other runs have
+    others."""
+    what = spec((stub, other, third), prompts_file, measure={"repeats": 2, "warmup": 2})
+    sent = []
+    for _ in range(2):
+        for server in (stub, other, third):
+            server.requests.clear()
+        result = run(what)
+        sent.append({prompt for server in (stub, other, third) for prompt in asked(server)})
+        rungs: dict[tuple[str, str], set[int]] = defaultdict(set)
+        for cell in cells(result):
+            for row in cell.cell.sent:
+                rungs[row.prompt, row.variant].add(cell.rung)
+        assert {len(numbers) for numbers in rungs.values()} == {1}
+        counted = {row.variant for cell in cells(result) for row in cell.cell.rows}
+        assert counted.isdisjoint(row.variant for cell in cells(result) for row in cell.cell.beside)
+        first = [cell for cell in cells(result) if cell.rung == 0]
+        assert len({frozenset((row.prompt, row.variant) for row in cell.cell.rows) for cell in first}) == 1
+    assert sent[0].isdisjoint(sent[1])
+    assert all(prompt.startswith("[") for prompt in sent[0])
+
+
+def test_a_sweep_that_goes_on_keeps_its_nonces(stub, other, prompts_file) -> None:
+    what = spec((stub, other), prompts_file, measure={"repeats": 2})
+    stopped = stopped_after(20, what)
+    before = set(asked(stub))
+    whole = run(what, previous=stopped)
+    assert found(whole).run == found(stopped).run
+    assert before & set(asked(other))  # the rung that was begun goes on with its variant
+
+
+def test_prompts_may_be_sent_as_they_are(stub, other, prompts_file) -> None:
+    run(spec((stub, other), prompts_file, measure={"same_prompts": True}))
+    assert set(asked(stub)) == set(asked(other)) == {f"Prompt {i}" for i in range(12)}
+
+
+@pytest.mark.parametrize("hang_s", [1.5, 3.0])
+def test_a_setting_whose_warm_ups_hang_is_not_recommended(
+    stub, other, third, prompts_file, hang_s: float
+) -> None:
+    """They wait for their answer or for the timeout, and are named."""
+    well = other.answer
+    stub.answer = slower
+
+    def hanging(body: Body) -> Reply:
+        warm_up = len(other.requests) in (2, 3)
+        return Reply(stream(body, CHUNKS), first_s=hang_s) if warm_up else well(body)
+
+    other.answer = hanging
+    third.answer = lambda body: Reply(stream(body, CHUNKS), first_s=0.03)
+    what = spec((stub, other, third), prompts_file, measure={"warmup": 2, "max_error_share": 0.5})
+    what = replace(what, requests=what.requests.model_copy(update={"timeout_s": 2.0}))
+    result = run(what)
+    hung = [row for cell in cells(result) if cell.setting == "k=3" for row in cell.cell.beside]
+    assert [row.error for row in hung[:2]] == ([None] * 2 if hang_s < 2 else ["timeout"] * 2)
+    assert result.summary["setting"] == "k=5"
+    (figures,) = [one for one in result.data["overall"] if one["setting"] == "k=3"]
+    assert figures["decision"]["verdict"] != "yes"
+    (failures,) = [one for one in figures["findings"] if one["claim"] == "failures"]
+    assert (failures["scope"], failures["counts"]["challenger"]) == ("warm-up", 2)
 
 
 def test_a_sweep_that_is_whole_asks_nothing_again(stub, other, prompts_file) -> None:

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from made_windows import cell, row
+from made_cells import cell, row
 
 from specops.config import Pool
 from specops.load.arrivals import Level

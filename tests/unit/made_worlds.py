@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from made_windows import cell, row
+from made_cells import cell, row
 
 from specops.load.record import Row
 from specops.phases.sweep.plan import ALWAYS, FailedJob, Job, Keep, Load, Memory, Rung, SweptCell

@@ -312,7 +312,7 @@ def test_figures_of_the_sweep_are_of_the_deployed_setting_not_of_the_recommended
     cells = swept({"k=3": 1.2, "k=5": 1.6}, three, noise=0)
     found = judged(three, loads(), cells)
     assert found.recommendation["setting"] == "k=5"
-    stored = Measurements(cells=cells, failed=[], skipped=[], spent_s=1.0)
+    stored = Measurements(cells=cells, failed=[], skipped=[], run="0a1b2c3d", spent_s=1.0)
     swept_ = Result(
         phase="sweep",
         verdict=found.verdict,

@@ -1,4 +1,5 @@
-"""Whether a setting's greedy answers are the standard's, counted once a prompt, beside a control."""
+"""What is held against a setting over all requests that it was sent: failures, other answers, other
+prompts."""
 
 from __future__ import annotations
 
@@ -8,145 +9,194 @@ from typing import Any
 import pytest
 from made_sweeps import judged, loads, settings, swept
 
+from specops.config import Ab
+from specops.experiment.findings import ClaimName, Finding
 from specops.load.record import Row
+from specops.phases.sweep import claims
 from specops.phases.sweep.plan import Finalists, SweptCell
-from specops.phases.sweep.vetoes import compare_answers
 
-Text = Callable[[SweptCell, Row], str]
-"""What a cell says to a row's prompt."""
+Change = Callable[[SweptCell, Row], dict[str, Any]]
+"""What of a row is other than usual."""
+
+FINALISTS = Finalists(settings=("k=3",), streams=(1,))
 
 
 def number(row: Row) -> int:
     return int(row.prompt[1:])
 
 
-def saying(text: Text, temperature: float = 0.0, rungs: int = 2) -> list[SweptCell]:
-    cells = swept({"k=3": 1.5, "k=5": 1.5}, settings(3, 5), loads(1), rungs=rungs, confirming=0)
+def changed(change: Change, temperature: float = 0.0, rungs: int = 2, **made: Any) -> list[SweptCell]:
     found = []
-    for one in cells:
-        rows = tuple(row.model_copy(update={"text": text(one, row)}) for row in one.cell.rows)
-        cell = one.cell.model_copy(update={"rows": rows})
+    for one in swept({"k=3": 1.5, "k=5": 1.5}, settings(3, 5), loads(1), rungs=rungs, confirming=0, **made):
+        rows = [
+            row.model_copy(update={"temperature": temperature} | change(one, row)) for row in one.cell.rows
+        ]
+        counted = tuple(row for row in rows if row.part == "counted")
+        beside = tuple(row for row in rows if row.part != "counted")
+        cell = one.cell.model_copy(update={"rows": counted, "beside": beside})
         found.append(one.model_copy(update={"cell": cell, "temperature": temperature}))
     return found
 
 
-def told(text: Text, **more: object) -> tuple[int, int, int, int, bool]:
-    found = compare_answers(saying(text, **more), "standard", "k=3", 1)  # type: ignore[arg-type]
-    assert found is not None
-    return found.equal, found.compared, found.control_equal, found.control_compared, found.differ
+def finding(claim: ClaimName, cells: list[SweptCell], margins: Ab | None = None) -> Finding:
+    evidence = claims.evidence_on(cells, "standard", "k=3", 1, margins or Ab())
+    return next(one for one in claims.of_requests(evidence) if one.claim == claim)
+
+
+def verdict(change: Change) -> tuple[str, str]:
+    """The verdict on k=3 alone, confirmed, and its reason."""
+    cells = [one.model_copy(update={"stage": "confirmation"}) for one in changed(change)]
+    cells = [one for one in cells if one.setting != "k=5"]
+    found = judged(settings(3), loads(1), cells, [], finalists=FINALISTS)
+    return found.verdict, found.reason
 
 
 def test_equal_answers() -> None:
-    assert told(lambda cell, row: row.prompt) == (48, 48, 48, 48, False)
+    answers = finding("answers", changed(lambda cell, row: {"text": row.prompt}))
+    assert answers.verdict == "shown"
 
 
 def test_other_answers_of_another_setting_do_not_count() -> None:
-    assert told(lambda cell, row: f"{cell.setting == 'k=5'} {row.prompt}") == (48, 48, 48, 48, False)
+    cells = changed(lambda cell, row: {"text": f"{cell.setting == 'k=5'} {row.prompt}"})
+    assert finding("answers", cells).verdict == "shown"
 
 
-@pytest.mark.parametrize(("many", "differ"), [(29, True), (5, True), (4, False)])
-def test_other_answers_are_counted_once_a_prompt(many: int, differ: bool) -> None:
-    said = told(lambda cell, row: "other" if cell.setting == "k=3" and number(row) < many else row.prompt)
-    assert said == (48 - many, 48, 48, 48, differ)
+@pytest.mark.parametrize("many", [2, 20])
+def test_answers_that_begin_otherwise_are_another_models(many: int) -> None:
+    """The first tokens are hardly ever drafted, and rounding rarely changes several of them."""
+    other = verdict(
+        lambda cell, row: {"text": row.prompt[:: -1 if cell.setting == "k=3" and number(row) < many else 1]}
+    )
+    assert other[0] == "no"
+    assert f"{4 * many} of" in other[1] or f"{2 * many} of" in other[1]
 
 
-def test_the_first_rung_counts_where_a_prompt_was_sent_in_several() -> None:
-    said = told(lambda cell, row: row.prompt[:: -1 if cell.setting == "k=3" and cell.rung else 1])
-    assert said == (48, 48, 48, 48, False)
+def test_answers_that_differ_later_may_be_near_ties_and_are_named() -> None:
+    def text(many: int) -> Change:
+        return lambda cell, row: {
+            "text": f"So it begins {row.prompt[:: -1 if cell.setting == 'k=3' and number(row) < many else 1]}"
+        }
+
+    assert verdict(text(0))[0] == "yes"
+    assert "answers" not in verdict(text(0))[1]
+    found, reason = verdict(text(2))
+    assert found == "yes"
+    assert "answers differ from the standard's" in reason
 
 
 def test_a_standard_that_differs_from_itself_as_much_is_no_evidence() -> None:
-    def text(cell: SweptCell, row: Row) -> str:
-        own = (cell.setting, cell.turn) == ("standard", 0)
-        return row.prompt if own or number(row) >= 20 else f"{cell.setting} {cell.turn}"
+    def text(cell: SweptCell, row: Row) -> dict[str, Any]:
+        own = (cell.setting, cell.turn, cell.rung) == ("standard", 0, 0)
+        return {
+            "text": f"So it begins {row.prompt}"
+            + ("" if own or number(row) >= 20 else f" {cell.setting} {cell.turn}")
+        }
 
-    assert told(text) == (28, 48, 28, 48, False)
-
-
-def test_failed_requests_and_sampled_answers_are_not_compared() -> None:
-    assert compare_answers(saying(lambda cell, row: "x", temperature=0.7), "standard", "k=3", 1) is None
-    assert compare_answers(saying(lambda cell, row: "x"), "standard", "k=3", 2) is None
-    cells = saying(lambda cell, row: row.prompt, rungs=1)
-    rows = tuple(
-        row.model_copy(update={"error": "http_500"} if number(row) < 8 else {}) for row in cells[1].cell.rows
-    )
-    assert cells[1].setting == "k=3"
-    cells[1] = cells[1].model_copy(update={"cell": cells[1].cell.model_copy(update={"rows": rows})})
-    found = compare_answers(cells, "standard", "k=3", 1)
-    assert found is not None
-    assert found.compared == 40
+    assert verdict(text)[0] == "yes"
 
 
-def test_a_rung_whose_standard_was_measured_once_has_no_control() -> None:
-    cells = [
-        one for one in saying(lambda cell, row: row.prompt) if (one.setting, one.turn) != ("standard", 1)
+def test_other_prompts_are_named_unless_all_answers_are_the_same() -> None:
+    def cut(cell: SweptCell, row: Row) -> dict[str, Any]:
+        return {"prompt_tokens": 15 if cell.setting == "k=3" and number(row) < 3 else 30}
+
+    same = changed(cut)
+    assert not [
+        f for f in claims.of_requests(claims.evidence_on(same, "standard", "k=3", 1, Ab())) if f.cause
     ]
-    assert compare_answers(cells, "standard", "k=3", 1) is None
+
+    def unsteady(cell: SweptCell, row: Row) -> dict[str, Any]:
+        return cut(cell, row) | {"text": f"{cell.setting} {cell.turn} {cell.rung} {row.prompt}"}
+
+    assert verdict(unsteady)[0] != "yes"
+    found = claims.of_requests(claims.evidence_on(changed(unsteady), "standard", "k=3", 1, Ab()))
+    (prompts,) = [one for one in found if one.cause == "other prompts"]
+    assert prompts.counts is not None
+    assert (prompts.counts.challenger, prompts.counts.challenger_n) == (3, 48)
 
 
-def test_the_reason_names_other_answers_of_the_recommended_setting() -> None:
-    finalists = Finalists(settings=("k=3",), streams=(1,))
-
-    def reason(many: int, begins: str = "So ") -> str:
-        cells = saying(
-            lambda cell, row: (
-                begins + row.prompt[:: -1 if cell.setting == "k=3" and number(row) < many else 1]
-            )
-        )
-        cells = [one.model_copy(update={"stage": "confirmation"}) for one in cells if one.setting != "k=5"]
-        return judged(settings(3), loads(1), cells, [], finalists=finalists).reason
-
-    assert "answers" not in reason(0)
-    assert "answers" not in reason(2)
-    assert reason(20).endswith(
-        "; its answers differ: 28 of 48 greedy answers are the standard's, which repeats 48 of 48 of its own"
-    )
-
-    # The first token is never drafted: rounding in a verification cannot change it.
-    other = reason(20, begins="")
-    assert other.startswith(("do not deploy", "not enough evidence")), other
-    assert "28 of 48 greedy answers are the standard's" in other
-    assert "20 differ from the first character on" in other
-    assert "20 differ from the first character on" in reason(20, begins=" \n")
-    assert "first character" not in reason(4, begins="")
-
-
-def test_one_answer_to_many_prompts_is_named_beside_other_answers() -> None:
-    cells = saying(
-        lambda cell, row: (
-            "I am sorry, there are too many requests."
+def test_one_answer_to_many_prompts_is_unacceptable() -> None:
+    found, reason = verdict(
+        lambda cell, row: {
+            "text": "I am sorry, there are too many requests."
             if cell.setting == "k=3" and number(row) < 20
             else row.prompt
-        )
+        }
     )
-    cells = [one.model_copy(update={"stage": "confirmation"}) for one in cells if one.setting != "k=5"]
-    found = judged(settings(3), loads(1), cells, [], finalists=Finalists(settings=("k=3",), streams=(1,)))
-    assert found.verdict == "no"
-    assert "20 differ from the first character on" in found.reason
-    assert "got the same answer as another prompt" in found.reason
+    assert found == "no"
+    assert "answers" in reason
 
 
-def test_answers_at_temperature_0_beside_a_sampled_measurement() -> None:
-    def found(of_setting: str, sampled: str = "sampled {}") -> Any:
-        greedy = saying(lambda cell, row: (of_setting if cell.setting == "k=3" else "{}").format(row.prompt))
-        cells = saying(
-            lambda cell, row: (sampled if cell.setting == "k=3" else "own {}").format(row.prompt), 0.7
+def test_a_temperature_that_is_ignored_is_against_the_setting() -> None:
+    def sampled(of_setting: str) -> Finding:
+        greedy = changed(lambda cell, row: {"text": f"greedy {row.prompt}"})
+        cells = changed(
+            lambda cell, row: {
+                "text": (of_setting if cell.setting == "k=3" else "own {} {}").format(row.prompt, cell.began)
+            },
+            0.7,
         )
         both = [one.model_copy(update={"greedy": of.cell}) for one, of in zip(cells, greedy, strict=True)]
-        return compare_answers(both, "standard", "k=3", 1)
+        return finding("sampled answers", both)
 
-    assert (found("{}").equal, found("{}").starts_differ, found("{}").ignored) == (48, False, None)
-    assert found("other {}").starts_differ
-    assert found("{}", sampled="{}").ignored == (
-        "for 48 of 48 prompts, an answer at the higher temperature is the greedy answer (standard: 0 of 48): "
-        "the temperature is ignored"
-    )
+    assert sampled("own {} {}").verdict != "against"
+    ignored = sampled("greedy {}")
+    assert (ignored.verdict, ignored.cause) == ("against", "temperature")
 
 
-def test_a_standard_that_differs_from_itself_later_still_shows_another_start() -> None:
-    def text(cell: SweptCell, row: Row) -> str:
-        return f"{'theirs' if cell.setting == 'k=3' else 'own'} {cell.setting} {cell.turn} {row.prompt}"
+# Every request counts: warm-up, too.
 
-    found = compare_answers(saying(text), "standard", "k=3", 1)
-    assert found is not None
-    assert (found.control_equal, found.other_start, found.starts_differ) == (0, 48, True)
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        {"error": "timeout", "detail": "no answer within 30 s", "e2e_ms": 30_000.0},
+        {"e2e_ms": 30_000.0, "e2e_with_retries_ms": 30_000.0},
+        {"retries": 1},
+    ],
+)
+@pytest.mark.parametrize("part", ["warm-up", "counted"])
+def test_a_setting_with_trouble_of_its_own_is_not_recommended(trouble: dict[str, Any], part: str) -> None:
+    def change(cell: SweptCell, row: Row) -> dict[str, Any]:
+        warm_up = number(row) < 2 and cell.rung == 0 and (cell.setting, cell.turn) == ("k=3", 0)
+        return ({"part": part} | trouble) if warm_up else {}
+
+    found, reason = verdict(change)
+    assert found != "yes"
+    assert "2 of 96 requests failed, were refused or were late (standard 0 of 192)" in reason
+    assert ("in the warm-up" in reason) == (part == "warm-up")
+
+
+def test_trouble_that_the_standard_has_as_often_leaves_a_yes() -> None:
+    found, reason = verdict(lambda cell, row: {"error": "http_500"} if number(row) == 2 else {})
+    assert found == "yes", reason
+
+
+def test_a_setting_whose_drafts_are_never_accepted_gains_nothing_by_them() -> None:
+    from made_sweeps import drafts
+
+    cells = changed(lambda cell, row: {})
+    none = [
+        one.model_copy(
+            update={
+                "cell": one.cell.model_copy(
+                    update={"drafts": drafts(3, acceptance=0.0), "drafts_missing": None}
+                )
+            }
+        )
+        if one.setting == "k=3"
+        else one
+        for one in cells
+    ]
+    assert finding("speculation", none).verdict == "against"
+    assert finding("speculation", cells).verdict == "shown"
+
+
+@pytest.mark.parametrize("blind", ["k=3", "standard"])
+def test_tokens_that_one_server_does_not_count_are_unknown_and_not_different(blind: str) -> None:
+    def change(cell: SweptCell, row: Row) -> dict[str, Any]:
+        unknown = {"tokens": None, "tokens_from": "unknown", "tpot_ms": None, "prompt_tokens": None}
+        return unknown if cell.setting == blind else {}
+
+    found, reason = verdict(change)
+    assert found == "yes", reason
+    assert "answers" not in reason

@@ -29,7 +29,7 @@ def result(
     left = made.pop("left", [])
     cells = swept(speed, THREE, at, **made)
     found = judged(THREE, at or loads(), cells, failed)
-    kept = Measurements(cells=cells, failed=list(failed), skipped=left, spent_s=150.0)
+    kept = Measurements(cells=cells, failed=list(failed), skipped=left, run="0a1b2c3d", spent_s=150.0)
     whole = Result(
         phase="sweep",
         verdict=found.verdict,
@@ -166,21 +166,29 @@ def test_what_is_against_a_setting_is_on_the_page_and_its_speed_is_in_the_table_
     for found in whole.data["overall"]:
         if found["setting"] == "k=3":
             found["decision"]["reason"] = "answers are 48% [45, 51] shorter; 0.80× [0.79, 0.81]: slower"
+            against = {"claim": "length", "verdict": "against"}
+            found["decision"]["findings"].append(against)
     shown = line(page(whole, Path("sweep.json")), "  limit")
     assert (
         shown == "  limit     k=3 at 1 stream: answers are 48% [45, 51] shorter; 0.80× [0.79, 0.81]: slower"
     )
 
 
-def test_settings_whose_answers_differ_from_the_standards_are_named() -> None:
+def test_the_claims_on_the_recommended_setting_are_a_table_with_bounds_and_margins() -> None:
+    shown = page(result({"k=3": 1.3, "k=5": 1.6}), Path("sweep.json"))
+    head = next(number for number, found in enumerate(shown) if found.split()[:1] == ["claim"])
+    rows = shown[head + 1 : shown.index("", head)]
+    assert {row.split("  ")[1].split(" (")[0] for row in rows} >= {"wait", "length of answers", "first token"}
+    (failures,) = [row for row in rows if "failed, refused or late" in row]
+    assert "0 of 192" in failures
+    assert "≤ 1%" in failures
+    assert not [row for row in shown if "--same-prompts" in row]
+
+
+def test_prompts_that_were_sent_as_they_are_are_said() -> None:
     whole = result({"k=3": 1.3, "k=5": 1.6})
-    assert not [found for found in page(whole, Path("sweep.json")) if found.startswith("  answers")]
-    assert {found["setting"] for found in whole.data["answers"]} == {"k=3", "k=5"}
-    whole.data["answers"][0] |= {"equal": 19, "differ": True}
-    assert line(page(whole, Path("sweep.json")), "  answers") == (
-        "  answers   k=3 at 1 stream: 19 of 48 greedy answers are the standard's, which repeats "
-        "48 of 48 of its own"
-    )
+    whole.settings["same_prompts"] = True
+    assert "--same-prompts" in line(page(whole, Path("sweep.json")), "  prompts")
 
 
 @pytest.mark.parametrize(

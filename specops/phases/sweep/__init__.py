@@ -10,7 +10,7 @@ ray_cluster.py   the connection to Ray, its nodes, and the testbeds that are hel
 ray_testbed.py   an actor on a node, and the process that it starts for each job
 speedups.py      how much faster, paired by prompt, with intervals (pure)
 recommend.py     which setting pays, which is picked for the confirmation, which is recommended (pure)
-vetoes.py        what limits the verdict on a setting, however fast it looks (pure)
+claims.py        what must hold of a setting; what divides its requests (pure)
 advice.py        what follows from the choice: costs of a step, crossover, schedule, rivals (pure)
 judging.py       from the cells to the report and the verdict (pure)
 report.py        the shape of sweep.json, how it is read and what of it is drawn

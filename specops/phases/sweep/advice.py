@@ -23,9 +23,8 @@ from specops.experiment.findings import Decision, StoredInterval
 from specops.load import record
 from specops.load.record import CellRecord
 from specops.phases.sweep import recommend
-from specops.phases.sweep.pairs import Pair, Pairs
 from specops.phases.sweep.recommend import Choice, Contest
-from specops.phases.sweep.speedups import Stratum, SweepCells
+from specops.phases.sweep.speedups import Pair, Pairs, Stratum, SweepCells
 from specops.render.figures import times
 from specops.section import Frozen
 from specops.serving import Setting
@@ -296,10 +295,10 @@ def _token_ms(pairs: Sequence[Pair]) -> tuple[float, float] | None:
     timed = [(pair, both) for pair in pairs if (both := pair.mean("tpot")) is not None]
     if not timed:
         return None
-    known = all(pair.tokens for pair, _ in timed)
+    known = all(pair.mean("tokens") for pair, _ in timed)
 
     def mean(side: int) -> float:
-        weights = [fmean(tokens[side] for tokens in pair.tokens) if known else 1.0 for pair, _ in timed]
+        weights = [tokens[side] if (tokens := pair.mean("tokens")) and known else 1.0 for pair, _ in timed]
         return fmean([both[side] for _, both in timed], weights)
 
     return mean(0), mean(1)

@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from specops import stats
-from specops.experiment.findings import Decision
+from specops.config import Ab
+from specops.experiment.findings import Finding
 from specops.load import validity
 from specops.load.record import CellRecord
 from specops.phases.ab.report import Speedups
-from specops.phases.ab.settings import AbSettings
-from specops.phases.sweep import advice, recommend, vetoes
+from specops.phases.sweep import advice, claims, recommend
 from specops.phases.sweep.advice import FamilySteps, Step
-from specops.phases.sweep.pairs import speedups
+from specops.phases.sweep.claims import Division
 from specops.phases.sweep.plan import FailedJob, Finalists, Load, Skipped, Stage, SweptCell, load_of
-from specops.phases.sweep.recommend import Choice, Contest, choose, deciding, method_of, pick
+from specops.phases.sweep.recommend import Candidate, Choice, Contest, choose, deciding, method_of, pick
 from specops.phases.sweep.report import (
     Cell,
     Change,
@@ -33,12 +33,12 @@ from specops.phases.sweep.report import (
     of_group,
     of_setting,
 )
-from specops.phases.sweep.speedups import Stratum, SweepCells
+from specops.phases.sweep.speedups import Pairs, Stratum, SweepCells
 from specops.phases.sweep.stages import confidence_of
 from specops.results import Verdict
 from specops.serving import Setting
 
-MARGINS = AbSettings()
+MARGINS = Ab()
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def judge(
     skipped: Sequence[Skipped] = (),
     finalists: Finalists | None = None,
     look: int = 1,
-    margins: AbSettings = MARGINS,
+    margins: Ab = MARGINS,
 ) -> SweepJudgement:
     """Judge every setting at every load; the setting with k = 0 is the standard.
 
@@ -77,19 +77,11 @@ def judge(
     recommendation = judging.recommendation(report)
     return SweepJudgement(
         judging.choice.decision.verdict,
-        "; ".join([judging.choice.decision.reason, *_other_answers(report), *_without_reasons(cells)]),
+        "; ".join([judging.choice.decision.reason, *judging.notes(report), *_without_reasons(cells)]),
         _summary(report, judging.choice, recommendation),
         report.model_dump(mode="json"),
         recommendation.model_dump(mode="json"),
     )
-
-
-def _other_answers(report: Report) -> Iterator[str]:
-    """A sentence where the recommended setting gives different answers; the comparison that follows
-    decides."""
-    for found in report.answers:
-        if found.differ and (found.setting, found.concurrency) == (report.recommended, report.decided_at):
-            yield f"its answers differ: {found}"
 
 
 def _without_reasons(cells: Sequence[SweptCell]) -> Iterator[str]:
@@ -109,7 +101,7 @@ def picked_by(
     confidence: float,
     skipped: Sequence[Skipped],
     fresh: bool,
-    margins: AbSettings = MARGINS,
+    margins: Ab = MARGINS,
 ) -> Finalists | None:
     """Return what the evidence of the choice says to confirm; None where nothing may pay."""
     judging = _Judging(settings, loads, cells, failed, confidence, skipped, None, 1, margins)
@@ -129,12 +121,12 @@ class _Judging:
         skipped: Sequence[Skipped],
         finalists: Finalists | None,
         look: int,
-        margins: AbSettings,
+        margins: Ab,
     ) -> None:
         self.settings, self.loads, self.cells = settings, loads, cells
         self.swept = SweepCells(cells, settings)
         self.confidence, self.finalists, self.look, self.margins = confidence, finalists, look, margins
-        self._measured_at: dict[tuple[str, Stratum], vetoes.StageMeasurements] = {}
+        self._measured_at: dict[tuple[str, Stratum], tuple[list[Finding], Division]] = {}
         self.why = {one.setting: one.why for one in failed}
         narrowed = any(one.setting not in self.why for one in skipped)
         self.looks = max(1, self.swept.rungs) if narrowed else 1
@@ -174,7 +166,17 @@ class _Judging:
 
     def contest(self, where: Stratum, confidence: float) -> Contest:
         """The contest at `where`, by the evidence of the choice."""
-        return recommend.contest(self.swept, where, self.working, confidence, self.margins, self.limit)
+        where = replace(where, stage="choice")
+        found = [
+            self.candidate(setting, where, pairs, confidence)
+            for setting in self.working
+            if (pairs := self.swept.pairs(setting.name, where)).all
+        ]
+
+        def differs(one: str, other: str) -> bool:
+            return recommend.differs(self.swept, where, one, other)
+
+        return Contest(where, tuple(found), recommend.best(found, differs))
 
     def groups(self, where: Stratum, kind: str, names: Collection[Any]) -> dict[str, Contest]:
         """A contest for each class, length or temperature at `where`, by the evidence of the choice."""
@@ -191,7 +193,7 @@ class _Judging:
                 continue
             confirmed = self.swept.confirmed(setting.name, where)
             each = self.each_confirmed(groups) if confirmed else of_each
-            one = recommend.candidate(setting, where, pairs, each, self.margins, self.limit)
+            one = self.candidate(setting, where, pairs, each)
             found.append(one if confirmed else recommend.unconfirmed(one))
 
         def differs(one: str, other: str) -> bool:
@@ -209,20 +211,24 @@ class _Judging:
             for name in sorted(names)
         }
 
-    def limit(self, setting: Setting, where: Stratum, decision: Decision) -> Decision:
-        """The decision, limited by all that was measured of the setting at this concurrency."""
-        where = Stratum(where.concurrency)
-        standard = next(one for one in self.settings if one.name == self.swept.standard)
-        if (setting.name, where) not in self._measured_at:
-            self._measured_at[setting.name, where] = vetoes.StageMeasurements(
-                self.swept.requests(setting.name, where),
-                [*self._records(standard, where), *self._records(setting, where)],
-                (self.swept.repeats(standard.name, where), self.swept.repeats(setting.name, where)),
-                self.swept.by_turn(setting.name, where),
-                self.swept.by_place(setting.name, where),
-                vetoes.compare_answers(self.cells, self.swept.standard, setting.name, where.concurrency),
+    def candidate(self, setting: Setting, where: Stratum, pairs: Pairs, confidence: float) -> Candidate:
+        """What is decided on a setting's pairs, limited by all that was sent to it at this concurrency."""
+        at = Stratum(where.concurrency)
+        key = setting.name, at
+        if key not in self._measured_at:
+            evidence = claims.evidence_on(
+                self.cells, self.swept.standard, setting.name, at.concurrency, self.margins
             )
-        return vetoes.limit(decision, self._measured_at[setting.name, where], self.margins)
+            self._measured_at[key] = claims.of_requests(evidence), Division.at(self.swept, evidence, at)
+        sampled = any(load.temperature > 0 and where.holds(load) for load in self.loads)
+        of_speed = claims.of_speed(pairs, where, confidence, self.margins, sampled=sampled)
+        return recommend.candidate(setting, of_speed, *self._measured_at[key], self.margins)
+
+    def notes(self, report: Report) -> list[str]:
+        """Sentences on what was observed of the recommended setting and takes no yes away."""
+        contest = next((one for one in self.finals if one.where.concurrency == report.decided_at), None)
+        found = contest.of(report.recommended) if contest and report.recommended else None
+        return claims.noted(found.findings) if found else []
 
     def report(self) -> Report:
         setting = self.choice.setting
@@ -241,7 +247,6 @@ class _Judging:
             only_for=list(self.choice.only),
             cells=[found for load in self.loads for found in self.cells_at(load)],
             overall=[found for contest in self.finals for found in self.overall(contest)],
-            answers=self.greedy_answers(),
             runners_up=advice.runners_up(self.swept, self.choices, self.choice),
             by_class={group: of_group(contest, name) for group, contest in self.classes.items()},
             by_length=self.of_groups("length", {load.length for load in self.loads}),
@@ -271,17 +276,8 @@ class _Judging:
             cells = self._records(setting, where, stage)
             candidate = contest.of(setting.name)
             if cells:
-                decision = candidate.decision if candidate else None
                 found = self.speedups(setting, where) if candidate else None
-                yield of_setting(setting, where.concurrency, stage, cells, decision, found)
-
-    def greedy_answers(self) -> list[vetoes.Answers]:
-        found = [
-            vetoes.compare_answers(self.cells, self.swept.standard, one.name, streams)
-            for streams in self.streams
-            for one in self.swept.challengers
-        ]
-        return [one for one in found if one is not None]
+                yield of_setting(setting, where.concurrency, stage, cells, candidate, found)
 
     def stage_of(self, setting: Setting, where: Stratum) -> Stage | None:
         """Return which stage's figures are shown of a setting; of the standard, those of both."""
@@ -291,7 +287,7 @@ class _Judging:
 
     def speedups(self, setting: Setting, where: Stratum) -> Speedups:
         pairs = self.swept.evidence(setting.name, where)
-        return speedups(pairs, where.level, self.confidence_at(setting, where))
+        return pairs.speedups(where.level, self.confidence_at(setting, where))
 
     def confidence_at(self, setting: Setting, where: Stratum) -> float:
         confirmed = self.swept.confirmed(setting.name, where)

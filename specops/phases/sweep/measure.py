@@ -29,7 +29,6 @@ from specops.load.runner import CellFailed, run_cell
 from specops.load.settings import BaselineSettings
 from specops.load.target_server import TargetServer
 from specops.load.workload import Prompt
-from specops.phases.sweep.greedy_answers import GREEDY_PROMPTS
 from specops.phases.sweep.plan import (
     ALWAYS,
     Executor,
@@ -43,6 +42,10 @@ from specops.phases.sweep.plan import (
 )
 from specops.phases.sweep.spec import SweepSpec
 from specops.progress import Progress, SilentProgress
+
+GREEDY_PROMPTS = 12
+"""Prompts of a measurement at a higher temperature that are sent at temperature 0 too, at each load; more
+where the load has more streams."""
 
 LOG_LINES = 20
 """The last lines of the log of a failed server that are stored."""
@@ -161,8 +164,18 @@ class _Running:
 
     async def _introduce(self, server: TargetServer, planned: PlannedCell) -> None:
         """Send the first request: a server may be healthy and die of it."""
-        facts = await server.introduce(self.prompts[(planned.warm_up or planned.prompts)[0]])
+        facts = await server.introduce(self._warming(planned)[0])
         self.server = facts["server"]
+
+    def _warming(self, planned: PlannedCell) -> list[Prompt]:
+        """The prompts to warm up with: no start of a server has those that another is warmed up with."""
+        variant = f"warm-up {self.job.setting.name} {self.turn}"
+        return [self._prompt(name, variant) for name in planned.warm_up or planned.prompts]
+
+    def _prompt(self, name: str, variant: str) -> Prompt:
+        """A prompt in its variant for this rung; as it is where the job has no run."""
+        prompt = self.prompts[name]
+        return prompt.fresh(self.job.run, f"{self.job.rung} {variant}") if self.job.run else prompt
 
     async def _cell(self, server: TargetServer, planned: PlannedCell, footprint: Footprint) -> None:
         load, records = planned.load, []
@@ -187,25 +200,26 @@ class _Running:
                 )
             )
 
-        prompts = [self.prompts[name] for name in planned.prompts]
-        others = [self.prompts[name] for name in planned.warm_up]
+        # All temperatures and turns of a rung have one variant: answers to it are compared with each other.
+        prompts = [self._prompt(name, str(load.concurrency)) for name in planned.prompts]
         self.progress.start(f"{self.job.setting.name} at {load}", len(prompts))
         footprint.reset()
         began = clock.now()
-        await server.visit(prompts, load.level, planned.repeat, warm_up_with=others or prompts, keep=keep)
+        await server.visit(
+            prompts, load.level, planned.repeat, warm_up_with=self._warming(planned), keep=keep
+        )
         self._refuse_failing(records[-1])
-        greedy_too = any(one.load.temperature == 0 for one in self.job.cells)
-        if load.temperature > 0 and self.job.stage == "confirmation" and not greedy_too:
+        if load.temperature > 0 and self.job.stage == "confirmation":
             some = prompts[: max(GREEDY_PROMPTS, load.concurrency)]
             keep(records[-1], await _send_greedy(server, some, load.level, planned.repeat, self.progress))
 
     def _refuse_failing(self, cell: CellRecord) -> None:
-        failures = [row for row in cell.rows if row.error is not None]
+        failures = [row for row in cell.sent if row.error is not None]
         if cell.aborted:
             such = f", such as: {failures[0].detail}" if failures else ""
             raise EndpointError(f"stopped at {cell.level}: {cell.aborted}{such}")
-        if len(failures) > self.requests.max_error_share * len(cell.rows):
-            failed = f"{len(failures)} of {len(cell.rows)} requests failed, such as: {failures[0].detail}"
+        if len(failures) > self.requests.max_error_share * len(cell.sent):
+            failed = f"{len(failures)} of {len(cell.sent)} requests failed, such as: {failures[0].detail}"
             raise EndpointError(f"stopped at {cell.level}: {failed}")
 
 

@@ -82,6 +82,8 @@ class Job:
     standard's turns."""
 
     stage: Stage = "choice"
+    run: str = ""
+    """Names the sweep in the nonces of its prompts; empty: prompts are sent as they are."""
 
 
 ALWAYS = 2
@@ -108,6 +110,11 @@ class Rung:
 
     expected_s: Mapping[str, float] = field(default_factory=dict)
     """Seconds that a job takes, by the name of its setting; empty where that is not known."""
+
+    def in_run(self, run: str) -> Rung:
+        """Return the rung with the prompts of a run of its own."""
+        standard, *jobs = (replace(job, run=run) for job in (self.standard, *self.jobs))
+        return replace(self, standard=standard, jobs=tuple(jobs))
 
     def has_time_for(self, job: Job, now: float, longest_s: float) -> bool:
         """Return whether `job` and the standard's second turn end before `until`, by what is expected of
@@ -512,6 +519,9 @@ class Measurements(Frozen):
 
     looks: int = 0
     """Times that the confirmation was judged: each later one has a smaller share of the error allowed."""
+
+    run: str
+    """Names this sweep in the nonces of its prompts."""
 
     spent_s: float
     """Spent on measuring, starts included; of a resumed sweep, all runs together."""

@@ -14,27 +14,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from specops import stats
-from specops.experiment.findings import Basis, Decision
-from specops.experiment.sentences import PER
-from specops.load.arrivals import Level
-from specops.phases.ab.settings import AbSettings
-from specops.phases.sweep import cell_verdict as verdict
-from specops.phases.sweep.pairs import Pairs
+from specops.config import Ab
+from specops.experiment.findings import Decision, Finding
+from specops.phases.sweep import claims
+from specops.phases.sweep.claims import Division
 from specops.phases.sweep.plan import Finalists
 from specops.phases.sweep.speedups import Stratum, SweepCells, shown
-from specops.render.figures import times
 from specops.serving import Setting
 from specops.stats import Interval
 from specops.trees import parse_tree
 
 MARGIN = 0.01
-"""Speed-ups nearer to each other than this count as equal. A gain that may be none, and is surely no more
-than this, is not worth measuring further."""
-
-STARTS_DIFFER = (
-    "the drift of the machine, or the difference between two turns of a server, is larger than the gain "
-    "(more repeats would decide)"
-)
+"""Speed-ups nearer to each other than this count as equal."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +34,16 @@ class Candidate:
 
     setting: Setting
     decision: Decision
-    """yes: it pays. no: it is slower, gains too little, or TTFT vetoes it."""
+    """yes: it pays. no: it is slower, gains too little, or a claim is against it."""
 
     speedup: Interval | None
-    """End to end."""
+    """End to end, or per token where that decides."""
 
     vetoed: bool = False
-    """Something is against it however fast it is (vetoes.py)."""
+    """Something is against it however fast it is."""
+
+    findings: tuple[Finding, ...] = ()
+    """All that the decision rests on."""
 
 
 @dataclass(frozen=True)
@@ -71,37 +65,23 @@ def of_each(confidence: float, settings: int, groups: int, looks: int) -> float:
     return 1 - (1 - confidence) / max(1, settings * groups * looks)
 
 
-Limit = Callable[[Setting, Stratum, Decision], Decision]
-"""The decision on a setting at a load, or a lesser one where something is against it (vetoes.py)."""
-
-
-def contest(
-    swept: SweepCells,
-    where: Stratum,
-    settings: Sequence[Setting],
-    confidence: float,
-    margins: AbSettings,
-    limit: Limit,
-) -> Contest:
-    """Return the contest between `settings` at `where`, by the evidence of the choice; `confidence` is of
-    each interval."""
-    where = replace(where, stage="choice")
-    found = []
-    for setting in settings:
-        pairs = swept.pairs(setting.name, where)
-        if pairs.all:
-            found.append(candidate(setting, where, pairs, confidence, margins, limit))
-    return Contest(where, tuple(found), best(found, lambda one, other: differs(swept, where, one, other)))
-
-
 def candidate(
-    setting: Setting, where: Stratum, pairs: Pairs, confidence: float, margins: AbSettings, limit: Limit
+    setting: Setting,
+    of_speed: Sequence[Finding],
+    of_requests: Sequence[Finding],
+    division: Division,
+    margins: Ab,
 ) -> Candidate:
-    """Return what is decided on a setting's pairs, unless something is against it."""
-    decision = decide(pairs, confidence, margins)
-    limited = limit(setting, where, decision)
-    speedup = decision.speedup or pairs.ratio("e2e", confidence)
-    return Candidate(setting, limited, speedup, vetoed=limited.verdict != decision.verdict)
+    """Return what is decided on a setting somewhere: by its times there, and by all requests at that
+    concurrency."""
+    by_speed = claims.decide(of_speed, margins)
+    wait, *others = of_speed
+    findings = (division.limit(wait), *others, *of_requests)
+    decision = claims.decide(findings, margins)
+    if decision.speedup is not None:
+        reason = f"{decision.reason}, n={decision.speedup.n}"
+        decision = decision.model_copy(update={"reason": reason})
+    return Candidate(setting, decision, wait.ratio, by_speed.verdict != decision.verdict, findings)
 
 
 def unconfirmed(candidate: Candidate) -> Candidate:
@@ -117,32 +97,6 @@ def differs(swept: SweepCells, where: Stratum, one: str, other: str) -> bool:
     """Return whether two settings surely differ in speed, by the prompts that both answered."""
     ratio = swept.pairs(one, where, over=other).ratio("e2e", stats.LEVEL)
     return ratio is not None and not ratio.low <= 1 <= ratio.high
-
-
-def decide(pairs: Pairs, confidence: float, margins: AbSettings) -> Decision:
-    """Return the decision on one setting at one load, by its pairs."""
-    level = pairs.all[0].level if pairs.all else Level()
-    cell = verdict.of_cell(pairs, level, confidence, margins)
-    decision = cell.decision
-    speedup = decision.speedup
-    if speedup is None:
-        return decision
-    differ = f"; {cell.lengths}" if cell.lengths is not None and cell.lengths.differ else ""
-    if decision.verdict == "undecided" and speedup.high < 1 + MARGIN:
-        reason = f"{shown(speedup)}{PER[decision.basis]}: gains less than {MARGIN:.0%} at best{differ}"
-        return Decision(verdict="no", reason=reason, speedup=speedup, basis=decision.basis)
-    open_ = decision.verdict == "undecided" and speedup.low <= 1
-    by_speed = open_ and decision.reason.startswith(times(speedup))
-    if by_speed and _starts_hide(pairs, decision.basis, confidence):
-        reason = f"{shown(speedup)}{PER[decision.basis]}; the interval includes 1: {STARTS_DIFFER}{differ}"
-        return decision.model_copy(update={"reason": reason, "more_prompts": None})
-    return decision.model_copy(update={"reason": f"{decision.reason}, n={speedup.n}"})
-
-
-def _starts_hide(pairs: Pairs, basis: Basis, confidence: float) -> bool:
-    """Return whether the prompts alone would decide, and the few starts of the servers leave it open."""
-    alone = replace(pairs, starts={}).ratio(basis, confidence)
-    return alone is not None and not alone.low <= 1 <= alone.high
 
 
 def best(candidates: Sequence[Candidate], differs: Callable[[str, str], bool]) -> Candidate | None:

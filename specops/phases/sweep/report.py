@@ -10,16 +10,15 @@ from pydantic import Field
 
 from specops import stats
 from specops.errors import FileError
-from specops.experiment.findings import Decision, StoredInterval
+from specops.experiment.findings import Decision, Finding, StoredInterval
 from specops.load import record
 from specops.load.record import CellRecord, Row
 from specops.phases.ab.report import Speedups
 from specops.phases.measurement import checked
 from specops.phases.sweep.advice import Alternative, Crossover, FamilySteps, Range, Schedule, Step
-from specops.phases.sweep.pairs import Pairs
 from specops.phases.sweep.plan import ANY_LENGTH, Load, Memory, Stage, SweptCell
 from specops.phases.sweep.recommend import MARGIN, Candidate, Contest, estimate, nothing_pays
-from specops.phases.sweep.vetoes import Answers
+from specops.phases.sweep.speedups import Pairs
 from specops.render.sweep_plot import Panel, Picture, Point, Square
 from specops.results import Result, Verdict
 from specops.section import Frozen
@@ -37,6 +36,8 @@ class Cell(Frozen):
     temperature: float
     length: str
     requests: int
+    """All that were sent, warm-up too."""
+
     failed: int
     accept_ratio: float | None
     """Share of drafted tokens that were accepted."""
@@ -76,6 +77,9 @@ class SettingFigures(Frozen):
 
     decision: Decision | None
     """None of the standard."""
+
+    findings: list[Finding] = Field(default=[])
+    """The table on which the decision rests."""
 
     speedups: Speedups | None
     ttft_p50_ms: float | None
@@ -175,9 +179,6 @@ class Report(Frozen):
 
     cells: list[Cell]
     overall: list[SettingFigures]
-    answers: list[Answers] = Field(default=[])
-    """Answers of each setting at each concurrency, at temperature 0."""
-
     runners_up: list[Alternative]
     by_class: dict[str, GroupFigures]
     by_length: dict[str, GroupFigures]
@@ -255,8 +256,8 @@ def cell_of(
     """A setting at one load, over all rungs and both turns of the standard. `pairs` are the setting's with
     the standard, at this load."""
     records = [cell.cell for cell in cells]
-    rows = [row for record in records for row in record.rows]
-    good = [row for row in rows if row.error is None]
+    rows = [row for record in records for row in record.sent]
+    good = [row for record in records for row in record.rows if row.error is None]
     counts, missing = record.acceptance(records)
     interval = pairs.ratio("e2e", confidence) if setting.k else None
     memories = [cell.memory for cell in cells]
@@ -271,7 +272,7 @@ def cell_of(
         temperature=load.temperature,
         length=load.length,
         requests=len(rows),
-        failed=len(rows) - len(good),
+        failed=sum(row.error is not None for row in rows),
         accept_ratio=_rounded(counts["rate"]) if counts else None,
         accept_length=_rounded(counts["length"]) if counts else None,
         accept_missing=missing,
@@ -292,7 +293,7 @@ def of_setting(
     streams: int,
     stage: Stage | None,
     cells: Sequence[CellRecord],
-    decision: Decision | None,
+    candidate: Candidate | None,
     found: Speedups | None,
 ) -> SettingFigures:
     """A setting over all loads of one concurrency together."""
@@ -303,7 +304,8 @@ def of_setting(
         concurrency=streams,
         stage=stage,
         requests=len(good),
-        decision=decision,
+        decision=candidate.decision if candidate else None,
+        findings=list(candidate.findings) if candidate else [],
         speedups=found,
         ttft_p50_ms=_median(good, "ttft_ms"),
         tpot_p50_ms=tpot,

@@ -19,7 +19,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from specops import results
-from specops.config import Pool, Rollout, Sweep
+from specops.config import Ab, Pool, Rollout, Sweep
 from specops.defaults import CONFIDENCE
 from specops.errors import ConfigError, UsageError
 from specops.hints import ROLLOUT, in_rollout
@@ -27,7 +27,6 @@ from specops.load.answer import token_counter
 from specops.load.settings import BaselineSettings
 from specops.load.workload import Prompt, PromptSet
 from specops.phases import measurement
-from specops.phases.ab.settings import AbSettings
 from specops.phases.inputs import inputs_of_settings, settings_of
 from specops.phases.sweep import plan
 from specops.phases.sweep.plan import (
@@ -122,8 +121,8 @@ class SweepSpec:
 
     budget_min: float | None = None
     confidence: float = CONFIDENCE
-    margins: AbSettings = field(default_factory=AbSettings)
-    """The margins of `ab`: of lengths, failures and TTFT."""
+    margins: Ab = field(default_factory=Ab)
+    """The margins of `ab`: of failures, answers, lengths and TTFT."""
 
     def decks(self, only: Collection[str] = ()) -> StagePrompts:
         """The prompts of each stage. With `only`, the confirmation has only prompts of these traffic
@@ -169,7 +168,7 @@ def spec_of(rollout: Rollout, folder: Path, endpoints: Mapping[int, Pool] | None
         requests=requests,
         budget_min=rollout.sweep.budget_min,
         confidence=rollout.ab.confidence,
-        margins=AbSettings(**rollout.ab.model_dump()),
+        margins=rollout.ab,
     )
 
 

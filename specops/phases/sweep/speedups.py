@@ -6,28 +6,95 @@ at the setting's time lies between the two, in proportion to time. So a machine 
 no speed-up. What remains, the difference that every start of a server makes and uneven drift, widens the
 intervals (stats.one_start). A prompt is one pair, its mean over rungs, temperatures and repeats.
 
-A request of a setting that failed counts as one that took as long as the slowest whole answer of its cell, or
-as long as it ran where that is longer: a failure never makes a setting look faster. One of the standard that
-failed is left out.
+Requests that failed or hung are counted (claims.py) and have no part in a time: one request that hangs would
+widen the intervals of all settings, which share the error of a start.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from statistics import fmean
+from statistics import fmean, median
+from typing import Literal
 
 from specops import stats
+from specops.experiment.samples import waited_ms
 from specops.load.arrivals import Level
-from specops.load.record import Row
-from specops.phases.sweep.pairs import FIGURES, Figure, Pair, Pairs
-from specops.phases.sweep.plan import Load, Stage, SweptCell
-from specops.phases.sweep.request_counts import Requests, waited
+from specops.load.record import SLOW, Row
+from specops.phases.ab.report import Speedups
+from specops.phases.sweep.plan import Load, Stage, SweptCell, load_of
 from specops.render.figures import times
 from specops.serving import Setting
 from specops.stats import Block, Interval, SingleStart, Starts, Times
+
+Figure = Literal["e2e", "tpot", "ttft", "per_character", "tokens", "characters"]
+STARTED: tuple[Figure, ...] = ("e2e", "tpot", "ttft")
+"""Figures that differ from start to start of a server."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One prompt at one load: the standard's and the setting's value of each figure, in each start in which
+    both have it. Milliseconds, tokens and characters."""
+
+    prompt: str
+    traffic_class: str
+    figures: Mapping[Figure, tuple[Times, ...]]
+
+    def mean(self, figure: Figure) -> Times | None:
+        """Return the mean of each arm over the starts; None where no start has it in both."""
+        values = self.figures.get(figure, ())
+        return (fmean(one for one, _ in values), fmean(other for _, other in values)) if values else None
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The pairs of one setting with the standard, at one load."""
+
+    all: tuple[Pair, ...]
+    starts: Mapping[Figure, Starts] = field(default_factory=dict)
+    """What restarts add to the ratios. All classes share it."""
+
+    def in_class(self, traffic_class: str) -> Pairs:
+        return replace(self, all=tuple(pair for pair in self.all if pair.traffic_class == traffic_class))
+
+    def means(self, figure: Figure) -> list[Times]:
+        return [mean for pair in self.all if (mean := pair.mean(figure)) is not None]
+
+    def ratio(self, figure: Figure, confidence: float) -> Interval | None:
+        """The standard's mean over the setting's; None with too few pairs that have it."""
+        means = self.means(figure)
+        return stats.paired_ratio(
+            [standard for standard, _ in means],
+            [setting for _, setting in means],
+            level=confidence,
+            starts=self.starts.get("tpot" if figure == "per_character" else figure),
+        )
+
+    def change_ms(self, figure: Figure) -> float | None:
+        """The setting's less the standard's, the mean over prompts."""
+        changes = [setting - standard for standard, setting in self.means(figure)]
+        return fmean(changes) if changes else None
+
+    def speedups(self, level: Level, confidence: float) -> Speedups:
+        change, e2e, tokens = (
+            self.change_ms("ttft"),
+            self.ratio("e2e", confidence),
+            [both for pair in self.all for both in pair.figures.get("tokens", ())],
+        )
+        standard, setting = (sum(both[side] for both in tokens) for side in (0, 1))
+        return Speedups(
+            level=level,
+            prompts=len(self.all),
+            e2e=e2e,
+            tpot=self.ratio("tpot", confidence),
+            ttft=self.ratio("ttft", confidence),
+            ttft_change_ms=None if change is None else round(change, 4),
+            stream_throughput=e2e.times(setting / standard) if e2e is not None and standard else None,
+        )
 
 
 @dataclass(frozen=True)
@@ -97,54 +164,33 @@ def speedup(
 
 @dataclass(frozen=True)
 class _Answer:
-    """The answers of one start to one prompt, the mean over repeats; None where no answer has the figure."""
+    """The answers of one start to one prompt: each figure's mean over repeats, where an answer has it."""
 
     traffic_class: str
-    e2e: float | None
-    answered: float | None
-    """End to end, where no request failed, without refused attempts."""
-
-    tpot: float | None
-    ttft: float | None
-    tokens: float | None
-    characters: float | None
-    per_character: float | None
-    cut: bool
-    """An answer ended at the length limit."""
+    variant: str
+    figures: Mapping[Figure, float]
 
     @classmethod
-    def of(cls, rows: Sequence[Row], failed_ms: float | None) -> _Answer | None:
-        """Return the answer made of the rows of one prompt; a failed one took `failed_ms` at least, or is
-        left out if that is None."""
-        good = [row for row in rows if row.error is None]
-        failed = [row for row in rows if row.error is not None] if failed_ms is not None else []
-        if not good and not failed:
-            return None
-        taken = [waited(row) for row in good]
-        return cls(
-            rows[0].traffic_class,
-            _mean([*taken, *(max(waited(row), failed_ms or 0.0) for row in failed)]),
-            _mean(row.e2e_ms for row in good) if not failed else None,
-            _mean(row.tpot_ms for row in good),
-            _mean(row.ttft_ms for row in good),
-            _mean(row.tokens for row in good),
-            _mean(len(row.text) for row in good),
-            _mean(_per_character(row) for row in good),
-            any(row.finish_reason == "length" for row in good),
-        )
+    def over(cls, rows: Sequence[Row]) -> _Answer:
+        """Return the answer made of the rows of one prompt, all answered."""
+        values: dict[Figure, float | None] = {
+            "e2e": _mean(waited_ms(row) for row in rows),
+            "tpot": _mean(row.tpot_ms for row in rows),
+            "ttft": _mean(row.ttft_ms for row in rows),
+            "tokens": _mean(row.tokens for row in rows),
+            "characters": _mean(len(row.text) for row in rows),
+            "per_character": _mean(_per_character(row) for row in rows),
+        }
+        known = {figure: value for figure, value in values.items() if value is not None}
+        return cls(rows[0].traffic_class, rows[0].variant, known)
 
     def towards(self, other: _Answer, share: float) -> _Answer:
         """The figures at `share` of the way from this one to `other`."""
-
-        def between(name: str) -> float | None:
-            one, two = getattr(self, name), getattr(other, name)
-            return None if one is None or two is None else one + share * (two - one)
-
-        figures = {name: between(name) for name in _FIGURES}
-        return _Answer(self.traffic_class, **figures, cut=self.cut or other.cut)
-
-
-_FIGURES = ("e2e", "answered", "tpot", "ttft", "tokens", "characters", "per_character")
+        both = self.figures.keys() & other.figures.keys()
+        between = {
+            name: self.figures[name] + share * (other.figures[name] - self.figures[name]) for name in both
+        }
+        return replace(self, figures=between)
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
@@ -157,6 +203,37 @@ def _per_character(row: Row) -> float | None:
     return after_first_ms / len(row.text) if row.text and after_first_ms > 0 else None
 
 
+def hanging(cells: Iterable[SweptCell], standard: str) -> set[int]:
+    """Identities of the rows of requests that hung: answered ones that took over `SLOW` times what is usual.
+
+    Usual at a load is the largest of three: the standard's median of the class, its fastest answer to the
+    same prompt, and the setting's own median of the class, so that a slow setting is slow and does not hang.
+    """
+    at_load: dict[Load, list[SweptCell]] = defaultdict(list)
+    for cell in cells:
+        at_load[load_of(cell)].append(cell)
+    return {identity for of_load in at_load.values() for identity in _hanging(of_load, standard)}
+
+
+def _hanging(cells: Sequence[SweptCell], standard: str) -> Iterable[int]:
+    durations: dict[tuple[str, str], list[float]] = defaultdict(list)
+    fastest: dict[str, float] = {}
+    answered = [(cell.setting, row) for cell in cells for row in cell.cell.sent if row.error is None]
+    for setting, row in answered:
+        durations[setting, row.traffic_class].append(waited_ms(row))
+        if setting == standard:
+            fastest[row.prompt] = min(fastest.get(row.prompt, math.inf), waited_ms(row))
+    usual = {key: median(values) for key, values in durations.items()}
+    for setting, row in answered:
+        limit = max(
+            usual.get((standard, row.traffic_class), 0.0),
+            usual[setting, row.traffic_class],
+            fastest.get(row.prompt, 0.0),
+        )
+        if waited_ms(row) > SLOW * limit:
+            yield id(row)
+
+
 @dataclass(frozen=True)
 class _Visit:
     """One start of a server at one load."""
@@ -167,13 +244,8 @@ class _Visit:
     answers: Mapping[str, _Answer]
     """Answers by prompt."""
 
-    rows: Mapping[str, Row]
-    """First request of each prompt."""
-
-    @property
-    def order(self) -> list[str]:
-        """The prompts that have an answer, in the order in which they were sent."""
-        return sorted(self.answers, key=lambda prompt: self.rows[prompt].sent_s)
+    order: Sequence[str]
+    """The prompts that have an answer, in the order in which they were sent."""
 
 
 _Place = tuple[int, str, Load]
@@ -219,7 +291,7 @@ class SweepCells:
         """`setting` with the standard, or with the setting `over`: every prompt that both answered there, in
         the same rung and on the same machine."""
         if where.traffic_class is not None:
-            return self.pairs(setting, where.all_classes, over).of(where.traffic_class)
+            return self.pairs(setting, where.all_classes, over).in_class(where.traffic_class)
         key = setting, where, over or self.standard
         if key not in self._pairs:
             self._pairs[key] = self._paired(*key)
@@ -227,32 +299,20 @@ class SweepCells:
 
     def _paired(self, setting: str, where: Stratum, over: str) -> Pairs:
         compared = self._compared(setting, where, over)
-        taken: dict[str, list[tuple[_Answer, _Answer]]] = defaultdict(list)
-        began: dict[str, float] = {}
+        answers: dict[str, list[tuple[_Answer, _Answer]]] = defaultdict(list)
         for comparison in compared:
             for prompt, both in comparison.answers.items():
-                taken[prompt].append(both)
-                began.setdefault(prompt, comparison.at)
-        found = tuple(
+                answers[prompt].append(both)
+        pairs = tuple(
             Pair(
                 prompt,
                 both[0][0].traffic_class,
-                where.level,
-                stage=0,
-                began=began[prompt],
-                e2e=_taken(both, "e2e"),
-                answered=_taken(both, "answered"),
-                tpot=_taken(both, "tpot"),
-                ttft=_taken(both, "ttft"),
-                tokens=_taken(both, "tokens"),
-                characters=_taken(both, "characters"),
-                per_character=_taken(both, "per_character"),
-                standard_cut=sum(ours.cut and not theirs.cut for ours, theirs in both),
+                {figure: values for figure in _FIGURES if (values := _values(both, figure))},
             )
-            for prompt, both in sorted(taken.items())
+            for prompt, both in sorted(answers.items())
         )
-        widened = {(where.level, figure): self._starts(compared, where, figure) for figure in FIGURES}
-        return Pairs(found, {key: one for key, one in widened.items() if one is not None})
+        starts = {figure: self._starts(compared, where, figure) for figure in STARTED}
+        return Pairs(pairs, {figure: one for figure, one in starts.items() if one is not None})
 
     def turns(self, where: Stratum, figure: Figure, setting: str | None = None) -> list[StartPair]:
         """Return what a setting took at its two starts in a rung, by rung and machine; the standard's where
@@ -263,32 +323,20 @@ class SweepCells:
             first, second = visits.get((name, 0)), visits.get((name, 1))
             if first and second:
                 for prompt in first.answers.keys() & second.answers.keys():
-                    both = getattr(first.answers[prompt], figure), getattr(second.answers[prompt], figure)
-                    if None not in both:
-                        taken[rung, machine][f"{prompt} {load.temperature}"] = both
+                    both = [(first.answers[prompt], second.answers[prompt])]
+                    for values in _values(both, figure):
+                        taken[rung, machine][f"{prompt} {load.temperature}"] = values
         return [StartPair(rung, machine, pairs) for (rung, machine), pairs in taken.items() if pairs]
-
-    def requests(self, setting: str, where: Stratum) -> Requests:
-        """The standard's and the setting's requests of the same prompt, in each turn of a rung."""
-        found = []
-        for _, visits in self._at(where):
-            for turn in (0, 1):
-                ours, theirs = visits.get((self.standard, turn)), visits.get((setting, turn))
-                if ours and theirs:
-                    found += [
-                        (ours.rows[name], row) for name, row in theirs.rows.items() if name in ours.rows
-                    ]
-        return Requests(tuple(found))
 
     def repeats(self, setting: str, where: Stratum) -> Interval | None:
         """Return how many times as long the first request of a prompt took as the mean of its repeats at the
         same load; None with too few prompts that were sent again."""
-        taken: dict[tuple[Load, str], list[tuple[float, float]]] = defaultdict(list)
+        taken: dict[tuple[Load, str, str], list[tuple[float, float]]] = defaultdict(list)
         for (_, _, load), visits in self._at(where):
             for (name, _), visit in visits.items():
                 for prompt, answer in visit.answers.items() if name == setting else ():
-                    if answer.e2e is not None:
-                        taken[load, prompt].append((visit.at, answer.e2e))
+                    if "e2e" in answer.figures:
+                        taken[load, prompt, answer.variant].append((visit.at, answer.figures["e2e"]))
         both = [sorted(found) for found in taken.values() if len(found) > 1]
         first = [found[0][1] for found in both]
         return stats.paired_ratio(first, [fmean(e2e for _, e2e in found[1:]) for found in both])
@@ -298,13 +346,12 @@ class SweepCells:
         enough prompts for an interval."""
         taken: dict[tuple[int, int], dict[str, list[Times]]] = defaultdict(lambda: defaultdict(list))
         for one in self._compared(setting, where, self.standard):
-            for prompt, (ours, theirs) in one.answers.items():
-                if ours.e2e is not None and theirs.e2e is not None:
-                    taken[one.rung, one.turn][prompt].append((ours.e2e, theirs.e2e))
+            for prompt, both in one.answers.items():
+                taken[one.rung, one.turn][prompt] += _values([both], "e2e")
         found = {}
         for turn, prompts in sorted(taken.items()):
-            standard = [fmean(ours for ours, _ in both) for both in prompts.values()]
-            other = [fmean(theirs for _, theirs in both) for both in prompts.values()]
+            standard = [fmean(ours for ours, _ in both) for both in prompts.values() if both]
+            other = [fmean(theirs for _, theirs in both) for both in prompts.values() if both]
             interval = stats.paired_ratio(standard, other)
             if interval is not None:
                 found[turn] = interval
@@ -315,11 +362,10 @@ class SweepCells:
         the second one, and so on: one pair for each visit."""
         found: list[list[Times]] = []
         for one in self._compared(setting, where, self.standard):
-            for place, (ours, theirs) in enumerate(one.answers.values()):
+            for place, both in enumerate(one.answers.values()):
                 if place == len(found):
                     found.append([])
-                if ours.e2e is not None and theirs.e2e is not None:
-                    found[place].append((ours.e2e, theirs.e2e))
+                found[place] += _values([both], "e2e")
         return [taken for taken in found if taken]
 
     def one_start(self, where: Stratum, figure: Figure) -> SingleStart | None:
@@ -383,29 +429,20 @@ class _Compared:
     """Answers by prompt, in the order in which the setting was sent them."""
 
 
-def _visits(cells: Iterable[SweptCell], standard: str) -> dict[_Place, dict[tuple[str, int], _Visit]]:
+def _visits(cells: Sequence[SweptCell], standard: str) -> dict[_Place, dict[tuple[str, int], _Visit]]:
+    hung = hanging(cells, standard)
     by_start: dict[tuple[_Place, str, int], list[SweptCell]] = defaultdict(list)
     for cell in cells:
-        concurrency = cell.cell.concurrency
-        assert concurrency is not None, "a sweep drives streams"
-        place = cell.rung, cell.machine, Load(concurrency, cell.temperature, cell.length)
-        by_start[place, cell.setting, cell.turn].append(cell)
+        by_start[(cell.rung, cell.machine, load_of(cell)), cell.setting, cell.turn].append(cell)
     found: dict[_Place, dict[tuple[str, int], _Visit]] = defaultdict(dict)
-    for (place, setting, turn), ours in by_start.items():
+    for (place, setting, turn), of_start in by_start.items():
         rows: dict[str, list[Row]] = defaultdict(list)
-        for cell in ours:
-            for row in cell.cell.rows:
-                rows[row.prompt].append(row)
-        middle = fmean(cell.began + cell.cell.wall_s / 2 for cell in ours)
-        whole = [waited(row) for of_prompt in rows.values() for row in of_prompt if row.error is None]
-        failed_ms = None if setting == standard else max(whole, default=0.0)
-        answers = {
-            prompt: answer
-            for prompt, of_prompt in rows.items()
-            if (answer := _Answer.of(of_prompt, failed_ms)) is not None
-        }
-        first = {prompt: of_prompt[0] for prompt, of_prompt in rows.items()}
-        found[place][setting, turn] = _Visit(middle, answers, first)
+        answered = [r for cell in of_start for r in cell.cell.rows if r.error is None and id(r) not in hung]
+        for row in sorted(answered, key=lambda row: row.sent_s):
+            rows[row.prompt].append(row)
+        middle = fmean(cell.began + cell.cell.wall_s / 2 for cell in of_start)
+        answers = {prompt: _Answer.over(of_prompt) for prompt, of_prompt in rows.items()}
+        found[place][setting, turn] = _Visit(middle, answers, tuple(rows))
     return dict(found)
 
 
@@ -432,10 +469,9 @@ def _blocks(compared: Iterable[_Compared], figure: Figure) -> list[Block]:
         at = one.rung, one.machine
         shares[at].append(one.share)
         turns[at].add(one.turn)
-        for prompt, (ours, theirs) in one.answers.items():
-            both = getattr(ours, figure), getattr(theirs, figure)
-            if None not in both:
-                taken[at][f"{prompt} {one.load.temperature}"].append(both)
+        for prompt, both in one.answers.items():
+            if values := _values([both], figure):
+                taken[at][f"{prompt} {one.load.temperature}"] += values
     found = []
     for at, pairs in taken.items():
         means = {
@@ -448,9 +484,15 @@ def _blocks(compared: Iterable[_Compared], figure: Figure) -> list[Block]:
     return found
 
 
-def _taken(both: Iterable[tuple[_Answer, _Answer]], name: str) -> tuple[Times, ...]:
-    values = ((getattr(ours, name), getattr(theirs, name)) for ours, theirs in both)
-    return tuple((one, other) for one, other in values if one is not None and other is not None)
+_FIGURES: tuple[Figure, ...] = ("e2e", "tpot", "ttft", "per_character", "tokens", "characters")
+
+
+def _values(both: Iterable[tuple[_Answer, _Answer]], figure: Figure) -> tuple[Times, ...]:
+    return tuple(
+        (one.figures[figure], other.figures[figure])
+        for one, other in both
+        if figure in one.figures and figure in other.figures
+    )
 
 
 def _order(item: tuple[_Place, object]) -> tuple[int, str, int, float, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -96,6 +97,9 @@ class _Sweep:
         self.finalists: Finalists | None = None
         self.looks = 0
         self.judged_cells = 0
+        self.token = secrets.token_hex(4)
+        """Names this sweep in the nonces of its prompts."""
+
         self.over = False
         self.spent_before_s = 0.0
         self.began = time.monotonic()
@@ -110,7 +114,7 @@ class _Sweep:
             Skipped(one.setting, Load(one.concurrency, one.temperature, one.length), one.after, one.why)
             for one in earlier.skipped
         ]
-        self.finalists, self.looks = earlier.finalists, earlier.looks
+        self.finalists, self.looks, self.token = earlier.finalists, earlier.looks, earlier.run
         self.judged_cells = len(self._confirming()) if previous.verdict != "partial" else 0
         self.spent_before_s = earlier.spent_s
         more = self.spec.budget_min or 0.0, previous.settings.get("budget_min") or 0.0
@@ -339,7 +343,8 @@ class _Sweep:
         stage = "confirmation, " if rung.standard.stage == "confirmation" else ""
         if settings:
             self.progress.note(f"{stage}rung {number + 1}: {settings} setting{'s' if settings != 1 else ''}")
-        self.executor.run(rung, self._keep)
+        fresh = not self.spec.requests.same_prompts
+        self.executor.run(rung.in_run(self.token) if fresh else rung, self._keep)
         why = next((one for one in self.failed if (one.setting, one.rung) == (self.standard, number)), None)
         if why is None:
             return True
@@ -367,7 +372,7 @@ class _Sweep:
 
     def _good(self, cell: SweptCell) -> bool:
         of = cell.cell
-        return of.complete and of.failed <= self.spec.requests.max_error_share * len(of.rows)
+        return of.complete and of.failed <= self.spec.requests.max_error_share * len(of.sent)
 
     def _failed_names(self) -> set[str]:
         return {one.setting for one in self.failed if one.setting != self.standard}
@@ -416,6 +421,7 @@ class _Sweep:
             ],
             finalists=self.finalists,
             looks=self.looks if verdict == "partial" else self._look(),
+            run=self.token,
             spent_s=round(self._spent_s(), 3),
         )
         return Result(

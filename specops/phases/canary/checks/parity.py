@@ -1,6 +1,6 @@
 """The check that at temperature 0 both pools say the same: alone, and while sampled requests share the batch.
 
-Judged as `ab` judges it: the standard answers twice. Where two answers part, the standard's margin at that
+The standard answers twice. Where two answers part, the standard's margin at that
 token separates rounding from a fault. What differs is sent again before it counts.
 """
 
@@ -8,22 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from specops.experiment.answers import NEAR_TIE, margin_at
-from specops.load.arrivals import Level
+from specops import stats
+from specops.experiment.answers import NEAR_TIE, Difference, margin_at
 from specops.load.workload import Prompt
 from specops.phases.canary.client import CanaryRequest, Pool, Reply, Token
 from specops.phases.canary.pool_pair import PLAIN_TOKENS, Check, Outcome, Pair, Status, trouble
-from specops.phases.sweep.greedy_answers import (
-    SURE_WITNESSES,
-    Matches,
-    Parity,
-    Witness,
-    margins_needed,
-    with_margins,
-)
 
-CHALLENGER = "speculative"
+SURE_DIFFERENCES = 2
+"""For one prompt, rounding may be the reason whatever the margin; for two prompts it does not explain it."""
+
 CONFIDENCE = 0.999
 TEMPERATURES = (0.7, 1.0)
 TOP = 5
@@ -34,36 +29,94 @@ Replies = Mapping[str, Reply]
 """Replies by prompt."""
 
 
-def matches(ours: Replies, theirs: Replies) -> Matches:
-    """Return the prompts that both answered, and a witness for each that they answered differently."""
-    shared = [name for name in ours if ours[name].ok and name in theirs and theirs[name].ok]
-    unlike = [name for name in shared if ours[name].compared_parts != theirs[name].compared_parts]
+@dataclass(frozen=True)
+class Matches:
+    """The prompts that were answered twice, and each difference between their two answers."""
+
+    prompts: frozenset[str]
+    differences: tuple[Difference, ...]
+
+    @property
+    def unlike(self) -> frozenset[str]:
+        return frozenset(one.prompt for one in self.differences)
+
+    @property
+    def surely_unlike(self) -> frozenset[str]:
+        """The prompts whose answers differ, without near ties."""
+        return frozenset(one.prompt for one in self.differences if not one.near_tie)
+
+    @property
+    def known_unlike(self) -> frozenset[str]:
+        """The prompts whose answers differ where the standard reported that it was sure of its token."""
+        return frozenset(
+            one.prompt for one in self.differences if one.margin is not None and not one.near_tie
+        )
+
+    def __str__(self) -> str:
+        return f"{len(self.prompts) - len(self.differences)}/{len(self.prompts)}"
+
+
+@dataclass(frozen=True)
+class Parity:
+    """Greedy answers of the speculative pool beside the standard's, and the standard's beside its own."""
+
+    pools: Matches
+    control: Matches
+
+    @property
+    def steady(self) -> frozenset[str]:
+        """Prompts on which the standard agrees with itself, and the other pool is known to be unlike it."""
+        return self.pools.known_unlike - self.control.unlike
+
+    def surely_lower(self) -> bool:
+        """Return whether the pools are equal less often than the control, by more than chance (McNemar,
+        exact).
+
+        Only prompts on which the two disagree count. Where speculation changed nothing, each would be as
+        likely to differ in the control as between the pools. Near ties do not count.
+        """
+        both = self.pools.prompts & self.control.prompts
+        lost = len(both & (self.pools.surely_unlike - self.control.unlike))
+        gained = len(both & (self.control.unlike - self.pools.unlike))
+        return lost > gained and stats.share_lower(lost, lost + gained, CONFIDENCE) > 0.5
+
+    def with_margins(self, margins: Mapping[tuple[str, int], float | None]) -> Parity:
+        """Return the same with the standard's margins where answers differ."""
+        differences = tuple(
+            one.model_copy(update={"margin": margins.get((one.prompt, one.character))})
+            for one in self.pools.differences
+        )
+        return replace(self, pools=replace(self.pools, differences=differences))
+
+
+def matches(standard: Replies, other: Replies) -> Matches:
+    """Return the prompts that both answered, with the difference of each that they answered differently."""
+    shared = [name for name in standard if standard[name].ok and name in other and other[name].ok]
     return Matches(
-        frozenset(shared), tuple(_witness(name, ours[name].text, theirs[name].text) for name in unlike)
+        frozenset(shared),
+        tuple(
+            _difference(name, standard[name].text, other[name].text)
+            for name in shared
+            if standard[name].compared_parts != other[name].compared_parts
+        ),
     )
 
 
 def verdict(parity: Parity, again: Parity, requested: int) -> tuple[Status, str]:
     """Return the status and the reason. `again`: the prompts that differed, sent once more."""
-    found, control = parity.arms, parity.control
-    assert control is not None
-    message = f"{found} answers are equal; the standard's own, repeated, {control}"
-    if not found.witnesses:
-        return (
-            ("pass", message)
-            if found.compared == requested
-            else ("undecided", f"{message}; the others failed")
-        )
-    assert again.control is not None
+    pools, control = parity.pools, parity.control
+    message = f"{pools} answers are equal; the standard's own, repeated, {control}"
+    if not pools.differences:
+        whole = len(pools.prompts) == requested
+        return ("pass", message) if whole else ("undecided", f"{message}; the others failed")
     steady = parity.steady - again.control.unlike
     # a fault of a batch may not come again: then several prompts with it separate it from rounding
-    repeated = steady & again.arms.surely_unlike
-    if repeated or len(steady) >= SURE_WITNESSES or parity.surely_lower(CONFIDENCE):
-        return "fail", f"{message}; {len(found.unlike & again.arms.unlike)} differ when repeated too"
-    if control.witnesses or again.control.witnesses:
+    repeated = steady & again.pools.surely_unlike
+    if repeated or len(steady) >= SURE_DIFFERENCES or parity.surely_lower():
+        return "fail", f"{message}; {len(pools.unlike & again.pools.unlike)} differ when repeated too"
+    if control.differences or again.control.differences:
         return "undecided", f"{message}: the standard differs from itself"
-    near = sum(witness.near_tie for witness in found.witnesses)
-    if near == len(found.witnesses):
+    if all(one.near_tie for one in pools.differences):
         return "pass", f"{message}; the rest part where two tokens are as likely as each other"
     return "undecided", f"{message}; what differed does not do so reliably, or its margin is not known"
 
@@ -83,12 +136,12 @@ async def _alone(pair: Pair) -> Outcome:
     first, second, other = await rounds(pair.prompts)
     if outcome := _unanswered(pair, first, other):
         return outcome
-    parity = _parity(first, second, other, mixed=False)
+    parity = _parity(first, second, other)
     again = parity
-    if parity.arms.witnesses:
-        wanted = [prompt for prompt in pair.prompts if prompt.id in parity.arms.unlike]
+    if parity.pools.differences:
+        wanted = [prompt for prompt in pair.prompts if prompt.id in parity.pools.unlike]
         once, _, more = await rounds(wanted)
-        again = _parity(first, once, more, mixed=False)
+        again = _parity(first, once, more)
     return await _judged(pair, parity, again, ())
 
 
@@ -114,12 +167,12 @@ async def _mixed(pair: Pair) -> Outcome:
     control, other = await asyncio.gather(ask(pair.standard, prompts), ask(pair.speculative, prompts))
     if outcome := _unanswered(pair, first, other):
         return outcome
-    parity = _parity(first, control, other, mixed=True)
+    parity = _parity(first, control, other)
     again = parity
-    if parity.arms.witnesses:
-        wanted = [prompt for prompt in prompts if prompt.id in parity.arms.unlike]
+    if parity.pools.differences:
+        wanted = [prompt for prompt in prompts if prompt.id in parity.pools.unlike]
         control, other = await asyncio.gather(ask(pair.standard, wanted), ask(pair.speculative, wanted))
-        again = _parity(first, control, other, mixed=True)
+        again = _parity(first, control, other)
     among = [
         ask for seed, prompt in enumerate(prompts[:2]) for ask in _partners(pair.speculative, prompt, seed)
     ]
@@ -145,28 +198,26 @@ def _unanswered(pair: Pair, first: Replies, other: Replies) -> Outcome | None:
     return None
 
 
-def _parity(first: Replies, control: Replies, other: Replies, *, mixed: bool) -> Parity:
-    return Parity(CHALLENGER, mixed, Level(), matches(first, other), matches(first, control))
+def _parity(first: Replies, control: Replies, other: Replies) -> Parity:
+    return Parity(matches(first, other), matches(first, control))
 
 
 async def _judged(pair: Pair, parity: Parity, again: Parity, among: tuple[CanaryRequest, ...]) -> Outcome:
     prompts = {prompt.id: prompt for prompt in pair.prompts}
     margins: dict[tuple[str, int], float | None] = {}
-    written = {witness.place: witness.other for one in (parity, again) for witness in one.arms.witnesses}
-    for name, character in margins_needed([parity, again]):
+    differences = (*parity.pools.differences, *again.pools.differences)
+    written = {(one.prompt, one.character): one.other for one in differences}
+    for name, character in sorted(written):
         ask = pair.standard.greedy(prompts[name], PLAIN_TOKENS).with_logprobs(TOP)
         tokens = (await pair.standard.plain(ask)).first.tokens or ()
         margin = margin_at([(token.text, token.top) for token in tokens], character)
         # Near two tokens, the standard could have written the other one, and nothing else.
-        possible = could_write(tokens, character, written.get((name, character), ""))
+        possible = could_write(tokens, character, written[name, character])
         if margin is None or margin >= NEAR_TIE or possible:
             margins[name, character] = margin
-    parity, again = with_margins(parity, margins), with_margins(again, margins)
+    parity, again = parity.with_margins(margins), again.with_margins(margins)
     status, message = verdict(parity, again, len(pair.prompts))
-    assert parity.control is not None
-    shown = next((w for w in parity.arms.witnesses if not w.near_tie), None) or next(
-        iter(parity.arms.witnesses), None
-    )
+    shown = min(parity.pools.differences, key=lambda one: one.near_tie, default=None)
     prompt = prompts[shown.prompt] if shown else pair.prompts[0]
     return Outcome(
         status,
@@ -174,9 +225,9 @@ async def _judged(pair: Pair, parity: Parity, again: Parity, among: tuple[Canary
         pair.speculative.greedy(prompt, PLAIN_TOKENS),
         among,
         evidence={
-            "equal": str(parity.arms),
+            "equal": str(parity.pools),
             "control": str(parity.control),
-            "witnesses": [witness.model_dump() for witness in parity.arms.witnesses],
+            "witnesses": [one.model_dump() for one in parity.pools.differences],
         },
     )
 
@@ -201,11 +252,11 @@ def could_write(tokens: Sequence[Token], character: int, other: str) -> bool:
     return False
 
 
-def _witness(prompt: str, ours: str, theirs: str) -> Witness:
-    pairs = zip(ours, theirs, strict=False)
-    same = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(ours), len(theirs)))
+def _difference(prompt: str, standard: str, other: str) -> Difference:
+    pairs = zip(standard, other, strict=False)
+    same = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(standard), len(other)))
     shown = slice(same, same + _SHOWN)
-    return Witness(prompt=prompt, character=same, standard=ours[shown], other=theirs[shown])
+    return Difference(prompt=prompt, variant="", character=same, standard=standard[shown], other=other[shown])
 
 
 PARITY = Check("parity", "greedy answers are the standard's", _alone)

@@ -1,0 +1,323 @@
+"""The claims on a setting, as `ab` has them (specops.experiment.claims), from the cells of a sweep. Pure.
+
+Rungs compare times (speedups.py). Every request that was sent is counted, warm-up too, and answers are
+compared by the claims of specops.experiment. A sweep selects: it has too few requests to bound rare events
+within the margins of the rollout file. So an event takes a yes away, and none leaves it, with the bound that
+it has. The comparison that follows decides.
+
+What divides the samples of a sweep: repeats that come from a cache, the place in a visit, and time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from statistics import fmean
+
+from specops import stats
+from specops.config import Ab
+from specops.experiment import answers, claims
+from specops.experiment.claims import LEAST_GAIN, ONE_SIDED, Evidence, judge_first_token, judge_length
+from specops.experiment.decide import decide_claims
+from specops.experiment.findings import Basis, Cause, Decision, Finding, Part, Ternary
+from specops.experiment.records import WindowRecord
+from specops.experiment.sentences import describe
+from specops.load.validity import CACHED
+from specops.phases.sweep.plan import SweptCell
+from specops.phases.sweep.speedups import Pairs, Stratum, SweepCells, hanging
+from specops.stats import Interval, Times, shares
+
+LARGEST_UNKNOWN = 1.15
+"""An open length leaves a yes, per token, where a larger difference, either way, is excluded."""
+
+NOTABLE = 1.05
+"""A change by less than a twentieth is not flagged, however sure: nobody would act on it."""
+
+
+@dataclass(frozen=True)
+class SweptEvidence(Evidence):
+    """A setting and the standard at one concurrency. Late requests are those that hung."""
+
+    cells: Sequence[SweptCell] = ()
+
+    @cached_property
+    def late(self) -> set[int]:
+        """Identities of the rows of requests that hung."""
+        return hanging(self.cells, self.standard)
+
+
+def evidence_on(
+    cells: Sequence[SweptCell],
+    standard: str,
+    setting: str,
+    concurrency: int,
+    margins: Ab,
+    timeout_ms: float = math.inf,
+) -> SweptEvidence:
+    """Return all that was sent to `setting` and to the standard at this concurrency, in both stages."""
+    at = [c for c in cells if c.setting in (standard, setting) and c.cell.concurrency == concurrency]
+    windows = [
+        WindowRecord(
+            cycle=cell.rung,
+            kind="measured",
+            level=record.level,
+            order=cell.turn,
+            period=cell.rung,
+            arm=cell.setting,
+            began=cell.began,
+            cell=record,
+        )
+        for cell in at
+        for record in (cell.cell, cell.greedy)
+        if record is not None
+    ]
+    temperature = max((cell.temperature for cell in at), default=0.0)
+    return SweptEvidence(windows, standard, setting, margins, temperature, timeout_ms, cells=at)
+
+
+def of_requests(evidence: Evidence) -> list[Finding]:
+    """The findings on all requests to a setting: failures, answers, what a prompt was read as,
+    speculation."""
+    failures = claims.failures(evidence)[0]
+    troubled = [
+        row
+        for window in evidence.windows
+        if window.arm == evidence.challenger
+        for row in window.cell.sent
+        if row.error or row.retries or id(row) in evidence.late
+    ]
+    if troubled and all(row.part == "warm-up" for row in troubled):
+        failures = failures.model_copy(update={"scope": "warm-up"})
+    findings = [
+        failures,
+        _acceptable_answers(evidence),
+        claims.sampled_answers(evidence),
+        claims.gain_of_speculation(evidence),
+    ]
+    return findings + [one for one in (claims.same_prompts_read(evidence),) if one is not None]
+
+
+def _acceptable_answers(evidence: Evidence) -> Finding:
+    """Later differences of greedy answers are open, however many: a sweep does not ask how sure the standard
+    was of its token, so they may be near ties. Different beginnings are another model."""
+    finding = claims.acceptable_answers(evidence)[0]
+    if finding.verdict != "against" or finding.cause != "other answers":
+        return finding
+    standard, setting = (
+        answers.greedy_answers(evidence.windows, arm) for arm in (evidence.standard, evidence.challenger)
+    )
+    differences = answers.compare_greedy(standard, setting).differences
+    beginnings = {one.prompt for one in differences if one.character < answers.OPENING}
+    sure = len(beginnings) >= claims.SURE_DIFFERENCES
+    return finding if sure else finding.model_copy(update={"verdict": "open"})
+
+
+def of_speed(pairs: Pairs, where: Stratum, confidence: float, margins: Ab, *, sampled: bool) -> list[Finding]:
+    """The findings on the times and lengths of one setting somewhere: the wait, the length, the first
+    token."""
+    here = {"load": where.level, "traffic_class": where.traffic_class}
+    margin = max(margins.length_margin, claims.SAMPLED_LENGTH_MARGIN) if sampled else margins.length_margin
+    tokens, characters = (
+        judge_length(pairs.ratio(unit, confidence), margin, len(pairs.means(unit)))
+        for unit in ("tokens", "characters")
+    )
+    counted = 2 * tokens.n >= len(pairs.all)
+    lengths = characters if characters.verdict == "against" and tokens.verdict != "against" else tokens
+    lengths = lengths if counted else characters
+    if lengths.ratio is None:
+        lengths = lengths.model_copy(update={"needs": max(stats.MIN_PAIRS - len(pairs.all), 1)})
+    basis: Basis = "e2e"
+    if lengths.verdict != "shown":
+        basis = "tpot" if pairs.means("tpot") else "per_character"
+    first_token = judge_first_token(
+        pairs.ratio("ttft", 2 * ONE_SIDED - 1), pairs.change_ms("ttft"), margins, len(pairs.all)
+    )
+    findings = [_wait(pairs, basis, confidence), lengths, first_token]
+    return [finding.model_copy(update=here) for finding in findings]
+
+
+def _wait(pairs: Pairs, basis: Basis, confidence: float) -> Finding:
+    ratio = pairs.ratio(basis, confidence)
+    per_token = pairs.ratio("tpot", confidence) if basis == "e2e" else None
+    if ratio and per_token and ratio.low > 1 and per_token.estimate - 1 < (ratio.estimate - 1) / 2:
+        finding = _wait(pairs, "tpot", confidence)  # what speculation gains, and no more
+        return finding if finding.verdict == "shown" else finding.model_copy(update={"verdict": "open"})
+    verdict: Ternary = "open"
+    cause: Cause | None = None
+    needs = stats.pairs_needed(ratio) if ratio else max(stats.MIN_PAIRS - len(pairs.all), 1)
+    if ratio is None:
+        cause = "few windows"
+    elif ratio.low > LEAST_GAIN:
+        verdict = "shown"
+    elif ratio.high < LEAST_GAIN:
+        verdict = "against"
+    elif _starts_hide(pairs, basis, confidence):
+        cause, needs = "starts", None
+    return Finding(
+        claim="wait",
+        verdict=verdict,
+        ratio=ratio,
+        bound=ratio.low if ratio else None,
+        margin=LEAST_GAIN,
+        n=ratio.n if ratio else len(pairs.all),
+        basis=basis,
+        cause=cause,
+        needs=needs if verdict == "open" else None,
+    )
+
+
+def _starts_hide(pairs: Pairs, basis: Basis, confidence: float) -> bool:
+    """Return whether the prompts alone would decide, and the few starts of the servers leave it open."""
+    alone = Pairs(pairs.all).ratio(basis, confidence)
+    return alone is not None and (alone.low > LEAST_GAIN or alone.high < 1)
+
+
+@dataclass(frozen=True)
+class Division:
+    """What divides the requests of a setting and of the standard at one concurrency."""
+
+    repeats: tuple[Interval | None, Interval | None] = (None, None)
+    """First requests' time over their repeats': the standard's, the setting's."""
+
+    turns: Mapping[tuple[int, int], Interval] = field(default_factory=dict)
+    """The speed-up in each turn of each rung alone."""
+
+    places: Sequence[Sequence[Times]] = ()
+    """What the standard and the setting took of the first request of each visit, of the second one, and so
+    on."""
+
+    client_bound: str | None = None
+
+    @classmethod
+    def at(cls, swept: SweepCells, evidence: Evidence, where: Stratum) -> Division:
+        bounds = (window.cell.client_bound for window in evidence.windows)
+        setting = evidence.challenger
+        return cls(
+            (swept.repeats(swept.standard, where), swept.repeats(setting, where)),
+            swept.by_turn(setting, where),
+            swept.by_place(setting, where),
+            next((bound for bound in bounds if bound), None),
+        )
+
+    def limit(self, wait: Finding) -> Finding:
+        """Return `wait`, unless something that divides the requests may have made the gain, or may be why
+        starts of a server differ."""
+        if wait.verdict != "shown" and wait.cause != "starts":
+            return wait
+        if self.client_bound:
+            update = {"verdict": "open", "cause": "client", "examples": [self.client_bound]}
+            return wait.model_copy(update=update)
+        causes: Mapping[Cause, list[Part]] = {
+            "repeat": self._cached(),
+            "place": self._woke(),
+            "time": self._drifted(wait.ratio),
+        }
+        for cause, parts in causes.items():
+            if parts:
+                update = {"verdict": "open", "cause": cause, "parts": parts, "needs": None}
+                return wait.model_copy(update=update)
+        return wait
+
+    def _cached(self) -> list[Part]:
+        """Repeats from a cache that only the setting has. Where the setting had no repeats, a cache of the
+        standard's is one that the setting may share, and the standard is asked first."""
+        standard, setting = self.repeats
+        if setting is None:
+            shared = standard is not None and standard.low > CACHED
+            return [Part(name="as long in the standard's first requests as in its repeats", ratio=standard)][
+                :shared
+            ]
+        if setting.low <= CACHED or (standard is not None and standard.high >= setting.low):
+            return []
+        return [Part(name="as long in first requests as in repeats", ratio=setting)]
+
+    def _woke(self) -> list[Part]:
+        """Visits that begin with a higher speed-up than they go on with, where only the beginning shows a
+        gain: the standard had been idle, and woke up. In production it would not be idle."""
+        ratios = [
+            math.exp(fmean(math.log(ours / theirs) for ours, theirs in took)) for took in self.places if took
+        ]
+        start = stats.changed_start(ratios)
+        if start is None or start[1].low <= NOTABLE:
+            return []
+        place, change = start
+        later = [pair for took in self.places[place:] for pair in took]
+        ratio = stats.paired_ratio(*zip(*later, strict=True)) if later else None
+        if ratio is not None and ratio.low > 1:
+            return []
+        return [
+            Part(name=f"as high in about the first {place} requests of each visit", ratio=change),
+            Part(name="in the later ones", ratio=ratio),
+        ]
+
+    def _drifted(self, speedup: Interval | None) -> list[Part]:
+        """Turns that surely differ, where one does not show the gain or an even change of one server could
+        have made it. Of a latency that grows evenly to R times, the mean is (1 + R) / 2 of what it was at
+        first."""
+        if not self.turns:
+            return []
+        least = min(self.turns, key=lambda turn: self.turns[turn].high)
+        most = max(self.turns, key=lambda turn: self.turns[turn].low)
+        if self.turns[most].low <= self.turns[least].high:
+            return []
+        drift = (1 + self.turns[most].estimate / self.turns[least].estimate) / 2
+        exceeds = speedup is not None and speedup.low > drift
+        if (
+            exceeds and self.turns[least].low > NOTABLE
+        ):  # a turn has noise of its own, which its interval lacks
+            return []
+        return [
+            Part(name=f"in turn {turn + 1} of rung {rung + 1}", ratio=self.turns[rung, turn])
+            for rung, turn in sorted((least, most))
+        ]
+
+
+def decide(findings: Sequence[Finding], margins: Ab) -> Decision:
+    """The decision on a setting somewhere, from all findings on it; one is on the wait."""
+    return decide_claims([f for f in findings if not _leaves_a_yes(f)], margins.accept_length_change)
+
+
+def _leaves_a_yes(finding: Finding) -> bool:
+    """Return whether a claim that is not shown has no sign against it either."""
+    if finding.verdict not in ("open", "unknown"):
+        return False
+    match finding.claim:
+        case "failures":
+            counts = finding.counts
+            return counts is not None and (
+                counts.challenger * counts.standard_n <= counts.standard * counts.challenger_n
+            )
+        case "answers":
+            return finding.cause != "other prompts" and not _surely_more(finding)
+        case "length":
+            return finding.bound is not None and finding.bound <= LARGEST_UNKNOWN
+        case "sampled answers" | "first token" | "speculation":
+            return True
+        case _:
+            return False
+
+
+def _surely_more(finding: Finding) -> bool:
+    """Return whether answers are surely unacceptable more often than the standard's."""
+    counts = finding.counts
+    if counts is None or finding.cause == "other answers":
+        return False
+    return (
+        shares.difference_lower(
+            counts.standard, counts.standard_n, counts.challenger, counts.challenger_n, ONE_SIDED
+        )
+        > 0
+    )
+
+
+def noted(findings: Sequence[Finding]) -> list[str]:
+    """Sentences on what was observed and takes no yes away: other answers or lengths, trouble as often as the
+    standard's."""
+    accepted = [one for one in findings if one.claim == "length" and one.verdict == "against"]
+    return [f"{describe(one)}, which is accepted" for one in accepted] + [
+        describe(one)
+        for one in findings
+        if _leaves_a_yes(one) and one.counts is not None and one.counts.challenger
+    ]
