@@ -233,7 +233,8 @@ IDENTITY = ("model", "speculative-config", "speculative-config.method", "specula
 
 
 def objections(engine: str, version: str | None, before: Settings, after: Settings) -> list[str]:
-    """Return the ids of the issues that a change brings by what it sets itself."""
+    """Return the ids of the issues that a change brings by what it sets itself. An issue of certain devices
+    is none, since no command shows a device: the lint notes it afterwards."""
     before, after = with_keys(before), with_keys(after)
     removed = [before[key] for key in before if key not in after]  # a value under a new name is no proposal
     changed = {key for key in after if before.get(key) != after[key] and after[key] not in removed}
@@ -241,7 +242,9 @@ def objections(engine: str, version: str | None, before: Settings, after: Settin
     return [
         issue.id
         for issue in applying(engine, version, after)
-        if issue.id not in there and any(key in issue.when for key in changed.difference(IDENTITY))
+        if issue.id not in there
+        and not issue.device
+        and any(key in issue.when for key in changed.difference(IDENTITY))
     ]
 
 

@@ -52,7 +52,7 @@ def test_doctor_says_unknown_of_metrics_that_tell_nothing(text: str) -> None:
     assert found.fix is not None, "how it would be found out"
 
 
-@pytest.mark.parametrize("name", SCRAPES.keys() - UNKNOWN.keys())
+@pytest.mark.parametrize("name", sorted(SCRAPES.keys() - UNKNOWN.keys()))
 def test_doctor_reads_the_names_of_each_engine(name: str) -> None:
     assert acceptance_check(parse(SCRAPES[name]), URL, speculates=True).status == "ok"
 
