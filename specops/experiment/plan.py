@@ -1,11 +1,10 @@
 """Which window is measured next. Pure.
 
-A window is one arm at one load, uninterrupted, all its streams full. A cycle has a window of each arm at
-each load. In every second cycle there is one of each arm in an open loop, with the same arrivals; in the
-others one of each arm in which greedy requests of the cycle come again among sampled ones. Loads come in
-random order, so that each is measured over the whole duration. So do arms within a pair: which one begins
-is drawn for two successive cycles, one each way, so that a machine whose speed changes periodically
-cannot stay in step with the order.
+A window is one arm at one load, uninterrupted, all its streams full. A cycle has a window of each arm
+at each load, one in an open loop, with the same arrivals, and one in which greedy requests of the cycle
+come again among sampled ones. Loads come in random order, so that each is measured over the whole
+duration. So do arms within a pair: which one begins is drawn for two successive cycles, one each way, so
+that a machine whose speed changes periodically cannot stay in step with the order.
 
 Both arms of a pair get the same requests. A prompt has another variant each time it is drawn, so that no
 cache knows it; a variant follows from its place in the plan alone.
@@ -28,13 +27,11 @@ Kind = Literal["measured", "open", "mixed"]
 """measured: at a load of the comparison. open: arrivals at a rate that the standard can serve. mixed: greedy
 requests among sampled ones."""
 
-SMALLEST_WINDOW = 8
+SMALLEST_WINDOW = 6
 """Requests that count, of a window. With several streams there are two for each stream."""
 
 OPEN_REQUESTS = 6
-SAMPLED_REQUESTS = 6
-KINDS_EVERY = 2
-"""Cycles after which the kinds of windows repeat."""
+SAMPLED_REQUESTS = 4
 
 Key = tuple[int, Kind, Level, str]
 
@@ -109,14 +106,10 @@ class Plan:
         """Cycles in which each load has had every prompt, of abba-restart."""
         return max(-(-len(self.prompts) // window_size(level)) for level in self.levels)
 
-    def requests_a_cycle(self) -> float:
+    def requests_a_cycle(self) -> int:
         """Requests to each arm, without the fillers at the end of a window, whose number is not known."""
-        windows = [window for cycle in range(KINDS_EVERY) for window in self._cycle(cycle, cycle)]
-        sizes = (
-            len(window.requests) + min(len(window.fillers), window.level.concurrency or 0)
-            for window in windows
-        )
-        return sum(sizes) / KINDS_EVERY
+        windows = self._cycle(0, 0)
+        return sum(len(one.requests) + min(len(one.fillers), one.level.concurrency or 0) for one in windows)
 
     def _turns(self, cycle: int) -> Iterator[Window]:
         for window in self._cycle(cycle, cycle):
@@ -138,10 +131,10 @@ class Plan:
         measured = [self._measured(cycle, place, level) for level in levels]
         windows = list(measured)
         heaviest = max(self.levels, key=lambda level: level.concurrency or 0)
-        if heaviest.concurrency is not None and cycle % KINDS_EVERY == 0:
+        if heaviest.concurrency is not None:
             drawn = self._drawn(place, OPEN_REQUESTS, "open", cycle)
             windows.append(Window(cycle, "open", heaviest, 0, 0, "", drawn))
-        if self.mixed_prompts and cycle % KINDS_EVERY:
+        if self.mixed_prompts:
             windows.append(self._mixed(cycle, place, heaviest, measured))
         return windows
 
@@ -155,13 +148,12 @@ class Plan:
 
     def _mixed(self, cycle: int, place: int, level: Level, measured: Sequence[Window]) -> Window:
         """At temperature 0, greedy requests of this cycle come again: then the standard is compared with
-        itself, too. At a higher one, the same greedy requests come in two successive mixed windows."""
+        itself, too. At a higher one, the same greedy requests come in two successive cycles."""
         if self.temperature == 0:
             requests = next(window.requests for window in measured if window.level == level)
             greedy = requests[: self.mixed_prompts]
         else:
-            twice = 2 * KINDS_EVERY
-            greedy = self._drawn(place // twice, self.mixed_prompts, "greedy", cycle // twice)
+            greedy = self._drawn(place // 2, self.mixed_prompts, "greedy", cycle // 2)
         others = self._drawn(place, max(0, SAMPLED_REQUESTS - len(greedy)), "sampled", cycle)
         sampled = [
             Request(one.prompt, one.variant, self.temperature or self.mixed_temperature)

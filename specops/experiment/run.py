@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import random
 import secrets
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ from specops.experiment.arms import Arm
 from specops.experiment.claims import Evidence
 from specops.experiment.decide import Confidences, Judged, judge_challenger, over_all
 from specops.experiment.identity import check_addresses, introduce_all
-from specops.experiment.plan import KINDS_EVERY, Key, Plan, Request, Window
+from specops.experiment.plan import Key, Plan, Request, Window
 from specops.experiment.records import Margin, Measurements, Place, WindowRecord
 from specops.hints import with_options
 from specops.launch.servers import SERVED_AS, Server, check, serving
@@ -41,6 +42,12 @@ from specops.progress import Progress
 
 FIRST_LOOK = 0.4
 """Share of the planned requests before the first look: the bounds on rare events need about 300 of 750."""
+
+FEWEST_CYCLES = 24
+"""Pairs of windows at a load. Fewer know too little of noise that lasts (test_stats_lasting.py)."""
+
+FEWEST_REQUESTS = 30
+"""Requests for each cycle: who allows fewer in all gets fewer cycles, too."""
 
 OPEN_LOOP_LOAD = 0.7
 """Rate of an open loop, as a share of what the standard answers at its heaviest load."""
@@ -105,7 +112,7 @@ class Experiment:
 
         self._coming = self.plan.windows()
         self._next: Window | None = next(self._coming)
-        self._first_cycles = list(takewhile(lambda window: window.cycle < KINDS_EVERY, self.plan.windows()))
+        self._first_cycle = list(takewhile(lambda window: window.cycle == 0, self.plan.windows()))
         self._prompts_by_id = {prompt.id: prompt for prompt in prompts.prompts}
         self._count_tokens = token_counter(requests.tokenizer) if requests.tokenizer else None
         self._pace = Pace(requests.max_rps)
@@ -153,23 +160,22 @@ class Experiment:
 
     @property
     def cycles(self) -> int:
-        """The number of cycles that are planned: for the requests, or for the least duration where that takes
-        more. As many as have each kind of window before those are complete."""
+        """The number of cycles that are planned: for the requests, for an interval over windows, and for the
+        least duration. 1 before the first cycle is complete."""
         if self.settings.design == "abba-restart":
             return self.plan.rounds * self.plan.cycles_of_a_round
         first = [
-            self.windows.get(window.key) for window in self._first_cycles if window.arm not in self.failed
+            self.windows.get(window.key) for window in self._first_cycle if window.arm not in self.failed
         ]
         measured = [window for window in first if window is not None]
         if len(measured) < len(first) or not measured:
-            return KINDS_EVERY
-        sent = (
-            max(sum(len(w.cell.sent) for w in measured if w.arm == arm) for arm in self.pools) / KINDS_EVERY
-        )
-        by_requests = max(KINDS_EVERY, math.ceil(self.settings.requests / max(1, sent)))
-        seconds = max(sum(map(_seconds, measured)) / KINDS_EVERY, 1e-3)
+            return 1
+        sent = max(sum(len(w.cell.sent) for w in measured if w.arm == arm) for arm in self.pools)
+        by_requests = math.ceil(self.settings.requests / max(1, sent))
+        seconds = max(sum(map(_seconds, measured)), 1e-3)
         by_time = math.ceil(self.settings.min_duration_s / (FIRST_LOOK * seconds))
-        return max(by_requests, by_time)
+        fewest = min(FEWEST_CYCLES, self.settings.requests // FEWEST_REQUESTS)
+        return max(1, by_requests, by_time, fewest)
 
     @property
     def looks(self) -> tuple[float, ...]:
@@ -361,12 +367,12 @@ class Experiment:
             level = Level(rate=self._open_rate(window))
         warm_up = [Request(prompt.id, "warm-up") for prompt in self.prompts.prompts[: self.requests.warmup]]
         await arm.visit(
-            [self._prompt(request) for request in window.requests],
+            [self._prompt(request, window.cycle) for request in window.requests],
             level,
             window.cycle,
             warm_up_with=[self._prompt(request) for request in warm_up],
             keep=keep,
-            fillers=[self._prompt(request) for request in window.fillers],
+            fillers=[self._prompt(request, window.cycle) for request in window.fillers],
             warm=window.kind == "measured",
         )
         aborted = self.windows[window.key].cell.aborted
@@ -389,11 +395,13 @@ class Experiment:
         rate = max(rate, len(window.requests) / MOST_WINDOW_S)
         return round(min(rate, self.requests.max_rps or rate), 4)
 
-    def _prompt(self, request: Request) -> Prompt:
+    def _prompt(self, request: Request, cycle: int = 0) -> Prompt:
         prompt = self._prompts_by_id[request.prompt]
         if not self.plan.same_prompts:
             prompt = prompt.fresh(self.run, request.variant)
-        return replace(prompt, temperature=request.temperature)
+        # A sampled answer to the same prompt with the same seed would not be another sample.
+        seed = random.Random(f"{self.plan.seed}:{prompt.id}:{request.variant}:{cycle}").getrandbits(31)
+        return replace(prompt, temperature=request.temperature, seed=seed)
 
     async def _request_margins(self, standard: TargetServer) -> None:
         """Request how sure the standard was where answers differ."""

@@ -218,8 +218,8 @@ def start_effect(values: Sequence[tuple[Sample, tuple[float, float]]]) -> stats.
     common = sorted(set.intersection(*(set(by_prompt) for by_prompt in rounds.values())))
     if not common:
         return None
-    both = np.array([[by_prompt[key] for key in common] for by_prompt in rounds.values()])
-    return stats.start_effect([(both[:, :, 0], both[:, :, 1])])
+    times = np.array([[by_prompt[key] for key in common] for by_prompt in rounds.values()])
+    return stats.start_effect([(times[:, :, 0], times[:, :, 1])])
 
 
 def change_ms(samples: Sequence[Sample], figure: str) -> float | None:

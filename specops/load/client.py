@@ -310,8 +310,9 @@ class Client:
         if options := self.capabilities.stream_options():
             body["stream_options"] = options
         body |= self.capabilities.drafts
-        if decoding.seed is not None and temperature > 0:
-            body["seed"] = decoding.seed
+        seed = decoding.seed if prompt.seed is None else prompt.seed
+        if seed is not None and temperature > 0:
+            body["seed"] = seed
         if decoding.ignore_eos:
             body["ignore_eos"] = True
         if self.endpoint.kind == "chat":

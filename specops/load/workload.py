@@ -49,6 +49,9 @@ class Prompt:
     temperature: float | None = None
     """In place of that of the measurement."""
 
+    seed: int | None = None
+    """Of a sampled answer, in place of that of the measurement."""
+
     def messages(self) -> list[Message]:
         """Return the prompt as the messages of a chat request."""
         match self.content:

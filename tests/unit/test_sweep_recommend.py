@@ -126,7 +126,7 @@ def test_a_machine_that_drifts_by_more_than_is_gained_decides_nothing() -> None:
     found = drifting(1.9)
     assert found.verdict == "undecided"
     assert found.recommendation["setting"] is None
-    assert "more repeats would decide" in found.reason
+    assert "more repeats would decide" in found.reason or "changed during the run" in found.reason
     assert found.summary["more_prompts"] is None
 
 

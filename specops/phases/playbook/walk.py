@@ -16,8 +16,7 @@ from specops import results
 from specops.config import Pool, Rollout
 from specops.errors import Exit, FileError, SpecopsError, Stopped
 from specops.experiment.arms import Arm
-from specops.experiment.plan import KINDS_EVERY
-from specops.experiment.run import plan_of
+from specops.experiment.run import FEWEST_CYCLES, plan_of
 from specops.hints import PROGRAMS
 from specops.load.settings import BaselineSettings
 from specops.phases import PHASES, Phase
@@ -326,13 +325,14 @@ def _ab(at: PhaseInput, phase: Phase, requested: BaselineSettings, times: _Times
     plan = plan_of([arm.name for arm in arms], requested, settings, prompts, settings.mixed_temperature)
     restarts = settings.design == "abba-restart"
     starts = plan.rounds * len(arms) if restarts else _started(*pools)
-    first = list(takewhile(lambda window: window.cycle < KINDS_EVERY, plan.windows()))
-    cycles = plan.rounds * plan.cycles_of_a_round if restarts else settings.requests / plan.requests_a_cycle()
+    first = list(takewhile(lambda window: window.cycle == 0, plan.windows()))
+    cycles = max(settings.requests / plan.requests_a_cycle(), FEWEST_CYCLES)
+    if restarts:
+        cycles = plan.rounds * plan.cycles_of_a_round
     sent = [(len(window.requests) + len(window.fillers), window.level.concurrency or 1) for window in first]
-    turns = cycles / KINDS_EVERY
-    requests = round(turns * sum(count for count, _ in sent))
+    requests = round(cycles * sum(count for count, _ in sent))
     seconds = starts * times.start_s()
-    seconds += turns * sum(count * times.request_s(streams) for count, streams in sent)
+    seconds += cycles * sum(count * times.request_s(streams) for count, streams in sent)
     seconds = max(seconds, settings.min_duration_s)
     inputs = inputs_of_arms(arms, requested, settings, prompts)
     return PlannedPhase(

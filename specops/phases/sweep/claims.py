@@ -216,8 +216,9 @@ class Division:
         }
         for cause, parts in causes.items():
             if parts:
-                update = {"verdict": "open", "cause": cause, "parts": parts, "needs": None}
-                return wait.model_copy(update=update)
+                return wait.model_copy(
+                    update={"verdict": "open", "cause": cause, "parts": parts, "needs": None}
+                )
         return wait
 
     def _cached(self) -> list[Part]:
