@@ -344,7 +344,8 @@ def _shown_bound(finding: Finding) -> str:
     if finding.bound is None:
         return "–"
     if finding.claim in ("failures", "answers", "sampled answers", "speculation"):
-        return f"{100 * finding.bound:.2g}%"
+        percent = 100 * finding.bound
+        return f"{percent:.0f}%" if percent >= 10 else f"{percent:.2g}%"
     return f"{finding.bound:.2f}×"
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise, product
 from pathlib import Path
@@ -21,7 +22,7 @@ from pydantic import BaseModel, ConfigDict
 from specops import results
 from specops.config import Ab, Pool, Rollout, Sweep
 from specops.defaults import CONFIDENCE
-from specops.errors import ConfigError, UsageError
+from specops.errors import ConfigError, FileError, UsageError
 from specops.hints import ROLLOUT, in_rollout
 from specops.load.answer import token_counter
 from specops.load.settings import BaselineSettings
@@ -327,12 +328,14 @@ def _planned(rung: Rung, timing: Timing | None) -> PlannedRung:
 
 
 def samples_of(sweep: Path) -> tuple[list[Sample], Source | None]:
-    """Return how long servers took, by the sweep at this path, else by the baseline.json beside it."""
+    """Return how long servers took, by the sweep at this path, else by the baseline.json beside it. A sweep
+    that cannot be read, such as one of an earlier format, has no samples: they only make a forecast."""
     baseline = sweep.with_name("baseline.json")
     if sweep.exists():
-        samples = samples_of_cells(measurements_of(results.read(sweep), str(sweep)).cells)
-        if samples:
-            return samples, "sweep"
+        with suppress(FileError):
+            samples = samples_of_cells(measurements_of(results.read(sweep), str(sweep)).cells)
+            if samples:
+                return samples, "sweep"
     if baseline.exists():
         return samples_of_baseline(
             measurement.cells_of(measurement.read(baseline), str(baseline))
