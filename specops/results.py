@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shlex
 import tempfile
 from collections.abc import Callable, Mapping
@@ -31,7 +32,7 @@ from pydantic import (
 
 from specops import __version__
 from specops.errors import Exit, FileError
-from specops.hints import folder_state, listing, renaming
+from specops.hints import beginning, folder_state, listing, renaming
 from specops.owned_file import read_file
 
 SCHEMA = 4
@@ -166,6 +167,9 @@ def sealed(fields: dict[str, Any]) -> str:
     return json.dumps(content | {HASH: sha256(content)}, indent=1, ensure_ascii=False)
 
 
+_OWN = re.compile(r'^\s*\{\s*"schema":\s*\d+,\s*"specops":')
+"""How each file that `write` wrote begins. Nothing is proposed that renames any other file."""
+
 AGAIN = "then run its phase again"
 """What follows the renaming of a result that cannot be used."""
 
@@ -224,8 +228,12 @@ def read(path: Path) -> Result:
         raise FileError(
             f"{path} is damaged, or not a result of specops ({error}): expected one such as "
             "runs/NAME/ab.json",
-            hint=renaming(path, AGAIN),
+            hint=renaming(path, AGAIN) if _OWN.search(raw) else beginning(path),
         ) from error
+    if "specops" not in fields:
+        raise FileError(
+            f"{path} is not a result of specops: expected one such as runs/NAME/ab.json", hint=beginning(path)
+        )
     if version not in (*RENAMED, SCHEMA):
         raise FileError(
             f"{path} has schema {version}; this specops reads schemas 1 to {SCHEMA}",

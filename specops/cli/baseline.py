@@ -119,23 +119,27 @@ def _page(result: Result, out: Path) -> Iterator[str | Table]:
     yield Table(columns, rows, title=f"{result.settings['model']} (milliseconds)")
     for reason in _reasons(result):
         yield f"–: {reason}"
-    acceptance = result.data["acceptance"]
-    if acceptance:
-        rate, length = (_fixed(acceptance[name], 2) for name in ("rate", "length"))
-        yield f"accepted {rate} of drafted tokens, {length} tokens a step"
-    else:
-        yield _no_acceptance(result.data["acceptance_missing"])
+    yield from _accepted(result)
     yield f"{result.verdict}: {result.reason}"
     yield f"result: {out}"
 
 
-def _no_acceptance(why: str) -> str:
-    """The line of a server without figures of acceptance."""
-    from specops.prometheus.exposition import NO_SERIES
-
-    if why.startswith(NO_SERIES):
-        return f"acceptance: none, this server shows no speculation ({why})"
-    return f"acceptance: unknown, {why}"
+def _accepted(result: Result) -> Iterator[str]:
+    """Acceptance of the whole run, and of each load where there are several; or why there is none."""
+    whole = result.data["acceptance"]
+    if not whole:
+        cells, why = result.data["cells"], result.data["acceptance_missing"]
+        surely_none = bool(cells) and all(cell["verified"] == 0 for cell in cells)
+        state = "none, this server does not speculate" if surely_none else "unknown"
+        yield f"acceptance: {state} ({why})"
+        return
+    rate, length = (_fixed(whole[name], 2) for name in ("rate", "length"))
+    origin = " (by the server's gauges; it does not count drafted tokens)" if whole.get("estimated") else ""
+    yield f"accepted {rate} of drafted tokens, {length} tokens a step{origin}"
+    by_load = [level for level in result.data["by_concurrency"] if level.get("acceptance")]
+    for level in by_load if len(by_load) > 1 else []:
+        rate, length = (_fixed(level["acceptance"][name], 2) for name in ("rate", "length"))
+        yield f"  {_load(level)}: accepted {rate}, {length} tokens a step"
 
 
 def _reasons(result: Result) -> list[str]:

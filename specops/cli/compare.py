@@ -15,13 +15,23 @@ PageOption = Annotated[Path | None, typer.Option("--out", help="HTML file that t
 @shared_options(out=PageOption)
 def compare(
     call: Call,
-    run_a: Annotated[Path, typer.Argument(help="Run folder, such as runs/last-month.")],
-    run_b: Annotated[Path, typer.Argument(help="Run folder that is compared with it.")],
+    run_a: Annotated[Path, typer.Argument(help="Run folder, or a result file of another benchmark.")],
+    run_b: Annotated[Path, typer.Argument(help="Run folder or file that is compared with it.")],
 ) -> Answer:
     """Exit code 0: nothing is surely worse in RUN_B. 1: something is. 4: nothing can be compared.
 
     A change is sure if its interval excludes 1. Other prompts, loads or models are not compared.
+    Two result files of other benchmarks are shown side by side, without a verdict.
     """
+    if run_a.is_file() and run_b.is_file():
+        from specops.phases import tool_results
+        from specops.phases.tool_results import views
+
+        both = [(path, tool_results.read_file(path)) for path in (run_a, run_b)]
+        if wrong := next((path for path, figures in both if figures is None), None):
+            raise tool_results.expected(wrong)
+        pair = views.side_by_side(*(figures for _, figures in both if figures is not None))
+        return Answer(pair, views.comparison_lines(pair))
     from specops.phases.run_comparison.comparison import compared
     from specops.phases.run_comparison.document import document, lines
     from specops.render import write_files

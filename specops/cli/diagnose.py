@@ -34,7 +34,7 @@ def diagnose(
     ] = True,
 ) -> Answer:
     """Every question gets an answer: a cause with its fix, ruled out, or the missing evidence. Writes
-    diagnose.json. Exit 0 where nothing wrong was found, 1 where something was, 4 without any evidence.
+    diagnose.json. Exit 0 where nothing is wrong, 1 where something is, 4 where a check has no evidence.
     """
     from datetime import UTC, datetime
 

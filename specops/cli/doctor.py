@@ -49,19 +49,22 @@ def _page(checks: Sequence[Check], *, runs: bool) -> Iterator[str]:
     """A text to paste begins at the first column, so that it can be pasted as it stands. `runs`: there is a
     rollout file, which can be run."""
     width = max(len(check.name) for check in checks)
+    states = max(len(check.status) for check in checks)
     for check in checks:
-        yield f"{check.status:4}  {check.name:{width}}  {check.found}"
+        yield f"{check.status:{states}}  {check.name:{width}}  {check.found}"
         if check.status == "ok":
             continue
         if check.paste:
             then = ", then run the command below it" if check.fix else ""
-            yield f"{'':4}  {'':{width}}  fix: paste this into {check.paste.into}{then}"
+            yield f"{'':{states}}  {'':{width}}  fix: paste this into {check.paste.into}{then}"
             yield from map(UnfoldedLine, check.paste.text.splitlines())
         if check.fix:
-            label = "" if check.paste else f"{'':4}  {'':{width}}  fix: "
+            label = "" if check.paste else f"{'':{states}}  {'':{width}}  fix: "
             yield UnfoldedLine(f"{label}{check.fix}")
     counts = Counter(check.status for check in checks)
-    found = ", ".join(f"{counts[status]} {status}" for status in ("ok", "warn", "fail") if counts[status])
+    found = ", ".join(
+        f"{counts[status]} {status}" for status in ("ok", "warn", "unknown", "fail") if counts[status]
+    )
     yield f"{len(checks)} checks: {found}"
     if runs and not counts["fail"]:
         yield "next: specops run ROLLOUT"

@@ -19,7 +19,9 @@ class PlotOutput(TypedDict):
 @shared_options()
 def plot(
     call: Call,
-    result: Annotated[Path, typer.Argument(help="Result of baseline, ab, sweep, report or edge bench.")],
+    result: Annotated[
+        Path, typer.Argument(help="Result of baseline, ab, sweep, report, edge bench or another tool.")
+    ],
     file: Annotated[
         Path | None, typer.Option("--out", help="SVG or PNG; by default beside the result.")
     ] = None,

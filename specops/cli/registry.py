@@ -234,6 +234,11 @@ SHAPES: Mapping[str, Shape] = {
         "Two runs: settings, and what surely changed.",
         Content("phases.run_comparison.comparison:Comparison", summary="phases.summaries:Compare"),
     ),
+    "compare-tools": Shape(
+        ("compare",),
+        "Two result files of other benchmarks.",
+        "phases.tool_results.views:ToolComparison",
+    ),
     "plot": Shape(("plot",), "The picture that was written.", "cli.plot:PlotOutput"),
     "issues": Shape(("issues",), "Known issues of serving engines.", "serving:KnownIssue", many=True),
     "issues-acceptance": Shape(

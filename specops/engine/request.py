@@ -74,6 +74,8 @@ class Emission:
     stop_reason: str | int | None = None  # the stop string or stop token id that ended it
     logprobs: list[TokenLogprob] = field(default_factory=list)
     error: str | None = None  # why a sequence ended that nobody had cancelled, and that is not complete
+    drafted: int = 0  # nodes proposed for this step; 0: it had no draft
+    accepted: int = 0  # of them; a sequence's end may cut off some of these
 
 
 @dataclass(frozen=True)

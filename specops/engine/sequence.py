@@ -79,9 +79,11 @@ class Sequence:
         self.finish_reason = "error"
         return Emission(self.id, [], "", "error", error=error)
 
-    def extend(self, tokens: list[int], logprobs: list[TokenLogprob]) -> Emission:
+    def extend(
+        self, tokens: list[int], logprobs: list[TokenLogprob], *, drafted: int = 0, accepted: int = 0
+    ) -> Emission:
         """Append verified tokens up to the sequence's end, which may lie in the middle of them. Returns the
-        emission."""
+        emission, with what was drafted for it and accepted."""
         taken, text = 0, ""
         for token in tokens:
             taken += 1
@@ -102,5 +104,12 @@ class Sequence:
         if self.finish_reason is not None and self._text.stopped_by is None:
             text += self._text.finish()
         return Emission(
-            self.id, tokens[:taken], text, self.finish_reason, self._stop_reason, logprobs[:taken]
+            self.id,
+            tokens[:taken],
+            text,
+            self.finish_reason,
+            self._stop_reason,
+            logprobs[:taken],
+            drafted=drafted,
+            accepted=accepted,
         )

@@ -201,7 +201,8 @@ class Engine(Streaming):
             for depth in range(len(path)):
                 counters.accepted_per_position[depth] += 1
         sequence.cached = root + 1 + len(path)
-        emission = sequence.extend([tree.tokens[node] for node in path] + [verified.bonus], logprobs)
+        tokens = [tree.tokens[node] for node in path] + [verified.bonus]
+        emission = sequence.extend(tokens, logprobs, drafted=len(tree) - 1, accepted=len(path))
         counters.generated_tokens += len(emission.tokens)
         self._drafter.commit(sequence, path, features)
         return emission

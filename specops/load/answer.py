@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 from specops.errors import UsageError
 from specops.hints import listing
+from specops.serving import RequestDrafts, request_drafts
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +158,9 @@ class Answer:
     prompt_tokens: int | None = None
     """Number of prompt tokens by the server's usage."""
 
+    drafts: RequestDrafts | None = None
+    """What the answer reports of its drafts."""
+
 
 @dataclass
 class _Reading:
@@ -166,6 +170,7 @@ class _Reading:
     totals: list[int | None] = field(default_factory=list)  # what usage said with each piece
     usage: int | None = None
     prompt_tokens: int | None = None
+    drafts: RequestDrafts | None = None
     finish_reason: str | None = None
     finished: float | None = None
     ends_without_text: bool = False
@@ -222,6 +227,7 @@ def read_answer(
         each_missing,
         reading.reasoning,
         reading.prompt_tokens,
+        reading.drafts,
     )
 
 
@@ -252,6 +258,7 @@ def _take(reading: _Reading, event: Event) -> None:
     prompt = _tokens(body, "prompt_tokens")
     if prompt is not None:
         reading.prompt_tokens = prompt
+    reading.drafts = request_drafts(body) or reading.drafts  # the last one: it may be a running count
     choices = body.get("choices") or []
     if not isinstance(choices, list):
         raise _malformed("choices is not a list", data)

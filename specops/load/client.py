@@ -35,6 +35,7 @@ from specops.load.request_times import Exchange, Observation
 from specops.load.settings import NO_KEY, Capabilities, Decoding, Endpoint
 from specops.load.workload import Prompt
 from specops.net import is_loopback
+from specops.serving import fields_for_drafts
 
 DEFAULT_MAX_TOKENS = 256
 _PROBE_TOKENS = 8
@@ -109,7 +110,7 @@ class Client:
 
         An endpoint that refuses `continuous_usage_stats` gets `include_usage` alone, and then for
         neither; then all over with the other name of the bound on its length. What it accepts and does not
-        send is not counted as sent.
+        send is not counted as sent. Only with a pace, that of a measurement, is more requested than that.
         """
         options = [
             replace(requested, finish_reasons=False)  # one probe cannot know that they are missing
@@ -129,11 +130,31 @@ class Client:
             miscount=_miscount(answer),
             finish_reasons=answer.finish_reason is not None or not answer.chunks,
         )
+        if answer.drafts is None and pace is not None:
+            await self._ask_for_drafts(prompt, pace)
         return observation
 
     def renew_connections(self, keep: int) -> None:
         """Close all idle connections but `keep`: the next requests open new ones."""
         self._connections.renew(keep)
+
+    async def _ask_for_drafts(self, prompt: Prompt, pace: Pace) -> None:
+        """Find out whether answers report their drafts on request. Only an engine that its list of models
+        names as one that knows such fields gets them."""
+        await pace.turn()
+        try:
+            async with asyncio.timeout(self.endpoint.timeout_s):
+                listed = await self._openai.models.list()
+            owner = next((model.owned_by for model in listed.data if model.id == self.endpoint.model), "")
+        except Exception:  # whatever is wrong with the list: it only says who serves
+            return
+        fields = fields_for_drafts(str(owner))
+        if not fields:
+            return
+        without, self.capabilities = self.capabilities, replace(self.capabilities, drafts=fields)
+        repeated = (await self.send(prompt, pace, max_tokens=_PROBE_TOKENS)).observe(None).answer
+        if repeated.failure is not None or repeated.drafts is None:
+            self.capabilities = without
 
     def adopt(self, probed: Client) -> None:
         """Take over what `probed` found out about the same endpoint."""
@@ -288,6 +309,7 @@ class Client:
         }
         if options := self.capabilities.stream_options():
             body["stream_options"] = options
+        body |= self.capabilities.drafts
         seed = decoding.seed if prompt.seed is None else prompt.seed
         if seed is not None and temperature > 0:
             body["seed"] = seed

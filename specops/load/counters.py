@@ -9,8 +9,8 @@ from typing import Any
 from specops.errors import EndpointError
 from specops.load.record import CellRecord, DraftCountsRecord
 from specops.prometheus import exposition
-from specops.prometheus.exposition import NoData, Scrape, increase
-from specops.serving import USUAL, tables
+from specops.prometheus.exposition import NoData, Scrape
+from specops.serving import USUAL
 
 SEVERAL = 1.5
 """Tokens per chunk from which a server is said to send several. Text in which one character takes several
@@ -82,23 +82,6 @@ def looks_idle(other: Observed) -> bool:
     return other.drafts == 0 or (other.drafts is None and other.sends_one)
 
 
-def drafts_between(before: Scrape, after: Scrape, model: str | None = None) -> float | None:
-    """Verifications of drafts between two scrapes, by the engine's counter.
-
-    0 for an engine that generated tokens and, as vLLM, exposes such counters only while it speculates.
-    None where nothing is known.
-    """
-    for series in tables():
-        grown = exposition.verified(before, after, series.acceptance, model)
-        if not isinstance(grown, NoData):
-            return grown
-    for series in tables():
-        generated = increase(before, after, series.generated, model) if series.drafts_come_late else 0.0
-        if not isinstance(generated, NoData) and generated > 0:
-            return 0.0
-    return None
-
-
 async def scrape(base_url: str) -> Scrape | NoData:
     try:
         return await asyncio.to_thread(exposition.scrape, base_url)
@@ -124,7 +107,7 @@ def counted(record: CellRecord, before: Scrape | NoData, after: Scrape | NoData,
     counts = exposition.draft_counts(before, after, model)
     update: dict[str, Any] = {
         "server_tokens": None if isinstance(tokens, NoData) else tokens,
-        "verified": drafts_between(before, after, model),
+        "verified": counts.drafts,
     }
     if isinstance(counts, NoData):
         update["drafts_missing"] = counts.reason

@@ -16,6 +16,7 @@ from specops import stats
 from specops.load import request_times
 from specops.load.answer import TokensFrom
 from specops.load.arrivals import Level
+from specops.load.request_drafts import pooled
 from specops.load.request_times import Objectives, Observation, Part, client_bound
 from specops.prometheus.exposition import DraftCounts
 
@@ -149,6 +150,16 @@ class Row(_Record):
     """Number of prompt tokens by the server's usage; null where it reports none, and of a result of an
     earlier release."""
 
+    drafted: int | None = None
+    """Tokens that were drafted for it; null where its answer does not report that."""
+
+    accepted: int | None = None
+    draft_steps: int | None = None
+    """Verifications that had a draft."""
+
+    accepted_per_position: tuple[int, ...] | None = None
+    """Accepted tokens by position, from 0."""
+
     error: str | None
     detail: str | None
     missing: dict[str, str] = Field(default_factory=dict)
@@ -189,6 +200,10 @@ class Row(_Record):
             text=answer.text,
             reasoning=answer.reasoning,
             prompt_tokens=answer.prompt_tokens,
+            drafted=answer.drafts.drafted if answer.drafts else None,
+            accepted=answer.drafts.accepted if answer.drafts else None,
+            draft_steps=answer.drafts.steps if answer.drafts else None,
+            accepted_per_position=answer.drafts.per_position if answer.drafts else None,
             error=answer.failure.kind if answer.failure else None,
             detail=answer.failure.detail if answer.failure else None,
             missing={name: reason for name, reason in reasons.items() if reason},
@@ -200,6 +215,8 @@ class DraftCountsRecord(_Record):
     draft_tokens: float
     accepted_tokens: float
     accepted_per_position: tuple[float, ...]
+    estimated: bool = False
+    """Whether they follow from gauges of the rate and the length, as the engine does not count them all."""
 
 
 class CellRecord(_Record):
@@ -466,16 +483,30 @@ def errors(cells: Sequence[CellRecord]) -> dict[str, Any]:
 
 
 def acceptance(cells: Sequence[CellRecord]) -> tuple[dict[str, Any] | None, str | None]:
-    """Return what the server's counters say of its drafts over these cells' windows, or None and why."""
+    """Return what the server's counters say of its drafts over these cells' windows, else what its answers
+    report of them; or None and why."""
     records = [cell.drafts for cell in cells if cell.drafts is not None]
-    if not records:
-        return None, next((c.drafts_missing for c in cells if c.drafts_missing), "nothing was measured")
-    total = sum((_counts(record) for record in records[1:]), _counts(records[0]))
+    reported = pooled(row for cell in cells for row in cell.rows if row.error is None)
+    counted = sum((_counts(record) for record in records[1:]), _counts(records[0])) if records else None
+    if counted is not None and not counted.estimated:
+        total = counted
+    elif reported is not None and not reported.silent and reported.drafted:
+        total = DraftCounts(reported.steps or 0.0, reported.drafted, reported.accepted, reported.per_position)
+    elif counted is not None:
+        total = counted
+    else:
+        missing = next((cell.drafts_missing for cell in cells if cell.drafts_missing), "nothing was measured")
+        if reported is not None and reported.silent:
+            missing += (
+                f"; {reported.silent} of {reported.requests + reported.silent} answers report no drafts"
+            )
+        return None, missing
     mine = sum(cell.tokens or 0 for cell in cells if cell.server_tokens)
     servers = sum(cell.server_tokens or 0 for cell in cells)
     return (
         asdict(total)
         | {
+            "drafts": total.drafts or None,  # llama.cpp's answers do not say how many
             "length": total.length,
             "rate": total.rate,
             "per_position": total.per_position,
@@ -577,12 +608,13 @@ class RepeatMean(TypedDict):
 
 
 class Acceptance(TypedDict):
-    """Acceptance by the server's counters."""
+    """Acceptance by the server's counters, or, where it shows none, by its answers."""
 
-    drafts: float
+    drafts: float | None
     draft_tokens: float
     accepted_tokens: float
     accepted_per_position: list[float]
+    estimated: NotRequired[bool]
     length: float | None
     rate: float | None
     per_position: list[float | None]

@@ -16,10 +16,10 @@ from itertools import combinations, product
 
 from specops.errors import EndpointError
 from specops.load import counters
-from specops.load.counters import Observed, drafts_between
+from specops.load.counters import Observed
 from specops.load.settings import BaselineSettings
 from specops.net import address
-from specops.prometheus.exposition import Labels, NoData, Scrape, increase
+from specops.prometheus.exposition import Labels, NoData, Scrape, draft_counts, increase
 from specops.serving import tables
 
 STARTED = "process_start_time_seconds"
@@ -192,7 +192,7 @@ async def _answer(settings: BaselineSettings) -> Observed | None:
     after = await counters.scrape(settings.base_url)
     drafts = None
     if not isinstance(before, NoData) and not isinstance(after, NoData):
-        drafts = drafts_between(before, after, settings.model)
+        drafts = draft_counts(before, after, settings.model).drafts
     chunks = len(answer.chunks)
     return Observed(drafts, answer.tokens / chunks if answer.tokens and chunks else None)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, Self
 from urllib.parse import urlsplit
@@ -81,6 +82,9 @@ class Capabilities:
     finish_reasons: bool = True
     """Whether its answers end with a finish reason. Where none does, [DONE] and usage say that an answer is
     whole."""
+
+    drafts: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of a request with which its answers report their drafts."""
 
     def stream_options(self) -> dict[str, bool]:
         wanted = {"include_usage": self.usage, "continuous_usage_stats": self.continuous_usage}

@@ -11,7 +11,9 @@ from typing import Any
 
 from specops import results
 from specops.errors import UsageError
+from specops.phases import tool_results
 from specops.phases.run_page.conclusion import STATES
+from specops.phases.tool_results import views
 from specops.render.plot import Heading, Line, LinesPanel, LinesPicture, check_suffix
 from specops.results import Result
 
@@ -240,5 +242,8 @@ def from_file(source: Path, out: Path | None) -> Path:
     if source.is_dir():
         raise UsageError(f"{source} is a folder: expected a result", hint=_beside(source))
     target = out or source.with_suffix(".svg")
-    plot(results.read(source), source, target)
+    if (other := tool_results.read_file(source)) is not None:
+        views.plot(other, source, target)
+    else:
+        plot(results.read(source), source, target)
     return target

@@ -2,7 +2,8 @@
 
 Names are the engine's, by the table whose series a scrape has. A series that an exporter renamed from
 `vllm:x` to `vllm_x` is read as `vllm:x`. No data is never zero: a server without these series, a counter that
-was reset, and 0/0 all give `NoData`, which says why.
+was reset, and 0/0 all give `NoData`, which says why. A server that has none of an engine's names is
+unknown; it is said not to speculate only where its engine's own names show that.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import http.client
 import math
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -19,19 +20,19 @@ from prometheus_client.parser import text_string_to_metric_families
 from specops.errors import EndpointError
 from specops.hints import with_value
 from specops.net import is_loopback
-from specops.serving import USUAL, Drafts, Gauges, Series, tables
+from specops.serving import USUAL, Drafts, Gauges, Series, Totals, tables
 
 Labels = frozenset[tuple[str, str]]
 Scrape = Mapping[tuple[str, Labels], float]
 """Every sample of one exposition by name and labels."""
 
-NO_SERIES = "the server exposes no"
-"""Beginning of the reason where a server has not even one series of a name."""
-
 
 @dataclass(frozen=True)
 class NoData:
     reason: str
+    drafts: float | None = None
+    """Verifications of drafts, where these alone are known, 0 among them; None: whether there were any is not
+    known."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,9 @@ class DraftCounts:
     draft_tokens: float
     accepted_tokens: float
     accepted_per_position: tuple[float, ...] = ()
+    estimated: bool = False
+    """Whether the engine does not count them all, and they follow from its gauges of the rate and the
+    length."""
 
     def __add__(self, other: DraftCounts) -> DraftCounts:
         length = max(len(self.accepted_per_position), len(other.accepted_per_position))
@@ -54,6 +58,7 @@ class DraftCounts:
             self.draft_tokens + other.draft_tokens,
             self.accepted_tokens + other.accepted_tokens,
             tuple(a + b for a, b in zip(ours, theirs, strict=True)),
+            self.estimated or other.estimated,
         )
 
     @property
@@ -143,10 +148,32 @@ def _canonical(name: str, prefixes: Sequence[str]) -> str:
     return f"{renamed}:{name.removeprefix(f'{renamed}_')}" if renamed else name
 
 
+def naming_of(*scrapes: Scrape) -> Series | None:
+    """The table of names of which one of the scrapes has some: of running requests, generated tokens or
+    drafts. None where none is of an engine that specops reads."""
+    exposed = {name for scrape in scrapes for name, _ in scrape}
+    return next((series for series in tables() if names_an_engine(series, exposed)), None)
+
+
+def names_an_engine(series: Series, exposed: Collection[str]) -> bool:
+    """Return whether a server with the `exposed` names is of the engine of these names, as far as they
+    tell."""
+    return any(name in exposed for name in (series.running, series.generated, *acceptance_names(series)))
+
+
+def acceptance_names(series: Series) -> tuple[str, ...]:
+    """The names that acceptance is read from."""
+    names: Drafts | Gauges = series.acceptance
+    if isinstance(names, Drafts):
+        return tuple(
+            dict.fromkeys((names.drafts, names.draft_tokens, names.accepted_tokens, names.per_position))
+        )
+    return names.rate, names.length, names.verifications
+
+
 def series_of(*scrapes: Scrape) -> Series:
-    """The table of names whose running requests one of the scrapes has; of no known engine, the usual one."""
-    names = {name for scrape in scrapes for name, _ in scrape}
-    return next((series for series in tables() if {series.running, series.generated} & names), USUAL)
+    """The table of names of the scrapes' engine; of an engine that is not known, the usual one."""
+    return naming_of(*scrapes) or USUAL
 
 
 def increase(before: Scrape, after: Scrape, name: str, model: str | None = None) -> float | NoData:
@@ -159,27 +186,37 @@ def increase(before: Scrape, after: Scrape, name: str, model: str | None = None)
     return increases if isinstance(increases, NoData) else increases[""]
 
 
-def usual_drafts() -> Drafts:
-    assert isinstance(USUAL.acceptance, Drafts)
-    return USUAL.acceptance
-
-
 def draft_counts(before: Scrape, after: Scrape, model: str | None = None) -> DraftCounts | NoData:
-    """The draft counters' increments between two scrapes."""
-    counters = series_of(before, after).acceptance
-    if not isinstance(counters, Drafts):
-        counters = usual_drafts()  # which the server lacks, too: the reason names them
-    drafts = verified(before, after, counters, model)
+    """What the engine's own series say of its drafts between two scrapes."""
+    series = naming_of(before, after)
+    if series is None:
+        names = sorted({name for name, _ in after})
+        exposed = f"such as {', '.join(names[:2])}" if names else "none at all"
+        return NoData(f"its metrics are of no engine whose names are known: {exposed}")
+    if isinstance(series.acceptance, Drafts):
+        counts = _counted(before, after, series.acceptance, model)
+    else:
+        counts = _gauged(before, after, series, series.acceptance, model)
+    if not isinstance(counts, NoData) or counts.drafts is not None:
+        return counts
+    if series.acceptance_by_totals is not None:
+        totals = _totalled(before, after, series.acceptance_by_totals, model)
+        return counts if isinstance(totals, NoData) else totals
+    return _without_drafts(before, after, series, counts, model)
+
+
+def _counted(before: Scrape, after: Scrape, counters: Drafts, model: str | None) -> DraftCounts | NoData:
+    drafts = _verified(before, after, counters, model)
     draft_tokens = increase(before, after, counters.draft_tokens, model)
     accepted_tokens = increase(before, after, counters.accepted_tokens, model)
-    for total in (drafts, draft_tokens, accepted_tokens):
-        if isinstance(total, NoData):
-            return total
-    assert not isinstance(drafts, NoData)
-    assert not isinstance(draft_tokens, NoData)
-    assert not isinstance(accepted_tokens, NoData)
+    if isinstance(drafts, NoData):
+        return drafts
+    if isinstance(draft_tokens, NoData):
+        return NoData(draft_tokens.reason, drafts)
+    if isinstance(accepted_tokens, NoData):
+        return NoData(accepted_tokens.reason, drafts)
     if not drafts:
-        return NoData("the server verified no draft in this window")
+        return NoData("the server verified no draft in this window", drafts=0.0)
     by_position = _increases(
         before, after, counters.per_position, model, lambda labels: dict(labels).get(counters.position, "")
     )
@@ -189,10 +226,93 @@ def draft_counts(before: Scrape, after: Scrape, model: str | None = None) -> Dra
     return DraftCounts(drafts, draft_tokens, accepted_tokens, tuple(value for _, value in positions))
 
 
-def verified(before: Scrape, after: Scrape, counted: Drafts | Gauges, model: str | None) -> float | NoData:
+def _gauged(
+    before: Scrape, after: Scrape, series: Series, gauges: Gauges, model: str | None
+) -> DraftCounts | NoData:
+    """Each generated token that was not accepted is a verification's own: accepted tokens are the
+    difference of both counters. The drafted tokens follow from the gauge of the rate, and without a counter
+    of verifications these follow from the gauge of the length."""
+    rate, length = (_gauge(before, after, name, model) for name in (gauges.rate, gauges.length))
+    generated = increase(before, after, series.generated, model)
+    drafts = _verified(before, after, gauges, model)
+    if isinstance(drafts, NoData) and not isinstance(generated, NoData) and length is not None:
+        drafts = generated / length
+    if isinstance(drafts, NoData):
+        shown = {name for name, _ in after} & {gauges.rate, gauges.length}
+        what = f"{gauges.verifications} is missing, and {' and '.join(sorted(shown))} show nothing"
+        return NoData(what) if shown else drafts
+    if isinstance(generated, NoData):
+        return NoData(generated.reason, drafts)
+    if not drafts:
+        return NoData("the server verified no draft in this window", drafts=0.0)
+    accepted = max(0.0, generated - drafts)
+    if rate is None:
+        # Of an answer's tokens, one may be its prompt's and no verification's: nearly nothing is nothing.
+        if accepted <= NOTHING * drafts:
+            return DraftCounts(drafts, drafts, 0.0, estimated=True)
+        return NoData(f"{gauges.rate} showed nothing while the server verified {drafts:.0f} drafts", drafts)
+    return DraftCounts(drafts, accepted / rate, accepted, estimated=True)
+
+
+def _totalled(before: Scrape, after: Scrape, totals: Totals, model: str | None) -> DraftCounts | NoData:
+    draft_tokens = increase(before, after, totals.draft_tokens, model)
+    accepted_tokens = increase(before, after, totals.accepted_tokens, model)
+    if isinstance(draft_tokens, NoData):
+        return draft_tokens
+    if isinstance(accepted_tokens, NoData):
+        return accepted_tokens
+    if not draft_tokens:
+        return NoData("the server drafted no token in this window", drafts=0.0)
+    length = _gauge(before, after, totals.length, model)
+    if length is None or length <= 1:
+        return NoData(f"{totals.length} showed nothing while the server drafted {draft_tokens:.0f} tokens")
+    return DraftCounts(accepted_tokens / (length - 1), draft_tokens, accepted_tokens, estimated=True)
+
+
+def _without_drafts(
+    before: Scrape, after: Scrape, series: Series, missing: NoData, model: str | None
+) -> NoData:
+    """The reason for which a server with an engine's names shows no drafts: it has none, where the engine
+    exposes their counters only while it speculates and no other of its names tells of drafts."""
+    prefix = f"{series.prefix}:"
+    exposed = {name for name, _ in (*before, *after)}
+    if exposed & {*acceptance_names(series)}:
+        return missing
+    others = sorted(
+        name for name in exposed if name.startswith(prefix) and any(word in name for word in _OF_DRAFTS)
+    )
+    if others:
+        return NoData(f"it has names for drafts that specops does not read, such as {others[0]}")
+    generated = increase(before, after, series.generated, model)
+    if series.drafts_come_late and not isinstance(generated, NoData) and generated > 0:
+        return NoData(f"it generated {generated:.0f} tokens and exposes no counters of drafts", drafts=0.0)
+    return missing
+
+
+NOTHING = 0.1
+"""Tokens beside the target's own that a verification yields on average, up to which nothing was accepted."""
+
+_OF_DRAFTS = ("spec_", "draft", "specul", "accept")
+"""Parts of names that tell of drafts, whatever else a release or a fork calls them."""
+
+
+def _gauge(before: Scrape, after: Scrape, name: str, model: str | None) -> float | None:
+    """Mean of a gauge over its series that show something; None where none does. After the window, else
+    before it."""
+    for scrape in (after, before):
+        values = [
+            value
+            for (scraped, labels), value in scrape.items()
+            if scraped == name and value > 0 and model in (None, dict(labels).get("model_name", model))
+        ]
+        if values:
+            return sum(values) / len(values)
+    return None
+
+
+def _verified(before: Scrape, after: Scrape, counted: Drafts | Gauges, model: str | None) -> float | NoData:
     """Verifications between two scrapes, by the engine's counter."""
-    which = counted.which if isinstance(counted, Drafts) else {}
-    held = which.items()
+    held = (counted.which if isinstance(counted, Drafts) else {}).items()
     found = _increases(
         before, after, counted.verifications, model, lambda labels: "held" if held <= labels else "other"
     )
@@ -215,7 +335,7 @@ def _increases(
 ) -> dict[str, float] | NoData:
     series = {labels for scraped, labels in (*before, *after) if scraped == name}
     if not series:
-        return NoData(f"{NO_SERIES} {name}")
+        return NoData(f"the server exposes no {name}")
     ours = {labels for labels in series if model is None or dict(labels).get("model_name", model) == model}
     if not ours:
         return NoData(f"{name} has no series of model {model}, only of {_models(series)}")

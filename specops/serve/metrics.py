@@ -122,7 +122,7 @@ class ServerMetrics(Collector):
         self.restarts: int | None = None  # of workers; None where none is started again
         self.finished = {"stop": 0, "length": 0, "abort": 0, "error": 0}
         self._labels = {"model_name": model_name, "engine": "0"}
-        self._speculative = speculative
+        self.speculative = speculative
         self._e2e = Histogram(
             "vllm:e2e_request_latency_seconds", "Time from the arrival to the last token, in seconds."
         )
@@ -220,7 +220,7 @@ class ServerMetrics(Collector):
             "corrupted_requests", "Requests that failed since logits were not finite.", counters.not_finite
         )
         yield ours.counter("num_preemptions", "Preemptions; the embedded engine makes none.", 0)
-        if self._speculative:
+        if self.speculative:
             yield ours.counter("spec_decode_num_drafts", "Verifications with a draft.", counters.drafts)
             yield ours.counter(
                 "spec_decode_num_draft_tokens", "Tokens proposed by the draft.", counters.draft_tokens

@@ -76,7 +76,9 @@ class Api:
             body = await self._read(ChatRequest, request)
             self.engine.refuse_more_than_fits(body.n)
             prompts = [await self._encoder.chat(body.messages, body.add_special_tokens)]
-            answer = ChatAnswer(body, self.model, prompts, self.tokenizer)
+            answer = ChatAnswer(
+                body, self.model, prompts, self.tokenizer, speculative=self.metrics.speculative
+            )
             return await self._answer(request, body, prompts, answer)
 
     async def completions(self, request: web.Request) -> web.StreamResponse:
@@ -85,7 +87,9 @@ class Api:
             # Before they are encoded: a small body can ask for millions of sequences.
             self.engine.refuse_more_than_fits(count_prompts(body.prompt) * body.n)
             prompts = await self._encoder.completion(body.prompt, body.add_special_tokens)
-            answer = CompletionAnswer(body, self.model, prompts, self.tokenizer)
+            answer = CompletionAnswer(
+                body, self.model, prompts, self.tokenizer, speculative=self.metrics.speculative
+            )
             return await self._answer(request, body, prompts, answer)
 
     async def models(self, request: web.Request) -> web.Response:

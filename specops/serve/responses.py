@@ -38,6 +38,9 @@ class Choice:
     logprobs: list[TokenLogprob] = field(default_factory=list)
     finish_reason: str | None = None
     stop_reason: str | int | None = None
+    draft_tokens: int = 0
+    accepted_by_step: list[int] = field(default_factory=list)
+    """Accepted tokens of each verification that had a draft."""
 
     def add(self, emission: Emission) -> None:
         self.tokens += emission.tokens
@@ -45,6 +48,9 @@ class Choice:
         self.logprobs += emission.logprobs
         self.finish_reason = emission.finish_reason
         self.stop_reason = emission.stop_reason
+        if emission.drafted:
+            self.draft_tokens += emission.drafted
+            self.accepted_by_step.append(emission.accepted)
 
 
 class Answer(ABC):
@@ -55,9 +61,17 @@ class Answer(ABC):
     chunk_kind: ClassVar[str]
 
     def __init__(
-        self, request: GenerationRequest, model: str, prompts: list[list[int]], tokenizer: Any
+        self,
+        request: GenerationRequest,
+        model: str,
+        prompts: list[list[int]],
+        tokenizer: Any,
+        *,
+        speculative: bool = False,
     ) -> None:
+        """`speculative`: answers report their drafts, also where there were none."""
         self._request = request
+        self._speculative = speculative
         self._prompts = prompts
         self._tokenizer = tokenizer
         self._choices = [Choice() for _ in range(len(prompts) * request.n)]
@@ -78,7 +92,7 @@ class Answer(ABC):
         """The last chunk: no choices, and the usage of all of them."""
         tokens = sum(len(choice.tokens) for choice in self._choices)
         usage = self._usage(self._prompts, tokens)
-        return {**self._head, "object": self.chunk_kind, "choices": [], "usage": usage}
+        return {**self._head, "object": self.chunk_kind, "choices": [], "usage": usage} | self._metrics()
 
     def add(self, index: int, emission: Emission) -> None:
         """Store `emission` for `whole`."""
@@ -92,7 +106,24 @@ class Answer(ABC):
             "object": self.kind,
             "choices": [self._whole_choice(index, choice) for index, choice in enumerate(self._choices)],
             "usage": self._usage(self._prompts, tokens),
+        } | self._metrics()
+
+    def _metrics(self) -> dict[str, Any]:
+        """The drafts of an answer with one choice, under the names of vLLM's
+        --per-request-spec-decode-metrics (0.29 and newer)."""
+        if not self._speculative or len(self._choices) != 1:
+            return {}
+        drafted, by_step = self._choices[0].draft_tokens, self._choices[0].accepted_by_step
+        accepted, steps = sum(by_step), len(by_step)
+        reported = {
+            "mean_acceptance_length": 1 + accepted / steps if steps else 1.0,
+            "draft_acceptance_rate": accepted / drafted if drafted else 0.0,
+            "acceptance_histogram": [by_step.count(number) for number in range(max(by_step, default=0) + 1)],
+            "num_spec_steps": steps,
+            "num_accepted_draft_tokens": accepted,
+            "num_draft_tokens": drafted,
         }
+        return {"metrics": {"speculative_decoding": reported}}
 
     def _chunk(self, choice: dict[str, Any], index: int) -> dict[str, Any]:
         body = {**self._head, "object": self.chunk_kind, "choices": [choice]}
@@ -190,9 +221,15 @@ class CompletionAnswer(Answer):
     kind = chunk_kind = "text_completion"
 
     def __init__(
-        self, request: GenerationRequest, model: str, prompts: list[list[int]], tokenizer: Any
+        self,
+        request: GenerationRequest,
+        model: str,
+        prompts: list[list[int]],
+        tokenizer: Any,
+        *,
+        speculative: bool = False,
     ) -> None:
-        super().__init__(request, model, prompts, tokenizer)
+        super().__init__(request, model, prompts, tokenizer, speculative=speculative)
         self._offsets = [0] * len(self._choices)  # where each choice's next token begins, in characters
 
     def _delta(self, index: int, emission: Emission) -> dict[str, Any]:

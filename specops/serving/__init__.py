@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from specops.serving import command, embedded, endpoint, llamacpp, sglang, trtllm, vllm
+from specops.serving.acceptance import Drafts, Gauges, RequestDrafts, Totals
 from specops.serving.argv import (
     Command,
     CommandLine,
@@ -42,11 +43,12 @@ from specops.serving.known_issues import (
     KnownIssue,
     ReferenceAcceptance,
     issues,
+    matching,
     of_check,
     published,
     reference_acceptances,
 )
-from specops.serving.metrics import Drafts, Gauges, Series
+from specops.serving.metrics import Series
 
 __all__ = [
     "ENGINES",
@@ -71,14 +73,18 @@ __all__ = [
     "OwnModels",
     "Pool",
     "ReferenceAcceptance",
+    "RequestDrafts",
     "Series",
     "ServedPair",
     "Setting",
     "Startable",
+    "Totals",
     "Unknown",
+    "fields_for_drafts",
     "is_unknown",
     "issues",
     "joined",
+    "matching",
     "namings",
     "of_check",
     "parameter",
@@ -87,6 +93,7 @@ __all__ = [
     "published",
     "reference_acceptances",
     "relocated",
+    "request_drafts",
     "runs_containers",
     "setting_words",
     "tables",
@@ -138,3 +145,16 @@ def parameter(name: str, series: Series) -> str:
 def tables() -> list[Series]:
     """Each table of metric names once, the usual one first."""
     return list(dict.fromkeys([USUAL, *namings().values()]))
+
+
+def request_drafts(body: Mapping[str, Any]) -> RequestDrafts | None:
+    """Return what an answer, or one event of its stream, reports of the request's drafts; None where it
+    reports nothing. No two engines report them in one place, so it need not be known which engine answers."""
+    readers = dict.fromkeys(engine.answer_drafts for engine in ENGINES.values() if engine.answer_drafts)
+    return next((drafts for read in readers if (drafts := read(body)) is not None), None)
+
+
+def fields_for_drafts(owned_by: str) -> Mapping[str, Any]:
+    """Return the fields that a request needs for its drafts to be reported, by what the list of models says
+    of who serves them."""
+    return next((engine.ask_for_drafts for engine in ENGINES.values() if engine.owned_by == owned_by), {})

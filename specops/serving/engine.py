@@ -35,6 +35,7 @@ from typing import Any, Literal
 from specops.errors import ConfigError
 from specops.hints import in_rollout
 from specops.section import Section
+from specops.serving.acceptance import RequestDrafts
 from specops.serving.argv import CommandLine, Finding
 from specops.serving.drafts import DraftSupport
 from specops.serving.metrics import Series
@@ -338,6 +339,16 @@ class Engine:
 
     namings: Mapping[str, Series] = field(default_factory=dict)
     """Metric names, by the word for them in `monitor.names`; the current ones first."""
+
+    answer_drafts: Callable[[Mapping[str, Any]], RequestDrafts | None] | None = None
+    """Reads the drafts of a request out of its answer, or out of an event of a stream. None: its answers
+    never report them."""
+
+    ask_for_drafts: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of a request without which the answer does not report its drafts."""
+
+    owned_by: str | None = None
+    """What its list of models says of who serves them. None: nothing that tells it."""
 
     refused: Mapping[str, str] = field(default_factory=dict)
     """Request parameters that it refuses where it speculates, and the reason."""

@@ -25,6 +25,25 @@ from specops.serving.argv import Call, Finding, Words, is_unknown
 Settings = Mapping[str, str]
 """What a command says: flags without dashes, keys of a flag's JSON as FLAG.KEY, env.NAME, and model."""
 
+DEVICE = "device"
+K_FLAGS = (
+    "speculative-config.num_speculative_tokens",
+    "spec-tokens",
+    "speculative-dspark-block-size",
+    "speculative-num-steps",
+    "spec-draft-n-max",
+    "speculative_config.max_draft_len",
+)
+"""Settings that hold the number of drafted tokens, by engine."""
+
+QUANTISATION_FLAGS = ("quantization", "quant_config.quant_algo")
+QUANTISATION = re.compile(
+    r"nvfp4|mxfp[48]|fp8|fp4|awq|gptq|int[48]|w\d+a\d+|(?<![a-z0-9])i?q\d_\w+?(?=[.-]|$)", re.IGNORECASE
+)
+"""What a model's name says of its quantisation."""
+
+ADAPTER_FLAGS = ("enable-lora", "lora-modules", "lora-paths", "lora", "lora_config")
+
 DEFAULT_ANSWER = "true"
 """The value of a flag that has none."""
 
@@ -40,6 +59,15 @@ class KnownIssue(Frozen):
     workaround: str
     canary: str | None = None
     """The canary's check that shows it."""
+
+    device: tuple[str, ...] = ()
+    """Devices that have it, such as rocm or sm120, which no command shows; none: any."""
+
+    errors: tuple[str | tuple[str, ...], ...] = ()
+    """Patterns of a log in which it shows itself: any of these, and of each all parts."""
+
+    reported: str | None = Field(default=None, pattern=r"^20\d\d-[01]\d$")
+    """Year and month of the first report; None: not known."""
 
     status: Literal["open", "fixed", "closed", "design"]
     source: str = Field(pattern="^https://")
@@ -60,16 +88,35 @@ class KnownIssue(Frozen):
             for key, condition in self.when.items()
         )
 
+    def of_log(self, text: str) -> bool:
+        """Return whether a log or a traceback has its error."""
+        alternatives = [(parts,) if isinstance(parts, str) else parts for parts in self.errors]
+        return any(
+            all(re.search(part, text, re.IGNORECASE) for part in parts) for parts in alternatives if parts
+        )
+
+    def of_key(self, key: str, value: str) -> bool:
+        """Return whether it is of this value of a condition: a key of `when`, or device."""
+        if key == DEVICE:
+            return value.lower() in self.device
+        return key in self.when and _holds(value, self.when[key])
+
+    @property
+    def needs(self) -> str:
+        """What it needs beside its settings, in words; empty where it needs nothing else."""
+        parts = [f"with {self.traffic}"] if self.traffic else []
+        return "; ".join([*parts, f"on {', '.join(self.device)}"] if self.device else parts)
+
     def finding(self, others: Iterable[str] = ()) -> Finding:
-        """A warning, or a note where it also needs requests that a command does not show. `others`: what the
-        workaround would bring, which is then not proposed."""
-        needs = f" (with {self.traffic})" if self.traffic else ""
-        why = f"known issue, {self.status}: {self.symptom}{needs}; {self.source}"
+        """A warning, or a note where it also needs requests or a device that a command does not show.
+        `others`: what the workaround would bring, which is then not proposed."""
+        why = f"known issue, {self.status}: {self.symptom}{f' ({self.needs})' if self.needs else ''}"
+        why = f"{why}; {self.source}"
         against = ", ".join(others)
         if against:
             why = f"{why}; its workaround {self.workaround} is not for this command ({against})"
         return Finding(
-            "note" if self.traffic else "warning", self.id, why, None if against else self.workaround
+            "note" if self.needs else "warning", self.id, why, None if against else self.workaround
         )
 
     @property
@@ -109,8 +156,36 @@ def issues() -> tuple[KnownIssue, ...]:
     return tuple(map(KnownIssue.model_validate, _data("known_issues.yaml")))
 
 
+def with_keys(settings: Settings) -> Settings:
+    """`settings` with what several of them say together: k (drafted tokens), runner (vLLM's model runner),
+    quantisation (of the target) and adapters. What none of them says is absent."""
+    runner = settings.get("env.VLLM_USE_V2_MODEL_RUNNER", "")
+    not_read = (
+        settings[flag] for name in K_FLAGS if is_unknown(settings.get(flag := name.partition(".")[0]))
+    )
+    keys = {
+        "k": next((settings[flag] for flag in K_FLAGS if flag in settings), None) or next(not_read, None),
+        "runner": {"1": "v2", "0": "v1"}.get(runner, runner if is_unknown(runner) else None),
+        "quantisation": next((settings[flag] for flag in QUANTISATION_FLAGS if flag in settings), None),
+        "adapters": next((DEFAULT_ANSWER for flag in ADAPTER_FLAGS if flag in settings), None),
+    }
+    if keys["quantisation"] is None and (named := QUANTISATION.search(settings.get("model", ""))):
+        keys["quantisation"] = named[0].lower()
+    return {**settings, **{key: value for key, value in keys.items() if value is not None}}
+
+
+def matching(text: str) -> list[KnownIssue]:
+    """The issues whose error a log or a traceback shows, the newest report first."""
+    return sorted(
+        (issue for issue in issues() if issue.of_log(text)),
+        key=lambda issue: issue.reported or "",
+        reverse=True,
+    )
+
+
 def applying(engine: str, version: str | None, settings: Settings) -> list[KnownIssue]:
     """The issues that a server of these settings has, as far as settings show it."""
+    settings = with_keys(settings)
     return [
         issue
         for issue in issues()
@@ -158,14 +233,18 @@ IDENTITY = ("model", "speculative-config", "speculative-config.method", "specula
 
 
 def objections(engine: str, version: str | None, before: Settings, after: Settings) -> list[str]:
-    """Return the ids of the issues that a change brings by what it sets itself."""
+    """Return the ids of the issues that a change brings by what it sets itself. An issue of certain devices
+    is none, since no command shows a device: the lint notes it afterwards."""
+    before, after = with_keys(before), with_keys(after)
     removed = [before[key] for key in before if key not in after]  # a value under a new name is no proposal
     changed = {key for key in after if before.get(key) != after[key] and after[key] not in removed}
     there = {issue.id for issue in applying(engine, version, before)}
     return [
         issue.id
         for issue in applying(engine, version, after)
-        if issue.id not in there and any(key in issue.when for key in changed.difference(IDENTITY))
+        if issue.id not in there
+        and not issue.device
+        and any(key in issue.when for key in changed.difference(IDENTITY))
     ]
 
 
@@ -221,12 +300,19 @@ class ReferenceAcceptance(Frozen):
     k: int
     length: float
     conditions: str
+    date: str = Field(pattern=r"^20\d\d-\d\d-\d\d$")
+    """When the source last changed it."""
+
     source: str
 
 
 @cache
 def reference_acceptances() -> tuple[ReferenceAcceptance, ...]:
-    return tuple(map(ReferenceAcceptance.model_validate, _data("reference_acceptance.yaml")))
+    return tuple(
+        ReferenceAcceptance.model_validate({**row, "k": k, "length": length})
+        for row in _data("reference_acceptance.yaml")
+        for k, length in row.pop("lengths").items()
+    )
 
 
 def published(model: str, method: str | None, k: int | None) -> list[ReferenceAcceptance]:

@@ -4,37 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-
-@dataclass(frozen=True)
-class Drafts:
-    """Counters of what was drafted and accepted."""
-
-    drafts: str
-    """Series of drafts; with `of_first`, the drafted tokens by position: every draft has a first one."""
-    draft_tokens: str
-    accepted_tokens: str
-    per_position: str
-    """Series of accepted tokens by the label that `position` names, from 0."""
-    position: str = "position"
-    of_first: bool = False
-
-    @property
-    def verifications(self) -> str:
-        return self.drafts
-
-    @property
-    def which(self) -> dict[str, str]:
-        """The labels of `drafts` whose series count."""
-        return {self.position: "0"} if self.of_first else {}
-
-
-@dataclass(frozen=True)
-class Gauges:
-    """Series of an engine that counts no drafted tokens: the acceptance rate and the accepted length of its
-    last logging interval (0 while it decodes nothing), and counters of verifications and generated tokens."""
-
-    rate: str
-    verifications: str
+from specops.serving.acceptance import Drafts, Gauges, Totals
 
 
 @dataclass(frozen=True)
@@ -92,6 +62,9 @@ class Series:
 
     drafts_come_late: bool = False
     """The counters of drafts are there only while it speculates."""
+
+    acceptance_by_totals: Totals | None = None
+    """What it exposes of its drafts with other settings, where that has no count of drafts."""
 
     path: str = "/metrics"
     """Where a server has them, beside its /v1."""

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from conftest import Serve
+from reported_drafts import CLOSE, counted_and_reported
 
 from specops.assets import asset
 from specops.errors import ConfigError, ServerError
@@ -66,6 +67,21 @@ def test_it_serves_the_same_answers_with_drafts_and_stops(serve: Serve, standard
             assert 0 < counts.accepted_tokens < counts.draft_tokens
             assert len(counts.accepted_per_position) == drafting["n_max"]
     assert texts["none"] == texts["draft"] == texts["ngram"]
+
+
+def test_pooled_answers_equal_the_counters(serve: Serve, standard, drafting, tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.json"
+    chosen = json.loads(asset("playbooks", "embedded", "prompts.json").read_text(encoding="utf-8"))[:8]
+    prompts.write_text(json.dumps([one | {"max_tokens": TOKENS} for one in chosen]), encoding="utf-8")
+    with serve(standard | {"speculation": drafting}) as server:
+        cells = counted_and_reported(server.base_url, "shipped", prompts)
+    for counted, answers in cells:
+        # an answer without any draft leaves the field out, as a server that does not speculate does
+        assert answers.requests + answers.silent == len(chosen)
+        assert answers.requests > len(chosen) / 2
+        assert answers.drafted == pytest.approx(counted.draft_tokens, rel=CLOSE)
+        assert answers.accepted == pytest.approx(counted.accepted_tokens, rel=CLOSE)
+        assert 0 < answers.accepted < answers.drafted
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from calling import specops
-from stub import CHUNKS, Body, Reply, Stub, fault, stream, wait_until
+from stub import CHUNKS, Body, Reply, Stub, event, fault, stream, wait_until
 
 from specops import results
 
@@ -29,12 +29,62 @@ def call(*args: Any) -> subprocess.CompletedProcess[str]:
     return specops(*words_of(*args))
 
 
-def test_a_server_that_counts_no_drafts_shows_no_speculation(
-    stub: Stub, prompts_file: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("metrics", "state"),
+    [
+        ("", "unknown"),
+        ("up 1\n", "unknown"),
+        ('vllm:num_requests_running{{model_name="stub"}} 0\n', "unknown"),
+        ('vllm:generation_tokens_total{{model_name="stub"}} {}\n', "none"),
+        ('sglang:generation_tokens_total{{model_name="stub"}} {}\n', "unknown"),
+    ],
+)
+def test_only_a_server_that_would_count_drafts_is_said_not_to_speculate(
+    metrics: str, state: str, stub: Stub, prompts_file: Path, tmp_path: Path
 ) -> None:
-    stub.metrics = lambda: 'vllm:num_requests_running{model_name="stub"} 0\n'
-    done = call(stub, prompts_file, tmp_path / "baseline.json")
-    assert "acceptance: none, this server shows no speculation (the server exposes no vllm:" in done.stdout
+    """SGLang's releases differ in what they expose of drafts."""
+    stub.metrics = lambda: metrics.format(9 * len(stub.requests))
+    done = call(stub, prompts_file, tmp_path / "baseline.json", "--repeats", "1")
+    assert f"acceptance: {state}" in done.stdout
+
+
+def test_acceptance_of_sglang_is_a_figure(stub: Stub, prompts_file: Path, tmp_path: Path) -> None:
+    """Each request adds 34 tokens in 10 verifications; the rate is a gauge of its own."""
+    stub.metrics = lambda: "".join(
+        f'sglang:{name}{{model_name="stub"}} {value}\n'
+        for name, value in {
+            "generation_tokens_total": 34 * len(stub.requests),
+            "spec_verify_calls_total": 10 * len(stub.requests),
+            "spec_accept_rate": 0.6,
+            "spec_accept_length": 3.4,
+        }.items()
+    )
+    out = tmp_path / "baseline.json"
+    done = call(stub, prompts_file, out, "--repeats", "1")
+    assert "accepted 0.60 of drafted tokens, 3.40 tokens a step" in done.stdout
+    acceptance = results.read(out).data["acceptance"]
+    assert acceptance["rate"] == pytest.approx(0.6)
+    assert acceptance["length"] == pytest.approx(3.4)
+    assert acceptance["estimated"]
+
+
+def test_acceptance_of_each_request_is_in_its_row(stub: Stub, prompts_file: Path, tmp_path: Path) -> None:
+    """A server without /metrics whose answers report their drafts, as llama.cpp's do."""
+
+    def answer(body: Body) -> Reply:
+        *events, usage, done = stream(body, CHUNKS)
+        reported = json.loads(usage.removeprefix(b"data: ")) | {
+            "timings": {"draft_n": 10, "draft_n_accepted": 4}
+        }
+        return Reply([*events, event(reported), done])
+
+    stub.answer = answer
+    out = tmp_path / "baseline.json"
+    call(stub, prompts_file, out, "--repeats", "1")
+    data = results.read(out).data
+    assert {(row["drafted"], row["accepted"]) for cell in data["cells"] for row in cell["rows"]} == {(10, 4)}
+    assert data["acceptance"]["rate"] == pytest.approx(0.4)
+    assert data["acceptance"]["length"] is None, "nobody said how many verifications there were"
 
 
 def as_a_process(*args: Any) -> list[str]:
@@ -47,7 +97,7 @@ def test_a_table_on_stdout_and_the_result_in_its_file(stub: Stub, prompts_file: 
     assert done.returncode == 0, done.stderr
     assert "TTFT p50" in done.stdout
     assert "2 streams, long" in done.stdout
-    assert "acceptance: unknown, " in done.stdout
+    assert "acceptance: unknown (" in done.stdout
     missing = [line for line in done.stdout.splitlines() if line.startswith("–: p95")]
     assert missing == ["–: p95 is not shown for rows with fewer than 20 requests"], "once for all rows"
     assert results.read(out).settings["model"] == "stub"  # the only one served

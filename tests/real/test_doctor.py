@@ -15,13 +15,14 @@ import pytest
 
 from specops.errors import UsageError
 from specops.phases.doctor import examine, programs, result
-from specops.phases.doctor.endpoint import METRICS
 from specops.phases.doctor.machine import Check
 from specops.phases.monitor.check import of_server
+from specops.prometheus.exposition import acceptance_names
 from specops.serving import USUAL
 
 Answer = tuple[int, str]
 MODELS = (200, json.dumps({"data": [{"id": "mine"}]}))
+METRICS = (*acceptance_names(USUAL), USUAL.generated)
 EXPOSITION = "".join(f"# TYPE {name} counter\n{name} 0\n" for name in METRICS)
 
 
@@ -130,16 +131,17 @@ def test_clocks_that_differ_are_found(ahead_s: int, says: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("metrics", "says"),
+    ("metrics", "status", "says"),
     [
-        ((404, ""), "answered 404"),
-        ((200, EXPOSITION.replace(METRICS[0], "other")), f"missing: {METRICS[0]}"),
+        ((404, ""), "warn", "answered 404"),
+        ((200, EXPOSITION.replace(METRICS[0], "other")), "unknown", f"without {METRICS[0]}"),
+        ((200, "up 1\n"), "unknown", "of an engine"),
     ],
 )
-def test_missing_metrics_are_a_warning(metrics, says) -> None:
+def test_missing_metrics_are_no_ok(metrics, status, says) -> None:
     with endpoint({"/v1/models": MODELS, "/metrics": metrics}) as url:
         found = checks(url)["metrics"]
-    assert found.status == "warn"
+    assert found.status == status
     assert says in found.found
 
 

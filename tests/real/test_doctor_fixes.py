@@ -52,7 +52,7 @@ class Printed:
 def findings(page: str) -> dict[str, Printed]:
     """What is not ok, by name."""
     page, counts = re.split(r"^(?=\d+ checks: )", page, flags=re.MULTILINE)
-    starts = list(re.finditer(r"^(ok|warn|fail) +(\S+(?: \S+)*)  +(.*)$", page, re.MULTILINE))
+    starts = list(re.finditer(r"^(ok|warn|fail|unknown) +(\S+(?: \S+)*)  +(.*)$", page, re.MULTILINE))
     ends = [found.start() for found in starts[1:]] + [len(page)]
     found: dict[str, Printed] = {}
     for start, end in zip(starts, ends, strict=True):
@@ -61,7 +61,7 @@ def findings(page: str) -> dict[str, Printed]:
         head, _, rest = page[start.end() : end].partition("fix: ")
         assert head.strip() == "", head
         found[start[2]] = _printed(start[3], rest)
-    assert sum(map(int, re.findall(r"(\d+) (?:warn|fail)", counts))) == len(found), counts
+    assert sum(map(int, re.findall(r"(\d+) (?:warn|fail|unknown)", counts))) == len(found), counts
     return found
 
 
@@ -464,10 +464,18 @@ def test_a_server_that_does_not_run_is_started(desk: Desk, written, standard: Se
     desk.path = written(pools=pools(standard.base_url, f"http://127.0.0.1:{port}/v1"))
     command = desk.doctor()["speculative endpoint"].command
     assert command is not None
-    with desk.serving(command, lambda: answers(f"http://127.0.0.1:{port}/health")):
+    assert command.startswith(f"YOUR_START_COMMAND  # on 127.0.0.1, port {port}, with speculation")
+    start = f"specops serve --port {port} --served-model-name tiny --tree chain:3"
+    with desk.serving(start, lambda: answers(f"http://127.0.0.1:{port}/health")):
         found = desk.doctor()
         assert "speculative endpoint" not in found
         assert "speculative metrics" not in found
+
+
+def complete(base_url: str) -> None:
+    body = json.dumps({"model": "tiny", "prompt": "hello", "max_tokens": 16}).encode()
+    request = urllib.request.Request(f"{base_url}/completions", body, {"Content-Type": "application/json"})
+    urllib.request.urlopen(request, timeout=60).close()
 
 
 @SLOW
@@ -483,12 +491,15 @@ def test_a_server_that_wrongly_speculates_or_does_not_is_restarted(
     urls = {"standard": other, "speculative": other} | {pool: f"http://127.0.0.1:{port}/v1"}
     desk.path = written(pools=pools(**urls))
     start = f"specops serve --port {port} --served-model-name tiny"
-    mode = "--tree chain:3" if speculates else "--no-speculation"
+    modes = {True: "--tree chain:3", False: "--no-speculation"}
     up = lambda: answers(f"http://127.0.0.1:{port}/health")  # noqa: E731
-    with desk.serving(f"{start} {mode}", up):
+    with desk.serving(f"{start} {modes[speculates]}", up):
+        assert speculates or "whether it speculates" in desk.doctor()[finding].found, "before any traffic"
+        complete(f"http://127.0.0.1:{port}/v1")
         command = desk.doctor()[finding].command
     assert command is not None
-    with desk.serving(command, up):
+    assert command.startswith("YOUR_START_COMMAND"), "on the user's own port nothing of ours is proposed"
+    with desk.serving(f"{start} {modes[not speculates]}", up):
         assert finding not in desk.doctor()
 
 

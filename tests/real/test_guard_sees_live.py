@@ -20,9 +20,11 @@ from specops.guard.state import Threshold
 from specops.launch.servers import Server
 from specops.prometheus import exposition
 from specops.prometheus.api import Api
+from specops.serving import Drafts
 from specops.serving.vllm.pool import SERIES as VLLM
 
-DRAFT_TOKENS = exposition.usual_drafts().draft_tokens
+assert isinstance(VLLM.acceptance, Drafts)
+DRAFT_TOKENS = VLLM.acceptance.draft_tokens
 
 
 def answer(server: Server) -> None:

@@ -157,7 +157,6 @@ def walk(file: Path) -> dict[str, Any]:
     from specops.cli.app import app
     from specops.config import Rollout, load
     from specops.launch.command_files import command_of, judge
-    from specops.load.counters import drafts_between
     from specops.load.server_identity import GENERATED
     from specops.phases.canary.checks.endings import in_flight
     from specops.phases.launch import render
@@ -194,7 +193,7 @@ def walk(file: Path) -> dict[str, Any]:
         "routes": (folder / "rendered/nginx/lua/specops/rules.lua").read_text(),
         "settings": {one.name: one.pool.model_dump()["speculation"] for one in swept},
         "method": [method_of(one) for one in swept],
-        "drafts": drafts_between(before, after),
+        "drafts": draft_counts(before, after).drafts,
         "counts": asdict(draft_counts(before, after)),  # type: ignore[call-overload]
         "in flight": in_flight(after),
         "generated": NAMES.generated in GENERATED,

@@ -159,7 +159,7 @@ def test_doctor_lists_each_check_and_its_mend() -> None:
     done = specops("doctor", "--base-url", "http://127.0.0.1:1/v1")
     assert done.returncode == Exit.NO
     assert "fail  endpoint" in done.stdout
-    assert "fix: specops serve --port 1 --tree chain:3  # or the start command of your own" in done.stdout
+    assert "specops serve" not in done.stdout, "the port is of the user's own server"
     *_, last = done.stdout.splitlines()
     assert re.fullmatch(r"\d+ checks: \d+ ok,( \d+ warn,)? \d+ fail", last)
     answer = json.loads(specops("doctor", "--json").stdout)

@@ -20,11 +20,13 @@ from specops.serving.known_issues import (
     applying,
     flat,
     issues,
+    matching,
     numbers,
     of_check,
     published,
     reference_acceptances,
     settings_of,
+    with_keys,
 )
 from specops.serving.llamacpp import builds as llamacpp
 from specops.serving.sglang import releases as sglang
@@ -105,8 +107,10 @@ def test_versions_are_ordered_by_their_numbers(older: str, newer: str) -> None:
 
 
 def test_published_acceptance() -> None:
-    assert [one.length for one in published("MiniMaxAI/MiniMax-M3", "eagle3", 3)] == [2.93]
-    assert published("MiniMaxAI/MiniMax-M3", "eagle3", 4) == []
+    assert [one.length for one in published("MiniMaxAI/MiniMax-M3", "eagle3", 3)] == [2.83, 2.93]
+    assert published("MiniMaxAI/MiniMax-M3", "eagle3", 9) == []
+    assert published("Qwen/Qwen3.8-27B", "mtp", 7) == [], "the snapshot has no such row"
+    assert published("deepseek-ai/DeepSeek-V4-Pro", "dspark", 3) == []
     assert all(1 < one.length <= one.k + 1 for one in reference_acceptances())
 
 
@@ -121,10 +125,10 @@ def draft_quality(seen: Observations) -> Finding:
 
 
 def test_acceptance_far_below_the_published_is_a_fault_and_not_hard_traffic() -> None:
-    found = draft_quality(observed(0.24))  # 1.72 tokens a step, where 2.93 are published
+    found = draft_quality(observed(0.24))  # 1.72 tokens a step, where 2.83 are published
     assert found.severity == "cause"
     assert found.message.startswith(
-        "1.7 tokens a step; published 2.93 (coding, T = 1, thinking off; InferenceX"
+        "1.7 tokens a step; published 2.83 (coding, T = 1, top_p 0.95, thinking on; InferenceX"
     )
     assert found.cause is not None
     assert "broken" in found.cause
@@ -135,7 +139,7 @@ def test_acceptance_far_below_the_published_is_a_fault_and_not_hard_traffic() ->
     ("acceptance", "deployed"),
     [
         (0.58, {}),  # 2.74 tokens a step: a little harder traffic
-        (0.24, {"k": 4}),  # nothing is published for this K
+        (0.24, {"k": 9}),  # nothing is published for this K
         (0.24, {"model": None}),
         (0.24, {"method": "mtp"}),
     ],
@@ -154,3 +158,53 @@ def test_a_failed_check_of_the_canary_names_known_issues() -> None:
     named = [one.what for one in found.evidence]
     assert "known issue vllm#56077" in named
     assert "known issue vllm#53912" not in named  # it shows in another check
+
+
+LOGS = [
+    one
+    for one in yaml.safe_load(
+        Path(__file__).with_name("public_inputs").joinpath("inputs.yaml").read_text(encoding="utf-8")
+    )
+    if one["kind"] == "log" and one["half"] == "developed"
+]
+
+
+@pytest.mark.parametrize("log", LOGS, ids=[log["id"] for log in LOGS])
+def test_a_log_finds_the_issues_whose_error_it_shows(log: Mapping[str, Any]) -> None:
+    assert [issue.id for issue in matching(log["text"])] == log["right"]
+
+
+def test_matches_are_newest_first_and_dated() -> None:
+    both = "layer input tensor is null\nLoRA is only compatible with NGRAM speculative decoding"
+    assert [issue.id for issue in matching(both)] == ["sglang#34337", "llama.cpp#24541"]
+    assert all(issue.reported for issue in issues() if issue.errors)
+    assert matching("") == []
+
+
+def test_at_least_thirty_issues_are_of_this_year() -> None:
+    assert sum((issue.reported or "").startswith("2026") for issue in issues()) >= 30
+
+
+@pytest.mark.parametrize(
+    ("settings", "keys"),
+    [
+        ({"speculative-config.num_speculative_tokens": "5"}, {"k": "5"}),
+        ({"spec-draft-n-max": "3", "model": "Qwen3-Q4_K_M.gguf"}, {"k": "3", "quantisation": "q4_k_m"}),
+        ({"model": "org/Qwen3.6-27B-NVFP4"}, {"quantisation": "nvfp4"}),
+        ({"model": "org/Qwen3-8B", "lora-paths": "a=b"}, {"adapters": "true"}),
+        ({"env.VLLM_USE_V2_MODEL_RUNNER": "1"}, {"runner": "v2"}),
+        ({"model": "org/Qwen3-8B"}, {}),
+    ],
+)
+def test_keys_are_read_from_several_settings(settings: dict[str, str], keys: dict[str, str]) -> None:
+    assert with_keys(settings) == {**settings, **keys}
+
+
+def test_a_device_makes_a_finding_a_note() -> None:
+    issue = BY_ID["vllm#47548"]
+    assert issue.finding().level == "note", "no command shows the device"
+    assert "on rocm" in issue.finding().why
+    assert issue.of_key("device", "rocm")
+    assert not issue.of_key("device", "cuda")
+    assert BY_ID["llama.cpp#25618"].of_key("k", "3")
+    assert not BY_ID["llama.cpp#25618"].of_key("k", "1")

@@ -15,6 +15,7 @@ from calling import specops
 
 from specops.errors import ConfigError
 from specops.launch.command_files import command_of, commands_in, judge
+from specops.serving import issues
 from specops.serving.llamacpp.builds import table
 from specops.serving.llamacpp.lint import corrected, lint
 
@@ -44,7 +45,8 @@ def fixed(words: str, build: int = 11549) -> str:
     ],
 )
 def test_a_good_command_has_no_findings(more) -> None:
-    assert findings(f"{GOOD} {more}") == []
+    noted = {("note", issue.id, issue.workaround) for issue in issues()}
+    assert set(findings(f"{GOOD} {more}")) <= noted
     assert fixed(f"{GOOD} {more}") == ""
 
 

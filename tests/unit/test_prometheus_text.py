@@ -10,6 +10,10 @@ import pytest
 from specops.net import is_loopback
 from specops.prometheus import exposition
 from specops.prometheus.exposition import DraftCounts, NoData
+from specops.serving import USUAL, Drafts
+
+assert isinstance(USUAL.acceptance, Drafts)
+VLLM = USUAL.acceptance
 
 TEXT = """\
 # HELP vllm:spec_decode_num_drafts_total Number of spec decoding drafts.
@@ -81,11 +85,11 @@ def test_a_restarted_server_gives_no_data() -> None:
 
 
 def test_a_vanished_series_gives_no_data() -> None:
-    assert isinstance(exposition.increase(scrape(**START), {}, exposition.usual_drafts().drafts), NoData)
+    assert isinstance(exposition.increase(scrape(**START), {}, VLLM.drafts), NoData)
 
 
 def test_a_series_that_is_new_began_at_zero() -> None:
-    assert exposition.increase({}, scrape(**START), exposition.usual_drafts().accepted_tokens, "m") == 30
+    assert exposition.increase({}, scrape(**START), VLLM.accepted_tokens, "m") == 30
 
 
 def test_no_draft_in_the_window_is_no_data_not_zero() -> None:
@@ -97,7 +101,7 @@ def test_no_draft_in_the_window_is_no_data_not_zero() -> None:
 def test_a_server_without_speculation_gives_no_data() -> None:
     found = exposition.draft_counts({}, {}, "m")
     assert isinstance(found, NoData)
-    assert "exposes no" in found.reason
+    assert found.drafts is None, "no names at all: unknown, not none"
 
 
 def test_another_models_series_do_not_count() -> None:

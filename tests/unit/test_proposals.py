@@ -97,7 +97,8 @@ ALL = [
     ("engine", "version"), [*VERSIONS, *(pytest.param(*one, marks=pytest.mark.slow) for one in ALL)]
 )
 def test_what_is_corrected_has_no_error_that_a_rule_could_fix_and_no_new_issue(engine, version) -> None:
-    known = {issue.id for issue in issues() if not issue.when.keys() <= set(IDENTITY)}
+    shown = (issue for issue in issues() if not issue.device)  # no command shows a device
+    known = {issue.id for issue in shown if not issue.when.keys() <= set(IDENTITY)}
     for words in COMMANDS[engine]:
         before = judge(command_of(words), version)
         if before.corrected is None:

@@ -218,6 +218,7 @@ def test_the_metrics_of_a_new_engine_are_recorded_and_counted(walked) -> None:
         "draft_tokens": 8.0,
         "accepted_tokens": 6.0,
         "accepted_per_position": [],
+        "estimated": False,
     }
     assert walked["in flight"] == 1.0
     assert walked["generated"], "a gateway in front of it is told from it"

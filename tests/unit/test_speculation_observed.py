@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from specops.load.counters import Observed, drafts_between, several_tokens, speculating_standard
-from specops.prometheus.exposition import parse
+from specops.load.counters import Observed, several_tokens, speculating_standard
+from specops.prometheus.exposition import draft_counts, parse
 
 
 def test_counters_that_grow_are_a_fact() -> None:
@@ -63,15 +63,15 @@ def test_drafts_are_counted_by_the_names_of_either_engine() -> None:
     sglang = 'sglang:spec_verify_calls_total{{model_name="m"}} {}\n'
     for text in (vllm, sglang):
         before, after = parse(text.format(3)), parse(text.format(8))
-        assert drafts_between(before, after, "m") == 5
-        assert drafts_between(after, after, "m") == 0
-        assert drafts_between({}, after, "m") == 8
+        assert draft_counts(before, after, "m").drafts == 5
+        assert draft_counts(after, after, "m").drafts == 0
+        assert draft_counts({}, after, "m").drafts == 8
 
 
 def test_an_engine_that_generated_tokens_without_such_a_counter_verified_no_drafts() -> None:
     text = 'vllm:generation_tokens_total{{model_name="m"}} {}\n'
     before, after = parse(text.format(3)), parse(text.format(8))
-    assert drafts_between(before, after, "m") == 0
-    assert drafts_between(before, before, "m") is None, "it generated nothing: nothing is known"
+    assert draft_counts(before, after, "m").drafts == 0
+    assert draft_counts(before, before, "m").drafts is None, "it generated nothing: nothing is known"
     other = 'sglang:generation_tokens_total{{model_name="m"}} {}\n'
-    assert drafts_between(parse(other.format(3)), parse(other.format(8)), "m") is None
+    assert draft_counts(parse(other.format(3)), parse(other.format(8)), "m").drafts is None

@@ -58,6 +58,14 @@ def draft_model(vllm: None, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield base_url
 
 
+@pytest.fixture(scope="session")
+def reporting(vllm: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The base URL of a server whose answers report their drafts."""
+    words = f"{speculating('draft_model')} --per-request-spec-decode-metrics summary"
+    with _up("reporting", words, tmp_path_factory.mktemp("logs")) as base_url:
+        yield base_url
+
+
 @pytest.fixture(params=["ngram", "draft_model"])
 def speculative(request: pytest.FixtureRequest) -> str:
     """The base URL of each of the two, one after the other."""

@@ -49,6 +49,7 @@ CHECKS: Sequence[Callable[[Observations], Finding]] = (
     draft.classes,
     draft.lengths,
     draft.temperatures,
+    draft.streams,
     draft.drifted,
     draft.decay,
     answers.bursts,
@@ -110,7 +111,8 @@ def _dated(finding: Finding, earlier: Finding, observed: Observations) -> Findin
 def diagnose(
     observed: Observations, symptoms: Sequence[Symptom] = (), place: str = ROLLOUT, sweep: str = SWEEP
 ) -> Result:
-    """No where something is wrong; undecided where nothing was observed.
+    """No where something is wrong; undecided where a check has no evidence, each of which names the command
+    that would give it.
 
     `place` names the rollout file, and the run folder where it is another, in the commands of the result.
     `sweep` is the command that sweeps: of pools that run already it names what is compared.
@@ -150,11 +152,13 @@ def _verdict(found: Sequence[Finding]) -> tuple[Verdict, str]:
     if wrong:
         causes = [f"{one.cause} ({one.id})" for one in wrong if one.cause]
         return "no", "; ".join(causes) or f"{wrong[0].id}: confirmed, no cause found"
-    unseen = sum(one.severity == "unknown" for one in found)
-    if unseen == len(found):
+    unknown = [one.id for one in found if one.severity == "unknown"]
+    if len(unknown) == len(found):
         return "undecided", "nothing was observed"
-    reason = f"nothing wrong was found in {len(found) - unseen} of {len(found)} checks"
-    return "yes", f"{reason}; {unseen} have no evidence" if unseen else reason
+    reason = f"nothing wrong was found in {len(found) - len(unknown)} of {len(found)} checks"
+    if unknown:
+        return "undecided", f"{reason}; {len(unknown)} unknown: {', '.join(unknown)}"
+    return "yes", reason
 
 
 def _with_place(observed: Observations, place: str, sweep: str) -> Observations:

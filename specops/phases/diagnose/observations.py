@@ -119,6 +119,14 @@ class ClassVerdict(Frozen):
     e2e: SpeedupInterval | None
 
 
+class AcceptanceAtLoad(Frozen):
+    """Acceptance at one number of streams, and the number of drafts that it is of."""
+
+    streams: int
+    rate: float
+    drafts: float
+
+
 class AbFigures(Frozen):
     """ab.json, of the arm called speculative."""
 
@@ -139,6 +147,9 @@ class AbFigures(Frozen):
     acceptance: float | None
     drafts: float
     """Number of drafts that `acceptance` is of."""
+
+    by_streams: tuple[AcceptanceAtLoad, ...] = ()
+    """From few streams to many."""
 
     classes: dict[str, ClassVerdict]
     equal: int | None

@@ -22,7 +22,7 @@ from specops.phases.doctor import machine, programs
 from specops.phases.doctor.deployment import deployment, engines
 from specops.phases.doctor.endpoint import endpoint, usable
 from specops.phases.doctor.machine import Check, gpus
-from specops.results import Result, environment
+from specops.results import Result, Verdict, environment
 
 
 def examine(
@@ -75,12 +75,16 @@ class DoctorData(BaseModel):
 
 
 def result(checks: list[Check]) -> Result:
-    """`no` when a check failed; a warning is not a failure."""
+    """`no` when a check failed; undecided when something could not be observed. A warning is neither."""
     failed = [check.name for check in checks if check.status == "fail"]
+    unknown = [check.name for check in checks if check.status == "unknown"]
+    verdict: Verdict = "no" if failed else "undecided" if unknown else "yes"
+    states = [("failed", failed), (f"{len(unknown)} unknown", unknown)]
+    reason = "; ".join(f"{state}: {', '.join(names)}" for state, names in states if names)
     return Result(
         phase="doctor",
         environment=environment(),
-        verdict="no" if failed else "yes",
-        reason=f"failed: {', '.join(failed)}" if failed else "no check failed",
+        verdict=verdict,
+        reason=reason or "no check failed",
         data=DoctorData(checks=checks).model_dump(mode="json"),
     )

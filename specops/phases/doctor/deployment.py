@@ -250,12 +250,17 @@ def _standard(rollout: Rollout, standard: Observed, speculative: Observed | None
     if wrong is not None:
         if speculative is not None and looks_idle(speculative):
             return Check(name=name, status="fail", found=wrong, paste=fixes.swapped(rollout))
-        restart = fixes.start(at.base_url, at.model, speculates=False)
+        restart = fixes.start(at.base_url, speculates=False)
         return Check(name=name, status="fail", found=wrong, fix=restart)
     several = several_tokens(standard)
     if several is not None:
         fix = "YOUR_START_COMMAND --stream-interval 1  # of vLLM and SGLang; and without speculation"
         return Check(name=name, status="warn", found=several, fix=fix)
-    known = standard.drafts is not None or standard.sends_one
-    found = "no" if known else "not known: it shows neither counters of drafts nor tokens per chunk"
-    return Check(name=name, status="ok", found=found)
+    if standard.drafts is not None or standard.sends_one:
+        return Check(name=name, status="ok", found="no")
+    return Check(
+        name=name,
+        status="unknown",
+        found="it shows neither counters of drafts nor tokens per chunk",
+        fix="YOUR_START_COMMAND --metrics  # of llama.cpp; of SGLang: --enable-metrics",
+    )

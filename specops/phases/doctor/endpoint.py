@@ -22,19 +22,10 @@ from specops.phases.doctor import fixes
 from specops.phases.doctor.machine import ANSWER_S, Check, FileText
 from specops.phases.monitor.check import fitting, of_server
 from specops.prometheus import exposition
+from specops.prometheus.exposition import NoData, Scrape
 from specops.prometheus.series import PoolName
 from specops.prometheus.series import exposed as series_of
-from specops.serving import USUAL, Series, tables
-
-_DRAFTS = exposition.usual_drafts()
-METRICS = (
-    _DRAFTS.drafts,
-    _DRAFTS.draft_tokens,
-    _DRAFTS.accepted_tokens,
-    _DRAFTS.per_position,
-    USUAL.generated,
-)
-"""What the phases read from a server's /metrics."""
+from specops.serving import ENGINES
 
 
 def usable(base_url: str) -> str:
@@ -89,10 +80,9 @@ def endpoint(base_url: str, place: PoolSection | None = None) -> Iterator[Check]
         return
     except OSError as error:
         reason = getattr(error, "reason", error)
-        model = place.model if place else None
         speculates = place is None or place.speculates
         yield _failed(
-            f"{base_url} gave no answer: {reason}", fix=fixes.start(base_url, model, speculates=speculates)
+            f"{base_url} gave no answer: {reason}", fix=fixes.start(base_url, speculates=speculates)
         )
         return
     yield _serving(base_url, models, place)
@@ -171,7 +161,7 @@ def _serving(base_url: str, models: Sequence[str], place: PoolSection | None) ->
         found += f", not {wanted}"
         if models:
             return _failed(found, paste=place.at(model=models[0]))
-    return _failed(found, fix=fixes.start(base_url, wanted, speculates=place is None or place.speculates))
+    return _failed(found, fix=fixes.start(base_url, speculates=place is None or place.speculates))
 
 
 SKEW_S = 5.0
@@ -204,31 +194,59 @@ def _seconds(date: str | None) -> float | None:
 
 def _metrics(base_url: str, models: Sequence[str], place: PoolSection | None) -> Iterator[Check]:
     try:
-        exposed = {name for name, _ in exposition.scrape(base_url)}
+        scrape = exposition.scrape(base_url)
     except EndpointError as error:
         yield Check(
             name="metrics",
             status="warn",
-            found=f"{error.message}; latency is measured without it, acceptance is not",
+            found=f"{error.message}; latency is measured without it, acceptance only where answers report it",
             fix="YOUR_START_COMMAND --metrics  # of llama.cpp; of SGLang: --enable-metrics",
         )
         return
-    speculates = place is None or place.speculates
-    missing = [name for name in METRICS if name not in exposed] if speculates else []
-    start = fixes.start(base_url, models[0] if models else None, speculates=True)
-    yield Check(
+    yield acceptance_check(scrape, base_url, speculates=place is None or place.speculates)
+    if exposition.naming_of(scrape) is not None or place is not None:
+        yield _watched(base_url, {name for name, _ in scrape}, models, place)
+
+
+def acceptance_check(scrape: Scrape, base_url: str, *, speculates: bool) -> Check:
+    """Say whether the names that acceptance is read from are there, in the words of the server's own
+    engine. A server with the names of no engine is unknown."""
+    series = exposition.naming_of(scrape)
+    if series is None:
+        names = sorted({name for name, _ in scrape})
+        found = f"none of its {len(names)} names is of an engine whose metrics are known"
+        return Check(
+            name="metrics",
+            status="unknown",
+            found=f"{found}{f' (such as {names[0]})' if names else ''}; whether it speculates cannot be read",
+            fix=f"specops doctor --base-url {fixes.ELSEWHERE}  # of the engine itself, behind any gateway",
+        )
+    engine = next(one for one in ENGINES.values() if series in one.namings.values())
+    exposed = {name for name, _ in scrape}
+    missing = [name for name in exposition.acceptance_names(series) if name not in exposed]
+    if not speculates:
+        return Check(name="metrics", status="ok", found=f"{engine.title}'s")
+    if not missing:
+        return Check(name="metrics", status="ok", found=f"{engine.title}'s, with every name of acceptance")
+    counts = exposition.draft_counts({}, scrape)
+    if not isinstance(counts, NoData):
+        found = f"{engine.title}'s; acceptance is read without {', '.join(missing)}"
+        return Check(name="metrics", status="ok", found=found)
+    if counts.drafts == 0.0 and series.drafts_come_late:
+        found = f"{engine.title}'s, and it does not speculate: {counts.reason}"
+        return Check(
+            name="metrics",
+            status="warn",
+            found=found,
+            fix=fixes.start(base_url, speculates=True, engine=engine.name),
+        )
+    return Check(
         name="metrics",
-        status="warn" if missing else "ok",
-        found=f"missing: {', '.join(missing)}; a server has the counters of drafts while it speculates"
-        if missing
-        else "every name that specops reads is there",
-        fix=start if missing else None,
+        status="unknown",
+        found=f"{engine.title}'s, without {', '.join(missing)}: whether it speculates cannot be read yet"
+        f" ({counts.reason})",
+        fix=f"specops doctor --base-url {shlex.quote(base_url)}  # again, after a few requests",
     )
-    yield _watched(base_url, exposed, models, place)
-
-
-def _of(exposed: Collection[str]) -> Series:
-    return next((one for one in tables() if one.e2e + "_count" in exposed), USUAL)
 
 
 def _watched(
@@ -236,7 +254,8 @@ def _watched(
 ) -> Check:
     """The names that rules, panels and the guard read of it in Prometheus."""
     pool: PoolName = "speculative" if place is None else place.pool
-    series = _of(exposed) if place is None else series_of(place.rollout, pool)
+    names = {(name, frozenset[tuple[str, str]]()): 0.0 for name in exposed}
+    series = exposition.series_of(names) if place is None else series_of(place.rollout, pool)
     needs, lacking = of_server(series, pool, exposed)
     if not lacking:
         return Check(name="metric names", status="ok", found=f"all {len(needs)} that monitoring reads")

@@ -14,31 +14,23 @@ from urllib.parse import urlsplit
 
 from specops.config import Rollout
 from specops.load.settings import API_KEYS
-from specops.net import is_loopback
 from specops.phases.doctor.machine import FileText
 from specops.prometheus.series import POOLS, PoolName
 from specops.render.server import to_yaml
+from specops.serving import ENGINES, OWN
 
 ELSEWHERE = "http://HOST:PORT/v1"
 """An address that only the user knows."""
 
-_FLAGS = {
-    True: (
-        ("--tree", "chain:3"),
-        "with speculation: vLLM --speculative-config, SGLang --speculative-algorithm",
-    ),
-    False: (("--no-speculation",), "without speculation"),
-}
 
-
-def start(base_url: str, model: str | None, *, speculates: bool) -> str:
-    """A command that serves `model` at this address: the embedded engine's stands for any other."""
+def start(base_url: str, *, speculates: bool, engine: str | None = None) -> str:
+    """The start command of the user's own server, with what has to change in it. Nothing of ours is
+    proposed for an address that is the user's."""
     at = urlsplit(base_url)
-    flags, means = _FLAGS[speculates]
-    name = ["--served-model-name", model] if model else []
-    command = shlex.join(["specops", "serve", "--port", str(at.port or 80), *name, *flags])
-    where = "" if is_loopback(base_url) else f" on {at.hostname}"
-    return f"{command}  # or the start command of your own server{where}, {means}"
+    known = [one for one in ENGINES.values() if one.speculation_flags and engine in (None, one.name)]
+    flags = ", ".join(f"{one.title} {one.speculation_flags[0]}" for one in known if one is not OWN)
+    change = f"with speculation: {flags}" if speculates else "without speculation"
+    return f"YOUR_START_COMMAND  # on {at.hostname}, port {at.port or 80}, {change}"
 
 
 def request(base_url: str, model: str) -> str:

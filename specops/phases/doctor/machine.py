@@ -18,7 +18,8 @@ from specops.assets import asset, restore_command
 from specops.errors import FileError, install_command
 from specops.section import Frozen
 
-Status = Literal["ok", "warn", "fail"]
+Status = Literal["ok", "warn", "unknown", "fail"]
+"""Unknown: it could not be observed, which is neither a yes nor a no; `fix` says how to find out."""
 
 ANSWER_S = 5.0
 """How long a program or a server may take to answer."""

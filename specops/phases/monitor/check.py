@@ -15,6 +15,7 @@ from specops.config import Rollout
 from specops.progress import Progress
 from specops.prometheus import series as names
 from specops.prometheus.api import Api
+from specops.prometheus.exposition import names_an_engine
 from specops.prometheus.promql import selector
 from specops.prometheus.series import POOL, POOLS, ROLLOUT, PoolName, exposed
 from specops.render.prometheus.rules import duration
@@ -53,6 +54,9 @@ class Need:
     fix: str | None = None
     """The fix if it is absent under all names."""
 
+    optional: bool = False
+    """Not every server of the engine exposes it."""
+
 
 def needs(rollout: Rollout) -> Iterator[Need]:
     """All needs of a rollout, in the order of the page: pools, rules, routers, guard, GPUs."""
@@ -62,9 +66,9 @@ def needs(rollout: Rollout) -> Iterator[Need]:
         series, labels = exposed(rollout, pool), ours | {POOL: pool}
         yield from of_engine(series, f"{pool} pool", labels, window, pool)
         if series.http is not None and not rollout.addresses.routers:
-            # Not every server with these names counts them; and it has none before its first request.
+            # It has none before its first request.
             http = f"sum(increase({series.http.counter}{selector(labels)}[{window}]))"
-            yield Need(series.http.counter, f"{pool} pool", labels, "outages", http, fix=DOWN)
+            yield Need(series.http.counter, f"{pool} pool", labels, "outages", http, fix=DOWN, optional=True)
     yield from _recorded(ours)
     if rollout.addresses.routers:
         yield from _of_routers(ours, window)
@@ -118,15 +122,15 @@ def of_server(
 
 
 def fitting(series: Series, pool: PoolName, exposed: Collection[str]) -> str | None:
-    """The word of `monitor.names` for a server that exposes these names; None where `series` fits as well, or
-    the server shows none of any engine's names."""
-    lacks, shown = {}, False
-    for name, naming in namings().items():
-        needed, lacking = of_server(naming, pool, exposed)
-        lacks[name] = len(lacking)
-        shown = shown or len(lacking) < len(needed)
-    best = min(lacks, key=lambda name: lacks[name])
-    return best if shown and lacks[best] < len(of_server(series, pool, exposed)[1]) else None
+    """The word of `monitor.names` for a server that exposes these names; None where `series` fits as well,
+    and where the server has not one name of any engine."""
+
+    def lacks(names: Series) -> int:
+        return len(of_server(names, pool, exposed)[1])
+
+    shown = [name for name, one in namings().items() if names_an_engine(one, exposed)]
+    best = min(shown, key=lambda name: lacks(namings()[name]), default=None)
+    return best if best is not None and lacks(namings()[best]) < lacks(series) else None
 
 
 def _of_drafts(series: Series) -> tuple[str, ...]:
@@ -219,6 +223,9 @@ LABELS = (
 
 Status = Literal["there", "old", "no traffic", "renamed", "absent"]
 GOOD: tuple[Status, ...] = ("there", "no traffic")
+ANY_SERVER = "any server"
+SERVERS = (*(f"{pool} pool" for pool in POOLS), ANY_SERVER)
+"""`where` of the names that an engine exposes."""
 
 
 class NameState(Frozen):
@@ -242,8 +249,8 @@ class MonitorCheckData(BaseModel):
 
 
 def check(rollout: Rollout | None, api: Api, progress: Progress) -> Result:
-    """The verdict is no if something needed is missing. Without a rollout, the names of any vLLM or SGLang
-    are checked.
+    """The verdict is no if something needed is missing, and undecided while a server's own names wait for
+    traffic. Without a rollout, the names of any vLLM or SGLang are checked.
 
     Raises EndpointError where Prometheus cannot be queried.
     """
@@ -256,14 +263,15 @@ def check(rollout: Rollout | None, api: Api, progress: Progress) -> Result:
     for need in names:
         found.append(looking.look(need))
         progress.advance()
-    return _result(rollout, api.url, found)
+    optional = frozenset(need.name for need in names if need.optional)
+    return _result(rollout, api.url, found, optional)
 
 
 def _of_any(api: Api) -> Iterator[Need]:
     """The needs of any engine, with any labels."""
     others = (series for series in tables() if series.running != USUAL.running)
     series = next((one for one in others if api.instant(f"count({one.running})")), USUAL)
-    return of_engine(series, "any server", {}, WINDOW)
+    return of_engine(series, ANY_SERVER, {}, WINDOW)
 
 
 class _Looking:
@@ -324,8 +332,13 @@ def _found(
     )
 
 
-def _result(rollout: Rollout | None, url: str, found: Sequence[NameState]) -> Result:
+def _result(
+    rollout: Rollout | None, url: str, found: Sequence[NameState], optional: Collection[str]
+) -> Result:
     lacking = [each for each in found if each.status not in GOOD]
+    # An engine's own names are not shown to be these before traffic; those of rules and routers are known.
+    waiting = [each for each in found if each.status == "no traffic" and each.name not in optional]
+    unseen = [each for each in waiting if each.where in SERVERS]
     settings: dict[str, Any] = {
         "prometheus": url,
         "rollout": rollout.rollout if rollout else None,
@@ -336,12 +349,18 @@ def _result(rollout: Rollout | None, url: str, found: Sequence[NameState]) -> Re
         first = lacking[0]
         more = f", and {len(lacking) - 1} more" if len(lacking) > 1 else ""
         reason = f"{first.name} of the {first.where} is {first.status}{more}"
+    elif unseen:
+        more = f", and {len(unseen) - 1} more" if len(unseen) > 1 else ""
+        reason = (
+            f"{len(unseen)} unknown: {unseen[0].name} of the {unseen[0].where}{more} comes with traffic,"
+            " and there was none; send requests and check again"
+        )
     return Result(
         phase=PHASE,
         inputs={"settings": results.sha256(settings)},
         settings=settings,
         environment=results.environment(),
-        verdict="no" if lacking else "yes",
+        verdict="no" if lacking else "undecided" if unseen else "yes",
         reason=reason,
         summary={status: sum(each.status == status for each in found) for status in get_args(Status)},
         data=MonitorCheckData(names=found).model_dump(mode="json"),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from specops.errors import FileError, SpecopsError
-from specops.hints import renaming
+from specops.hints import beginning
 from specops.phases import PHASES
 from specops.phases.playbook.walk import RECORD, Walk, following_walk
 from specops.phases.run_page import INDEX, sections
@@ -231,7 +231,7 @@ def write_page(folder: Path) -> Path:
     if path.exists() and not _is_ours(path):
         raise FileError(
             f"could not write {path}: the file there was not written by specops",
-            hint=renaming(path, "then the page can be written"),
+            hint=f"{beginning(path)}  # what it is; the page is written once {INDEX} is free",
         )
     write_files(folder, {INDEX: html(document(read(folder)))})
     return path

@@ -17,6 +17,7 @@ from specops.checkpoints.draft_kind import HEAD_FORMS, WORDS, Kind
 from specops.errors import ConfigError, UsageError
 from specops.hints import in_rollout, with_value
 from specops.section import Draft, ExistingPath, Section, Tree, Verifier
+from specops.serving.acceptance import Drafts, read_speculative_decoding
 from specops.serving.drafts import (
     FIRST,
     DraftRule,
@@ -37,7 +38,7 @@ from specops.serving.engine import (
     Start,
     Startable,
 )
-from specops.serving.metrics import Drafts, Series
+from specops.serving.metrics import Series
 from specops.trees import exit_layers, parse_tree
 
 SERIES = Series(
@@ -370,6 +371,8 @@ ENGINE = Engine(
     about="specops serves a model folder",
     settings=EmbeddedPool,
     namings={"embedded": SERIES},
+    answer_drafts=read_speculative_decoding,
+    owned_by="specops",
     speculation_flags=("--draft", "--tree", "--verifier", "--no-speculation"),
     drafts=DRAFTS,
     k_key="tree",

@@ -17,7 +17,7 @@ from specops.serving.engine import Engine, Survey
 from specops.serving.llamacpp.builds import installed, table
 from specops.serving.llamacpp.drafts import DRAFTS
 from specops.serving.llamacpp.lint import COMMAND_LINE
-from specops.serving.llamacpp.pool import SERIES, LlamacppPool
+from specops.serving.llamacpp.pool import SERIES, LlamacppPool, answer_drafts
 
 
 def survey(program: str) -> Survey:
@@ -48,6 +48,8 @@ ENGINE = Engine(
     about="specops configures llama-server",
     settings=LlamacppPool,
     namings={"llamacpp": SERIES},
+    answer_drafts=answer_drafts,
+    owned_by="llamacpp",
     parameters={"repetition_penalty": "repeat_penalty"},
     command_line=COMMAND_LINE,
     speculation_flags=("--spec-", "-md", "--model-draft", "--draft"),

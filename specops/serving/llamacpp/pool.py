@@ -8,16 +8,19 @@ nothing on the time to the first token, the KV cache, or preemptions, which it d
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from specops.errors import ConfigError
+from specops.foreign_json import object_at
 from specops.hints import in_rollout
+from specops.serving.acceptance import Drafts, RequestDrafts
 from specops.serving.argv import Finding, Level
 from specops.serving.engine import EVERYWHERE, Container, Grid, PairQuestion, Rendering, Setting, Start
 from specops.serving.llamacpp.builds import WHEEL, installed, packaged, parse, table
 from specops.serving.llamacpp.lint import lint
 from specops.serving.llamacpp.settings import LlamacppSettings, command, on_a_hub, program
-from specops.serving.metrics import Drafts, Series
+from specops.serving.metrics import Series
 
 SERIES = Series(
     ttft="specops_route_first_byte_seconds",
@@ -41,6 +44,13 @@ SERIES = Series(
     counts_at_end=True,
     requests_by_router=True,
 )
+
+
+def answer_drafts(body: Mapping[str, Any]) -> RequestDrafts | None:
+    """The drafts in `timings`, in the last chunk of a stream. The fields are missing while nothing is
+    drafted; with `timings_per_token` each chunk has a running count."""
+    timings = object_at(body, "timings")
+    return RequestDrafts.read(timings.get("draft_n"), timings.get("draft_n_accepted"))
 
 
 IMAGE = "ghcr.io/ggml-org/llama.cpp"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from specops.serving.engine import Engine
 from specops.serving.sglang.drafts import DRAFTS
 from specops.serving.sglang.lint import COMMAND_LINE
-from specops.serving.sglang.pool import SERIES, SglangPool
+from specops.serving.sglang.pool import ASK_FOR_DRAFTS, SERIES, SglangPool, answer_drafts
 
 ENGINE = Engine(
     name="sglang",
@@ -19,6 +19,9 @@ ENGINE = Engine(
     about="specops configures them",
     settings=SglangPool,
     namings={"sglang": SERIES},
+    answer_drafts=answer_drafts,
+    ask_for_drafts=ASK_FOR_DRAFTS,
+    owned_by="sglang",
     command_line=COMMAND_LINE,
     speculation_flags=("--speculative",),
     drafts=DRAFTS,

@@ -5,11 +5,14 @@ The names were read in the source of 0.5.23 (srt/observability/metrics_collector
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from specops.foreign_json import object_at
+from specops.serving.acceptance import Gauges, RequestDrafts
 from specops.serving.argv import Finding
 from specops.serving.engine import EVERYWHERE, Container, MultiHost, PairQuestion, Rendering, Start
-from specops.serving.metrics import Gauges, Responses, Series
+from specops.serving.metrics import Responses, Series
 from specops.serving.sglang.lint import lint
 from specops.serving.sglang.releases import table
 from specops.serving.sglang.settings import VERSION, SglangSettings, command
@@ -24,11 +27,46 @@ SERIES = Series(
     generated="sglang:generation_tokens_total",
     finished="sglang:num_requests_total",
     preemptions="sglang:num_retracted_requests_total",
-    acceptance=Gauges(rate="sglang:spec_accept_rate", verifications="sglang:spec_verify_calls_total"),
+    acceptance=Gauges(
+        rate="sglang:spec_accept_rate",
+        length="sglang:spec_accept_length",
+        verifications="sglang:spec_verify_calls_total",
+    ),
     aborted="sglang:num_aborted_requests_total",
     http=Responses("sglang:http_responses_total", path="endpoint", status="status_code"),
     counts_at_end=True,
 )
+
+
+ASK_FOR_DRAFTS = {"return_spec_tokens_details": True}
+"""A field of requests, without which answers do not report their drafts (PR 33518)."""
+
+NAMES = (
+    ("spec_num_proposed_drafts", "spec_num_correct_drafts", "spec_correct_drafts_histogram"),
+    ("spec_proposed_drafts", "spec_accepted_drafts", "spec_accept_histogram"),
+    ("spec_draft_token_num", "spec_accept_token_num", "spec_accept_histogram"),
+)
+"""What an answer calls its drafted and accepted tokens and the histogram, the current names first."""
+
+
+def answer_drafts(body: Mapping[str, Any]) -> RequestDrafts | None:
+    """The drafts in `sglext.spec_tokens_details`, which comes once, in the last chunk; earlier in the
+    choice's `meta_info`."""
+    places = [object_at(body, "sglext", "spec_tokens_details"), object_at(body, "meta_info")]
+    choices = body.get("choices")
+    if isinstance(choices, list) and len(choices) == 1 and isinstance(choices[0], Mapping):
+        places.append(object_at(choices[0], "meta_info"))
+    for reported in places:
+        for drafted, accepted, histogram in NAMES:
+            found = RequestDrafts.read(
+                reported.get(drafted),
+                reported.get(accepted),
+                reported.get("spec_verify_ct"),
+                reported.get(histogram),
+            )
+            if found is not None:
+                return found
+    return None
 
 
 IMAGE = "lmsysorg/sglang"

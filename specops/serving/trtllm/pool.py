@@ -14,9 +14,10 @@ import shlex
 
 import yaml
 
+from specops.serving.acceptance import Drafts, Totals
 from specops.serving.argv import Files, Finding
 from specops.serving.engine import EVERYWHERE, Container, PairQuestion, Rendering, Start, check_program
-from specops.serving.metrics import Drafts, Series
+from specops.serving.metrics import Series
 from specops.serving.trtllm.lint import lint
 from specops.serving.trtllm.releases import Version, installed, table
 from specops.serving.trtllm.settings import TrtllmSettings, command, config, server
@@ -39,6 +40,11 @@ SERIES = Series(
         per_position="trtllm:spec_decode_accepted_tokens_total",
         position="token_position",
         of_first=True,
+    ),
+    acceptance_by_totals=Totals(
+        draft_tokens="trtllm:spec_decode_num_draft_tokens_total",
+        accepted_tokens="trtllm:spec_decode_num_accepted_tokens_total",
+        length="trtllm:spec_decode_acceptance_length",
     ),
     aborted="trtllm:request_error_total",
     counts_at_end=True,

@@ -15,6 +15,7 @@ from __future__ import annotations
 import shlex
 
 from specops.errors import ConfigError
+from specops.serving.acceptance import read_speculative_decoding
 from specops.serving.engine import Engine, Survey
 from specops.serving.vllm.drafts import DRAFTS
 from specops.serving.vllm.lint import COMMAND_LINE
@@ -64,6 +65,8 @@ ENGINE = Engine(
     about="specops configures them",
     settings=VllmPool,
     namings=NAMINGS,
+    answer_drafts=read_speculative_decoding,
+    owned_by="vllm",
     # From 0.14 on it answers 400 (v1/engine/processor.py, later input_processor.py).
     refused={"min_p": _REFUSED, "logit_bias": _REFUSED},
     command_line=COMMAND_LINE,

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from specops.serving import known_issues
+from specops.serving.acceptance import Drafts
 from specops.serving.argv import Finding
 from specops.serving.engine import EVERYWHERE, Container, MultiHost, PairQuestion, Rendering, Start
-from specops.serving.metrics import Drafts, Responses, Series
+from specops.serving.metrics import Responses, Series
 from specops.serving.vllm.arguments import CALL, CONFIG, GivenCommand
 from specops.serving.vllm.execution import conditions, model_in
 from specops.serving.vllm.lint import lint

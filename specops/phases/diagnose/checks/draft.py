@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import yaml
@@ -326,6 +327,7 @@ def _counted(observed: Observations) -> Live | None:
 CLASSES = Check("weak-classes", "acceptance")
 LENGTHS = Check("long-prompts", "acceptance")
 TEMPERATURES = Check("high-temperature", "acceptance")
+STREAMS = Check("acceptance-under-load", "acceptance")
 
 
 def classes(observed: Observations) -> Finding:
@@ -350,7 +352,7 @@ def classes(observed: Observations) -> Finding:
                 )
     known = len(compared.classes) if compared is not None else 0
     if not message:
-        if compared is None or any(one.verdict != "yes" for one in compared.classes.values()):
+        if compared is None or not known or any(one.verdict != "yes" for one in compared.classes.values()):
             why = "no class is measurably slower, but not every class is measurably faster"
             return CLASSES.unknown(
                 why, show="specops run ROLLOUT --only ab  # with more prompts of each class"
@@ -424,6 +426,46 @@ def temperatures(observed: Observations) -> Finding:
         *evidence,
         cause="the target spreads its choice over more tokens, so fewer drafted ones are accepted",
         fix=f"{fix}; then specops route render ROLLOUT",
+    )
+
+
+def streams(observed: Observations) -> Finding:
+    """Judge whether acceptance falls with the number of streams. A sound engine accepts a token by its
+    sequence alone, so load must not change it."""
+    rates = observed.compared.by_streams if observed.compared is not None else ()
+    if observed.compared is None or len(rates) < 2:
+        why = (
+            observed.why_not("compared")
+            if observed.compared is None
+            else "one number of streams was compared"
+        )
+        return STREAMS.unknown(
+            f"acceptance under load is not known: {why}",
+            show="specops run ROLLOUT --only ab  # with two or more values in measure.concurrency",
+        )
+    few, many = rates[0], min(rates[1:], key=lambda one: one.rate)
+    fall = few.rate - many.rate
+    error = 2 * math.sqrt(sum(one.rate * (1 - one.rate) / max(one.drafts, 1.0) for one in (few, many)))
+    message = ", ".join(f"{one.rate:.2f} at {one.streams}" for one in rates)
+    evidence = Evidence(
+        what="acceptance lost from few streams to many",
+        value=round(fall, 4),
+        source=observed.compared.source,
+        threshold=DRIFT,
+        threshold_source=OURS,
+    )
+    if fall < DRIFT:
+        return STREAMS.ruled_out(f"acceptance by number of streams: {message}", evidence)
+    if fall < DRIFT + error:
+        return STREAMS.contributing(
+            f"acceptance by number of streams: {message}", evidence, cause=TOO_FEW, fix=AGAIN
+        )
+    return STREAMS.cause(
+        f"acceptance falls with the number of streams: {message}",
+        evidence,
+        cause="a defect of the engine, such as a state of the draft that all slots share; load alone does not"
+        " change acceptance",
+        fix="serve with one slot a server, or a newer build; known ones: specops issues",
     )
 
 

@@ -41,7 +41,6 @@ from specops.prometheus.series import (
     exposed,
 )
 from specops.render.prometheus.rules import duration
-from specops.serving import Drafts
 
 NO_PROMETHEUS = "the rollout file has no addresses.prometheus"
 HOUR = 3600.0
@@ -96,9 +95,14 @@ class PrometheusPool:
             kv_usage=self._one(usage) if (usage := signals.kv_usage()) else None,
             preemptions_per_s=self._one(preempted) if (preempted := signals.preemptions()) else None,
             aborted=self._one(signals.aborted_share()),
-            not_drafting=self._servers(signals.not_drafting(ENOUGH_MADE)) if self.speculates else (),
+            not_drafting=self._servers(signals.not_drafting(ENOUGH_MADE)) if self._shows(drafted) else (),
             stuck=self._servers(self._signals(self.stuck_window).stuck()),
         )
+
+    def _shows(self, drafted: float | None) -> bool:
+        """Return whether the pool is to speculate, and its series show where a server does not: they are
+        there, or the engine has them only while it speculates."""
+        return self.speculates and (drafted is not None or self.series.drafts_come_late)
 
     def _age_s(self, window: str) -> float:
         """Seconds since a token was made within the window; without any, since the newest sample."""
@@ -211,9 +215,7 @@ class ScrapedPool:
         silent = [
             url.removeprefix("http://").removesuffix("/v1")
             for url, pair, tokens in zip(self.servers, pairs, made, strict=True)
-            if isinstance(series.acceptance, Drafts)
-            and (tokens or 0) >= ENOUGH_MADE
-            and _drafts([pair])[0] is None
+            if (tokens or 0) >= ENOUGH_MADE and exposition.draft_counts(*pair).drafts == 0.0
         ]
         e2e = _increase(pairs, f"{series.e2e}_sum")
         answers = _increase(pairs, f"{series.e2e}_count")

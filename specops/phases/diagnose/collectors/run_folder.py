@@ -19,9 +19,10 @@ from specops.guard.journal import history
 from specops.guard.signals.criteria import deployed_setting
 from specops.launch.command_files import command_of, judge
 from specops.phases.ab import report as ab_report
-from specops.phases.ab.report import Challenger, ParityCounts
+from specops.phases.ab.report import ArmFigures, Challenger, ParityCounts
 from specops.phases.diagnose.observations import (
     AbFigures,
+    AcceptanceAtLoad,
     Baseline,
     Canary,
     CanaryCheck,
@@ -106,6 +107,7 @@ def compared(folder: Path, unfit: str | None = None) -> AbFigures | str:
         ttft_change_ms=lightest.ttft_change_ms if lightest else None,
         acceptance=sum(one.accepted_tokens for one in counted) / drafted if drafted else None,
         drafts=sum(one.drafts for one in counted),
+        by_streams=_by_streams(report.arms.get(CHALLENGER, [])),
         classes={
             name: ClassVerdict(
                 verdict=one.decision.verdict, reason=one.decision.reason, e2e=_ends(one.levels[0].e2e)
@@ -117,6 +119,19 @@ def compared(folder: Path, unfit: str | None = None) -> AbFigures | str:
         control=_control(worst) if worst else None,
         mixed=worst.mixed if worst else False,
     )
+
+
+def _by_streams(arms: Sequence[ArmFigures]) -> tuple[AcceptanceAtLoad, ...]:
+    rates = [
+        AcceptanceAtLoad(
+            streams=arm.level.concurrency, rate=arm.acceptance.rate, drafts=arm.acceptance.drafts
+        )
+        for arm in arms
+        if arm.level.concurrency is not None
+        and arm.acceptance is not None
+        and arm.acceptance.rate is not None
+    ]
+    return tuple(sorted(rates, key=lambda one: one.streams))
 
 
 def _up_to(challenger: Challenger) -> int | None:
