@@ -108,7 +108,7 @@ class Finding(Frozen):
 
     @property
     def decides(self) -> bool:
-        """Return whether a page shows it: counts of rare events at one load stand only for what is against."""
+        """Return whether a page shows it: counts of rare events at one load only where they are against."""
         return self.load is None or self.claim not in ("failures", "answers") or self.verdict == "against"
 
 
