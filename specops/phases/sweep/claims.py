@@ -223,7 +223,7 @@ class Division:
 
     def _cached(self) -> list[Part]:
         """Repeats from a cache that only the setting has. Where the setting had no repeats, a cache of the
-        standard's is one that the setting may share, and the standard is asked first."""
+        standard's is one that the setting may share, and the standard goes first."""
         standard, setting = self.repeats
         if setting is None:
             shared = standard is not None and standard.low > CACHED
