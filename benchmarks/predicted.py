@@ -72,7 +72,13 @@ def compared(pair: Path, temperature: float, repeats: int) -> dict[str, Any]:
         repeats=repeats,
     )
     with tempfile.TemporaryDirectory() as logs:
-        result = compare(arms, asked, AbSettings(looks=1, mixed_prompts=0), SilentProgress(), logs=Path(logs))
+        result = compare(
+            arms,
+            asked,
+            AbSettings(looks=1, mixed_prompts=0, requests=200, min_duration_s=0.0),
+            SilentProgress(),
+            logs=Path(logs),
+        )
     challengers = read(result, "the comparison").challengers
     return {name: challenger.levels[0].speedups.e2e for name, challenger in challengers.items()}
 

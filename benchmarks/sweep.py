@@ -139,7 +139,7 @@ def rerun(asked: SweepSpec, names: tuple[str, str], load: Load, logs: Path) -> I
     result = compare(
         [Arm(name, pools[name]) for name in names],
         asked.requests.model_copy(update=fields),
-        AbSettings(looks=1, mixed_prompts=0),
+        AbSettings(looks=1, mixed_prompts=0, requests=200, min_duration_s=0.0),
         SilentProgress(),
         logs=logs,
     )

@@ -50,8 +50,8 @@ def test_bursts_do_not_deploy_a_server_against_itself(tmp_path: Path) -> None:
 
 
 def _spread(result: dict[str, object]) -> float:
-    """How much longer the slowest visit's time a token is than the fastest one's."""
-    visits = result["data"]["visits"]  # type: ignore[index]
-    times = [[row["tpot_ms"] for row in visit["cell"]["rows"] if row["tpot_ms"]] for visit in visits]
+    """How much longer the slowest window's time a token is than the fastest one's."""
+    windows = result["data"]["windows"]  # type: ignore[index]
+    times = [[row["tpot_ms"] for row in window["cell"]["rows"] if row["tpot_ms"]] for window in windows]
     means = [sum(of) / len(of) for of in times if of]
     return max(means) / min(means)

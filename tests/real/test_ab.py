@@ -19,7 +19,6 @@ from specops.config import Pool
 from specops.errors import ServerError
 from specops.experiment.arms import Arm
 from specops.load.settings import BaselineSettings
-from specops.phases.ab import verdict
 from specops.phases.ab.earlier import measurements_of
 from specops.phases.ab.measure import compare
 from specops.phases.ab.settings import AbSettings
@@ -77,15 +76,6 @@ class Notes(SilentProgress):
         return re.findall(r"the (\S+) server is up: \S+ on (\S+)", "\n".join(self.lines))
 
 
-class Undecided:
-    decided = False
-
-
-@pytest.fixture(autouse=True)
-def never_decided(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verdict, "look", lambda *_: Undecided())
-
-
 @pytest.fixture
 def asked(tmp_path: Path) -> BaselineSettings:
     path = tmp_path / "prompts.json"
@@ -137,17 +127,23 @@ def test_arms_side_by_side_say_the_same(tiny_pair, asked, tmp_path) -> None:
         chain=embedded(tiny_pair, "chain:2"),
         ngram=embedded(tiny_pair, "ngram:4"),
     )
-    found = compare(pools, asked, AbSettings(looks=2, mixed_prompts=4), notes, logs=tmp_path)
+    found = compare(
+        pools,
+        asked,
+        AbSettings(looks=2, mixed_prompts=4, requests=80, min_duration_s=0.0),
+        notes,
+        logs=tmp_path,
+    )
     assert found.verdict in ("yes", "no", "undecided")
     kept = measurements_of(found, "it")
-    assert {visit.arm for visit in kept.mixed} == {"none", "chain", "ngram"}
+    mixed = {window.arm for window in kept.windows if window.kind == "mixed"}
+    assert mixed == {"none", "chain", "ngram"}
     for arm in ("chain", "ngram"):
         for parity in found.data["challengers"][arm]["parity"]:
             assert parity["equal"] == parity["compared"] > 0
-    for visit in kept.visits:
-        drafts = visit.cell.drafts
-        assert (drafts is not None and drafts.drafts > 0) == (visit.arm == "chain") or visit.arm == "ngram"
-        assert visit.cell.server_tokens == visit.cell.tokens  # nobody else asked
+    for window in kept.windows:
+        drafts = window.cell.drafts
+        assert (drafts is not None and drafts.drafts > 0) == (window.arm == "chain") or window.arm == "ngram"
     assert set(found.inputs) == {
         *("prompts", "settings", "machine"),
         *("chain target", "chain draft", "ngram target"),
@@ -168,31 +164,26 @@ def test_one_arm_at_a_time_where_they_share_a_device(fake, asked, tmp_path) -> N
 
     notes = Alone()
     pools = arms(none=fake(), chain=fake())
-    settings = AbSettings(design="abba-restart", looks=1, mixed_prompts=2)
+    settings = AbSettings(design="abba-restart", looks=1, mixed_prompts=2, requests=40, min_duration_s=0.0)
     found = compare(pools, asked, settings, notes, logs=tmp_path / "logs")
     assert [arm for arm, _ in notes.addresses()] == ["none", "chain", "chain", "none"]
     kept = measurements_of(found, "it")
-    assert [(v.arm, v.period) for v in kept.mixed] == [("none", 0), ("chain", 1)]
-    assert {v.period for v in kept.visits if v.arm == "chain"} == {1, 2}
+    assert {window.period for window in kept.windows if window.arm == "none"} == {0, 3}
+    assert {window.period for window in kept.windows if window.arm == "chain"} == {1, 2}
     assert sorted(path.name for path in (tmp_path / "logs").iterdir()) == ["chain.log", "none.log"]
     assert not any(map(listens, up))
-
-
-@pytest.mark.slow
-def test_requests_at_temperature_0_take_no_further_start_of_a_server(fake, asked, tmp_path) -> None:
-    notes = Notes()
-    sampled = asked.model_copy(update={"temperature": 0.7})
-    settings = AbSettings(design="abba-restart", looks=1)
-    found = compare(arms(none=fake(), chain=fake()), sampled, settings, notes, logs=tmp_path / "logs")
-    assert [arm for arm, _ in notes.addresses()] == ["none", "chain", "chain", "none"]
-    greedy = [(v.arm, v.round, v.period) for v in measurements_of(found, "it").greedy]
-    assert greedy == [("none", 0, 0), ("none", 1, 0), ("chain", 0, 1)]
 
 
 def test_a_server_that_ends_in_the_middle_is_a_no_with_its_last_words(fake, asked, tmp_path) -> None:
     notes = Notes()
     settings = asked.model_copy(update={"repeats": 6, "abort_window": 4, "retries": 0})
-    found = compare(arms(old=fake(), new=fake(20)), settings, AbSettings(), notes, logs=tmp_path / "logs")
+    found = compare(
+        arms(old=fake(), new=fake(20)),
+        settings,
+        AbSettings(min_duration_s=0.0),
+        notes,
+        logs=tmp_path / "logs",
+    )
     assert found.verdict == "no"
     assert "the new server ended while it was measured, with exit code 137" in found.reason
     assert any("CUDA out of memory" in line for line in notes.lines)
@@ -211,7 +202,7 @@ def test_a_server_that_does_not_come_up_is_the_environments_failure(fake, asked,
 def test_what_was_measured_before_a_server_did_not_come_up_is_kept(fake, asked, tmp_path) -> None:
     broken = CommandPool(engine="command", command=f"{sys.executable} -c exit(1) {{port}}")
     kept: list[results.Result] = []
-    settings = AbSettings(design="abba-restart", looks=1, mixed_prompts=0)
+    settings = AbSettings(design="abba-restart", looks=1, mixed_prompts=0, requests=40, min_duration_s=0.0)
     with pytest.raises(ServerError):
         compare(
             arms(old=fake(), new=broken),
@@ -221,7 +212,7 @@ def test_what_was_measured_before_a_server_did_not_come_up_is_kept(fake, asked, 
             logs=tmp_path,
             on_partial=kept.append,
         )
-    assert {visit.arm for visit in measurements_of(kept[-1], "it").visits} == {"old"}
+    assert {window.arm for window in measurements_of(kept[-1], "it").windows} == {"old"}
 
 
 def test_ctrl_c_stops_every_server(fake, asked, tmp_path) -> None:

@@ -94,15 +94,15 @@ def test_a_partial_result_goes_on_at_the_first_cell_that_is_missing(walked) -> N
     assert second.steps[0].result.verdict in ("yes", "undecided"), "a busy machine is not steady"
 
 
-def test_a_comparison_goes_on_at_the_first_visit_that_is_missing(walked) -> None:
+def test_a_comparison_goes_on_at_the_first_window_that_is_missing(walked) -> None:
     file = walked.parent / "run" / "ab.json"
     whole = results.read(file)
-    visits = whole.data["visits"]
+    windows = whole.data["windows"]
     results.write(
         file,
-        whole.model_copy(update={"verdict": "partial", "data": whole.data | {"visits": visits[:3]}}),
+        whole.model_copy(update={"verdict": "partial", "data": whole.data | {"windows": windows[:3]}}),
     )
     second, notes = walk(walked, only="ab")
-    assert second.steps[0].result.data["visits"][:3] == visits[:3]
-    assert notes.said(f"3 of {whole.data['visits_planned']} visits were made before")
+    assert second.steps[0].result.data["windows"][:3] == windows[:3]
+    assert notes.said("windows measured before: 3")
     assert second.steps[0].result.verdict != "partial"

@@ -88,9 +88,9 @@ def test_a_damaged_result_is_named_and_fresh_gets_past_it(walked) -> None:
     [
         ("baseline", {"data": {}}, "data.cells"),
         ("baseline", {"verdict": "partial", "data": {"cells": [3]}}, "data.cells.0"),
-        ("ab", {"data": {}}, "data.visits"),
-        ("ab", {"verdict": "partial", "data": {"visits": [3], "mixed": [], "margins": []}}, "data.visits.0"),
-        ("ab", {"data": {"visits": [], "mixed": [], "margins": []}}, "data.standard"),
+        ("ab", {"data": {}}, "data.run"),
+        ("ab", {"verdict": "partial", "data": {"run": "x", "windows": [3], "margins": []}}, "data.windows.0"),
+        ("ab", {"data": {"run": "x", "windows": [], "margins": []}}, "data.standard"),
     ],
 )
 def test_data_that_was_damaged_by_hand_is_named_with_its_file(walked, phase, change, says) -> None:
