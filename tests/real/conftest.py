@@ -89,6 +89,7 @@ def _write(folder: Path, standard: Server, server: Server, prompts: object, **ch
         "prompts": "prompts.json",
         "pools": pools,
         "measure": MEASURE,
+        "ab": {"requests": 40, "min_duration_s": 0.0},  # how little is enough for what is stored and told
         "canary": CANARY,
     }
     (folder / "prompts.json").write_text(json.dumps(prompts))

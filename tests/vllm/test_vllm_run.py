@@ -44,7 +44,8 @@ def of_this_machine(folder: Path, prompts: list[dict[str, Any]]) -> Path:
     file["pools"]["speculative"]["speculation"] = drafted
     asked = {"endpoint": "completions", "concurrency": [1, 4], "repeats": 1, "warmup": 0, "max_tokens": 64}
     file["measure"] |= asked | {"timeout_s": 300.0}
-    file["ab"] |= {"looks": 1, "mixed_prompts": len(prompts)}  # more that meet a sampled one, and for longer
+    file["ab"] |= {"looks": 1, "requests": 80, "min_duration_s": 0.0}
+    file["ab"] |= {"mixed_prompts": len(prompts)}  # more that meet a sampled one, and for longer
     file["sweep"] = {"k": [K], "concurrency": [4]}
     del file["addresses"]["prometheus"], file["addresses"]["alertmanagers"]
     file |= {"prompts": "prompts.json", "canary": {"prompts": 12, "samples": 64}}
