@@ -31,12 +31,12 @@ def test_an_earlier_measurement_is_set_aside_and_not_overwritten(written, walked
 
 
 def test_a_stop_before_anything_was_measured_leaves_the_earlier_result(written, walked, monkeypatch) -> None:
-    async def stopped(*_: object) -> None:
+    async def stopped(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     file = walked.parent / "run" / "baseline.json"
     earlier, files = file.read_bytes(), sorted(file.parent.glob("*.json"))
-    monkeypatch.setattr("specops.phases.baseline.warm_up", stopped)
+    monkeypatch.setattr("specops.load.target_server.TargetServer.visit", stopped)
     changed = written(prompts=PROMPTS[:12])
     with pytest.raises(KeyboardInterrupt) as stop:
         playbook.run(load(changed), changed, file.parent, Notes(), only="baseline")
