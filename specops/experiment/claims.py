@@ -18,7 +18,7 @@ from typing import Any
 from specops import stats
 from specops.config import Ab
 from specops.experiment import answers
-from specops.experiment.findings import Basis, Counts, Finding, Ternary
+from specops.experiment.findings import Basis, ClaimName, Counts, Finding, Ternary
 from specops.experiment.judge import judge
 from specops.experiment.records import Place, WindowRecord, levels_of, sent_to
 from specops.experiment.samples import Lateness, Sample, change_ms, pair_up, ratio_of, waited_ms
@@ -34,8 +34,8 @@ LEAST_GAIN = 1.01
 """The lower end of a speed-up must exceed it: the interval has the noise of requests, and not the
 client's own error, which differs between servers that keep and close their connections."""
 
-OPEN_LOOP_MARGIN = 0.9
-"""Where requests arrive whether or not the server keeps up, the speed-up must surely exceed it."""
+BESIDE_MARGIN = 0.9
+"""In an open loop, and of sampled requests beside greedy ones, the speed-up must surely exceed it."""
 
 SAMPLED_LENGTH_MARGIN = 0.1
 """Sampled answers vary in length, so that 3% would take thousands of them."""
@@ -388,9 +388,7 @@ def _of_greedy(
     if steady and len({one.prompt for one in sure}) >= SURE_DIFFERENCES:
         return finding.model_copy(update={"verdict": "against", "cause": "other answers"})
     if steady and differing and finding.verdict == "shown":
-        return finding.model_copy(
-            update={"verdict": "open", "cause": "other answers", "needs": greedy.compared}
-        )
+        return finding.model_copy(update={"verdict": "open", "cause": "other answers", "needs": None})
     if not greedy.compared:
         return finding.model_copy(update={"verdict": "shown" if scope else "unknown"})
     varies = control.compared and 2 * len(control.differences) > control.compared
@@ -458,9 +456,12 @@ def sampled_answers(evidence: Evidence) -> Finding:
     expected = evidence.temperature > 0 or evidence.settings.mixed_prompts > 0
     if not count or not originals:
         return Finding(**base, verdict="open" if expected and not others else "unknown")
-    probability = texts.compare_samples(originals, others, seed=0)
+    likely: dict[str, list[str]] = defaultdict(list)
+    for (prompt, _), listed in answers.greedy_answers(evidence.windows, evidence.standard).items():
+        likely[prompt] += [row.text for _, row in listed]
+    probability = texts.compare_samples(originals, others, likely, seed=0)
     if probability is not None and probability < POSSIBLY_OTHER:  # few swaps cannot show how rare it is
-        probability = texts.compare_samples(originals, others, seed=0, swaps=MOST_SWAPS)
+        probability = texts.compare_samples(originals, others, likely, seed=0, swaps=MOST_SWAPS)
     halves = [
         {prompt: listed[part::2] for prompt, listed in originals.items() if len(listed) > 1}
         for part in (0, 1)
@@ -509,10 +510,24 @@ def judge_length(standard_over_challenger: stats.Interval | None, margin: float,
 def first_token(evidence: Evidence, level: Level, traffic_class: str | None, confidence: float) -> Finding:
     """The first token comes at most a fifth later, or at most by so many milliseconds: a user does not
     notice a fifth of very little."""
-    samples = evidence.of_body(evidence.at(level, traffic_class))
-    ratio = ratio_of(samples, "ttft", confidence, restarts=evidence.restarts)
-    finding = judge_first_token(ratio, change_ms(samples, "ttft"), evidence.settings, len(samples))
+    finding = _first_token_of(evidence, evidence.at(level, traffic_class), confidence)
     return finding.model_copy(update={"load": level, "traffic_class": traffic_class})
+
+
+def open_first_token(evidence: Evidence, confidence: float) -> Finding | None:
+    """The same where requests meet a server that was idle, or has a queue; None where no such window was
+    measured."""
+    samples = [sample for sample in evidence.samples if sample.kind == "open"]
+    if not samples:
+        return None
+    finding = _first_token_of(evidence, samples, confidence)
+    return finding.model_copy(update={"load": samples[0].level, "scope": "open"})
+
+
+def _first_token_of(evidence: Evidence, samples: Iterable[Sample], confidence: float) -> Finding:
+    body = evidence.of_body(samples)
+    ratio = ratio_of(body, "ttft", confidence, restarts=evidence.restarts)
+    return judge_first_token(ratio, change_ms(body, "ttft"), evidence.settings, len(body))
 
 
 def judge_first_token(
@@ -545,32 +560,39 @@ def judge_first_token(
 def open_loop(evidence: Evidence, traffic_class: str | None, confidence: float) -> Finding | None:
     """Waits from when requests were due, where they arrive whether or not the server keeps up; None where
     no such window was measured."""
-    samples = evidence.of_body(
-        sample
-        for sample in evidence.samples
-        if sample.kind == "open" and traffic_class in (None, sample.traffic_class)
-    )
+    samples = [s for s in evidence.samples if s.kind == "open" and traffic_class in (None, s.traffic_class)]
+    finding = _beside(evidence, samples, "open-loop wait", confidence)
+    return finding and finding.model_copy(update={"traffic_class": traffic_class})
+
+
+def sampled_wait(evidence: Evidence, confidence: float) -> Finding | None:
+    """Waits of sampled requests that share batches with greedy ones: of them, fewer drafts are accepted.
+    None where none were sent."""
+    samples = [s for s in evidence.samples if s.kind == "mixed" and s.standard.temperature > 0]
+    return _beside(evidence, samples, "sampled wait", confidence)
+
+
+def _beside(
+    evidence: Evidence, samples: Iterable[Sample], claim: ClaimName, confidence: float
+) -> Finding | None:
+    """Non-inferiority of the wait in windows beside the measured ones."""
+    samples = evidence.of_body(samples)
     if not samples:
         return None
     ratio = ratio_of(samples, "e2e", confidence, restarts=evidence.restarts)
     verdict: Ternary = "open"
     if ratio is not None:
         verdict = (
-            "shown"
-            if ratio.low > OPEN_LOOP_MARGIN
-            else "against"
-            if ratio.high < OPEN_LOOP_MARGIN
-            else "open"
+            "shown" if ratio.low > BESIDE_MARGIN else "against" if ratio.high < BESIDE_MARGIN else "open"
         )
     return Finding(
-        claim="open-loop wait",
-        traffic_class=traffic_class,
+        claim=claim,
         load=samples[0].level,
-        scope="open",
+        scope="open" if samples[0].kind == "open" else "mixed",
         verdict=verdict,
         ratio=ratio,
         bound=ratio.low if ratio else None,
-        margin=OPEN_LOOP_MARGIN,
+        margin=BESIDE_MARGIN,
         n=len(samples),
         needs=_pairs_needed(ratio, len(samples)) if verdict == "open" else None,
     )

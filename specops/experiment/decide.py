@@ -126,6 +126,9 @@ def judge_challenger(evidence: Evidence, confidences: Confidences) -> Judged:
         + ([bad[level]] if level in bad else [])
         for index, level in enumerate(evidence.levels)
     ]
+    # Where greedy requests gain at that load, it is sampling that loses, and it does so at lighter ones too.
+    if together and together[-1][0].verdict == "shown":
+        common += [f for f in together[-1] if f.claim == "sampled wait" and f.verdict == "against"]
     classes = {}
     for name in evidence.classes:
         rows = []
@@ -171,8 +174,13 @@ def _cell(
         lengths,
     ]
     if level == evidence.levels[-1]:  # the open loop's rate is a share of what the standard answers there
-        open_loop = claims.open_loop(evidence, traffic_class, 2 * claims.ONE_SIDED - 1)
-        findings += [open_loop] if open_loop else []
+        confidence = 2 * claims.ONE_SIDED - 1
+        beside = (
+            claims.open_loop(evidence, traffic_class, confidence),
+            claims.open_first_token(evidence, confidence),
+            claims.sampled_wait(evidence, confidence),
+        )
+        findings += [finding for finding in beside if finding is not None]
     return findings
 
 

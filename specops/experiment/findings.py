@@ -14,8 +14,9 @@ from specops.section import Frozen
 from specops.stats import Interval
 
 ClaimName = Literal[
-    "wait", "open-loop wait", "failures", "answers", "sampled answers", "length", "first token", "speculation"
-]
+    "wait", "open-loop wait", "sampled wait", "failures", "answers", "sampled answers", "length",
+    "first token", "speculation",
+]  # fmt: skip
 """What must hold for a deployment; claims.py has what each means."""
 
 Ternary = Literal["shown", "open", "against", "unknown"]

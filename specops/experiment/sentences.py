@@ -19,12 +19,17 @@ PER: Mapping[str, str] = {"e2e": "", "tpot": " per output token", "per_character
 NAMES: Mapping[ClaimName, str] = {
     "wait": "wait",
     "open-loop wait": "wait, open loop",
+    "sampled wait": "wait, sampled",
     "failures": "failed, refused or late",
     "answers": "unacceptable answers",
     "sampled answers": "sampled answers",
     "length": "length of answers",
     "first token": "first token",
     "speculation": "accepted tokens",
+}
+_WHERE: Mapping[ClaimName, str] = {
+    "open-loop wait": "with arrivals in an open loop, ",
+    "sampled wait": "sampled beside greedy requests, ",
 }
 WORDS: Mapping[str, str] = {"shown": "shown", "open": "not shown", "against": "against", "unknown": "unknown"}
 
@@ -148,7 +153,7 @@ def _outcome(decision: Decision) -> str:
 def describe(finding: Finding) -> str:
     """Return a finding as a clause: what was observed, its bound and its margin."""
     match finding.claim:
-        case "wait" | "open-loop wait":
+        case "wait" | "open-loop wait" | "sampled wait":
             return _wait(finding)
         case "failures":
             return _failures(finding)
@@ -173,7 +178,7 @@ def _noted(finding: Finding) -> str:
 
 
 def _wait(finding: Finding) -> str:
-    where = "with arrivals in an open loop, " if finding.claim == "open-loop wait" else ""
+    where = _WHERE.get(finding.claim, "")
     if finding.cause == "late" and finding.counts is not None:
         return f"{_counted(finding.counts, 'failed or were late')}: they cost more than the others gain"
     if finding.cause == "client":
@@ -240,6 +245,8 @@ def _sampled(finding: Finding) -> str:
     by_chance = f"as different by chance in {finding.bound:.1%} of cases, n={finding.n}"
     if finding.verdict == "against":
         return f"sampled answers are not the standard's ({by_chance})"
+    if finding.verdict == "open":
+        return f"sampled answers may not be the standard's ({by_chance}){_needs(finding)}"
     return f"sampled answers cannot be distinguished from the standard's ({by_chance}){_needs(finding)}"
 
 
@@ -255,11 +262,11 @@ def _length(finding: Finding) -> str:
 
 
 def _first_token(finding: Finding) -> str:
+    where = _where(finding) if finding.scope == "open" else ""
     if finding.ratio is None:
-        return "TTFT is not known"
-    return (
-        f"TTFT is {times(finding.ratio)} as long ({', '.join(finding.examples)}; margin {finding.margin:g}×)"
-    )
+        return f"TTFT{where} is not known"
+    change = ", ".join(finding.examples)
+    return f"TTFT{where} is {times(finding.ratio)} as long ({change}; margin {finding.margin:g}×)"
 
 
 def _speculation(finding: Finding) -> str:

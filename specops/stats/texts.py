@@ -4,14 +4,16 @@ If both arms answer alike, it is chance which of a prompt's answers came from wh
 is compared with its values after random swaps inside every prompt. Swaps among all prompts together would
 have no power: prompts differ more than arms do.
 
-Three statistics, each one-sided:
+Four statistics, each one-sided:
 
 - the distance between the arms' mean features (maximum mean discrepancy, Gretton et al., JMLR 2012), of
   counts of character 1- to 4-grams: a broad change;
 - how surprising the challenger's answers are, by a trigram model of the characters of all answers to other
   prompts, surprising ones counted more than in proportion: garbage, even in a few answers;
 - how unsurprising they are, with very surprising ones cut off: less varied answers, such as greedy ones where
-  the temperature is ignored.
+  the temperature is ignored;
+- how little they are like the likely answers to their own prompt, where those are known: words of the same
+  vocabulary, or the answer to another prompt.
 
 Answers of both arms train the model, so that a swap changes nothing in it, and the test stays exact.
 """
@@ -20,6 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -41,8 +44,11 @@ SHORT: Final = 20
 """Trigrams whose weight pulls an answer's surprise towards the usual: of short answers it is mostly noise."""
 
 SHARES: Final = (0.4, 0.45, 0.15)
-"""Of the error, for the three statistics. Six bad answers of 64, one a prompt and arm, have p = 1/64 at best:
-with a third of 5% they would go unnoticed."""
+"""Of the error, for the first three statistics. Six bad answers of 64, one a prompt and arm, have p = 1/64 at
+best: with a third of 5% they would go unnoticed."""
+
+LIKELY_SHARE: Final = 0.25
+"""What the fourth takes of each, where likely answers are known."""
 
 _MULTIPLIERS = np.array(
     [0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x27D4EB2F165667C5], dtype=np.uint64
@@ -52,14 +58,16 @@ _MULTIPLIERS = np.array(
 def compare_samples(
     standard: Mapping[str, Sequence[str]],
     challenger: Mapping[str, Sequence[str]],
+    likely: Mapping[str, Sequence[str]] = MappingProxyType({}),
     *,
     seed: int,
     swaps: int = 999,
 ) -> float | None:
     """Return the p value of "both arms' answers have one distribution", by prompt; small: they differ.
 
-    Prompts that only one arm answered are left out. None where the answers to the others can be swapped in
-    fewer ways than `swaps`. No p value is below 1 / 0.45 / (`swaps` + 1).
+    `likely` has likely answers by prompt, such as the standard's greedy ones, which neither arm's sampled
+    answers may choose. Prompts that only one arm answered are left out. None where the answers to the others
+    can be swapped in fewer ways than `swaps`. No p value is below 1 / 0.45 / (`swaps` + 1).
     """
     prompts = [prompt for prompt in standard if standard[prompt] and challenger.get(prompt)]
     sizes = np.array([(len(standard[prompt]), len(challenger[prompt])) for prompt in prompts], dtype=np.int64)
@@ -76,14 +84,24 @@ def compare_samples(
     weights = np.where(labels, 1 / sizes[owners, 1], -1 / sizes[owners, 0]) / len(prompts)
     features = _features(texts)
     surprise = _surprise(texts, owners)
-    statistics = (
+    statistics = [
         ((weights @ (features @ features.T)) * weights).sum(axis=1),
         weights @ (surprise + np.maximum(surprise, 0) ** 2 / 2),
         -weights @ np.clip(surprise, -3, 1),
-    )
+    ]
+    shares = list(SHARES)
+    known = [answer for prompt in prompts for answer in likely.get(prompt, ())]
+    if known:
+        answers_of = np.repeat(np.arange(len(prompts)), [len(likely.get(prompt, ())) for prompt in prompts])
+        means = np.zeros((len(prompts), FEATURES))
+        np.add.at(means, answers_of, _features(known))
+        means /= np.maximum(np.linalg.norm(means, axis=1, keepdims=True), np.finfo(np.float64).tiny)
+        likeness = (features * means[owners]).sum(axis=1)
+        statistics.append(-weights @ likeness)
+        shares = [*((1 - LIKELY_SHARE) * share for share in SHARES), LIKELY_SHARE]
     # Of all orders, this one included; values that are equal but for rounding count.
     p_values = [np.mean(values >= values[0] - 1e-9 * np.abs(values).max()) for values in statistics]
-    return min(1.0, *(float(p_value) / share for p_value, share in zip(p_values, SHARES, strict=True)))
+    return min(1.0, *(float(p_value) / share for p_value, share in zip(p_values, shares, strict=True)))
 
 
 def _features(texts: Sequence[str]) -> Array:

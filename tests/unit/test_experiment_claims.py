@@ -64,6 +64,10 @@ FAULTS: dict[str, Callable[..., dict[str, Any]]] = {
     "the same answer to many prompts": when(share(0.2), text="I am sorry, I cannot help with that."),
     "a tenth are filtered": when(share(0.1), finish_reason="content_filter"),
     "the first token comes late": when(share(1.0), ttft_ms=400.0),
+    "the first token comes late after a rest": when(
+        lambda window, prompt, at: window.kind == "open", ttft_ms=400.0
+    ),
+    "sampled requests are slower": when(lambda window, prompt, at: window.kind == "mixed", slower=6.0),
 }
 
 

@@ -64,6 +64,21 @@ def test_answers_without_variety_are_noticed() -> None:
     assert max(greedy + constant) < 0.01
 
 
+def test_answers_to_another_prompt_are_noticed_where_likely_ones_are_known() -> None:
+    """The same words as often, of one topic, so that only their prompt tells them apart."""
+    right, chance = [], []
+    for seed in range(8):
+        chooser = random.Random(seed)
+        likely = sampled(chooser, variety=4, topics=1)
+        standard, other = sampled(chooser, topics=1), sampled(chooser, topics=1)
+        texts = list(other.values())
+        moved = dict(zip(other, [*texts[1:], texts[0]], strict=True))
+        right.append(stats.compare_samples(standard, moved, likely, seed=seed, swaps=1999))
+        chance.append(stats.compare_samples(standard, other, likely, seed=seed, swaps=1999))
+    assert max(value for value in right if value is not None) <= 0.002
+    assert min(value for value in chance if value is not None) > 0.002
+
+
 def test_a_few_garbled_answers_are_mostly_noticed() -> None:
     """Seven of 64: were they all that differs, p would be 2^-7 / 0.45. By chance, short and varied answers
     differ so much that their mean features notice it in a quarter of the runs only."""
