@@ -28,6 +28,7 @@ def counted_and_reported(
         concurrency=[1, 4],
         temperature=temperature,
         endpoint="completions",
+        same_prompts=True,  # and nothing beside them, so that the counters count these answers alone
     )
     cells = [CellRecord.model_validate(cell) for cell in measure(asked, SilentProgress()).data["cells"]]
     pairs = [(cell.drafts, pooled(cell.rows)) for cell in cells]

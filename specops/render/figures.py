@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from specops.stats import Interval
@@ -42,6 +43,8 @@ def age(seconds: float) -> str:
     >>> age(90000.0)
     '1 day'
     """
+    if seconds == math.inf:
+        return "an unknown time"
     for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
         if seconds >= length:
             number = int(seconds // length)

@@ -90,7 +90,8 @@ COMMANDS = [
 @pytest.mark.parametrize("words", COMMANDS)
 def test_what_the_parser_refuses_is_an_error_and_what_is_corrected_it_accepts(words) -> None:
     given = shlex.split(f"llama-server {words}")
-    fixed = corrected(given, BUILD)
+    made = corrected(given, BUILD)
+    fixed = made.words() if made else None
     (before, said), (after, why) = parsed([given[1:], (fixed or given)[1:]])
     errors = [found for found in lint(given, BUILD) if found.level == "error"]
     assert before or errors, said
@@ -107,7 +108,8 @@ REAL = cases("llamacpp")
 def test_a_command_from_practice_is_accepted_once_corrected(case: Case) -> None:
     """For the packaged build, whatever build it was written for."""
     given = list(case.command.words)
-    fixed = corrected(given, BUILD) or given
+    made = corrected(given, BUILD)
+    fixed = made.words() if made else given
     start = CALL.start(fixed)
     numbered = [UNKNOWN.sub("1", word) for word in fixed[start:]]
     [(accepted, said)] = parsed([numbered])

@@ -87,7 +87,7 @@ def test_an_arm_that_is_gone_when_a_comparison_goes_on_has_failed(stub, prompts_
     assert windows(gone)[:4] == windows(whole)[:4]
 
 
-def test_a_stop_while_the_counters_are_read_keeps_the_visit(
+def test_a_stop_while_the_counters_are_read_keeps_the_window(
     stub, other, prompts_file, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def scrape(_: str) -> dict[Any, float]:
@@ -100,7 +100,7 @@ def test_a_stop_while_the_counters_are_read_keeps_the_visit(
     with pytest.raises(KeyboardInterrupt):
         run((stub, other), prompts_file, kept=kept)
     assert kept[-1].verdict == "partial"
-    assert kept[-1].reason.startswith("stopped after 1 of ")
+    assert kept[-1].reason == "stopped after 1 window"
     (window,) = windows(kept[-1])
     assert window.cell.complete
     assert window.cell.drafts_missing == "stopped before they were read"

@@ -130,7 +130,7 @@ def test_without_counters_the_order_decides_and_the_file_says_so(tmp_path: Path)
         )
     assert done.returncode == 0
     text = (tmp_path / "x" / "rollout.yaml").read_text()
-    assert "the second address, taken as such: neither endpoint has counters" in text
+    assert "the second address, taken as such: whether they speculate is not known: no counters" in text
     file = load(tmp_path / "x" / "rollout.yaml")
     assert not settings_of(file, file.pools.standard).prompt_set().provenance()["samples"]
 

@@ -59,7 +59,7 @@ def playbook(stub: Stub, prompts: Path, runs: int = 1) -> dict[str, Any]:
 
 
 def ours(stub: Stub, prompts: Path, **settings: Any) -> Result:
-    chosen = {"warmup": 0, "repeats": 1} | settings
+    chosen = {"warmup": 0, "repeats": 1, "same_prompts": True} | settings
     return measure(
         BaselineSettings(base_url=stub.base_url, model="stub", prompts=prompts, **chosen), SilentProgress()
     )

@@ -183,7 +183,7 @@ def test_the_runbooks_queries_run_as_they_are_printed(watching: tuple[Daemon, Pa
     up, folder = watching
     said = rollout("served", "127.0.0.1:9") | {"addresses": {"prometheus": up.url}}
     made = Rollout.model_validate(said)
-    page = texts(made, BEFORE, limits(made, BEFORE), folder / "served.yaml")["runbook.md"]
+    page = texts(made, BEFORE, limits(made, BEFORE), str(folder / "served.yaml"))["runbook.md"]
     lines = {line for line in page.splitlines() if line.startswith("curl") and up.url in line}
     assert len(lines) > 10
     script = "\n".join(f"{line} || exit 1; echo" for line in sorted(lines))

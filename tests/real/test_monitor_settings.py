@@ -402,8 +402,11 @@ FAULTS: Mapping[str, Fault] = {
         standard=replace(WELL, requests=0.4),
     ),
 }
-OF_THE_GUARD_AND_SWITCH = {name for name in ALERTS if name.startswith("Specops")}
+OF_THE_GUARD_AND_SWITCH = {name for name in ALERTS if name.startswith("Specops")} | {"SpeculationPartBad"}
 """They read no series of an engine: part 1 has them."""
+
+OF_ONE_SERVER = {"SpeculationNotDrafting"}
+"""Its own tests have two servers, of which one stops drafting; here a pool is one."""
 
 
 def recorded(watch: Watch) -> dict[str, dict[str, float]]:
@@ -482,4 +485,4 @@ def test_each_fault_has_its_alert_whichever_engines_serve(
 def test_every_alert_of_the_pools_has_a_fault() -> None:
     watch = Watch("vllm", "vllm", {}, routers=True, guard=True)
     fired = {name for fault in FAULTS.values() for name in fault.fires(watch)}
-    assert fired == set(ALERTS) - OF_THE_GUARD_AND_SWITCH
+    assert fired == set(ALERTS) - OF_THE_GUARD_AND_SWITCH - OF_ONE_SERVER

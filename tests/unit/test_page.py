@@ -110,7 +110,7 @@ def test_a_whole_run() -> None:
             "more prompts alone may not decide it\nnext: specops run rollout.yaml --only ab --fresh",
         ),
         (
-            1.1,
+            1.05,
             "Decision: undecided; keep speculation off until it is decided",
             "undecided  not enough evidence",
             "prompts to the file that `prompts` names in rollout.yaml\nnext: specops run rollout.yaml",

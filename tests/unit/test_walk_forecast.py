@@ -46,7 +46,8 @@ def test_requests_and_starts_are_those_of_the_phases(tmp_path: Path) -> None:
     assert of(plan, "baseline").requests == cells * (len(prompts) + requested.warmup)
     assert of(plan, "baseline").starts == 1
     most = at.rollout.ab.requests
-    assert 2 * most <= of(plan, "ab").requests <= 5 * most  # of both arms, with what keeps streams full
+    # Of both arms, with what keeps streams full, arrivals in an open loop and sampled requests.
+    assert 2 * most <= of(plan, "ab").requests <= 8 * most
     assert (of(plan, "ab").starts, of(plan, "canary").starts, of(plan, "guard-drill").starts) == (2, 2, 2)
 
 

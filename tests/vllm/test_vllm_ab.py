@@ -20,7 +20,9 @@ pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 def compare(prompts_file: Path, *more: str) -> tuple[int, dict[str, Any]]:
     asked = ("--prompts", prompts_file, "--endpoint", "completions", "--warmup", "0", "--timeout", "300")
     little = ("--looks", "1", "--requests", "40", "--min-duration", "0")
-    done = specops("ab", *asked, *little, *more, "--out", prompts_file.with_name("ab.json"), "--json", "--quiet")
+    done = specops(
+        "ab", *asked, *little, *more, "--out", prompts_file.with_name("ab.json"), "--json", "--quiet"
+    )
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout)
 

@@ -520,7 +520,7 @@ class Measurements(Frozen):
     looks: int = 0
     """Times that the confirmation was judged: each later one has a smaller share of the error allowed."""
 
-    run: str
+    run: str = ""
     """Names this sweep in the nonces of its prompts."""
 
     spent_s: float

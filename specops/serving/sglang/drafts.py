@@ -40,6 +40,12 @@ METHODS: dict[Kind, str] = {
 RULES = (
     DraftRule(("eagle3_1",), (0, 5, 12), "works"),
     DraftRule(("eagle3_1",), FIRST, "refused", "it reads the norms of EAGLE-3.1 since 0.5.12"),
+    DraftRule(("gemma4_assistant",), (0, 5, 12), "works"),
+    DraftRule(("gemma4_assistant",), FIRST, "refused", "FROZEN_KV_MTP came with 0.5.12"),
+    DraftRule(("dflash",), (0, 5, 11), "works"),
+    DraftRule(("dflash",), FIRST, "refused", "DFLASH came with 0.5.11"),
+    DraftRule(("dspark",), (0, 5, 16), "works"),
+    DraftRule(("dspark",), FIRST, "refused", "DSPARK came with 0.5.16"),
     DraftRule(("dflash2",), (0, 5, 19), "works"),
     DraftRule(("dflash2",), FIRST, "refused", "DFlash2DraftModel came with 0.5.19"),
     DraftRule(("domino",), (0, 5, 20), "works"),

@@ -110,7 +110,8 @@ class PrometheusPool:
         # A step of the window counts with its time where a counter changed within it, else with 0.
         made = f"sum(changes({tokens}[{self.step}])) > bool 0"
         last_made = self._one(f"max_over_time((time() * ({made})){every})")
-        last = last_made or self._one(f"max(max_over_time(timestamp({tokens}){every}))")
+        newest = f"max(timestamp({tokens}))"  # a Prometheus younger than a step has no step to count
+        last = last_made or self._one(f"max(max_over_time(timestamp({tokens}){every}))") or self._one(newest)
         now = self._one("time()")
         return math.inf if last is None or now is None else max(0.0, now - last)
 
