@@ -162,7 +162,14 @@ def _run(row: Row, servers: Sequence[Server], seed: int, urls: Sequence[str], fo
     else:
         names = ["standard", "challenger", "third", "fourth"]
         words = [f"--arm={name}={url}" for name, url in zip(names, urls, strict=False)]
-        words += [f"--prompts={prompts}", f"--out={out}", f"--seed={seed}", "--mixed-prompts=0", "--warmup=2"]
+        words += [
+            f"--prompts={prompts}",
+            f"--out={out}",
+            f"--seed={seed}",
+            "--mixed-prompts=0",
+            "--warmup=2",
+            "--min-duration=0",
+        ]
         words.append(f"--concurrency={STREAMS}")
     words = [row.command, *words, *row.options]
     with computing(row.busy_threads), clock_set(row.clock_step_s):
