@@ -12,7 +12,7 @@ AUTO = "auto"
 
 BYTES_OF_WEIGHTS = 3
 """Memory of a worker for each byte of its weights' files, which are mostly of half precision and are partly
-held as float32. Measured on the shipped target without a batch; caches are on top."""
+held as float32. An estimate: the program, its libraries and caches are on top."""
 
 SHARE = 0.5
 """Of the available memory, for the workers of auto."""

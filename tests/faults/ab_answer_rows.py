@@ -494,7 +494,6 @@ PROMPTS = [
         standard=replace(STANDARD, unsteady=0.3),
         classes=RARELY_LONG,
         prompts=MANY,
-        fast=True,
     ),
     ab(
         "cuts_few_prompts_sampled",

@@ -42,7 +42,6 @@ FAILURES = [
         "not deploy",
         r"took over 10×",
         prompts=64,
-        fast=True,
     ),
     ab(
         "stumps_without_a_pause",

@@ -33,7 +33,6 @@ SPEED = [
         standard=Server(ttft_ms=20.0, token_ms=16.0),
         prompts=24,
         options=("--looks=1",),
-        fast=True,
     ),
     ab("equal", "two equal servers", EQUAL, "not deploy"),
     ab("slower", "the challenger takes 1.45 times as long", SLOWER, "no", r"slower"),
@@ -264,7 +263,6 @@ CHUNKS = [
         replace(FASTER, closing="race"),
         "deploy",
         never=(r"\d+ of \d+[^\n]*failed", r"cut"),
-        fast=True,
     ),
     ab(
         "closing_both",
@@ -375,7 +373,6 @@ CHUNKS = [
         "not deploy",
         r"between the last token and the end of the answer",
         standard=replace(STANDARD, finish_apart=True, linger_ms=60.0),
-        fast=True,
     ),
     ab(
         "connects_slowly_beside_a_small_gain",

@@ -27,7 +27,7 @@ COMPARED = [
         "answers of the challenger end at half; temperature 0.7",
         replace(EQUAL, length=0.5),
         "not deploy",
-        r"(4[4-9]|5[0-6])% (\[[^\]]*\] )?shorter",
+        r"shorter|stump|sampled answers are not the standard's|answers are not acceptable",
         options=SAMPLED,
         fast=True,
     ),
@@ -154,7 +154,6 @@ COMPARED = [
         "equal servers; the challenger answers a prompt that comes again 5 times as fast",
         replace(EQUAL, repeat_factor=0.2),
         "not deploy",
-        r"cache",
         fast=True,
     ),
     *both(

@@ -74,7 +74,6 @@ SWEEPS = [
         r"k=3[^\n]*late[^\n]*in the warm-up",
         standard=slowed(STANDARD),
         figures=speedup_of(5, 1.40, 1.70),
-        fast=True,
     ),
     sweep(
         "warm_ups_time_out",

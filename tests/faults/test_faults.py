@@ -33,6 +33,7 @@ def check(row: Row, seed: int, host: Host, folder: Path) -> None:
     assert not wrong, "; ".join([*wrong, f"\nfault: {row.fault}\n{outcome}"])
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("row", [row for row in ROWS if row.fast], ids=name_of)
 def test_a_few_faults_with_one_seed(row: Row, host: Host, tmp_path: Path) -> None:
     check(row, 0, host, tmp_path)
