@@ -68,6 +68,8 @@ def test_every_phase_and_the_fault_of_this_build_is_found_on_the_way(
     assert found["drafts"].settings["engine_version"] == "0.32.0"
     assert found["sweep"].data["stored"]["failed"] == []
     assert found["ab"].verdict == "no", found["ab"].reason
+    findings = found["ab"].data["challengers"]["speculative"]["findings"]
+    assert {"answers", "sampled answers"} & {one["claim"] for one in findings if one["verdict"] == "against"}
     # It garbles them, or its engine ends: whichever row of the batch its sampling goes wrong at first.
     assert found["canary"].verdict == "no", found["canary"].reason
     assert "mixed" in found["canary"].summary["failed"]
