@@ -25,7 +25,8 @@ def worker_count(
 
     threads: of each worker; None: one. divided: whether the target is laid on several devices. folders: of
     the weights that each worker loads. auto is as many as CPUs and memory allow; one on other devices.
-    Raises UsageError for a number that is none, and for several workers on one other device.
+    Raises UsageError for a number that is not a positive integer, and for several workers on one device
+    other than a CPU.
     """
     alone = device != "cpu" or divided
     if workers == AUTO:
