@@ -10,10 +10,9 @@ What a server does not report is unknown, not different: a count of tokens, or t
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from statistics import fmean
+from dataclasses import dataclass, field, replace
 
 from specops.experiment.plan import Kind
 from specops.experiment.records import Place, WindowRecord
@@ -28,12 +27,16 @@ NEAR_TIE = 0.25
 OPENING = 8
 """Characters, about two tokens. Rounding rarely changes the first tokens of several answers."""
 
+LASTING = 4
+"""Variants of a prompt in all of which its answer differs, so that it is not rounding."""
+
 STUMP = 2
 """An answer is a stump that has less than a half of the characters of every answer of the other arm to the
 same prompt. Lengths that vary by chance make as many of them in both arms."""
 
-OTHER_FIELD = 0.3
-"""Share of an answer's text that may stand in another field than is usual in the standard: as reasoning."""
+OTHER_FIELD = 0.05
+"""Share of an answer's text that may stand in another field than in the standard, as reasoning: parsers of
+reasoning cut a line end here or there."""
 
 _EXCERPT = 40
 
@@ -68,6 +71,8 @@ class Greedy:
 
     compared: int
     differences: tuple[Difference, ...]
+    of_prompt: Mapping[str, int] = field(default_factory=dict)
+    """How many answers to each prompt were compared."""
 
     @property
     def equal(self) -> int:
@@ -76,6 +81,17 @@ class Greedy:
     @property
     def beyond_ties(self) -> tuple[Difference, ...]:
         return tuple(one for one in self.differences if not one.near_tie)
+
+    @property
+    def lasting(self) -> set[str]:
+        """Prompts whose answers differ in each of several variants. Rounding is the reason where two tokens
+        are nearly equally likely, and a variant makes that another place."""
+        differing = Counter(one.prompt for one in self.beyond_ties)
+        return {
+            prompt
+            for prompt, number in differing.items()
+            if number >= LASTING and number == self.of_prompt.get(prompt)
+        }
 
     @property
     def without_ends(self) -> Greedy:
@@ -113,16 +129,17 @@ def compare_greedy(
 ) -> Greedy:
     """Compare each greedy answer of the challenger with all of the standard to the same request: it is equal
     if the standard gave it at least once. `scope` takes the answers of one kind of window and load."""
-    compared, differences = 0, []
+    compared: Counter[str] = Counter()
+    differences = []
     for key, answers in challenger.items():
         originals = [row for _, row in standard.get(key, ())]
         for where, row in answers if originals else ():
             if scope is not None and where != scope:
                 continue
-            compared += 1
+            compared[row.prompt] += 1
             if not any(_same(original, row) for original in originals):
                 differences.append(_difference(originals[0], row))
-    return Greedy(compared, tuple(differences))
+    return Greedy(compared.total(), tuple(differences), compared)
 
 
 def compare_with_itself(standard: Mapping[Key, Sequence[tuple[Scope, Row]]]) -> Greedy:
@@ -179,7 +196,13 @@ def unusable(windows: Sequence[WindowRecord], standard: str, arm: str) -> list[t
     for row in others:
         key = row.prompt, row.temperature == 0
         shortest[key] = min(shortest.get(key, len(row.text)), len(row.text))
-    usual_field = fmean(map(_reasoning_share, others)) if others else 0.0
+    usual = {
+        greedy: [_reasoning_share(row) for row in others if (row.temperature == 0) == greedy]
+        for greedy in (True, False)
+    }
+    same_text: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    for row in others:
+        same_text[row.prompt, row.variant, row.text].append(_reasoning_share(row))
     stock = is_stock([row for _, row in sent])
     faults = []
     for (scope, row), same_as_another in zip(sent, stock, strict=True):
@@ -194,11 +217,19 @@ def unusable(windows: Sequence[WindowRecord], standard: str, arm: str) -> list[t
             fault = "filtered"
         elif no_answer(row):
             fault = "no answer"
-        elif abs(_reasoning_share(row) - usual_field) > OTHER_FIELD:
+        elif _in_another_field(
+            row, same_text.get((row.prompt, row.variant, row.text)) or usual[row.temperature == 0]
+        ):
             fault = "other field"
         if fault:
             faults.append((scope, row, fault))
     return faults
+
+
+def _in_another_field(row: Row, usual: Sequence[float]) -> bool:
+    """Whether more or less of an answer came as reasoning than the standard ever had."""
+    share = _reasoning_share(row)
+    return bool(usual) and not min(usual) - OTHER_FIELD <= share <= max(usual) + OTHER_FIELD
 
 
 def _reasoning_share(row: Row) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import fmean
 from typing import Any
@@ -18,12 +18,12 @@ from typing import Any
 from specops import stats
 from specops.config import Ab
 from specops.experiment import answers
-from specops.experiment.findings import Basis, ClaimName, Counts, Finding, Ternary
+from specops.experiment.findings import Basis, Counts, Finding, Ternary
 from specops.experiment.judge import judge
 from specops.experiment.records import Place, WindowRecord, levels_of, sent_to
 from specops.experiment.samples import Lateness, Sample, change_ms, pair_up, ratio_of, waited_ms
 from specops.load.arrivals import Level
-from specops.load.record import NOT_THE_SERVERS, Row, acceptance
+from specops.load.record import Row, acceptance
 from specops.load.request_times import Objectives
 from specops.stats import shares, texts
 
@@ -98,6 +98,16 @@ class Evidence:
             if (row.traffic_class, window.level) not in self.not_for and self.lateness.is_late(window, row)
         }
 
+    @cached_property
+    def unusable(self) -> dict[str, list[tuple[answers.Scope, Row, str]]]:
+        """By arm, the answers that nobody can use."""
+        accepted = "stump" if self.settings.accept_length_change else None
+        found = {
+            arm: answers.unusable(self.windows, self.standard, arm)
+            for arm in (self.standard, self.challenger)
+        }
+        return {arm: [fault for fault in listed if fault[2] != accepted] for arm, listed in found.items()}
+
     def at(self, level: Level, traffic_class: str | None = None) -> list[Sample]:
         return [
             sample
@@ -114,6 +124,24 @@ class Evidence:
             for s in samples
             if s.answered and id(s.standard) not in self.late and id(s.challenger) not in self.late
         ]
+
+    def of_classes(self, names: Collection[str]) -> Evidence:
+        """The requests of some classes alone."""
+
+        def of_these(rows: Sequence[Row]) -> tuple[Row, ...]:
+            return tuple(row for row in rows if row.traffic_class in names)
+
+        windows = []
+        for window in self.windows:
+            rows, beside = of_these(window.cell.rows), of_these(window.cell.beside)
+            cell = window.cell.model_copy(update={"rows": rows, "beside": beside})
+            windows.append(window.model_copy(update={"cell": cell}))
+        return replace(self, windows=windows)
+
+    def of_loads(self, levels: Collection[Level]) -> Evidence:
+        """Some loads alone, and all windows in an open loop or with sampled requests."""
+        windows = [window for window in self.windows if window.kind != "measured" or window.level in levels]
+        return replace(self, windows=windows)
 
     @property
     def restarts(self) -> bool:
@@ -149,7 +177,7 @@ def wait(
             needs=_pairs_needed(ratio, len(part)) if verdict == "open" else None,
         )
 
-    finding = _unless_late(evidence, estimate(samples), level, samples)
+    finding = estimate(samples)
     if finding.verdict == "shown" and _client_bound(evidence, level):
         return finding.model_copy(
             update={"verdict": "open", "cause": "client", "examples": [_client_bound(evidence, level)]}
@@ -180,24 +208,24 @@ def _client_bound(evidence: Evidence, level: Level) -> str:
     )
 
 
-def _unless_late(evidence: Evidence, finding: Finding, level: Level, body: Sequence[Sample]) -> Finding:
+def cost_of_late(evidence: Evidence, level: Level) -> Finding:
     """Against, where the requests that fail or are late surely cost more than the others gain.
 
     A mean over all requests has an interval too wide to decide, since a few requests make it. The cost is at
     least the lower bound of their share times what such a request takes more; a failed one waits for its
     timeout.
     """
-    counts = _troubles(
-        evidence,
-        [window for window in evidence.windows if window.kind == "measured" and window.level == level],
+    windows = [window for window in evidence.windows if window.kind == "measured" and window.level == level]
+    counts = _troubles(evidence, windows)
+    finding = Finding(
+        claim="failures", load=level, verdict="shown", cause="late", counts=counts, n=counts.challenger_n
     )
     troubled = [
         evidence.timeout_ms if row.error else waited_ms(row)
-        for window in evidence.windows
-        if window.arm == evidence.challenger and window.kind == "measured" and window.level == level
-        for row in window.cell.sent
-        if row.error not in NOT_THE_SERVERS and (row.error or id(row) in evidence.late)
+        for row in sent_to(windows, evidence.challenger)
+        if row.error or id(row) in evidence.late
     ]
+    body = evidence.of_body(evidence.at(level))
     if not troubled or not body:
         return finding
     share = shares.difference_lower(
@@ -208,7 +236,7 @@ def _unless_late(evidence: Evidence, finding: Finding, level: Level, body: Seque
         for rows in zip(*((s.standard, s.challenger) for s in body), strict=True)
     )
     if share * (fmean(troubled) - challenger) > max(0.0, standard - challenger):
-        return finding.model_copy(update={"verdict": "against", "cause": "late", "counts": counts})
+        return finding.model_copy(update={"verdict": "against"})
     return finding
 
 
@@ -240,9 +268,8 @@ def always_failing(windows: Sequence[WindowRecord], arm: str) -> set[str]:
 def failures(evidence: Evidence) -> list[Finding]:
     """Requests that fail, are refused or are late: over all together, and beside it each load alone."""
     margin = evidence.settings.failure_margin
-    only = always_failing(evidence.windows, evidence.challenger) - always_failing(
-        evidence.windows, evidence.standard
-    )
+    hopeless = always_failing(evidence.windows, evidence.standard)
+    failing = always_failing(evidence.windows, evidence.challenger)
     findings = [
         _share_finding(
             "failures",
@@ -251,10 +278,12 @@ def failures(evidence: Evidence) -> list[Finding]:
             _failure_examples(evidence, evidence.windows),
         )
     ]
-    if only:
-        findings[0] = findings[0].model_copy(
-            update={"verdict": "against", "cause": "always fails", "examples": sorted(only)}
-        )
+    if only := failing - hopeless:
+        update = {"verdict": "against", "cause": "always fails", "examples": sorted(only)}
+        findings[0] = findings[0].model_copy(update=update)
+    elif failing and findings[0].verdict == "shown":
+        update = {"cause": "always fails", "examples": sorted(failing)}
+        findings[0] = findings[0].model_copy(update=update)
     for scope, windows in _scopes(evidence.windows).items():
         counts = _troubles(evidence, windows)
         finding = _share_finding("failures", counts, margin, _failure_examples(evidence, windows), scope)
@@ -336,7 +365,10 @@ def acceptable_answers(evidence: Evidence) -> list[Finding]:
         if evidence.settings.accept_length_change:
             greedy = greedy.without_ends
         finding = _of_greedy(evidence, greedy, control, margin, scope)
-        faults = {arm: _unusable(evidence, arm, scope) for arm in (evidence.standard, evidence.challenger)}
+        faults = {
+            arm: [fault for fault in listed if scope in (None, fault[0])]
+            for arm, listed in evidence.unusable.items()
+        }
         windows = [w for w in evidence.windows if scope in (None, (w.kind, w.level))]
         answered = {arm: sum(row.error is None for row in sent_to(windows, arm)) for arm in faults}
         counts = Counts(
@@ -355,14 +387,6 @@ def acceptable_answers(evidence: Evidence) -> list[Finding]:
 
 
 _SEVERITY = ("against", "open", "unknown", "shown")
-
-
-def _unusable(
-    evidence: Evidence, arm: str, scope: answers.Scope | None
-) -> list[tuple[answers.Scope, Row, str]]:
-    faults = answers.unusable(evidence.windows, evidence.standard, arm)
-    accepted = "stump" if evidence.settings.accept_length_change else None
-    return [fault for fault in faults if scope in (None, fault[0]) and fault[2] != accepted]
 
 
 def _of_greedy(
@@ -385,7 +409,7 @@ def _of_greedy(
         finding = finding.model_copy(update={"cause": "other answers"})
     steady = control.compared >= FEWEST_CONTROLS and not control.differences
     sure = [one for one in differing if one.margin is not None or one.character < answers.OPENING]
-    if steady and len({one.prompt for one in sure}) >= SURE_DIFFERENCES:
+    if steady and len({one.prompt for one in sure} | greedy.lasting) >= SURE_DIFFERENCES:
         return finding.model_copy(update={"verdict": "against", "cause": "other answers"})
     if steady and differing and finding.verdict == "shown":
         return finding.model_copy(update={"verdict": "open", "cause": "other answers", "needs": None})
@@ -416,9 +440,9 @@ def _of_openings(
     return judged.model_copy(update={"cause": "standard"})
 
 
-def same_prompts_read(evidence: Evidence) -> Finding | None:
+def same_prompts_read(evidence: Evidence) -> list[Finding]:
     """Open, where both arms report how many tokens a prompt has, and not the same number: one of them
-    cuts prompts, or has another tokenizer. None where nothing says so, or where all greedy answers are
+    cuts prompts, or has another tokenizer. Empty where nothing says so, or where all greedy answers are
     the same all the same."""
     counted, unlike = answers.prompts_read_otherwise(
         evidence.windows, evidence.standard, evidence.challenger, evidence.settings.length_margin
@@ -428,8 +452,8 @@ def same_prompts_read(evidence: Evidence) -> Finding | None:
     )
     greedy = answers.compare_greedy(originals, others)
     if not unlike or (greedy.compared and not greedy.differences):
-        return None
-    return Finding(
+        return []
+    finding = Finding(
         claim="answers",
         verdict="open",
         cause="other prompts",
@@ -437,6 +461,7 @@ def same_prompts_read(evidence: Evidence) -> Finding | None:
         n=counted,
         examples=[f"{prompt}: {ours} / {theirs}" for prompt, (ours, theirs) in list(unlike.items())[:3]],
     )
+    return [finding]
 
 
 def sampled_answers(evidence: Evidence) -> Finding:
@@ -479,19 +504,19 @@ def sampled_answers(evidence: Evidence) -> Finding:
     return Finding(**base, verdict="shown")
 
 
-def length(evidence: Evidence, level: Level, traffic_class: str | None, confidence: float) -> Finding:
+def length(evidence: Evidence, level: Level, confidence: float) -> Finding:
     """Answers are as long as the standard's, in tokens; in characters where only those surely differ: a
     server may count tokens that it did not send."""
     margin = evidence.settings.length_margin
     if evidence.temperature > 0:
         margin = max(margin, SAMPLED_LENGTH_MARGIN)
-    samples = evidence.at(level, traffic_class)
+    samples = evidence.at(level)
     tokens, characters = (
         judge_length(ratio_of(samples, unit, confidence), margin, len(samples))
         for unit in ("tokens", "characters")
     )
     finding = characters if characters.verdict == "against" and tokens.verdict != "against" else tokens
-    return finding.model_copy(update={"load": level, "traffic_class": traffic_class})
+    return finding.model_copy(update={"load": level})
 
 
 def judge_length(standard_over_challenger: stats.Interval | None, margin: float, n: int) -> Finding:
@@ -507,21 +532,17 @@ def judge_length(standard_over_challenger: stats.Interval | None, margin: float,
     return Finding(claim="length", verdict=verdict, ratio=ratio, bound=bound, margin=1 + margin, n=n)
 
 
-def first_token(evidence: Evidence, level: Level, traffic_class: str | None, confidence: float) -> Finding:
+def first_token(evidence: Evidence, level: Level, confidence: float) -> Finding:
     """The first token comes at most a fifth later, or at most by so many milliseconds: a user does not
     notice a fifth of very little."""
-    finding = _first_token_of(evidence, evidence.at(level, traffic_class), confidence)
-    return finding.model_copy(update={"load": level, "traffic_class": traffic_class})
+    finding = _first_token_of(evidence, evidence.at(level), confidence)
+    return finding.model_copy(update={"load": level})
 
 
-def open_first_token(evidence: Evidence, confidence: float) -> Finding | None:
-    """The same where requests meet a server that was idle, or has a queue; None where no such window was
-    measured."""
-    samples = [sample for sample in evidence.samples if sample.kind == "open"]
-    if not samples:
-        return None
-    finding = _first_token_of(evidence, samples, confidence)
-    return finding.model_copy(update={"load": samples[0].level, "scope": "open"})
+def open_first_token(evidence: Evidence, level: Level, confidence: float) -> Finding:
+    """The same where requests meet a server that was idle, or has a queue."""
+    finding = _first_token_of(evidence, [s for s in evidence.samples if s.kind == "open"], confidence)
+    return finding.model_copy(update={"load": level, "scope": "open"})
 
 
 def _first_token_of(evidence: Evidence, samples: Iterable[Sample], confidence: float) -> Finding:
@@ -557,28 +578,33 @@ def judge_first_token(
     )
 
 
-def open_loop(evidence: Evidence, traffic_class: str | None, confidence: float) -> Finding | None:
-    """Waits from when requests were due, where they arrive whether or not the server keeps up; None where
-    no such window was measured."""
-    samples = [s for s in evidence.samples if s.kind == "open" and traffic_class in (None, s.traffic_class)]
-    finding = _beside(evidence, samples, "open-loop wait", confidence)
-    return finding and finding.model_copy(update={"traffic_class": traffic_class})
+def open_loop(
+    evidence: Evidence, level: Level, traffic_class: str | None, confidence: float
+) -> list[Finding]:
+    """Waits from when requests were due, where they arrive whether or not the server keeps up; empty where no
+    such window was measured at that load."""
+    samples = [
+        sample
+        for sample in evidence.samples
+        if sample.kind == "open" and sample.level == level and traffic_class in (None, sample.traffic_class)
+    ]
+    if not evidence.of_body(samples):
+        return []
+    finding = _beside(evidence, samples, confidence)
+    update = {"claim": "open-loop wait", "load": level, "scope": "open", "traffic_class": traffic_class}
+    return [finding.model_copy(update=update)]
 
 
-def sampled_wait(evidence: Evidence, confidence: float) -> Finding | None:
-    """Waits of sampled requests that share batches with greedy ones: of them, fewer drafts are accepted.
-    None where none were sent."""
+def sampled_wait(evidence: Evidence, level: Level, confidence: float) -> Finding:
+    """Waits of sampled requests that share batches with greedy ones: of them, fewer drafts are accepted."""
     samples = [s for s in evidence.samples if s.kind == "mixed" and s.standard.temperature > 0]
-    return _beside(evidence, samples, "sampled wait", confidence)
+    finding = _beside(evidence, samples, confidence)
+    return finding.model_copy(update={"claim": "sampled wait", "load": level, "scope": "mixed"})
 
 
-def _beside(
-    evidence: Evidence, samples: Iterable[Sample], claim: ClaimName, confidence: float
-) -> Finding | None:
+def _beside(evidence: Evidence, samples: Iterable[Sample], confidence: float) -> Finding:
     """Non-inferiority of the wait in windows beside the measured ones."""
     samples = evidence.of_body(samples)
-    if not samples:
-        return None
     ratio = ratio_of(samples, "e2e", confidence, restarts=evidence.restarts)
     verdict: Ternary = "open"
     if ratio is not None:
@@ -586,9 +612,7 @@ def _beside(
             "shown" if ratio.low > BESIDE_MARGIN else "against" if ratio.high < BESIDE_MARGIN else "open"
         )
     return Finding(
-        claim=claim,
-        load=samples[0].level,
-        scope="open" if samples[0].kind == "open" else "mixed",
+        claim="wait",
         verdict=verdict,
         ratio=ratio,
         bound=ratio.low if ratio else None,

@@ -9,9 +9,11 @@ number costs nothing. Factors can only take a yes away.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import chain
+from typing import Generic, TypeVar
 
 from specops import stats
 from specops.experiment import claims, sentences
@@ -19,6 +21,7 @@ from specops.experiment.claims import Evidence
 from specops.experiment.findings import Basis, Decision, Finding
 from specops.load.arrivals import Level
 from specops.results import Verdict
+from specops.stats import shares
 
 LOOKS = (0.4, 0.55, 0.7, 0.85, 1.0)
 """Shares of the planned requests after which the evidence is looked at. The first has enough for the
@@ -89,115 +92,173 @@ class Judged:
         return bool(self.classes) and all(_settled(row) for row in rows)
 
 
+Claim = Callable[[Evidence], Finding]
+Part = TypeVar("Part", str, Level)
+"""A class, or a load."""
+
+
 def judge_challenger(evidence: Evidence, confidences: Confidences) -> Judged:
     """Judge every claim on the challenger, by class and load."""
-    lengths = tuple(claims.length(evidence, level, None, confidences.of_loads) for level in evidence.levels)
+    levels, classes = evidence.levels, evidence.classes
+    lengths = tuple(claims.length(evidence, level, confidences.of_loads) for level in levels)
+    bases = [_basis(evidence, level, length) for level, length in zip(levels, lengths, strict=True)]
     cells = {
-        (name, level): _cell(evidence, level, name, length, confidences.of_classes)
-        for name in evidence.classes
-        for level, length in zip(evidence.levels, lengths, strict=True)
+        (name, level): [claims.wait(evidence, level, name, basis, confidences.of_classes)]
+        for name in classes
+        for level, basis in zip(levels, bases, strict=True)
     }
-    slower = [where for where, findings in cells.items() if findings[0].verdict == "against"]
+    slower = [cell for cell, (wait,) in cells.items() if wait.verdict == "against"]
     if len(slower) < len(cells):
         evidence = replace(evidence, not_for=slower)
-    failures, *failures_by_load = claims.failures(evidence)
-    answers, *answers_by_load = claims.acceptable_answers(evidence)
-    by_load = [*failures_by_load, *answers_by_load]
-    bad = {
-        f.load: f for f in by_load if f.scope == "measured" and f.verdict == "against" and f.load is not None
-    }
-    if bad and len(bad) < len(evidence.levels):  # what fails at one load only keeps it off that load
-        others = replace(evidence, windows=[window for window in evidence.windows if window.level not in bad])
-        failures, answers = claims.failures(others)[0], claims.acceptable_answers(others)[0]
-    elsewhere = [
-        finding
-        for finding in by_load
-        if finding.scope != "measured" and finding.verdict == "against" and finding.load not in bad
-    ]
-    common = [
-        failures,
-        answers,
-        claims.sampled_answers(evidence),
-        claims.gain_of_speculation(evidence),
-        *elsewhere,
-    ]
     together = [
-        _cell(evidence, level, None, lengths[index], confidences.of_loads)
-        + ([bad[level]] if level in bad else [])
-        for index, level in enumerate(evidence.levels)
+        [claims.wait(evidence, level, None, basis, confidences.of_loads)]
+        for level, basis in zip(levels, bases, strict=True)
     ]
-    # Where greedy requests gain at that load, it is sampling that loses, and it does so at lighter ones too.
-    if together and together[-1][0].verdict == "shown":
-        common += [f for f in together[-1] if f.claim == "sampled wait" and f.verdict == "against"]
-    classes = {}
-    for name in evidence.classes:
-        rows = []
-        for index, level in enumerate(evidence.levels):
-            findings = cells[name, level]
-            # What divides all samples of a load divides those of each class.
-            doubts = [f for f in together[index] if f.verdict != "shown" and f.cause in _CAUSES_OF_ALL]
-            rows.append([*findings, *doubts, *([bad[level]] if level in bad else [])])
-        classes[name] = rows
+    for level, row in zip(levels, together, strict=True):
+        # What divides all samples of a load divides those of each class.
+        doubts = [row[0]] if row[0].verdict != "shown" and row[0].cause in _CAUSES_OF_ALL else []
+        faster = [name for name in classes if (name, level) not in slower] or classes
+        among = evidence.of_classes(faster)
+        for claim in _claims_at(evidence, level, confidences):
+            row.append(claim(evidence))
+            by_class = _split(claim, among, faster, Evidence.of_classes)
+            for name in classes:
+                cells[name, level].append(by_class.of(name))
+        for name in classes:
+            cells[name, level] += [*claims.open_loop(evidence, level, name, _BESIDE), *doubts]
+        row += claims.open_loop(evidence, level, None, _BESIDE)
+    of_class: dict[str, list[Finding]] = {name: [] for name in classes}
+    for claim in (_failures, _answers, claims.sampled_answers, claims.gain_of_speculation):
+        by_load = _split(claim, evidence, levels, Evidence.of_loads)
+        elsewhere = evidence.of_loads([level for level in levels if level not in by_load.alone])
+        by_class = _split(claim, elsewhere, classes, Evidence.of_classes)
+        for name in classes:
+            of_class[name].append(by_class.of(name))
+        for level, row in zip(levels, together, strict=True):
+            row.append(by_load.alone.get(level, by_class.whole))
+            for name in classes if level in by_load.alone else ():
+                cells[name, level].append(by_load.alone[level])
+    for name, common in of_class.items():
+        common += claims.same_prompts_read(evidence)
+        heaviest = cells[name, levels[-1]]
+        # Where greedy requests gain at that load, it is sampling that loses, and it does so at lighter ones.
+        if heaviest[0].verdict == "shown":
+            common += [f for f in heaviest if f.claim == "sampled wait" and f.verdict == "against"]
+    rows = {name: [[*cells[name, level], *of_class[name]] for level in levels] for name in classes}
+    counted = [*claims.failures(evidence)[1:], *claims.acceptable_answers(evidence)[1:]]
+    listed = chain(*of_class.values(), counted, *together, *cells.values())
+    accept = evidence.settings.accept_length_change
     return Judged(
-        _of_challenger(common, classes, evidence.levels),
-        {
-            name: _in_sequence(_decided(common, rows, evidence.settings.accept_length_change))
-            for name, rows in classes.items()
-        },
-        _in_sequence(_decided(common, together, evidence.settings.accept_length_change)),
+        _of_challenger(of_class),
+        {name: _in_sequence(_decided(row, accept)) for name, row in rows.items()},
+        _in_sequence(_decided(together, accept)),
         lengths,
-        (
-            *common,
-            *by_load,
-            *(f for row in together for f in row),
-            *(f for rows in classes.values() for row in rows for f in row if f.traffic_class),
-        ),
-        tuple(evidence.levels),
+        tuple({id(finding): finding for finding in listed}.values()),
+        tuple(levels),
         confidences,
     )
 
 
-_CAUSES_OF_ALL = ("time", "order", "place", "connection", "repeat", "client", "late")
+_CAUSES_OF_ALL = ("time", "order", "place", "connection", "repeat", "client")
+_BESIDE = 2 * claims.ONE_SIDED - 1
+"""Confidence of a two-sided interval whose ends are one-sided bounds."""
 
 
-def _cell(
-    evidence: Evidence, level: Level, traffic_class: str | None, lengths: Finding, confidence: float
-) -> list[Finding]:
-    """The claims on one class, or on all, at one load."""
-    basis: Basis = "e2e"
-    if lengths.verdict != "shown":
-        known = any(s.standard.tpot_ms and s.challenger.tpot_ms for s in evidence.at(level) if s.answered)
-        basis = "tpot" if known else "per_character"
-    findings = [
-        claims.wait(evidence, level, traffic_class, basis, confidence),
-        _first_token(evidence, level, traffic_class),
-        lengths,
+def _basis(evidence: Evidence, level: Level, lengths: Finding) -> Basis:
+    """End to end where answers are as long as the standard's, else by token, or by character."""
+    if lengths.verdict == "shown":
+        return "e2e"
+    known = any(s.standard.tpot_ms and s.challenger.tpot_ms for s in evidence.at(level) if s.answered)
+    return "tpot" if known else "per_character"
+
+
+def _claims_at(evidence: Evidence, level: Level, confidences: Confidences) -> list[Claim]:
+    """The claims of non-inferiority at one load. The open loop's rate is a share of what the standard answers
+    at the heaviest, where sampled requests are sent, too."""
+    found: list[Claim] = [
+        lambda part: claims.first_token(part, level, _BESIDE),
+        lambda part: claims.length(part, level, confidences.of_loads),
+        lambda part: claims.cost_of_late(part, level),
     ]
-    if level == evidence.levels[-1]:  # the open loop's rate is a share of what the standard answers there
-        confidence = 2 * claims.ONE_SIDED - 1
-        beside = (
-            claims.open_loop(evidence, traffic_class, confidence),
-            claims.open_first_token(evidence, confidence),
-            claims.sampled_wait(evidence, confidence),
-        )
-        findings += [finding for finding in beside if finding is not None]
-    return findings
+    kinds = {sample.kind for sample in evidence.samples if level == evidence.levels[-1]}
+    if "open" in kinds:
+        found.append(lambda part: claims.open_first_token(part, level, _BESIDE))
+    if "mixed" in kinds:
+        found.append(lambda part: claims.sampled_wait(part, level, _BESIDE))
+    return found
 
 
-def _first_token(evidence: Evidence, level: Level, traffic_class: str | None) -> Finding:
-    """Of a class, only what speaks against it: that nothing does is shown over all classes."""
-    confidence = 2 * claims.ONE_SIDED - 1
-    whole = claims.first_token(evidence, level, None, confidence)
-    if traffic_class is None:
-        return whole
-    alone = claims.first_token(evidence, level, traffic_class, confidence)
-    return alone if alone.verdict == "against" else whole
+def _failures(evidence: Evidence) -> Finding:
+    return _with_windows_beside(claims.failures(evidence))
 
 
-def _decided(
-    common: Sequence[Finding], rows: Sequence[Sequence[Finding]], accept_length_change: bool
-) -> list[Decision]:
-    return [decide_claims([*common, *row], accept_length_change) for row in rows]
+def _answers(evidence: Evidence) -> Finding:
+    return _with_windows_beside(claims.acceptable_answers(evidence))
+
+
+def _with_windows_beside(findings: Sequence[Finding]) -> Finding:
+    """Return the finding over all requests, or what is against in the open loop or among sampled requests:
+    there are few of them."""
+    whole, *by_scope = findings
+    beside = (f for f in by_scope if f.scope != "measured" and f.verdict == "against")
+    return whole if whole.verdict == "against" else next(beside, whole)
+
+
+@dataclass(frozen=True)
+class _Split(Generic[Part]):
+    """A claim on all requests, where some parts of them may be refused alone."""
+
+    whole: Finding
+    rest: Finding
+    """Over all parts that are not refused."""
+
+    alone: Mapping[Part, Finding]
+    """What refuses a part."""
+
+    def of(self, part: Part) -> Finding:
+        return self.alone.get(part, self.rest)
+
+
+def _split(
+    claim: Claim,
+    evidence: Evidence,
+    parts: Sequence[Part],
+    only: Callable[[Evidence, Sequence[Part]], Evidence],
+) -> _Split[Part]:
+    """Judge `claim` over all parts. What is surely against, and surely unlike the others, is refused, and
+    the others are judged without it: a fault of one class is no fault of another."""
+    whole = claim(evidence)
+    if whole.verdict == "shown" or len(parts) < 2:
+        return _Split(whole, whole, {})
+    found = {part: claim(only(evidence, [part])) for part in parts}
+    against = {part: finding for part, finding in found.items() if finding.verdict == "against"}
+    others = [part for part in parts if part not in against]
+    rest = claim(only(evidence, others)) if against and others else whole
+    if rest is whole or not all(_surely_unlike(finding, rest) for finding in against.values()):
+        return _Split(whole, whole, {})
+    return _Split(whole, rest, {part: _of_part(finding, part) for part, finding in against.items()})
+
+
+def _of_part(finding: Finding, part: str | Level) -> Finding:
+    update = {"traffic_class": part} if isinstance(part, str) else {"load": part}
+    return finding.model_copy(update=update)
+
+
+def _surely_unlike(one: Finding, rest: Finding) -> bool:
+    if one.ratio is not None and rest.ratio is not None:
+        return one.ratio.low > rest.ratio.high or one.ratio.high < rest.ratio.low
+    if one.counts is not None and rest.counts is not None:
+        others = rest.counts.challenger, rest.counts.challenger_n
+        lower = shares.difference_lower(*others, one.counts.challenger, one.counts.challenger_n, _SURELY)
+        return lower > 0
+    return rest.verdict == "shown"
+
+
+_SURELY = 0.99
+
+
+def _decided(rows: Sequence[Sequence[Finding]], accept_length_change: bool) -> list[Decision]:
+    return [decide_claims(row, accept_length_change) for row in rows]
 
 
 def decide_claims(findings: Sequence[Finding], accept_length_change: bool) -> Decision:
@@ -249,14 +310,13 @@ def _settled(decisions: Sequence[Decision]) -> bool:
     return True
 
 
-def _of_challenger(
-    common: Sequence[Finding], classes: dict[str, list[list[Finding]]], levels: Sequence[Level]
-) -> Decision:
-    """What concerns all classes and loads alike; `over_all` adds what they show."""
-    against = [finding for finding in common if finding.verdict == "against"]
-    if against:
-        return Decision(verdict="no", reason=sentences.reason("no", against, None), findings=against)
-    return Decision(verdict="undecided", reason="", findings=[])
+def _of_challenger(of_class: Mapping[str, Sequence[Finding]]) -> Decision:
+    """What concerns all loads, where it is against in every class; `over_all` adds what classes show."""
+    against = {name: [f for f in findings if f.verdict == "against"] for name, findings in of_class.items()}
+    if not against or not all(against.values()):
+        return Decision(verdict="undecided", reason="", findings=[])
+    decisive = list({id(finding): finding for finding in chain(*against.values())}.values())
+    return Decision(verdict="no", reason=sentences.reason("no", decisive, None), findings=decisive)
 
 
 def over_all(judged: Judged) -> Judged:

@@ -62,6 +62,7 @@ def noted(findings: Sequence[Finding]) -> list[str]:
     """Sentences that hold beside a yes: what divides the samples, and what is not known."""
     notes = [_FACTORS[f.cause] for f in findings if f.verdict == "shown" and f.cause in _FACTORS]
     notes += [describe(f) for f in findings if f.claim == "speculation" and f.verdict == "unknown"]
+    notes += [describe(f) for f in findings if f.cause == "always fails" and f.verdict == "shown"]
     return list(dict.fromkeys(notes))
 
 
@@ -179,8 +180,6 @@ def _noted(finding: Finding) -> str:
 
 def _wait(finding: Finding) -> str:
     where = _WHERE.get(finding.claim, "")
-    if finding.cause == "late" and finding.counts is not None:
-        return f"{_counted(finding.counts, 'failed or were late')}: they cost more than the others gain"
     if finding.cause == "client":
         return "; ".join(finding.examples)
     if finding.ratio is None:
@@ -200,10 +199,13 @@ def _wait(finding: Finding) -> str:
 
 def _failures(finding: Finding) -> str:
     where = _where(finding)
+    if finding.cause == "late" and finding.counts is not None:
+        return f"{_counted(finding.counts, 'failed or were late')}: they cost more than the others gain"
     if finding.cause == "always fails":
         prompts = ", ".join(finding.examples[:3])
         number = count(len(finding.examples), "prompt")
-        return f"each request of {number} fails ({prompts}), which the standard answers"
+        whose = "which the standard answers" if finding.verdict == "against" else "in both arms"
+        return f"each request of {number} fails ({prompts}), {whose}"
     assert finding.counts is not None
     such = f", such as: {'; '.join(finding.examples)}" if finding.examples else ""
     counted = _counted(finding.counts, "failed, were refused or were late")

@@ -60,8 +60,10 @@ _LOOP = re.compile(r"(.{1,80}?)\1{2,}", re.DOTALL)
 def loops(text: str) -> bool:
     """Return whether over half of `text` is one passage of up to 80 characters, three times in a row or
     more."""
+    if len(text) < STOCK_LENGTH:
+        return False
     longest = max((len(found[0]) for found in _LOOP.finditer(text)), default=0)
-    return len(text) >= STOCK_LENGTH and 2 * longest > len(text)
+    return 2 * longest > len(text)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from ab_answer_rows import AB_ANSWERS
 from ab_failure_rows import AB_FAILURES
+from ab_unread_rows import AB_UNREAD
 from fault_rows import (
     BOTH_LOADS,
     DRIFTED,
@@ -458,4 +459,4 @@ IDENTITY = [
     ),
 ]
 
-AB = [*SPEED, *AB_ANSWERS, *AB_FAILURES, *NOISE, *DRIFT, *CHUNKS, *IDENTITY]
+AB = [*SPEED, *AB_ANSWERS, *AB_FAILURES, *AB_UNREAD, *NOISE, *DRIFT, *CHUNKS, *IDENTITY]

@@ -437,7 +437,7 @@ BASELINES = [
     baseline(
         "reasoning_alone",
         "all output is reasoning",
-        replace(STANDARD, reasoning=True),
+        replace(STANDARD, reasoning=1.0),
         "any verdict",
         r"96 of 96 requests got reasoning and no answer",
         options=EVERY,

@@ -62,7 +62,7 @@ COMPARED = [
     *both(
         "reasoning_alone",
         "1.55 times as fast; the challenger sends the same words, all as reasoning_content",
-        replace(FASTER, reasoning=True),
+        replace(FASTER, reasoning=1.0),
         "no",
         r"no answer \d+",
     ),

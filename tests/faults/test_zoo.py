@@ -250,7 +250,7 @@ def test_answers_that_a_proxy_or_a_parser_spoils(host: Host) -> None:
     assert (commented.words, commented.raw.count(b": keep-alive")) == (whole.words, 3 * whole.tokens)
     (capped,) = asked(host, quick(cap=2), ["short: one"])
     assert (capped.words, capped.finish) == (whole.words[:2], "length")
-    (thought,) = asked(host, quick(reasoning=True), ["short: one"])
+    (thought,) = asked(host, quick(reasoning=1.0), ["short: one"])
     assert (thought.text, thought.usages) == ("", whole.usages)
     (looping,) = asked(host, quick(loops=True), ["short: one"], temperature=0.7)
     assert len(set(looping.words)) == 2

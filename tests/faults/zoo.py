@@ -14,6 +14,7 @@ import itertools
 import json
 import math
 import random
+import re
 import sys
 import threading
 import time
@@ -59,6 +60,7 @@ def event(payload: Any) -> bytes:
 
 
 DONE = event("[DONE]")
+PAUSE_S = 0.02
 HTTP2_SETTINGS = bytes.fromhex("000000040000000000")
 COMMENT = b": keep-alive\n\n"
 PAGE = "<!DOCTYPE html><html><title>Sign in</title><h1>Welcome</h1></html>"
@@ -71,6 +73,12 @@ WORDS = [
 def class_of(prompt: str) -> str:
     """The first word, behind the nonce where there is one."""
     return prompt.rpartition("] ")[2].split(":", 1)[0]
+
+
+def number_of(prompt: str) -> int:
+    """Of a row's prompt (fault_runs.py); -1 of any other."""
+    found = re.search(r"question (\d+) of", prompt)
+    return int(found[1]) if found else -1
 
 
 @dataclass
@@ -101,6 +109,14 @@ class Keeper:
         self._free_from = 0.0
         """When the next request may begin."""
 
+        self._began: float | None = None
+        self._ended = 0.0
+        """When the last answer ended."""
+
+        self._connections: weakref.WeakKeyDictionary[asyncio.BaseTransport, int] = weakref.WeakKeyDictionary()
+        """Their numbers, from 1."""
+
+        self._lasting = self._rng.gauss(0, 1)
         self._recent: deque[float] = deque()
         """When the requests of the last second came."""
 
@@ -146,11 +162,17 @@ class Keeper:
         spread = knobs.sampled_sd if temperature > 0 else knobs.length_sd
         if spread:
             words = self._of_length(words, len(words) * math.exp(spread * rng.gauss(0, 1)))
+        if temperature > 0 and rng.random() < knobs.sampled_cut:
+            words = words[: max(1, round(0.4 * len(words)))]
+        if temperature > 0 and rng.random() < knobs.gibberish:
+            words = ["".join(rng.choice("qwxzjv#%") for _ in word) for word in words]
         if knobs.length != 1.0 and self._in(prompt, knobs.length_classes):
             words = self._of_length(words, len(words) * knobs.length)
         if temperature == 0 and self._garbles(prompt):
             part = random.Random(f"{prompt} part").randrange(max(1, len(words) // 2))
             words = words[:part] + [rng.choice(WORDS) for _ in words[part:]]
+        if temperature == 0 and number_of(prompt) in knobs.garbled_prompts:
+            words = [*words[: len(words) // 3], *(rng.choice(WORDS) for _ in words[len(words) // 3 :])]
         if random.Random(f"{prompt} {knobs.seed} stock").random() < knobs.stock:
             words = WORDS[:9]
         if knobs.other_language:
@@ -188,6 +210,12 @@ class Keeper:
         """How many times as long this request takes."""
         knobs = self.knobs
         factor = knobs.class_factors.get(class_of(prompt), 1.0) * self._drifted()
+        since = asyncio.get_running_loop().time() - (self._began or 0.0)
+        factor *= next((by for start, by in reversed(knobs.drift_s) if since >= start), 1.0)
+        if knobs.lasting_sd:
+            phi = knobs.lasting_phi
+            self._lasting = phi * self._lasting + math.sqrt(1 - phi * phi) * self._rng.gauss(0, 1)
+            factor *= math.exp(knobs.lasting_sd * self._lasting)
         if self.requests % 2:
             factor *= knobs.alternate
         if self.in_flight > knobs.loaded_above:
@@ -239,6 +267,8 @@ class Keeper:
         for fault, turns in zip(self.knobs.faults, self._turns, strict=True):
             if fault.mixed != mixed or self.requests <= fault.after or self.in_flight <= fault.above:
                 continue
+            if (fault.last and self.requests > fault.last) or (fault.sampled and temperature == 0):
+                continue
             if fault.until and self.clock.since_another > fault.until:
                 continue
             if self.clock.since_another < fault.in_a_row or not self._in(prompt, fault.classes):
@@ -264,6 +294,8 @@ class Keeper:
         temperature = float(body.get("temperature", 1.0))
         if self.knobs.refuses_greedy and temperature == 0:
             return _refused(400, "temperature must be above 0")
+        if number_of(prompt) in self.knobs.refused_prompts:
+            return _refused(400, "the prompt is too long")
         if self._too_many():
             return _refused(429, "too many requests", {"Retry-After": "0.1"})
         self.clock.arrive(self, self.knobs.visit_requests)
@@ -274,6 +306,7 @@ class Keeper:
         try:
             return await self._answer(request, body, prompt, temperature)
         finally:
+            self._ended = asyncio.get_running_loop().time()
             self.in_flight -= 1
             self.sampled -= temperature > 0
             self._served[transport] = answers = self._served.get(transport, 0) + 1
@@ -290,12 +323,20 @@ class Keeper:
         if self.knobs.spacing_ms:
             began = max(began, self._free_from)
             self._free_from = began + self.knobs.spacing_ms / 1000
+        self._began = self._began or loop.time()
+        every, lasts = self.knobs.outage_s
+        if lasts:
+            began += max(0.0, lasts - (began - self._began) % every)
         factor = self.slowness(prompt)
+        assert request.transport is not None
+        number = self._connections.setdefault(request.transport, len(self._connections) + 1)
+        factor *= self.knobs.odd_connections ** (1 if number % 2 else -1)
         fault = self.fault_of(prompt, temperature, mixed=False)
         limit = int(body.get("max_tokens") or body.get("max_completion_tokens") or 256)
         if not body.get("stream"):
             return self._whole(prompt, limit, body)
-        ttft = self.knobs.ttft_ms * factor / 1000
+        unpaused = self.knobs.unpaused_ttft_ms and loop.time() - self._ended < PAUSE_S
+        ttft = (self.knobs.unpaused_ttft_ms if unpaused else self.knobs.ttft_ms) * factor / 1000
         if fault is None:
             await _until(began + ttft)
             fault = self.fault_of(prompt, temperature, mixed=True)
@@ -338,6 +379,8 @@ class Keeper:
         if self.knobs.closing == "fin":
             response.headers["Connection"] = "keep-alive"
         await response.prepare(request)
+        if self.knobs.byte_order_mark:
+            await response.write(b"\xef\xbb\xbf")
         if self.knobs.role_first:
             await response.write(
                 event({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]})
@@ -397,7 +440,7 @@ class Keeper:
             finish = answer.finish if last and not (knobs.no_finish or knobs.finish_apart) else ""
             text = "" if knobs.textless else "".join(piece).replace(" ", "" if knobs.no_spaces else " ")
             payload = _payload(text, finish or None, body)
-            if knobs.reasoning:
+            if start <= knobs.reasoning * len(words):
                 payload["choices"][0]["delta"] = {"reasoning_content": text}
             if knobs.usage == "every" or (knobs.usage == "last_text" and last):
                 payload["usage"] = self._usage(body, start)

@@ -56,6 +56,12 @@ class Fault:
     until: int = 0
     """Only up to this request after those of another server; 0: no end."""
 
+    last: int = 0
+    """Only up to this request of the server; 0: no end."""
+
+    sampled: bool = False
+    """Only requests with a temperature above 0."""
+
     mixed: bool = False
     """Only greedy requests, while a sampled request is in flight when their first token is due."""
 
@@ -69,6 +75,9 @@ class Server:
     # Speed
     ttft_ms: float = 10.0
     token_ms: float = 6.5
+    unpaused_ttft_ms: float = 0.0
+    """The first token of a request that comes within 20 ms of another's end; 0: as usual."""
+
     class_factors: dict[str, float] = field(default_factory=dict)
     """By class: how many times as long its requests take."""
 
@@ -79,6 +88,12 @@ class Server:
     drift: tuple[tuple[int, float], ...] = ()
     """(requests, factor): between two points the factor is interpolated; beyond the ends it stays."""
 
+    drift_s: tuple[tuple[float, float], ...] = ()
+    """The same by seconds since the first request, in steps: each factor counts from its time on."""
+
+    outage_s: tuple[float, float] = (0.0, 0.0)
+    """(every, for): so often, nothing is served for so long."""
+
     wake: tuple[int, float] = (0, 1.0)
     """(requests, factor): so many requests after those of another server take `factor` times as long."""
 
@@ -87,6 +102,9 @@ class Server:
 
     burden_ms: float = 0.0
     """Each answer leaves so much work behind, which delays the next requests of every server."""
+
+    odd_connections: float = 1.0
+    """Requests on every second connection take so many times as long, and those on the others the inverse."""
 
     connection_ms: float = 0.0
     """The first request on a connection takes so much longer."""
@@ -105,6 +123,10 @@ class Server:
     visit_requests: int = 8
     """Log-normal noise common to a visit. A visit ends when another server is sent a request, and after
     `visit_requests` requests."""
+
+    lasting_sd: float = 0.0
+    lasting_phi: float = 0.97
+    """Log-normal noise of the server's own that goes over from request to request, by this correlation."""
 
     request_sd: float = 0.0
     """Log-normal noise of each request alone."""
@@ -128,6 +150,12 @@ class Server:
 
     sampled_sd: float = 0.15
     """The same, for requests with a temperature above 0; their words are random too."""
+
+    sampled_cut: float = 0.0
+    """Share of the sampled answers that end at 40%."""
+
+    gibberish: float = 0.0
+    """Share of the sampled answers that are random letters, and as long."""
 
     loops: bool = False
     """Its answers to sampled requests repeat two words, which the prompt decides."""
@@ -167,6 +195,9 @@ class Server:
     """Share of the prompts whose greedy answers change: while more than `garble_above` requests are in
     flight, beside a sampled request, or when the prompt comes again."""
 
+    garbled_prompts: tuple[int, ...] = ()
+    """Greedy answers to the prompts of these numbers change after a third."""
+
     no_spaces: bool = False
     """Answers are sent without white space."""
 
@@ -179,8 +210,8 @@ class Server:
     textless: bool = False
     """Tokens are counted, and none has text."""
 
-    reasoning: bool = False
-    """All of the answer is sent as reasoning_content, and no content."""
+    reasoning: float = 0.0
+    """Share of each answer, from its beginning, that is sent as reasoning_content."""
 
     logprobs: bool = False
     """A request that does not stream gets log-probabilities, which say that every token is sure."""
@@ -204,6 +235,9 @@ class Server:
     flush_ms: float = 0.0
     """A proxy sends on what it has every so many milliseconds of an answer; 0: at once."""
 
+    byte_order_mark: bool = False
+    """Before the stream."""
+
     crlf: bool = False
     """Lines end with CR LF, and each event has an id."""
 
@@ -224,6 +258,9 @@ class Server:
 
     # Failures and connections
     faults: tuple[Fault, ...] = ()
+    refused_prompts: tuple[int, ...] = ()
+    """Prompts of these numbers get status 400."""
+
     closing_after: int = 0
     """A connection is closed after so many answers, without notice; 0: none is."""
 
@@ -256,12 +293,9 @@ def server_of(fields_: Body) -> Server:
     if unknown := fields_.keys() - known:
         raise TypeError(f"no such knobs: {unknown}")
     found = dict(fields_)
-    for name in ("tokens", "length_classes", "cut_prompts"):
-        if name in found:
-            found[name] = tuple(found[name])
-    if "wake" in found:
-        found["wake"] = (found["wake"][0], found["wake"][1])
-    found["drift"] = tuple((count, factor) for count, factor in found.get("drift", ()))
+    for name, value in found.items():
+        if isinstance(value, list) and name != "faults":
+            found[name] = tuple(tuple(one) if isinstance(one, list) else one for one in value)
     found["faults"] = tuple(
         Fault(**{**fault, "classes": tuple(fault.get("classes", ()))}) for fault in found.get("faults", ())
     )

@@ -59,6 +59,7 @@ FAULTS: dict[str, Callable[..., dict[str, Any]]] = {
     "refused at first": when(share(0.05), retries=2),
     "3% of answers are other ones from the first character on": when(share(0.03), text="junk and more junk"),
     "80% arrive as reasoning": when(share(0.8), reasoning=20),
+    "the first letters arrive as reasoning": when(share(1.0), reasoning=4),
     "a tenth are stumps": when(share(0.1), text="a", tokens=1),
     "a tenth loop": when(share(0.1), text="again and " * 9),
     "the same answer to many prompts": when(share(0.2), text="I am sorry, I cannot help with that."),
@@ -106,9 +107,9 @@ def test_a_prompt_that_always_fails_is_named_where_the_standard_answers_it() -> 
             answer=when(lambda window, prompt, at: prompt == "p007", error="http_400", detail="no"),
         )
     )
-    assert found.decision.verdict == "no"
-    assert found.findings[0].cause == "always fails"
-    assert found.findings[0].examples == ["p007"]
+    named = [finding for finding in found.findings if finding.cause == "always fails"]
+    assert [(one.traffic_class, one.examples) for one in named if one.traffic_class] == [("long", ["p007"])]
+    assert {name for name, _ in found.deploy} == {"edit", "short"}  # it fails in a request of another class
     both = judged(
         windows(
             2.0,
@@ -119,6 +120,8 @@ def test_a_prompt_that_always_fails_is_named_where_the_standard_answers_it() -> 
         )
     )
     assert both.decision.verdict == "yes"  # it says nothing of the challenger
+    named = [finding for finding in both.findings if finding.cause == "always fails"]
+    assert {(one.verdict, *one.examples) for one in named} == {("shown", "p007")}
 
 
 def test_answers_whose_tokens_are_not_counted_are_not_other_answers() -> None:
@@ -235,6 +238,38 @@ def test_shorter_answers_are_no_gain() -> None:
     )
     found = judged(windows(1.0, cycles=CYCLES, answer=short))
     assert found.decision.verdict == "no"
+
+
+OF_ONE_CLASS: dict[str, tuple[dict[str, Any], Callable[[Window, str, float], bool]]] = {
+    "fail": ({"error": "http_500", "detail": "down"}, share(0.1)),
+    "are other ones": ({"text": "junk and more junk"}, share(0.1)),
+    "are longer": ({"tokens": 12, "text": "answer to a prompt at greater length"}, share(1.0)),
+    "loop": ({"text": "again and " * 9}, share(0.2)),
+    "begin late": ({"ttft_ms": 400.0}, share(1.0)),
+    "take longer in an open loop": ({"slower": 6.0}, lambda window, *_: window.kind == "open"),
+    "take longer where sampled": ({"slower": 9.0}, lambda window, *_: window.kind == "mixed"),
+}
+
+
+@pytest.mark.parametrize("name", OF_ONE_CLASS)
+def test_a_fault_of_one_class_keeps_that_class_off_alone(name: str) -> None:
+    fields, some = OF_ONE_CLASS[name]
+
+    def faulty(window: Window, prompt: str, at: float) -> bool:
+        return int(prompt[1:]) % 3 == 0 and some(window, prompt, at)
+
+    found = judged(windows(3.0, cycles=60, noise=0.05, answer=when(faulty, **fields)))
+    assert found.decision.verdict == "yes", found.decision.reason
+    assert {name for name, _ in found.deploy} == {"long", "short"}
+    assert found.classes["edit"][0].verdict == "no"
+
+
+def test_answers_that_differ_in_each_variant_of_a_prompt_are_other_answers() -> None:
+    """A server that reports no log-probabilities, and a standard that repeats itself: it is not rounding."""
+    other = when(lambda window, prompt, at: prompt in ("p003", "p010"), text="answer to another question")
+    found = judged(windows(2.0, cycles=60, answer=other))
+    assert found.classes["edit"][0].verdict != "yes"
+    assert found.decision.verdict == "no", found.decision.reason
 
 
 def test_a_load_at_which_requests_fail_does_not_cost_the_lighter_one() -> None:

@@ -96,7 +96,7 @@ def of_requests(evidence: Evidence) -> list[Finding]:
         claims.sampled_answers(evidence),
         claims.gain_of_speculation(evidence),
     ]
-    return findings + [one for one in (claims.same_prompts_read(evidence),) if one is not None]
+    return findings + claims.same_prompts_read(evidence)
 
 
 def _acceptable_answers(evidence: Evidence) -> Finding:
