@@ -34,6 +34,9 @@ STUMP = 2
 """An answer is a stump that has less than a half of the characters of every answer of the other arm to the
 same prompt. Lengths that vary by chance make as many of them in both arms."""
 
+OF_TEXT = ("loop", "stock answer")
+"""Faults that a text has by itself, whoever sends it."""
+
 OTHER_FIELD = 0.05
 """Share of an answer's text that may stand in another field than in the standard, as reasoning: parsers of
 reasoning cut a line end here or there."""

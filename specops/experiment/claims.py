@@ -100,13 +100,24 @@ class Evidence:
 
     @cached_property
     def unusable(self) -> dict[str, list[tuple[answers.Scope, Row, str]]]:
-        """By arm, the answers that nobody can use."""
-        accepted = "stump" if self.settings.accept_length_change else None
-        found = {
-            arm: answers.unusable(self.windows, self.standard, arm)
-            for arm in (self.standard, self.challenger)
+        """By arm, the answers that nobody can use. A text that both arms gave to one request is as good in
+        both: a model that loops is no fault of speculation."""
+        arms = (self.standard, self.challenger)
+        given, given_too = (
+            {(row.prompt, row.variant, row.text) for row in sent_to(self.windows, arm) if row.error is None}
+            for arm in arms
+        )
+        both = given & given_too
+        accepted = {"stump"} if self.settings.accept_length_change else set()
+        return {
+            arm: [
+                (scope, row, fault)
+                for scope, row, fault in answers.unusable(self.windows, self.standard, arm)
+                if fault not in accepted
+                and not (fault in answers.OF_TEXT and (row.prompt, row.variant, row.text) in both)
+            ]
+            for arm in arms
         }
-        return {arm: [fault for fault in listed if fault[2] != accepted] for arm, listed in found.items()}
 
     def at(self, level: Level, traffic_class: str | None = None) -> list[Sample]:
         return [

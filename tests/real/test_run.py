@@ -70,10 +70,10 @@ def test_the_whole_walk_on_two_pools_of_its_own(written, tiny_pair, tmp_path) ->
     for arm in ("standard", "speculative"):
         for streams in ("1 stream ", "2 streams"):
             assert any(re.search(rf"measured +{arm} +{streams}.*tok/s$", line) for line in lines), done.stdout
-    assert "Same answers: 18 of 18." in done.stdout
+    assert re.search(r"Same answers: (\d\d+) of \1\.", done.stdout), done.stdout
     page = (tmp_path / "run" / "index.html").read_text()
     assert f"open {tmp_path / 'run' / 'index.html'}" in lines
-    assert "Same answers: 18 of 18." in page
+    assert re.search(r"Same answers: (\d\d+) of \1\.", page)
     assert re.findall(r'id="phase-([\w-]+)"', page) == list(PHASES)
     assert "not run" not in page
     assert re.search(r"Accepted: \d\.\d\d of drafted tokens, \d\.\d tokens a step", done.stdout)
@@ -190,6 +190,8 @@ def test_the_file_that_init_writes_runs(tiny_pair, tmp_path) -> None:
         ("# threads: 2", "threads: 1"),
         ("# max_tokens: 64", "max_tokens: 8"),
         ("warmup: 4", "warmup: 0"),
+        ("  requests: 750 ", "  requests: 60 "),
+        ("min_duration_s: 120.0", "min_duration_s: 0.0"),
     ):
         assert old in text
         text = text.replace(old, new)
@@ -199,7 +201,9 @@ def test_the_file_that_init_writes_runs(tiny_pair, tmp_path) -> None:
         done, _ = walk(path, only=phase)
         assert [step.phase for step in done.steps] == [phase]
     compared = done.steps[0].result.summary
-    assert compared["parity"] == compared["parity_control"] == "6/6"
+    for name in ("parity", "parity_control"):
+        equal, total = map(int, compared[name].split("/"))
+        assert equal == total > 0, name
 
 
 def test_an_endpoint_that_is_down_is_the_environments_failure(written) -> None:

@@ -264,6 +264,19 @@ def test_a_fault_of_one_class_keeps_that_class_off_alone(name: str) -> None:
     assert found.classes["edit"][0].verdict == "no"
 
 
+def test_loops_that_the_standard_gives_too_are_no_fault_of_the_challenger() -> None:
+    def looping(window: Window, prompt: str, at: float) -> dict[str, Any]:
+        looped = window.kind != "mixed" and int(prompt[1:]) % 3 == 0
+        return {"text": f"{prompt} {'again and ' * 9}"} if looped else {}
+
+    found = judged(windows(2.0, cycles=CYCLES, answer=looping))
+    assert verdicts(found)["answers"] == "shown"
+    alone = judged(
+        windows(2.0, cycles=CYCLES, answer=when(lambda *some: bool(looping(*some)), text="ab " * 9))
+    )
+    assert alone.classes["edit"][0].verdict == "no"
+
+
 def test_answers_that_differ_in_each_variant_of_a_prompt_are_other_answers() -> None:
     """A server that reports no log-probabilities, and a standard that repeats itself: it is not rounding."""
     other = when(lambda window, prompt, at: prompt in ("p003", "p010"), text="answer to another question")
