@@ -125,12 +125,12 @@ CHECKS: tuple[Check, ...] = (
     of_each("top_k", "top_k is applied", leaves_one("top_k", 1), "top_k"),
 )
 
-TEMPERATURES = (0.3, HOT)
+TEMPERATURES = (0.1, HOT)
 SAMPLES = 64
 """Answers at each temperature, by pool."""
 BEGINNING = 6
-"""Tokens: at a low temperature many answers begin as the greedy one, at a high one few do."""
-NOTABLE, SURE = 0.005, 1e-4
+"""Tokens: at a low temperature nearly all answers begin as the greedy one, at a high one few do."""
+NOTABLE, SURE = 0.02, 1e-4
 """p of a first look, after which new answers are requested, and of those."""
 
 
