@@ -8,7 +8,8 @@ import pytest
 
 from specops.edge.link import ClientTurn, Event, LinkDown, LinkUp, Pong, SessionRefused, Traffic, Verdict
 from specops.engine.request import Sampling
-from specops.phases.edge_bench.client import _Listening
+from specops.load.workload import Prompt
+from specops.phases.edge_bench.client import ArmClient, _send
 
 SAMPLING = Sampling(max_tokens=6)
 
@@ -38,9 +39,17 @@ class Scripted:
         self.asked.append(("end", session))
 
 
-def listening(*events: list[Event]) -> tuple[_Listening, Scripted]:
+def listening(*events: list[Event]) -> tuple[ArmClient, Scripted]:
     link: Any = Scripted(*events)
-    return _Listening(link), link
+    return ArmClient(link), link
+
+
+class Words:
+    """A tokenizer whose text is the ids."""
+
+    def decode(self, ids: list[int], skip_special_tokens: bool) -> str:
+        assert not skip_special_tokens
+        return " ".join(map(str, ids))
 
 
 def test_what_comes_together_is_one_verification() -> None:
@@ -49,13 +58,24 @@ def test_what_comes_together_is_one_verification() -> None:
     )
     answered = arm.answer([1, 2], SAMPLING)
     assert answered.tokens == [5, 6, 7, 8]
-    assert [count for _, count in answered.chunks] == [1, 2, 1]
-    assert answered.error is None
+    assert [chunk.tokens for chunk in answered.chunks] == [1, 2, 1]
+    assert answered.failure is None
     assert ("open", (1, [1, 2])) in link.asked
     assert link.asked[-1] == ("end", 1)
-    effort = arm.effort()
-    assert (effort.verdicts, effort.waited_s, effort.step_s) == (3, 0.75, 1.5)
-    assert (effort.up_bytes, effort.down_bytes, effort.rounds) == (7, 9, 0)
+
+
+def test_an_answer_is_observed_as_by_any_client() -> None:
+    arm, _ = listening([], [verdict(1, 0, [5])], [verdict(1, 1, [6, 7], ended=True)], [])
+    prompt = Prompt("p", "chat", (1, 2), temperature=0.0, seed=3)
+    seen = _send(arm, prompt, Sampling(max_tokens=6, temperature=1.0), 1, Words())
+    assert (seen.prompt, seen.traffic_class, seen.temperature, seen.connection) == ("p", "chat", 0.0, 2)
+    assert (seen.answer.text, seen.answer.tokens, seen.answer.prompt_tokens) == ("5 6 7", 3, 2)
+    assert [chunk.tokens for chunk in seen.answer.chunks] == [1, 2]
+    assert seen.ok
+    arm, _ = listening([], [verdict(1, 0, [], ended=True)])
+    empty = _send(arm, prompt, SAMPLING, 0, Words())
+    assert empty.answer.failure is not None
+    assert empty.answer.failure.kind == "empty"
 
 
 def test_a_turn_may_carry_the_end_and_others_sessions_do_not_count() -> None:
@@ -66,18 +86,23 @@ def test_a_turn_may_carry_the_end_and_others_sessions_do_not_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("event", "words"),
+    ("event", "kind", "words"),
     [
-        (SessionRefused(1, "busy", "all sessions are taken", 0.5), "refused it: all sessions are taken"),
-        (LinkDown("nobody listens there"), "the link broke: nobody listens there"),
-        (None, "sent nothing for"),
+        (
+            SessionRefused(1, "busy", "all sessions are taken", 0.5),
+            "refused",
+            "refused it: all sessions are taken",
+        ),
+        (LinkDown("nobody listens there"), "cut", "the link broke: nobody listens there"),
+        (None, "stalled", "sent nothing for"),
     ],
 )
-def test_what_fails_is_told_and_not_waited_for(event: Event | None, words: str) -> None:
+def test_what_fails_is_a_failure_and_not_waited_for(event: Event | None, kind: str, words: str) -> None:
     arm, link = listening([], [verdict(1, 0, [5])], [] if event is None else [event])
     answered = arm.answer([1], SAMPLING)
-    assert answered.error is not None
-    assert words in answered.error
+    assert answered.failure is not None
+    assert answered.failure.kind == kind
+    assert words in answered.failure.detail
     assert answered.tokens == [5]
     assert link.asked[-1] == ("end", 1)
 

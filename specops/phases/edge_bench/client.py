@@ -1,16 +1,16 @@
-"""One client of the bench: a process of its own, with a draft, and a link to the server of each arm.
+"""One client of the bench: a process with a draft, and a link to the server of each arm.
 
-Where the server drafts it only listens; where the edge does it runs the engine that `edge serve` and
-`edge chat` run. A process gets its work over a pipe, one block of prompts of one arm at a time, so that what
-the engine has learned of its link and its draft stays from one block to the next."""
+Where the server drafts, it only listens; where the edge does, it runs the engine that `edge serve` and
+`edge chat` run. A process gets its prompts over a pipe, one block of one arm at a time, so that what the
+engine has learned of its link and its draft stays from one window to the next."""
 
 from __future__ import annotations
 
 import secrets
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection as Pipe
-from typing import Any, Protocol
+from typing import Any
 
 from specops.edge.client import EdgeEngine
 from specops.edge.connection import Connection, Destination, connect
@@ -19,171 +19,134 @@ from specops.edge.settings import Drafting
 from specops.engine.models.model import Model
 from specops.engine.request import Sampling
 from specops.errors import SpecopsError
-from specops.phases.edge_bench.records import Answer, ClientEffort
+from specops.load.answer import Answer, Chunk, Failure
+from specops.load.request_times import Observation
+from specops.load.workload import Prompt
+from specops.phases.edge_bench.records import ClientEffort
 
 SILENCE_S = 120.0
 """Longest time without a word from a server that drafts."""
 
 
 @dataclass(frozen=True)
-class ArmConnection:
-    """The address of an arm, and its drafter."""
-
-    address: str
-    drafting: Drafting | None
-    """None: the server, or nobody."""
-
-
-@dataclass(frozen=True)
 class Block:
-    """Prompts to be answered, one after the other."""
+    """Prompts that one client sends to one arm, one after the other; their contents are token ids."""
 
     arm: str
-    way: ArmConnection
-    prompts: list[tuple[str, list[int]]]  # id, tokens
+    address: str
+    drafting: Drafting | None
+    """None: the server drafts, or nobody."""
+
+    prompts: list[Prompt]
     sampling: Sampling
 
 
 @dataclass(frozen=True)
 class BlockResult:
-    """Times are of time.perf_counter, which all processes of a machine share."""
+    """Instants are of time.perf_counter, which all processes of a machine share."""
 
-    answers: list[Answer]
-    """`sent_s` is the time itself."""
-
+    observations: list[Observation]
     effort: ClientEffort
 
 
-class _Arm(Protocol):
-    def answer(self, prompt: list[int], sampling: Sampling) -> _Answered: ...
-
-    def effort(self) -> ClientEffort:
-        """Totals so far."""
-
-
 @dataclass
-class _Answered:
-    sent: float
-    chunks: list[tuple[float, int]] = field(default_factory=list)
+class Stream:
+    """The tokens of one answer as they come. What comes together was verified together."""
+
+    sent: float = field(default_factory=time.perf_counter)
+    chunks: list[Chunk] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
-    error: str | None = None
+    failure: Failure | None = None
 
-    def came(self, tokens: list[int], at: float) -> None:
+    def add(self, tokens: list[int]) -> None:
         if tokens:
-            self.chunks.append((at - self.sent, len(tokens)))
+            self.chunks.append(Chunk(time.perf_counter(), len(tokens)))
             self.tokens += tokens
-
-
-class _Listening:
-    """The server drafts for itself, or not at all: what it says is taken as it comes."""
-
-    def __init__(self, link: Link) -> None:
-        self._link = link
-        self._sessions = 0
-        self._verdicts, self._waited, self._step = 0, 0.0, 0.0
-
-    def answer(self, prompt: list[int], sampling: Sampling) -> _Answered:
-        self._wait_for_link()
-        self._sessions += 1
-        session = self._sessions
-        answered = _Answered(time.perf_counter())
-        self._link.open(session, secrets.token_bytes(16), prompt, sampling, server_drafts=True)
-        try:
-            while not self._take(session, answered):
-                pass
-        finally:
-            self._link.end(session)
-        return answered
-
-    def _wait_for_link(self) -> None:
-        """Wait for the link, which may have broken while other arms were measured."""
-        events = self._link.receive(0.0)
-        while events and isinstance(events[-1], LinkDown):
-            events = self._link.receive(SILENCE_S)
-
-    def _take(self, session: int, answered: _Answered) -> bool:
-        """Return whether it was the last."""
-        events = self._link.receive(SILENCE_S)
-        now = time.perf_counter()
-        if not events:
-            answered.error = f"the server sent nothing for {SILENCE_S:g} s"
-        for event in events:
-            if isinstance(event, Verdict | ClientTurn) and event.session == session:
-                answered.came(event.tokens, now)
-                if isinstance(event, Verdict):
-                    self._verdicts += 1
-                    self._waited += event.waited_s
-                    self._step += event.step_s
-                if event.ended:
-                    return True
-            elif isinstance(event, SessionRefused) and event.session == session:
-                answered.error = f"the server refused it: {event.message}"
-            elif isinstance(event, LinkDown):
-                answered.error = f"the link broke: {event.why}"
-        return answered.error is not None
-
-    def effort(self) -> ClientEffort:
-        traffic = self._link.traffic
-        return ClientEffort(
-            verdicts=self._verdicts,
-            waited_s=self._waited,
-            step_s=self._step,
-            up_bytes=traffic.sent,
-            down_bytes=traffic.received,
-        )
 
 
 LINK_BYTES = ("up_bytes", "down_bytes")
 """What the link counts; the other figures of a client's effort are counters of its engine."""
 
 
-class _Drafting:
-    """The client drafts: the engine of `edge serve` and `edge chat`."""
+class ArmClient:
+    """The link to one arm. With an engine, the client drafts: that of `edge serve` and `edge chat`. Without,
+    the server drafts for itself or not at all, and the client takes tokens as they come."""
 
-    def __init__(self, engine: EdgeEngine, link: Link) -> None:
-        self._engine = engine
-        self._link = link
-
-    def answer(self, prompt: list[int], sampling: Sampling) -> _Answered:
-        answered = _Answered(time.perf_counter())
-        for emission in self._engine.stream(prompt, sampling):
-            answered.came(emission.tokens, time.perf_counter())
-            answered.error = emission.error
-        return answered
+    def __init__(self, link: Link, engine: EdgeEngine | None = None) -> None:
+        self.link = link
+        self.engine = engine
+        self._sessions = 0
 
     def effort(self) -> ClientEffort:
-        own, traffic = self._engine.own, self._link.traffic
+        """Totals so far; nothing where the client does not draft."""
+        if self.engine is None:
+            return ClientEffort()
+        counters, traffic = self.engine.own, self.link.traffic
         return ClientEffort(
-            **{name: getattr(own, name) for name in ClientEffort.model_fields if name not in LINK_BYTES},
+            **{n: getattr(counters, n) for n in ClientEffort.model_fields if n not in LINK_BYTES},
             up_bytes=traffic.sent,
             down_bytes=traffic.received,
         )
 
+    def answer(self, prompt: list[int], sampling: Sampling) -> Stream:
+        if self.engine is None:
+            return self._listen(prompt, sampling)
+        stream = Stream()
+        for emission in self.engine.stream(prompt, sampling):
+            stream.add(emission.tokens)
+            stream.failure = Failure("stream_error", emission.error) if emission.error else None
+        return stream
 
-def _difference(now: ClientEffort, before: ClientEffort) -> ClientEffort:
-    """Return what was done between the two."""
-    return ClientEffort(
-        **{name: getattr(now, name) - getattr(before, name) for name in ClientEffort.model_fields}
-    )
+    def _listen(self, prompt: list[int], sampling: Sampling) -> Stream:
+        events = self.link.receive(0.0)
+        while events and isinstance(
+            events[-1], LinkDown
+        ):  # it may have broken while other arms were measured
+            events = self.link.receive(SILENCE_S)
+        self._sessions += 1
+        stream = Stream()
+        self.link.open(self._sessions, secrets.token_bytes(16), prompt, sampling, server_drafts=True)
+        try:
+            while not self._receive(stream):
+                pass
+        finally:
+            self.link.end(self._sessions)
+        return stream
+
+    def _receive(self, stream: Stream) -> bool:
+        """Return whether the answer has ended, or failed."""
+        events = self.link.receive(SILENCE_S)
+        if not events:
+            stream.failure = Failure("stalled", f"the server sent nothing for {SILENCE_S:g} s")
+        for event in events:
+            if isinstance(event, Verdict | ClientTurn) and event.session == self._sessions:
+                stream.add(event.tokens)
+                if event.ended:
+                    return True
+            elif isinstance(event, SessionRefused) and event.session == self._sessions:
+                stream.failure = Failure("refused", f"the server refused it: {event.message}")
+            elif isinstance(event, LinkDown):
+                stream.failure = Failure("cut", f"the link broke: {event.why}")
+        return stream.failure is not None
 
 
 def run_client(pipe: Pipe, number: int, draft: Model, tokenizer: Any) -> None:
     """Answer Blocks with BlockResult, or with the error that ends this client, until the pipe is closed."""
-    arms: dict[str, _Arm] = {}
+    arms: dict[str, ArmClient] = {}
     links: list[Connection] = []
     try:
         while True:
-            block = pipe.recv()
+            block: Block = pipe.recv()
             if block.arm not in arms:
-                link = connect(Destination(block.way.address))
+                link = connect(Destination(block.address))
                 links.append(link)
-                drafting = block.way.drafting
-                arms[block.arm] = (
-                    _Listening(link)
-                    if drafting is None
-                    else _Drafting(EdgeEngine(link, tokenizer, draft, drafting), link)
-                )
-            pipe.send(_done(arms[block.arm], block, number))
+                drafting = block.drafting
+                engine = None if drafting is None else EdgeEngine(link, tokenizer, draft, drafting)
+                arms[block.arm] = ArmClient(link, engine)
+            arm = arms[block.arm]
+            before = arm.effort()
+            observations = [_send(arm, prompt, block.sampling, number, tokenizer) for prompt in block.prompts]
+            pipe.send(BlockResult(observations, arm.effort().since(before)))
     except (EOFError, OSError):
         pass
     except SpecopsError as error:
@@ -193,19 +156,29 @@ def run_client(pipe: Pipe, number: int, draft: Model, tokenizer: Any) -> None:
             link.close()
 
 
-def _done(arm: _Arm, block: Block, number: int) -> BlockResult:
-    before = arm.effort()
-    answers = []
-    for prompt, tokens in block.prompts:
-        answered = arm.answer(tokens, block.sampling)
-        answers.append(
-            Answer(
-                prompt=prompt,
-                client=number,
-                sent_s=answered.sent,
-                chunks=answered.chunks,
-                tokens=answered.tokens,
-                error=answered.error,
-            )
-        )
-    return BlockResult(answers, _difference(arm.effort(), before))
+def _send(arm: ArmClient, prompt: Prompt, sampling: Sampling, number: int, tokenizer: Any) -> Observation:
+    temperature = sampling.temperature if prompt.temperature is None else prompt.temperature
+    ids = [token for token in prompt.content if isinstance(token, int)]
+    stream = arm.answer(ids, replace(sampling, temperature=temperature, seed=prompt.seed))
+    failure = stream.failure
+    if failure is None and not stream.tokens:
+        failure = Failure("empty", "the answer has no tokens")
+    return Observation(
+        prompt=prompt.id,
+        traffic_class=prompt.traffic_class,
+        scheduled=stream.sent,
+        first_sent=stream.sent,
+        sent=stream.sent,
+        ended=time.perf_counter(),
+        answer=Answer(
+            chunks=tuple(stream.chunks),
+            # Two sequences of tokens with one text are one answer to the user; counts are compared beside it.
+            text=tokenizer.decode(stream.tokens, skip_special_tokens=False),
+            tokens=len(stream.tokens),
+            tokens_from="usage",
+            prompt_tokens=len(ids),
+            failure=failure,
+        ),
+        temperature=temperature,
+        connection=number + 1,
+    )
