@@ -209,10 +209,9 @@ def main() -> None:
     stand_in = settings_of(rollout).edge.stand_in
     print("stand-in costs: " + "; ".join(stands_in(stand_in) if stand_in else ["none"]))
     runs = (deeper, near, far, near_fitted, far_fitted, crowd)
-    counts = [findings[0].counts for found in runs for findings in found.answers.values()]
-    compared = sum(each.challenger_n for each in counts if each is not None)
-    differing = sum(each.challenger for each in counts if each is not None)
-    print(f"greedy answers equal to autoregressive ones: {compared - differing} of {compared}")
+    counts = [of_arm for found in runs for of_arm in found.parity.values()]
+    equal, compared = sum(c.equal for c in counts), sum(c.compared for c in counts)
+    print(f"greedy answers equal to autoregressive ones: {equal} of {compared}")
     late = max((f.late.over_share for found in runs for f in found.figures), default=0.0)
     print(f"longest that declared passes took over what was declared, of any arm: {100 * late:.1f}%\n")
     for line in lines:

@@ -76,10 +76,8 @@ def test_every_arm_says_the_same_and_is_measured(rollout: Path, tmp_path: Path) 
     comparison = read(result, str(out))
     windows = EdgeWindows.model_validate(result.data).windows
     assert [w for w in windows if w.cell.failed] == []
-    for arm, findings in comparison.answers.items():
-        counts = findings[0].counts
-        assert counts is not None, arm
-        assert (counts.challenger, counts.challenger_n) == (0, 12), arm
+    assert {(counts.equal, counts.compared) for counts in comparison.parity.values()} == {(12, 12)}
+    assert len(comparison.parity) == 4
     for clients in (1, 2):
         plain, served = comparison.at(AUTOREGRESSIVE, clients), comparison.at(SERVER_ONLY, clients)
         assert plain.tokens_a_verification == 1

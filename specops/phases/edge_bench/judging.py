@@ -8,13 +8,14 @@ does not notice the server's seconds and money for each token, nor what a round 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 from specops import stats
 from specops.economics import Prices, TokenTime
 from specops.errors import FileError
 from specops.experiment import claims
+from specops.experiment.answers import compare_greedy, greedy_answers
 from specops.experiment.claims import ONE_SIDED, Evidence
 from specops.experiment.decide import decide_claims
 from specops.experiment.findings import Decision, Finding, StoredInterval
@@ -22,6 +23,7 @@ from specops.experiment.records import levels_of
 from specops.experiment.samples import FIGURES, Figure, figure_of, pair_up
 from specops.load.arrivals import Level
 from specops.load.record import Row, Spread, acceptance
+from specops.phases.ab.report import EqualCounts
 from specops.phases.edge_bench.client import SILENCE_S
 from specops.phases.edge_bench.records import ClientEffort, EdgeWindow, Lateness, ServerEffort
 from specops.phases.edge_bench.settings import AUTOREGRESSIVE, SERVER_ONLY, Arm, EdgeBenchSettings
@@ -138,9 +140,6 @@ _OF_WINDOWS: dict[Quality, Callable[[BenchFigures], float | None]] = {
 }
 """What a token takes of time or money in a window. Requests share it, so a pair is one of windows."""
 
-Pair = tuple[Hashable, float, float, float]
-"""The pair of windows, when it began, and the values of both arms."""
-
 
 def ratios(
     windows: Sequence[EdgeWindow], arm: str, over: str, prices: Prices | None, confidence: float
@@ -148,18 +147,18 @@ def ratios(
     """Return every ratio of two arms from windows at one number of clients; each interval has `confidence`
     by itself."""
     samples = pair_up(windows, over, arm)
-    pairs: dict[Quality, list[Pair]] = {
-        name: [(s.window, s.began, *values) for s in samples if (values := value(s)) is not None]
-        for name, value in _OF_REQUESTS.items()
-    }
     began = {sample.window: sample.began for sample in samples}
+    pairs = {
+        quality: [(sample.window, *both) for sample in samples if (both := values(sample)) is not None]
+        for quality, values in _OF_REQUESTS.items()
+    }
     standard, challenger = (
         {(w.cycle, w.kind, w.level): figures([w], prices) for w in windows if w.arm == name}
         for name in (over, arm)
     )
     for quality, taken in _OF_WINDOWS.items():
         pairs[quality] = [
-            (window, began[window], before, after)
+            (window, before, after)
             for window in began
             if (before := taken(standard[window])) and (after := taken(challenger[window]))
         ]
@@ -169,9 +168,9 @@ def ratios(
             arm=arm,
             over=over,
             clients=windows[0].level.concurrency or 1,
-            estimate=math.fsum(pair[2] for pair in listed) / math.fsum(pair[3] for pair in listed),
+            estimate=math.fsum(before for _, before, _ in listed) / math.fsum(after for *_, after in listed),
             interval=stats.paired_ratio(
-                [before for _, _, before, _ in listed],
+                [before for _, before, _ in listed],
                 [after for *_, after in listed],
                 level=confidence,
                 clusters=[window for window, *_ in listed],
@@ -202,6 +201,9 @@ class EdgeComparison(Frozen):
     decisions: list[ArmDecision]
     answers: dict[str, list[Finding]]
     """By arm: whether its answers are those of autoregressive decoding."""
+
+    parity: dict[str, EqualCounts]
+    """By arm: greedy answers that are autoregressive decoding's. An equal one may be unacceptable: a loop."""
 
     @property
     def clients(self) -> list[int]:
@@ -239,6 +241,8 @@ def compare(
     levels = levels_of(windows)
     at_level = {level: [w for w in windows if w.kind == "measured" and w.level == level] for level in levels}
     answers = {arm.name: _answers(arm, windows, settings) for arm in arms if arm.kind != "autoregressive"}
+    greedy = {arm.name: greedy_answers(windows, arm.name) for arm in arms}
+    parity = {name: compare_greedy(greedy[AUTOREGRESSIVE], greedy[name]) for name in answers}
     edges = [arm for arm in arms if arm.kind == "edge"]
     confidence = 1 - (1 - settings.margins.confidence) / max(1, len(edges) * len(levels))
     decisions = []
@@ -249,7 +253,7 @@ def compare(
         common.append(claims.gain_of_speculation(evidence))
         for level in levels:
             findings = [*_findings(evidence, level, confidence), *common]
-            decision = decide_claims(findings, settings.margins.accept_length_change)
+            decision = decide_claims(findings, accept_length_change=False)
             clients = level.concurrency or 1
             decisions.append(ArmDecision(arm=arm.name, clients=clients, decision=decision, findings=findings))
     measured = [
@@ -268,6 +272,7 @@ def compare(
         ],
         decisions=decisions,
         answers=answers,
+        parity={name: EqualCounts(equal=of.equal, compared=of.compared) for name, of in parity.items()},
     )
 
 

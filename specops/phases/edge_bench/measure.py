@@ -43,7 +43,7 @@ from specops.phases.edge_bench.client import Block, BlockResult, run_client
 from specops.phases.edge_bench.judging import EdgeComparison, compare
 from specops.phases.edge_bench.records import ClientEffort, EdgeWindow, EdgeWindows, Lateness
 from specops.phases.edge_bench.sentences import verdict
-from specops.phases.edge_bench.server import BenchServer, effort_of, paced, run_server
+from specops.phases.edge_bench.server import effort_of, paced, run_server
 from specops.phases.edge_bench.settings import SERVER_ONLY, Arm, EdgeBenchSettings, arms_of, stands_in
 from specops.progress import Progress
 from specops.prometheus.exposition import scrape
@@ -64,8 +64,8 @@ class BenchTestbed:
         edge, stand_in = settings.edge, settings.edge.stand_in
         draft = load_model(settings.draft)
         self._settings = settings
-        self._servers: dict[str, BenchServer] = {}
-        """By the tree that they draft themselves."""
+        self._server_paces: dict[str, tuple[Any, Any]] = {}
+        """Of each server's target and draft, by the tree that it drafts itself."""
 
         starting = {}
         for tree in sorted({arm.tree(settings.server_tree) for arm in arms}):
@@ -78,17 +78,14 @@ class BenchTestbed:
                 max_nodes=edge.nodes,
                 threads=1,
             )
-            paces = RawArray("d", FIGURES), RawArray("d", FIGURES)
-            self._servers[tree] = BenchServer(engine, edge.batching, stand_in, *paces)
-            starting[tree] = host.start(run_server, self._servers[tree])
-        self._paces = [RawArray("d", FIGURES) for _ in range(max(edge.clients))]
-        """Of the drafts of all clients."""
-
+            paces = self._server_paces[tree] = RawArray("d", FIGURES), RawArray("d", FIGURES)
+            starting[tree] = host.start(run_server, engine, edge.batching, stand_in, paces)
+        self._client_paces = [RawArray("d", FIGURES) for _ in range(max(edge.clients))]
         self._clients = [
             host.start(
                 run_client, number, paced(stand_in.edge_draft, pace)(draft) if stand_in else draft, tokenizer
             )
-            for number, pace in enumerate(self._paces)
+            for number, pace in enumerate(self._client_paces)
         ]
         self._ports: dict[str, Ports] = {
             tree: received(pipe, STARTING_S, "a server of the bench") for tree, pipe in starting.items()
@@ -135,9 +132,10 @@ class BenchTestbed:
             share = requests[number :: len(pipes)]
             pipe.send(Block(arm.name, address, drafting, share, sampling))
         blocks: list[BlockResult] = [received(pipe, ANSWERING_S, "a client of the bench") for pipe in pipes]
-        after = scrape(page)
+        after, late = scrape(page), self._lateness(tree).since(late)
         observations = sorted((o for block in blocks for o in block.observations), key=lambda o: o.ended)
         cell = CellRecord.of(Cell(window.level, window.cycle, tuple(observations), True), Objectives())
+        cell = counters.counted(cell, before, after, str(settings.target))
         return EdgeWindow(
             cycle=window.cycle,
             kind=window.kind,
@@ -146,15 +144,14 @@ class BenchTestbed:
             period=window.period,
             arm=arm.name,
             began=began,
-            cell=counters.counted(cell, before, after, str(settings.target)),
+            cell=cell.model_copy(update={"client_bound": late.bottleneck or cell.client_bound}),
             server=effort_of(after).since(effort_of(before)),
             effort=ClientEffort.sum(block.effort for block in blocks),
-            late=self._lateness(tree).since(late),
+            late=late,
         )
 
     def _lateness(self, tree: str) -> Lateness:
-        server = self._servers[tree]
-        paces = [Pace(*pace) for pace in (server.target_pace, server.draft_pace, *self._paces)]
+        paces = [Pace(*pace) for pace in (*self._server_paces[tree], *self._client_paces)]
         return Lateness.sum(
             Lateness(passes=p.passes, late=p.late, over_s=p.over_s, declared_s=p.declared_s) for p in paces
         )
@@ -248,9 +245,29 @@ def measure(
         for prompt in loaded.spread(settings.count)
     }
     windows = planned(settings, list(arms), prompts)
+    measured: list[EdgeWindow] = []
+
+    def result() -> results.Result:
+        comparison = compare(list(arms.values()), measured, settings)
+        answer, reason = verdict(comparison)
+        if len(measured) < len(windows):
+            answer = "partial"
+            reason = f"ended after {len(measured)} of {len(windows)} windows; so far {reason}"
+        stored = EdgeWindows(windows=tuple(measured)).model_dump(mode="json", by_alias=True)
+        return results.Result(
+            phase="edge-bench",
+            inputs={"prompts": loaded.sha256},
+            settings=settings.recorded() | {"stand_in_costs": edge.stand_in is not None},
+            environment=results.environment()
+            | {"torch": version("torch"), "grpcio": version("grpcio"), "threads": 1},
+            verdict=answer,
+            reason=reason,
+            summary=_summary(comparison),
+            data=comparison.model_dump(mode="json") | stored,
+        )
+
     for line in stands_in(edge.stand_in) if edge.stand_in else []:
         progress.note(f"stand-in costs: {line}")
-    measured: list[EdgeWindow] = []
     progress.start("starting two servers and their clients", 1)
     try:
         with site(settings, list(arms.values()), tokenizer) as testbed:
@@ -262,9 +279,9 @@ def measure(
                 progress.advance()
     except (KeyboardInterrupt, SpecopsError):
         if measured and on_partial is not None:
-            on_partial(_result(settings, list(arms.values()), measured, len(windows), loaded.sha256))
+            on_partial(result())
         raise
-    return _result(settings, list(arms.values()), measured, len(windows), loaded.sha256)
+    return result()
 
 
 def planned(settings: EdgeBenchSettings, arms: Sequence[str], prompts: Mapping[str, Prompt]) -> list[Window]:
@@ -275,9 +292,9 @@ def planned(settings: EdgeBenchSettings, arms: Sequence[str], prompts: Mapping[s
     answers are right. Raises UsageError for more clients than prompts.
     """
     most = max(settings.edge.clients)
-    if most > len(prompts):
+    if most > settings.count:
         raise UsageError(
-            f"could not bench {most} clients on {len(prompts)} prompts: expected a prompt for each",
+            f"could not bench {most} clients on {settings.count} prompts: expected a prompt for each",
             hint=with_options({"--count": str(most)}),
         )
     plan = Plan(
@@ -309,31 +326,6 @@ def tokenized(prompt: Prompt, tokenizer: Any, most: int) -> Prompt:
     return replace(prompt, content=tuple(tokens[-most:]))
 
 
-def _result(
-    settings: EdgeBenchSettings,
-    arms: Sequence[Arm],
-    windows: Sequence[EdgeWindow],
-    planned: int,
-    prompts_sha256: str,
-) -> results.Result:
-    comparison = compare(arms, windows, settings)
-    answer, reason = verdict(comparison)
-    if len(windows) < planned:
-        answer, reason = "partial", f"ended after {len(windows)} of {planned} windows; so far {reason}"
-    stored = EdgeWindows(windows=tuple(windows)).model_dump(mode="json", by_alias=True)
-    return results.Result(
-        phase="edge-bench",
-        inputs={"prompts": prompts_sha256},
-        settings=settings.recorded() | {"stand_in_costs": settings.edge.stand_in is not None},
-        environment=results.environment()
-        | {"torch": version("torch"), "grpcio": version("grpcio"), "threads": 1},
-        verdict=answer,
-        reason=reason,
-        summary=_summary(comparison),
-        data=comparison.model_dump(mode="json") | stored,
-    )
-
-
 def _summary(comparison: EdgeComparison) -> dict[str, object]:
     """Return by the number of clients each arm's milliseconds a token, and the edge's best over
     server-only."""
@@ -343,14 +335,10 @@ def _summary(comparison: EdgeComparison) -> dict[str, object]:
         ratios = [comparison.ratio("latency", arm, SERVER_ONLY, clients) for arm in comparison.edges]
         best = max(filter(None, ratios), key=lambda ratio: ratio.estimate, default=None)
         summary[f"clients_{clients}"] = {
-            "itl_ms": {figure.arm: _rounded(figure.tpot_ms.mean) for figure in figures},
-            "tokens_per_s": {figure.arm: _rounded(figure.tokens_per_s) for figure in figures},
-            "server_idle": {figure.arm: _rounded(figure.server.idle) for figure in figures},
-            "best_edge_arm": None if best is None else best.arm,
-            "latency_over_server_only": None if best is None else _rounded(best.estimate),
+            "itl_ms": {figure.arm: figure.tpot_ms.mean for figure in figures},
+            "tokens_per_s": {figure.arm: round(figure.tokens_per_s, 3) for figure in figures},
+            "server_idle": {figure.arm: round(figure.server.idle, 3) for figure in figures},
+            "best_edge_arm": best.arm if best else None,
+            "latency_over_server_only": round(best.estimate, 3) if best else None,
         }
     return summary
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 3)

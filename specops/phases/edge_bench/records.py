@@ -9,6 +9,7 @@ from typing import Self
 from pydantic import BaseModel
 
 from specops.experiment.records import WindowRecord
+from specops.load.request_times import MOST_LAG_SHARE
 from specops.section import Frozen
 
 
@@ -28,40 +29,21 @@ class Totals(Frozen):
 
 
 class ClientEffort(Totals):
-    """The work of all clients together; 0 where the server drafts."""
+    """The work of all clients together; 0 where the server drafts. EdgeCounters (edge/client_metrics.py)
+    explains each, but for the bytes of the link."""
 
     verdicts: int = 0
     waited_s: float = 0.0
-    """Seconds that rounds waited at the server for their steps."""
-
     step_s: float = 0.0
-    """Seconds of the steps of all verdicts."""
-
     rounds: int = 0
     nodes: int = 0
-    """Number of nodes that were sent."""
-
     hits: int = 0
-    """Rounds whose next root the draft had run already: ahead, or, seldom, without sending it."""
-
     taken: int = 0
-    """Rounds that had been sent ahead of the verdict before them: the server went on with them at once."""
-
     passes: int = 0
-    """Number of passes of the draft."""
-
     run: int = 0
-    """Nodes, in all passes."""
-
     wasted: int = 0
-    """Number of these that were run ahead in vain."""
-
     draft_s: float = 0.0
-    """Seconds from a verdict to the next round."""
-
     network_s: float = 0.0
-    """Seconds from a round to its verdict, beside waiting and the step."""
-
     up_bytes: int = 0
     down_bytes: int = 0
 
@@ -98,6 +80,13 @@ class Lateness(Totals):
     def over_share(self) -> float:
         """How much longer than declared all passes took, as a share."""
         return self.over_s / self.declared_s if self.declared_s else 0.0
+
+    @property
+    def bottleneck(self) -> str | None:
+        """The sentence that says that this machine set the pace, not the declared times; else None."""
+        if self.over_share <= MOST_LAG_SHARE:
+            return None
+        return f"this machine was the bottleneck: passes took {self.over_share:.0%} longer than declared"
 
 
 class EdgeWindow(WindowRecord):

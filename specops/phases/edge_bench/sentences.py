@@ -58,9 +58,9 @@ def _reason(each: ArmDecision, comparison: EdgeComparison) -> str:
 
 def same_answers(comparison: EdgeComparison) -> str | None:
     """Whether greedy answers are those of autoregressive decoding; None where none were compared."""
-    counts = [listed[0].counts for listed in comparison.answers.values() if listed[0].counts is not None]
-    compared, differing = sum(c.challenger_n for c in counts), sum(c.challenger for c in counts)
+    compared = sum(counts.compared for counts in comparison.parity.values())
+    differing = compared - sum(counts.equal for counts in comparison.parity.values())
     if not compared:
         return None
-    words = f"differ in {differing} answers" if differing else "are the same in all arms"
+    words = f"differ in {count(differing, 'answer')}" if differing else "are the same in all arms"
     return f"greedy answers {words} ({compared} compared with {AUTOREGRESSIVE})"

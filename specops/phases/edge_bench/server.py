@@ -7,7 +7,6 @@ import os
 import signal
 import threading
 from collections.abc import Callable, MutableSequence
-from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection as Pipe
 
@@ -30,45 +29,43 @@ GRACE_S = 1.0
 """Seconds for sessions that run when the bench ends: all of them are cut short."""
 
 
-@dataclass(frozen=True)
-class BenchServer:
-    """One server of the bench."""
-
-    settings: EngineSettings
-    batching: str
-    stand_in: StandIn | None
-    target_pace: MutableSequence[float]  # shared with the process that measures (stand_in.py)
-    draft_pace: MutableSequence[float]
-
-    def engine(self) -> Engine:
-        if self.stand_in is None:
-            return load_verifier(self.settings)
-        return load_verifier(
-            self.settings,
-            pace=paced(self.stand_in.verify, self.target_pace),
-            # A model, and no head: the edge has loaded it as one by now.
-            pace_draft=paced(self.stand_in.server_draft, self.draft_pace),
-        )
-
-
 def paced(declared: DeclaredPass, totals: MutableSequence[float]) -> Callable[[FeatureModel], FeatureModel]:
     """Return what wraps a model so that its passes take what is declared."""
     cost = PassCost(declared.pass_ms / 1000, declared.token_ms / 1000)
     return partial(DelayedModel, cost=cost, totals=totals)
 
 
-def run_server(pipe: Pipe, hosted: BenchServer) -> None:
-    """Serve until the pipe is closed; it gets the Ports, or the error that there is."""
-    settings = hosted.settings
+def run_server(
+    pipe: Pipe,
+    settings: EngineSettings,
+    batching: str,
+    stand_in: StandIn | None,
+    paces: tuple[MutableSequence[float], MutableSequence[float]],
+) -> None:
+    """Serve until the pipe is closed; it gets the Ports, or the error that there is.
+
+    paces: of the target and its draft, shared with the process that measures (stand_in.py).
+    """
+
+    def load_engine() -> Engine:
+        if stand_in is None:
+            return load_verifier(settings)
+        return load_verifier(
+            settings,
+            pace=paced(stand_in.verify, paces[0]),
+            # A model, and no head: the edge has loaded it as one by now.
+            pace_draft=paced(stand_in.server_draft, paces[1]),
+        )
+
     try:
         with (
             bind("127.0.0.1", 0) as bound,
             bind("127.0.0.1", 0) as page,
             verify_in_process(
-                hosted.engine,
+                load_engine,
                 [bound, page],
                 max_batch=settings.max_batch,
-                batching=Batching.parse(hosted.batching),
+                batching=Batching.parse(batching),
             ) as worker,
         ):
             threading.Thread(target=_end_with, args=(pipe,), daemon=True).start()

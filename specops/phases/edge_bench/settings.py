@@ -63,6 +63,7 @@ def _name(heads: int, ahead: int, depth: str, depths: int) -> str:
 
 
 TOKENS = 64
+_OWN_DESIGN = {"design": "interleaved", "accept_length_change": False}
 
 
 class EdgeBenchSettings(Frozen):
@@ -86,12 +87,12 @@ class EdgeBenchSettings(Frozen):
     currency: str = "USD"
     margins: Ab = Ab()
     """Margins and confidence of a comparison. The design is the bench's own: arms in turn, one look at the
-    end."""
+    end, answers of one length."""
 
     def recorded(self) -> dict[str, Any]:
         """Return the settings as a result stores them: models by name, since their hashes are among its
         inputs."""
-        own_design = {"margins": {"design", "looks", "requests", "min_duration_s"}}
+        own_design = {"margins": set(_OWN_DESIGN) | {"looks", "requests", "min_duration_s"}}
         fields = self.model_dump(
             mode="json", exclude={"target": True, "draft": True, "prompts": True, **own_design}
         )
@@ -114,17 +115,12 @@ def settings_of(rollout: Rollout, **changed: Any) -> EdgeBenchSettings:
             hint=EXAMPLE,
         )
     draft = _draft(own)
-    edge = rollout.edge or Edge()
-    costs = rollout.costs
-    prices = (
-        Prices(costs.speculative, costs.edge_per_hour)
-        if costs is not None and costs.edge_per_hour is not None
-        else None
-    )
-    measure = rollout.measure
+    costs, measure, prices = rollout.costs, rollout.measure, None
+    if costs is not None and costs.edge_per_hour is not None:
+        prices = Prices(costs.speculative, costs.edge_per_hour)
     chosen = {key: value for key, value in changed.items() if value is not None}
     changed_edge = {key: chosen.pop(key) for key in list(chosen) if key in Edge.model_fields}
-    edge = Edge.model_validate(dict(edge) | changed_edge)
+    edge = Edge.model_validate(dict(rollout.edge or Edge()) | changed_edge)
     of_file: dict[str, Any] = {
         "target": own.target,
         "draft": draft,
@@ -139,7 +135,7 @@ def settings_of(rollout: Rollout, **changed: Any) -> EdgeBenchSettings:
         "max_batch": own.max_batch,
         "prices": prices,
         "currency": costs.currency if costs else "USD",
-        "margins": rollout.ab.model_copy(update={"design": "interleaved"}),
+        "margins": rollout.ab.model_copy(update=_OWN_DESIGN),
     }
     return EdgeBenchSettings(**(of_file | chosen))
 
