@@ -13,6 +13,7 @@ from typing import Literal
 
 from specops import stats
 from specops.economics import Prices, TokenTime
+from specops.edge.settings import DEFAULT
 from specops.errors import FileError
 from specops.experiment import claims
 from specops.experiment.answers import compare_greedy, greedy_answers
@@ -24,7 +25,6 @@ from specops.experiment.samples import FIGURES, Figure, figure_of, pair_up
 from specops.load.arrivals import Level
 from specops.load.record import Row, Spread, acceptance
 from specops.phases.ab.report import EqualCounts
-from specops.phases.edge_bench.client import SILENCE_S
 from specops.phases.edge_bench.records import ClientEffort, EdgeWindow, Lateness, ServerEffort
 from specops.phases.edge_bench.settings import AUTOREGRESSIVE, SERVER_ONLY, Arm, EdgeBenchSettings
 from specops.phases.measurement import checked
@@ -285,7 +285,7 @@ def _evidence(
         challenger=challenger,
         settings=settings.margins,
         temperature=settings.temperature,
-        timeout_ms=1000 * SILENCE_S,
+        timeout_ms=1000 * DEFAULT.patience_s,
     )
 
 

@@ -43,7 +43,7 @@ from specops.phases.edge_bench.client import Block, BlockResult, run_client
 from specops.phases.edge_bench.judging import EdgeComparison, compare
 from specops.phases.edge_bench.records import ClientEffort, EdgeWindow, EdgeWindows, Lateness
 from specops.phases.edge_bench.sentences import verdict
-from specops.phases.edge_bench.server import effort_of, paced, run_server
+from specops.phases.edge_bench.server import server_effort, paced, run_server
 from specops.phases.edge_bench.settings import SERVER_ONLY, Arm, EdgeBenchSettings, arms_of, stands_in
 from specops.progress import Progress
 from specops.prometheus.exposition import scrape
@@ -145,7 +145,7 @@ class BenchTestbed:
             arm=arm.name,
             began=began,
             cell=cell.model_copy(update={"client_bound": late.bottleneck or cell.client_bound}),
-            server=effort_of(after).since(effort_of(before)),
+            server=server_effort(after).since(server_effort(before)),
             effort=ClientEffort.sum(block.effort for block in blocks),
             late=late,
         )

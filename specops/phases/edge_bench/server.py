@@ -89,7 +89,7 @@ def _end_with(pipe: Pipe) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def effort_of(metrics: Scrape) -> ServerEffort:
+def server_effort(metrics: Scrape) -> ServerEffort:
     """Return the work of a server up to now."""
 
     def total(name: str, state: str = "") -> float:
