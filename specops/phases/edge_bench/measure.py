@@ -43,7 +43,7 @@ from specops.phases.edge_bench.client import Block, BlockResult, run_client
 from specops.phases.edge_bench.judging import EdgeComparison, compare
 from specops.phases.edge_bench.records import ClientEffort, EdgeWindow, EdgeWindows, Lateness
 from specops.phases.edge_bench.sentences import verdict
-from specops.phases.edge_bench.server import server_effort, paced, run_server
+from specops.phases.edge_bench.server import paced, run_server, server_effort
 from specops.phases.edge_bench.settings import SERVER_ONLY, Arm, EdgeBenchSettings, arms_of, stands_in
 from specops.progress import Progress
 from specops.prometheus.exposition import scrape

@@ -29,8 +29,8 @@ class Totals(Frozen):
 
 
 class ClientEffort(Totals):
-    """The work of all clients together; 0 where the server drafts. EdgeCounters (edge/client_metrics.py)
-    explains each, but for the bytes of the link."""
+    """The work of all clients together; where the server drafts, no nodes. EdgeCounters
+    (edge/client_metrics.py) explains each, but for the bytes of the link."""
 
     verdicts: int = 0
     waited_s: float = 0.0
