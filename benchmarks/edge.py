@@ -28,8 +28,8 @@ from specops.config import Rollout, load
 from specops.edge.link import Proposal
 from specops.edge.simulation.paper import Case, figures, needed_server_draft
 from specops.edge.wire import round_request
-from specops.phases.edge_bench.judging import Comparison, Quality
-from specops.phases.edge_bench.measure import comparison_of, measure
+from specops.phases.edge_bench.judging import EdgeComparison, Quality, read
+from specops.phases.edge_bench.measure import measure
 from specops.phases.edge_bench.settings import SERVER_ONLY, settings_of, stands_in
 
 ONE, CACHE, AHEAD = 1, 64, 32
@@ -57,7 +57,7 @@ def edge(heads: int) -> str:
     return f"edge, {heads} head{'' if heads == 1 else 's'}"
 
 
-def times(found: Comparison, of: Quality, arm: str, over: str, clients: int) -> tuple[float, str]:
+def times(found: EdgeComparison, of: Quality, arm: str, over: str, clients: int) -> tuple[float, str]:
     ratio = found.ratio(of, arm, over, clients)
     if ratio is None:
         return 0.0, "–"
@@ -67,7 +67,7 @@ def times(found: Comparison, of: Quality, arm: str, over: str, clients: int) -> 
     )
 
 
-def proactive(found: Comparison) -> Iterator[Line]:
+def proactive(found: EdgeComparison) -> Iterator[Line]:
     for heads, least, what in ((ONE, 1.13, "one head"), (CACHE, 1.2, f"the outcome cache, {CACHE} heads")):
         ratio, said = times(found, "tokens a verification", edge(heads), edge(0), 1)
         yield Line(
@@ -88,7 +88,7 @@ def with_server_draft(rollout: Rollout, seconds: float) -> Rollout:
     return rollout.model_copy(update={"edge": rollout.edge.model_copy(update={"stand_in": stand_in})})
 
 
-def latency(found: Comparison, rtt_ms: float, clients: int, least: float, how: str = "measured") -> Line:
+def latency(found: EdgeComparison, rtt_ms: float, clients: int, least: float, how: str = "measured") -> Line:
     arms = [arm.name for arm in found.arms if arm.kind == "edge"]
     best = max(arms, key=lambda arm: times(found, "latency", arm, SERVER_ONLY, clients)[0])
     ratio, said = times(found, "latency", best, SERVER_ONLY, clients)
@@ -101,7 +101,7 @@ def latency(found: Comparison, rtt_ms: float, clients: int, least: float, how: s
     )
 
 
-def throughput(found: Comparison, clients: int, how: str = "measured") -> Iterator[Line]:
+def throughput(found: EdgeComparison, clients: int, how: str = "measured") -> Iterator[Line]:
     arms = [arm.name for arm in found.arms if arm.kind == "edge"]
     for of, what, least in (
         ("filled throughput", "tokens of a busy server second", 2.2),
@@ -133,14 +133,14 @@ def simulated() -> Iterator[Line]:
         )
 
 
-def idle(found: Comparison) -> Line:
-    of_edge = [figure for figure in found.figures if figure.edge is not None]
-    best = min(of_edge, key=lambda figure: figure.idle)
+def idle(found: EdgeComparison) -> Line:
+    of_edge = [figure for figure in found.figures if figure.effort.nodes]
+    best = min(of_edge, key=lambda figure: figure.server.idle)
     return Line(
         "server's idle share with enough clients",
         "< 10%",
-        f"{100 * best.idle:.1f}% at {best.clients} clients",
-        best.idle < 0.1,
+        f"{100 * best.server.idle:.1f}% at {best.clients} clients",
+        best.server.idle < 0.1,
         "measured",
     )
 
@@ -175,12 +175,12 @@ def main() -> None:
     options = parser.parse_args()
     rollout = load(asset("playbooks", "edge.yaml"))
 
-    def run(rollout: Rollout = rollout, **changed: Any) -> Comparison:
+    def run(rollout: Rollout = rollout, **changed: Any) -> EdgeComparison:
         settings = settings_of(rollout, count=options.count, tokens=options.tokens, **changed)
         with progress() as shown:
-            return comparison_of(measure(settings, shown))
+            return read(measure(settings, shown), "the result")
 
-    def adaptive(rtt_ms: float, clients: int = 1, **changed: Any) -> Comparison:
+    def adaptive(rtt_ms: float, clients: int = 1, **changed: Any) -> EdgeComparison:
         return run(clients=[clients], depth=["adaptive"], rtt_ms=rtt_ms, **changed)
 
     needed = needed_server_draft()
@@ -209,10 +209,10 @@ def main() -> None:
     stand_in = settings_of(rollout).edge.stand_in
     print("stand-in costs: " + "; ".join(stands_in(stand_in) if stand_in else ["none"]))
     runs = (deeper, near, far, near_fitted, far_fitted, crowd)
-    parities = [parity for found in runs for parity in found.parity]
-    same, of = sum(parity.same for parity in parities), sum(parity.of for parity in parities)
-    print(f"greedy answers equal to autoregressive ones: {same} of {of}")
-    late = max((f.late_s or 0.0 for found in runs for f in found.figures), default=0.0)
+    counts = [of_arm for found in runs for of_arm in found.parity.values()]
+    equal, compared = sum(c.equal for c in counts), sum(c.compared for c in counts)
+    print(f"greedy answers equal to autoregressive ones: {equal} of {compared}")
+    late = max((f.late.over_share for found in runs for f in found.figures), default=0.0)
     print(f"longest that declared passes took over what was declared, of any arm: {100 * late:.1f}%\n")
     for line in lines:
         held = "yes" if line.held else "NO"

@@ -28,9 +28,11 @@ from specops.edge.simulation.real_rounds import LEVELS
 from specops.edge.simulation.rounds import Rounds
 from specops.edge.simulation.setting import EdgeCosts, Setting, straight
 from specops.engine.text import load_tokenizer
+from specops.experiment.plan import Request, Window
+from specops.load.arrivals import Level
 from specops.load.workload import load_prompts
-from specops.phases.edge_bench.judging import Figures, figures
-from specops.phases.edge_bench.measure import site
+from specops.phases.edge_bench.judging import BenchFigures, figures
+from specops.phases.edge_bench.measure import site, tokenized, warm_up
 from specops.phases.edge_bench.settings import Arm, EdgeBenchSettings, settings_of
 from specops.phases.edge_simulate import Measuring, rounds_of
 from specops.progress import SilentProgress
@@ -91,7 +93,7 @@ def main() -> int:
         ),
         SilentProgress(),
     )
-    found: list[tuple[float, Arm, int, Figures]] = []
+    found: list[tuple[float, Arm, int, BenchFigures]] = []
     for rtt_ms in rtts:
         for arm, clients, real in _real(base, rtt_ms):
             print(f"real: {rtt_ms:g} ms, {arm.name}, {clients} clients", file=sys.stderr)
@@ -132,25 +134,27 @@ def _arms() -> list[Arm]:
     return [*edge, *ahead, Arm(name="autoregressive", kind="autoregressive")]
 
 
-def _real(base: EdgeBenchSettings, rtt_ms: float) -> Iterator[tuple[Arm, int, Figures]]:
+def _real(base: EdgeBenchSettings, rtt_ms: float) -> Iterator[tuple[Arm, int, BenchFigures]]:
     edge = base.edge.model_copy(update={"rtt_ms": rtt_ms, "clients": list(CLIENTS)})
     settings = base.model_copy(update={"edge": edge})
     tokenizer = load_tokenizer(settings.target)
-    prompts = []
-    for prompt in load_prompts(settings.prompts).spread(settings.count):
-        content = prompt.completion_prompt()
-        tokens = tokenizer.encode(content) if isinstance(content, str) else list(content)
-        prompts.append((prompt.id, tokens[-settings.prompt_tokens :]))
+    prompts = {
+        prompt.id: tokenized(prompt, tokenizer, settings.prompt_tokens)
+        for prompt in load_prompts(settings.prompts).spread(settings.count)
+    }
+    requests = tuple(Request(name, "") for name in prompts)
     arms = _arms()
     with site(settings, arms, tokenizer) as here:
         for arm in arms:
-            here.visit(arm, 1, -1, 0, prompts[:1])
+            here.measure(arm, warm_up(arm.name, next(iter(prompts))), prompts)
         for clients in CLIENTS:
             for order, arm in enumerate(arms):
-                visit = here.visit(arm, clients, 0, order, prompts)
-                if visit.failed:
-                    raise SystemExit(f"{arm.name}, {clients} clients: {visit.failed[0].error}")
-                yield arm, clients, figures([visit], settings.prices)
+                window = Window(0, "measured", Level(concurrency=clients), order, 0, arm.name, requests)
+                measured = here.measure(arm, window, prompts)
+                failed = [row for row in measured.cell.rows if row.error]
+                if failed:
+                    raise SystemExit(f"{arm.name}, {clients} clients: {failed[0].detail}")
+                yield arm, clients, figures([measured], settings.prices)
 
 
 def _declared(stand_in: StandIn) -> EdgeCosts:
@@ -161,17 +165,19 @@ def _declared(stand_in: StandIn) -> EdgeCosts:
     return EdgeCosts(draft, verify, server_draft)
 
 
-def _calibrated(costs: EdgeCosts, stand_in: StandIn, real: Figures, rtt_ms: float, beams: int) -> EdgeCosts:
+def _calibrated(
+    costs: EdgeCosts, stand_in: StandIn, real: BenchFigures, rtt_ms: float, beams: int
+) -> EdgeCosts:
     """What one client without a head was found to need beside what is declared."""
-    own = real.edge
-    assert own is not None
-    beside = own.draft_ms / 1000 / own.passes - costs.draft.at(beams)
+    effort = real.effort
+    beside = effort.draft_s / effort.passes - costs.draft.at(beams)
     declared = stand_in.edge_draft
+    step_s = effort.step_s / effort.verdicts
     return replace(
         costs,
         draft=straight(declared.pass_ms / 1000 + max(beside, 0.0), declared.token_ms / 1000),
-        step_s=max(own.step_ms / 1000 - costs.verify.at(1 + own.nodes), 0.0),
-        round_s=max((own.network_ms - rtt_ms) / 1000, 0.0),
+        step_s=max(step_s - costs.verify.at(1 + effort.nodes / effort.rounds), 0.0),
+        round_s=max(effort.network_s / effort.rounds - rtt_ms / 1000, 0.0),
     )
 
 
@@ -182,7 +188,7 @@ def _compared(
     rtt_ms: float,
     arm: Arm,
     clients: int,
-    real: Figures,
+    real: BenchFigures,
     *,
     calibrates: bool,
 ) -> Pair:
@@ -201,14 +207,14 @@ def _compared(
         tokens=base.tokens,
     )
     foretold = replicate(setting, costs, rounds, PRICES, seeds=SEEDS, seconds=SECONDS)
-    assert real.itl_ms is not None
+    assert real.tpot_ms.mean is not None
     assert real.tokens_a_verification is not None
     found = {
-        "itl_ms": real.itl_ms,
+        "itl_ms": real.tpot_ms.mean,
         "tokens_per_s": real.tokens_per_s,
-        "idle": real.idle,
+        "idle": real.server.idle,
         "tokens_per_verification": real.tokens_a_verification,
-        TAKEN: 0.0 if real.edge is None else real.edge.taken,
+        TAKEN: real.effort.taken / max(real.effort.rounds, 1),
     }
     told = {name: mean(foretold, name) for name in (*MEASURES, TAKEN)}
     return Pair(rtt_ms, arm, clients, found, told, calibrates)

@@ -12,8 +12,7 @@ from specops.cli.call import Answer, AnswerOption, Call, extra, numbers, shared_
 from specops.cli.output import Table
 
 if TYPE_CHECKING:
-    from specops.experiment.findings import StoredInterval
-    from specops.phases.edge_bench.judging import Comparison, Figures, Quality
+    from specops.phases.edge_bench.judging import BenchFigures, BenchRatio, EdgeComparison, Quality
 
 
 @shared_options(out=AnswerOption)
@@ -56,8 +55,11 @@ def bench(
         ),
     ] = None,
     count: Annotated[
-        int, typer.Option("--count", min=1, help="Number of prompts, spread over the set.")
-    ] = 16,
+        int,
+        typer.Option(
+            "--count", min=1, help="Number of prompts at each load, spread over the set; few are repeated."
+        ),
+    ] = 64,
     tokens: Annotated[
         int | None,
         typer.Option("--tokens", min=2, help="Tokens of an answer. [default: the file's, or 64]"),
@@ -81,7 +83,8 @@ def bench(
     from specops.results import Result
 
     with extra("edge", "bench edge drafting"):
-        from specops.phases.edge_bench.measure import comparison_of, measure
+        from specops.phases.edge_bench.judging import read
+        from specops.phases.edge_bench.measure import measure
         from specops.phases.edge_bench.settings import settings_of
     try:
         settings = settings_of(
@@ -99,10 +102,10 @@ def bench(
         raise call.wrong_option(error) from error
 
     def page(result: Result) -> Iterator[str | Table]:
-        found = comparison_of(result)
-        for table in tables(found, settings.currency):
+        comparison = read(result, "the result")
+        for table in tables(comparison, settings.currency):
             yield from (table, "")
-        yield from (*lines(found), f"{result.verdict}: {result.reason}")
+        yield from (*lines(comparison), f"{result.verdict}: {result.reason}")
 
     partial: list[Result] = []
     try:
@@ -128,42 +131,50 @@ DEEPEST = 8
 """Positions whose acceptance is shown; the result has all."""
 
 
-def tables(found: Comparison, currency: str) -> list[Table]:
-    levels = sorted({figure.clients for figure in found.figures})
+def tables(comparison: EdgeComparison, currency: str) -> list[Table]:
+    from specops.experiment.sentences import table
+    from specops.phases.edge_bench.sentences import decisive
+
     pages: list[Table] = []
-    for clients in levels:
-        of_level = [figure for figure in found.figures if figure.clients == clients]
-        pages.append(Table(*_speeds(of_level, currency), f"{_clients(clients)} at a time"))
-        if any(figure.edge is not None for figure in of_level):
-            pages.append(Table(*_rounds(of_level, ahead=_sends_ahead(found)), "a round, on average"))
-        if any(figure.accepted for figure in of_level):
-            pages.append(Table(*_accepted(of_level), "verifications that accepted so many tokens"))
-        if any(ratio.clients == clients for ratio in found.ratios):
-            pages.append(Table(*_ratios(found, clients), "times as good"))
+    ahead = any(arm.ahead > 0 for arm in comparison.arms)
+    for clients in comparison.clients:
+        figures = [figure for figure in comparison.figures if figure.clients == clients]
+        pages.append(Table(*_speeds(figures, currency), f"{_clients(clients)} at a time"))
+        if any(figure.effort.nodes for figure in figures):
+            pages.append(Table(*_rounds(figures, ahead=ahead), "a round, on average"))
+        if any(figure.accepted for figure in figures):
+            pages.append(Table(*_accepted(figures), "drafts of which so many tokens were accepted"))
+        if any(ratio.clients == clients for ratio in comparison.ratios):
+            pages.append(Table(*_ratios(comparison, clients), "times as good"))
+        if (best := decisive(comparison, clients)) is not None:
+            columns = ("item", "observed", "bound", "margin", "n", "verdict")
+            rows = list(dict.fromkeys(table(best.findings)))
+            pages.append(Table(columns, rows, f"{best.arm} at {_clients(clients)}: what must hold"))
     return pages
 
 
-def _speeds(figures: Sequence[Figures], currency: str) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+def _speeds(figures: Sequence[BenchFigures], currency: str) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
     priced = any(figure.cost_per_million is not None for figure in figures)
     columns = [
-        "arm", "ms a token", "p50", "p95", "TTFT ms", "tokens a verification", "tokens/s",
+        "arm", "TPOT ms", "p50", "p95", "TTFT ms", "tokens a verification", "tokens/s",
         "per busy s", "trees a step", "server idle",
     ]  # fmt: skip
     if priced:
         columns += [f"{currency} a million", "server filled"]
     rows = []
     for figure in figures:
+        server = figure.server
         row = [
             figure.arm,
-            _ms(figure.itl_ms),
-            _ms(figure.itl_p50_ms),
-            _ms(figure.itl_p95_ms),
-            _ms(figure.ttft_ms),
+            _number(figure.tpot_ms.mean, 1),
+            _number(figure.tpot_ms.p50, 1),
+            _number(figure.tpot_ms.p95, 1),
+            _number(figure.ttft_ms.p50, 1),
             _number(figure.tokens_a_verification),
             f"{figure.tokens_per_s:.0f}",
             _number(figure.tokens_per_busy_s, 0),
-            _number(figure.trees_a_step),
-            f"{100 * figure.idle:.0f}%",
+            _number(server.rounds / server.steps if server.steps else None),
+            f"{100 * server.idle:.0f}%",
         ]
         if priced:
             row += [_number(figure.cost_per_million), _number(figure.filled_cost_per_million)]
@@ -171,38 +182,35 @@ def _speeds(figures: Sequence[Figures], currency: str) -> tuple[Sequence[str], S
     return columns, rows
 
 
-def _sends_ahead(found: Comparison) -> bool:
-    return any(arm.ahead > 0 for arm in found.arms)
-
-
-def _rounds(figures: Sequence[Figures], *, ahead: bool) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+def _rounds(figures: Sequence[BenchFigures], *, ahead: bool) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
     columns = [
         "arm", "nodes", "passes", "hits", *(["ahead"] if ahead else []), "wasted", "drafting ms",
         "network ms", "waiting ms", "step ms", "bytes up", "bytes down",
     ]  # fmt: skip
     rows = []
     for figure in figures:
-        if (edge := figure.edge) is not None:
+        if (effort := figure.effort).nodes:
+            rounds, verdicts = max(effort.rounds, 1), max(effort.verdicts, 1)
             rows.append(
                 [
                     figure.arm,
-                    f"{edge.nodes:.1f}",
-                    f"{edge.passes:.1f}",
-                    f"{100 * edge.hit_rate:.0f}%",
-                    *([f"{100 * edge.taken:.0f}%"] if ahead else []),
-                    f"{100 * edge.wasted:.0f}%",
-                    _ms(edge.draft_ms),
-                    _ms(edge.network_ms),
-                    _ms(edge.waited_ms),
-                    _ms(edge.step_ms),
-                    f"{edge.up_bytes:.0f}",
-                    f"{edge.down_bytes:.0f}",
+                    f"{effort.nodes / rounds:.1f}",
+                    f"{effort.passes / rounds:.1f}",
+                    f"{100 * effort.hits / rounds:.0f}%",
+                    *([f"{100 * effort.taken / rounds:.0f}%"] if ahead else []),
+                    f"{100 * effort.wasted / max(effort.run, 1):.0f}%",
+                    f"{1000 * effort.draft_s / rounds:.1f}",
+                    f"{1000 * effort.network_s / rounds:.1f}",
+                    f"{1000 * effort.waited_s / verdicts:.1f}",
+                    f"{1000 * effort.step_s / verdicts:.1f}",
+                    f"{effort.up_bytes / rounds:.0f}",
+                    f"{effort.down_bytes / rounds:.0f}",
                 ]
             )
     return columns, rows
 
 
-def _accepted(figures: Sequence[Figures]) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+def _accepted(figures: Sequence[BenchFigures]) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
     depth = min(max((len(figure.accepted) for figure in figures), default=0), DEEPEST)
     columns = ["arm", *(f"≥ {d}" for d in range(1, depth + 1))]
     rows = []
@@ -212,66 +220,51 @@ def _accepted(figures: Sequence[Figures]) -> tuple[Sequence[str], Sequence[Seque
     return columns, rows
 
 
-def _ratios(found: Comparison, clients: int) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
-    rows = []
-    over: dict[tuple[str, str], dict[Quality, tuple[float, StoredInterval | None]]] = {}
-    for ratio in found.ratios:
+def _ratios(comparison: EdgeComparison, clients: int) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+    from specops.render.figures import times
+
+    pairs: dict[tuple[str, str], dict[Quality, BenchRatio]] = {}
+    for ratio in comparison.ratios:
         if ratio.clients == clients:
-            over.setdefault((ratio.arm, ratio.over), {})[ratio.of] = ratio.estimate, ratio.interval
-    shown: list[Quality] = [
-        of
-        for of in (
-            "latency", "tokens a verification", "throughput", "filled throughput", "cost", "filled cost"
-        )
-        if any(of in of_pair for of_pair in over.values())
-    ]  # fmt: skip
-    for (arm, other), of_pair in over.items():
-        rows.append([f"{arm} over {other}", *(_times(of_pair.get(of)) for of in shown)])
-    return ["", *shown], rows
+            pairs.setdefault((ratio.arm, ratio.over), {})[ratio.of] = ratio
+    qualities = list(dict.fromkeys(quality for of_pair in pairs.values() for quality in of_pair))
+    rows = [
+        [
+            f"{arm} over {over}",
+            *(times(r.interval, r.estimate) if (r := of_pair.get(of)) else "" for of in qualities),
+        ]
+        for (arm, over), of_pair in pairs.items()
+    ]
+    return ["", *qualities], rows
 
 
-def lines(found: Comparison) -> list[str]:
+def lines(comparison: EdgeComparison) -> list[str]:
     """Return what is said below the tables."""
-    from specops.phases.edge_bench.settings import AUTOREGRESSIVE
+    from specops.phases.edge_bench.sentences import same_answers
 
-    said = [
+    ahead = any(arm.ahead > 0 for arm in comparison.arms)
+    page = [
         "server idle: share of session time without a round to verify; "
         "filled: cost if other clients use the idle time; "
         "hits: rounds whose next root was already drafted"
-        + ("; ahead: rounds sent before the previous verdict" if _sends_ahead(found) else ""),
+        + ("; ahead: rounds sent before the previous verdict" if ahead else ""),
     ]
-    if found.parity:
-        same = all(parity.same == parity.of for parity in found.parity)
-        words = "are the same in all arms" if same else "differ between arms"
-        count = sum(parity.of for parity in found.parity if parity.arm != AUTOREGRESSIVE)
-        if count:
-            said.append(f"greedy answers {words} ({count} compared with {AUTOREGRESSIVE})")
-    said += [f"{who} failed: {why}" for who, why in found.failed.items()]
-    late = [figure for figure in found.figures if figure.late_passes is not None and figure.late_passes > 0]
+    if (same := same_answers(comparison)) is not None:
+        page.append(same)
+    late = [figure for figure in comparison.figures if figure.late.late]
     if late:
-        worst = max(late, key=lambda figure: figure.late_s or 0)
-        said.append(
+        worst = max(late, key=lambda figure: figure.late.over_share)
+        page.append(
             f"this machine was too slow for some of the declared times: of {worst.arm} at "
-            f"{_clients(worst.clients)}, {100 * (worst.late_passes or 0):.1f}% of the passes, which took "
-            f"{100 * (worst.late_s or 0):.1f}% longer in all"
+            f"{_clients(worst.clients)}, {100 * worst.late.late / worst.late.passes:.1f}% of the passes, "
+            f"which took {100 * worst.late.over_share:.1f}% longer in all"
         )
-    return said
+    return page
 
 
 def _clients(count: int) -> str:
     return f"{count} client{'' if count == 1 else 's'}"
 
 
-def _ms(value: float | None) -> str:
-    return "–" if value is None else f"{value:.1f}"
-
-
 def _number(value: float | None, digits: int = 2) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
-
-
-def _times(ratio: tuple[float, StoredInterval | None] | None) -> str:
-    if ratio is None:
-        return ""
-    estimate, between = ratio
-    return f"{estimate:.2f}×" + (f" [{between.low:.2f}, {between.high:.2f}]" if between else "")

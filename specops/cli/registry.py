@@ -256,7 +256,7 @@ SHAPES: Mapping[str, Shape] = {
         ("edge bench",),
         "Drafting at the edge and on the server.",
         Content(
-            ("phases.edge_bench.judging:Comparison", "phases.edge_bench.records:Visits"),
+            ("phases.edge_bench.judging:EdgeComparison", "phases.edge_bench.records:EdgeWindows"),
             summary="phases.summaries:EdgeLevels",
         ),
     ),

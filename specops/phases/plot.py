@@ -123,10 +123,10 @@ def _baseline(result: Result, source: Path, out: Path) -> bool:
 
 
 def _edge_bench(result: Result, source: Path, out: Path) -> bool:
-    from specops.phases.edge_bench.measure import comparison_of
+    from specops.phases.edge_bench.judging import read
     from specops.render.ab_plot import Mark, Panel, Picture, Row, draw
 
-    found = [ratio for ratio in comparison_of(result).ratios if ratio.interval is not None]
+    found = [ratio for ratio in read(result, str(source)).ratios if ratio.interval is not None]
     if not found:
         return False
 
@@ -154,10 +154,10 @@ def _edge_bench(result: Result, source: Path, out: Path) -> bool:
     drawn = Picture(
         panels=panels,
         expected=None,
-        confidence="All intervals of the bench hold together. Above 1, the first arm is better.",
+        confidence="Each interval holds by itself. Above 1, the first arm is better.",
         axis="ratio of the first arm over the second (×, logarithmic)",
     )
-    answers = sum(len(visit["answers"]) for visit in result.data["visits"])
+    answers = sum(len(window["cell"]["rows"]) for window in result.data["windows"])
     draw(drawn, heading(result, "Edge bench", _count(answers, "answers")), out)
     return True
 

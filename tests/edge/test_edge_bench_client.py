@@ -1,88 +1,63 @@
-"""A bench's client that only listens: what it takes from a link, and what it says where the link fails."""
+"""What a bench's client observes of one answer."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
-from specops.edge.link import ClientTurn, Event, LinkDown, LinkUp, Pong, SessionRefused, Traffic, Verdict
-from specops.engine.request import Sampling
-from specops.phases.edge_bench.client import _Listening
-
-SAMPLING = Sampling(max_tokens=6)
-
-
-def verdict(session: int, number: int, tokens: list[int], *, ended: bool = False) -> Verdict:
-    return Verdict(session, number, [], tokens, ended, 0.25, 0.5, 0, 0.0)
+from specops.engine.request import Emission, Sampling
+from specops.load.request_times import Observation, tpot, ttft
+from specops.load.workload import Prompt
+from specops.phases.edge_bench.client import observe
 
 
 class Scripted:
-    """A link that gives what it was told to, call by call; nothing more is silence."""
+    """An engine that emits what it was given; and a tokenizer whose text is the ids."""
 
-    def __init__(self, *events: list[Event]) -> None:
-        self.events = list(events)
-        self.asked: list[tuple[str, Any]] = []
-        self.traffic = Traffic(sent=7, received=9)
+    def __init__(self, *emissions: Emission) -> None:
+        self.emissions = emissions
+        self.requests: list[tuple[list[int], Sampling]] = []
 
-    def receive(self, timeout: float | None) -> list[Event]:
-        self.asked.append(("receive", timeout))
-        return self.events.pop(0) if self.events else []
+    def stream(self, prompt: list[int], sampling: Sampling) -> Iterator[Emission]:
+        self.requests.append((prompt, sampling))
+        yield from self.emissions
 
-    def open(self, session: int, key: bytes, prompt: list[int], sampling: Sampling, **more: Any) -> None:
-        assert more == {"server_drafts": True}
-        assert len(key) == 16
-        self.asked.append(("open", (session, prompt)))
-
-    def end(self, session: int) -> None:
-        self.asked.append(("end", session))
+    def decode(self, ids: list[int], skip_special_tokens: bool) -> str:
+        assert not skip_special_tokens  # answers that differ in one are not the same
+        return " ".join(map(str, ids))
 
 
-def listening(*events: list[Event]) -> tuple[_Listening, Scripted]:
-    link: Any = Scripted(*events)
-    return _Listening(link), link
+def observed(engine: Any, prompt: Prompt) -> Observation:
+    return observe(engine, prompt, Sampling(temperature=0.7, max_tokens=6), engine, connection=2)
 
 
-def test_what_comes_together_is_one_verification() -> None:
-    arm, link = listening(
-        [], [verdict(1, 0, [5])], [verdict(1, 1, [6, 7]), Pong(0.1)], [verdict(1, 2, [8], ended=True)]
+def test_what_comes_together_is_one_chunk() -> None:
+    engine = Scripted(Emission(1, [5], ""), Emission(1, [], ""), Emission(1, [6, 7], "", "length"))
+    answer = observed(engine, Prompt("p", "chat", (1, 2), seed=3))
+    assert (answer.prompt, answer.traffic_class, answer.connection) == ("p", "chat", 2)
+    assert [chunk.tokens for chunk in answer.answer.chunks] == [1, 2]
+    assert (answer.answer.text, answer.answer.tokens, answer.answer.prompt_tokens) == ("5 6 7", 3, 2)
+    assert answer.ok
+    assert ttft(answer) is not None
+    assert tpot(answer) is not None
+    assert engine.requests == [([1, 2], Sampling(temperature=0.7, max_tokens=6, seed=3))]
+
+
+def test_a_request_may_have_a_temperature_of_its_own() -> None:
+    engine = Scripted(Emission(1, [5], "", "length"))
+    assert observed(engine, Prompt("p", "chat", (1,), temperature=0.0)).temperature == 0.0
+    assert engine.requests[0][1].temperature == 0.0
+    assert observed(engine, Prompt("p", "chat", (1,))).temperature == 0.7
+
+
+def test_what_ends_early_is_a_failure() -> None:
+    cut = observed(
+        Scripted(Emission(1, [5], ""), Emission(1, [], "", "cancelled", error="the link broke")),
+        Prompt("p", "chat", (1,)),
     )
-    answered = arm.answer([1, 2], SAMPLING)
-    assert answered.tokens == [5, 6, 7, 8]
-    assert [count for _, count in answered.chunks] == [1, 2, 1]
-    assert answered.error is None
-    assert ("open", (1, [1, 2])) in link.asked
-    assert link.asked[-1] == ("end", 1)
-    effort = arm.effort()
-    assert (effort.verdicts, effort.waited_s, effort.step_s) == (3, 0.75, 1.5)
-    assert (effort.up_bytes, effort.down_bytes, effort.rounds) == (7, 9, 0)
-
-
-def test_a_turn_may_carry_the_end_and_others_sessions_do_not_count() -> None:
-    arm, _ = listening(
-        [], [verdict(9, 0, [1], ended=True), verdict(1, 0, [5])], [ClientTurn(1, 1, [6], True)]
-    )
-    assert arm.answer([1], SAMPLING).tokens == [5, 6]
-
-
-@pytest.mark.parametrize(
-    ("event", "words"),
-    [
-        (SessionRefused(1, "busy", "all sessions are taken", 0.5), "refused it: all sessions are taken"),
-        (LinkDown("nobody listens there"), "the link broke: nobody listens there"),
-        (None, "sent nothing for"),
-    ],
-)
-def test_what_fails_is_told_and_not_waited_for(event: Event | None, words: str) -> None:
-    arm, link = listening([], [verdict(1, 0, [5])], [] if event is None else [event])
-    answered = arm.answer([1], SAMPLING)
-    assert answered.error is not None
-    assert words in answered.error
-    assert answered.tokens == [5]
-    assert link.asked[-1] == ("end", 1)
-
-
-def test_a_link_that_broke_meanwhile_is_waited_for() -> None:
-    arm, link = listening([LinkDown("cut")], [LinkUp()], [verdict(1, 0, [5], ended=True)])
-    assert arm.answer([1], SAMPLING).tokens == [5]
-    assert [what for what, _ in link.asked] == ["receive", "receive", "open", "receive", "end"]
+    assert cut.answer.failure is not None
+    assert (cut.answer.failure.kind, cut.answer.failure.detail) == ("stream_error", "the link broke")
+    assert cut.answer.tokens == 1
+    empty = observed(Scripted(Emission(1, [], "", "stop")), Prompt("p", "chat", (1,)))
+    assert empty.answer.failure is not None
+    assert empty.answer.failure.kind == "empty"

@@ -15,7 +15,8 @@ from specops import results
 from specops.assets import asset
 from specops.config import load
 from specops.errors import ConfigError, Exit
-from specops.phases.edge_bench.measure import comparison_of
+from specops.phases.edge_bench.judging import read
+from specops.phases.edge_bench.records import EdgeWindows
 from specops.phases.edge_bench.settings import AUTOREGRESSIVE, SERVER_ONLY, settings_of
 
 STAND_IN = "{pass_ms: 2.0, token_ms: 0.05}"
@@ -66,32 +67,37 @@ def test_every_arm_says_the_same_and_is_measured(rollout: Path, tmp_path: Path) 
     done = subprocess.run(
         [sys.executable, "-m", "specops", *words], capture_output=True, text=True, check=False
     )
-    assert done.returncode == Exit.UNDECIDED, done.stdout + done.stderr  # four prompts carry no interval
+    assert done.returncode == Exit.UNDECIDED, done.stdout + done.stderr  # six requests carry no interval
     assert "stand-in costs: the target on the server 2 ms a pass and 0.05 ms a token" in done.stderr
     assert "greedy answers are the same in all arms" in done.stdout
     assert left_behind(rollout) == []
     result = results.read(out)
     assert result.settings["stand_in_costs"] is True
-    found = comparison_of(result)
-    assert found.failed == {}
-    assert all(parity.same == parity.of == 8 for parity in found.parity)
+    comparison = read(result, str(out))
+    windows = EdgeWindows.model_validate(result.data).windows
+    assert [w for w in windows if w.cell.failed] == []
+    assert {(counts.equal, counts.compared) for counts in comparison.parity.values()} == {(12, 12)}
+    assert len(comparison.parity) == 4
     for clients in (1, 2):
-        plain, served = found.at(AUTOREGRESSIVE, clients), found.at(SERVER_ONLY, clients)
+        plain, served = comparison.at(AUTOREGRESSIVE, clients), comparison.at(SERVER_ONLY, clients)
         assert plain.tokens_a_verification == 1
-        assert served.edge is None
-        assert plain.itl_ms is not None
-        assert plain.itl_ms >= 2.0  # never faster than declared
+        assert served.effort.nodes == 0
+        assert plain.tpot_ms.mean is not None
+        assert plain.tpot_ms.mean >= 2.0  # never faster than declared
         for arm in ("0 heads", "4 heads", "4 heads, 4 ahead"):
-            edge = found.at(f"edge, {arm}", clients)
-            assert edge.tokens == served.tokens == plain.tokens == 4 * 8
-            assert edge.edge is not None
+            edge = comparison.at(f"edge, {arm}", clients)
+            assert edge.tokens == served.tokens == plain.tokens == 6 * 8
+            effort = edge.effort
             if "ahead" not in arm:
-                assert edge.edge.network_ms >= 4.0  # the relay's way there and back
-                assert edge.edge.taken == 0
-            assert edge.edge.step_ms >= 2.0
-            assert 0 < edge.edge.up_bytes < 1024
+                assert effort.network_s / effort.rounds >= 0.004  # the relay's way there and back
+                assert effort.taken == 0
+            assert effort.step_s / effort.verdicts >= 0.002
+            assert 0 < effort.up_bytes / effort.rounds < 1024
             assert edge.cost_per_million is not None
-        assert found.at("edge, 0 heads", clients).edge.wasted == 0  # type: ignore[union-attr]
+        assert comparison.at("edge, 0 heads", clients).effort.wasted == 0
+    claims = {finding.claim for each in comparison.decisions for finding in each.findings}
+    assert claims == {"wait", "length", "first token", "failures", "answers", "speculation"}
+    assert "requests failed, were refused or were late" in result.reason
 
 
 @pytest.mark.parametrize(

@@ -1,152 +1,105 @@
-"""Records of a visit: one arm, one number of clients, one block of prompts. As it is stored."""
+"""A window of the bench as it is stored: that of any experiment, with the work of clients and server."""
 
 from __future__ import annotations
 
-from itertools import pairwise
+import math
+from collections.abc import Iterable
+from typing import Self
 
 from pydantic import BaseModel
 
+from specops.experiment.records import WindowRecord
+from specops.load.request_times import MOST_LAG_SHARE
 from specops.section import Frozen
 
 
-class Answer(Frozen):
-    """An answer to one prompt, as its client had it. What arrived together was verified together."""
+class Totals(Frozen):
+    """Sums that only grow."""
 
-    prompt: str
-    client: int
-    sent_s: float
-    """Since the visit began."""
+    def since(self, earlier: Self) -> Self:
+        """Return what was added since `earlier`."""
+        fields = type(self).model_fields
+        return type(self)(**{name: getattr(self, name) - getattr(earlier, name) for name in fields})
 
-    chunks: list[tuple[float, int]]
-    """Seconds since it was sent, and how many tokens came; the first is of the step that read the prompt."""
-
-    tokens: list[int]
-    error: str | None = None
-
-    @property
-    def ttft_s(self) -> float | None:
-        return self.chunks[0][0] if self.chunks else None
-
-    @property
-    def itl_s(self) -> float | None:
-        """Mean seconds from one token to the next, after the first chunk; None where that was all."""
-        after = self.after_first
-        return (self.chunks[-1][0] - self.chunks[0][0]) / after if after else None
-
-    @property
-    def after_first(self) -> int:
-        """Return the number of tokens after the first chunk."""
-        return sum(count for _, count in self.chunks[1:])
-
-    @property
-    def verifications(self) -> int:
-        """The number of verifications that had a draft to look at, or could have: all but the one that read
-        the prompt."""
-        return max(len(self.chunks) - 1, 0)
-
-    def gaps(self) -> list[float]:
-        """Return for each token after the first chunk the seconds since the token before it. Tokens that came
-        together share the time."""
-        return [
-            (at - before) / count for (before, _), (at, count) in pairwise(self.chunks) for _ in range(count)
-        ]
+    @classmethod
+    def sum(cls, parts: Iterable[Self]) -> Self:
+        """Return the sum over several clients, or windows."""
+        listed = list(parts)
+        return cls(**{name: math.fsum(getattr(part, name) for part in listed) for name in cls.model_fields})
 
 
-class ClientEffort(Frozen):
-    """The work of all clients together. Where the server drafts, most of it is 0."""
+class ClientEffort(Totals):
+    """The work of all clients together; where the server drafts, no nodes. EdgeCounters
+    (edge/client_metrics.py) explains each, but for the bytes of the link."""
 
     verdicts: int = 0
     waited_s: float = 0.0
-    """Rounds, at the server, for their steps; summed."""
-
     step_s: float = 0.0
-    """The steps of all verdicts, summed."""
-
     rounds: int = 0
     nodes: int = 0
-    """Number of nodes that were sent."""
-
     hits: int = 0
-    """Rounds whose next root the draft had run already: ahead, or, seldom, without sending it."""
-
     taken: int = 0
-    """Rounds that had been sent ahead of the verdict before them: the server went on with them at once."""
-
-    misses: int = 0
-    """The other rounds."""
-
     passes: int = 0
-    """Number of passes of the draft."""
-
     run: int = 0
-    """Nodes, in all passes."""
-
     wasted: int = 0
-    """Number of these that were run ahead in vain."""
-
     draft_s: float = 0.0
-    """Seconds from a verdict to the next round."""
-
     network_s: float = 0.0
-    """Seconds from a round to its verdict, beside waiting and the step."""
-
     up_bytes: int = 0
     down_bytes: int = 0
 
-    @property
-    def drafts(self) -> bool:
-        return self.nodes > 0
 
+class ServerEffort(Totals):
+    """The work of the server, by its own metrics."""
 
-class ServerEffort(Frozen):
-    """The work of the server meanwhile."""
+    steps: float = 0.0
+    rounds: float = 0.0
+    """Sequences in all steps."""
 
-    steps: int
-    rounds: int
-    """Sequences in all of them."""
+    busy_s: float = 0.0
+    """Seconds in steps."""
 
-    busy_s: float
-    starved_s: float
+    starved_s: float = 0.0
     """Seconds with sessions, but none whose round had come."""
 
-    empty_s: float
+    @property
+    def idle(self) -> float:
+        """Share of the time with sessions in which no round waited."""
+        with_sessions = self.busy_s + self.starved_s
+        return self.starved_s / with_sessions if with_sessions else 0.0
 
 
-class Lateness(Frozen):
-    """The number of passes with declared times that computed longer than declared."""
+class Lateness(Totals):
+    """The passes with declared times that computed longer than declared; all 0 where none are declared."""
 
-    passes: int = 0
-    late: int = 0
+    passes: float = 0
+    late: float = 0
     over_s: float = 0.0
     declared_s: float = 0.0
 
+    @property
+    def over_share(self) -> float:
+        """How much longer than declared all passes took, as a share."""
+        return self.over_s / self.declared_s if self.declared_s else 0.0
 
-class VisitRecord(Frozen):
-    arm: str
-    clients: int
-    block: int
-    order: int
-    """Its place among the arms that were given this block."""
+    @property
+    def bottleneck(self) -> str | None:
+        """The sentence that says that this machine set the pace, not the declared times; else None."""
+        if self.over_share <= MOST_LAG_SHARE:
+            return None
+        return f"this machine was the bottleneck: passes took {self.over_share:.0%} longer than declared"
 
-    seconds: float
-    """Seconds from the first prompt that was sent to the last answer's end."""
 
-    answers: list[Answer]
+class EdgeWindow(WindowRecord):
+    """The judge reads what every experiment stores. The work of the machines is shown beside it: an endpoint
+    has no such figures, and no claim rests on them."""
+
     server: ServerEffort
     effort: ClientEffort
-    target_pace: Lateness | None
-    draft_pace: Lateness | None
-
-    @property
-    def tokens(self) -> int:
-        return sum(len(answer.tokens) for answer in self.answers)
-
-    @property
-    def failed(self) -> list[Answer]:
-        return [answer for answer in self.answers if answer.error is not None]
+    late: Lateness
+    """Of the target and the draft together."""
 
 
-class Visits(BaseModel):
+class EdgeWindows(BaseModel):
     """The part of `data` in a result that holds what was measured."""
 
-    visits: tuple[VisitRecord, ...]
+    windows: tuple[EdgeWindow, ...]

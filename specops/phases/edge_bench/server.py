@@ -7,14 +7,13 @@ import os
 import signal
 import threading
 from collections.abc import Callable, MutableSequence
-from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection as Pipe
 
 from specops.config import DeclaredPass, StandIn
 from specops.edge.batching import Batching
 from specops.edge.link import tokenizer_digest
-from specops.edge.server import Ports, ServiceSettings, serve_verification
+from specops.edge.server import ServiceSettings, serve_verification
 from specops.edge.server_engine import EngineSettings, load_verifier
 from specops.edge.stand_in import DelayedModel, PassCost
 from specops.edge.verification_loop import verify_in_process
@@ -23,33 +22,11 @@ from specops.engine.step import Engine
 from specops.engine.text import load_tokenizer
 from specops.errors import SpecopsError
 from specops.phases.edge_bench.records import ServerEffort
-from specops.prometheus.exposition import Scrape, scrape
+from specops.prometheus.exposition import Scrape
 from specops.serve.admission import bind
 
 GRACE_S = 1.0
 """Seconds for sessions that run when the bench ends: all of them are cut short."""
-
-
-@dataclass(frozen=True)
-class BenchServer:
-    """One server of the bench."""
-
-    settings: EngineSettings
-    batching: str
-    stand_in: StandIn | None
-    target_pace: MutableSequence[float]  # shared with the process that measures (stand_in.py)
-    draft_pace: MutableSequence[float]
-
-    def engine(self) -> Engine:
-        if self.stand_in is None:
-            return load_verifier(self.settings)
-        slowed = paced(self.stand_in.server_draft, self.draft_pace)
-        return load_verifier(
-            self.settings,
-            pace=paced(self.stand_in.verify, self.target_pace),
-            # A model, and no head: the edge has loaded it as one by now.
-            pace_draft=slowed,
-        )
 
 
 def paced(declared: DeclaredPass, totals: MutableSequence[float]) -> Callable[[FeatureModel], FeatureModel]:
@@ -58,18 +35,37 @@ def paced(declared: DeclaredPass, totals: MutableSequence[float]) -> Callable[[F
     return partial(DelayedModel, cost=cost, totals=totals)
 
 
-def run_server(pipe: Pipe, hosted: BenchServer) -> None:
-    """Serve until the pipe is closed; it gets the Ports, or the error that there is."""
-    settings = hosted.settings
+def run_server(
+    pipe: Pipe,
+    settings: EngineSettings,
+    batching: str,
+    stand_in: StandIn | None,
+    paces: tuple[MutableSequence[float], MutableSequence[float]],
+) -> None:
+    """Serve until the pipe is closed; it gets the Ports, or the error that there is.
+
+    paces: of the target and its draft, shared with the process that measures (stand_in.py).
+    """
+
+    def load_engine() -> Engine:
+        if stand_in is None:
+            return load_verifier(settings)
+        return load_verifier(
+            settings,
+            pace=paced(stand_in.verify, paces[0]),
+            # A model, and no head: the edge has loaded it as one by now.
+            pace_draft=paced(stand_in.server_draft, paces[1]),
+        )
+
     try:
         with (
             bind("127.0.0.1", 0) as bound,
             bind("127.0.0.1", 0) as page,
             verify_in_process(
-                hosted.engine,
+                load_engine,
                 [bound, page],
                 max_batch=settings.max_batch,
-                batching=Batching.parse(hosted.batching),
+                batching=Batching.parse(batching),
             ) as worker,
         ):
             threading.Thread(target=_end_with, args=(pipe,), daemon=True).start()
@@ -93,43 +89,19 @@ def _end_with(pipe: Pipe) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-@dataclass(frozen=True)
-class Totals:
-    """The work of a server up to now, by its own metrics."""
+def server_effort(metrics: Scrape) -> ServerEffort:
+    """Return the work of a server up to now."""
 
-    steps: float
-    rounds: float
-    busy_s: float
-    starved_s: float
-    empty_s: float
-
-    @staticmethod
-    def of(ports: Ports) -> Totals:
-        """Raises EndpointError where it does not answer."""
-        found = scrape(f"http://127.0.0.1:{ports.page}")
-
-        def state(name: str) -> float:
-            return _sum(found, "specops_edge_server_engine_seconds_total", ("state", name))
-
-        return Totals(
-            steps=_sum(found, "specops_edge_server_batch_trees_count"),
-            rounds=_sum(found, "specops_edge_server_batch_trees_sum"),
-            busy_s=state("busy"),
-            starved_s=state("starved"),
-            empty_s=state("empty"),
+    def total(name: str, state: str = "") -> float:
+        return sum(
+            value
+            for (series, labels), value in metrics.items()
+            if series == f"specops_edge_server_{name}" and (not state or ("state", state) in labels)
         )
 
-    def since(self, earlier: Totals) -> ServerEffort:
-        return ServerEffort(
-            steps=round(self.steps - earlier.steps),
-            rounds=round(self.rounds - earlier.rounds),
-            busy_s=self.busy_s - earlier.busy_s,
-            starved_s=self.starved_s - earlier.starved_s,
-            empty_s=self.empty_s - earlier.empty_s,
-        )
-
-
-def _sum(found: Scrape, name: str, label: tuple[str, str] | None = None) -> float:
-    return sum(
-        value for (of, labels), value in found.items() if of == name and (label is None or label in labels)
+    return ServerEffort(
+        steps=total("batch_trees_count"),
+        rounds=total("batch_trees_sum"),
+        busy_s=total("engine_seconds_total", "busy"),
+        starved_s=total("engine_seconds_total", "starved"),
     )

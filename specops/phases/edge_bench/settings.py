@@ -11,8 +11,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from specops.assets import asset
-from specops.config import Edge, Rollout, StandIn
-from specops.defaults import CONFIDENCE
+from specops.config import Ab, Edge, Rollout, StandIn
 from specops.economics import Prices
 from specops.engine.heads import needs_target
 from specops.errors import ConfigError
@@ -34,6 +33,10 @@ class Arm(Frozen):
 
     depth: str = ""
     """When the edge sends; empty where the server drafts, or nobody."""
+
+    def tree(self, server_tree: str) -> str:
+        """Return what the arm's server drafts for itself."""
+        return server_tree if self.kind == "server-only" else "none"
 
 
 def arms_of(heads: Iterable[int], depths: Iterable[str], ahead: Iterable[int]) -> list[Arm]:
@@ -60,13 +63,17 @@ def _name(heads: int, ahead: int, depth: str, depths: int) -> str:
 
 
 TOKENS = 64
+_OWN_DESIGN = {"design": "interleaved", "accept_length_change": False}
 
 
 class EdgeBenchSettings(Frozen):
     target: Path
     draft: Path
     prompts: Path
-    count: int = 16  # prompts, spread over the set
+    count: int = 64
+    """Prompts, spread over the set, and least requests to each arm at each load. At 1, 4 and 8 clients, whole
+    windows then have 330 requests to each arm: the bounds on failures need about 300."""
+
     prompt_tokens: int = 128  # the last ones of each prompt
     tokens: int = TOKENS  # of each answer; decoded to the end whatever the model says
     temperature: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
@@ -78,12 +85,17 @@ class EdgeBenchSettings(Frozen):
     max_batch: int = 8
     prices: Prices | None = None
     currency: str = "USD"
-    confidence: float = CONFIDENCE
+    margins: Ab = Ab()
+    """Margins and confidence of a comparison. The design is the bench's own: arms in turn, one look at the
+    end, answers of one length."""
 
     def recorded(self) -> dict[str, Any]:
         """Return the settings as a result stores them: models by name, since their hashes are among its
         inputs."""
-        fields = self.model_dump(mode="json", exclude={"target", "draft", "prompts"})
+        own_design = {"margins": set(_OWN_DESIGN) | {"looks", "requests", "min_duration_s"}}
+        fields = self.model_dump(
+            mode="json", exclude={"target": True, "draft": True, "prompts": True, **own_design}
+        )
         return fields | {"target": self.target.name, "draft": self.draft.name}
 
 
@@ -103,18 +115,13 @@ def settings_of(rollout: Rollout, **changed: Any) -> EdgeBenchSettings:
             hint=EXAMPLE,
         )
     draft = _draft(own)
-    edge = rollout.edge or Edge()
-    costs = rollout.costs
-    prices = (
-        Prices(costs.speculative, costs.edge_per_hour)
-        if costs is not None and costs.edge_per_hour is not None
-        else None
-    )
-    measure = rollout.measure
+    costs, measure, prices = rollout.costs, rollout.measure, None
+    if costs is not None and costs.edge_per_hour is not None:
+        prices = Prices(costs.speculative, costs.edge_per_hour)
     chosen = {key: value for key, value in changed.items() if value is not None}
     changed_edge = {key: chosen.pop(key) for key in list(chosen) if key in Edge.model_fields}
-    edge = Edge.model_validate(dict(edge) | changed_edge)
-    found: dict[str, Any] = {
+    edge = Edge.model_validate(dict(rollout.edge or Edge()) | changed_edge)
+    of_file: dict[str, Any] = {
         "target": own.target,
         "draft": draft,
         "prompts": rollout.prompts or asset("playbooks", "embedded", "prompts.json"),
@@ -128,8 +135,9 @@ def settings_of(rollout: Rollout, **changed: Any) -> EdgeBenchSettings:
         "max_batch": own.max_batch,
         "prices": prices,
         "currency": costs.currency if costs else "USD",
+        "margins": rollout.ab.model_copy(update=_OWN_DESIGN),
     }
-    return EdgeBenchSettings(**(found | chosen))
+    return EdgeBenchSettings(**(of_file | chosen))
 
 
 def _draft(own: OwnModels) -> Path:
