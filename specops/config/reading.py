@@ -16,9 +16,11 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from specops.actions import KINDS
+from specops.config.keys import Key, at_place
 from specops.config.rollout import Rollout
 from specops.errors import ConfigError
 from specops.hints import REFERENCE, with_value
+from specops.quantities import OTHER_SCALE
 from specops.serving import ENGINES
 
 
@@ -134,7 +136,8 @@ def _explain(path: Path, root: yaml.Node, error: ValidationError) -> ConfigError
     problems = []
     for detail in error.errors(include_url=False):
         (line, column), keys = _locate(root, detail)
-        found = Problem(line, column, *_describe(".".join(keys) or "the rollout file", detail))
+        key = at_place(detail["loc"])
+        found = Problem(line, column, *_describe(".".join(keys) or "the rollout file", detail, key))
         problems.append(replace(found, hint=_renamed(path, line, detail) or REFERENCE))
     return _refused(path, problems)
 
@@ -219,7 +222,14 @@ def _renamed(path: Path, line: int, detail: ErrorDetails) -> str | None:
     return f"sed -i '{line}s/\\b{key}:/{nearest}:/' {shlex.quote(str(path))}"
 
 
-def _describe(where: str, detail: ErrorDetails) -> tuple[str, str | None]:
+_BEYOND = ("greater_than", "greater_than_equal", "less_than", "less_than_equal", OTHER_SCALE)
+"""Types of the errors of a number that is outside its range."""
+
+
+def _describe(where: str, detail: ErrorDetails, key: Key | None) -> tuple[str, str | None]:
+    quantity, value = key.quantity if key is not None else None, detail["input"]
+    if quantity is not None and detail["type"] in _BEYOND and (correction := quantity.correction(value)):
+        return f"{where} is a {quantity.name}: {correction}", None
     if detail["type"] == "unknown_key":
         nearest = _nearest(detail)
         guess = f"did you mean '{nearest}'? " if nearest else ""
