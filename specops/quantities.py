@@ -30,7 +30,7 @@ class Quantity:
 
     name: str
     unit: str
-    """The unit, or what 1 means, in words."""
+    """The unit, or what 1 means, in words; "": the name says it."""
 
     lowest: float = -math.inf
     highest: float = math.inf
@@ -38,6 +38,10 @@ class Quantity:
 
     scale: Callable[[float], str | None] = lambda value: None
     """Return what a number outside the bounds means and what to write; None: it is not of another scale."""
+
+    @property
+    def text(self) -> str:
+        return f"{self.name}, {self.unit}" if self.unit else self.name
 
     def correction(self, value: float) -> str | None:
         """Return what `value` means and what to write instead; None: it is not a number of another scale."""
@@ -179,18 +183,18 @@ RATIO = Quantity("ratio", "times as much: 1.2 is 20% more", 1.0, 100.0, _of_a_ra
 PERCENTAGE = Quantity("percentage", "percent: 20 is 20%", 0.0, 100.0, _of_a_percentage)
 FACTOR = Quantity("factor", "times as much", 0.0)
 SECONDS = TimeQuantity("time", "seconds", 0.0)
-MILLISECONDS = TimeQuantity("time in milliseconds", "milliseconds", 0.0, scale=_of_milliseconds, unit_s=0.001)
+MILLISECONDS = TimeQuantity("time", "milliseconds", 0.0, scale=_of_milliseconds, unit_s=0.001)
 MINUTES = TimeQuantity("time", "minutes", 0.0, unit_s=60.0)
-PERIOD = Quantity("time", "whole hours", 0.0)
-COUNT = Quantity("number of things", "1", 0.0)
-TOKENS = Quantity("number of tokens", "tokens", -1.0)
-STREAMS = Quantity("concurrency", "concurrent requests", 0.0)
+PERIOD = Quantity("time", "seconds, or a text of whole hours", 0.0)
+COUNT = Quantity("number", "", 0.0)
+TOKENS = Quantity("tokens", "", -1.0)
+STREAMS = Quantity("concurrent requests", "", 0.0)
 RATE = Quantity("rate", "per second", 0.0)
 PRICE = Quantity("price", "money per hour", 0.0)
-TEMPERATURE = Quantity("temperature", "sampling temperature", 0.0)
-SEED = Quantity("seed", "none")
-PORT_NUMBER = Quantity("port", "TCP port", 1.0, 65535.0)
-CORES = Quantity("number of cores", "CPU cores", 0.0)
+TEMPERATURE = Quantity("sampling temperature", "", 0.0)
+SEED = Quantity("seed", "")
+PORT_NUMBER = Quantity("port", "", 1.0, 65535.0)
+CORES = Quantity("CPU cores", "", 0.0)
 GIBIBYTES = Quantity("size", "GiB", 0.0)
 MEGABYTES = Quantity("size", "MB", 0.0)
 THRESHOLD = Quantity("threshold", "the unit of the alert in alerts/runbook.md", 0.0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, get_args, get_origin, get_type_hints
 
 from pydantic.fields import FieldInfo
@@ -20,6 +20,8 @@ from specops.quantities import Quantity
 from specops.section import Section
 
 NAME = "NAME"
+SELECTORS = ("engine", "kind")
+"""Keys that select which section a mapping is."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Key:
     inner: tuple[tuple[str | None, type[Section]], ...]
     """Sections that are its value: by engine or kind where there are several; (): it has a value."""
 
-    @property
+    @cached_property
     def path(self) -> str:
         return ".".join(part for index, part in enumerate(self.place) if index not in self.members)
 
@@ -52,6 +54,11 @@ class Key:
         return next((self.place[index] for index in sorted(self.members)), None)
 
     @property
+    def selects_member(self) -> bool:
+        """Whether it names the engine of a pool or the kind of an action."""
+        return self.name in SELECTORS and len(self.place) - 2 in self.members
+
+    @property
     def field(self) -> FieldInfo:
         return self.section.model_fields[self.name]
 
@@ -62,7 +69,12 @@ class Key:
 
     @property
     def annotation(self) -> Any:
-        return get_type_hints(self.section, include_extras=True)[self.name]
+        return _annotations(self.section)[self.name]
+
+
+@cache
+def _annotations(section: type[Section]) -> dict[str, Any]:
+    return get_type_hints(section, include_extras=True)
 
 
 @cache
@@ -96,7 +108,7 @@ def _sections(annotation: Any) -> Iterator[type[Section]]:
 
 def _tag(section: type[Section]) -> str:
     """The engine or kind that selects a section of a union."""
-    name = "engine" if "engine" in section.model_fields else "kind"
+    name = next(name for name in SELECTORS if name in section.model_fields)
     return str(get_args(section.model_fields[name].annotation)[0])
 
 

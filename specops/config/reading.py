@@ -35,6 +35,10 @@ class Problem:
     """What is expected instead, or where to look."""
 
     hint: str = REFERENCE
+    """The command that explains what is expected."""
+
+    correction: str | None = None
+    """The command that corrects the file; None: there is none."""
 
     @property
     def place(self) -> str:
@@ -47,7 +51,7 @@ class Problem:
 def _refused(path: Path, problems: Iterable[Problem]) -> ConfigError:
     """Return all problems in the order of the file, with the first hint that corrects one."""
     found = sorted(dict.fromkeys(problems), key=lambda one: (one.line, one.column))
-    hint = next((one.hint for one in found if one.hint != REFERENCE), REFERENCE)
+    hint = next((one.correction for one in found if one.correction), found[0].hint)
     if len(found) == 1:
         return ConfigError(f"{path}, {found[0]}", hint=hint)
     return ConfigError("\n  ".join([f"{path} has {len(found)} problems:", *map(str, found)]), hint=hint)
@@ -138,7 +142,8 @@ def _explain(path: Path, root: yaml.Node, error: ValidationError) -> ConfigError
         (line, column), keys = _locate(root, detail)
         key = at_place(detail["loc"])
         found = Problem(line, column, *_describe(".".join(keys) or "the rollout file", detail, key))
-        problems.append(replace(found, hint=_renamed(path, line, detail) or REFERENCE))
+        hint = f"specops explain {'.'.join(key.place)}" if key is not None else "specops explain"
+        problems.append(replace(found, hint=hint, correction=_renamed(path, line, detail)))
     return _refused(path, problems)
 
 

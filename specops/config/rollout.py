@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Literal, Union
 from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from specops.config.deploy import Addresses, Deploy, Peak
@@ -417,9 +417,16 @@ class Slo(Section):
     )
 
 
+SCHEMA_ID = "urn:specops:rollout-file"
+"""A name and not an address: an editor reads the schema beside the rollout file, of the same version."""
+
+
 class Rollout(Section):
     """The rollout file, for `specops run` and most other commands."""
 
+    model_config = ConfigDict(
+        json_schema_extra={"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA_ID}
+    )
     rollout: str = Field(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
         description="Name of the rollout; results go to runs/NAME beside this file.",

@@ -124,7 +124,7 @@ def rollout_file(folder: Path, section: str, keys_of: dict[str, Any]) -> Path:
         ("report", "min_speedup", 30, "is a ratio: 30 means 30 times as much; write 1.3 for 30% more"),
         ("route", "speculative_percent", 0.5, "is a percentage: 0.5 means 0.5%; write 50 for 50%"),
         ("route", "speculative_percent", 101, "is 101, and should be less than or equal to 100"),
-        ("slo", "ttft_ms", 0.5, "is a time in milliseconds: 0.5 means 0.5 ms; write 500 for 0.5 s"),
+        ("slo", "ttft_ms", 0.5, "is a time: 0.5 means 0.5 ms; write 500 for 0.5 s"),
         ("guard", "max_error_share", 2000, "is 2000, and should be less than 1"),
         ("guard", "max_error_share", -1, "is -1, and should be greater than 0"),
         ("guard", "max_regression", 10**30, "should be less than 1"),
