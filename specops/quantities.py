@@ -121,9 +121,8 @@ def _of_a_share(value: float) -> str | None:
 
 
 def _of_a_percentage(value: float) -> str | None:
-    return (
-        f"{value:g} means {value:g}%; write {value * 100:g} for {value * 100:g}%" if 0 < value < 1 else None
-    )
+    percent = value * 100
+    return f"{value:g} means {value:g}%; write {percent:g} for {percent:g}%" if 0 < value < 1 else None
 
 
 def _of_a_ratio(value: float) -> str | None:

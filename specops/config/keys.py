@@ -56,7 +56,7 @@ class Key:
     @property
     def selects_member(self) -> bool:
         """Whether it names the engine of a pool or the kind of an action."""
-        return self.name in SELECTORS and len(self.place) - 2 in self.members
+        return self.name in SELECTORS
 
     @property
     def field(self) -> FieldInfo:
