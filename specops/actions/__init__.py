@@ -28,7 +28,6 @@ from specops.actions.nginx import NginxAction
 from specops.actions.notify import NotifyAction
 from specops.actions.restart import RestartAction
 from specops.errors import ConfigError
-from specops.hints import REFERENCE
 
 __all__ = [
     "ACTIONS",
@@ -75,7 +74,7 @@ def targets(actions: Sequence[Action], routers: Sequence[str], folder: Path) -> 
         raise ConfigError(
             "the guard has nothing to switch: the rollout file names no router and no other action: "
             "expected addresses.routers, the admin listeners of NGINX, or guard.actions",
-            hint=REFERENCE,
+            hint="specops explain guard.actions",
         )
     return found
 

@@ -23,6 +23,7 @@ from specops.actions import locked_command
 from specops.actions.action import ENABLED, PERCENT, Action, Site, Target, Words
 from specops.errors import EnvironmentFailure
 from specops.hints import in_rollout
+from specops.quantities import Seconds
 
 LOCK = "commands.lock"
 POLL_S = 0.05
@@ -128,7 +129,7 @@ class CommandAction(Action):
     read: Words = Field(
         description="Command whose last line is the current setting: 0 to 100, or true or false."
     )
-    timeout_s: float = Field(default=60.0, gt=0.0, description="Timeout of one command, in seconds.")
+    timeout_s: Seconds = Field(default=60.0, gt=0.0, description="Timeout of one command, in seconds.")
 
     @model_validator(mode="after")
     def _has_a_placeholder(self) -> CommandAction:

@@ -14,6 +14,7 @@ from specops.actions.http_client import ask, ask_json
 from specops.errors import EndpointError
 from specops.hints import http_request
 from specops.net import machine_address
+from specops.quantities import Seconds
 from specops.section import Url
 
 TOKEN = "SPECOPS_FLAG_TOKEN"
@@ -39,7 +40,7 @@ class HttpAction(Action):
         min_length=1,
         description="Keys, joined by dots, that lead to the value in that answer; default: as in the body.",
     )
-    timeout_s: float = Field(default=5.0, gt=0.0, description="Timeout of one request, in seconds.")
+    timeout_s: Seconds = Field(default=5.0, gt=0.0, description="Timeout of one request, in seconds.")
 
     @model_validator(mode="after")
     def _has_one_placeholder(self) -> HttpAction:

@@ -15,6 +15,7 @@ from pydantic import Field
 from specops.actions.action import Action, Message, Notification
 from specops.actions.http_client import ask
 from specops.errors import EnvironmentFailure
+from specops.quantities import Seconds
 
 WEBHOOK = "SPECOPS_GUARD_WEBHOOK"
 
@@ -29,7 +30,9 @@ class NotifyAction(Action):
         pattern=r"^[A-Z][A-Z0-9_]*$",
         description="Environment variable that holds the webhook's URL, which is a secret.",
     )
-    timeout_s: float = Field(default=3.0, gt=0.0, le=30.0, description="Timeout of the message, in seconds.")
+    timeout_s: Seconds = Field(
+        default=3.0, gt=0.0, le=30.0, description="Timeout of the message, in seconds."
+    )
 
     def notifications(self) -> list[Notification]:
         return [Webhook(self)]

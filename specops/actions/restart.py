@@ -18,6 +18,7 @@ from specops.actions.http_client import ask
 from specops.errors import EndpointError, EnvironmentFailure
 from specops.hints import http_request
 from specops.net import machine_address
+from specops.quantities import Seconds
 from specops.section import Url
 from specops.serving import tables
 
@@ -65,7 +66,7 @@ class RestartAction(Action):
         description="Command whose last line says whether the server speculates, "
         "true or false; default: none, `metrics` is given.",
     )
-    timeout_s: float = Field(
+    timeout_s: Seconds = Field(
         default=1800.0, gt=0.0, description="Timeout of each command, and of becoming healthy, in seconds."
     )
 

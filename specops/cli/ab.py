@@ -17,6 +17,7 @@ from specops.cli.call import (
     shared_options,
 )
 from specops.defaults import CONFIDENCE
+from specops.quantities import SECONDS
 
 if TYPE_CHECKING:
     from specops.config import Pool
@@ -67,7 +68,12 @@ def ab(
     ] = 0.05,
     requests: Annotated[int, typer.Option(help="Most requests to each arm; fewer once it is settled.")] = 750,
     min_duration: Annotated[
-        float, typer.Option(help="Least time of observation before a yes, in seconds.")
+        float,
+        typer.Option(
+            parser=SECONDS.option,
+            metavar="TIME",
+            help="Least time of observation before a yes, in seconds or as 2m.",
+        ),
     ] = 120.0,
     length_margin: Annotated[
         float, typer.Option(help="Share by which answers may differ in length and count as equally long.")

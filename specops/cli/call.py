@@ -32,6 +32,7 @@ from specops.cli.progress import progress
 from specops.defaults import LEVELS_HELP, REQUEST_TIMEOUT_S
 from specops.errors import EnvironmentFailure, Exit, UsageError, install_command
 from specops.hints import with_options
+from specops.quantities import SECONDS
 from specops.results import Result, write
 
 if TYPE_CHECKING:
@@ -349,7 +350,12 @@ class LoadOptions:
     max_tokens: Annotated[
         int | None, typer.Option(help="Maximum number of tokens; default: each prompt's own.")
     ] = None
-    timeout: Annotated[float, typer.Option(help="Timeout of one request, in seconds.")] = REQUEST_TIMEOUT_S
+    timeout: Annotated[
+        float,
+        typer.Option(
+            parser=SECONDS.option, metavar="TIME", help="Timeout of one request, in seconds or as 30s or 2m."
+        ),
+    ] = REQUEST_TIMEOUT_S
     max_rps: Annotated[float | None, typer.Option(help="Limit on requests per second.")] = None
     same_prompts: SamePromptsOption = False
 

@@ -13,6 +13,7 @@ from typing import Any
 COMMANDS = {
     "Start": {
         "init": "Write a rollout file to start from.",
+        "explain": "Explain a key of the rollout file: unit, range, default.",
         "doctor": "Check this machine, an endpoint, Prometheus or a rollout.",
         "run": "Run every phase, from measuring to a go-live verdict.",
     },
@@ -100,6 +101,9 @@ GUARD = ("guard run", "guard once", "guard status", "guard override")
 SHAPES: Mapping[str, Shape] = {
     "error": Shape((), "Any command that fails, on stdout in place of its answer.", "cli.output:Failure"),
     "init": Shape(("init",), "The rollout file that was written.", "cli.init:InitOutput"),
+    "explain": Shape(
+        ("explain",), "A key or a section of the rollout file.", "config.explanation:Explanation"
+    ),
     "doctor": Shape(
         ("doctor",),
         "Every check of a machine, an endpoint or a rollout.",

@@ -20,6 +20,7 @@ from specops.cli.call import (
 )
 from specops.errors import UsageError
 from specops.hints import with_options
+from specops.quantities import MINUTES
 
 if TYPE_CHECKING:
     from specops.config import Pool, Rollout
@@ -52,7 +53,12 @@ def sweep(
     classes: Annotated[str, typer.Option(help="Traffic classes to measure, comma-separated.")] = "",
     repeats: Annotated[int | None, typer.Option(help="Requests for each prompt at each level.")] = None,
     budget: Annotated[
-        float | None, typer.Option(help="Time budget in minutes. Without it, the full grid is measured.")
+        float | None,
+        typer.Option(
+            parser=MINUTES.option,
+            metavar="TIME",
+            help="Time budget in minutes or as 1h30m. Without it, the full grid is measured.",
+        ),
     ] = None,
     attach: Annotated[
         list[str] | None, typer.Option(help="K=URL[#MODEL], an endpoint that runs already; 0 is needed.")

@@ -8,11 +8,12 @@ from typing import Annotated
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from specops.quantities import Cores, Count, Gibibytes, Port, Rate, Share, WholeSeconds
 from specops.section import HostPort, Section, Url
 
 
 class Addresses(Section):
-    """Addresses of what runs, HOST:PORT each, for `monitor`, `route` and `guard`."""
+    """Addresses of what runs, HOST:PORT each, for `specops monitor`, `specops route` and `specops guard`."""
 
     standard: list[HostPort] = Field(
         default=[], description="Servers of the standard pool; empty: the address of an endpoint pool."
@@ -40,19 +41,19 @@ Label = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
 ObjectName = Annotated[str, Field(pattern=r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$")]
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 AbsolutePath = Annotated[str, Field(pattern=r"^/[^\s:]*$")]
-Seconds = Annotated[int, Field(ge=1)]
 
 
 class Peak(Section):
-    """Highest load of all users, which the standard pool must carry alone after a fallback."""
+    """Highest load of all users, which the standard pool must carry alone after a fallback: the
+    capacity gate of `specops launch render`."""
 
-    requests_per_s: float | None = Field(
+    requests_per_s: Rate | None = Field(
         default=None, gt=0.0, description="Requests per second; default: none, tokens_per_s is given."
     )
-    tokens_per_s: float | None = Field(
+    tokens_per_s: Rate | None = Field(
         default=None, gt=0.0, description="Output tokens per second; default: none, requests_per_s is given."
     )
-    headroom: float = Field(
+    headroom: Share = Field(
         default=0.2, ge=0.0, lt=1.0, description="Share of the pool's throughput that stays free, 0 to 1."
     )
 
@@ -70,13 +71,13 @@ class Peak(Section):
 class Probes(Section):
     """Probes of /health. A busy SGLang answers late, since it decodes a token for the answer."""
 
-    period_s: Seconds = Field(default=10, description="Interval between two probes, in seconds.")
-    timeout_s: Seconds = Field(default=20, description="Timeout of one probe, in seconds.")
-    unready_after: Seconds = Field(
-        default=3, description="Number of failures in a row after which a server gets no traffic."
+    period_s: WholeSeconds = Field(default=10, ge=1, description="Interval between two probes, in seconds.")
+    timeout_s: WholeSeconds = Field(default=20, ge=1, description="Timeout of one probe, in seconds.")
+    unready_after: Count = Field(
+        default=3, ge=1, description="Number of failures in a row after which a server gets no traffic."
     )
-    restart_after: Seconds = Field(
-        default=6, description="Number of failures in a row after which a server is restarted."
+    restart_after: Count = Field(
+        default=6, ge=1, description="Number of failures in a row after which a server is restarted."
     )
 
 
@@ -89,28 +90,28 @@ class Deploy(Section):
         description="Container image; default: the engine's own image "
         "of the pool's version, where there is one.",
     )
-    standard_replicas: int = Field(default=1, ge=1, description="Number of servers of the standard pool.")
-    speculative_replicas: int = Field(
+    standard_replicas: Count = Field(default=1, ge=1, description="Number of servers of the standard pool.")
+    speculative_replicas: Count = Field(
         default=1, ge=1, description="Number of servers of the speculative pool."
     )
-    gpus: int | None = Field(
+    gpus: Count | None = Field(
         default=None,
         ge=0,
         description="Number of GPUs per server; default: the product of its parallel sizes.",
     )
-    nodes: int = Field(
+    nodes: Count = Field(
         default=1, ge=1, description="Number of hosts per server; above 1, Kubernetes uses LeaderWorkerSets."
     )
-    cpus: float | None = Field(
+    cpus: Cores | None = Field(
         default=None, gt=0.0, description="CPU cores requested per server; default: no request."
     )
-    memory_gib: int | None = Field(
+    memory_gib: Gibibytes | None = Field(
         default=None, ge=1, description="Memory per server in GiB, requested and limit; default: no limit."
     )
-    shm_gib: int = Field(
+    shm_gib: Gibibytes = Field(
         default=8, ge=1, description="Shared memory between the processes of a server, in GiB."
     )
-    port: int = Field(
+    port: Port = Field(
         default=8000,
         ge=1,
         le=65000,
@@ -138,10 +139,12 @@ class Deploy(Section):
         description="Environment variables and the Kubernetes Secret of each; "
         "Compose and scripts read them from the environment.",
     )
-    start_timeout_s: Seconds = Field(
-        default=1800, description="Timeout of a start, in seconds, for downloads, weights and CUDA graphs."
+    start_timeout_s: WholeSeconds = Field(
+        default=1800,
+        ge=1,
+        description="Timeout of a start, in seconds, for downloads, weights and CUDA graphs.",
     )
-    drain_s: Seconds = Field(
-        default=120, description="Time for running requests to finish at a stop, in seconds."
+    drain_s: WholeSeconds = Field(
+        default=120, ge=1, description="Time for running requests to finish at a stop, in seconds."
     )
     probes: Probes = Probes()

@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt
+from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from specops.defaults import CONCURRENCY
+from specops.quantities import Count, Milliseconds, Streams
 from specops.section import Section
 
 
@@ -43,8 +44,10 @@ Batching = Annotated[str, AfterValidator(_batching)]
 class DeclaredPass(Section):
     """Declared time of one forward pass on a machine that is not available here."""
 
-    pass_ms: float = Field(gt=0.0, allow_inf_nan=False, description="Fixed time of a pass, in milliseconds.")
-    token_ms: float = Field(
+    pass_ms: Milliseconds = Field(
+        gt=0.0, allow_inf_nan=False, description="Fixed time of a pass, in milliseconds."
+    )
+    token_ms: Milliseconds = Field(
         default=0.0,
         ge=0.0,
         allow_inf_nan=False,
@@ -65,19 +68,19 @@ class StandIn(Section):
 class Edge(Section):
     """Drafting at the edge, for `specops edge bench` and `specops edge simulate`."""
 
-    nodes: int = Field(
+    nodes: Count = Field(
         default=32, ge=1, le=256, description="Number of nodes in a tree that the client sends."
     )
-    beams: int = Field(
+    beams: Count = Field(
         default=8, ge=1, le=256, description="Number of nodes that one pass of the draft evaluates."
     )
-    heads: list[NonNegativeInt] = Field(
+    heads: list[Annotated[Count, Field(ge=0)]] = Field(
         default=[0, 1, 8],
         min_length=1,
         description="Numbers of guessed outcomes to draft for while the server "
         "verifies, one arm each; 0: none, 1: as in the paper.",
     )
-    ahead: list[NonNegativeInt] = Field(
+    ahead: list[Annotated[Count, Field(ge=0)]] = Field(
         default=[0, 16],
         min_length=1,
         description="Numbers of guessed outcomes whose next trees are sent "
@@ -89,13 +92,13 @@ class Edge(Section):
         description="Depths at which a tree is sent, one arm each: adaptive, from measured times; "
         "included:D, levels drafted ahead count towards D; excluded:D, they do not.",
     )
-    rtt_ms: float = Field(
+    rtt_ms: Milliseconds = Field(
         default=15.0,
         ge=0.0,
         allow_inf_nan=False,
         description="Round-trip time between edge and server, in milliseconds.",
     )
-    clients: list[PositiveInt] = Field(
+    clients: list[Annotated[Streams, Field(ge=1)]] = Field(
         default=list(CONCURRENCY), min_length=1, description="Concurrency levels, in clients."
     )
     batching: Batching = Field(

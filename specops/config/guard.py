@@ -9,67 +9,74 @@ from pydantic_core import PydanticCustomError
 
 from specops.actions import AnyAction
 from specops.defaults import LEAST_ACCEPTANCE
+from specops.quantities import Count, Ratio, Share, WholePercentage, WholeSeconds
 from specops.section import HostPort, Section
-
-Share = Annotated[float, Field(gt=0.0, lt=1.0)]
 
 
 class Guard(Section):
     """Evaluation, fallback and recovery by `specops guard`, and the actions that it takes."""
 
-    interval_s: int = Field(default=60, ge=1, description="Interval between two evaluations, in seconds.")
-    consecutive: int = Field(
+    interval_s: WholeSeconds = Field(
+        default=60, ge=1, description="Interval between two evaluations, in seconds."
+    )
+    consecutive: Count = Field(
         default=3, ge=1, description="Number of bad evaluations in a row that cause a fallback."
     )
     min_acceptance: Share | None = Field(
         default=None,
+        gt=0.0,
+        lt=1.0,
         description="Acceptance rate below which an evaluation is bad; default: break-even of the sweep, "
         f"else {LEAST_ACCEPTANCE:g}.",
     )
-    max_regression: float = Field(
+    max_regression: Share = Field(
         default=0.20,
         gt=0.0,
+        lt=1.0,
         description="Relative increase of mean latency over the baseline above which an evaluation is bad.",
     )
     max_error_share: Share = Field(
-        default=0.05, description="Share of failed requests, 0 to 1, above which an evaluation is bad."
+        default=0.05,
+        gt=0.0,
+        lt=1.0,
+        description="Share of failed requests, 0 to 1, above which an evaluation is bad.",
     )
-    min_requests: int | None = Field(
+    min_requests: Count | None = Field(
         default=None,
         ge=1,
         description="Smallest number of requests in the window that counts as traffic; "
         "default: from the baseline's noise.",
     )
-    cooldown_s: int = Field(
+    cooldown_s: WholeSeconds = Field(
         default=1800, ge=1, description="Time from a fallback to the first attempt to re-enable, in seconds."
     )
-    canary_percents: list[Annotated[int, Field(ge=1, le=99)]] = Field(
+    canary_percents: list[Annotated[WholePercentage, Field(ge=1, le=99)]] = Field(
         default=[5, 25, 50],
         description="Shares on the way back to 100, in percent of the eligible requests, ascending.",
     )
-    hold_evaluations: int = Field(
+    hold_evaluations: Count = Field(
         default=5, ge=1, description="Number of healthy evaluations that complete a step."
     )
-    margin: float = Field(
+    margin: Share = Field(
         default=0.05,
         ge=0.0,
         lt=1.0,
         description="Relative margin by which a step must be better than a threshold to be healthy, 0 to 1.",
     )
-    attempts: int = Field(
+    attempts: Count = Field(
         default=4,
         ge=0,
         le=20,
         description="Number of attempts to turn speculation on before "
         "a person must act; 0: a person always must.",
     )
-    backoff: float = Field(
+    backoff: Ratio = Field(
         default=2.0,
         ge=1.0,
         le=100.0,
         description="Factor by which the cool-down grows after each failed attempt.",
     )
-    max_wait_s: int = Field(default=86400, ge=1, description="Longest cool-down, in seconds.")
+    max_wait_s: WholeSeconds = Field(default=86400, ge=1, description="Longest cool-down, in seconds.")
     actions: list[AnyAction] = Field(
         default=[],
         description="Actions that switch speculation or notify; empty: the switch of addresses.routers.",

@@ -15,6 +15,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from specops.assets import asset
+from specops.quantities import RATIO, SECONDS, SHARE, THRESHOLD, Quantity, Threshold, WholeSeconds
 from specops.section import Frozen, Section
 from specops.serving import namings
 
@@ -47,6 +48,13 @@ class AlertThreshold(Frozen):
 
     basis: str | None = None
     """A measurement or setting that gives the value: a key of `BASES` in phases/monitor/thresholds.py."""
+
+    @property
+    def quantity(self) -> Quantity:
+        """The kind of the number, by the words of its unit."""
+        if self.unit.endswith("0 to 1"):
+            return SHARE
+        return RATIO if self.unit.startswith("times as long") else THRESHOLD
 
 
 class AlertRecord(Frozen):
@@ -92,22 +100,24 @@ OWN_LABELS = ("specops_pool", "specops_rollout", "model_name", "job", "instance"
 class AlertSetting(Section):
     """Threshold and duration of one alert."""
 
-    threshold: float | None = Field(
+    threshold: Threshold | None = Field(
         default=None,
         gt=0.0,
         description="Threshold in the unit that alerts/runbook.md "
         "names, seconds for ages; default: the alert's own.",
     )
-    for_s: int | None = Field(
-        default=None, ge=0, description="Seconds for which the condition must hold; default: the alert's own."
+    for_s: Annotated[int, Field(ge=0), SECONDS] | None = Field(
+        default=None, description="Seconds for which the condition must hold; default: the alert's own."
     )
 
 
 class Monitor(Section):
     """Scraping, recording rules and alerts, as `specops monitor render` writes them."""
 
-    scrape_interval_s: int = Field(default=15, ge=1, description="Interval between two scrapes, in seconds.")
-    window_s: int = Field(
+    scrape_interval_s: WholeSeconds = Field(
+        default=15, ge=1, description="Interval between two scrapes, in seconds."
+    )
+    window_s: WholeSeconds = Field(
         default=300,
         ge=10,
         description="Window of rates in rules, panels and the guard, "
@@ -140,7 +150,7 @@ class Monitor(Section):
                 {
                     "window": self.window_s,
                     "interval": self.scrape_interval_s,
-                    "hint": f"window_s: {4 * self.scrape_interval_s} or more",
+                    "advice": f"window_s: {4 * self.scrape_interval_s} or more",
                 },
             )
         return self
@@ -157,8 +167,23 @@ class Monitor(Section):
     @model_validator(mode="after")
     def _thresholds_where_there_are_any(self) -> Monitor:
         for name, setting in self.alerts.items():
-            if setting.threshold is not None and alert_record(name).threshold is None:
+            if setting.threshold is None:
+                continue
+            limit = alert_record(name).threshold
+            if limit is None:
                 raise PydanticCustomError(
                     "alerts", "{name} has no threshold", {"name": name, "advice": "for_s can be set"}
+                )
+            kind = limit.quantity
+            if not kind.lowest < setting.threshold < kind.highest:
+                raise PydanticCustomError(
+                    "alerts",
+                    "the threshold of {name} is a {kind}, and is {value}",
+                    {
+                        "name": name,
+                        "kind": kind.name,
+                        "value": f"{setting.threshold:g}",
+                        "advice": kind.correction(setting.threshold) or f"the unit is {limit.unit}",
+                    },
                 )
         return self

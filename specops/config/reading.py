@@ -16,9 +16,11 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from specops.actions import KINDS
+from specops.config.keys import Key, at_place
 from specops.config.rollout import Rollout
 from specops.errors import ConfigError
 from specops.hints import REFERENCE, with_value
+from specops.quantities import OTHER_SCALE
 from specops.serving import ENGINES
 
 
@@ -33,6 +35,10 @@ class Problem:
     """What is expected instead, or where to look."""
 
     hint: str = REFERENCE
+    """The command that explains what is expected."""
+
+    correction: str | None = None
+    """The command that corrects the file; None: there is none."""
 
     @property
     def place(self) -> str:
@@ -45,7 +51,7 @@ class Problem:
 def _refused(path: Path, problems: Iterable[Problem]) -> ConfigError:
     """Return all problems in the order of the file, with the first hint that corrects one."""
     found = sorted(dict.fromkeys(problems), key=lambda one: (one.line, one.column))
-    hint = next((one.hint for one in found if one.hint != REFERENCE), REFERENCE)
+    hint = next((one.correction for one in found if one.correction), found[0].hint)
     if len(found) == 1:
         return ConfigError(f"{path}, {found[0]}", hint=hint)
     return ConfigError("\n  ".join([f"{path} has {len(found)} problems:", *map(str, found)]), hint=hint)
@@ -134,8 +140,10 @@ def _explain(path: Path, root: yaml.Node, error: ValidationError) -> ConfigError
     problems = []
     for detail in error.errors(include_url=False):
         (line, column), keys = _locate(root, detail)
-        found = Problem(line, column, *_describe(".".join(keys) or "the rollout file", detail))
-        problems.append(replace(found, hint=_renamed(path, line, detail) or REFERENCE))
+        key = at_place(detail["loc"])
+        found = Problem(line, column, *_describe(".".join(keys) or "the rollout file", detail, key))
+        hint = f"specops explain {'.'.join(key.place)}" if key is not None else "specops explain"
+        problems.append(replace(found, hint=hint, correction=_renamed(path, line, detail)))
     return _refused(path, problems)
 
 
@@ -219,7 +227,14 @@ def _renamed(path: Path, line: int, detail: ErrorDetails) -> str | None:
     return f"sed -i '{line}s/\\b{key}:/{nearest}:/' {shlex.quote(str(path))}"
 
 
-def _describe(where: str, detail: ErrorDetails) -> tuple[str, str | None]:
+_BEYOND = ("greater_than", "greater_than_equal", "less_than", "less_than_equal", OTHER_SCALE)
+"""Types of the errors of a number that is outside its range."""
+
+
+def _describe(where: str, detail: ErrorDetails, key: Key | None) -> tuple[str, str | None]:
+    quantity, value = key.quantity if key is not None else None, detail["input"]
+    if quantity is not None and detail["type"] in _BEYOND and (correction := quantity.correction(value)):
+        return f"{where} is a {quantity.name}: {correction}", None
     if detail["type"] == "unknown_key":
         nearest = _nearest(detail)
         guess = f"did you mean '{nearest}'? " if nearest else ""

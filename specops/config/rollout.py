@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Literal, Union
 from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from specops.config.deploy import Addresses, Deploy, Peak
@@ -16,6 +16,22 @@ from specops.config.guard import Guard
 from specops.config.monitor import Monitor
 from specops.config.route import Route
 from specops.defaults import ACCEPTANCE_GATE, CONCURRENCY, CONFIDENCE, REQUEST_TIMEOUT_S, SPEEDUP_GATE
+from specops.quantities import (
+    MILLISECONDS,
+    MINUTES,
+    Count,
+    Milliseconds,
+    Period,
+    Price,
+    Rate,
+    Ratio,
+    Seconds,
+    Seed,
+    Share,
+    Streams,
+    Temperature,
+    Tokens,
+)
 from specops.section import ExistingPath, Section, Tree
 from specops.serving import ENGINES, Pool
 
@@ -29,7 +45,7 @@ else:
 
 
 class Pools(Section):
-    """The two pools that are compared; they differ in speculation only."""
+    """The two pools that `specops run` compares; they differ in speculation only."""
 
     standard: AnyPool = Field(description="Pool without speculation, the baseline of every comparison.")
     speculative: AnyPool = Field(description="Pool with speculation.")
@@ -68,7 +84,6 @@ class Pools(Section):
         return self
 
 
-SPAN = r"^[1-9][0-9]{0,3}[hdw]$"
 AT = r"^((Mon|Tue|Wed|Thu|Fri|Sat|Sun) )?([01][0-9]|2[0-3]):[0-5][0-9]$"
 
 
@@ -90,9 +105,7 @@ Zone = Annotated[str, AfterValidator(_zone)]
 class Report(Section):
     """Period, schedule and thresholds of `specops report`."""
 
-    window: str = Field(
-        default="7d", pattern=SPAN, description="Period that the report covers, such as 24h, 7d or 2w."
-    )
+    window: Period = Field(default="7d", description="Period that the report covers, such as 24h, 7d or 2w.")
     timezone: Zone = Field(
         default="UTC", description="Time zone of the report's days and hours, such as Asia/Seoul."
     )
@@ -102,18 +115,19 @@ class Report(Section):
         description="Day and time at which `specops report schedule` "
         "runs the report; without a day, every day.",
     )
-    min_acceptance: float = Field(
+    min_acceptance: Share = Field(
         default=ACCEPTANCE_GATE,
         gt=0.0,
         lt=1.0,
         description="Acceptance rate below which the report recommends another draft, 0 to 1.",
     )
-    min_speedup: float = Field(
+    min_speedup: Ratio = Field(
         default=SPEEDUP_GATE,
-        gt=0.0,
+        ge=1.0,
+        le=10.0,
         description="Speed-up, as a ratio, below which the report questions the cost of speculation.",
     )
-    max_fallbacks: int = Field(
+    max_fallbacks: Count = Field(
         default=5,
         ge=0,
         description="Number of fallbacks per week above which the report recommends checking the draft.",
@@ -121,22 +135,22 @@ class Report(Section):
 
 
 class Costs(Section):
-    """Prices of servers and edge machines, for savings in money."""
+    """Prices of servers and edge machines, for savings in money in `specops report`."""
 
     currency: str = Field(
         default="USD",
         pattern=r"^\S{1,8}$",
         description="Currency code or sign as it is printed, 1 to 8 characters.",
     )
-    standard_per_hour: float = Field(
+    standard_per_hour: Price = Field(
         gt=0.0, description="Price of one standard server per hour, all costs included."
     )
-    speculative_per_hour: float | None = Field(
+    speculative_per_hour: Price | None = Field(
         default=None,
         gt=0.0,
         description="Price of one speculative server per hour; default: standard_per_hour.",
     )
-    edge_per_hour: float | None = Field(
+    edge_per_hour: Price | None = Field(
         default=None,
         ge=0.0,
         description="Price of one edge machine per hour, 0 where users "
@@ -151,7 +165,7 @@ class Costs(Section):
 class Sweep(Section):
     """Configurations that `specops sweep` measures; its requests are those of `measure`."""
 
-    k: list[Annotated[int, Field(ge=0, le=64)]] = Field(
+    k: list[Annotated[Tokens, Field(ge=0, le=64)]] = Field(
         default=[3, 4, 5, 6, 7, 8],
         min_length=1,
         description="Draft lengths to measure, in tokens; 0, no "
@@ -169,20 +183,19 @@ class Sweep(Section):
         description="Drafts to compare: a name of your choice and a folder "
         "or hub id for each; default: the pool's draft.",
     )
-    concurrency: list[Annotated[int, Field(ge=1, le=1000)]] | None = Field(
+    concurrency: list[Annotated[Streams, Field(ge=1, le=1000)]] | None = Field(
         default=None, min_length=1, description="Concurrency levels, in streams; default: those of `measure`."
     )
-    temperature: list[Annotated[float, Field(ge=0.0)]] | None = Field(
+    temperature: list[Annotated[Temperature, Field(ge=0.0)]] | None = Field(
         default=None, min_length=1, description="Sampling temperatures; default: that of `measure`."
     )
-    prompt_tokens: list[Annotated[int, Field(ge=1)]] = Field(
+    prompt_tokens: list[Annotated[Tokens, Field(ge=1)]] = Field(
         default=[],
         description="Bounds between classes of prompt length, in "
         "tokens, such as [512, 4096]; empty: one class.",
     )
-    budget_min: float | None = Field(
+    budget_min: Annotated[float, Field(gt=0.0), MINUTES] | None = Field(
         default=None,
-        gt=0.0,
         description="Time budget in minutes, spent where the result is "
         "undecided; default: none, the full grid is measured.",
     )
@@ -227,20 +240,22 @@ CheckName = Literal[
 class Canary(Section):
     """Checks of `specops canary`, which compares the answers of both pools."""
 
-    prompts: int = Field(
+    prompts: Count = Field(
         default=12,
         ge=4,
         le=200,
         description="Number of prompts whose greedy answers are compared.",
     )
-    samples: int = Field(
+    samples: Count = Field(
         default=192,
         ge=32,
         le=20000,
         description="Number of sampled answers per pool; more samples detect smaller differences.",
     )
-    concurrency: int = Field(default=8, ge=2, le=256, description="Number of concurrent requests per pool.")
-    long_prompt_tokens: int = Field(
+    concurrency: Streams = Field(
+        default=8, ge=2, le=256, description="Number of concurrent requests per pool."
+    )
+    long_prompt_tokens: Tokens = Field(
         default=4096,
         ge=64,
         description="Length of the longest prompt sent, in tokens, or the model's limit where that is lower.",
@@ -249,37 +264,37 @@ class Canary(Section):
 
 
 class Measure(Section):
-    """Load, sampling and limits of the requests that measurements send."""
+    """Load, sampling and limits of the requests that `specops run` and `specops sweep` send."""
 
     endpoint: Literal["chat", "completions"] = Field(
         default="chat", description="OpenAI route to measure: chat or completions."
     )
-    concurrency: list[Annotated[int, Field(ge=1, le=1000)]] = Field(
+    concurrency: list[Annotated[Streams, Field(ge=1, le=1000)]] = Field(
         default=list(CONCURRENCY),
         min_length=1,
         description="Concurrency levels, in streams, measured one after the other.",
     )
-    repeats: int = Field(
+    repeats: Count = Field(
         default=2, ge=1, description="Number of times that each prompt is sent at each level."
     )
-    warmup: int = Field(
+    warmup: Count = Field(
         default=4, ge=0, description="Number of requests before each level that are not counted."
     )
-    temperature: float = Field(
+    temperature: Temperature = Field(
         default=0.0,
         ge=0.0,
         description="Sampling temperature; 0, greedy, also checks that both pools give the same answers.",
     )
-    top_p: float = Field(
+    top_p: Share = Field(
         default=1.0,
         gt=0.0,
         le=1.0,
         description="Probability mass of nucleus sampling, 0 to 1; 1: all tokens.",
     )
-    seed: int = Field(
+    seed: Seed = Field(
         default=0, description="Seed of the order of prompts, and of sampling at temperatures above 0."
     )
-    max_tokens: int | None = Field(
+    max_tokens: Tokens | None = Field(
         default=None,
         ge=1,
         description="Limit on output tokens for every prompt; default: the limit of each prompt.",
@@ -296,16 +311,16 @@ class Measure(Section):
         description="Path of a tokenizer.json that counts tokens where "
         "the server reports no usage; default: none.",
     )
-    timeout_s: float = Field(
+    timeout_s: Seconds = Field(
         default=REQUEST_TIMEOUT_S, gt=0.0, description="Timeout of one request, in seconds."
     )
-    max_error_share: float = Field(
+    max_error_share: Share = Field(
         default=0.05,
         ge=0.0,
         lt=1.0,
         description="Share of failed requests, 0 to 1, above which the verdict is no.",
     )
-    max_rps: float | None = Field(
+    max_rps: Rate | None = Field(
         default=None,
         gt=0.0,
         description="Limit on requests per second, for production endpoints; default: no limit.",
@@ -328,39 +343,39 @@ class Ab(Section):
         description="Design: interleaved, both pools run and are measured "
         "in turn; abba-restart, one pool runs at a time.",
     )
-    looks: int = Field(
+    looks: Count = Field(
         default=4,
         ge=1,
         le=20,
         description="Number of looks at the evidence; the comparison ends once settled.",
     )
-    requests: int = Field(
+    requests: Count = Field(
         default=750, ge=16, description="Most requests to each pool; it ends earlier once settled."
     )
-    min_duration_s: float = Field(
+    min_duration_s: Seconds = Field(
         default=120.0,
         ge=0.0,
         description="Least time that the pools are observed before a yes, in seconds.",
     )
-    confidence: float = Field(
+    confidence: Share = Field(
         default=CONFIDENCE,
         gt=0.5,
         lt=0.999,
         description="Confidence level of all speed-ups together, 0.5 to 0.999.",
     )
-    failure_margin: float = Field(
+    failure_margin: Share = Field(
         default=0.01,
         ge=0.0001,
         lt=1,
         description="Share of requests that may fail, be refused or be late, beyond the standard pool's.",
     )
-    answer_margin: float = Field(
+    answer_margin: Share = Field(
         default=0.05,
         ge=0.001,
         lt=1,
         description="Share of answers that may be unacceptable, beyond the standard pool's.",
     )
-    length_margin: float = Field(
+    length_margin: Share = Field(
         default=0.03,
         gt=0,
         lt=1,
@@ -370,15 +385,15 @@ class Ab(Section):
         default=False,
         description="Deploy although answers are longer or shorter, if each token is faster.",
     )
-    first_token_ratio: float = Field(
-        default=1.2, gt=1, description="Ratio by which the first token may come later, above 1."
+    first_token_ratio: Ratio = Field(
+        default=1.2, gt=1, le=10, description="Ratio by which the first token may come later, above 1."
     )
-    first_token_ms: float = Field(
+    first_token_ms: Milliseconds = Field(
         default=50.0,
         ge=0.0,
         description="Delay of the first token up to which it counts as equal, in milliseconds.",
     )
-    mixed_prompts: int = Field(
+    mixed_prompts: Count = Field(
         default=4,
         ge=0,
         description="Greedy requests of each cycle that are sent again among sampled ones; 0: none.",
@@ -386,26 +401,32 @@ class Ab(Section):
 
 
 class Slo(Section):
-    """Latency limits that a request must meet, all of them, to count as goodput."""
+    """Latency limits that a request must meet, all of them, to count as goodput in `specops run`."""
 
-    ttft_ms: float | None = Field(
+    ttft_ms: Annotated[float, Field(ge=1.0), MILLISECONDS] | None = Field(
         default=None,
-        gt=0.0,
         description="Limit on the time to the first token, in milliseconds; default: no limit.",
     )
-    tpot_ms: float | None = Field(
+    tpot_ms: Annotated[float, Field(ge=0.1), MILLISECONDS] | None = Field(
         default=None,
-        gt=0.0,
         description="Limit on the time per output token after the first, in milliseconds; default: no limit.",
     )
-    e2e_ms: float | None = Field(
+    e2e_ms: Annotated[float, Field(ge=1.0), MILLISECONDS] | None = Field(
         default=None,
-        gt=0.0,
         description="Limit on the time from request to last token, in milliseconds; default: no limit.",
     )
 
 
+SCHEMA_ID = "urn:specops:rollout-file"
+"""A name and not an address: an editor reads the schema beside the rollout file, of the same version."""
+
+
 class Rollout(Section):
+    """The rollout file, for `specops run` and most other commands."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA_ID}
+    )
     rollout: str = Field(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
         description="Name of the rollout; results go to runs/NAME beside this file.",

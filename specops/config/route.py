@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from specops.quantities import Count, Megabytes, Percentage, Rate, Streams, Temperature, Tokens, WholeSeconds
 from specops.section import HostPort, Section
 
 # Regular expressions that mean the same to NGINX (PCRE) and to Python: no more than that is allowed.
@@ -152,21 +153,21 @@ class TrafficClass(Section):
 class Limits(Section):
     """Limits for one client address; requests above them get status 429."""
 
-    requests_per_s: float | None = Field(
+    requests_per_s: Rate | None = Field(
         default=None,
         gt=0.0,
         allow_inf_nan=False,
         description="Limit on requests per second; default: no limit.",
     )
-    burst: int = Field(default=20, ge=0, description="Number of requests above the rate that are admitted.")
-    connections: int | None = Field(
+    burst: Count = Field(default=20, ge=0, description="Number of requests above the rate that are admitted.")
+    connections: Streams | None = Field(
         default=None, ge=1, description="Limit on concurrent requests; default: no limit."
     )
 
 
 class Route(Section):
-    """Routing of requests between the pools by NGINX, by thresholds from this file, measurements or the
-    playbook."""
+    """Routing of requests between the pools by NGINX, as `specops route render` writes it, by thresholds
+    from this file, measurements or the playbook."""
 
     listen: HostPort = Field(
         default="127.0.0.1:8080", description="HOST:PORT on which users' requests arrive."
@@ -176,7 +177,7 @@ class Route(Section):
         description="HOST:PORT of metrics and the switch; beyond loopback, "
         "setting the switch requires SPECOPS_ROUTER_TOKEN.",
     )
-    speculative_percent: float = Field(
+    speculative_percent: Percentage = Field(
         default=100.0,
         ge=0.0,
         le=100.0,
@@ -186,16 +187,16 @@ class Route(Section):
     speculate: bool | None = Field(
         default=None, description="Allow speculation at all; default: as measured, else true."
     )
-    min_tokens: int | None = Field(
+    min_tokens: Tokens | None = Field(
         default=None, ge=0, description="Lowest max_tokens of speculative requests, in tokens; default: 32."
     )
-    min_tokens_unstreamed: int | None = Field(
+    min_tokens_unstreamed: Tokens | None = Field(
         default=None,
         ge=0,
         description="Lowest max_tokens of speculative requests that "
         "are not streamed, in tokens; default: 64.",
     )
-    long_tokens: int | None = Field(
+    long_tokens: Tokens | None = Field(
         default=None,
         ge=0,
         description="Value of max_tokens, in tokens, from which a request is speculative; default: 256.",
@@ -203,13 +204,13 @@ class Route(Section):
     otherwise: Literal["speculative", "standard"] | None = Field(
         default=None, description="Pool of the requests that no other rule decides; default: speculative."
     )
-    max_temperature: float | None = Field(
+    max_temperature: Temperature | None = Field(
         default=None,
         ge=0.0,
         allow_inf_nan=False,
         description="Highest temperature of speculative requests; default: 1.0.",
     )
-    max_in_flight: int | None = Field(
+    max_in_flight: Streams | None = Field(
         default=None,
         ge=0,
         description="Limit on concurrent requests of the speculative pool, "
@@ -238,14 +239,16 @@ class Route(Section):
         "at the end for all below; the rest get status 404.",
     )
     limits: Limits = Limits()
-    max_body_mb: int = Field(default=32, ge=1, description="Limit on the size of a request body, in MB.")
-    connect_timeout_s: int = Field(
+    max_body_mb: Megabytes = Field(
+        default=32, ge=1, description="Limit on the size of a request body, in MB."
+    )
+    connect_timeout_s: WholeSeconds = Field(
         default=2, ge=1, description="Timeout of a connection to a server, in seconds."
     )
-    read_timeout_s: int = Field(
+    read_timeout_s: WholeSeconds = Field(
         default=600, ge=1, description="Longest pause in a server's answer, in seconds."
     )
-    workers: int | None = Field(
+    workers: Count | None = Field(
         default=None, ge=1, description="Number of NGINX worker processes; default: one per core."
     )
     user: Name | None = Field(

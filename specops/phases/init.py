@@ -35,9 +35,13 @@ PORT = 8000
 APIS = ("chat", "completions")
 """APIs of an endpoint, in the order of trial: a model without a chat template has only the second."""
 
+SCHEMA = "rollout.schema.json"
+"""The JSON schema of rollout files, beside each, for editors: the first line of a rollout file names it."""
+
 MINIMAL = """\
+# yaml-language-server: $schema={schema}
 # {about} Paths are relative to this file.
-# All keys, explained: specops init NAME --full
+# One key, explained: specops explain measure.concurrency. All keys: specops init NAME --full
 rollout: {name}  # results go to runs/{name} beside this file
 prompts: {prompts}  {provenance}
 pools:
@@ -57,7 +61,7 @@ def write_commented(folder: Path) -> Path:
     text = asset("playbooks", "rollout.template.yaml").read_text(encoding="utf-8")
     for of_template, ours in (("rollout: first ", f"rollout: {name} "), ("runs/first", f"runs/{name}")):
         text = text.replace(of_template, ours, 1)
-    return _write(folder / FILE_NAME, text)
+    return _write_with_schema(folder, text)
 
 
 def write_pools(
@@ -144,6 +148,7 @@ def _write_minimal(
         textwrap.indent(yaml.safe_dump(pool, sort_keys=False, width=200).rstrip(), "    ") for pool in pools
     )
     text = MINIMAL.format(
+        schema=SCHEMA,
         about=about,
         name=_name(folder),
         prompts=PROMPTS if prompts is None else prompts.resolve(),
@@ -157,7 +162,7 @@ def _write_minimal(
     )
     if samples:
         _write(folder / PROMPTS, asset("playbooks", "embedded", PROMPTS).read_text(encoding="utf-8"))
-    return _write(folder / FILE_NAME, "\n".join(line.rstrip() for line in text.splitlines()) + f"\n{more}")
+    return _write_with_schema(folder, "\n".join(line.rstrip() for line in text.splitlines()) + f"\n{more}")
 
 
 @dataclass(frozen=True)
@@ -279,6 +284,14 @@ def _checked(url: str) -> str:
 def _name(folder: Path) -> str:
     """Return the name of the rollout: the folder's, with what a name of a rollout cannot hold replaced."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", folder.resolve().name).strip("-_") or "rollout"
+
+
+def _write_with_schema(folder: Path, text: str) -> Path:
+    """Write the rollout file, and the schema that its first line names; a schema that is there stays."""
+    path = _write(folder / FILE_NAME, text)
+    if not (folder / SCHEMA).exists():
+        _write(folder / SCHEMA, asset("playbooks", SCHEMA).read_text(encoding="utf-8"))
+    return path
 
 
 def _write(path: Path, text: str) -> Path:

@@ -11,11 +11,13 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 from pydantic_core import PydanticCustomError
 
+from specops.quantities import Count, Seconds, Tokens
 from specops.section import Arguments, Environment, Program, Section
 from specops.serving.argv import flag_of
 from specops.serving.engine import Grid, Setting, Startable, by_k, check_program
 
-Size = Annotated[int, Field(ge=1)]
+Size = Annotated[Count, Field(ge=1)]
+Length = Annotated[Tokens, Field(ge=1)]
 Text = Annotated[str, Field(min_length=1)]
 
 PLACES = (
@@ -55,7 +57,7 @@ class ConfiguredPool(Startable):
         description="Environment variables of the server, without secrets, which belong in `deploy.secrets`.",
     )
     speculation: Section | None = None
-    start_timeout_s: float = Field(
+    start_timeout_s: Seconds = Field(
         default=600.0, gt=0.0, description="Timeout of the server's start, in seconds."
     )
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import jsonschema
 import pytest
+import yaml
 from calling import specops
 
 from specops.assets import asset
@@ -35,6 +38,23 @@ def test_without_options_it_is_short_and_of_the_shipped_pair(tmp_path: Path) -> 
     assert not file.pools.standard.speculates
     assert "samples that ship with specops" in text
     assert settings_of(file, file.pools.standard).prompt_set().provenance()["samples"]
+
+
+@pytest.mark.parametrize("words", [(), ("--full",), ("--engine", "vllm", "--model", str(TARGET))])
+def test_an_editor_finds_the_schema_beside_the_file(tmp_path: Path, words: tuple[str, ...]) -> None:
+    text, _ = written(tmp_path / "x", *words)
+    first = text.splitlines()[0]
+    assert first == "# yaml-language-server: $schema=rollout.schema.json"
+    schema = json.loads((tmp_path / "x" / first.rpartition("=")[2]).read_text())
+    assert schema["$id"] == "urn:specops:rollout-file"
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    jsonschema.validate(yaml.safe_load(text), schema)
+
+
+def test_a_schema_that_is_there_stays(tmp_path: Path) -> None:
+    (tmp_path / "rollout.schema.json").write_text("mine")
+    written(tmp_path)
+    assert (tmp_path / "rollout.schema.json").read_text() == "mine"
 
 
 def test_full_has_every_key_and_the_folders_name(tmp_path: Path) -> None:

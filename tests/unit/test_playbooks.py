@@ -34,9 +34,10 @@ def test_these_are_all_that_ship() -> None:
     assert shipped == {*FILES, "rollout.template.yaml"}
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", [*FILES, "rollout.template.yaml"])
 def test_an_editor_finds_nothing_wrong_by_the_schema_that_the_file_names(name) -> None:
     path = PLAYBOOKS / name
+    assert path.read_text(encoding="utf-8").startswith("# yaml-language-server: $schema=")
     first = path.read_text(encoding="utf-8").splitlines()[0]
     schema = json.loads((path.parent / first.rpartition("=")[2]).read_text(encoding="utf-8"))
     jsonschema.validate(yaml.safe_load(path.read_text(encoding="utf-8")), schema)

@@ -7,7 +7,6 @@ is null, and `missing` says why. Lists by hour go through the window's hours in 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
@@ -15,14 +14,13 @@ from itertools import groupby
 from typing import Literal
 from zoneinfo import ZoneInfo
 
-from specops.config.rollout import SPAN
 from specops.errors import UsageError
 from specops.prometheus.promql import Latency
 from specops.prometheus.series import PoolName
+from specops.quantities import days_and_hours
 from specops.section import Frozen
 
 HOUR_S = 3600
-_DAYS = {"d": 1, "w": 7}
 
 
 @dataclass(frozen=True)
@@ -120,18 +118,17 @@ def _day(text: str) -> date | None:
 
 
 def _window(span: str, end: int, zone: ZoneInfo) -> Window:
-    if re.fullmatch(SPAN, span) is None:
+    try:
+        days, hours = days_and_hours(span)
+    except ValueError:
         raise UsageError(
             f"invalid length of a report {span!r}: expected 24h, 7d or 2w",
             hint="specops report ROLLOUT --window 7d",
-        )
-    number, unit = int(span[:-1]), span[-1]
-    if unit == "h":
-        return Window(end - number * HOUR_S, end, zone)
+        ) from None
     # Counted back by the wall clock, so that seven days begin at the same time of day.
-    wall = datetime.fromtimestamp(end, UTC).astimezone(zone) - timedelta(days=number * _DAYS[unit])
+    wall = datetime.fromtimestamp(end, UTC).astimezone(zone) - timedelta(days=days)
     length = end - wall.timestamp()
-    return Window(end - math.ceil(length / HOUR_S) * HOUR_S, end, zone)
+    return Window(end - (math.ceil(length / HOUR_S) + hours) * HOUR_S, end, zone)
 
 
 Hours = list[float | None]

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from specops.errors import ConfigError
 from specops.hints import in_rollout
+from specops.quantities import Seconds
 from specops.section import PORT, Command
 from specops.serving.argv import Finding
 from specops.serving.engine import (
@@ -43,7 +44,7 @@ class CommandPool(Startable):
         min_length=1,
         description="Name of the model at the server; default: the first that the server lists.",
     )
-    start_timeout_s: float = Field(
+    start_timeout_s: Seconds = Field(
         default=600.0, gt=0.0, description="Timeout of the server's start, in seconds."
     )
 

@@ -16,6 +16,7 @@ from specops.assets import asset
 from specops.checkpoints.draft_kind import HEAD_FORMS, WORDS, Kind
 from specops.errors import ConfigError, UsageError
 from specops.hints import in_rollout, with_value
+from specops.quantities import Count, Tokens
 from specops.section import Draft, ExistingPath, Section, Tree, Verifier
 from specops.serving.acceptance import Drafts, read_speculative_decoding
 from specops.serving.drafts import (
@@ -101,13 +102,13 @@ class EmbeddedPool(Startable):
     speculation: Speculation | None = Field(
         default=None, description="Draft, tree and verifier; default: none, one token a step."
     )
-    max_batch: int = Field(default=8, ge=1, le=256, description="Limit on sequences decoded at a time.")
-    max_length: int | None = Field(
+    max_batch: Count = Field(default=8, ge=1, le=256, description="Limit on sequences decoded at a time.")
+    max_length: Tokens | None = Field(
         default=None,
         ge=2,
         description="Limit on prompt and output tokens of one sequence; default: the model's.",
     )
-    threads: int | None = Field(
+    threads: Count | None = Field(
         default=None, ge=1, description="Number of CPU threads; default: PyTorch's choice."
     )
     device: str = Field(

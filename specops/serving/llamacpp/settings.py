@@ -12,8 +12,9 @@ from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
 from specops.errors import ConfigError
 from specops.hints import in_rollout, with_value
+from specops.quantities import Count, Share, Tokens
 from specops.section import Arguments, Program, Section
-from specops.serving.configured_pool import ConfiguredPool, Size, Text, unfit
+from specops.serving.configured_pool import ConfiguredPool, Length, Size, Text, unfit
 from specops.serving.llamacpp.builds import WHEEL, Build, table
 
 SpecType = Literal[
@@ -40,7 +41,6 @@ def _beside(value: str, info: ValidationInfo) -> str:
 
 
 ModelFile = Annotated[str, Field(min_length=1), AfterValidator(_beside)]
-Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
 class LlamacppSpeculation(Section):
@@ -54,15 +54,15 @@ class LlamacppSpeculation(Section):
         default=None,
         description="GGUF file of the draft, or hub id USER/REPO[:QUANT]; default: none, for n-grams.",
     )
-    n_max: Size = Field(
+    n_max: Length = Field(
         default=5, description="Limit on tokens drafted per step; with n-grams, the length that is copied."
     )
-    n_min: Annotated[int, Field(ge=0)] | None = Field(
+    n_min: Annotated[Tokens, Field(ge=0)] | None = Field(
         default=None,
         description="Length in tokens below which a draft is not used, "
         "with draft-* and ngram-mod; default: the build's.",
     )
-    p_min: Share | None = Field(
+    p_min: Annotated[Share, Field(ge=0.0, le=1.0)] | None = Field(
         default=None,
         description="Probability below which drafting ends, 0 to 1, with draft-*; default: the build's.",
     )
@@ -71,7 +71,7 @@ class LlamacppSpeculation(Section):
         description="Sampling of draft tokens at temperatures above 0, "
         "with draft-* since b11549; default: the build's.",
     )
-    size_n: Size | None = Field(
+    size_n: Length | None = Field(
         default=None, description="Length of the n-gram to look up, in tokens; default: the build's."
     )
     arguments: Arguments = Field(
@@ -122,7 +122,7 @@ class LlamacppSettings(ConfiguredPool):
         default=4,
         description="Limit on concurrent requests, always set, since builds have different defaults.",
     )
-    ctx_size: Size | None = Field(
+    ctx_size: Length | None = Field(
         default=None,
         description="Limit on tokens of all `parallel` requests together; default: the model's.",
     )
@@ -132,16 +132,16 @@ class LlamacppSettings(ConfiguredPool):
     threads_batch: Size | None = Field(
         default=None, description="Number of CPU threads for prompts; default: as `threads`."
     )
-    batch_size: Size | None = Field(
+    batch_size: Length | None = Field(
         default=None, description="Limit on prompt tokens in one call; default: the build's."
     )
-    ubatch_size: Size | None = Field(
+    ubatch_size: Length | None = Field(
         default=None, description="Limit on tokens of one forward pass; default: the build's."
     )
-    gpu_count: int = Field(
+    gpu_count: Count = Field(
         default=0, ge=0, description="Number of GPUs of a container; a server uses all that it finds."
     )
-    n_gpu_layers: Annotated[int, Field(ge=0)] | Literal["auto", "all"] | None = Field(
+    n_gpu_layers: Annotated[Count, Field(ge=0)] | Literal["auto", "all"] | None = Field(
         default=None, description="Number of layers on the GPU, auto or all; default: as many as fit."
     )
     flash_attn: Literal["on", "off", "auto"] | None = Field(

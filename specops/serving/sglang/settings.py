@@ -8,9 +8,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from specops.quantities import Count, Seed, Share, Tokens
 from specops.section import Arguments, Program, Section
 from specops.serving.argv import flag_of
-from specops.serving.configured_pool import ConfiguredPool, Size, Text, unfit
+from specops.serving.configured_pool import ConfiguredPool, Length, Size, Text, unfit
 
 
 class SglangSpeculation(Section):
@@ -24,9 +25,9 @@ class SglangSpeculation(Section):
         min_length=1,
         description="Folder or hub id of the draft; default: none, for NGRAM and drafts inside the target.",
     )
-    num_steps: Size = Field(default=5, description="Number of tokens drafted per step, the tree's depth.")
+    num_steps: Length = Field(default=5, description="Number of tokens drafted per step, the tree's depth.")
     eagle_topk: Size = Field(default=1, description="Number of branches per step; 1: a chain.")
-    num_draft_tokens: Annotated[int, Field(ge=2)] | None = Field(
+    num_draft_tokens: Annotated[Count, Field(ge=2)] | None = Field(
         default=None, description="Number of tree nodes, root included; default: num_steps + 1, a chain."
     )
     arguments: Arguments = Field(
@@ -102,11 +103,11 @@ class SglangSettings(ConfiguredPool):
         default=None,
         description="Number of copies of the model behind one address; default: SGLang's choice, 1.",
     )
-    mem_fraction_static: Annotated[float, Field(gt=0.0, lt=1.0)] | None = Field(
+    mem_fraction_static: Annotated[Share, Field(gt=0.0, lt=1.0)] | None = Field(
         default=None,
         description="Share of GPU memory for weights and KV cache, 0 to 1; default: SGLang's choice.",
     )
-    context_length: Size | None = Field(
+    context_length: Length | None = Field(
         default=None, description="Limit on prompt and output tokens of one sequence; default: the model's."
     )
     max_running_requests: Size = Field(
@@ -114,7 +115,7 @@ class SglangSettings(ConfiguredPool):
         description="Limit on concurrent requests, always set, since "
         "SGLang's own default is far higher without speculation.",
     )
-    chunked_prefill_size: Annotated[int, Field(ge=-1)] | None = Field(
+    chunked_prefill_size: Annotated[Tokens, Field(ge=-1)] | None = Field(
         default=None,
         description="Limit on prompt tokens in one forward pass, "
         "-1: whole prompts; default: SGLang's choice.",
@@ -129,7 +130,7 @@ class SglangSettings(ConfiguredPool):
         default=False, description="Turn off reuse of the KV cache, so that repeated prompts are not faster."
     )
     trust_remote_code: bool = Field(default=False, description="Run code that comes with the model.")
-    random_seed: Annotated[int, Field(ge=0)] | None = Field(
+    random_seed: Annotated[Seed, Field(ge=0)] | None = Field(
         default=None, description="Seed of sampling; default: SGLang's choice."
     )
     speculation: SglangSpeculation | None = Field(

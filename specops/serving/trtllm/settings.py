@@ -11,11 +11,11 @@ from pydantic import Field, model_validator
 
 from specops.errors import ConfigError
 from specops.hints import in_rollout, with_value
+from specops.quantities import Count, MeanTokens, Share, Tokens
 from specops.section import Arguments, Program, Section
-from specops.serving.configured_pool import ConfiguredPool, Size, Text, unfit
+from specops.serving.configured_pool import ConfiguredPool, Length, Size, Text, unfit
 from specops.serving.trtllm.releases import Release
 
-Share = Annotated[float, Field(gt=0.0, le=1.0)]
 Keys = dict[str, Any]
 
 DecodingType = Literal["Eagle3", "MTP", "DraftTarget", "NGram", "SA", "PARD", "DFlash", "DSpark", "AUTO"]
@@ -32,8 +32,8 @@ class TrtllmSpeculation(Section):
     speculative_model: Text | None = Field(
         default=None, description="Folder or hub id of the draft; default: none, for NGram, SA and AUTO."
     )
-    max_draft_len: Size = Field(default=3, description="Number of tokens drafted per step.")
-    max_matching_ngram_size: Size | None = Field(
+    max_draft_len: Length = Field(default=3, description="Number of tokens drafted per step.")
+    max_matching_ngram_size: Length | None = Field(
         default=None,
         description="Length of the longest n-gram to look up, in tokens, "
         "with NGram and SA; default: TensorRT-LLM's choice.",
@@ -41,7 +41,7 @@ class TrtllmSpeculation(Section):
     max_concurrency: Size | None = Field(
         default=None, description="Batch size above which speculation is off; default: none, always on."
     )
-    draft_len_schedule: dict[int, Annotated[int, Field(ge=0)]] | None = Field(
+    draft_len_schedule: dict[Count, Annotated[Tokens, Field(ge=0)]] | None = Field(
         default=None, description="Draft lengths by batch size, in tokens; default: the same at all sizes."
     )
     use_rejection_sampling: bool | None = Field(
@@ -51,7 +51,7 @@ class TrtllmSpeculation(Section):
     acceptance_rate_window_size: Size | None = Field(
         default=None, description="Window of the acceptance gate, in iterations, since 1.3; default: no gate."
     )
-    acceptance_rate_threshold: Share | None = Field(
+    acceptance_rate_threshold: Annotated[Share, Field(gt=0.0, le=1.0)] | None = Field(
         default=None,
         description="Acceptance rate below which the gate ends "
         "speculation for good, since 1.3; default: no gate.",
@@ -59,7 +59,7 @@ class TrtllmSpeculation(Section):
     acceptance_window: Size | None = Field(
         default=None, description="Window of the acceptance gate, in requests, up to 1.2; default: no gate."
     )
-    acceptance_length_threshold: Annotated[float, Field(gt=0.0)] | None = Field(
+    acceptance_length_threshold: Annotated[MeanTokens, Field(gt=0.0)] | None = Field(
         default=None,
         description="Accepted tokens per step below which the gate ends "
         "speculation for good, up to 1.2; default: no gate.",
@@ -133,13 +133,13 @@ class TrtllmSettings(ConfiguredPool):
     max_batch_size: Size | None = Field(
         default=None, description="Limit on concurrent requests; default: TensorRT-LLM's choice."
     )
-    max_num_tokens: Size | None = Field(
+    max_num_tokens: Length | None = Field(
         default=None, description="Limit on tokens of one forward pass; default: TensorRT-LLM's choice."
     )
-    max_seq_len: Size | None = Field(
+    max_seq_len: Length | None = Field(
         default=None, description="Limit on prompt and output tokens of one sequence; default: the model's."
     )
-    free_gpu_memory_fraction: Annotated[float, Field(gt=0.0, lt=1.0)] | None = Field(
+    free_gpu_memory_fraction: Annotated[Share, Field(gt=0.0, lt=1.0)] | None = Field(
         default=None,
         description="Share of the free GPU memory for the KV cache, 0 to 1; default: TensorRT-LLM's choice.",
     )

@@ -12,9 +12,10 @@ from pydantic_core import PydanticCustomError
 
 from specops.errors import ConfigError
 from specops.hints import in_rollout
+from specops.quantities import Count, Factor, MeanTokens, Seed, Share
 from specops.section import Program, Section
 from specops.serving.argv import flag_of
-from specops.serving.configured_pool import ConfiguredPool, Size
+from specops.serving.configured_pool import ConfiguredPool, Length, Size
 from specops.serving.vllm.versions import LAST_OF_THE_OLD, Release, Version, table
 
 VllmMethod = Literal[
@@ -45,9 +46,6 @@ def needs_draft(method: str) -> bool:
     return plain(method) not in WITHOUT_A_DRAFT
 
 
-Share = Annotated[float, Field(ge=0.0, le=1.0)]
-
-
 class VllmSpeculation(Section):
     """Keys of vLLM's --speculative-config, under the same names."""
 
@@ -59,8 +57,8 @@ class VllmSpeculation(Section):
         min_length=1,
         description="Folder or hub id of the draft; default: none, for ngram and the like.",
     )
-    num_speculative_tokens: Size = Field(default=5, description="Number of tokens drafted per step.")
-    num_speculative_tokens_per_batch_size: list[list[int]] | None = Field(
+    num_speculative_tokens: Length = Field(default=5, description="Number of tokens drafted per step.")
+    num_speculative_tokens_per_batch_size: list[list[Count]] | None = Field(
         default=None,
         min_length=1,
         description="Draft lengths by batch size, [FIRST, LAST, TOKENS] each, from "
@@ -71,7 +69,7 @@ class VllmSpeculation(Section):
         description="Number of GPUs that share each layer of the "
         "draft, 1 or the target's; default: the target's.",
     )
-    max_model_len: Size | None = Field(
+    max_model_len: Length | None = Field(
         default=None,
         description="Length in tokens above which sequences are not speculated on; default: vLLM's choice.",
     )
@@ -84,25 +82,25 @@ class VllmSpeculation(Section):
     enforce_eager: bool | None = Field(
         default=None, description="Run the draft without CUDA graphs; default: as the target."
     )
-    prompt_lookup_min: Size | None = Field(
+    prompt_lookup_min: Length | None = Field(
         default=None,
         description="Length of the shortest n-gram to look up, in tokens; default: vLLM's choice.",
     )
-    prompt_lookup_max: Size | None = Field(
+    prompt_lookup_max: Length | None = Field(
         default=None,
         description="Length of the longest n-gram to look up, in tokens; default: vLLM's choice.",
     )
-    suffix_decoding_max_tree_depth: Size | None = Field(
+    suffix_decoding_max_tree_depth: Length | None = Field(
         default=None, description="Depth of the suffix tree, in tokens; default: vLLM's choice."
     )
-    suffix_decoding_max_cached_requests: Annotated[int, Field(ge=0)] | None = Field(
+    suffix_decoding_max_cached_requests: Annotated[Count, Field(ge=0)] | None = Field(
         default=None, description="Number of requests stored in the suffix tree; default: vLLM's choice."
     )
-    suffix_decoding_max_spec_factor: Annotated[float, Field(ge=0.0)] | None = Field(
+    suffix_decoding_max_spec_factor: Annotated[Factor, Field(ge=0.0)] | None = Field(
         default=None,
         description="Ratio of drafted to matched tokens at most, with suffix; default: vLLM's choice.",
     )
-    suffix_decoding_min_token_prob: Share | None = Field(
+    suffix_decoding_min_token_prob: Annotated[Share, Field(ge=0.0, le=1.0)] | None = Field(
         default=None,
         description="Lowest estimated probability of a drafted token, with suffix; default: vLLM's choice.",
     )
@@ -125,13 +123,13 @@ class VllmSpeculation(Section):
         description="Verification; strict and probabilistic: 0.18 to 0.20, "
         "synthetic and fly change the output; default: vLLM's choice.",
     )
-    synthetic_acceptance_rates: list[Share] | None = Field(
+    synthetic_acceptance_rates: list[Annotated[Share, Field(ge=0.0, le=1.0)]] | None = Field(
         default=None,
         min_length=1,
         description="Acceptance rates by position for synthetic "
         "verification, in load tests only; default: none.",
     )
-    synthetic_acceptance_length: Annotated[float, Field(ge=1.0)] | None = Field(
+    synthetic_acceptance_length: Annotated[MeanTokens, Field(ge=1.0)] | None = Field(
         default=None,
         description="Mean accepted length for synthetic verification, in load tests only; default: none.",
     )
@@ -201,16 +199,16 @@ class VllmSettings(ConfiguredPool):
         default=None,
         description="Number of copies of the model behind one address; default: vLLM's choice, 1.",
     )
-    max_model_len: Size | None = Field(
+    max_model_len: Length | None = Field(
         default=None, description="Limit on prompt and output tokens of one sequence; default: the model's."
     )
     max_num_seqs: Size | None = Field(
         default=None, description="Limit on sequences decoded at a time; default: vLLM's choice."
     )
-    max_num_batched_tokens: Size | None = Field(
+    max_num_batched_tokens: Length | None = Field(
         default=None, description="Limit on tokens of one forward pass; default: vLLM's choice."
     )
-    gpu_memory_utilization: Annotated[float, Field(gt=0.0, le=1.0)] | None = Field(
+    gpu_memory_utilization: Annotated[Share, Field(gt=0.0, le=1.0)] | None = Field(
         default=None,
         description="Share of GPU memory for weights and KV cache, 0 to 1; default: vLLM's choice.",
     )
@@ -228,7 +226,7 @@ class VllmSettings(ConfiguredPool):
         description="Reuse the KV cache of repeated prompts, which "
         "makes them faster; default: vLLM's choice.",
     )
-    seed: int | None = Field(
+    seed: Seed | None = Field(
         default=None, description="Seed of sampling for requests without one; default: vLLM's choice."
     )
     speculation: VllmSpeculation | None = Field(

@@ -1,0 +1,73 @@
+"""`specops explain`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from specops.cli.call import Answer, Call, shared_options
+
+if TYPE_CHECKING:
+    from specops.config.explanation import Explanation, KeyExplanation
+
+
+def _completed(incomplete: str) -> list[str]:
+    from specops.config.keys import keys
+
+    return [path for path in dict.fromkeys(key.path for key in keys()) if path.startswith(incomplete)]
+
+
+@shared_options()
+def explain(
+    call: Call,
+    key: Annotated[
+        str,
+        typer.Argument(
+            help="Key or section, such as guard.max_regression; without it, all sections.",
+            autocompletion=_completed,
+        ),
+    ] = "",
+) -> Answer:
+    """Prints meaning, type, unit, allowed values, default and an example of a key.
+
+    A pool's engine and an action's kind are parts of a key: pools.standard.vllm, guard.actions.http.
+    """
+    from specops.config.explanation import explain as explained
+
+    found = explained(key)
+    return Answer(found, _of_section(found) if found.is_section else _of_keys(found))
+
+
+def _of_keys(found: Explanation) -> Iterator[str]:
+    for one in found.keys:
+        yield one.path + (f"  ({one.member})" if one.member else "")
+        yield f"  {one.meaning}"
+        yield from (f"  {label:9}{text}" for label, text in _facts(one) if text)
+
+
+def _facts(key: KeyExplanation) -> list[tuple[str, str | None]]:
+    return [
+        ("type", key.type),
+        ("unit", key.unit),
+        ("allowed", key.allowed),
+        ("default", key.default),
+        ("used by", ", ".join(key.used_by)),
+        ("example", key.example),
+    ]
+
+
+def _of_section(found: Explanation) -> Iterator[str]:
+    yield found.path or "The rollout file"
+    yield f"  {found.meaning}"
+    for key in found.keys:
+        member = f" ({key.member})" if key.member and f".{key.member}" not in found.path else ""
+        yield f"  {key.path.rpartition('.')[2]}{member}  {key.type}; default: {key.default}"
+        yield f"      {key.meaning}"
+    for path, meaning in found.members.items():
+        yield f"  {path}"
+        yield f"      {meaning}"
+    if found.keys:
+        name = found.keys[0].path.rpartition(".")[2]
+        yield f"explain a key: specops explain {found.path}{'.' if found.path else ''}{name}"
