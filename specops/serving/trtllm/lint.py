@@ -23,7 +23,6 @@ from specops.serving.argv import (
     Finding,
     LintResult,
     Unknown,
-    by_level,
     is_unknown,
     settled,
     unknown_values,
@@ -408,7 +407,7 @@ def _lint(given: GivenCommand, release: Release) -> list[Finding]:
         return []
     found, _ = settled(given, release, RULES, partial(_objections, release=release))
     issues = known_issues.applying("trtllm", str(release.requested), _settings(given))
-    return by_level([*found, *(issue.finding() for issue in issues)])
+    return known_issues.joined(found, [issue.finding() for issue in issues])
 
 
 def _settings(given: GivenCommand) -> dict[str, str]:
