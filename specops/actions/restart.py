@@ -30,7 +30,8 @@ COUNTERS = tuple(
     name.encode()
     for series in tables()
     if series.drafts_come_late
-    for name in (series.acceptance.verifications, series.acceptance.verifications.replace(":", "_"))
+    for counter in series.draft_names
+    for name in (counter, counter.replace(":", "_"))
 )
 
 

@@ -20,7 +20,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from specops.errors import EndpointError
 from specops.hints import with_value
 from specops.net import is_loopback
-from specops.serving import USUAL, Drafts, Gauges, Series, Totals, tables
+from specops.prometheus.promql import NO_MORE
+from specops.serving import USUAL, Drafts, Series, tables
 
 Labels = frozenset[tuple[str, str]]
 Scrape = Mapping[tuple[str, Labels], float]
@@ -158,17 +159,7 @@ def naming_of(*scrapes: Scrape) -> Series | None:
 def names_an_engine(series: Series, exposed: Collection[str]) -> bool:
     """Return whether a server with the `exposed` names is of the engine of these names, as far as they
     tell."""
-    return any(name in exposed for name in (series.running, series.generated, *acceptance_names(series)))
-
-
-def acceptance_names(series: Series) -> tuple[str, ...]:
-    """The names that acceptance is read from."""
-    names: Drafts | Gauges = series.acceptance
-    if isinstance(names, Drafts):
-        return tuple(
-            dict.fromkeys((names.drafts, names.draft_tokens, names.accepted_tokens, names.per_position))
-        )
-    return names.rate, names.length, names.verifications
+    return any(name in exposed for name in (series.running, series.generated, *series.draft_names))
 
 
 def series_of(*scrapes: Scrape) -> Series:
@@ -176,7 +167,7 @@ def series_of(*scrapes: Scrape) -> Series:
     return naming_of(*scrapes) or USUAL
 
 
-def increase(before: Scrape, after: Scrape, name: str, model: str | None = None) -> float | NoData:
+def increase(before: Scrape, after: Scrape, name: str | None, model: str | None = None) -> float | NoData:
     """Return how much the counter `name` grew, summed over its series, such as one for each engine.
 
     With `model`, only series of that `model_name`, and those without the label, count. A series that is new
@@ -193,22 +184,28 @@ def draft_counts(before: Scrape, after: Scrape, model: str | None = None) -> Dra
         names = sorted({name for name, _ in after})
         exposed = f"such as {', '.join(names[:2])}" if names else "none at all"
         return NoData(f"its metrics are of no engine whose names are known: {exposed}")
-    if isinstance(series.acceptance, Drafts):
-        counts = _counted(before, after, series.acceptance, model)
-    else:
-        counts = _gauged(before, after, series, series.acceptance, model)
-    if not isinstance(counts, NoData) or counts.drafts is not None:
+    read = [_shown(before, after, series, names, model) for names in series.acceptance]
+    counts = next((one for one in read if isinstance(one, DraftCounts) or one.drafts is not None), None)
+    if counts is not None:
         return counts
-    if series.acceptance_by_totals is not None:
-        totals = _totalled(before, after, series.acceptance_by_totals, model)
-        return counts if isinstance(totals, NoData) else totals
-    return _without_drafts(before, after, series, counts, model)
+    missing = next(one for one in read if isinstance(one, NoData))
+    return _without_drafts(before, after, series, missing, model)
 
 
-def _counted(before: Scrape, after: Scrape, counters: Drafts, model: str | None) -> DraftCounts | NoData:
-    drafts = _verified(before, after, counters, model)
-    draft_tokens = increase(before, after, counters.draft_tokens, model)
-    accepted_tokens = increase(before, after, counters.accepted_tokens, model)
+def _shown(
+    before: Scrape, after: Scrape, series: Series, names: Drafts, model: str | None
+) -> DraftCounts | NoData:
+    if names.counted:
+        return _counted(before, after, names, model)
+    if names.accepted_tokens is not None:
+        return _totalled(before, after, names, model)
+    return _gauged(before, after, series, names, model)
+
+
+def _counted(before: Scrape, after: Scrape, names: Drafts, model: str | None) -> DraftCounts | NoData:
+    drafts = _verified(before, after, names, model)
+    draft_tokens = increase(before, after, names.draft_tokens, model)
+    accepted_tokens = increase(before, after, names.accepted_tokens, model)
     if isinstance(drafts, NoData):
         return drafts
     if isinstance(draft_tokens, NoData):
@@ -218,7 +215,7 @@ def _counted(before: Scrape, after: Scrape, counters: Drafts, model: str | None)
     if not drafts:
         return NoData("the server verified no draft in this window", drafts=0.0)
     by_position = _increases(
-        before, after, counters.per_position, model, lambda labels: dict(labels).get(counters.position, "")
+        before, after, names.per_position, model, lambda labels: dict(labels).get(names.position, "")
     )
     if isinstance(by_position, NoData):
         return DraftCounts(drafts, draft_tokens, accepted_tokens)
@@ -227,19 +224,16 @@ def _counted(before: Scrape, after: Scrape, counters: Drafts, model: str | None)
 
 
 def _gauged(
-    before: Scrape, after: Scrape, series: Series, gauges: Gauges, model: str | None
+    before: Scrape, after: Scrape, series: Series, names: Drafts, model: str | None
 ) -> DraftCounts | NoData:
-    """Each generated token that was not accepted is a verification's own: accepted tokens are the
-    difference of both counters. The drafted tokens follow from the gauge of the rate, and without a counter
-    of verifications these follow from the gauge of the length."""
-    rate, length = (_gauge(before, after, name, model) for name in (gauges.rate, gauges.length))
+    rate, length = (_gauge(before, after, name, model) for name in (names.rate, names.length))
     generated = increase(before, after, series.generated, model)
-    drafts = _verified(before, after, gauges, model)
+    drafts = _verified(before, after, names, model)
     if isinstance(drafts, NoData) and not isinstance(generated, NoData) and length is not None:
         drafts = generated / length
     if isinstance(drafts, NoData):
-        shown = {name for name, _ in after} & {gauges.rate, gauges.length}
-        what = f"{gauges.verifications} is missing, and {' and '.join(sorted(shown))} show nothing"
+        shown = [name for name in sorted(names.names) if any(name == scraped for scraped, _ in after)]
+        what = f"{names.drafts} is missing, and {' and '.join(shown)} show nothing"
         return NoData(what) if shown else drafts
     if isinstance(generated, NoData):
         return NoData(generated.reason, drafts)
@@ -247,25 +241,27 @@ def _gauged(
         return NoData("the server verified no draft in this window", drafts=0.0)
     accepted = max(0.0, generated - drafts)
     if rate is None:
-        # Of an answer's tokens, one may be its prompt's and no verification's: nearly nothing is nothing.
-        if accepted <= NOTHING * drafts:
+        # Of an answer's tokens, one is its prompt's and no verification's.
+        finished = increase(before, after, series.finished, model)
+        of_prompts = 0.0 if isinstance(finished, NoData) else finished
+        if generated - of_prompts <= NO_MORE * drafts:
             return DraftCounts(drafts, drafts, 0.0, estimated=True)
-        return NoData(f"{gauges.rate} showed nothing while the server verified {drafts:.0f} drafts", drafts)
+        return NoData(f"{names.rate} showed nothing while the server verified {drafts:.0f} drafts", drafts)
     return DraftCounts(drafts, accepted / rate, accepted, estimated=True)
 
 
-def _totalled(before: Scrape, after: Scrape, totals: Totals, model: str | None) -> DraftCounts | NoData:
-    draft_tokens = increase(before, after, totals.draft_tokens, model)
-    accepted_tokens = increase(before, after, totals.accepted_tokens, model)
+def _totalled(before: Scrape, after: Scrape, names: Drafts, model: str | None) -> DraftCounts | NoData:
+    draft_tokens = increase(before, after, names.draft_tokens, model)
+    accepted_tokens = increase(before, after, names.accepted_tokens, model)
     if isinstance(draft_tokens, NoData):
         return draft_tokens
     if isinstance(accepted_tokens, NoData):
         return accepted_tokens
     if not draft_tokens:
         return NoData("the server drafted no token in this window", drafts=0.0)
-    length = _gauge(before, after, totals.length, model)
+    length = _gauge(before, after, names.length, model)
     if length is None or length <= 1:
-        return NoData(f"{totals.length} showed nothing while the server drafted {draft_tokens:.0f} tokens")
+        return NoData(f"{names.length} showed nothing while the server drafted {draft_tokens:.0f} tokens")
     return DraftCounts(accepted_tokens / (length - 1), draft_tokens, accepted_tokens, estimated=True)
 
 
@@ -276,7 +272,7 @@ def _without_drafts(
     exposes their counters only while it speculates and no other of its names tells of drafts."""
     prefix = f"{series.prefix}:"
     exposed = {name for name, _ in (*before, *after)}
-    if exposed & {*acceptance_names(series)}:
+    if exposed & {*series.draft_names}:
         return missing
     others = sorted(
         name for name in exposed if name.startswith(prefix) and any(word in name for word in _OF_DRAFTS)
@@ -289,14 +285,11 @@ def _without_drafts(
     return missing
 
 
-NOTHING = 0.1
-"""Tokens beside the target's own that a verification yields on average, up to which nothing was accepted."""
-
 _OF_DRAFTS = ("spec_", "draft", "specul", "accept")
 """Parts of names that tell of drafts, whatever else a release or a fork calls them."""
 
 
-def _gauge(before: Scrape, after: Scrape, name: str, model: str | None) -> float | None:
+def _gauge(before: Scrape, after: Scrape, name: str | None, model: str | None) -> float | None:
     """Mean of a gauge over its series that show something; None where none does. After the window, else
     before it."""
     for scrape in (after, before):
@@ -310,11 +303,11 @@ def _gauge(before: Scrape, after: Scrape, name: str, model: str | None) -> float
     return None
 
 
-def _verified(before: Scrape, after: Scrape, counted: Drafts | Gauges, model: str | None) -> float | NoData:
+def _verified(before: Scrape, after: Scrape, names: Drafts, model: str | None) -> float | NoData:
     """Verifications between two scrapes, by the engine's counter."""
-    held = (counted.which if isinstance(counted, Drafts) else {}).items()
+    held = names.which.items()
     found = _increases(
-        before, after, counted.verifications, model, lambda labels: "held" if held <= labels else "other"
+        before, after, names.drafts, model, lambda labels: "held" if held <= labels else "other"
     )
     return found if isinstance(found, NoData) else found.get("held", 0.0)
 
@@ -331,10 +324,10 @@ def mean(before: Scrape, after: Scrape, histogram: str, model: str | None = None
 
 
 def _increases(
-    before: Scrape, after: Scrape, name: str, model: str | None, key: Callable[[Labels], str]
+    before: Scrape, after: Scrape, name: str | None, model: str | None, key: Callable[[Labels], str]
 ) -> dict[str, float] | NoData:
     series = {labels for scraped, labels in (*before, *after) if scraped == name}
-    if not series:
+    if name is None or not series:
         return NoData(f"the server exposes no {name}")
     ours = {labels for labels in series if model is None or dict(labels).get("model_name", model) == model}
     if not ours:

@@ -15,6 +15,7 @@ from specops.serving import Drafts, Series
 
 Latency = Literal["ttft", "tpot", "e2e"]
 LATENCIES: tuple[Latency, ...] = get_args(Latency)
+Amount = Literal["drafts", "draft_tokens", "accepted_tokens"]
 NO_MORE = 1.1
 """Tokens that a verification yields on average, up to which nothing is taken to be accepted."""
 
@@ -51,46 +52,35 @@ class Signals:
 
     def acceptance(self) -> str:
         """Share of the drafted tokens that were accepted."""
-        counted = self.series.acceptance
-        if isinstance(counted, Drafts):
-            return self._ratio(counted.accepted_tokens, counted.draft_tokens)
-        # Sampled while it decodes: the gauge is 0 when it does not. It is also 0 where nothing is accepted.
-        # Then a verification yields one token, beside the one that each answer gets from its prompt.
-        by_server = replace(self, by=tuple(dict.fromkeys((*self.by, "instance"))))
-        above = f"{counted.rate}{selector(self.labels)} > 0"
-        observed = f"{by_server._aggregate('avg')} (avg_over_time(({above})[{self.window}:]))"
-        verified = by_server._sum(counted.verifications)
-        drafted_none = f"{by_server._sum(self.series.generated)} - {by_server._sum(self.series.finished)}"
-        nothing = f"({drafted_none} <= {NO_MORE} * ({verified} > 0)) * 0"
-        return f"{self._aggregate('avg')} ({observed} or {nothing})"
+        return f"{self._drafting('accepted_tokens')} / ({self._drafting('draft_tokens')} > 0)"
 
     def accepted_length(self) -> str:
         """Tokens that a verification yields, the bonus token included."""
-        counted = self.series.acceptance
-        if isinstance(counted, Drafts):
-            return f"1 + {self._sum(counted.accepted_tokens)} / ({self._drafts(counted)} > 0)"
-        return self._ratio(self.series.generated, counted.verifications)
+        drafts = f"({self._drafting('drafts')} > 0)"
+        if not all(names.accepted_tokens for names in self.series.acceptance):
+            return f"{self._sum(self.series.generated)} / {drafts}"
+        return f"1 + {self._drafting('accepted_tokens')} / {drafts}"
 
     def per_position(self) -> str | None:
         """Return the share of drafts accepted up to each `position`; None where the engine does not count
         it."""
-        counted = self.series.acceptance
-        if not isinstance(counted, Drafts):
+        names = next((names for names in self.series.acceptance if names.per_position), None)
+        if names is None or names.per_position is None or names.drafts is None:
             return None
-        by, rate = (*self.by, "position"), self._rate(counted.per_position)
-        if counted.position != "position":
-            rate = f'label_replace({rate}, "position", "$1", "{counted.position}", "(.+)")'
-        grown = f"sum by ({', '.join(by)}) ({rate})"
-        return f"{grown} / ignoring (position) group_left () ({self._drafts(counted)} > 0)"
+        rate = self._rate(names.per_position)
+        if names.position != "position":
+            rate = f'label_replace({rate}, "position", "$1", "{names.position}", "(.+)")'
+        grown = f"sum by ({', '.join((*self.by, 'position'))}) ({rate})"
+        drafts = self.held_to(names.which)._sum(names.drafts)
+        return f"{grown} / ignoring (position) group_left () ({drafts} > 0)"
 
     def tokens_per_step(self) -> str | None:
         """Tokens that a sequence gets of a step of the engine: all tokens, over those that were not drafted.
         Every step yields one of these. None where the engine does not count accepted tokens."""
-        counted = self.series.acceptance
-        if not isinstance(counted, Drafts):
+        if not all(names.accepted_tokens for names in self.series.acceptance):
             return None
         generated = self._sum(self.series.generated)
-        return f"{generated} / ({generated} - {self._sum(counted.accepted_tokens)} > 0)"
+        return f"{generated} / ({generated} - {self._drafting('accepted_tokens')} > 0)"
 
     def mean(self, latency: Latency) -> str:
         """Seconds; of requests, but for TPOT where the engine has it of output events: there of tokens."""
@@ -121,10 +111,16 @@ class Signals:
         return f"{self._aggregate('sum')} (increase({self._of(self.series.finished)}))"
 
     def drafted(self) -> str:
-        """Tokens that were drafted within the window; of SGLang, verifications."""
-        counted = self.series.acceptance
-        name = counted.draft_tokens if isinstance(counted, Drafts) else counted.verifications
-        return f"{self._aggregate('sum')} (increase({self._of(name)}))"
+        """Tokens that were drafted within the window."""
+        return self._drafting("draft_tokens", "increase")
+
+    def accepted(self) -> str:
+        """Drafted tokens that were accepted within the window."""
+        return self._drafting("accepted_tokens", "increase")
+
+    def drafts(self) -> str:
+        """Verifications of drafts within the window."""
+        return self._drafting("drafts", "increase")
 
     def not_drafting(self, least: int) -> str:
         """Tokens of each server that made `least` or more in the window and drafted none, by `instance`."""
@@ -139,7 +135,7 @@ class Signals:
     def _made_and_drafted(self, least: int) -> tuple[str, str, str]:
         servers = replace(self, by=(*self.by, "instance"))
         made = f"{servers._aggregate('sum')} (increase({self._of(self.series.generated)})) >= {least}"
-        return made, ", ".join(servers.by), servers.drafted()
+        return made, ", ".join(servers.by), servers.drafts()
 
     def http(self, *, failed: bool = False) -> str | None:
         """Requests that the server's API answered within the window, also those that the engine never had; or
@@ -205,14 +201,50 @@ class Signals:
         # A counter with labels may be there only from its first count on.
         return f"({given_up} or {finished} * 0) / ({finished} > 0)"
 
-    def _drafts(self, counted: Drafts) -> str:
-        return replace(self, labels={**self.labels, **counted.which})._sum(counted.drafts)
+    def _drafting(self, amount: Amount, function: str = "rate") -> str:
+        """Drafts, drafted or accepted tokens, by what the engine shows of its drafts (`Drafts`). Where it has
+        several ways, or gauges, each server by the one that it shows."""
+        ways = self.series.acceptance
+        if len(ways) == 1 and ways[0].counted:
+            return self._counted(ways[0], amount, function)
+        servers = replace(self, by=tuple(dict.fromkeys((*self.by, "instance"))))
+        shown = " or ".join(servers._shown_by(names, amount, function) for names in ways)
+        return f"{self._aggregate('sum')} ({shown})"
+
+    def _counted(self, names: Drafts, amount: Amount, function: str) -> str:
+        held = self.held_to(names.which) if amount == "drafts" else self
+        return held._sum(getattr(names, amount), function)
+
+    def _shown_by(self, names: Drafts, amount: Amount, function: str) -> str:
+        """The amount of each server by its counter, else by gauges."""
+        if names.counted or (amount != "drafts" and getattr(names, amount)):
+            return self._counted(names, amount, function)
+        if names.accepted_tokens is not None:
+            accepted = self._sum(names.accepted_tokens, function)
+            return f"{accepted} / ({self._gauge(names.length)} - 1 > 0)"
+        generated = self._sum(self.series.generated, function)
+        drafts = f"({self._counted(names, 'drafts', function)} or {generated} / {self._gauge(names.length)})"
+        if amount == "drafts":
+            return drafts
+        accepted = f"clamp_min({generated} - {drafts}, 0)"
+        # Where nothing is accepted the gauge is 0 too. Then a verification yields one token, beside the one
+        # that each answer gets from its prompt.
+        yielded = f"{generated} - {self._sum(self.series.finished, function)}"
+        in_vain = f"{drafts} unless {yielded} > {NO_MORE} * ({drafts} > 0)"
+        if amount == "accepted_tokens":
+            return f"{accepted} and {self._gauge(names.rate)} or ({in_vain}) * 0"
+        return f"{accepted} / {self._gauge(names.rate)} or {in_vain}"
+
+    def _gauge(self, gauge: str | None) -> str:
+        """The mean of a gauge over its samples above 0: also an idle server has samples of 0."""
+        above = f"{gauge}{selector(self.labels)} > 0"
+        return f"{self._aggregate('avg')} (avg_over_time(({above})[{self.window}:]))"
 
     def _ratio(self, part: str, whole: str) -> str:
         return f"{self._sum(part)} / ({self._sum(whole)} > 0)"
 
-    def _sum(self, counter: str) -> str:
-        return f"{self._aggregate('sum')} ({self._rate(counter)})"
+    def _sum(self, counter: str, function: str = "rate") -> str:
+        return f"{self._aggregate('sum')} ({function}({self._of(counter)}))"
 
     def _rate(self, counter: str) -> str:
         return f"rate({self._of(counter)})"

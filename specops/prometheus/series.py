@@ -77,7 +77,7 @@ ACCEPTED_LENGTH = "vllm:spec_decode_mean_accepted_length"
 """Tokens that a verification yields, the bonus token included."""
 
 DRAFTED = "specops:drafted_tokens"
-"""Tokens drafted within the window: what an acceptance rate is of. Of SGLang, verifications."""
+"""Tokens drafted within the window: what an acceptance rate is of."""
 TOKENS_PER_STEP = "specops:tokens_per_step"
 """Tokens of one sequence a step, steps without a draft included; 1 without speculation. SGLang has no counter
 for it."""

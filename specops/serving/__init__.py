@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from specops.serving import command, embedded, endpoint, llamacpp, sglang, trtllm, vllm
-from specops.serving.acceptance import Drafts, Gauges, RequestDrafts, Totals
+from specops.serving.acceptance import Drafts, RequestDrafts
 from specops.serving.argv import (
     Command,
     CommandLine,
@@ -65,7 +65,6 @@ __all__ = [
     "FileFormat",
     "Files",
     "Finding",
-    "Gauges",
     "Grid",
     "KnownIssue",
     "LintResult",
@@ -78,7 +77,6 @@ __all__ = [
     "ServedPair",
     "Setting",
     "Startable",
-    "Totals",
     "Unknown",
     "fields_for_drafts",
     "is_unknown",

@@ -20,46 +20,47 @@ MOST = 2**31
 
 @dataclass(frozen=True)
 class Drafts:
-    """Counters of what was drafted and accepted."""
+    """What an engine shows of its drafts: counters, and gauges where it has no counter.
 
-    drafts: str
-    """Series of drafts; with `of_first`, the drafted tokens by position: every draft has a first one."""
-    draft_tokens: str
-    accepted_tokens: str
-    per_position: str
-    """Series of accepted tokens by the label that `position` names, from 0."""
+    A gauge is a mean over the engine's last iterations, and 0 while it decodes nothing. Its samples that show
+    something are averaged; it never grows, so it is never summed or differenced. What follows from a gauge is
+    an estimate. Every generated token that was not accepted is a verification's own: without a counter,
+    accepted tokens are generated tokens less verifications, drafted tokens are accepted tokens over the rate,
+    and verifications follow from the length.
+    """
+
+    drafts: str | None = None
+    """Counter of verifications; with `of_first`, of drafted tokens by position: every draft has a first."""
+    draft_tokens: str | None = None
+    accepted_tokens: str | None = None
+    per_position: str | None = None
+    """Accepted tokens by the label that `position` names, from 0."""
     position: str = "position"
     of_first: bool = False
+    rate: str | None = None
+    """Gauge of accepted over drafted tokens."""
+    length: str | None = None
+    """Gauge of the tokens that a verification yields. It stands in where the counter of verifications is
+    missing."""
 
     @property
-    def verifications(self) -> str:
-        return self.drafts
+    def counted(self) -> bool:
+        """Return whether counters show all of it, so that nothing is estimated."""
+        return None not in (self.drafts, self.draft_tokens, self.accepted_tokens)
+
+    @property
+    def counters(self) -> tuple[str, ...]:
+        names = (self.drafts, self.draft_tokens, self.accepted_tokens, self.per_position)
+        return tuple(dict.fromkeys(name for name in names if name is not None))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*self.counters, *(name for name in (self.rate, self.length) if name is not None))
 
     @property
     def which(self) -> dict[str, str]:
         """The labels of `drafts` whose series count."""
         return {self.position: "0"} if self.of_first else {}
-
-
-@dataclass(frozen=True)
-class Gauges:
-    """Series of an engine that counts no drafted tokens: the acceptance rate and length of its last logging
-    interval (0 while it decodes nothing), and counters of verifications and generated tokens."""
-
-    rate: str
-    length: str
-    verifications: str
-    """A request's are added when it ends. Every generated token that is not accepted is a verification's
-    own."""
-
-
-@dataclass(frozen=True)
-class Totals:
-    """Counters of drafted and accepted tokens without a count of drafts, and a gauge of the length."""
-
-    draft_tokens: str
-    accepted_tokens: str
-    length: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -208,8 +208,9 @@ class DraftSupport:
     versions: Literal["all", "own"] = "all"
     """own: this specops is the version."""
 
-    has_method: Callable[[str, str], bool] | None = None
-    """Whether a release, by its version, has a method. None: `rules` say it for each version."""
+    has_method: Callable[[str, str], bool | None] | None = None
+    """Whether a release, by its version, has a method; its answer None: not known. None: `rules` say it for
+    each version."""
 
     guesses: tuple[KindByName, ...] | None = None
     """What it reads from a draft's path. None: nothing."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
 from importlib.resources import files
@@ -20,7 +20,7 @@ import yaml
 from pydantic import Field
 
 from specops.section import Frozen
-from specops.serving.argv import Call, Finding, Words, is_unknown
+from specops.serving.argv import ORDER, Call, Finding, Words, by_level, is_unknown
 
 Settings = Mapping[str, str]
 """What a command says: flags without dashes, keys of a flag's JSON as FLAG.KEY, env.NAME, and model."""
@@ -42,6 +42,7 @@ QUANTISATION = re.compile(
 )
 """What a model's name says of its quantisation."""
 
+RUNNER = "VLLM_USE_V2_MODEL_RUNNER"
 ADAPTER_FLAGS = ("enable-lora", "lora-modules", "lora-paths", "lora", "lora_config")
 
 DEFAULT_ANSWER = "true"
@@ -119,6 +120,13 @@ class KnownIssue(Frozen):
             "note" if self.needs else "warning", self.id, why, None if against else self.workaround
         )
 
+    def is_of(self, finding: Finding) -> bool:
+        """Return whether a finding of a lint is about the same: it names this issue, or its flag is one that
+        this issue depends on, and says how something is served, not what."""
+        setting = ".".join(finding.flag.lstrip("-").split())
+        keys = {setting, f"env.{setting}", *(["runner"] if setting == RUNNER else [])}
+        return self.id in finding.why or not keys.isdisjoint(self.when.keys() - {*IDENTITY, *METHODS})
+
     @property
     def workaround_words(self) -> list[str]:
         """The words that the workaround adds to a command, where it is a flag and its value; else none."""
@@ -159,7 +167,7 @@ def issues() -> tuple[KnownIssue, ...]:
 def with_keys(settings: Settings) -> Settings:
     """`settings` with what several of them say together: k (drafted tokens), runner (vLLM's model runner),
     quantisation (of the target) and adapters. What none of them says is absent."""
-    runner = settings.get("env.VLLM_USE_V2_MODEL_RUNNER", "")
+    runner = settings.get(f"env.{RUNNER}", "")
     not_read = (
         settings[flag] for name in K_FLAGS if is_unknown(settings.get(flag := name.partition(".")[0]))
     )
@@ -230,6 +238,35 @@ def findings(
 
 IDENTITY = ("model", "speculative-config", "speculative-config.method", "speculative-config.model")
 """Settings that say what is served, not how: an issue of theirs is not a proposal's doing."""
+
+METHODS = ("speculative-algorithm", "spec-type", "speculative_config", "speculative_config.decoding_type")
+"""The other engines' settings of the method. Many faults share a method: an issue and a finding of it are of
+two causes."""
+
+
+def joined(found: Sequence[Finding], of_issues: Sequence[Finding]) -> list[Finding]:
+    """Return the findings of a lint and those of known issues, errors first. What both are about is one
+    finding, with both sources."""
+    by_id = {issue.id: issue for issue in issues()}
+    lines = list(dict.fromkeys(found))
+    for entry in of_issues:
+        issue = by_id[entry.flag]
+        index = next((n for n, line in enumerate(lines) if issue.is_of(line)), None)
+        if index is None:
+            lines.append(entry)
+        else:
+            lines[index] = _together(lines[index], entry, issue.workaround_words)
+    return by_level(lines)
+
+
+def _together(line: Finding, of_issue: Finding, workaround: Sequence[str]) -> Finding:
+    """The lint knows the version, so its proposal stands. Where that is a flag's new name, the workaround is
+    written with it."""
+    proposal = line.replacement or of_issue.replacement
+    if workaround[:1] == [line.flag] and proposal and re.fullmatch(r"--[\w-]+", proposal):
+        proposal = shlex.join([proposal, *workaround[1:]])
+    first = min(line, of_issue, key=lambda finding: ORDER.index(finding.level))
+    return Finding(first.level, line.flag, f"{line.why}; {of_issue.why}", proposal)
 
 
 def objections(engine: str, version: str | None, before: Settings, after: Settings) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specops.serving.acceptance import Drafts, Gauges, Totals
+from specops.serving.acceptance import Drafts
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,8 @@ class Series:
     """Requests that ended, however they did."""
     preemptions: str | None
     """None: it counts none."""
-    acceptance: Drafts | Gauges
+    acceptance: tuple[Drafts, ...]
+    """What it may show of its drafts, by its settings or its release. A server shows one of them."""
     aborted: str
     """Requests that the engine gave up, those whose client went away among them."""
     aborted_reasons: str | None = None
@@ -63,9 +64,6 @@ class Series:
     drafts_come_late: bool = False
     """The counters of drafts are there only while it speculates."""
 
-    acceptance_by_totals: Totals | None = None
-    """What it exposes of its drafts with other settings, where that has no count of drafts."""
-
     path: str = "/metrics"
     """Where a server has them, beside its /v1."""
 
@@ -73,6 +71,11 @@ class Series:
     def tpot_seconds(self) -> str:
         """The counter of the seconds that `tpot` observed."""
         return self.tpot if self.tpot_counts_seconds else f"{self.tpot}_sum"
+
+    @property
+    def draft_names(self) -> tuple[str, ...]:
+        """Every name that acceptance is read from."""
+        return tuple(dict.fromkeys(name for drafts in self.acceptance for name in drafts.names))
 
     @property
     def prefix(self) -> str:

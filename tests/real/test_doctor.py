@@ -17,12 +17,11 @@ from specops.errors import UsageError
 from specops.phases.doctor import examine, programs, result
 from specops.phases.doctor.machine import Check
 from specops.phases.monitor.check import of_server
-from specops.prometheus.exposition import acceptance_names
 from specops.serving import USUAL
 
 Answer = tuple[int, str]
 MODELS = (200, json.dumps({"data": [{"id": "mine"}]}))
-METRICS = (*acceptance_names(USUAL), USUAL.generated)
+METRICS = (*USUAL.draft_names, USUAL.generated)
 EXPOSITION = "".join(f"# TYPE {name} counter\n{name} 0\n" for name in METRICS)
 
 

@@ -335,6 +335,53 @@ def recorded_of(pools: dict[str, Any], counted: dict[str, str], folder: Path) ->
     return asserts
 
 
+TRTLLM = {"engine": "trtllm", "model": "m"}
+TRTLLM_POOLS = {"standard": TRTLLM, "speculative": TRTLLM | {"speculation": {"decoding_type": "NGram"}}}
+
+
+@pytest.mark.parametrize(
+    ("pools", "counted", "recorded"),
+    [
+        (  # A release without a counter of verifications: of 2.5 tokens each, by its gauge.
+            SGLANG_POOLS,
+            {
+                "sglang:spec_accept_rate{": "0.6x40",
+                "sglang:spec_accept_length{": "2 3 0 0 " * 10,
+                "sglang:generation_tokens_total{": "0+25x40",
+                "sglang:num_requests_total{": "0+5x40",
+            },
+            {series.ACCEPTANCE: 0.6, series.ACCEPTED_LENGTH: 2.5, series.DRAFTED: 500},
+        ),
+        (
+            TRTLLM_POOLS,
+            {
+                'trtllm:spec_decode_drafted_tokens_total{token_position="0",': "0+10x40",
+                'trtllm:spec_decode_drafted_tokens_total{token_position="1",': "0+10x40",
+                'trtllm:spec_decode_accepted_tokens_total{token_position="0",': "0+8x40",
+                'trtllm:spec_decode_accepted_tokens_total{token_position="1",': "0+4x40",
+                "trtllm:generation_tokens_total{": "0+22x40",
+            },
+            {series.ACCEPTANCE: 0.6, series.ACCEPTED_LENGTH: 2.2, series.DRAFTED: 400},
+        ),
+        (  # Totals without a count of drafts, and the length of the last iteration.
+            TRTLLM_POOLS,
+            {
+                "trtllm:spec_decode_num_draft_tokens_total{": "0+20x40",
+                "trtllm:spec_decode_num_accepted_tokens_total{": "0+12x40",
+                "trtllm:spec_decode_acceptance_length{": "2 2.4 0 0 " * 10,
+                "trtllm:generation_tokens_total{": "0+22x40",
+            },
+            {series.ACCEPTANCE: 0.6, series.ACCEPTED_LENGTH: 2.2, series.DRAFTED: 400},
+        ),
+    ],
+    ids=["sglang-by-length", "trtllm-by-position", "trtllm-by-iteration"],
+)
+def test_acceptance_is_recorded_by_what_the_engine_shows(
+    pools: Any, counted: dict[str, str], recorded: dict[str, float], tmp_path: Path
+) -> None:
+    recorded_of(pools, counted, tmp_path)(**recorded)
+
+
 def test_sglang_has_rates_and_verifications_and_is_recorded_under_the_same_names(tmp_path: Path) -> None:
     counted = {
         # 0 while it decodes nothing: that is no acceptance.
@@ -350,7 +397,7 @@ def test_sglang_has_rates_and_verifications_and_is_recorded_under_the_same_names
         **{
             series.ACCEPTANCE: 0.6,
             series.ACCEPTED_LENGTH: 2.5,
-            series.DRAFTED: 200,
+            series.DRAFTED: 500,  # 300 accepted tokens at a rate of 0.6
             series.ANSWER_TOKENS: 5,
             series.KV_USAGE: 0.25,
         }

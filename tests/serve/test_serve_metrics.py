@@ -10,7 +10,7 @@ import pytest
 from live import Live, events_of, until
 from prometheus_client.parser import text_string_to_metric_families
 
-from specops.serving import OWN, Drafts
+from specops.serving import OWN
 
 LABELS = 'engine="0",model_name="tiny"'
 HISTOGRAMS = {
@@ -82,8 +82,7 @@ def test_names_and_types_are_vllms(fresh: Live) -> None:
 def test_it_has_every_series_that_its_pool_is_said_to_have(fresh: Live) -> None:
     """A name that only vLLM has makes rules and alerts that never fire."""
     series = OWN.namings[OWN.name]
-    assert isinstance(series.acceptance, Drafts)
-    named = {*astuple(series.acceptance), *astuple(replace(series, path="", aborted_reasons=None))}
+    named = {*series.draft_names, *astuple(replace(series, path="", aborted_reasons=None))}
     names = {name for name in named if isinstance(name, str) and ":" in name}
     assert len(names) == 13
     assert names - types_of(fresh).keys() == set()

@@ -28,7 +28,9 @@ from specops.results import Result
 
 EXAMPLES = Path(__file__).parents[2] / "alerts" / "examples"
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
-ATTESTED = ("routing", "monitoring", "weekly-report-scheduled", "runbook-shared", "guard-running")
+ATTESTED = (
+    "gpu-memory", "routing", "monitoring", "weekly-report-scheduled", "runbook-shared", "guard-running",
+)  # fmt: skip
 """Of what there is nobody here to ask: no router, no Prometheus, no cron, no guard."""
 WRITTEN: dict[str, Any] = {
     "rollout": "made",

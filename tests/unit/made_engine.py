@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Literal
 
 from specops.section import Section
 from specops.serving import ENGINES
+from specops.serving.acceptance import Drafts
 from specops.serving.argv import Call, Command, CommandLine, Finding, LintResult
 from specops.serving.engine import (
     EVERYWHERE,
@@ -31,7 +32,7 @@ from specops.serving.engine import (
     Startable,
     by_k,
 )
-from specops.serving.metrics import Drafts, Series
+from specops.serving.metrics import Series
 
 NAMES = Series(
     ttft="quick:ttft_seconds",
@@ -43,11 +44,13 @@ NAMES = Series(
     generated="quick:tokens_total",
     finished="quick:requests_total",
     preemptions="quick:preemptions_total",
-    acceptance=Drafts(
-        drafts="quick:drafts_total",
-        draft_tokens="quick:drafted_total",
-        accepted_tokens="quick:accepted_total",
-        per_position="quick:accepted_at_total",
+    acceptance=(
+        Drafts(
+            drafts="quick:drafts_total",
+            draft_tokens="quick:drafted_total",
+            accepted_tokens="quick:accepted_total",
+            per_position="quick:accepted_at_total",
+        ),
     ),
     aborted="quick:aborted_total",
 )

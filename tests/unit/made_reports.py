@@ -22,7 +22,6 @@ from specops.phases.report.prometheus_data import (
 from specops.phases.report.report import HOUR_S, Window
 from specops.prometheus.promql import LATENCIES
 from specops.prometheus.series import ROUTE_DURATION, ROUTE_FAILOVERS, ROUTE_FIRST_BYTE, ROUTE_REQUESTS
-from specops.serving import Drafts
 from specops.serving.vllm.pool import SERIES as VLLM
 
 HOURS = 24
@@ -54,23 +53,21 @@ def pool(
     kv: float = 0.4,
 ) -> PoolData:
     """One that does the same in every hour."""
-    counted = VLLM.acceptance
-    assert isinstance(counted, Drafts)
+    counted = VLLM.acceptance[0]
     ttft, e2e = 0.06, 0.06 + tpot_s * (TOKENS / REQUESTS - 1)
     values = {
         VLLM.generated: TOKENS,
         VLLM.finished: REQUESTS,
         VLLM.preemptions: preempted,
-        counted.drafts: DRAFTED / 3,
-        counted.draft_tokens: DRAFTED,
-        counted.accepted_tokens: DRAFTED * acceptance,
     }
+    amounts = (DRAFTED / 3, DRAFTED, DRAFTED * acceptance)
+    values |= dict(zip(counted.counters, amounts, strict=False))
     for latency, seconds in (("ttft", ttft), ("tpot", tpot_s), ("e2e", e2e)):
         name = getattr(VLLM, latency)
         values |= {f"{name}_sum": REQUESTS * seconds, f"{name}_count": REQUESTS}
     counters: dict[str, Increases] = {name: grown(every(value)) for name, value in values.items()}
     shares = [acceptance**at for at in (1, 2, 3)]
-    counters[counted.per_position] = Increases(
+    counters[counted.counters[-1]] = Increases(
         tuple({"position": str(at)} for at in range(3)),
         np.array([every(DRAFTED / 3 * share) for share in shares]),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from hypothesis import strategies as st
 
 from specops.load.answer import read_answer
 from specops.load.request_drafts import by_class, by_prompt_length, length_class, pooled
-from specops.prometheus.exposition import DraftCounts, draft_counts, naming_of, parse
+from specops.prometheus.exposition import DraftCounts, NoData, draft_counts, naming_of, parse
+from specops.prometheus.promql import Signals
 from specops.serving import ENGINES, RequestDrafts, fields_for_drafts, namings, request_drafts
 from specops.serving.acceptance import MOST
 
@@ -70,6 +72,33 @@ def test_only_an_engine_whose_counters_come_with_speculation_is_said_not_to_spec
     assert judged(other)["speculates"] is None, "a name for drafts that is not read"
     assert judged("")["speculates"] is None
     assert judged("up 1\n") == {"engine": None, "speculates": None, "rate": None, "length": None}
+
+
+@pytest.mark.parametrize("naming", namings())
+def test_no_gauge_is_summed_or_differenced(naming: str) -> None:
+    """It is a mean over the last iterations: its increase over a window means nothing."""
+    series = namings()[naming]
+    signals = Signals(series, {"a": "b"}, "5m", ("model_name",))
+    makers = (signals.acceptance, signals.accepted_length, signals.accepted, signals.drafted, signals.drafts)
+    texts = [make() for make in makers]
+    for drafts in series.acceptance:
+        for gauge in filter(None, (drafts.rate, drafts.length)):
+            shown = [text for text in texts if gauge in text]
+            assert shown, f"nothing reads {gauge}"
+            for text in shown:
+                assert not re.search(rf"(rate|increase|delta|sum) ?\({re.escape(gauge)}", text)
+                assert f"avg_over_time(({gauge}" in text
+
+
+def test_short_answers_without_an_accepted_token_are_a_rate_of_zero() -> None:
+    """One token of each answer comes from its prompt."""
+    text = (SGLANG + RATE).format(10, 5, 0.0) + 'sglang:num_requests_total{model_name="m"} 5\n'
+    counts = draft_counts({}, parse(text), "m")
+    assert isinstance(counts, DraftCounts)
+    assert counts.rate == 0.0
+    unknown = draft_counts({}, parse((SGLANG + RATE).format(30, 5, 0.0)), "m")
+    assert isinstance(unknown, NoData)
+    assert unknown.drafts == 5
 
 
 VLLM_ANSWER = {

@@ -76,7 +76,7 @@ def test_with_all_its_evidence_it_may_go_live(complete: Made) -> None:
             assert one.sha256 == results.sha256(complete.folder / one.source)
             assert one.age_s > 0
     assert "break-even" in items["acceptance"].found
-    assert "no GPU is used" in items["gpu-memory"].found
+    assert "no GPU is used" in (items["gpu-memory"].evidence[0].figure or "")
 
 
 @pytest.mark.parametrize(
@@ -260,10 +260,10 @@ def _rivals(**differs: bool) -> dict[str, Any]:
         (_changed("sweep", verdict="no"), "k-swept", "failed", "made up"),
         (_changed("sweep", data=swept(resident_gb=1e6)), "gpu-memory", "failed", "host's"),
         (_changed("sweep", data=swept(gpu_share=0.96)), "gpu-memory", "failed", "96%"),
-        (_changed("sweep", data=swept(gpu_share=0.92)), "gpu-memory", "passed", "92%"),
+        (_changed("sweep", data=swept(gpu_share=0.92)), "gpu-memory", "attested", "Kim said so"),
         (_changed("sweep", data=_another_load(gpu_memory_share=0.97)), "gpu-memory", "failed", "97%"),
         (_changed("sweep", data=_another_load(resident_gb=1e6)), "gpu-memory", "failed", "host's"),
-        (_changed("sweep", data=swept("k=5")), "gpu-memory", "open", "did not measure"),
+        (_changed("sweep", data=swept("k=5")), "gpu-memory", "attested", "Kim said so"),
         (_break_even(0.95), "acceptance", "failed", "(threshold: above 0.95, break-even"),
         (_break_even(None), "acceptance", "passed", " (threshold: above 0.55, playbook)"),
         (_changed("guard-drill", verdict="no", reason="3 lost"), "fallback-tested", "failed", "3 lost"),
@@ -281,7 +281,7 @@ def test_each_item_is_decided_by_what_its_evidence_says(
     change(made)
     result, items = made.checked()
     assert (items[item].status, said in items[item].found) == (status, True), items[item].found
-    assert (items[item].decide is None) == (status == "passed")
+    assert (items[item].decide is None) == (status in ("passed", "attested"))
     if status == "failed":
         assert result.verdict == "no"
         assert item in result.reason

@@ -81,7 +81,6 @@ def test_acceptance_is_of_live_traffic_where_there_is_enough(
         ({"kv_cache_usage_perc": 0.6, "num_preemptions_total": 0.0}, True),
         ({"kv_cache_usage_perc": 0.97, "num_preemptions_total": 0.0}, False),
         ({"kv_cache_usage_perc": 0.6, "num_preemptions_total": 3.0}, False),
-        ({}, True),  # by the sweep alone
     ],
 )
 def test_memory_that_is_below_its_limit_is_too_little_where_the_kv_cache_is_full(
@@ -92,12 +91,23 @@ def test_memory_that_is_below_its_limit_is_too_little_where_the_kv_cache_is_full
     assert (decided.change is None) == passed
 
 
+@pytest.mark.parametrize(
+    "figures", [{}, {"kv_cache_usage_perc": 0.6}, {"num_preemptions_total": 0.0}], ids=str
+)
+def test_a_kv_cache_that_nothing_shows_is_not_enough(figures: dict[str, float], made: Made) -> None:
+    """What has no series is not 0: a person may attest it."""
+    with pytest.raises(OpenItem, match="whether the KV cache is large enough is unknown") as found:
+        items.gpu_memory(look(made, Prometheus(**figures)))
+    assert "attest gpu-memory" in (found.value.decide or "")
+
+
 @pytest.mark.parametrize(("share", "passed"), [(0.94, True), (0.95, False)])
 def test_gpu_memory_is_the_exporters_where_there_is_one(share: float, passed: bool, tmp_path: Path) -> None:
     made = Made(tmp_path)
     addresses = {"standard": ["127.0.0.1:1"], "speculative": ["127.0.0.1:2"], "gpus": ["127.0.0.1:3"]}
     write(tmp_path, addresses=addresses)
-    decided = items.gpu_memory(look(made, Prometheus(gpu_memory_share=share)))
+    kv = {"kv_cache_usage_perc": 0.6, "num_preemptions_total": 0.0}
+    decided = items.gpu_memory(look(made, Prometheus(gpu_memory_share=share, **kv)))
     assert (decided.passed, f"{share:.0%}" in decided.found) == (passed, True)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -14,7 +15,8 @@ from specops.config.rollout import CheckName
 from specops.phases.diagnose import findings
 from specops.phases.diagnose.finding import Finding
 from specops.phases.diagnose.observations import Canary, CanaryCheck, DeployedSettings, Live, Observations
-from specops.serving.argv import Call, Words
+from specops.serving.argv import Call, Files, Words
+from specops.serving.argv import Finding as Line
 from specops.serving.known_issues import (
     KnownIssue,
     applying,
@@ -29,11 +31,15 @@ from specops.serving.known_issues import (
     with_keys,
 )
 from specops.serving.llamacpp import builds as llamacpp
+from specops.serving.llamacpp.lint import lint as llamacpp_lint
 from specops.serving.sglang import releases as sglang
 from specops.serving.sglang.lint import CALL as SGLANG
+from specops.serving.sglang.lint import lint as sglang_lint
 from specops.serving.trtllm import releases as trtllm
+from specops.serving.trtllm.lint import lint as trtllm_lint
 from specops.serving.vllm import versions as vllm
 from specops.serving.vllm.arguments import GivenCommand
+from specops.serving.vllm.lint import lint as vllm_lint
 
 CASES = yaml.safe_load(Path(__file__).with_name("known_issue_cases.yaml").read_text(encoding="utf-8"))
 BY_ID = {issue.id: issue for issue in issues()}
@@ -208,3 +214,73 @@ def test_a_device_makes_a_finding_a_note() -> None:
     assert not issue.of_key("device", "cuda")
     assert BY_ID["llama.cpp#25618"].of_key("k", "3")
     assert not BY_ID["llama.cpp#25618"].of_key("k", "1")
+
+
+def lint_of(issue: KnownIssue, case: str | Mapping[str, Any]) -> Callable[[Any], list[Line]]:
+    """The lint of a case's command, by version."""
+    words = shlex.split(case) if isinstance(case, str) else ["trtllm-serve", "m", "--config", "config.yaml"]
+    match issue.engine:
+        case "vllm":
+            return lambda version: vllm_lint(words, version)
+        case "sglang":
+            return lambda version: sglang_lint(words, version)
+        case "llamacpp":
+            return lambda version: llamacpp_lint(words, llamacpp.table().around(version))
+        case _:
+            files = Files({"config.yaml": yaml.safe_dump(case)})
+            return lambda version: trtllm_lint(words, trtllm.table().release(version), files)
+
+
+VERSIONS: Mapping[str, Sequence[Any]] = {
+    "vllm": [version for version in vllm.table().versions if version >= vllm.OLDEST],
+    "sglang": sglang.table().versions,
+    "llamacpp": llamacpp.table().builds,
+    "trtllm": trtllm.table().versions,
+}
+LACKS = re.compile(r"does not have|has no |do not implement")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_page_says_nothing_twice_and_nothing_against_itself(name: str) -> None:
+    """Each known issue beside all rules of the lint, for every version: what both are about is one line with
+    both sources, and no issue is of a setting that the version does not have."""
+    issue, case = BY_ID[name], CASES[name]["fires"][1]
+    judged = lint_of(issue, case)
+    for version in VERSIONS[issue.engine]:
+        lines = judged(version)
+        about = [line for line in lines if issue.source in line.why]
+        assert len(about) <= 1, (version, about)
+        if not about:
+            continue
+        others = [line for line in lines if line not in about]
+        assert not [line for line in others if issue.is_of(line)], (version, lines)
+        lacking = [line for line in others if LACKS.search(line.why) and line.level == "error"]
+        named = (line.flag.lstrip("-") for line in lacking)
+        absent = {part for flag in named for part in (flag.replace(" ", "."), flag.partition(" ")[0])}
+        assert absent.isdisjoint(issue.when.keys() - {"speculative-config"}), (version, lines)
+
+
+def test_one_line_has_the_lints_words_and_the_issues_source() -> None:
+    command = CASES["sglang#34361"]["fires"][1]
+    lines = [
+        line for line in sglang_lint(shlex.split(command), "0.5.18") if "topk" in f"{line.flag} {line.why}"
+    ]
+    assert len(lines) == 1
+    assert lines[0].level == "error"
+    assert "takes all of" in lines[0].why
+    assert "https://github.com/sgl-project/sglang/pull/34361" in lines[0].why
+    assert lines[0].replacement == "--speculative-eagle-topk 1 --speculative-num-draft-tokens 4, a chain"
+
+
+def test_a_workaround_is_written_with_a_flags_new_name() -> None:
+    command = CASES["sglang#30437"]["fires"][1]
+    lines = [line for line in sglang_lint(shlex.split(command), "0.5.14") if "mamba" in line.flag]
+    assert [line.replacement for line in lines] == ["--mamba-radix-cache-strategy extra_buffer"]
+
+
+def test_another_flag_is_another_line() -> None:
+    """An issue of what is served is none of a finding about how."""
+    words = shlex.split("python -m sglang.launch_server --model-path m --speculative-algorithm EAGLE3")
+    lines = sglang_lint(words, "0.5.20")
+    assert [line for line in lines if line.flag == "--speculative-draft-model-path"]
+    assert not [line for line in lines if "known issue" in line.why and "#" not in line.flag]

@@ -451,7 +451,7 @@ def test_eagle_is_read_as_eagle3_since_1_3(tmp_path) -> None:
             "1.3.0rc27",
             "the nearest known before it; for 1.3.0rc28, as requested, it was not checked",
         ),
-        ("9.9", "1.4.0rc1", "the nearest known before it; for 9.9.0, as requested, it was not checked"),
+        ("9.9", "1.4.0rc4", "the nearest known before it; for 9.9.0, as requested, it was not checked"),
         (
             "1.3.0rc13",
             "1.3.0rc26",
@@ -561,3 +561,60 @@ def test_any_content_of_the_file_is_judged(content, version) -> None:
     command = Command("x", "trtllm", ("trtllm-serve", "m", "--config", "c"), files=Files({"c": text}))
     found = judge(command, version)
     assert found.version == version
+
+
+def speculating(tmp_path, version: str, **keys: object):
+    config = STATS + yaml.safe_dump({"speculative_config": keys})
+    return judged(script(config, "trtllm-serve m --config config.yaml"), tmp_path, version)
+
+
+@pytest.mark.parametrize(
+    ("version", "keys", "unknown"),
+    [
+        # Between two releases that agree, and on a release of the table: known.
+        ("1.4.0rc1", {"decoding_type": "MTP", "max_draft_len": 3}, []),
+        ("1.3.0", {"decoding_type": "Eagle3", "max_draft_len": 3, "speculative_model": "d"}, []),
+        ("1.4.0rc4", {"decoding_type": "MTP", "max_draft_len": 3, "draft_moe_dtype": "nvfp4"}, []),
+        # Read by the one and not by the other: which of both this release is like is not known.
+        ("1.4.0rc2", {"decoding_type": "MTP", "max_draft_len": 3, "draft_moe_dtype": "nvfp4"},
+         ["draft_moe_dtype"]),
+        ("1.2.5", {"decoding_type": "PARD", "max_draft_len": 3, "speculative_model": "d"},
+         ["decoding_type"]),
+        # Older than the oldest, newer than the newest.
+        ("1.0.0", {"decoding_type": "NGram", "max_draft_len": 3, "max_matching_ngram_size": 2},
+         ["decoding_type", "max_draft_len", "max_matching_ngram_size"]),
+        ("2.0.0", {"decoding_type": "MTP", "max_draft_len": 3}, ["decoding_type", "max_draft_len"]),
+        # A release of the table whose reference of that type was not at hand.
+        ("1.4.0rc4", {"decoding_type": "DFlash", "max_draft_len": 3, "speculative_model": "d",
+                      "attention_backend": "TRTLLM"}, ["decoding_type", "attention_backend"]),
+    ],
+)  # fmt: skip
+def test_what_was_not_read_of_a_release_is_unknown_and_never_clean(version, keys, unknown, tmp_path) -> None:
+    found = speculating(tmp_path, version, **keys)
+    asked = [entry.what.removeprefix("speculative_config.") for entry in found.unknown]
+    assert asked == unknown
+    assert all(entry.decides for entry in found.unknown)
+    assert errors(found) == []
+
+
+@pytest.mark.parametrize(
+    ("version", "type_", "key"),
+    [
+        ("1.4.0rc1", "MTP", "draft_moe_dtype"),
+        ("1.4.0rc4", "Eagle3", "num_eagle_layers"),
+        ("1.3.0rc27", "DSpark", "enable_confidence_scheduling"),
+        ("1.2.1", "Eagle", "sa_config"),
+    ],
+)
+def test_a_key_that_a_release_does_not_read_is_reported(version, type_, key, tmp_path) -> None:
+    given = {"decoding_type": type_, "max_draft_len": 3, "speculative_model": "d", key: 1}
+    assert f"speculative_config.{key}" in errors(speculating(tmp_path, version, **given))
+
+
+def test_keys_that_a_release_reads_are_none_of_an_error(tmp_path) -> None:
+    """The reference of 1.4.0rc1 has them, and the table did not."""
+    given = {"decoding_type": "DFlash", "max_draft_len": 3, "speculative_model": "d"}
+    found = speculating(
+        tmp_path, "1.4.0rc1", **given, context_recompute_tail=0, skip_ctx_buffer_budget_check=True
+    )
+    assert (errors(found), found.unknown) == ([], [])

@@ -86,6 +86,17 @@ UNKNOWN = (
     ["docker", "run", "-e", "LLAMA_ARG_SPEC_TYPE", "ghcr.io/ggml-org/llama.cpp:server-b11549", "-m", "m"],
     ["trtllm-serve", "m", "--config", "gone.yaml"],
     ["trtllm-serve", "disaggregated", "-c", "d.yaml"],
+    [
+        "docker",
+        "run",
+        "-v",
+        "$PWD:/c",
+        "nvcr.io/nvidia/tensorrt-llm/release:1.0.0",
+        "trtllm-serve",
+        "m",
+        "--config",
+        "/c/gone.yaml",
+    ],
 )
 
 

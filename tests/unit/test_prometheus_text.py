@@ -10,10 +10,9 @@ import pytest
 from specops.net import is_loopback
 from specops.prometheus import exposition
 from specops.prometheus.exposition import DraftCounts, NoData
-from specops.serving import USUAL, Drafts
+from specops.serving import USUAL
 
-assert isinstance(USUAL.acceptance, Drafts)
-VLLM = USUAL.acceptance
+VLLM = USUAL.acceptance[0]
 
 TEXT = """\
 # HELP vllm:spec_decode_num_drafts_total Number of spec decoding drafts.

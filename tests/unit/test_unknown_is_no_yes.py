@@ -1,27 +1,32 @@
-"""What was not read never reaches a positive sentence of doctor, monitor check or diagnose."""
+"""What was not read never reaches a positive sentence of doctor, monitor check, checklist or diagnose."""
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast, get_args
 
 import pytest
 import yaml
+from made_checklists import ATTESTED, Made
 from test_monitor_check import Answering, rollout
 
 from specops.errors import Exit
 from specops.load.counters import Observed
-from specops.phases import diagnose
+from specops.phases import diagnose, doctor
+from specops.phases.checklist.checklist import ITEMS
 from specops.phases.diagnose.finding import Finding
 from specops.phases.diagnose.observations import AbFigures, AcceptanceAtLoad, Live, Observations, SweepFigures
 from specops.phases.doctor import result
 from specops.phases.doctor.deployment import _standard
-from specops.phases.doctor.endpoint import acceptance_check
+from specops.phases.doctor.endpoint import _watched, acceptance_check
 from specops.phases.doctor.fixes import start
 from specops.phases.doctor.machine import Check, Status
+from specops.phases.doctor.programs import _named
 from specops.phases.init import _ordered
-from specops.phases.monitor.check import check, fitting
+from specops.phases.monitor.check import NameState, _result, check, fitting
+from specops.phases.monitor.check import Status as NameStatus
 from specops.progress import SilentProgress
 from specops.prometheus.api import Api
 from specops.prometheus.exposition import parse
@@ -92,6 +97,63 @@ def test_doctor_never_proposes_a_server_of_ours_on_the_users_port(speculates: bo
     assert "specops" not in start(URL, speculates=speculates)
 
 
+def positive_names(folder: Path) -> set[str]:
+    """Names of the checks that some function of doctor can answer with ok."""
+    names: set[str] = set()
+    for source in folder.glob("*.py"):
+        for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Check":
+                given = {keyword.arg: keyword.value for keyword in node.keywords}
+                if "'ok'" in ast.dump(given["status"]):
+                    names.add(ast.unparse(given["name"]).strip("'\""))
+    return names
+
+
+OF_DOCTOR = {
+    # of servers and what is read of them: the test that an unknown input does not reach it
+    "metrics": "test_doctor_says_unknown_of_metrics_that_tell_nothing",
+    "metric names": "test_doctor_does_not_pass_metrics_of_no_engine",
+    "prometheus names": "test_doctor_does_not_pass_names_that_wait_for_traffic",
+    "name": "test_doctor_does_not_pass_a_standard_that_shows_nothing; pools and packages by their names",
+    # what was asked answered, or is there
+    "endpoint": "it answered a request",
+    "prometheus server": "it answered",
+    "router": "it answered with its switch",
+    "guard": "it answered",
+    "prompts": "the file was read",
+    "program": "it is on PATH",
+    "nginx": "its own list of modules was read",
+    "scheduler": "says which there are, or that there is none",
+    "package": "says that it is not installed, or which version answered",
+    "shipped pair": "the files are there",
+    "cores": "counted", "disk": "measured", "port": "opened",
+    "gpu": "nvidia-smi or NVML answered, or neither is here",
+    "specops": "this program", "python": "this program",
+}  # fmt: skip
+
+
+def test_every_positive_check_of_doctor_is_here() -> None:
+    """A new check that can be ok needs its line above, and its test where it rests on what a server shows."""
+    assert positive_names(Path(doctor.__file__).parent) == OF_DOCTOR.keys()
+    tests = {why.partition(";")[0] for why in OF_DOCTOR.values() if why.startswith("test_")}
+    assert tests <= globals().keys()
+
+
+@pytest.mark.parametrize("text", UNKNOWN.values(), ids=UNKNOWN)
+def test_doctor_does_not_pass_metrics_of_no_engine(text: str) -> None:
+    assert _watched(URL, {name for name, _ in parse(text)}, ["m"], None).status != "ok"
+
+
+def test_doctor_does_not_pass_names_that_wait_for_traffic() -> None:
+    lazy = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+    waits = check(rollout(), cast(Api, Answering((lazy,), 0.0, 0.0)), SilentProgress())
+    found = _named(waits, "http://127.0.0.1:9090", None)
+    assert found.status == "unknown"
+    assert found.fix is not None
+    seen = check(rollout(), cast(Api, Answering((), 500.0, 500.0)), SilentProgress())
+    assert _named(seen, "http://127.0.0.1:9090", None).status == "ok"
+
+
 # --- init ------------------------------------------------------------------------------------------
 
 
@@ -134,6 +196,54 @@ def test_monitor_check_is_no_where_no_name_exists() -> None:
 
     for file in (None, rollout()):
         assert check(file, cast(Api, Nothing()), SilentProgress()).verdict == "no"
+
+
+@pytest.mark.parametrize("status", get_args(NameStatus))
+def test_monitor_check_is_yes_only_of_names_that_are_there(status: NameStatus) -> None:
+    """Of all states that a name of a server can have."""
+    one = NameState(
+        name="vllm:a",
+        where="speculative pool",
+        needs="b",
+        status=status,
+        age_s=None,
+        now_called=None,
+        fix=None,
+    )
+    assert (_result(rollout(), URL, [one], frozenset()).verdict == "yes") == (status == "there")
+
+
+# --- checklist: its positive sentences are the items that passed -----------------------------------
+
+
+@pytest.mark.parametrize("phase", ["baseline", "drafts", "sweep", "canary", "guard-drill"])
+def test_no_item_passes_by_a_result_that_is_undecided(phase: str, tmp_path: Path) -> None:
+    made = Made(tmp_path)
+    made.fill()
+    (made.folder / "attestations.json").unlink()
+    _, before = made.checked()
+    made.change(phase, verdict="undecided")
+    _, after = made.checked()
+    item = {"baseline": "baseline", "drafts": "draft-compatible", "sweep": "k-swept", "canary": "canary",
+            "guard-drill": "fallback-tested"}[phase]  # fmt: skip
+    assert before[item].status == "passed"
+    assert after[item].status != "passed"
+
+
+def test_no_item_passes_where_nothing_was_measured_and_nobody_said_so(tmp_path: Path) -> None:
+    result, items = Made(tmp_path).checked()
+    assert items.keys() == {spec.name for spec in ITEMS}
+    assert {item.status for item in items.values()} == {"open"}
+    assert result.verdict == "undecided"
+
+
+def test_what_nothing_shows_leaves_the_items_of_running_parts_open(tmp_path: Path) -> None:
+    """Measured by results alone: what a Prometheus, a router, a guard and a person show is unknown."""
+    made = Made(tmp_path)
+    made.fill()
+    (made.folder / "attestations.json").unlink()
+    _, items = made.checked()
+    assert {name for name, item in items.items() if item.status == "open"} == set(ATTESTED)
 
 
 # --- diagnose: its positive sentences are the findings that are ruled out --------------------------

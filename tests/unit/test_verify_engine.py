@@ -106,6 +106,9 @@ def test_forms_that_came_later(kind, version, does) -> None:
         ("trtllm", "1.2.1", "dflash", "refused"),
         ("trtllm", "1.3.0rc26", "dflash", "works"),
         ("trtllm", "1.4.0rc1", "domino", "unknown"),
+        ("trtllm", "1.0.0", "mtp", "unknown"),  # older than the oldest that was read
+        ("trtllm", "1.3.0rc5", "dflash", "unknown"),  # 1.2.1 has no such type, 1.3.0rc26 has
+        ("trtllm", "1.3.0rc5", "mtp", "works"),  # both have
     ],
 )
 def test_engines_are_judged_by_release(engine, version, kind, does) -> None:

@@ -98,9 +98,9 @@ def replicas(criteria: Criteria, live: LiveFigures, window_s: float) -> Iterator
     serving = {name: one for name, one in live.replicas.items() if one.whole and one.finished >= noise.LEAST}
     low = criteria.min_acceptance
     for name, replica in serving.items():
-        acceptance = _acceptance(replica)
         least = criteria.min_requests or noise.least_for_acceptance()
         if not isinstance(low, Missing) and replica.drafted > 0 and len(live.replicas) > 1:
+            acceptance = replica.accepted / replica.drafted
             judged = (acceptance, replica.drafted, replica.finished, least, low.value)
             if noise.acceptance(*judged, criteria.break_even_known_to) == noise.BAD:
                 why = f"{name}: acceptance {acceptance:.2f} (threshold {low.value:.2f}, {low.source})"
@@ -124,12 +124,6 @@ def replicas(criteria: Criteria, live: LiveFigures, window_s: float) -> Iterator
 
 def _of_replica(name: str, signal: Signal, value: float, limit: Threshold, n: float, why: str) -> Finding:
     return Finding(signal=signal, replica=name, verdict="bad", value=value, threshold=limit, n=n, why=why)
-
-
-def _acceptance(replica: Replica) -> float:
-    if not math.isnan(replica.acceptance):
-        return replica.acceptance
-    return replica.accepted / replica.drafted if replica.drafted > 0 else math.nan
 
 
 def _beside(

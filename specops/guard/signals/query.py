@@ -25,7 +25,7 @@ from specops.prometheus.series import (
     ROUTE_PERCENT,
     ROUTE_REQUESTS,
 )
-from specops.serving import Drafts, Series
+from specops.serving import Series
 
 SIGNAL = "specops_signal"
 STANDARD = "standard_"
@@ -63,7 +63,7 @@ class LiveFigures:
     """Requests that ended."""
 
     drafted: Numbers = NOTHING
-    """Tokens; of SGLang, verifications."""
+    """Tokens."""
 
     acceptance: Numbers = NOTHING
     tpot: Numbers = NOTHING
@@ -242,6 +242,7 @@ class Query:
             "finished": pool.finished(),
             "generated": total(series.generated),
             "drafted": pool.drafted(),
+            "accepted": pool.accepted(),
             "tpot_s": total(series.tpot_seconds),
             "tpot_n": total(e2e if series.tpot_of_events else f"{series.tpot}_count"),
             "first_n": total(f"{series.ttft}_count"),
@@ -257,10 +258,6 @@ class Query:
             "sampled": self._share(f"{counted}{which}", window_s),
             "age_s": f"time() - max by (instance) (timestamp(up{which}))",
         }
-        if isinstance(series.acceptance, Drafts):
-            expressions["accepted"] = total(series.acceptance.accepted_tokens)
-        elif labels[POOL] == "speculative":
-            expressions["acceptance"] = pool.acceptance()
         if not self.routed:
             reasons = f'finished_reason=~"{series.aborted_reasons}"'
             expressions["failed"] = total(series.aborted, *([reasons] if series.aborted_reasons else []))

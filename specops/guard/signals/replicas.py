@@ -49,12 +49,9 @@ class Replica:
     """Tokens."""
 
     drafted: float = NOTHING
-    """Tokens; of SGLang, verifications."""
+    """Tokens."""
 
     accepted: float = NOTHING
-    acceptance: float = NOTHING
-    """Where the engine has a gauge of it, and counts no accepted tokens."""
-
     tpot_s: float = NOTHING
     tpot_n: float = NOTHING
     first_n: float = NOTHING
@@ -148,17 +145,13 @@ def pool_figures(
 
     finished, drafted, e2e_n = total("finished"), some("drafted"), total("e2e_n")
     tokens = total("generated") - total("first_n") if series.tpot_of_events else total("tpot_n")
-    if all(math.isnan(replica.acceptance) for replica in serving):
-        acceptance = _ratio(some("accepted"), drafted)
-    else:
-        acceptance = _mean((replica.acceptance, replica.drafted) for replica in serving)
     by = "generated" if series.requests_by_router else "finished"
     held = [one.at_a_time(scrape_s, window_s, by_gauges=series.requests_by_router) for one in serving]
     weights = [getattr(replica, by) for replica in serving]
     figures = {
         "finished": finished,
         "drafted": drafted,
-        "acceptance": acceptance,
+        "acceptance": _ratio(some("accepted"), drafted),
         "tpot": _ratio(total("tpot_s"), tokens),
         "tpot_n": total("tpot_n"),
         "e2e": _ratio(total("e2e_s"), e2e_n),

@@ -31,7 +31,16 @@ from specops.load.workload import PromptSet
 from specops.phases.canary.checks import CHECKS
 from specops.phases.canary.checks.overlap import run_among_others
 from specops.phases.canary.client import Pool, PoolLost, curl_of
-from specops.phases.canary.pool_pair import Check, Conformance, Finding, Outcome, Pair, Unsupported, spread
+from specops.phases.canary.pool_pair import (
+    PLAIN_TOKENS,
+    Check,
+    Conformance,
+    Finding,
+    Outcome,
+    Pair,
+    Unsupported,
+    spread,
+)
 from specops.phases.inputs import changed, inputs_of_settings, settings_of
 from specops.phases.measurement import checked
 from specops.progress import Progress
@@ -255,12 +264,7 @@ async def _requested(
                 continue
             if gone is None:
                 try:
-                    outcome = await check.run(pair)
-                    if check.feature and outcome.status == "pass":
-                        crowded = await run_among_others(check, pair)
-                        if crowded.status != "pass":
-                            message = f"alone it holds; while other requests overlap: {crowded.message}"
-                            outcome = replace(crowded, message=message)
+                    outcome = await conclude(check, pair)
                     if outcome.status == "fail" and (gone := await _gone(pair)):
                         outcome = replace(
                             outcome, message=f"{outcome.message}; after that the pool stopped answering"
@@ -274,6 +278,24 @@ async def _requested(
             if gone is None:
                 partial(so_far())
         return so_far()
+
+
+async def conclude(check: Check, pair: Pair) -> Outcome:
+    """Make a check: alone, and a feature's again among other requests. It passes only where both pools show
+    answers to compare."""
+    outcome = await check.run(pair)
+    if check.feature and outcome.status == "pass":
+        crowded = await run_among_others(check, pair)
+        if crowded.status != "pass":
+            message = f"alone it holds; while other requests overlap: {crowded.message}"
+            return replace(crowded, message=message)
+    if outcome.status == "pass":
+        for pool in (pair.standard, pair.speculative):
+            asks = [pool.greedy(prompt, PLAIN_TOKENS) for prompt in pair.prompts]
+            if not any([(await pool.plain(ask)).text for ask in asks]):
+                message = f"no answer of the {pool.name} pool to a plain prompt has any text to compare"
+                return Outcome("undecided", message, asks[0])
+    return outcome
 
 
 def _at(requested: BaselineSettings, server: Server) -> Endpoint:

@@ -197,6 +197,7 @@ ITEMS: Sequence[Spec] = (
         f"GPU memory is below {MEMORY_FULL:.0%}, and the KV cache is enough",
         by_phase("sweep"),
         items.gpu_memory,
+        attestable=True,
     ),
     Spec(
         "fallback-tested",

@@ -252,7 +252,8 @@ MEMINFO = Path("/proc/meminfo")
 
 
 def gpu_memory(look: CheckInput) -> ItemDecision:
-    """Decide by the sweep's cells of the pool as it is deployed, and by Prometheus where there is one."""
+    """Decide by the sweep's cells of the pool as it is deployed, and by Prometheus. Raises OpenItem where
+    nothing shows whether the KV cache is large enough."""
     evidence: list[Evidence] = []
     parts: list[str] = []
     live = _live_share(look)
@@ -267,17 +268,21 @@ def gpu_memory(look: CheckInput) -> ItemDecision:
         passed = share < MEMORY_FULL
         evidence.append(where)
         parts.append(said)
+    gate = Gate(measured=f"{share:.0%}", threshold=f"below {MEMORY_FULL:.0%}")
     pressed = _memory_pressure(look)
     if pressed is None:
         why = "addresses.prometheus is not set" if look.api is None else "Prometheus has no series of it"
         parts.append(f"whether the KV cache is large enough is unknown: {why}")
+        if passed:
+            change = f"add addresses.prometheus to {look.path}, or look at the server's log, then attest it"
+            decide = look.attest("gpu-memory")
+            raise OpenItem("; ".join(parts), *evidence, change=change, decide=decide, gate=gate)
     else:
         enough, said, where = pressed
         evidence.append(where)
         parts.append(said)
         passed = passed and enough
     change = f"draft fewer tokens (K = 3), or serve with a shorter max_model_len: {look.path}"
-    gate = Gate(measured=f"{share:.0%}", threshold=f"below {MEMORY_FULL:.0%}")
     return ItemDecision(
         passed, "; ".join(parts), tuple(evidence), change=None if passed else change, gate=gate
     )
@@ -342,7 +347,8 @@ def _host_gib() -> float | None:
 
 
 def _memory_pressure(look: CheckInput) -> tuple[bool, str, Evidence] | None:
-    """The KV cache and preemptions within a day; None without Prometheus, or it has neither."""
+    """The KV cache and preemptions within a day; None without Prometheus, or where it has no series of one
+    that the engine exposes."""
     if look.api is None:
         return None
     labels = {ROLLOUT: look.rollout.rollout, POOL: CHALLENGER} | look.rollout.monitor.labels
@@ -350,12 +356,17 @@ def _memory_pressure(look: CheckInput) -> tuple[bool, str, Evidence] | None:
     if series.kv_usage is None:
         return None
     usage = look.api.instant(f"max(max_over_time({series.kv_usage}{selector(labels)}[1d]))")
-    preempted = look.api.instant(f"sum(increase({series.preemptions}{selector(labels)}[1d]))")
-    if not usage and not preempted:
+    if not usage:
         return None
-    share = usage[0].value if usage else 0.0
-    count = preempted[0].value if preempted else 0.0
-    message = f"KV cache {share:.0%} at its most, {count:.0f} preemptions within a day"
+    share = usage[0].value
+    message = f"KV cache {share:.0%} at its most"
+    if series.preemptions is None:
+        return share < MEMORY_FULL, f"{message} within a day", look.probed(look.api.url, message)
+    preempted = look.api.instant(f"sum(increase({series.preemptions}{selector(labels)}[1d]))")
+    if not preempted:
+        return None
+    count = preempted[0].value
+    message = f"{message}, {count:.0f} preemptions within a day"
     return share < MEMORY_FULL and count < 0.5, message, look.probed(look.api.url, message)
 
 

@@ -23,7 +23,7 @@ class Live(Frozen):
     """Number of answers that ended."""
 
     drafted: float | None = None
-    """Tokens; of SGLang, verifications."""
+    """Tokens."""
 
     acceptance: float | None = None
     per_position: tuple[float, ...] = ()

@@ -181,6 +181,9 @@ def _named(found: Result, url: str, watched: ScrapedRollout | None) -> Check:
     lacking = [each for each in names if each.status not in GOOD]
     message = f"{there} of {len(names)} names have data"
     message += f", {waiting} wait for traffic" if waiting else ""
+    if found.verdict == "undecided":
+        again = f"specops monitor check --prometheus {shlex.quote(url)}  # after a few requests"
+        return Check(name="prometheus names", status="unknown", found=f"{message}; {found.reason}", fix=again)
     if not lacking:
         return Check(name="prometheus names", status="ok", found=message)
     message += f"; {found.reason}" + (f": {lacking[0].fix}" if lacking[0].fix else "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from pydantic import BaseModel
@@ -21,7 +21,7 @@ from specops.prometheus.series import POOL, POOLS, ROLLOUT, PoolName, exposed
 from specops.render.prometheus.rules import duration
 from specops.results import Result
 from specops.section import Frozen
-from specops.serving import USUAL, Drafts, Series, namings, tables
+from specops.serving import USUAL, Series, namings, tables
 
 GPU_NAMES = (names.GPU_USED, names.GPU_FREE)
 RULES = "rules"
@@ -54,6 +54,9 @@ class Need:
     fix: str | None = None
     """The fix if it is absent under all names."""
 
+    instead: tuple[str, ...] = ()
+    """Names of which the engine shows one in its place, with other settings."""
+
     optional: bool = False
     """Not every server of the engine exposes it."""
 
@@ -84,7 +87,7 @@ def of_engine(
 ) -> Iterator[Need]:
     """The needs of servers with these names. `pool` None: the pool is unknown, and may speculate."""
     # SGLang's counters and histograms come with the first request.
-    lazy = not isinstance(series.acceptance, Drafts)
+    lazy = not any(drafts.counted for drafts in series.acceptance)
     traffic = f"sum(increase({series.finished}{selector(labels)}[{window}]))"
     wanted: list[tuple[str | None, str, bool]] = [
         (series.running, "the load that the baseline is compared at", False),
@@ -106,10 +109,15 @@ def of_engine(
         if name is not None:
             under = traffic if only else None
             yield Need(name, where, labels, what, under, _others(name, series, pool), DOWN)
-    for name in _of_drafts(series) if pool != "standard" else ():
-        only = name == getattr(series.acceptance, "per_position", None) or lazy
+    first, *ways = series.acceptance
+    for name in first.names if pool != "standard" else ():
+        only = name == first.per_position or lazy
+        # The gauge of the length stands in for the counter of drafts.
+        alike = (first.drafts, first.length) if name in (first.drafts, first.length) else ()
+        instead = (*filter(None, alike), *(other for way in ways for other in way.names))
         others = _others(name, series, pool)
-        yield Need(name, where, labels, "acceptance", traffic if only else None, others, NO_DRAFTS)
+        under = traffic if only else None
+        yield Need(name, where, labels, "acceptance", under, others, NO_DRAFTS, instead)
 
 
 def of_server(
@@ -118,7 +126,8 @@ def of_server(
     """Return what monitoring reads of a server with these names, and what of it is not among the
     `exposed`."""
     found = list(of_engine(series, str(pool), {}, WINDOW, pool))
-    return found, [need for need in found if need.name not in exposed]
+    shown = {*exposed}
+    return found, [need for need in found if not {need.name, *need.instead} & shown]
 
 
 def fitting(series: Series, pool: PoolName, exposed: Collection[str]) -> str | None:
@@ -131,13 +140,6 @@ def fitting(series: Series, pool: PoolName, exposed: Collection[str]) -> str | N
     shown = [name for name, one in namings().items() if names_an_engine(one, exposed)]
     best = min(shown, key=lambda name: lacks(namings()[name]), default=None)
     return best if best is not None and lacks(namings()[best]) < lacks(series) else None
-
-
-def _of_drafts(series: Series) -> tuple[str, ...]:
-    counted = series.acceptance
-    if isinstance(counted, Drafts):
-        return counted.drafts, counted.draft_tokens, counted.accepted_tokens, counted.per_position
-    return counted.rate, counted.verifications
 
 
 def _others(name: str, series: Series, pool: PoolName | None) -> dict[str, str]:
@@ -288,6 +290,9 @@ class _Looking:
             return _found(need, status, age, fix=fix)
         if need.traffic is not None and not self._has_traffic(need.traffic):
             return _found(need, "no traffic")
+        for other in need.instead:
+            if self._age(f"{other}{selector(need.labels)}") is not None:
+                return self.look(replace(need, name=other, instead=()))
         for other, fix in need.others.items():
             if self._age(f"{other}{selector(need.labels)}") is not None:
                 return _found(need, "renamed", now_called=other, fix=fix)

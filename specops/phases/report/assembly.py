@@ -24,7 +24,6 @@ from specops.progress import Progress
 from specops.prometheus.api import Api
 from specops.prometheus.series import POOL
 from specops.results import Result
-from specops.serving import Drafts
 
 JOURNAL = Path("guard") / journal.FILE
 
@@ -231,9 +230,9 @@ def missing_data(
     for phase, text in known.missing.items():
         why, _, fix = text.rpartition(": ")  # as `before` writes it
         yield Missing(what=phase, why=why, fix=named(fix, file))
-    if not isinstance(observed.pools["speculative"].names.acceptance, Drafts):
-        why = "its engine counts no drafted tokens"
-        yield Missing(what="acceptance", why=why, fix="use the engine's own gauge in Grafana")
+    speculative = observed.pools["speculative"]
+    if speculative.running and speculative.drafting.drafted.total is None:
+        yield Missing(what="acceptance", why="Prometheus shows nothing of its drafts", fix=check)
     if not any(series.labels for series in observed.router.values()):
         fix = f"specops route render {file}, and addresses.routers in the rollout file"
         yield Missing(what="latencies by class", why="no router is scraped", fix=fix)

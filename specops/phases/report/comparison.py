@@ -28,7 +28,6 @@ from specops.phases.report.report import Acceptance, Day, Drift, LatencySpeedup,
 from specops.prometheus.promql import LATENCIES, Latency
 from specops.render.prometheus.alerts import MIN_REQUESTS
 from specops.render.prometheus.rules import Load
-from specops.serving import Drafts
 
 ASSUMED = (
     "A server counts only while it has requests, and without speculation it would have had as many at a time:"
@@ -136,7 +135,8 @@ def saved(of: HourlySeconds, tokens: Floats, costs: Costs | None) -> SavedTime |
 
 def days(observed: PoolData, window: Window, which: slice, loads: Sequence[Load]) -> list[Day]:
     finished = increases(observed, observed.names.finished, which).hourly
-    accepted, drafted = _drafts(observed, which)
+    drafting = observed.drafting.during(which)
+    accepted, drafted = drafting.accepted.hourly, drafting.drafted.hourly
     e2e = taken(observed, "e2e", window, which, loads)
     return [
         Day(
@@ -148,18 +148,6 @@ def days(observed: PoolData, window: Window, which: slice, loads: Sequence[Load]
         )
         for day, hours in window.days()
     ]
-
-
-def _drafts(observed: PoolData, which: slice) -> tuple[Floats, Floats]:
-    """Accepted and drafted tokens; of an engine that does not count them, not known."""
-    counted = observed.names.acceptance
-    if not isinstance(counted, Drafts):
-        unknown = np.full_like(increases(observed, observed.names.finished, which).hourly, np.nan)
-        return unknown, unknown
-    accepted, drafted = (
-        increases(observed, name, which) for name in (counted.accepted_tokens, counted.draft_tokens)
-    )
-    return accepted.hourly, drafted.hourly
 
 
 def _value(parts: Floats, wholes: Floats) -> float | None:

@@ -28,7 +28,6 @@ from specops.phases.report.report import (
 from specops.prometheus.promql import LATENCIES, Latency
 from specops.prometheus.series import ROUTE_DURATION, ROUTE_FIRST_BYTE, ROUTE_REQUESTS
 from specops.render.prometheus.alerts import MIN_DRAFTED
-from specops.serving import Drafts
 
 
 @dataclass(frozen=True)
@@ -115,13 +114,8 @@ def increases(observed: PoolData, name: str, which: slice) -> Increases:
 
 
 def acceptance(observed: PoolData, window: Window, which: slice) -> Acceptance | None:
-    counted = observed.names.acceptance
-    if not isinstance(counted, Drafts):
-        return None
-    drafts = increases(observed, counted.drafts, which).only(**counted.which)
-    drafted, accepted = (
-        increases(observed, name, which) for name in (counted.draft_tokens, counted.accepted_tokens)
-    )
+    drafting = observed.drafting.during(which)
+    drafts, drafted, accepted = drafting.drafts, drafting.drafted, drafting.accepted
     if drafted.total is None:
         return None
     rate = ratio(accepted.hourly, drafted.hourly)
@@ -129,7 +123,7 @@ def acceptance(observed: PoolData, window: Window, which: slice) -> Acceptance |
     enough = drafted.hourly >= MIN_DRAFTED
     lowest, highest = extremes(window, by_hour, enough)
     length = ratio(accepted.hourly, drafts.hourly)
-    reached = _by_position(increases(observed, counted.per_position, which).by(counted.position))
+    reached = _by_position(drafting.by_position)
     shares = [ratio(counts, drafts.hourly) for counts in reached]
     by_position = [extremes(window, divided(counts, drafts.hourly), enough) for counts in reached]
     return Acceptance(
@@ -147,6 +141,7 @@ def acceptance(observed: PoolData, window: Window, which: slice) -> Acceptance |
         counted_hours=int(enough.sum()),
         min_drafted=MIN_DRAFTED,
         by_hour=hours(by_hour),
+        estimated=drafting.estimated,
     )
 
 

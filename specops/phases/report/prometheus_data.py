@@ -15,7 +15,7 @@ from specops.phases.report.report import HOUR_S, Window
 from specops.progress import Progress
 from specops.prometheus import api as prometheus
 from specops.prometheus.api import Api
-from specops.prometheus.promql import LATENCIES, selector
+from specops.prometheus.promql import LATENCIES, Signals, selector
 from specops.prometheus.series import (
     GPU_FREE,
     GPU_USED,
@@ -29,7 +29,7 @@ from specops.prometheus.series import (
     PoolName,
     exposed,
 )
-from specops.serving import Drafts, Series
+from specops.serving import Series
 
 # --- exact hourly increases of counters -------------------------------------------------------
 # PromQL's increase() extrapolates, so it is not used. The increase between two samples that follow each
@@ -208,6 +208,27 @@ class Gauge:
 
 
 @dataclass(frozen=True)
+class Drafting:
+    """What a pool drafted over the window before and this one."""
+
+    drafts: Increases
+    drafted: Increases
+    accepted: Increases
+    by_position: Mapping[str, Increases]
+    """Accepted tokens by position, from "0"."""
+
+    estimated: bool = False
+    """Whether they follow from the engine's gauges."""
+
+    def during(self, hours: slice) -> Drafting:
+        drafts, drafted, accepted = (
+            amount.during(hours) for amount in (self.drafts, self.drafted, self.accepted)
+        )
+        by_position = {at: amount.during(hours) for at, amount in self.by_position.items()}
+        return Drafting(drafts, drafted, accepted, by_position, self.estimated)
+
+
+@dataclass(frozen=True)
 class PoolData:
     names: Series
     counters: Mapping[str, Increases]
@@ -222,6 +243,22 @@ class PoolData:
     waiting: tuple[Gauge, ...]
     kv_usage: tuple[Gauge, ...]
     """KV cache usage of this window alone."""
+
+    estimates: Drafting | None = None
+    """What it drafted, by the engine's gauges."""
+
+    @property
+    def drafting(self) -> Drafting:
+        """What it drafted: by counters where it has them."""
+        nothing = no_increases(self.counters[self.names.finished].rows.shape[1])
+        for names in self.names.acceptance:
+            drafts, drafted, accepted, reached = (
+                self.counters.get(name or "", nothing)
+                for name in (names.drafts, names.draft_tokens, names.accepted_tokens, names.per_position)
+            )
+            if names.counted and drafted.labels:
+                return Drafting(drafts.only(**names.which), drafted, accepted, reached.by(names.position))
+        return self.estimates or Drafting(nothing, nothing, nothing, {})
 
 
 @dataclass(frozen=True)
@@ -288,7 +325,8 @@ def _scraped_from(api: Api, labels: Mapping[str, str], window: Window) -> float 
 
 def _pool(names: Series, labels: Mapping[str, str], window: Window, api: Api) -> PoolData:
     before = window.previous
-    counters = read_increases(api, counters_of(names), labels, before.start, before.hours + window.hours)
+    hours = before.hours + window.hours
+    counters = read_increases(api, counters_of(names), labels, before.start, hours)
     histograms = [f"{getattr(names, latency)}_bucket" for latency in LATENCIES]
     buckets = read_increases(api, histograms, labels, window.start, window.hours)
     which = selector(labels)
@@ -300,6 +338,7 @@ def _pool(names: Series, labels: Mapping[str, str], window: Window, api: Api) ->
         running=_gauges(api, names.running + which, long),
         waiting=_gauges(api, names.waiting + which, long),
         kv_usage=_gauges(api, names.kv_usage + which, window) if names.kv_usage else (),
+        estimates=_estimates(Signals(names, labels, "1h"), api, before.start, hours),
     )
 
 
@@ -307,12 +346,23 @@ def counters_of(names: Series) -> list[str]:
     found = [names.generated, names.finished, names.tpot_seconds]
     found += [names.preemptions] if names.preemptions else []
     found += [f"{getattr(names, latency)}_{part}" for latency in LATENCIES for part in ("sum", "count")]
-    counted = names.acceptance
-    if isinstance(counted, Drafts):
-        found += [counted.drafts, counted.draft_tokens, counted.accepted_tokens, counted.per_position]
-    else:
-        found.append(counted.verifications)
-    return found
+    return found + [counter for drafts in names.acceptance if drafts.counted for counter in drafts.counters]
+
+
+def _estimates(signals: Signals, api: Api, start: int, hours: int) -> Drafting | None:
+    if all(names.counted for names in signals.series.acceptance):
+        return None
+    drafts, drafted, accepted = (
+        _estimate(api, expression, start, hours)
+        for expression in (signals.drafts(), signals.drafted(), signals.accepted())
+    )
+    return Drafting(drafts, drafted, accepted, {}, estimated=True)
+
+
+def _estimate(api: Api, expression: str, start: int, hours: int) -> Increases:
+    rows = _hourly(api, expression, start + HOUR_S, hours)
+    labels = tuple(dict(key) for key in rows)
+    return Increases(labels, np.array([*rows.values()]).reshape(len(rows), hours))
 
 
 def _gauges(api: Api, which: str, window: Window) -> tuple[Gauge, ...]:

@@ -160,8 +160,8 @@ class Extreme(Frozen):
 
 
 class Acceptance(Frozen):
-    """Acceptance by increases of counters over the window; `rate` and `length` are null where nothing was
-    drafted."""
+    """Acceptance over the window, by what the engine shows of its drafts; `rate` and `length` are null where
+    nothing was drafted."""
 
     drafts: float | None
     drafted_tokens: float | None
@@ -188,6 +188,9 @@ class Acceptance(Frozen):
     min_drafted: int
     by_hour: Hours
     """Rate by hour, of hours that drafted anything."""
+
+    estimated: bool = False
+    """Whether the tokens follow from gauges of the engine, which counts no drafted tokens or no drafts."""
 
 
 class Quantile(Frozen):

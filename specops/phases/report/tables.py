@@ -40,6 +40,8 @@ def acceptance(report: Report) -> Iterator[Table]:
         f"Lowest and highest count hours with at least {MIN_DRAFTED} drafted tokens. The rate is a"
         " ratio of the window's sums, not a mean of hours."
     )
+    if any(one.estimated for one in drafting.values()):
+        note += " The tokens are estimated from gauges of the engine, which does not count them."
     yield Table("", columns, rows, note)
     positions = tuple(
         (f"{name} pool, position {number}", share(reached), at(low, ".1%"), at(high, ".1%"))

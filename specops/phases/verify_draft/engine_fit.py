@@ -92,7 +92,10 @@ class Engine:
         does, message, settings = rule.does, rule.why, dict(rule.settings)
         method = rule.method or known.methods.get(draft.kind)
         served = does in ("works", "needs_setting") and method is not None
-        if served and known.has_method is not None and not known.has_method(self.version, str(method)):
+        has_method = known.has_method(self.version, str(method)) if served and known.has_method else True
+        if has_method is None:
+            does, message = "unknown", f"whether this release has {known.method_key} {method} was not read"
+        elif not has_method:
             does, message = "refused", f"this release has no {known.method_key} {method}"
         if does in ("refused", "unknown"):
             method, settings = None, {}

@@ -24,7 +24,7 @@ from specops.prometheus.promql import LATENCIES, Latency, Signals, selector, stu
 from specops.prometheus.series import GUARD_STATE, GUARD_VERDICT, POOL, POOLS, ROLLOUT, PoolName, exposed
 from specops.render.prometheus.rules import Alert, Record, duration, identity, rule_file
 from specops.render.prometheus.scrape import job_name, pool_targets
-from specops.serving import Drafts, Series
+from specops.serving import Series
 
 RUNBOOK = "runbook.md"
 MIN_DRAFTED = 1000
@@ -217,14 +217,16 @@ def _not_a_number(rollout: Rollout, labels: Mapping[str, str], pool: PoolName, l
 def _from_the_start(exposes: Series, pool: PoolName) -> tuple[str, ...]:
     """Return what an engine exposes before its first request. SGLang then has no counters and no
     histograms."""
-    if not isinstance(exposes.acceptance, Drafts):
+    counted = next((drafts for drafts in exposes.acceptance if drafts.counted), None)
+    if counted is None:
         return (exposes.running,)
     if exposes.requests_by_router:
         always: tuple[str, ...] = (exposes.running, exposes.generated, exposes.tpot)
     else:
         always = (exposes.running, exposes.finished, f"{exposes.tpot}_count", f"{exposes.e2e}_count")
-    counted = exposes.acceptance
-    return always + ((counted.draft_tokens, counted.accepted_tokens) if pool == "speculative" else ())
+    # Where it shows its drafts in several ways, none of them has to be there.
+    drafts = (counted.draft_tokens, counted.accepted_tokens) if len(exposes.acceptance) == 1 else ()
+    return always + (tuple(filter(None, drafts)) if pool == "speculative" else ())
 
 
 _COMMANDS = re.compile(r"^```sh\n.*?^```$|`[^`\n]*`|`specops [^`]*`", re.MULTILINE | re.DOTALL)

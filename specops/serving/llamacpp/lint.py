@@ -459,7 +459,7 @@ def lint(words: Sequence[str], build: Build, environment: Mapping[str, str] | No
     issues = known_issues.findings(
         "llamacpp", str(build.requested), given, CALL, partial(_refused, build=build), environment
     )
-    findings += issues
+    findings = known_issues.joined(findings, issues)
     return by_level([*joined(words), *(_by_variable(finding, given, build) for finding in findings)])
 
 

@@ -34,11 +34,13 @@ SERIES = Series(
     generated="llamacpp:tokens_predicted_total",
     finished="specops_route_requests_total",
     preemptions=None,
-    acceptance=Drafts(
-        drafts="llamacpp:spec_decode_num_drafts_total",
-        draft_tokens="llamacpp:spec_decode_num_draft_tokens_total",
-        accepted_tokens="llamacpp:spec_decode_num_accepted_tokens_total",
-        per_position="llamacpp:spec_decode_num_accepted_tokens_per_pos_total",
+    acceptance=(
+        Drafts(
+            drafts="llamacpp:spec_decode_num_drafts_total",
+            draft_tokens="llamacpp:spec_decode_num_draft_tokens_total",
+            accepted_tokens="llamacpp:spec_decode_num_accepted_tokens_total",
+            per_position="llamacpp:spec_decode_num_accepted_tokens_per_pos_total",
+        ),
     ),
     aborted="specops_route_requests_total",
     counts_at_end=True,

@@ -28,7 +28,6 @@ from specops.serving.argv import (
     Finding,
     LintResult,
     Words,
-    by_level,
     configured,
     is_unknown,
     setting_words,
@@ -418,7 +417,7 @@ def lint(
     given, known = GivenCommand.parse(words), version or release.version
     found, _ = settled(given, release, RULES, partial(_objections, version=known))
     issues = known_issues.findings("sglang", known, given, CALL, partial(_refused, release=release), around)
-    return by_level([*found, *issues])
+    return known_issues.joined(found, issues)
 
 
 def _objections(before: GivenCommand, after: GivenCommand, version: str) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from specops.foreign_json import object_at
-from specops.serving.acceptance import Gauges, RequestDrafts
+from specops.serving.acceptance import Drafts, RequestDrafts
 from specops.serving.argv import Finding
 from specops.serving.engine import EVERYWHERE, Container, MultiHost, PairQuestion, Rendering, Start
 from specops.serving.metrics import Responses, Series
@@ -27,10 +27,12 @@ SERIES = Series(
     generated="sglang:generation_tokens_total",
     finished="sglang:num_requests_total",
     preemptions="sglang:num_retracted_requests_total",
-    acceptance=Gauges(
-        rate="sglang:spec_accept_rate",
-        length="sglang:spec_accept_length",
-        verifications="sglang:spec_verify_calls_total",
+    acceptance=(
+        Drafts(
+            drafts="sglang:spec_verify_calls_total",
+            rate="sglang:spec_accept_rate",
+            length="sglang:spec_accept_length",
+        ),
     ),
     aborted="sglang:num_aborted_requests_total",
     http=Responses("sglang:http_responses_total", path="endpoint", status="status_code"),

@@ -44,9 +44,10 @@ def served(pair: ServedPair) -> str:
     return f"speculative_config: {{decoding_type: {pair.method}, max_draft_len: {pair.tokens}{draft}}}"
 
 
-def has_method(version: str, method: str) -> bool:
-    types = table().release(Version.parse(version)).types
-    return method in types or OLDER_NAMES.get(method) in types
+def has_method(version: str, method: str) -> bool | None:
+    names = (method, OLDER_NAMES.get(method, method))
+    known = [table().has_type(Version.parse(version), name) for name in names]
+    return True if True in known else None if None in known else False
 
 
 DRAFTS = DraftSupport(

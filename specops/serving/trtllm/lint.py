@@ -23,7 +23,6 @@ from specops.serving.argv import (
     Finding,
     LintResult,
     Unknown,
-    by_level,
     is_unknown,
     settled,
     unknown_values,
@@ -228,7 +227,7 @@ def decoding_type(given: GivenCommand, release: Release) -> Iterator[Found]:
             why = "without it the server does not know how to draft, and does not start"
             yield Found(Finding("error", at, why, f"one of {', '.join(sorted(release.types))}"))
         return
-    if str(type_) in release.types or is_unknown(type_):
+    if str(type_) in release.types or is_unknown(type_) or _may_have(str(type_), release):
         return
     why = f"TensorRT-LLM {release} has no such type"
     meant = CALLED.get(str(type_).lower())
@@ -255,6 +254,8 @@ def speculative_keys(given: GivenCommand, release: Release) -> Iterator[Found]:
             continue
         why = f"TensorRT-LLM {release} has no such key for type {type_} and does not start"
         new = RENAMED.get(str(key))
+        if new is None and type_ in release.types and _reads(type_, str(key), release) is None:
+            continue  # unknown, and reported as that
         if new is not None and (new in known or new == "decoding_type") and new not in said:
             move = partial(GivenCommand.moved, old=(SPECULATIVE, str(key)), new=(SPECULATIVE, new))
             yield Found(Finding("error", at, why, new), move)
@@ -267,6 +268,16 @@ def speculative_keys(given: GivenCommand, release: Release) -> Iterator[Found]:
         else:
             near = difflib.get_close_matches(str(key), known, n=1, cutoff=0.75)
             yield Found(Finding("error", at, why, near[0] if near else None))
+
+
+def _may_have(type_: str, release: Release) -> bool:
+    """Return whether it is not known that the release has a type of TensorRT-LLM, nor that it has not."""
+    known = any(type_ in table().release(version).types for version in table().versions)
+    return known and table().has_type(release.requested, type_) is None
+
+
+def _reads(type_: str, key: str, release: Release) -> bool | None:
+    return table().reads(release.requested, type_, key)
 
 
 def needed(given: GivenCommand, release: Release) -> Iterator[Found]:
@@ -408,7 +419,7 @@ def _lint(given: GivenCommand, release: Release) -> list[Finding]:
         return []
     found, _ = settled(given, release, RULES, partial(_objections, release=release))
     issues = known_issues.applying("trtllm", str(release.requested), _settings(given))
-    return by_level([*found, *(issue.finding() for issue in issues)])
+    return known_issues.joined(found, [issue.finding() for issue in issues])
 
 
 def _settings(given: GivenCommand) -> dict[str, str]:
@@ -442,7 +453,7 @@ def judge(command: Command, requested: str | None) -> LintResult:
         findings=_lint(given, release),
         corrected=None if fixed == given else _text(fixed, given, command.flags_file),
         left=[found for found in _lint(fixed, release) if found.level == "error"],
-        unknown=[*command.unread, *_unknown(given)],
+        unknown=[*command.unread, *_unknown(given), *_not_read(given, release)],
     )
 
 
@@ -467,6 +478,21 @@ def _unknown(given: GivenCommand) -> list[Unknown]:
             how = "write its value in the file"
             unknown.append(Unknown(variable, f"the value of {key} is not known here", how, decides))
     return unknown
+
+
+def _not_read(given: GivenCommand, release: Release) -> Iterator[Unknown]:
+    """Yield what no source shows of the release itself: its decoding type, and keys that it may not read."""
+    said = given.speculation
+    if said is None or is_unknown(type_ := str(said.get("decoding_type"))):
+        return
+    requested, how = release.requested, "trtllm-serve MODEL --config FILE.yaml  # of that release, once"
+    if _may_have(type_, release):
+        why = f"whether TensorRT-LLM {requested} has the type {type_} was not read"
+        yield Unknown(_key(SPECULATIVE, "decoding_type"), why, how)
+    for key in said if type_ in release.types else ():
+        if key != "decoding_type" and key not in RENAMED and _reads(type_, str(key), release) is None:
+            why = f"whether TensorRT-LLM {requested} reads it for type {type_} is not known"
+            yield Unknown(_key(SPECULATIVE, str(key)), why, how)
 
 
 def _version(command: Command, requested: str | None) -> tuple[Version, str]:

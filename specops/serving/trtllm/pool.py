@@ -14,7 +14,7 @@ import shlex
 
 import yaml
 
-from specops.serving.acceptance import Drafts, Totals
+from specops.serving.acceptance import Drafts
 from specops.serving.argv import Files, Finding
 from specops.serving.engine import EVERYWHERE, Container, PairQuestion, Rendering, Start, check_program
 from specops.serving.metrics import Series
@@ -33,18 +33,20 @@ SERIES = Series(
     generated="trtllm:generation_tokens_total",
     finished="trtllm:request_success_total",
     preemptions=None,
-    acceptance=Drafts(
-        drafts="trtllm:spec_decode_drafted_tokens_total",
-        draft_tokens="trtllm:spec_decode_drafted_tokens_total",
-        accepted_tokens="trtllm:spec_decode_accepted_tokens_total",
-        per_position="trtllm:spec_decode_accepted_tokens_total",
-        position="token_position",
-        of_first=True,
-    ),
-    acceptance_by_totals=Totals(
-        draft_tokens="trtllm:spec_decode_num_draft_tokens_total",
-        accepted_tokens="trtllm:spec_decode_num_accepted_tokens_total",
-        length="trtllm:spec_decode_acceptance_length",
+    acceptance=(
+        Drafts(
+            drafts="trtllm:spec_decode_drafted_tokens_total",
+            draft_tokens="trtllm:spec_decode_drafted_tokens_total",
+            accepted_tokens="trtllm:spec_decode_accepted_tokens_total",
+            per_position="trtllm:spec_decode_accepted_tokens_total",
+            position="token_position",
+            of_first=True,
+        ),
+        Drafts(
+            draft_tokens="trtllm:spec_decode_num_draft_tokens_total",
+            accepted_tokens="trtllm:spec_decode_num_accepted_tokens_total",
+            length="trtllm:spec_decode_acceptance_length",
+        ),
     ),
     aborted="trtllm:request_error_total",
     counts_at_end=True,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,12 +69,21 @@ class Release:
     types: Mapping[str, frozenset[str]]
     """Decoding types, and the keys that each has besides."""
 
+    unread: frozenset[str] = frozenset()
+    """Types of the release before, of which this one's sources were not read."""
+
     def __str__(self) -> str:
         return str(self.version)
 
     def has(self, key: str) -> bool:
         """Return whether speculative_config has `key` for some decoding type."""
         return key in self.base or any(key in own for own in self.types.values())
+
+    def reads(self, type_: str, key: str) -> bool | None:
+        """Return whether speculative_config of a type has `key`; None: that was not read."""
+        if key in self.base or key in self.types.get(type_, ()):
+            return True
+        return None if type_ in self.unread else False
 
 
 class Table:
@@ -91,7 +100,8 @@ class Table:
 
     @property
     def newest(self) -> Version:
-        return self.versions[-1]
+        """The newest release of which every type was read."""
+        return max(version for version in self.versions if not self.release(version).unread)
 
     def release(self, requested: Version | None = None) -> Release:
         """Return the last of the table that is not newer than `requested`, else the oldest. None: the newest.
@@ -114,7 +124,27 @@ class Table:
             complete=raw["complete"],
             base=frozenset(speculative["base"]),
             types={name: frozenset(own) for name, own in speculative["types"].items()},
+            unread=frozenset(speculative.get("unread", ())),
         )
+
+    def reads(self, requested: Version, type_: str, key: str) -> bool | None:
+        """Return whether a release reads `key` in speculative_config of a type; None: not known. A release
+        that is not in the table is known by those before and after it, as far as they agree."""
+        return self._agreed(requested, lambda release: release.reads(type_, key))
+
+    def has_type(self, requested: Version, type_: str) -> bool | None:
+        """Return whether a release has a decoding type; None: not known."""
+        return self._agreed(
+            requested, lambda release: None if type_ in release.unread else type_ in release.types
+        )
+
+    def _agreed(self, requested: Version, answer: Callable[[Release], bool | None]) -> bool | None:
+        before = [known for known in self.versions if known <= requested]
+        after = [known for known in self.versions if known >= requested]
+        if not before or not after:
+            return None
+        first, second = (answer(self.release(version)) for version in (before[-1], after[0]))
+        return first if first == second else None
 
     def having(self, flag: str) -> list[Version]:
         """The releases whose trtllm-serve has `flag`."""

@@ -207,7 +207,7 @@ def speculative(speculation: TrtllmSpeculation, release: Release) -> dict[str, A
     if type_ == "MTP" and not of_today:
         given["num_nextn_predict_layers"] = given.pop("max_draft_len")
     given |= speculation.more
-    unknown = sorted(given.keys() - release.base - release.types[type_])
+    unknown = sorted(key for key in given if release.reads(type_, key) is False)
     if unknown:
         raise ConfigError(
             f"TensorRT-LLM {release} has no {', '.join(unknown)} in speculative_config of type {type_}",

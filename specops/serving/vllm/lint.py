@@ -17,7 +17,6 @@ from specops.serving.argv import (
     LintResult,
     Unknown,
     Words,
-    by_level,
     configured,
     setting_words,
     settled,
@@ -71,7 +70,7 @@ def lint(
     found, _ = settled(given, release, RULES, partial(_objections, release=release))
     refused = partial(_refused, release=release, around=around)
     issues = known_issues.findings("vllm", str(release.requested), given.as_words(), CALL, refused, around)
-    return by_level([*found, *issues])
+    return known_issues.joined(found, issues)
 
 
 def _objections(before: GivenCommand, after: GivenCommand, release: Release) -> list[str]:

@@ -32,11 +32,13 @@ SERIES = Series(
     generated="vllm:generation_tokens_total",
     finished="vllm:request_success_total",
     preemptions="vllm:num_preemptions_total",
-    acceptance=Drafts(
-        drafts="vllm:spec_decode_num_drafts_total",
-        draft_tokens="vllm:spec_decode_num_draft_tokens_total",
-        accepted_tokens="vllm:spec_decode_num_accepted_tokens_total",
-        per_position="vllm:spec_decode_num_accepted_tokens_per_pos_total",
+    acceptance=(
+        Drafts(
+            drafts="vllm:spec_decode_num_drafts_total",
+            draft_tokens="vllm:spec_decode_num_draft_tokens_total",
+            accepted_tokens="vllm:spec_decode_num_accepted_tokens_total",
+            per_position="vllm:spec_decode_num_accepted_tokens_per_pos_total",
+        ),
     ),
     aborted="vllm:request_success_total",
     aborted_reasons="abort|error",
