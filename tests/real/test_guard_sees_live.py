@@ -20,11 +20,10 @@ from specops.guard.state import Threshold
 from specops.launch.servers import Server
 from specops.prometheus import exposition
 from specops.prometheus.api import Api
-from specops.serving import Drafts
 from specops.serving.vllm.pool import SERIES as VLLM
 
-assert isinstance(VLLM.acceptance, Drafts)
-DRAFT_TOKENS = VLLM.acceptance.draft_tokens
+(DRAFTS,) = VLLM.acceptance
+DRAFT_TOKENS = DRAFTS.draft_tokens
 
 
 def answer(server: Server) -> None:

@@ -26,7 +26,6 @@ from specops.phases.monitor.thresholds import Figure, Measurements, limits
 from specops.prometheus import series
 from specops.prometheus.api import Api
 from specops.render.prometheus.rules import Load
-from specops.serving import Drafts
 from specops.serving.vllm.pool import SERIES as VLLM
 
 SLOW = {("ttft", "mean"): 0.5, ("tpot", "mean"): 0.05, ("e2e", "p95"): 3.0}
@@ -68,11 +67,11 @@ def renaming() -> Iterator[str]:
     registry = CollectorRegistry()
     for name in (VLLM.running, VLLM.waiting, VLLM.kv_usage):
         Gauge(name, "Made.", ["model_name"], registry=registry).labels("m").set(1)
-    assert isinstance(VLLM.acceptance, Drafts)
-    drafts = (VLLM.acceptance.drafts, VLLM.acceptance.draft_tokens, VLLM.acceptance.accepted_tokens)
+    (shown,) = VLLM.acceptance
+    drafts = (shown.drafts, shown.draft_tokens, shown.accepted_tokens)
     for name in (VLLM.generated, VLLM.preemptions, *drafts):
         Counter(name, "Made.", ["model_name"], registry=registry).labels("m").inc()
-    Counter(VLLM.acceptance.per_position, "Made.", ["model_name", "position"], registry=registry).labels(
+    Counter(shown.per_position, "Made.", ["model_name", "position"], registry=registry).labels(
         "m", "0"
     ).inc()
     Counter(VLLM.finished, "Made.", ["model_name", "finished_reason"], registry=registry).labels(

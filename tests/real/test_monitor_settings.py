@@ -25,7 +25,7 @@ from specops.prometheus import series
 from specops.prometheus.promql import selector
 from specops.prometheus.series import POOLS, exposed
 from specops.render.prometheus.rules import Load
-from specops.serving import Drafts, Series, namings
+from specops.serving import Series, namings
 
 EXAMPLES = Path(__file__).parents[2] / "alerts" / "examples"
 LABELS: Mapping[str, dict[str, str]] = {
@@ -269,12 +269,12 @@ def engine_series(watch: Watch, pool: str, traffic: Traffic) -> Iterator[dict[st
         for status, each in ((ok, traffic.requests), (bad, traffic.refused)):
             labels = {exposes.http.path: "/v1/completions", "method": "POST", exposes.http.status: status}
             yield counter(exposes.http.counter, each, **labels)
-    counted = exposes.acceptance
+    counted = exposes.acceptance[0]
     if pool == "standard":
         return
-    if not isinstance(counted, Drafts):
+    if not counted.counted and counted.rate is not None:
         yield gauge(counted.rate, traffic.accepted / 900)
-        yield counter(counted.verifications, traffic.steps)
+        yield counter(counted.drafts, traffic.steps)
         return
     if not counted.of_first:
         yield counter(counted.drafts, traffic.steps)
@@ -413,7 +413,7 @@ def recorded(watch: Watch) -> dict[str, dict[str, float]]:
     """The recorded series of healthy traffic, by pool, computed here."""
     exposes = watch.exposed("speculative")
     pools = [pool for pool in POOLS if watch.counts_requests(pool)]
-    drafts = isinstance(exposes.acceptance, Drafts)
+    drafts = exposes.acceptance[0].counted
     figures: dict[str, dict[str, float]] = {
         series.ACCEPTANCE: {"speculative": 0.7},
         series.ACCEPTED_LENGTH: {"speculative": 3.1 if drafts else 3.133},

@@ -57,7 +57,7 @@ def test_sampled_requests_in_the_batch_change_greedy_answers_and_the_verdict_is_
 ) -> None:
     """In this build: its emulation of a sampling kernel is at fault. Without speculation all is well."""
     arms = [f"--arm=standard={standard}", f"--arm=speculative={speculative}"]
-    code, result = compare(prompts_file, *arms, "--mixed-prompts", "12")
+    code, result = compare(prompts_file, *arms, "--mixed-prompts", "12", "--requests", "120")
     assert (code, result["verdict"]) == (Exit.NO, "no")
     against = result["data"]["challengers"]["speculative"]["findings"]
     assert {"answers", "sampled answers"} & {one["claim"] for one in against if one["verdict"] == "against"}
