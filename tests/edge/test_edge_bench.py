@@ -367,7 +367,7 @@ def test_other_answers_are_never_a_yes_however_fast(
     assert f"greedy answers differ in {len(prompts) * len(cycles)} answer" in lines(comparison)[1]
 
 
-def test_a_loop_in_every_arm_is_the_same_answer_and_unacceptable_in_all() -> None:
+def test_a_loop_in_every_arm_is_the_same_answer_and_no_fault_of_an_arm() -> None:
     def looping(each: EdgeWindow) -> EdgeWindow:
         rows = tuple(
             row.model_copy(update={"text": "and so on, and so on, and so on, and so on"})
@@ -379,9 +379,7 @@ def test_a_loop_in_every_arm_is_the_same_answer_and_unacceptable_in_all() -> Non
 
     comparison = compare(ARMS, [looping(each) for each in all_arms(FASTER)], settings())
     assert "greedy answers are the same in all arms (234 compared with autoregressive)" in lines(comparison)
-    answer, reason = verdict(comparison)
-    assert answer == "undecided"
-    assert "13 of 78 answers are not acceptable (control 13 of 78)" in reason
+    assert verdict(comparison)[0] == "yes"
 
 
 def test_failed_answers_count_against_the_arm() -> None:

@@ -210,7 +210,7 @@ class Keeper:
         """How many times as long this request takes."""
         knobs = self.knobs
         factor = knobs.class_factors.get(class_of(prompt), 1.0) * self._drifted()
-        since = asyncio.get_running_loop().time() - (self._began or 0.0)
+        since = time.monotonic() - (self._began or 0.0)
         factor *= next((by for start, by in reversed(knobs.drift_s) if since >= start), 1.0)
         if knobs.lasting_sd:
             phi = knobs.lasting_phi

@@ -71,9 +71,7 @@ def renaming() -> Iterator[str]:
     drafts = (shown.drafts, shown.draft_tokens, shown.accepted_tokens)
     for name in (VLLM.generated, VLLM.preemptions, *drafts):
         Counter(name, "Made.", ["model_name"], registry=registry).labels("m").inc()
-    Counter(shown.per_position, "Made.", ["model_name", "position"], registry=registry).labels(
-        "m", "0"
-    ).inc()
+    Counter(shown.per_position, "Made.", ["model_name", "position"], registry=registry).labels("m", "0").inc()
     Counter(VLLM.finished, "Made.", ["model_name", "finished_reason"], registry=registry).labels(
         "m", "stop"
     ).inc()
