@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain, count
+from itertools import chain, count, zip_longest
 from typing import Literal
 
 from specops.config.rollout import Design
@@ -25,7 +25,10 @@ from specops.load.arrivals import Level
 
 Kind = Literal["measured", "open", "mixed"]
 """measured: at a load of the comparison. open: arrivals at a rate that the standard can serve. mixed: greedy
-requests among sampled ones."""
+requests among sampled ones, `MIXED_STREAMS` or more at a time."""
+
+MIXED_STREAMS = 2
+"""Requests that come one after another share no batch."""
 
 SMALLEST_WINDOW = 6
 """Requests that count, of a window. With several streams there are two for each stream."""
@@ -160,7 +163,9 @@ class Plan:
             for one in (*greedy, *others)
         ]
         again = [Request(one.prompt, one.variant, 0.0) for one in greedy]
-        return Window(cycle, "mixed", level, 0, 0, "", (*again, *sampled))
+        # In turn, so that each greedy request has a sampled one beside it.
+        in_turn = chain.from_iterable(zip_longest(again, sampled))
+        return Window(cycle, "mixed", level, 0, 0, "", tuple(one for one in in_turn if one is not None))
 
     def _drawn(self, place: int, size: int, purpose: str, cycle: int) -> tuple[Request, ...]:
         """`size` prompts, of all classes alike; each is drawn once before any is drawn again."""

@@ -25,7 +25,7 @@ class WindowRecord(Frozen):
     """Seconds since the epoch."""
 
     cell: CellRecord
-    """The measured cell; of an open window its load is the rate."""
+    """The measured cell; of an open window its load is the rate, of a mixed one `MIXED_STREAMS` or more."""
 
     @property
     def key(self) -> Key:

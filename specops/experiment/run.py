@@ -25,7 +25,7 @@ from specops.experiment.arms import Arm
 from specops.experiment.claims import Evidence
 from specops.experiment.decide import Confidences, Judged, judge_challenger, over_all
 from specops.experiment.identity import check_addresses, introduce_all
-from specops.experiment.plan import Key, Plan, Request, Window
+from specops.experiment.plan import MIXED_STREAMS, Key, Plan, Request, Window
 from specops.experiment.records import Margin, Measurements, Place, WindowRecord
 from specops.hints import with_options
 from specops.launch.servers import SERVED_AS, Server, check, serving
@@ -365,6 +365,8 @@ class Experiment:
         level = window.level
         if window.kind == "open":
             level = Level(rate=self._open_rate(window))
+        elif window.kind == "mixed":
+            level = Level(concurrency=max(MIXED_STREAMS, streams))
         warm_up = [Request(prompt.id, "warm-up") for prompt in self.prompts.prompts[: self.requests.warmup]]
         await arm.visit(
             [self._prompt(request, window.cycle) for request in window.requests],
