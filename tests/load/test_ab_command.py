@@ -46,7 +46,7 @@ def slower(seconds: float) -> Any:
 
 
 def test_a_faster_arm_is_a_yes_on_one_page(stub, other, more_prompts, tmp_path) -> None:
-    stub.answer, other.answer = slower(0.006), slower(0.001)
+    stub.answer, other.answer = slower(0.015), slower(0.002)
     out, plot = tmp_path / "ab.json", tmp_path / "ab.svg"
     done = call(stub, other, more_prompts, out, "--looks", "1", "--plot", str(plot))
     assert done.returncode == Exit.YES, done.stdout + done.stderr
