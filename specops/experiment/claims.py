@@ -198,10 +198,10 @@ def wait(
     return judge(finding, samples, basis, estimate, evidence.settings.confidence)
 
 
-def _pairs_needed(ratio: stats.Interval | None, pairs: int) -> int | None:
+def _pairs_needed(ratio: stats.Interval | None, pairs: int, margin: float = LEAST_GAIN) -> int | None:
     if ratio is None:
         return max(stats.MIN_PAIRS - pairs, stats.MIN_PAIRS)
-    return stats.pairs_needed(ratio) if ratio.estimate > LEAST_GAIN else None
+    return stats.pairs_needed(ratio.times(1 / margin)) if ratio.estimate > margin else None
 
 
 def _client_bound(evidence: Evidence, level: Level) -> str:
@@ -629,7 +629,7 @@ def _beside(evidence: Evidence, samples: Iterable[Sample], confidence: float) ->
         bound=ratio.low if ratio else None,
         margin=BESIDE_MARGIN,
         n=len(samples),
-        needs=_pairs_needed(ratio, len(samples)) if verdict == "open" else None,
+        needs=_pairs_needed(ratio, len(samples), BESIDE_MARGIN) if verdict == "open" else None,
     )
 
 
