@@ -288,9 +288,7 @@ class Experiment:
             with serving(self.pools[name], name, model=SERVED_AS, log=log, progress=self.progress) as server:
                 yield server
                 over = True
-                if (
-                    name in self.failed
-                ):  # raised in here, `serving` finds out whether the server ended
+                if name in self.failed:  # raised in here, `serving` finds out whether the server ended
                     raise EndpointError(self.failed[name])
         except EndpointError:
             if not over:
