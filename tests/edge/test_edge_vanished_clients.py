@@ -97,6 +97,7 @@ def test_queued_prompts_of_a_client_that_vanishes_are_not_read(
                     path.cut()
                 batch = server.service._gathering  # it sends commands after up to a millisecond
                 await until(lambda: not len(sessions) and not batch._waiting, "the engine has been told")
+                await asyncio.sleep(0.3)  # a thread takes it from the pipe, and nothing shows that it has
                 model.gate.set()
                 stays, session = Stream(port), Drafting(1, [20] * CHUNK, max_tokens=30)
                 await session.open(stays)
