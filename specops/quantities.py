@@ -120,6 +120,12 @@ def _of_a_share(value: float) -> str | None:
     return f"{value:g} means {value * 100:g}%; write {value / 100:g} for {value:g}%"
 
 
+def _of_a_level(value: float) -> str | None:
+    if 0 < value < 0.5:
+        return f"{value:g} means {value:.0%}; write {1 - value:g} where {value:.0%} is the chance of an error"
+    return _of_a_share(value) if value > 50 else None
+
+
 def _of_a_percentage(value: float) -> str | None:
     percent = value * 100
     return f"{value:g} means {value:g}%; write {percent:g} for {percent:g}%" if 0 < value < 1 else None
@@ -178,6 +184,7 @@ def _period(value: object) -> object:
 
 
 SHARE = Quantity("share", "part of 1: 0.2 is 20%", 0.0, 1.0, _of_a_share)
+LEVEL = Quantity("confidence level", "part of 1: 0.95 is 95%", 0.5, 1.0, _of_a_level)
 RATIO = Quantity("ratio", "times as much: 1.2 is 20% more", 1.0, 100.0, _of_a_ratio)
 PERCENTAGE = Quantity("percentage", "percent: 20 is 20%", 0.0, 100.0, _of_a_percentage)
 FACTOR = Quantity("factor", "times as much", 0.0)
@@ -199,6 +206,7 @@ MEGABYTES = Quantity("size", "MB", 0.0)
 THRESHOLD = Quantity("threshold", "the unit of the alert in alerts/runbook.md", 0.0)
 
 Share = Annotated[float, SHARE]
+Level = Annotated[float, LEVEL]
 Ratio = Annotated[float, RATIO]
 Factor = Annotated[float, FACTOR]
 Percentage = Annotated[float, AfterValidator(_not_a_share), PERCENTAGE]

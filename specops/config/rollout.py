@@ -20,6 +20,7 @@ from specops.quantities import (
     MILLISECONDS,
     MINUTES,
     Count,
+    Level,
     Milliseconds,
     Period,
     Price,
@@ -357,7 +358,7 @@ class Ab(Section):
         ge=0.0,
         description="Least time that the pools are observed before a yes, in seconds.",
     )
-    confidence: Share = Field(
+    confidence: Level = Field(
         default=CONFIDENCE,
         gt=0.5,
         lt=0.999,
