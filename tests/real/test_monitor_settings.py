@@ -273,7 +273,7 @@ def engine_series(watch: Watch, pool: str, traffic: Traffic) -> Iterator[dict[st
     if pool == "standard":
         return
     if not counted.counted and counted.rate is not None:
-        yield gauge(counted.rate, traffic.accepted / 900)
+        yield gauge(counted.rate, traffic.accepted / (3 * traffic.steps or 1))
         yield counter(counted.drafts, traffic.steps)
         return
     if not counted.of_first:

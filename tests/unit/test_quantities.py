@@ -185,7 +185,7 @@ def test_what_is_no_time(text: str) -> None:
         seconds_of(text)
 
 
-@given(st.dictionaries(st.sampled_from(list(UNITS_S)), st.integers(0, 1000), min_size=1))
+@given(st.dictionaries(st.sampled_from(list(UNITS_S)), st.integers(0, 300), min_size=1))  # below 20 years
 def test_a_time_is_the_sum_of_its_parts(parts: dict[str, int]) -> None:
     text = "".join(f"{parts[unit]}{unit}" for unit in UNITS_S if unit in parts)
     assert seconds_of(text) == pytest.approx(sum(number * UNITS_S[unit] for unit, number in parts.items()))
