@@ -1,4 +1,4 @@
-"""Starts the arms, measures window after window, stores each at once, looks at the evidence, and ends.
+"""Starts the arms, measures window after window, stores them, looks at the evidence, and ends.
 
 An arm that fails during the run ends its own windows, not the experiment: its failure is part of the answer.
 Before the first window, the arms are shown to be different servers, or, for an A/A, one server.
@@ -10,6 +10,7 @@ import asyncio
 import math
 import random
 import secrets
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager
@@ -55,6 +56,10 @@ OPEN_LOOP_LOAD = 0.7
 MOST_WINDOW_S = 60.0
 """An open window at a lower rate would take longer."""
 
+STORING_SHARE, STORING_S = 0.05, 1.0
+"""Most of the time that storing takes, beyond a second in all. Each time everything is written, so that after
+each of many short windows it would take longer than the windows, and the servers would rest."""
+
 
 class Experiment:
     """A comparison of arms that is under way: what was measured, what is next, what it means."""
@@ -73,7 +78,7 @@ class Experiment:
         store: Callable[[Experiment], None],
     ) -> None:
         """`requests` says what is sent to every arm; address and model are the arm's. `store` is called after
-        each window.
+        windows, within `STORING_SHARE`, and where the measurement is stopped.
 
         Raises UsageError for arms that the design cannot compare, or that are one server (with `same_server`:
         that are not).
@@ -98,6 +103,7 @@ class Experiment:
         self.store = store
         self.plan = plan_of(list(self.pools), requests, settings, prompts, mixed_temperature)
         self.run = secrets.token_hex(4)
+        self._began, self._storing_s = time.perf_counter(), 0.0
         self.windows: dict[Key, WindowRecord] = {}
         self.margins: dict[Place, Margin] = {}
         self.failed: dict[str, str] = {}
@@ -318,13 +324,16 @@ class Experiment:
                 planned = self.settings.requests * len(self.pools)
                 self.progress.start(f"comparing {' and '.join(up)}", planned)
                 first = self.next_window()
+                cycle = first.cycle if first else 0
                 while True:
                     window = self.next_window()
                     if window is None or (first and window.period != first.period):
                         break
+                    if window.cycle != cycle and self.standard in up:
+                        await self._request_margins(up[self.standard])  # a look before this cycle needs them
+                        cycle = window.cycle
+                        continue
                     await self._measure_window(up[window.arm], window)
-                    if self.standard in up and self.places_needed():
-                        await self._request_margins(up[self.standard])
                 if self.standard in up:
                     await self._request_margins(up[self.standard])
         except BaseException as stop:
@@ -385,7 +394,10 @@ class Experiment:
         aborted = self.windows[window.key].cell.aborted
         if aborted:
             self._fail(window.arm, f"stopped at {window.level}: {aborted}")
-        self.store(self)
+        before = time.perf_counter()
+        if self._storing_s <= STORING_S + STORING_SHARE * (before - self._began):
+            self.store(self)
+            self._storing_s += time.perf_counter() - before
 
     def _open_rate(self, window: Window) -> float:
         """Requests a second, the same for all arms: a share of what the standard answered at that load in the

@@ -49,7 +49,7 @@ def file(stub: Stub, other: Stub, tmp_path: Path) -> Path:
                 "prompts": "prompts.json",
                 "pools": dict(zip(("standard", "speculative"), ends, strict=True)),
                 "measure": measure,
-                "ab": {"looks": 1, "mixed_prompts": 0},
+                "ab": {"looks": 1, "requests": 480, "min_duration_s": 0.0},
                 "peak": {"requests_per_s": 0.01},
                 "addresses": {"standard": ["127.0.0.1:1"], "speculative": ["127.0.0.1:2"]},
             }
@@ -147,7 +147,7 @@ def test_another_run_folder_is_named_in_every_command(file: Path, tmp_path: Path
 def test_commands_run_in_turn_end_at_passed_items(
     file: Path, stub: Stub, other: Stub, any_speed: None
 ) -> None:
-    stub.answer, other.answer = answering(0.02), answering(0.004)
+    stub.answer, other.answer = answering(0.01), answering(0.002)
     ran: list[str] = []
     for _ in range(len(MEASURED) + 1):
         found = items(file)

@@ -46,6 +46,7 @@ def of_this_machine(folder: Path, standard: str, speculative: str, model: str) -
     )
     if os.geteuid() == 0:
         file["route"]["user"] = "root"  # workers write the switch's file into a folder of the test's own
+    file["ab"] |= {"requests": 60, "min_duration_s": 0.0}
     file["guard"] |= {"listen": ports["guard"]}
     file |= {"prompts": "prompts.json", "canary": CANARY}
     (folder / "prompts.json").write_text(json.dumps(PROMPTS))
