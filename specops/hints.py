@@ -112,9 +112,10 @@ def folder_state(folder: Path) -> str:
     return f"df -h {shlex.quote(str(there))}; ls -ld {shlex.quote(str(there))}"
 
 
-def http_request(url: str) -> str:
-    """Return the command that shows what an address answers, with its headers."""
-    return f"curl -sSi -m 5 {shlex.quote(url)}"
+def http_request(url: str, options: str = "") -> str:
+    """Return the command that shows what an address answers, with its headers. `options`: further ones of
+    curl, with a space before each."""
+    return f"curl -sSi -m 5{options} {shlex.quote(url)}"
 
 
 def renaming(path: Path | str, note: str) -> str:

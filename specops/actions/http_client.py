@@ -10,6 +10,7 @@ import urllib.error
 import urllib.request
 from typing import Any
 
+from specops.access import NOTHING, Credentials
 from specops.errors import EndpointError
 from specops.hints import http_request
 from specops.net import is_loopback, within
@@ -24,6 +25,7 @@ def ask(
     *,
     body: object = None,
     token: str | None = None,
+    credentials: Credentials = NOTHING,
     timeout_s: float,
     shown: str | None = None,
 ) -> bytes:
@@ -38,11 +40,16 @@ def ask(
     request.add_header("Accept", "*/*")
     if data is not None:
         request.add_header("Content-Type", "application/json")
+    for name, value in credentials.all_headers.items():
+        request.add_header(name, value)
     if token and (token := token.strip()):  # a file that it came from may end in a newline
         if not (token.isascii() and token.isprintable()):
             raise EndpointError(f"could not {what}: its token has characters that no header can carry")
         request.add_header("Authorization", f"Bearer {token}")
-    handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
+    handlers: list[urllib.request.BaseHandler] = [
+        _NoRedirect(),
+        urllib.request.HTTPSHandler(context=credentials.tls),
+    ]
     if is_loopback(url):
         handlers.append(urllib.request.ProxyHandler({}))
     opener = urllib.request.build_opener(*handlers)
@@ -50,7 +57,7 @@ def ask(
         return within(timeout_s, lambda: _answer(opener, request, timeout_s))
     except urllib.error.HTTPError as error:
         with error:
-            said = " ".join(error.read(300).decode(errors="replace").split())
+            said = credentials.blotted(" ".join(error.read(300).decode(errors="replace").split()))
         refused = "; it needs its token in the environment" if error.code in (401, 403) else ""
         raise EndpointError(
             f"could not {what}: {where} answered {error.code} {said}".rstrip() + refused,
@@ -85,9 +92,16 @@ def _answer(
 
 
 def ask_json(
-    what: str, method: str, url: str, *, body: object = None, token: str | None = None, timeout_s: float
+    what: str,
+    method: str,
+    url: str,
+    *,
+    body: object = None,
+    token: str | None = None,
+    credentials: Credentials = NOTHING,
+    timeout_s: float,
 ) -> Any:
-    answer = ask(what, method, url, body=body, token=token, timeout_s=timeout_s)
+    answer = ask(what, method, url, body=body, token=token, credentials=credentials, timeout_s=timeout_s)
     try:
         return json.loads(answer)
     except ValueError:

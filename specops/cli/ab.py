@@ -164,14 +164,14 @@ def _with_models(arms: list[Arm], requested: BaselineSettings) -> list[Arm]:
     from specops.experiment.arms import Arm
     from specops.load.client import only_model
 
-    def named(pool: Pool) -> Pool:
-        at = pool.endpoint
+    def named(arm: Arm) -> Pool:
+        at = arm.pool.endpoint
         if at is None or at.model:
-            return pool
-        endpoint = requested.model_copy(update={"base_url": at.base_url})
-        return pool.model_copy(update={"model": only_model(endpoint.target(), endpoint.decoding())})
+            return arm.pool
+        endpoint = requested.at(at, arm.name)
+        return arm.pool.model_copy(update={"model": only_model(endpoint.target(), endpoint.decoding())})
 
-    return [Arm(arm.name, named(arm.pool)) for arm in arms]
+    return [Arm(arm.name, named(arm)) for arm in arms]
 
 
 def _compare(

@@ -151,11 +151,12 @@ def _of_addresses(
 
 
 def _only_model(base_url: str) -> str:
+    from specops.access import OPEN
     from specops.load.client import only_model
-    from specops.load.settings import Endpoint, api_key, checked_base_url
+    from specops.load.settings import Endpoint, checked_base_url
 
     try:
-        at = Endpoint(checked_base_url(base_url), "", api_key=api_key())
+        at = Endpoint(checked_base_url(base_url), "", credentials=OPEN.credentials())
     except ValueError as error:
         raise UsageError(f"{base_url} is not a usable address: it {error}", hint=HINT) from None
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typing_extensions import TypedDict
 
 from specops.cli.call import Answer, Call, nearest, shared_options
+from specops.errors import UsageError
 from specops.hints import with_options
 from specops.serving import ENGINES, OWN
+
+if TYPE_CHECKING:
+    from specops.access import Access
 
 STARTED = [name for name, engine in ENGINES.items() if engine.drafts is not None]
 """Engines whose pools `init` can write: those whose drafts specops knows."""
@@ -29,6 +33,25 @@ def init(
     base_url: Annotated[
         list[str] | None,
         typer.Option(help="Endpoint of one pool, such as http://127.0.0.1:8000/v1; give it twice."),
+    ] = None,
+    api_key_env: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Environment variable with the API key: once for both endpoints, or twice in their order."
+        ),
+    ] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option(help="Header for both endpoints, as 'NAME: VALUE'; ${NAME} is an environment variable."),
+    ] = None,
+    ca_file: Annotated[
+        Path | None, typer.Option(help="Certificates (PEM) of the authority of both endpoints.")
+    ] = None,
+    client_cert: Annotated[
+        Path | None, typer.Option(help="Client certificate (PEM) for both endpoints.")
+    ] = None,
+    client_key: Annotated[
+        Path | None, typer.Option(help="Private key (PEM) of --client-cert; default: in its file.")
     ] = None,
     engine: Annotated[
         str | None,
@@ -59,7 +82,6 @@ def init(
 
         schema_of_file = Rollout.model_json_schema()
         return Answer(schema_of_file, [json.dumps(schema_of_file, indent=1)])
-    from specops.errors import UsageError
     from specops.phases.init import write_commented, write_endpoints, write_pools
 
     pools = [name for name, value in (("--engine", engine), ("--model", model), ("--draft", draft)) if value]
@@ -73,10 +95,65 @@ def init(
             f"could not use --engine {name!r}: expected {', '.join(STARTED)}",
             hint=with_options({"--engine": nearest(name, STARTED)}),
         )
+    accesses = _accesses(
+        len(base_url or ()), api_key_env or [], header or [], ca_file, client_cert, client_key
+    )
     if full:
         path = write_commented(directory)
     elif base_url:
-        path = write_endpoints(directory, base_url, prompts)
+        path = write_endpoints(directory, base_url, prompts, accesses)
     else:
         path = write_pools(directory, ENGINES[name].name, model, draft, prompts)
     return Answer(InitOutput(rollout=str(path)), [f"wrote {path}", f"next: specops run {path}"])
+
+
+def _accesses(
+    endpoints: int,
+    keys: list[str],
+    headers: list[str],
+    ca_file: Path | None,
+    client_cert: Path | None,
+    client_key: Path | None,
+) -> list[Access]:
+    """Return what each endpoint requires. Raises UsageError for wrong values, and for any without an
+    endpoint."""
+    from pydantic import ValidationError
+
+    from specops.access import Access
+
+    given = {
+        "--api-key-env": keys,
+        "--header": headers,
+        "--ca-file": ca_file,
+        "--client-cert": client_cert,
+        "--client-key": client_key,
+    }
+    named = next((option for option, value in given.items() if value), None)
+    if named is not None and not endpoints:
+        raise UsageError(f"{named} is for endpoints: --base-url is missing", hint="specops init --help")
+    if len(keys) not in (0, 1, endpoints):
+        raise UsageError(
+            f"--api-key-env is given {len(keys)} times for {endpoints} endpoints: expected once, or once for "
+            "each",
+            hint="specops init --help",
+        )
+    pairs = [text.partition(":") for text in headers]
+    fields: dict[str, object] = {
+        "headers": {name.strip(): value.strip() for name, _, value in pairs},
+        "ca_file": ca_file,
+        "client_cert": client_cert,
+        "client_key": client_key,
+    }
+    fields = {name: value for name, value in fields.items() if value}
+    each = keys * endpoints if len(keys) < 2 else keys
+    named_keys = [{"api_key_env": key} for key in each] or [{}] * endpoints
+    try:
+        return [Access.model_validate(fields | key) for key in named_keys]
+    except ValidationError as error:
+        first = error.errors()[0]
+        option = f"--{first['loc'][0]}".replace("_", "-").removesuffix("s") if first["loc"] else "the options"
+        advice = first.get("ctx", {}).get("advice")
+        raise UsageError(
+            f"could not use {option}: {first['msg']}{f'; {advice}' if advice else ''}",
+            hint="specops init --help",
+        ) from None

@@ -147,6 +147,7 @@ def _overridden(file: Rollout, of_sweep: dict[str, Any], of_measure: dict[str, A
 
 def _endpoints(attach: list[str], file: Rollout) -> dict[int, Pool]:
     """Return the endpoints by K; those without a model's name are queried for it."""
+    from specops.access import OPEN
     from specops.load.client import only_model
     from specops.load.settings import checked_base_url
     from specops.phases.inputs import settings_of
@@ -166,8 +167,13 @@ def _endpoints(attach: list[str], file: Rollout) -> dict[int, Pool]:
             base_url = checked_base_url(address)
         except ValueError as error:
             raise UsageError(f"{address} is not a usable address: it {error}", hint=_attached()) from None
-        model = model or only_model(requested.at(base_url, "").target(), requested.decoding())
-        pool = pool_at(base_url, model)
+        # The endpoint of K = 0 stands for the standard pool, and any other for the speculative one.
+        at = (file.pools.speculative if int(number) else file.pools.standard).endpoint
+        pool = pool_at(base_url, model, OPEN if at is None else at.access)
+        if not model:
+            endpoint = requested.at(pool.endpoint, f"K = {number}")
+            model = only_model(endpoint.target(), endpoint.decoding())
+            pool = pool.model_copy(update={"model": model})
         same = next((k for k, one in found.items() if one == pool), None)
         if same is not None:
             raise UsageError(

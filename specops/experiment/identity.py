@@ -25,7 +25,7 @@ def check_addresses(arms: Sequence[Arm], *, same_server: bool) -> None:
         return
     running = [(arm.name, arm.pool.endpoint) for arm in arms if arm.pool.endpoint is not None]
     for (one, first), (other, second) in combinations(running, 2):
-        reason = one_address((first.base_url, first.model), (second.base_url, second.model))
+        reason = one_address(first, second)
         if reason is not None:
             raise _one_server(one, other, reason, first.base_url)
 
@@ -45,8 +45,8 @@ async def introduce_all(
     _refuse(arms, {} if same_server else shared)
     for number, name in enumerate(names):
         open_ = [other for other in names[number + 1 :] if shared[name, other] is None]
-        others = {other: arms[other].settings.base_url for other in open_}
-        moved = await moved_with(arms[name].settings.base_url, others, partial(send, name))
+        others = {other: arms[other].settings for other in open_}
+        moved = await moved_with(arms[name].settings, others, partial(send, name))
         shared |= {(name, other): reason for other, reason in moved.items()}
         _refuse(arms, {} if same_server else shared)
     separate = next((pair for pair, reason in shared.items() if reason is None), None)
@@ -59,7 +59,7 @@ async def introduce_all(
 
 
 async def _shown_at_rest(arms: Mapping[str, TargetServer], one: str, other: str) -> str | None:
-    first, second = ((arms[name].settings.base_url, arms[name].settings.model) for name in (one, other))
+    first, second = (arms[name].settings for name in (one, other))
     return one_address(first, second) or await same_process(first, second)
 
 

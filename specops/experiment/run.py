@@ -19,6 +19,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+from specops.access import OPEN
 from specops.config import Ab
 from specops.errors import EndpointError, FileError, ServerError, UsageError
 from specops.experiment import answers, claims
@@ -84,7 +85,7 @@ class Experiment:
         that are not).
         """
         for arm in arms:
-            check(arm.pool)  # before others have been started, which takes minutes
+            check(arm.pool, arm.name)  # before others have been started, which takes minutes
         fixed = [arm.name for arm in arms if arm.pool.endpoint is not None]
         if settings.design == "abba-restart" and fixed:
             raise UsageError(
@@ -346,7 +347,7 @@ class Experiment:
             raise
 
     def _client(self, name: str, server: Server) -> TargetServer:
-        at = self.requests.at(server.base_url, server.model)
+        at = self.requests.at(server, name)
         return TargetServer(at, self._pace, self._watches[name], self.progress, self._count_tokens)
 
     async def _introduce(self, name: str, arm: TargetServer) -> None:
@@ -444,7 +445,9 @@ class Experiment:
         failures = [row for row in rows if row.error is not None]
         if failures and len(failures) == len(rows) and name == self.standard:
             message = f"all {len(rows)} requests failed; {failures[0].detail}"
-            raise endpoint_error(name, Failure(str(failures[0].error), message))
+            at = self.pools[name].endpoint
+            credentials = (OPEN if at is None else at.access).credentials("", self.requests.api_key_env)
+            raise endpoint_error(name, Failure(str(failures[0].error), message), credentials=credentials)
         hopeless = claims.always_failing(list(self.windows.values()), name)
         failures = [row for row in failures if row.prompt not in hopeless]
         if len(failures) > self.requests.max_error_share * len(rows):

@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from specops.access import OPEN, Access
 from specops.config import Deploy, Pool
 from specops.errors import EnvironmentFailure, FileError, ServerError
 from specops.hints import folder_state
@@ -55,6 +56,8 @@ class Server:
 
     ended: Callable[[], bool] = lambda: False
     """Whether its process has ended; of one that specops did not start, that is not known."""
+
+    access: Access = OPEN
 
 
 @contextmanager
@@ -235,7 +238,7 @@ def serving(pool: Pool, name: str, *, model: str, log: Path, progress: Progress)
     """
     if not isinstance(pool, Startable):
         assert pool.endpoint is not None
-        yield Server(pool.endpoint.base_url, pool.endpoint.model)
+        yield Server(pool.endpoint.base_url, pool.endpoint.model, access=pool.endpoint.access)
         return
     port = free_port()
     start = pool.start(port, model)
@@ -251,10 +254,13 @@ def serving(pool: Pool, name: str, *, model: str, log: Path, progress: Progress)
         yield replace(server, model=start.model or server.model)
 
 
-def check(pool: Pool) -> None:
-    """Raise ConfigError where `serving` would raise it, without starting anything."""
+def check(pool: Pool, name: str) -> None:
+    """Raise ConfigError where `serving` would raise it, without starting anything; UsageError where a secret
+    of the pool, which messages call `name`, is not in the environment."""
     if isinstance(pool, Startable):
         pool.start(0, SERVED_AS)
+    elif pool.endpoint is not None:
+        pool.endpoint.access.credentials(name)
 
 
 def contained(pool: Pool, deploy: Deploy, *, model: str, version: str | None) -> Container | str:

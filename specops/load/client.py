@@ -18,12 +18,13 @@ from email.utils import parsedate_to_datetime
 from http.client import responses
 from itertools import product
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypedDict
 
 import aiohttp
 import openai
 from openai import AsyncOpenAI, DefaultAioHttpClient, Timeout
 
+from specops.access import API_KEYS, NOTHING, Credentials
 from specops.errors import EndpointError, UsageError
 from specops.hints import http_request, with_value
 from specops.load import clock
@@ -32,7 +33,7 @@ from specops.load.arrivals import Pace
 from specops.load.connection import ConnectionLost, Connections, Expired, Unreachable
 from specops.load.http1 import BadResponse, Response, decoded, no_http
 from specops.load.request_times import Exchange, Observation
-from specops.load.settings import NO_KEY, Capabilities, Decoding, Endpoint
+from specops.load.settings import Capabilities, Decoding, Endpoint
 from specops.load.workload import Prompt
 from specops.net import is_loopback
 from specops.serving import fields_for_drafts
@@ -61,18 +62,25 @@ class Client:
         self._limit_name = "max_tokens"
 
     async def __aenter__(self) -> Self:
+        credentials = self.endpoint.credentials
         self._openai = AsyncOpenAI(
             base_url=self.endpoint.base_url,
-            api_key=self.endpoint.api_key,
+            api_key=credentials.api_key,
             max_retries=0,  # a retry that nobody counts is a latency that nobody understands
             timeout=Timeout(None, connect=self.endpoint.connect_s),
             # a proxy of the environment is for other machines: it cannot reach this loopback
-            http_client=DefaultAioHttpClient(trust_env=not is_loopback(self.endpoint.base_url)),
-            default_headers={"Accept-Encoding": "identity"},
+            http_client=DefaultAioHttpClient(
+                trust_env=not is_loopback(self.endpoint.base_url),
+                verify=credentials.tls or True,
+                follow_redirects=False,  # they would take headers with secrets to another host
+            ),
+            default_headers={"Accept-Encoding": "identity", **credentials.headers},
         )
-        named = {**self._openai.default_headers, **self._openai.auth_headers}
+        named = {**self._openai.auth_headers, **self._openai.default_headers}
         headers = {name: value for name, value in named.items() if isinstance(value, str)}
-        self._connections = Connections(self.endpoint.base_url, headers, self.endpoint.connect_s)
+        self._connections = Connections(
+            self.endpoint.base_url, headers, self.endpoint.connect_s, credentials.tls
+        )
         return self
 
     async def __aexit__(
@@ -91,9 +99,9 @@ class Client:
         except Exception as error:
             # where the answer is nonsense, the client fails on it in ways of its own
             failure = self._failure_of(error) or Failure("malformed", "/models gave no list of models")
-            raise endpoint_error(self.endpoint.base_url, failure) from error
+            raise endpoint_error(self.endpoint.base_url, failure, credentials=self._credentials) from error
         if page:
-            raise endpoint_error(self.endpoint.base_url, Failure("html", page))
+            raise endpoint_error(self.endpoint.base_url, Failure("html", page), credentials=self._credentials)
         return models
 
     async def version(self) -> str | None:
@@ -123,7 +131,9 @@ class Client:
             if answer.failure is None or answer.failure.kind not in ("http_400", "http_422"):
                 break
         if answer.failure and answer.failure.kind != "empty":
-            raise endpoint_error(self.endpoint.base_url, answer.failure, self.endpoint.model)
+            raise endpoint_error(
+                self.endpoint.base_url, answer.failure, self.endpoint.model, self._credentials
+            )
         self.capabilities = Capabilities(
             usage=requested.usage and answer.tokens is not None,
             continuous_usage=bool(answer.chunks) and answer.chunks[0].tokens is not None,
@@ -167,7 +177,7 @@ class Client:
         if not served:
             raise EndpointError(
                 f"{base_url} lists no model; the server may still load it",
-                hint=http_request(f"{base_url}/models"),
+                hint=http_request(f"{base_url}/models", self._credentials.curl),
             )
         if len(served) > 1:
             raise UsageError(
@@ -252,9 +262,7 @@ class Client:
         if response and response.status != 200:
             body = b"".join(data for _, data in exchange.reads)
             exchange.reads.clear()
-            exchange.failure = status_failure(
-                response.status, response.headers, body, secret=self.endpoint.api_key
-            )
+            exchange.failure = status_failure(response.status, response.headers, body, self._credentials)
         if exchange.failure is None or exchange.reads or exchange.failure.kind not in _RETRIED:
             return None
         return _wait(response.headers if response else {}, exchange.retries)
@@ -287,7 +295,11 @@ class Client:
             return response
 
     def _failure_of(self, error: Exception) -> Failure | None:
-        return failure_of(error, secret=self.endpoint.api_key)
+        return failure_of(error, self._credentials)
+
+    @property
+    def _credentials(self) -> Credentials:
+        return self.endpoint.credentials
 
     def _request(self, prompt: Prompt, max_tokens: int | None) -> bytes:
         """A whole request, as it goes to the kernel."""
@@ -363,19 +375,19 @@ def _instant(date: str) -> float | None:
 # --- errors below an answer -------------------------------------------------------------------
 
 
-def failure_of(error: Exception, *, secret: str = NO_KEY) -> Failure | None:
+def failure_of(error: Exception, credentials: Credentials = NOTHING) -> Failure | None:
     """The failure behind an exception, or None for one that no endpoint causes: a fault of ours.
 
     The openai client wraps what its transport raised, and files a refused connection under time-outs; so
-    the whole chain of causes is looked through. `secret` is blotted out where a server echoes it.
+    the whole chain of causes is looked through. Secrets are blotted out where a server echoes them.
     """
 
     def failure(kind: str, detail: str) -> Failure:
-        return Failure(kind, _one_line(detail, secret))
+        return Failure(kind, _one_line(detail, credentials))
 
     if isinstance(error, openai.APIStatusError):
         response = error.response
-        return status_failure(error.status_code, response.headers, response.content, secret=secret)
+        return status_failure(error.status_code, response.headers, response.content, credentials)
     if isinstance(error, Expired):
         return failure("stalled" if error.stalled else "timeout", str(error))
     causes = _causes(error)
@@ -402,29 +414,38 @@ def failure_of(error: Exception, *, secret: str = NO_KEY) -> Failure | None:
     return None
 
 
-def status_failure(status: int, headers: Mapping[str, str], body: bytes, *, secret: str = NO_KEY) -> Failure:
+def status_failure(
+    status: int, headers: Mapping[str, str], body: bytes, credentials: Credentials = NOTHING
+) -> Failure:
     """The failure of a response with a status other than 200: its cause as the server words it."""
     if 300 <= status < 400:
-        return Failure(f"http_{status}", _one_line(f"redirected to {headers.get('location', '?')}", secret))
+        return Failure(
+            f"http_{status}", _one_line(f"redirected to {headers.get('location', '?')}", credentials)
+        )
     detail = described(body) or responses.get(status, "no text")
-    return Failure(f"http_{status}", _one_line(detail, secret))
+    return Failure(f"http_{status}", _one_line(detail, credentials))
 
 
-def endpoint_error(base_url: str, failure: Failure, model: str | None = None) -> EndpointError:
+def endpoint_error(
+    base_url: str, failure: Failure, model: str | None = None, credentials: Credentials = NOTHING
+) -> EndpointError:
     """The error for an endpoint that cannot be measured at all: its cause, and a command that shows it."""
     kind, detail = failure.kind, failure.detail
-    look = http_request(f"{base_url}/models")
+    look = http_request(f"{base_url}/models", credentials.curl)
     match kind:
+        case "refused" | "unreachable" if "CERTIFICATE_VERIFY_FAILED" in detail:
+            return EndpointError(
+                f"{credentials.at(base_url)} has a certificate that this machine does not trust: {detail}; "
+                "name the certificate of its authority as the ca_file of its pool",
+                hint=look,
+            )
         case "refused" | "unreachable":
             return EndpointError(
                 f"could not reach {base_url}: {detail}",
                 hint=look,
             )
         case "http_401" | "http_403":
-            return EndpointError(
-                f"{base_url} refused the API key ({kind[5:]}): {detail}",
-                hint="export SPECOPS_API_KEY=YOUR_KEY  # then run the same command again",
-            )
+            return EndpointError(**refused_key(base_url, kind[5:], detail, credentials))
         case "http_404":
             what = f"the path or the model {model}" if model else "the path"
             return EndpointError(
@@ -451,6 +472,12 @@ def endpoint_error(base_url: str, failure: Failure, model: str | None = None) ->
                 "more",
                 hint=f"{look}  # shows whether it answers at all",
             )
+        case "cut" if base_url.startswith("https:") and " --cert " not in credentials.curl:
+            return EndpointError(
+                f"{credentials.at(base_url)} ended the connection: {detail}; a server that requires a client "
+                "certificate does so: client_cert of its pool",
+                hint=look,
+            )
         case "malformed" | "cut" | "empty" | "stream_error" | "aborted":
             return EndpointError(
                 f"{base_url} gave no usable answer ({kind}): {detail}; expected an OpenAI-compatible server "
@@ -469,6 +496,25 @@ def endpoint_error(base_url: str, failure: Failure, model: str | None = None) ->
     )
 
 
+class Refusal(TypedDict):
+    """The message and the hint of an error."""
+
+    message: str
+    hint: str
+
+
+def refused_key(base_url: str, status: str, detail: str, credentials: Credentials) -> Refusal:
+    """Say that an endpoint refused who asked, and which variable says who."""
+    variable = credentials.variable
+    key = f"the API key in {variable}" if variable else "the API key"
+    if variable is None and credentials.headers:
+        key = f"the headers {', '.join(credentials.headers)}"
+    return {
+        "message": f"{credentials.at(base_url)} refused {key} ({status}): {detail}",
+        "hint": f"export {variable or API_KEYS[0]}=YOUR_KEY  # then run the same command again",
+    }
+
+
 def _first_bytes(message: str) -> bytes | None:
     """The beginning of a response that aiohttp could not parse, where its message quotes it."""
     found = re.search(r"^\s*(b'.*'|b\".*\")$", message, re.MULTILINE)
@@ -483,9 +529,8 @@ def _causes(error: BaseException) -> list[BaseException]:
     return causes
 
 
-def _one_line(text: str, secret: str) -> str:
-    shown = text if secret == NO_KEY else text.replace(secret, "***")
-    return " ".join(well_formed(shown).split())[:300]
+def _one_line(text: str, credentials: Credentials) -> str:
+    return " ".join(well_formed(credentials.blotted(text)).split())[:300]
 
 
 def only_model(endpoint: Endpoint, decoding: Decoding | None = None) -> str:

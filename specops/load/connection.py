@@ -284,12 +284,15 @@ class _Route:
 class Connections:
     """The connections to one base URL. An idle one is used again where the server keeps it open."""
 
-    def __init__(self, base_url: str, headers: dict[str, str], connect_s: float) -> None:
+    def __init__(
+        self, base_url: str, headers: dict[str, str], connect_s: float, tls: ssl.SSLContext | None = None
+    ) -> None:
+        """`tls`: how a server at an https address is verified; None: by the system's authorities."""
         self._route = _Route.to(base_url)
         forwarded = self._route.credentials() if self._route.url.scheme == "http" else {}
         self._headers = headers | forwarded
         self._connect_s = connect_s
-        self._tls = ssl.create_default_context() if self._route.url.scheme == "https" else None
+        self._tls = (tls or ssl.create_default_context()) if self._route.url.scheme == "https" else None
         self._idle: list[Connection] = []
         self._opened = 0
         self._addresses: list[tuple[int, Any]] = []

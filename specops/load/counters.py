@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
+from specops.access import Credentials
 from specops.errors import EndpointError
 from specops.load.record import CellRecord, DraftCountsRecord
 from specops.prometheus import exposition
@@ -82,9 +83,9 @@ def looks_idle(other: Observed) -> bool:
     return other.drafts == 0 or (other.drafts is None and other.sends_one)
 
 
-async def scrape(base_url: str) -> Scrape | NoData:
+async def scrape(base_url: str, credentials: Credentials) -> Scrape | NoData:
     try:
-        return await asyncio.to_thread(exposition.scrape, base_url)
+        return await asyncio.to_thread(exposition.scrape, base_url, credentials)
     except EndpointError as error:
         return NoData(error.message)
 

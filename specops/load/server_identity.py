@@ -17,7 +17,7 @@ from itertools import combinations, product
 from specops.errors import EndpointError
 from specops.load import counters
 from specops.load.counters import Observed
-from specops.load.settings import BaselineSettings
+from specops.load.settings import BaselineSettings, Reachable
 from specops.net import address
 from specops.prometheus.exposition import Labels, NoData, Scrape, draft_counts, increase
 from specops.serving import tables
@@ -38,12 +38,16 @@ OF_ONE_ENGINE = {
 _COUNTERS = ("_total", "_count", "_bucket")
 
 
-def one_address(one: tuple[str, str], other: tuple[str, str]) -> str | None:
-    """A reason where two (base URL, model) are one address; None for two models, which a gateway may serve
-    from two servers."""
-    if address(one[0]) == address(other[0]) and one[1] == other[1]:
-        return f"both are {one[0]}" if one[0] == other[0] else f"{other[0]} is {one[0]}"
-    return None
+def one_address(one: Reachable, other: Reachable) -> str | None:
+    """A reason where two servers are one address; None for two models or unlike headers, by which a gateway
+    may choose between two servers."""
+    if address(one.base_url) != address(other.base_url):
+        return None
+    if (one.model, one.access.headers) != (other.model, other.access.headers):
+        return None
+    if one.base_url == other.base_url:
+        return f"both are {one.base_url}"
+    return f"{other.base_url} is {one.base_url}"
 
 
 def one_process(
@@ -124,26 +128,25 @@ ANSWER_S = 30.0
 """How long one answer may take."""
 
 
-async def same_process(one: tuple[str, str], other: tuple[str, str]) -> str | None:
-    """A reason where two (base URL, model) show one process in their /metrics; None where nothing shows
-    it."""
-    first = await _scrapes(one[0])
-    between = await _scrapes(other[0]) if first else []
-    last = await _scrapes(one[0]) if between else []
-    return one_process(first, between, last, (one[1], other[1]))
+async def same_process(one: BaselineSettings, other: BaselineSettings) -> str | None:
+    """A reason where two servers show one process in their /metrics; None where nothing shows it."""
+    first = await _scrapes(one)
+    between = await _scrapes(other) if first else []
+    last = await _scrapes(one) if between else []
+    return one_process(first, between, last, (one.model, other.model))
 
 
 async def moved_with(
-    one: str, others: Mapping[str, str], send: Callable[[], Awaitable[None]]
+    one: BaselineSettings, others: Mapping[str, BaselineSettings], send: Callable[[], Awaitable[None]]
 ) -> dict[str, str]:
-    """Await `send`, which sends a request to the base URL `one` alone. Of `others`, base URLs by name:
-    those whose counters show that they got it, each with the reason."""
-    before = {name: await _scrapes(url) for name, url in others.items()}
+    """Await `send`, which sends a request to the server `one` alone. Of `others`, servers by name: those
+    whose counters show that they got it, each with the reason."""
+    before = {name: await _scrapes(other) for name, other in others.items()}
     await send()
     found = {}
-    for name, url in others.items():
+    for name, other in others.items():
         first = await _scrapes(one) if before[name] else []
-        between = await _scrapes(url) if first else []
+        between = await _scrapes(other) if first else []
         last = await _scrapes(one) if between else []
         reason = moved_along(before[name], first, between, last)
         if reason is not None:
@@ -158,8 +161,7 @@ async def probe(settings: Mapping[str, BaselineSettings]) -> tuple[str | None, d
     settings = {name: each.model_copy(update=limits) for name, each in settings.items()}
     observed: dict[str, Observed] = {}
     names = list(settings)
-    places = [(each.base_url, each.model) for each in settings.values()]
-    for one, other in combinations(places, 2):
+    for one, other in combinations(settings.values(), 2):
         shared = one_address(one, other) or await same_process(one, other)
         if shared is not None:
             return shared, {}
@@ -170,8 +172,8 @@ async def probe(settings: Mapping[str, BaselineSettings]) -> tuple[str | None, d
             observed[name] = found
 
     for number, name in enumerate(names):
-        others = {later: settings[later].base_url for later in names[number + 1 :]}
-        moved = await moved_with(settings[name].base_url, others, partial(send, name))
+        others = {later: settings[later] for later in names[number + 1 :]}
+        moved = await moved_with(settings[name], others, partial(send, name))
         if moved:
             return next(iter(moved.values())), {}
     return None, observed
@@ -182,14 +184,15 @@ async def _answer(settings: BaselineSettings) -> Observed | None:
     from specops.load.client import Client  # it loads an HTTP client, which the decisions do not need
 
     prompt = settings.prompt_set().prompts[0]
-    before = await counters.scrape(settings.base_url)
-    async with Client(settings.target(), settings.decoding()) as client:
+    target = settings.target()
+    before = await counters.scrape(settings.base_url, target.credentials)
+    async with Client(target, settings.decoding()) as client:
         try:
             await client.probe(prompt)
         except EndpointError:
             return None
         answer = (await client.send(prompt, max_tokens=TOKENS)).observe(None).answer
-    after = await counters.scrape(settings.base_url)
+    after = await counters.scrape(settings.base_url, target.credentials)
     drafts = None
     if not isinstance(before, NoData) and not isinstance(after, NoData):
         drafts = draft_counts(before, after, settings.model).drafts
@@ -197,11 +200,12 @@ async def _answer(settings: BaselineSettings) -> Observed | None:
     return Observed(drafts, answer.tokens / chunks if answer.tokens and chunks else None)
 
 
-async def _scrapes(base_url: str) -> list[Scrape]:
-    """Empty where the address has no metrics that can be read."""
+async def _scrapes(settings: BaselineSettings) -> list[Scrape]:
+    """Empty where the server has no metrics that can be read."""
     found: list[Scrape] = []
+    credentials = settings.target().credentials
     for _ in range(SCRAPES):
-        scraped = await counters.scrape(base_url)
+        scraped = await counters.scrape(settings.base_url, credentials)
         if isinstance(scraped, NoData):
             break
         found.append(scraped)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, NotRequired, Self
+from typing import Annotated, Any, Literal, NotRequired, Protocol, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 from typing_extensions import TypedDict
 
 from specops import results
+from specops.access import NOTHING, OPEN, Access, Credentials
 from specops.assets import asset
 from specops.defaults import REQUEST_TIMEOUT_S
 from specops.load.answer import TokensFrom, tokenizer_file
@@ -27,8 +27,18 @@ EndpointKind = Literal["chat", "completions"]
 MAX_IN_FLIGHT = 1000
 """Connections of the openai client's pool: one request more would wait inside the client, unseen."""
 
-NO_KEY = "none"
-"""What is sent where there is no API key, as servers without keys expect."""
+
+class Reachable(Protocol):
+    """A server that answers: its address, its model, and what it requires of a client."""
+
+    @property
+    def base_url(self) -> str: ...
+
+    @property
+    def model(self) -> str: ...
+
+    @property
+    def access(self) -> Access: ...
 
 
 @dataclass(frozen=True)
@@ -36,7 +46,7 @@ class Endpoint:
     base_url: str
     model: str
     kind: EndpointKind = "chat"
-    api_key: str = NO_KEY
+    credentials: Credentials = NOTHING
     connect_s: float = 10.0
     timeout_s: float = REQUEST_TIMEOUT_S
     """Seconds from the sending of a request to the end of its answer."""
@@ -120,7 +130,7 @@ WHEN_TO_STOP = ("max_error_share", "abort_error_share", "abort_e2e_ms", "abort_w
 OF_THE_RUN = ("concurrency", "repeats", *WHEN_TO_STOP)
 """Settings that say which cells there are and when to stop, and change nothing within a cell."""
 
-_ELSEWHERE = ("base_url", "identity", "prompts", "api_key_env")
+_ELSEWHERE = ("base_url", "identity", "prompts", "api_key_env", "access", "name")
 """Settings that say where something is; what is there has a hash of its own."""
 
 
@@ -136,7 +146,11 @@ class BaselineSettings(Frozen):
     """Stands for address and model in the inputs' hash, where a server gets a new port at every start."""
 
     api_key_env: str | None = None
-    """The variable that holds the API key; by default SPECOPS_API_KEY, then OPENAI_API_KEY."""
+    """The variable that holds the API key of a server that names none; default: `API_KEYS`."""
+
+    access: Access = Field(default=OPEN, exclude=True)
+    name: str = Field(default="", exclude=True)
+    """What messages call the server; empty: its address alone."""
 
     prompts: Path = Field(default_factory=lambda: asset("playbooks", "embedded", "prompts.json"))
     classes: tuple[str, ...] = ()
@@ -196,9 +210,10 @@ class BaselineSettings(Frozen):
             raise ValueError("a level of concurrency is named twice; use repeats to measure it again")
         return self
 
-    def at(self, base_url: str, model: str) -> Self:
-        """Return a copy of these settings for another server."""
-        return self.model_copy(update={"base_url": base_url, "model": model})
+    def at(self, server: Reachable, name: str = "") -> Self:
+        """Return a copy of these settings for another server, which messages call `name`."""
+        update = {"base_url": server.base_url, "model": server.model, "access": server.access, "name": name}
+        return self.model_copy(update=update)
 
     def levels(self) -> list[Level]:
         if self.rate is not None:
@@ -231,11 +246,12 @@ class BaselineSettings(Frozen):
         return {"tokenizer": results.sha256(tokenizer_file(self.tokenizer))}
 
     def target(self) -> Endpoint:
+        """Raises UsageError where a variable of its secrets is not set."""
         return Endpoint(
             self.base_url,
             self.model,
             self.endpoint,
-            api_key(self.api_key_env),
+            self.access.credentials(self.name, self.api_key_env),
             timeout_s=self.timeout_s,
             stall_s=self.stall_s,
             retries=self.retries,
@@ -253,13 +269,3 @@ class BaselineSettings(Frozen):
             self.ignore_eos,
             self.max_tokens,
         )
-
-
-API_KEYS = ("SPECOPS_API_KEY", "OPENAI_API_KEY")
-"""Variables of the environment that may hold an endpoint's key; the first that is set counts."""
-
-
-def api_key(variable: str | None = None) -> str:
-    """The API key from the environment; NO_KEY without one."""
-    names = [variable] if variable else API_KEYS
-    return next((os.environ[name] for name in names if os.environ.get(name)), NO_KEY)

@@ -16,7 +16,7 @@ from specops.load.runner import CellFailed, Interrupted, run_cell, warm_up
 from specops.load.settings import BaselineSettings
 from specops.load.workload import Prompt
 from specops.progress import Progress
-from specops.prometheus.exposition import NoData
+from specops.prometheus.exposition import NoData, Scrape
 from specops.serving import tables
 
 
@@ -62,11 +62,14 @@ class TargetServer:
         } | self.client.capabilities.described(retokenised=self.count_tokens is not None)
 
     async def _cache_config(self) -> dict[str, str] | None:
-        scraped = await counters.scrape(self.settings.base_url)
+        scraped = await self._scrape()
         if isinstance(scraped, NoData):
             return None
         known = {series.cache_config for series in tables()}
         return next((dict(labels) for name, labels in scraped if name in known), None)
+
+    async def _scrape(self) -> Scrape | NoData:
+        return await counters.scrape(self.settings.base_url, self.client.endpoint.credentials)
 
     async def visit(
         self,
@@ -93,7 +96,7 @@ class TargetServer:
                 self.client, warm_up_with, settings.warmup, level, self.pace, self.count_tokens
             )
             self._warm.add(level)
-        before = await counters.scrape(settings.base_url)
+        before = await self._scrape()
         try:
             cell = await run_cell(
                 self.client,
@@ -113,5 +116,5 @@ class TargetServer:
             raise
         record = CellRecord.of(cell.after(warmed), settings.slo)
         keep(counters.unread(record))
-        after = await counters.scrape(settings.base_url)
+        after = await self._scrape()
         keep(counters.counted(record, before, after, settings.model))

@@ -192,8 +192,9 @@ class _Run:
         kinds = ", ".join(f"{count} {kind}" for kind, count in errors["by_kind"].items())
         if requests == failed:
             kind, detail = next(iter(errors["examples"].items()))
+            failure = Failure(kind, f"all {requests} requests failed; {detail}")
             raise endpoint_error(
-                self.settings.base_url, Failure(kind, f"all {requests} requests failed; {detail}")
+                self.settings.base_url, failure, credentials=self.settings.target().credentials
             )
         retried = f"; {errors['retried_requests']} retried" if errors["retried_requests"] else ""
         aborted = [cell for cell in self.cells if cell.aborted]

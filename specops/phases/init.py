@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from specops.access import Access
 from specops.assets import asset
 from specops.defaults import CONCURRENCY
 from specops.errors import EndpointError, FileError, UsageError
@@ -27,7 +28,7 @@ from specops.phases.verify_draft.verify import verify
 from specops.progress import SilentProgress
 from specops.prometheus import exposition
 from specops.prometheus.series import PoolName
-from specops.serving import ENGINES, OWN, USUAL, Startable
+from specops.serving import ENGINES, OWN, USUAL, Endpoint, Startable
 
 FILE_NAME = "rollout.yaml"
 PROMPTS = "prompts.json"
@@ -173,8 +174,11 @@ class Pair:
     why: tuple[str, str]
 
 
-def write_endpoints(folder: Path, base_urls: Sequence[str], prompts: Path | None) -> Path:
+def write_endpoints(
+    folder: Path, base_urls: Sequence[str], prompts: Path | None, accesses: Sequence[Access]
+) -> Path:
     """Write a minimal `rollout.yaml` for two endpoints into `folder`, with sample prompts without `prompts`.
+    `accesses`: what each endpoint requires, in the order of `base_urls`.
 
     The endpoints are sent a few short requests. Raises UsageError if they are one server or if both
     speculate; EndpointError if one does not answer.
@@ -185,25 +189,29 @@ def write_endpoints(folder: Path, base_urls: Sequence[str], prompts: Path | None
             hint="specops init DIR --base-url http://127.0.0.1:8000/v1 --base-url http://127.0.0.1:8001/v1",
         )
     _refuse_existing(folder)
-    pair = asyncio.run(_pair([_checked(url) for url in base_urls]))
+    places = [Endpoint(_checked(url), "", access) for url, access in zip(base_urls, accesses, strict=True)]
+    for place in places:
+        place.access.credentials(place.base_url)
+    pair = asyncio.run(_pair(places))
     standard, speculative = pair.endpoints
     return _write_minimal(
         folder,
         prompts,
-        about="Two endpoints that run already. An API key comes from the environment: SPECOPS_API_KEY.",
+        about="Two endpoints that run already. Their API keys come from the environment: SPECOPS_API_KEY, or "
+        "api_key_env of a pool.",
         api=standard.endpoint,
         pools=(_running(standard), _running(speculative)),
         why=pair.why,
-        more=_names({"standard": standard.base_url, "speculative": speculative.base_url}),
+        more=_names({"standard": standard, "speculative": speculative}),
     )
 
 
-def _names(base_urls: Mapping[PoolName, str]) -> str:
+def _names(endpoints: Mapping[PoolName, BaselineSettings]) -> str:
     """The section of the metric names; empty where both servers have the usual ones, or show none."""
     found = {}
-    for pool, url in base_urls.items():
+    for pool, at in endpoints.items():
         try:
-            exposed = {name for name, _ in exposition.scrape(url)}
+            exposed = {name for name, _ in exposition.scrape(at.base_url, at.target().credentials)}
         except EndpointError:
             continue
         naming = fitting(USUAL, pool, exposed)
@@ -213,22 +221,25 @@ def _names(base_urls: Mapping[PoolName, str]) -> str:
 
 
 def _running(at: BaselineSettings) -> dict[str, Any]:
-    return {"engine": "endpoint", "base_url": at.base_url, "model": at.model}
+    where = {"engine": "endpoint", "base_url": at.base_url, "model": at.model}
+    return where | at.access.model_dump(mode="json")
 
 
-async def _pair(base_urls: Sequence[str]) -> Pair:
-    models = [await _model(url) for url in base_urls]
+async def _pair(places: Sequence[Endpoint]) -> Pair:
+    models = [await _model(place) for place in places]
     for api in APIS:
         endpoints = [
-            BaselineSettings.model_validate({"base_url": url, "model": model, "endpoint": api})
-            for url, model in zip(base_urls, models, strict=True)
+            BaselineSettings.model_validate(
+                {"base_url": place.base_url, "model": model, "endpoint": api, "access": place.access}
+            )
+            for place, model in zip(places, models, strict=True)
         ]
         named = dict(zip(("first", "second"), endpoints, strict=True))
         shared, observed = await probe(named)
         if shared is not None:
             raise UsageError(
                 f"both endpoints are one server: {shared}: expected two servers",
-                hint=with_value(base_urls[1], "http://127.0.0.1:8001/v1"),
+                hint=with_value(places[1].base_url, "http://127.0.0.1:8001/v1"),
             )
         if len(observed) == len(endpoints):
             return _ordered(endpoints, [observed[name] for name in named])
@@ -266,8 +277,8 @@ def _ordered(endpoints: Sequence[BaselineSettings], observed: Sequence[Observed]
     return Pair((second, first) if one else (first, second), whys)
 
 
-async def _model(base_url: str) -> str:
-    at = BaselineSettings.model_validate({"base_url": base_url, "model": ""})
+async def _model(place: Endpoint) -> str:
+    at = BaselineSettings(base_url=place.base_url, model="", access=place.access)
     async with Client(at.target(), at.decoding()) as client:
         return await client.only_model()
 

@@ -12,9 +12,10 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from specops import __version__, results
+from specops.access import HOW, NOTHING
 from specops.actions.http_client import ask_json
 from specops.config import Pool, Rollout
-from specops.errors import ConfigError, EndpointError, ModelError, SpecopsError
+from specops.errors import ConfigError, EndpointError, ModelError, SpecopsError, UsageError
 from specops.experiment.arms import Arm
 from specops.hints import in_rollout, listing
 from specops.load.settings import OF_THE_RUN, BaselineSettings
@@ -59,7 +60,12 @@ def _settings(rollout: Rollout, pool: Pool) -> BaselineSettings:
     if rollout.slo is not None:
         chosen["slo"] = rollout.slo.model_dump()
     if pool.endpoint is not None:
-        return BaselineSettings(base_url=pool.endpoint.base_url, model=pool.endpoint.model, **chosen)
+        return BaselineSettings(
+            base_url=pool.endpoint.base_url,
+            model=pool.endpoint.model,
+            access=pool.endpoint.access,
+            **chosen,
+        )
     return BaselineSettings(
         base_url=NO_ADDRESS_YET, model=rollout.rollout, identity=sha256(_serving(pool)), **chosen
     )
@@ -104,7 +110,7 @@ def inputs_of_settings(
 
 def identity(part: BaseModel) -> str:
     """The hash of what a rollout, or a part of it, means. Files and folders count by their content, and base
-    URLs in one spelling: not by how or from where they are named."""
+    URLs in one spelling: not by how or from where they are named. Keys and certificates do not count."""
     return sha256(_meaning(part.model_dump(mode="python")))
 
 
@@ -112,7 +118,9 @@ def _meaning(value: Any) -> Any:
     match value:
         case dict():
             return {
-                key: address(inner) if key == "base_url" else _meaning(inner) for key, inner in value.items()
+                key: address(inner) if key == "base_url" else _meaning(inner)
+                for key, inner in value.items()
+                if key not in HOW
             }
         case list() | tuple():
             return [_meaning(inner) for inner in value]
@@ -129,6 +137,7 @@ def _meaning(value: Any) -> Any:
 def _serving(pool: Pool) -> dict[str, Any]:
     """Return how a pool serves. The folders count by what is in them, not by where they are."""
     described = pool.model_dump(mode="json", exclude={"target": True, "speculation": {"draft"}})
+    described = {key: value for key, value in described.items() if key not in HOW}
     if pool.endpoint is not None:
         described["base_url"] = address(pool.endpoint.base_url)
     if pool.own is not None and pool.own.draft is not None and pool.own.draft_model is None:
@@ -240,8 +249,11 @@ def version_of(rollout: Rollout) -> str | None:
     else:
         return None
     try:
-        said = ask_json("read the engine's version", "GET", f"{root}/version", timeout_s=ASK_S)
-    except EndpointError:
+        credentials = NOTHING if pool.endpoint is None else pool.endpoint.access.credentials("standard")
+        said = ask_json(
+            "read the engine's version", "GET", f"{root}/version", credentials=credentials, timeout_s=ASK_S
+        )
+    except (EndpointError, UsageError):
         return None
     version = said.get("version") if isinstance(said, dict) else None
     return version if isinstance(version, str) and version else None

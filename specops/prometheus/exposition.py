@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from specops.access import NOTHING, Credentials
 from specops.errors import EndpointError
 from specops.hints import with_value
 from specops.net import is_loopback
@@ -92,7 +93,7 @@ def metrics_url(base_url: str, path: str = USUAL.path) -> str:
     return base_url.rstrip("/").removesuffix("/v1") + path
 
 
-def scrape(base_url: str, timeout_s: float = 5.0) -> Scrape:
+def scrape(base_url: str, credentials: Credentials = NOTHING, timeout_s: float = 5.0) -> Scrape:
     """Fetch and parse the metrics of the endpoint at `base_url`; EndpointError without metrics.
 
     Where /metrics answers with JSON, an engine has them at another path of the tables.
@@ -103,20 +104,20 @@ def scrape(base_url: str, timeout_s: float = 5.0) -> Scrape:
             f"invalid URL {url!r}: expected an http address",
             hint=with_value(base_url, "http://127.0.0.1:8000/v1"),
         )
-    text = _read(url, timeout_s)
+    text = _read(url, credentials, timeout_s)
     if text.lstrip()[:1] in ("[", "{"):
         others = dict.fromkeys(series.path for series in tables() if series.path != USUAL.path)
         for url in (metrics_url(base_url, path) for path in others):
-            text = _read(url, timeout_s)
+            text = _read(url, credentials, timeout_s)
     try:
         return parse(text)
     except ValueError as error:
         raise EndpointError(f"could not read {url}: {error}") from error
 
 
-def _read(url: str, timeout_s: float) -> str:
+def _read(url: str, credentials: Credentials, timeout_s: float) -> str:
     try:
-        with opener(url).open(url, timeout=timeout_s) as response:
+        with opened(url, credentials, timeout_s) as response:
             text: str = response.read().decode("utf-8")
             return text
     except urllib.error.HTTPError as error:
@@ -126,11 +127,17 @@ def _read(url: str, timeout_s: float) -> str:
         raise EndpointError(f"could not read {url}: {error}") from error
 
 
-def opener(url: str) -> urllib.request.OpenerDirector:
-    """Return an opener through the environment's proxy, except to loopback, where a proxy would find
-    itself."""
-    proxies = (urllib.request.ProxyHandler({}),) if is_loopback(url) else ()
-    return urllib.request.build_opener(*proxies)
+def opened(url: str, credentials: Credentials, timeout_s: float) -> http.client.HTTPResponse:
+    """Return the answer of `url`, through the environment's proxy, except to loopback, where a proxy would
+    find itself. Raises what urllib raises."""
+    handlers: list[urllib.request.BaseHandler] = [urllib.request.HTTPSHandler(context=credentials.tls)]
+    if is_loopback(url):
+        handlers.append(urllib.request.ProxyHandler({}))
+    request = urllib.request.Request(url)
+    for name, value in credentials.all_headers.items():
+        request.add_unredirected_header(name, value)  # a redirect would take secrets to another host
+    answer: http.client.HTTPResponse = urllib.request.build_opener(*handlers).open(request, timeout=timeout_s)
+    return answer
 
 
 def parse(text: str) -> Scrape:

@@ -32,6 +32,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from specops.access import OPEN, Access
 from specops.errors import ConfigError
 from specops.hints import in_rollout
 from specops.section import Section
@@ -50,6 +51,7 @@ class Endpoint:
 
     base_url: str
     model: str
+    access: Access = OPEN
 
 
 @dataclass(frozen=True)

@@ -7,19 +7,21 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
+from specops.access import HOW
 from specops.net import address
 
 
 def without_places(pool: Any) -> Any:
-    """The settings of a pool, as JSON has them, without the places of its model folders and with its address
-    in one spelling. A rollout that was copied, or is named by another path, has the same.
+    """The settings of a pool, as JSON has them, without the places of its model folders, its key and its
+    certificates, and with its address in one spelling. A rollout that was copied, or is named by another
+    path, has the same.
 
     A draft counts by the name of its folder. What is in the folders is compared by the hashes of a result's
     inputs.
     """
     if not isinstance(pool, Mapping):
         return pool
-    described = {name: value for name, value in pool.items() if name != "target"}
+    described = {name: value for name, value in pool.items() if name not in ("target", *HOW)}
     if isinstance(url := described.get("base_url"), str):
         described["base_url"] = address(url)
     speculation = pool.get("speculation")

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specops.access import Access
 from specops.experiment.answers import Difference
 from specops.load.settings import Endpoint
 from specops.phases import canary
@@ -224,10 +225,13 @@ def test_json_and_calls_by_their_schema() -> None:
     assert side.state == "wrong"
 
 
-def test_a_request_is_pasted_as_it_was_sent() -> None:
-    endpoint = Endpoint("http://127.0.0.1:1/v1", "m", api_key="secret")
+def test_a_request_is_pasted_as_it_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GATEWAY_KEY", "secret")
+    credentials = Access(api_key_env="GATEWAY_KEY").credentials()
+    endpoint = Endpoint("http://127.0.0.1:1/v1", "m", credentials=credentials)
     text = curl_of(ASK, endpoint, str, [ASK])
     assert "secret" not in text
+    assert text.count("Bearer $GATEWAY_KEY") == 2
     assert text.count("curl") == 2
     script = "curl() { printf '%s\\n' \"$@\"; }\n" + curl_of(ASK, endpoint, str)
     ran = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -88,11 +89,16 @@ CHUNKS = [("Once", 1), (" upon a", 2), (" time", 3), (".", 2)]
 class Stub:
     """`answer` decides each reply; set it before requests come. What came is in `requests`."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.answer: Callable[[Body], Reply] = lambda body: Reply(stream(body, CHUNKS))
         self.metrics: Callable[[], str | None] = lambda: None
         self.page: tuple[str, str] | None = None
         """Content type and text that GET /v1/models and /version answer with."""
+        self.tls = tls
+        self.admits: Callable[[Mapping[str, str]], bool] = lambda headers: True
+        """Whether a request with these headers is answered; 401 otherwise, with the headers in its text."""
+        self.visitors: list[tuple[str, Mapping[str, str]]] = []
+        """Path and headers of every request, of whatever kind."""
         self.requests: list[Body] = []
         self.headers: list[dict[str, str]] = []
         self.in_flight = 0
@@ -103,7 +109,7 @@ class Stub:
 
     @property
     def base_url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/v1"
+        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}/v1"
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
@@ -152,7 +158,16 @@ class Stub:
         return web.json_response({"version": "stub-1"})
 
     async def _serve(self, ready: threading.Event, port: int = 0) -> None:
-        app = web.Application()
+        @web.middleware
+        async def door(request: web.Request, handler: Any) -> web.StreamResponse:
+            self.visitors.append((request.path, request.headers.copy()))
+            if not self.admits(request.headers):
+                text = json.dumps({"error": {"message": f"go away: {dict(request.headers)}"}})
+                return web.Response(status=401, content_type="application/json", text=text)
+            answer: web.StreamResponse = await handler(request)
+            return answer
+
+        app = web.Application(middlewares=[door])
         app.router.add_post("/v1/chat/completions", self._complete)
         app.router.add_post("/v1/completions", self._complete)
         app.router.add_get("/health", self._version)
@@ -161,7 +176,7 @@ class Stub:
         app.router.add_get("/version", self._version)
         runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", port)
+        site = web.TCPSite(runner, "127.0.0.1", port, ssl_context=self.tls)
         await site.start()
         assert site._server is not None
         self.port = site._server.sockets[0].getsockname()[1]  # type: ignore[attr-defined]
@@ -174,8 +189,8 @@ class Stub:
 
 
 @contextmanager
-def running_stub() -> Iterator[Stub]:
-    stub = Stub()
+def running_stub(tls: ssl.SSLContext | None = None) -> Iterator[Stub]:
+    stub = Stub(tls)
     ready = threading.Event()
     thread = threading.Thread(target=lambda: asyncio.run(stub._serve(ready)), daemon=True)
     thread.start()

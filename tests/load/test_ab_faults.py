@@ -90,7 +90,7 @@ def test_an_arm_that_is_gone_when_a_comparison_goes_on_has_failed(stub, prompts_
 def test_a_stop_while_the_counters_are_read_keeps_the_window(
     stub, other, prompts_file, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def scrape(_: str) -> dict[Any, float]:
+    def scrape(*_: object) -> dict[Any, float]:
         if len(stub.requests) + len(other.requests) > 4:  # the closing one of the first window
             raise KeyboardInterrupt
         return {}

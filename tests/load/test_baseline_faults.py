@@ -139,7 +139,7 @@ def test_a_result_that_cannot_be_written_is_tried_once(stub: Stub, prompts_file:
 def test_a_stop_while_the_counters_are_read_keeps_the_cell(
     stub: Stub, prompts_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def scrape(_: str) -> dict[Any, float]:
+    def scrape(*_: object) -> dict[Any, float]:
         if len(stub.requests) > 1:  # the closing one
             raise KeyboardInterrupt
         return {}
@@ -155,7 +155,7 @@ def test_a_stop_while_the_counters_are_read_keeps_the_cell(
 def test_nothing_is_kept_of_a_run_without_a_request(
     stub: Stub, prompts_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stop(_: str) -> None:
+    def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(exposition, "scrape", stop)  # the opening one

@@ -13,6 +13,7 @@ from email.utils import formatdate
 import pytest
 from stub import CHUNKS, Body, Reply, Stub, fault, stream, wait_until
 
+from specops.access import Credentials
 from specops.errors import EndpointError
 from specops.load import clock
 from specops.load.arrivals import Pace
@@ -83,7 +84,7 @@ def test_completions_take_text_and_token_ids(stub: Stub) -> None:
 
 
 def test_the_key_goes_out_as_a_bearer_token(stub: Stub) -> None:
-    send(stub, api_key="sk-test")
+    send(stub, credentials=Credentials(api_key="sk-test"))
     assert stub.headers[0]["Authorization"] == "Bearer sk-test"
 
 
@@ -270,7 +271,7 @@ def test_an_unknown_key_is_said_with_its_mend(stub: Stub) -> None:
 def test_a_key_that_the_endpoint_echoes_is_not_told(stub: Stub) -> None:
     stub.answer = lambda _: fault(401, "x" * 240 + " no such key: sk-very-secret")
     with pytest.raises(EndpointError, match="no such key") as caught:
-        probe(stub.base_url, api_key="sk-very-secret")
+        probe(stub.base_url, credentials=Credentials(secrets=("sk-very-secret",)))
     assert "sk-" not in caught.value.message  # nor a part of it, where the message is cut
 
 

@@ -241,7 +241,7 @@ def test_what_was_asked_otherwise_is_not_taken_over(stub, other, prompts_file) -
 def test_a_stop_in_the_middle_of_a_cell_keeps_what_there_is_of_it(
     stub, other, prompts_file, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def scrape(_: str) -> dict[object, float]:
+    def scrape(*_: object) -> dict[object, float]:
         if len(stub.requests) > 1:  # the closing one of the first cell
             raise KeyboardInterrupt
         return {}

@@ -57,7 +57,7 @@ def test_a_pool_is_up_inside_the_block_and_gone_after_it(tmp_path, program, engi
             engine="sglang", model_path="org/m", speculation=SglangSpeculation(algorithm="NGRAM"), **program
         )
     )
-    check(pool)
+    check(pool, "pool")
     with serving(pool, "fake", model="", log=tmp_path / "log", progress=SilentProgress()) as server:
         assert server.model == "fake"
         words, greeting = json.loads((tmp_path / "called.json").read_text())
@@ -73,7 +73,7 @@ def test_a_pool_is_up_inside_the_block_and_gone_after_it(tmp_path, program, engi
 def test_what_cannot_be_started_is_said_before_anything_is(tmp_path) -> None:
     absent = VllmPool(engine="vllm", model="m", program="no-such-vllm serve")
     with pytest.raises(ConfigError, match="there is no program no-such-vllm"):
-        check(absent)
+        check(absent, "pool")
     old = VllmPool(
         engine="vllm",
         model="m",
@@ -82,4 +82,4 @@ def test_what_cannot_be_started_is_said_before_anything_is(tmp_path) -> None:
         speculation=VllmSpeculation(method="ngram", use_heterogeneous_vocab=False),
     )
     with pytest.raises(ConfigError, match=r"use_heterogeneous_vocab is not for vLLM 0\.12\.0"):
-        check(old)
+        check(old, "pool")

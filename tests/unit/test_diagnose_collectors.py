@@ -21,6 +21,7 @@ from made_monitoring import POOLS, rollout
 from made_sweeps import judged, loads, settings, swept
 
 from specops import results
+from specops.access import NOTHING
 from specops.guard.journal import Entry, Evidence, Journal
 from specops.guard.state import State
 from specops.load.answer import Answer, Chunk
@@ -298,8 +299,8 @@ def test_a_server_that_makes_tokens_and_drafts_none_is_named_without_a_prometheu
     # It drafts; it drafts none; it has made too few tokens to tell.
     ends = ((5000, 3000), (5000, 0), (90, 0))
     pages = {url: [page(0, 0), page(*end)] for url, end in zip(servers, ends, strict=True)}
-    monkeypatch.setattr(exposition, "scrape", lambda url: pages[url].pop(0))
-    found = ScrapedPool(servers).live()
+    monkeypatch.setattr(exposition, "scrape", lambda url, _: pages[url].pop(0))
+    found = ScrapedPool(dict.fromkeys(servers, NOTHING)).live()
     assert isinstance(found, Live)
     assert found.not_drafting == ("127.0.0.1:8002",)
 

@@ -222,7 +222,7 @@ def test_expressions_over_its_counters() -> None:
 def test_its_metrics_are_found_where_it_has_them(monkeypatch) -> None:
     asked: list[str] = []
 
-    def read(url: str, timeout_s: float) -> str:
+    def read(url: str, *_: object) -> str:
         asked.append(url)
         return page(1, 2, 2, 2) if url.endswith("/prometheus/metrics") else '[{"iter": 1}]'
 

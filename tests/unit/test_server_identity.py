@@ -6,9 +6,11 @@ import socket
 
 import pytest
 
+from specops.access import Access
 from specops.load.server_identity import moved_along, one_address, one_process
 from specops.net import address, machine_address
 from specops.prometheus.exposition import Scrape, parse
+from specops.serving import Endpoint
 
 ONE = "http://127.0.0.1:8000/v1"
 
@@ -32,7 +34,7 @@ ONE = "http://127.0.0.1:8000/v1"
 )
 def test_spellings_of_one_address(same: str) -> None:
     assert address(same) == address(ONE)
-    assert one_address((ONE, "m"), (same, "m"))
+    assert one_address(Endpoint(ONE, "m"), Endpoint(same, "m"))
 
 
 @pytest.mark.parametrize(
@@ -51,7 +53,7 @@ def test_spellings_of_one_address(same: str) -> None:
 )
 def test_other_addresses(other: str) -> None:
     assert address(other) != address(ONE)
-    assert one_address((ONE, "m"), (other, "m")) is None
+    assert one_address(Endpoint(ONE, "m"), Endpoint(other, "m")) is None
 
 
 @pytest.mark.parametrize(
@@ -81,7 +83,14 @@ def test_default_ports_and_case_of_hosts() -> None:
 
 
 def test_two_models_at_one_address_may_be_two_servers_behind_a_gateway() -> None:
-    assert one_address((ONE, "standard"), (ONE, "speculative")) is None
+    assert one_address(Endpoint(ONE, "standard"), Endpoint(ONE, "speculative")) is None
+
+
+def test_two_headers_at_one_address_may_be_two_servers_behind_a_gateway() -> None:
+    one, other = (Endpoint(ONE, "m", Access(headers={"X-Pool": name})) for name in ("a", "b"))
+    assert one_address(one, other) is None
+    assert one_address(one, one)
+    assert one_address(Endpoint(ONE, "m"), Endpoint(ONE, "m", Access(api_key_env="KEY")))
 
 
 def scraped(

@@ -26,7 +26,7 @@ from specops.hints import folder_state, in_rollout
 from specops.launch.servers import SERVED_AS, Server, serving
 from specops.launch.servers import check as check_pool
 from specops.load.arrivals import Pace
-from specops.load.settings import BaselineSettings, Endpoint
+from specops.load.settings import BaselineSettings
 from specops.load.workload import PromptSet
 from specops.phases.canary.checks import CHECKS
 from specops.phases.canary.checks.overlap import run_among_others
@@ -68,8 +68,8 @@ def canary(
     Raises ConfigError, PromptsError, and EndpointError or ServerError for a pool that never answers.
     """
     pools = rollout.pools
-    for pool in (pools.standard, pools.speculative):
-        check_pool(pool)  # before the other has been started, which takes minutes
+    for name, pool in (("standard", pools.standard), ("speculative", pools.speculative)):
+        check_pool(pool, name)  # before the other has been started, which takes minutes
     requested = settings_of(rollout, pools.standard).model_copy(update={"api_key_env": api_key_env})
     read = inputs(rollout, only)
     result: Result | None = None
@@ -234,8 +234,12 @@ async def _requested(
     pace = Pace(requested.max_rps)
     async with AsyncExitStack() as stack:
         most = settings.concurrency
-        one = await stack.enter_async_context(Pool("standard", _at(requested, standard), most, pace))
-        other = await stack.enter_async_context(Pool("speculative", _at(requested, speculative), most, pace))
+        one = await stack.enter_async_context(
+            Pool("standard", requested.at(standard, "standard").target(), most, pace)
+        )
+        other = await stack.enter_async_context(
+            Pool("speculative", requested.at(speculative, "speculative").target(), most, pace)
+        )
         pair = Pair(one, other, spread(prompts, settings.prompts), settings)
         for pool in (one, other):
             await pool.introduce(pool.greedy(pair.prompts[0], 4))
@@ -296,10 +300,6 @@ async def conclude(check: Check, pair: Pair) -> Outcome:
                 message = f"no answer of the {pool.name} pool to a plain prompt has any text to compare"
                 return Outcome("undecided", message, asks[0])
     return outcome
-
-
-def _at(requested: BaselineSettings, server: Server) -> Endpoint:
-    return requested.at(server.base_url, server.model).target()
 
 
 async def _gone(pair: Pair) -> PoolLost | None:

@@ -16,7 +16,7 @@ from specops.load import counters
 from specops.load.answer import Failure, events, well_formed
 from specops.load.arrivals import Pace
 from specops.load.client import endpoint_error, failure_of
-from specops.load.settings import NO_KEY, Endpoint
+from specops.load.settings import Endpoint
 from specops.load.workload import Prompt
 from specops.net import is_loopback
 from specops.prometheus.exposition import NoData, Scrape, series_of
@@ -242,15 +242,16 @@ class Pool:
     _answered: bool = False
 
     async def __aenter__(self) -> Self:
-        key = self.endpoint.api_key
         self._free = asyncio.Semaphore(self.concurrency)
         self._session = aiohttp.ClientSession(
-            headers={} if key == NO_KEY else {"Authorization": f"Bearer {key}"},
+            headers=self.endpoint.credentials.all_headers,
             timeout=aiohttp.ClientTimeout(total=self.endpoint.timeout_s, connect=self.endpoint.connect_s),
             # a proxy of the environment is for other machines: it cannot reach this loopback
             trust_env=not is_loopback(self.endpoint.base_url),
             # A connection a request: llama.cpp ends those that it says it keeps, and a request is lost.
-            connector=aiohttp.TCPConnector(limit=0, force_close=True),
+            connector=aiohttp.TCPConnector(
+                limit=0, force_close=True, ssl=self.endpoint.credentials.tls or True
+            ),
         )
         return self
 
@@ -307,13 +308,14 @@ class Pool:
                 return reply
             if self._answered:
                 raise PoolLost(self.name, reply.failure)
-            raise endpoint_error(self.endpoint.base_url, reply.failure)
+            raise endpoint_error(self.endpoint.base_url, reply.failure, credentials=self.endpoint.credentials)
 
     async def _send_once(self, ask: CanaryRequest, leave_after: int | None) -> Reply:
         url = self.endpoint.base_url + ask.path
         reads: list[tuple[float, bytes]] = []
         try:
-            async with self._session.post(url, json=ask.body) as response:
+            # a redirect would take headers with secrets to another host
+            async with self._session.post(url, json=ask.body, allow_redirects=False) as response:
                 if response.status != 200:
                     return Reply(failure=self._refusal(response.status, await response.text()))
                 if not ask.body.get("stream"):
@@ -326,8 +328,8 @@ class Pool:
         except ValueError as error:
             return Reply(failure=Failure("malformed", f"the answer is not JSON: {error}"))
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            failure = failure_of(error, secret=self.endpoint.api_key) or Failure("cut", str(error))
-            return Reply(failure=failure)
+            found = failure_of(error, self.endpoint.credentials)
+            return Reply(failure=found or Failure("cut", self.endpoint.credentials.blotted(str(error))))
         return streamed((event.data for event in events(reads)), ended=leave_after is None)
 
     def _refusal(self, status: int, text: str) -> Failure:
@@ -337,14 +339,15 @@ class Pool:
             message = str(error["message"])
         except (ValueError, LookupError, TypeError, AttributeError):
             message = text
-        message = " ".join(message.split())[:200]
-        key = self.endpoint.api_key
-        return Failure(f"http_{status}", message if key == NO_KEY else message.replace(key, "***"))
+        message = " ".join(self.endpoint.credentials.blotted(message).split())[:200]
+        return Failure(f"http_{status}", message)
 
     async def longest(self) -> int | None:
         """Tokens that a sequence may have, as the pool lists it; None where it does not."""
         try:
-            async with self._session.get(f"{self.endpoint.base_url}/models") as response:
+            async with self._session.get(
+                f"{self.endpoint.base_url}/models", allow_redirects=False
+            ) as response:
                 models = (await response.json())["data"]
             message = next((one for one in models if one.get("id") == self.endpoint.model), models[0])
             return int(message["max_model_len"] if "max_model_len" in message else message["meta"]["n_ctx"])
@@ -361,7 +364,7 @@ class Pool:
 
     async def gauges(self) -> Scrape | None:
         """Return what its /metrics says; None where it has none."""
-        found = await counters.scrape(self.endpoint.base_url)
+        found = await counters.scrape(self.endpoint.base_url, self.endpoint.credentials)
         return None if isinstance(found, NoData) else found
 
     async def called(self, name: str) -> str:
@@ -372,7 +375,9 @@ class Pool:
         """Send the plainest request. Raises EndpointError where the pool does not answer it."""
         reply = await self.ask(ask)
         if reply.failure is not None:
-            raise endpoint_error(self.endpoint.base_url, reply.failure, self.endpoint.model)
+            raise endpoint_error(
+                self.endpoint.base_url, reply.failure, self.endpoint.model, self.endpoint.credentials
+            )
 
 
 LONGEST = 4000
@@ -393,9 +398,8 @@ def curl_of(ask: CanaryRequest, endpoint: Endpoint, keep: Keep, among: Sequence[
 
 
 def _curl(ask: CanaryRequest, endpoint: Endpoint, keep: Keep) -> str:
-    words = ["curl -sS", f'"$BASE_URL{ask.path}"', "-H 'Content-Type: application/json'"]
-    if endpoint.api_key != NO_KEY:
-        words.append('-H "Authorization: Bearer $SPECOPS_API_KEY"')
+    access = endpoint.credentials.curl
+    words = [f"curl -sS{access}", f'"$BASE_URL{ask.path}"', "-H 'Content-Type: application/json'"]
     body = json.dumps(ask.body, ensure_ascii=False)
     words += ["-d", shlex.quote(body if len(body) <= LONGEST else f"@{keep(body)}")]
     return " ".join(words)

@@ -205,7 +205,7 @@ def pools(rollout: Rollout) -> Iterator[Check]:
         for name in POOLS:
             at = getattr(rollout.pools, name).endpoint
             if at is not None:
-                running[name] = requested.at(at.base_url, at.model)
+                running[name] = requested.at(at, name)
         shared, observed = asyncio.run(probe(running))
     except SpecopsError:  # prompts that cannot be read have a check of their own
         return

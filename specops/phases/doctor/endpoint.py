@@ -7,17 +7,18 @@ import json
 import shlex
 import time
 import urllib.error
-import urllib.request
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 
 from typing_extensions import TypedDict
 
+from specops.access import API_KEYS, OPEN, Credentials
 from specops.config import Rollout
 from specops.errors import EndpointError, UsageError
 from specops.hints import with_value
-from specops.load.settings import API_KEYS, NO_KEY, api_key, checked_base_url
+from specops.load.client import refused_key
+from specops.load.settings import checked_base_url
 from specops.phases.doctor import fixes
 from specops.phases.doctor.machine import ANSWER_S, Check, FileText
 from specops.phases.monitor.check import fitting, of_server
@@ -51,6 +52,14 @@ class PoolSection:
         return None if at is None else at.model
 
     @property
+    def credentials(self) -> Credentials:
+        """Raises UsageError where a variable of its secrets is not set."""
+        at = getattr(self.rollout.pools, self.pool).endpoint
+        access = OPEN if at is None else at.access
+        found: Credentials = access.credentials(self.pool)
+        return found
+
+    @property
     def speculates(self) -> bool:
         return self.pool == "speculative"
 
@@ -62,7 +71,12 @@ def endpoint(base_url: str, place: PoolSection | None = None) -> Iterator[Check]
     """Yield the checks of an endpoint. `place`: where a rollout file names it; None: it is known by its
     address alone."""
     try:
-        body, sent = _models(base_url, place)
+        credentials = place.credentials if place else OPEN.credentials()
+    except UsageError as error:
+        yield _failed(error.message, fix=error.hint)
+        return
+    try:
+        body, sent = _models(base_url, place, credentials)
         if body.lstrip()[:1] == b"<":
             # A login page of a proxy, a server's own page, or the wrong path.
             yield _failed(
@@ -73,7 +87,10 @@ def endpoint(base_url: str, place: PoolSection | None = None) -> Iterator[Check]
         models = [str(model["id"]) for model in json.loads(body)["data"]]
     except urllib.error.HTTPError as error:
         error.close()
-        yield _failed(f"{base_url}/models answered {error.code}", **_refused(base_url, place, error))
+        found = f"{base_url}/models answered {error.code}"
+        if error.code in (401, 403):
+            found = refused_key(f"{base_url}/models", str(error.code), error.reason, credentials)["message"]
+        yield _failed(found, **_refused(base_url, place, error, credentials))
         return
     except (http.client.HTTPException, ValueError, LookupError, TypeError) as error:
         yield _failed(f"{base_url}/models gave no list of models: {error}", **_up_to_v1(base_url, place))
@@ -87,20 +104,16 @@ def endpoint(base_url: str, place: PoolSection | None = None) -> Iterator[Check]
         return
     yield _serving(base_url, models, place)
     yield from clock(base_url, _seconds(sent))
-    yield from _metrics(base_url, models, place)
+    yield from _metrics(base_url, models, place, credentials)
 
 
-def _models(base_url: str, place: PoolSection | None) -> tuple[bytes, str | None]:
+def _models(base_url: str, place: PoolSection | None, credentials: Credentials) -> tuple[bytes, str | None]:
     """The list of models, and the Date of the answer. It is requested a second time where it was limited and
     the rollout file has a limit: after as long a pause as that limit gives."""
-    key = api_key()
-    request = urllib.request.Request(
-        f"{base_url}/models", headers={"Authorization": f"Bearer {key}"} if key != NO_KEY else {}
-    )
     limit = place.rollout.measure.max_rps if place else None
     for last in (limit is None, True):
         try:
-            with exposition.opener(base_url).open(request, timeout=ANSWER_S) as answer:
+            with exposition.opened(f"{base_url}/models", credentials, ANSWER_S) as answer:
                 return answer.read(), answer.headers.get("Date")
         except urllib.error.HTTPError as error:
             if last or error.code != LIMITED:
@@ -123,9 +136,11 @@ class Fix(TypedDict, total=False):
 LIMITED = 429
 
 
-def _refused(base_url: str, place: PoolSection | None, error: urllib.error.HTTPError) -> Fix:
+def _refused(
+    base_url: str, place: PoolSection | None, error: urllib.error.HTTPError, credentials: Credentials
+) -> Fix:
     if error.code in (401, 403):
-        return {"fix": f"export {API_KEYS[0]}=YOUR_KEY"}
+        return {"fix": f"export {credentials.variable or API_KEYS[0]}=YOUR_KEY"}
     if error.code == LIMITED:
         given = error.headers.get("Retry-After", "")
         pause_s = int(given) if given.isdecimal() and int(given) else PAUSE_S
@@ -135,7 +150,8 @@ def _refused(base_url: str, place: PoolSection | None, error: urllib.error.HTTPE
         rate = 1 / pause_s if earlier is None else earlier / 2
         return {"paste": fixes.sections(place.rollout, {"measure": {"max_rps": rate}})}
     if error.code >= SERVER_ERROR:
-        return {"fix": f"curl -i {shlex.quote(base_url)}/models  # the log of the server says why"}
+        look = f"curl -i{credentials.curl} {shlex.quote(base_url)}/models"
+        return {"fix": f"{look}  # the log of the server says why"}
     return _up_to_v1(base_url, place)
 
 
@@ -192,9 +208,11 @@ def _seconds(date: str | None) -> float | None:
         return None
 
 
-def _metrics(base_url: str, models: Sequence[str], place: PoolSection | None) -> Iterator[Check]:
+def _metrics(
+    base_url: str, models: Sequence[str], place: PoolSection | None, credentials: Credentials
+) -> Iterator[Check]:
     try:
-        scrape = exposition.scrape(base_url)
+        scrape = exposition.scrape(base_url, credentials)
     except EndpointError as error:
         yield Check(
             name="metrics",
@@ -205,7 +223,7 @@ def _metrics(base_url: str, models: Sequence[str], place: PoolSection | None) ->
         return
     yield acceptance_check(scrape, base_url, speculates=place is None or place.speculates)
     if exposition.naming_of(scrape) is not None or place is not None:
-        yield _watched(base_url, {name for name, _ in scrape}, models, place)
+        yield _watched(base_url, {name for name, _ in scrape}, models, place, credentials)
 
 
 def acceptance_check(scrape: Scrape, base_url: str, *, speculates: bool) -> Check:
@@ -251,7 +269,11 @@ def acceptance_check(scrape: Scrape, base_url: str, *, speculates: bool) -> Chec
 
 
 def _watched(
-    base_url: str, exposed: Collection[str], models: Sequence[str], place: PoolSection | None
+    base_url: str,
+    exposed: Collection[str],
+    models: Sequence[str],
+    place: PoolSection | None,
+    credentials: Credentials,
 ) -> Check:
     """The names that rules, panels and the guard read of it in Prometheus."""
     pool: PoolName = "speculative" if place is None else place.pool
@@ -274,7 +296,7 @@ def _watched(
         found=f"{len(needs) - len(lacking)} of the {len(needs)} that monitoring reads; not there:"
         f" {', '.join(need.name for need in lacking)}; some come with the first request, those of drafts"
         " with speculation",
-        fix=fixes.request(base_url, models[0]) if models else None,
+        fix=fixes.request(base_url, models[0], credentials) if models else None,
     )
 
 

@@ -6,14 +6,13 @@ Words in capitals are to be filled in: YOUR_KEY, HOST, PORT. What is behind # in
 from __future__ import annotations
 
 import json
-import os
 import shlex
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from specops.access import Credentials
 from specops.config import Rollout
-from specops.load.settings import API_KEYS
 from specops.phases.doctor.machine import FileText
 from specops.prometheus.series import POOLS, PoolName
 from specops.render.server import to_yaml
@@ -33,13 +32,11 @@ def start(base_url: str, *, speculates: bool, engine: str | None = None) -> str:
     return f"YOUR_START_COMMAND  # on {at.hostname}, port {at.port or 80}, {change}"
 
 
-def request(base_url: str, model: str) -> str:
+def request(base_url: str, model: str, credentials: Credentials) -> str:
     """A command that sends one short request."""
-    key = next((name for name in API_KEYS if os.environ.get(name)), None)
-    access = f' -H "Authorization: Bearer ${key}"' if key else ""
     body = json.dumps({"model": model, "prompt": "hello", "max_tokens": 16})
     url = shlex.quote(f"{base_url}/completions")
-    return f"curl -s {url}{access} -H 'Content-Type: application/json' -d {shlex.quote(body)}"
+    return f"curl -s {url}{credentials.curl} -H 'Content-Type: application/json' -d {shlex.quote(body)}"
 
 
 INTO_ROLLOUT = "ROLLOUT, in place of the sections of the same names"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import astuple
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -100,7 +99,7 @@ def _baseline(at: PhaseInput) -> Step:
             previous = previous.model_copy(update={"inputs": known})
         check_servers(at)
         with serving(pool, "standard", model=at.rollout.rollout, log=log, progress=progress) as server:
-            return measure(settings.at(server.base_url, server.model), progress, previous, keep)
+            return measure(settings.at(server, "standard"), progress, previous, keep)
 
     stands = (
         previous is not None
@@ -301,11 +300,15 @@ def no_room(at: PhaseInput, phase: Phase, error: ServerError) -> Skipped:
     )
 
 
-def check_addresses(at: PhaseInput) -> None:
-    """Raise ConfigError for two pools with one address. Sends nothing. Sends nothing."""
+def check_endpoints(at: PhaseInput) -> None:
+    """Raise ConfigError for two pools with one address, and UsageError for a pool whose secrets are not in
+    the environment. Sends nothing."""
     one, other = at.rollout.pools.standard, at.rollout.pools.speculative
+    for name, pool in zip(POOLS, (one, other), strict=True):
+        if pool.endpoint is not None:
+            pool.endpoint.access.credentials(name)
     if one.endpoint is not None and other.endpoint is not None:
-        reason = one_address(astuple(one.endpoint), astuple(other.endpoint))
+        reason = one_address(one.endpoint, other.endpoint)
         if reason is not None:
             raise _one_server(reason, at)
 
@@ -318,7 +321,7 @@ def check_servers(at: PhaseInput) -> None:
     for name in POOLS:
         pool: Pool = getattr(at.rollout.pools, name)
         if pool.endpoint is not None:
-            running[name] = requested.at(pool.endpoint.base_url, pool.endpoint.model)
+            running[name] = requested.at(pool.endpoint, name)
     shared, observed = asyncio.run(probe(running))
     if shared is not None:
         raise _one_server(shared, at)

@@ -88,7 +88,7 @@ def staged(at: PhaseInput) -> Iterator[tuple[Rollout, Path]]:
             )
         )
         requested = settings_of(at.rollout, pools.standard)
-        through = requested.at(f"http://{rollout.route.listen}/v1", standard.model)
+        through = requested.at(Server(f"http://{rollout.route.listen}/v1", standard.model))
         stack.enter_context(_traffic(through, requested.prompt_set().prompts))
         yield rollout, folder
 

@@ -25,7 +25,7 @@ from specops.phases.canary import inputs as canary_inputs
 from specops.phases.commands import Commands
 from specops.phases.inputs import changed, inputs_of, inputs_of_arms, settings_of
 from specops.phases.launch import LaunchData
-from specops.phases.playbook.phases import PHASE_RUNS, check_addresses
+from specops.phases.playbook.phases import PHASE_RUNS, check_endpoints
 from specops.phases.playbook.walk_step import PhaseInput, Skipped, Step, set_aside
 from specops.phases.sweep.plan import Sample
 from specops.phases.sweep.spec import forecast as forecast_sweep
@@ -91,10 +91,11 @@ def run(
     Every phase is a gate: one that says no ends the walk there, but for `go_on`. One that is undecided, or
     does not apply, does not: the checklist keeps it open. `only` runs one phase, `fresh` reuses no earlier
     result. Raises what the phases raise; what was measured until then is in `folder`, and the same call
-    resumes. Raises ConfigError for pools that are one server.
+    resumes. Raises ConfigError for pools that are one server, and UsageError for one whose secrets are not in
+    the environment.
     """
     given = PhaseInput(rollout, file, folder, progress, fresh=fresh, by_name=only is not None)
-    check_addresses(given)
+    check_endpoints(given)
     walk = Walk(rollout.rollout, folder)
     progress.phases(_expected(given, only))
     order = PHASES if only is None else (only,)

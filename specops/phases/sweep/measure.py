@@ -157,7 +157,7 @@ class _Running:
             raise
 
     def _client(self, server: Server, temperature: float) -> TargetServer:
-        requests = self.requests.at(server.base_url, server.model).model_copy(
+        requests = self.requests.at(server, self.job.setting.name).model_copy(
             update={"temperature": temperature}
         )
         return TargetServer(requests, self.pace, self.watch, self.progress, self.count_tokens)
@@ -276,7 +276,7 @@ def machines(spec: SweepSpec, on: str | None, logs: Path, progress: Progress) ->
     """
     if on is None:
         for setting in spec.settings:
-            check(setting.pool)
+            check(setting.pool, setting.name)
         yield Local(spec.requests, spec.prompts.prompts, logs, progress)
         return
     from specops.phases.sweep.ray_executor import RayExecutor

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -86,6 +87,7 @@ def prometheus_config(rollout: Rollout) -> str:
         }
     config["scrape_configs"] = [_job(rollout, each) for each in targets(rollout)]
     notes = ["For a separate Prometheus. Into an existing one, copy scrape_configs and rule_files."]
+    notes += _secrets_to_add(rollout)
     return header(rollout.rollout, *notes) + to_yaml(config)
 
 
@@ -96,6 +98,8 @@ def _job(rollout: Rollout, job: Targets) -> dict[str, Any]:
         config["scheme"] = job.scheme
     if job.path != "/metrics":
         config["metrics_path"] = job.path
+    if job.pool and (tls := _tls(rollout, job)):
+        config["tls_config"] = tls
     config["static_configs"] = [{"targets": list(job.addresses), "labels": labels}]
     if job.pool:
         config["metric_relabel_configs"] = [_renamed(exposed(rollout, job.pool).prefix)]
@@ -104,6 +108,33 @@ def _job(rollout: Rollout, job: Targets) -> dict[str, Any]:
     ):
         config["metric_relabel_configs"] = [OF_THE_POOL]
     return config
+
+
+def _tls(rollout: Rollout, job: Targets) -> dict[str, str]:
+    """The files of an https endpoint's certificates."""
+    at = getattr(rollout.pools, str(job.pool)).endpoint
+    if at is None or job.scheme != "https":
+        return {}
+    files = {
+        "ca_file": at.access.ca_file,
+        "cert_file": at.access.client_cert,
+        # Prometheus takes a certificate only together with a key; one file may hold both.
+        "key_file": at.access.client_key or at.access.client_cert,
+    }
+    return {name: str(path) for name, path in files.items() if path is not None}
+
+
+def _secrets_to_add(rollout: Rollout) -> Iterator[str]:
+    """Yield what a person must add: Prometheus reads secrets from files, not from the environment."""
+    for pool in POOLS:
+        at = getattr(rollout.pools, pool).endpoint
+        if at is None or getattr(rollout.addresses, pool):
+            continue
+        job, key = job_name(rollout, pool), at.access.api_key_env
+        if key is not None:
+            yield f"{job}: where /metrics needs the key in {key}, add authorization.credentials_file."
+        if at.access.headers:
+            yield f"{job}: where /metrics needs {', '.join(at.access.headers)}, add http_headers."
 
 
 OF_THE_POOL = {"source_labels": ["pool"], "regex": "(speculative|standard)", "target_label": POOL}

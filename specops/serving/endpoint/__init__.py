@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
 
+from specops.access import OPEN, Access
 from specops.serving.engine import Endpoint, Engine, Pool
 
 
-class EndpointPool(Pool):
-    """An OpenAI-compatible server that is already running. Its key comes from the environment."""
+class EndpointPool(Access, Pool):
+    """An OpenAI-compatible server that is already running. Its secrets come from the environment."""
 
     engine: Literal["endpoint"]
     base_url: str = Field(
@@ -18,14 +20,26 @@ class EndpointPool(Pool):
     )
     model: str = Field(min_length=1, description="Name of the model at the endpoint.")
 
+    @model_validator(mode="after")
+    def _files_for_https(self) -> EndpointPool:
+        given = next((name for name in ("ca_file", "client_cert") if getattr(self, name) is not None), None)
+        if given is not None and not self.base_url.startswith("https://"):
+            raise PydanticCustomError(
+                "access",
+                "{name} has no effect at an address that begins with http://",
+                {"name": given, "advice": f"write base_url: https://…, or remove {given}"},
+            )
+        return self
+
     @property
     def endpoint(self) -> Endpoint:
-        return Endpoint(self.base_url, self.model)
+        return Endpoint(self.base_url, self.model, self)
 
 
-def pool_at(base_url: str, model: str) -> EndpointPool:
+def pool_at(base_url: str, model: str, access: Access = OPEN) -> EndpointPool:
     """A pool that runs at a checked address. `model` is empty where it is still the endpoint's to say."""
-    return EndpointPool.model_construct(engine="endpoint", base_url=base_url, model=model)
+    given = {name: getattr(access, name) for name in Access.model_fields}
+    return EndpointPool.model_construct(engine="endpoint", base_url=base_url, model=model, **given)
 
 
 ENGINE = Engine(

@@ -102,7 +102,7 @@ def _collect_live(
     rollout: Rollout, servers: list[str] | str, collector: _Collector, *, requests: bool
 ) -> None:
     """The stream's requests are traffic between two scrapes of /metrics, where there is no other."""
-    scraping = _scraping(servers)
+    scraping = _scraping(rollout, servers)
     if isinstance(servers, str):
         collector.missing["stream"] = servers
     elif not requests:
@@ -123,11 +123,13 @@ def _collect_live(
             collector.missing["live"] = f"{reason}; {collector.missing['live']}"
 
 
-def _scraping(servers: list[str] | str) -> ScrapedPool | str:
+def _scraping(rollout: Rollout, servers: list[str] | str) -> ScrapedPool | str:
     if isinstance(servers, str):
         return servers
     try:
-        return ScrapedPool(servers)
+        return ScrapedPool(
+            {server: live.access_at(rollout, server).credentials("speculative") for server in servers}
+        )
     except SpecopsError as error:
         return error.message
 

@@ -6,10 +6,11 @@ import asyncio
 import importlib
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 
 from specops import stats
+from specops.access import OPEN, Access, Credentials
 from specops.config import Rollout
 from specops.errors import EndpointError, SpecopsError
 from specops.load.client import Client
@@ -41,6 +42,7 @@ from specops.prometheus.series import (
     exposed,
 )
 from specops.render.prometheus.rules import duration
+from specops.serving import Endpoint
 
 NO_PROMETHEUS = "the rollout file has no addresses.prometheus"
 HOUR = 3600.0
@@ -54,6 +56,12 @@ def servers(rollout: Rollout) -> list[str] | str:
     if pool.endpoint is not None:
         return [pool.endpoint.base_url]
     return "where the speculative pool's servers answer is not known: add addresses.speculative"
+
+
+def access_at(rollout: Rollout, server: str) -> Access:
+    """Return what the endpoint of the speculative pool requires. Its secrets are for its own address only."""
+    at = rollout.pools.speculative.endpoint
+    return OPEN if at is None or at.base_url != server else at.access
 
 
 class PrometheusPool:
@@ -199,15 +207,15 @@ def _device(sample: Sample) -> tuple[str, ...]:
 class ScrapedPool:
     """The servers' own /metrics, read at the start and again at the end."""
 
-    def __init__(self, servers: Sequence[str]) -> None:
+    def __init__(self, servers: Mapping[str, Credentials]) -> None:
         """Raises EndpointError where one has none."""
         self.servers = servers
-        self._before = [exposition.scrape(server) for server in servers]
+        self._before = [exposition.scrape(*server) for server in servers.items()]
         self._began = time.monotonic()
 
     def live(self) -> Live | str:
         """Raises EndpointError."""
-        after = [exposition.scrape(server) for server in self.servers]
+        after = [exposition.scrape(*server) for server in self.servers.items()]
         took = time.monotonic() - self._began
         pairs = list(zip(self._before, after, strict=True))
         counts, why = _drafts(pairs)
@@ -321,12 +329,12 @@ def stream(rollout: Rollout, server: str) -> Stream | str:
 async def _collect_from(
     rollout: Rollout, requested: BaselineSettings, server: str, prompts: Sequence[Prompt]
 ) -> list[Observation]:
-    pool = rollout.pools.speculative
-    named = None if pool.endpoint is None else pool.endpoint.model
-    if named is None:
-        async with Client(requested.at(server, "").target(), requested.decoding()) as client:
-            named = await client.only_model()
-    at = requested.at(server, named)
+    endpoint = rollout.pools.speculative.endpoint
+    place = Endpoint(server, "" if endpoint is None else endpoint.model, access_at(rollout, server))
+    at = requested.at(place, "speculative")
+    if not at.model:
+        async with Client(at.target(), at.decoding()) as client:
+            at = at.model_copy(update={"model": await client.only_model()})
     async with Client(at.target(), at.decoding()) as client:
         await client.probe(prompts[0])
         answers: list[Observation] = []
