@@ -238,6 +238,13 @@ class Credentials:
         key = {} if self.api_key == NO_KEY else {"Authorization": f"Bearer {self.api_key}"}
         return key | dict(self.headers)
 
+    @property
+    def shown(self) -> str:
+        """Return in words what says who asks."""
+        if self.variable is None and self.headers:
+            return f"the headers {', '.join(self.headers)}"
+        return f"the API key in {self.variable}" if self.variable else "the API key"
+
     def at(self, base_url: str) -> str:
         """Return what messages call the endpoint at this address."""
         return f"{self.owner} ({base_url})" if self.owner else base_url

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,13 +11,18 @@ from typing_extensions import TypedDict
 
 from specops.cli.call import Answer, RolloutCall, shared_options
 from specops.cli.progress import duration
+from specops.errors import UsageError
+from specops.hints import with_options
 from specops.phases import PHASES, Phase
 from specops.results import Verdict
 
 ONLY = f"Phase to run alone: {', '.join(PHASES)}."
 
 if TYPE_CHECKING:
+    from specops.config import Rollout
     from specops.phases.playbook.walk import WalkForecast
+    from specops.phases.playbook.walk_step import PhaseInput
+    from specops.progress import Progress
 
 
 class WalkedPhase(TypedDict):
@@ -53,18 +59,25 @@ def run(
     only: Annotated[Phase | None, typer.Option("--only", metavar="PHASE", help=ONLY)] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Measure again; reuse no earlier result.")] = False,
     go_on: Annotated[bool, typer.Option("--continue", help="Continue past a failed gate.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Send requests to endpoints without a question.")
+    ] = False,
     plan: Annotated[
         bool, typer.Option("--plan", help="Print what would run, and how long it takes.")
     ] = False,
 ) -> Answer:
     """Stops at the first failed gate, skips unchanged phases and those that do not apply, resumes interrupted
     ones. The page begins with what each load showed and the decision, by traffic class and load.
+
+    Before the first request it checks what the rollout names, and says what it will send. If a pool runs
+    already, it asks; without a terminal it needs --yes, or measure.max_rps in the rollout file.
     """
     from specops.cli.page import page
     from specops.phases import playbook
 
     if plan:
         return _planned(call, only, fresh=fresh)
+    _prepare(call, only, fresh=fresh, yes=yes)
     with call.progress() as report:
         walk = playbook.run(call.file, call.path, call.folder, report, only=only, fresh=fresh, go_on=go_on)
     phases = [
@@ -89,6 +102,55 @@ def run(
     return Answer(value, page(walk, call.file, call.path), walk.exit_code)
 
 
+def _prepare(call: RolloutCall, only: Phase | None, *, fresh: bool, yes: bool) -> None:
+    """Check what the requests need, and ask whether endpoints may be sent them. Raises what `preflight`
+    raises, and UsageError where nobody has agreed."""
+    from specops.phases.playbook.preflight import preflight
+
+    with call.progress() as report:
+        planned = preflight(_input(call, only, report, fresh=fresh), only)
+    if (load := load_sentence(planned, call.file)) is None:
+        return
+    sentence, asked = f"This sends {load}.", sys.stdin.isatty() and sys.stderr.isatty()
+    if yes or not (asked or call.file.measure.max_rps is None):
+        if not call.quiet:
+            print(sentence, file=sys.stderr)
+        return
+    with_yes = with_options({"--yes": True})
+    if not asked:
+        raise UsageError(
+            f"nothing was sent: this would send {load}, and there is no terminal to ask on; expected --yes, "
+            "or measure.max_rps in the rollout file",
+            hint=with_yes,
+        )
+    print(f"{sentence} Continue? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise UsageError("nothing was sent: the answer was not yes", hint=with_yes)
+
+
+def load_sentence(plan: WalkForecast, rollout: Rollout) -> str | None:
+    """Return what is sent to endpoints that specops does not start; None where nothing is."""
+    from specops.render.figures import count
+
+    pools = (rollout.pools.standard, rollout.pools.speculative)
+    places = [pool.endpoint.base_url for pool in pools if pool.endpoint is not None]
+    requests, streams = plan.load
+    if not requests or not places:
+        return None
+    limit = rollout.measure.max_rps
+    rate = f" and at most {limit:g} a second" if limit else ""
+    return (
+        f"up to {count(requests, 'request')} to {' and '.join(dict.fromkeys(places))}, about {streams} at a "
+        f"time to each{rate}, for about {duration(plan.total_s)}"
+    )
+
+
+def _input(call: RolloutCall, only: Phase | None, progress: Progress, *, fresh: bool) -> PhaseInput:
+    from specops.phases.playbook.walk_step import PhaseInput
+
+    return PhaseInput(call.file, call.path, call.folder, progress, fresh=fresh, by_name=only is not None)
+
+
 class ForecastOutput(TypedDict):
     """The keys that --json prints beside the fields of a `WalkForecast`."""
 
@@ -99,19 +161,17 @@ def _planned(call: RolloutCall, only: Phase | None, *, fresh: bool) -> Answer:
     from dataclasses import asdict
 
     from specops.phases.playbook.walk import forecast
-    from specops.phases.playbook.walk_step import PhaseInput
     from specops.progress import SilentProgress
 
-    given = PhaseInput(
-        call.file, call.path, call.folder, SilentProgress(), fresh=fresh, by_name=only is not None
-    )
-    planned = forecast(given, only)
+    planned = forecast(_input(call, only, SilentProgress(), fresh=fresh), only)
     value = asdict(planned) | ForecastOutput(total_s=planned.total_s)
     options = f"{f' --only {only}' if only else ''}{' --fresh' if fresh else ''}"
-    return Answer(value, plan_page(planned, call.commands.of(f"run {{rollout}}{options}")))
+    load = load_sentence(planned, call.file)
+    return Answer(value, plan_page(planned, call.commands.of(f"run {{rollout}}{options}"), load))
 
 
-def plan_page(plan: WalkForecast, run_command: str) -> Iterator[str]:
+def plan_page(plan: WalkForecast, run_command: str, load: str | None = None) -> Iterator[str]:
+    """The lines of a plan. `load`: what it sends to endpoints, by `load_sentence`."""
     from specops.phases.playbook.walk import ASSUMED_START_S, ASSUMED_TOKEN_S
     from specops.render.figures import count
 
@@ -139,4 +199,6 @@ def plan_page(plan: WalkForecast, run_command: str) -> Iterator[str]:
             f"Nothing is measured yet: a token is assumed to take {ASSUMED_TOKEN_S * 1000:.0f} ms, "
             f"a server start {ASSUMED_START_S:.0f} s."
         )
+    if load is not None:
+        yield f"It sends {load}."
     yield f"next: {run_command}"

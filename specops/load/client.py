@@ -18,7 +18,7 @@ from email.utils import parsedate_to_datetime
 from http.client import responses
 from itertools import product
 from types import TracebackType
-from typing import Any, Self, TypedDict
+from typing import Any, Self
 
 import aiohttp
 import openai
@@ -433,7 +433,7 @@ def endpoint_error(
     kind, detail = failure.kind, failure.detail
     look = http_request(f"{base_url}/models", credentials.curl)
     match kind:
-        case "refused" | "unreachable" if "CERTIFICATE_VERIFY_FAILED" in detail:
+        case _ if "CERTIFICATE_VERIFY_FAILED" in detail:
             return EndpointError(
                 f"{credentials.at(base_url)} has a certificate that this machine does not trust: {detail}; "
                 "name the certificate of its authority as the ca_file of its pool",
@@ -445,7 +445,11 @@ def endpoint_error(
                 hint=look,
             )
         case "http_401" | "http_403":
-            return EndpointError(**refused_key(base_url, kind[5:], detail, credentials))
+            variable = credentials.variable or API_KEYS[0]
+            return EndpointError(
+                f"{credentials.at(base_url)} refused {credentials.shown} ({kind[5:]}): {detail}",
+                hint=f"export {variable}=YOUR_KEY  # then run the same command again",
+            )
         case "http_404":
             what = f"the path or the model {model}" if model else "the path"
             return EndpointError(
@@ -494,25 +498,6 @@ def endpoint_error(
         f"{base_url} refused the request ({kind.removeprefix('http_')}): {detail}",
         hint=f"{look}  # shows whether it answers at all; the server's log has the cause",
     )
-
-
-class Refusal(TypedDict):
-    """The message and the hint of an error."""
-
-    message: str
-    hint: str
-
-
-def refused_key(base_url: str, status: str, detail: str, credentials: Credentials) -> Refusal:
-    """Say that an endpoint refused who asked, and which variable says who."""
-    variable = credentials.variable
-    key = f"the API key in {variable}" if variable else "the API key"
-    if variable is None and credentials.headers:
-        key = f"the headers {', '.join(credentials.headers)}"
-    return {
-        "message": f"{credentials.at(base_url)} refused {key} ({status}): {detail}",
-        "hint": f"export {variable or API_KEYS[0]}=YOUR_KEY  # then run the same command again",
-    }
 
 
 def _first_bytes(message: str) -> bytes | None:

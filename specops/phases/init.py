@@ -39,6 +39,9 @@ APIS = ("chat", "completions")
 SCHEMA = "rollout.schema.json"
 """The JSON schema of rollout files, beside each, for editors: the first line of a rollout file names it."""
 
+LIMIT = "  # max_rps: 2.0  # limit on requests per second, for servers that have users\n"
+"""The next line of `MINIMAL`, for servers that run already."""
+
 MINIMAL = """\
 # yaml-language-server: $schema={schema}
 # {about} Paths are relative to this file.
@@ -202,7 +205,7 @@ def write_endpoints(
         api=standard.endpoint,
         pools=(_running(standard), _running(speculative)),
         why=pair.why,
-        more=_names({"standard": standard, "speculative": speculative}),
+        more=LIMIT + _names({"standard": standard, "speculative": speculative}),
     )
 
 

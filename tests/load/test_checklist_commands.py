@@ -157,7 +157,8 @@ def test_commands_run_in_turn_end_at_passed_items(
         command = left[0].decide or ""
         assert command not in ran, (left[0], ran)
         ran.append(command)
-        specops(*shlex.split(command)[1:], "--quiet")
+        words = shlex.split(command)[1:]
+        specops(*words, *(["--yes"] if words[0] == "run" else []), "--quiet")
     assert {name: found[name].status for name in MEASURED} == {
         name: "attested" if name in ("draft-compatible", "runbook-shared") else "passed" for name in MEASURED
     }

@@ -2,7 +2,7 @@
 
 Its commands run in their order. What is replaced: what is typed in the checkout (`make demo` and the
 installation) is left out, since the tests run on an installation; both ports are free ones; comparisons
-are smaller.
+are smaller; and there is no terminal on which `run` could ask.
 """
 
 from __future__ import annotations
@@ -95,9 +95,9 @@ def test_the_page_can_be_followed_in_an_empty_folder(tmp_path: Path) -> None:
                 )
                 wait_until(lambda url=f"http://127.0.0.1:{port}/health": answers(url), typed, 90)
                 continue
-            smaller = SMALLER if words[1] == "ab" else ()
+            more = {"ab": SMALLER, "run": ("--yes",)}.get(words[1], ())
             done = subprocess.run(
-                [*words, *smaller], cwd=folder, env=environment, capture_output=True, text=True, check=False
+                [*words, *more], cwd=folder, env=environment, capture_output=True, text=True, check=False
             )
             promised = VERDICTS.get(" ".join(words[:2]), (0,))
             assert done.returncode in promised, f"{typed}: {done.returncode}\n{done.stdout}\n{done.stderr}"

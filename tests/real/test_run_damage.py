@@ -61,7 +61,7 @@ def test_a_full_disk_is_the_environments_failure_and_the_result_is_rescued(
     monkeypatch.setattr(walk_module, "_record", lambda *_: None)  # the disk fills up while it is measured
     monkeypatch.setattr(results.os, "fsync", full)
     monkeypatch.setattr(results.tempfile, "tempdir", str(rescue))
-    monkeypatch.setattr(sys, "argv", ["specops", "run", str(path), "--out", str(tmp_path / "run")])
+    monkeypatch.setattr(sys, "argv", ["specops", "run", str(path), "--out", str(tmp_path / "run"), "--yes"])
     with pytest.raises(SystemExit) as caught:
         app.main()
     assert caught.value.code == Exit.ENVIRONMENT

@@ -158,7 +158,7 @@ def test_the_action_gates_a_rollout(tmp_path: Path, exit_code: int, undecided: s
     assert ended == code
     assert output.read_text() == f"exit-code={exit_code}\n"
     assert calls == [
-        "specops run my rollout.yaml",
+        "specops run my rollout.yaml --yes",
         "specops checklist show my rollout.yaml --format github",
     ]
 
@@ -176,7 +176,7 @@ def test_the_template_gates_a_rollout(tmp_path: Path, code: int) -> None:
     (script,) = parsed(GITLAB)["specops-gate"]["script"]
     ended, calls = run(tmp_path, ["sh", "-e", "-c", script], SPECOPS_ROLLOUT="r.yaml", RUN_CODE=str(code))
     assert ended == code
-    assert calls == ["specops run r.yaml", "specops checklist show r.yaml --format junit"]
+    assert calls == ["specops run r.yaml --yes", "specops checklist show r.yaml --format junit"]
     assert (tmp_path / "specops-junit.xml").exists()
     assert parsed(GITLAB)[".specops"]["allow_failure"] == {"exit_codes": [4]}
 

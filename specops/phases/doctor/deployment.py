@@ -7,7 +7,7 @@ import shlex
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import count, product
@@ -34,14 +34,21 @@ from specops.serving import ENGINES, Engine
 
 
 def deployment(rollout: Rollout, path: Path | None = None) -> Iterator[Check]:
-    """All endpoints are queried at once: a machine that is down takes its whole time, and many may be.
-    `path` is the rollout file's; None: rollout.yaml in this folder."""
+    """All that a rollout names. `path` is the rollout file's; None: rollout.yaml in this folder."""
+    yield from _programs(rollout)
+    yield from addressed(rollout, path, partial(pools, rollout))
+
+
+def addressed(rollout: Rollout, path: Path | None, *more: Callable[[], Iterator[Check]]) -> Iterator[Check]:
+    """The prompts, and each address that the rollout names, as `deployment` checks them. Sends no prompt.
+
+    All addresses, and `more`, are queried at once: a machine that is down takes its whole time, and many may
+    be.
+    """
     folder = run_folder(path or Path("rollout.yaml"), rollout.rollout)
     yield _prompts(rollout)
-    yield from _programs(rollout)
     addresses = rollout.addresses
-    looks = [partial(_endpoint, rollout, name) for name in POOLS]
-    looks += [partial(pools, rollout)]
+    looks = [*(partial(_endpoint, rollout, name) for name in POOLS), *more]
     looks += [partial(_router, rollout, folder, where) for where in addresses.routers]
     looks += [partial(_guard, rollout, addresses.guard)] if addresses.guard else []
     if addresses.prometheus:

@@ -17,7 +17,8 @@ from specops.access import API_KEYS, OPEN, Credentials
 from specops.config import Rollout
 from specops.errors import EndpointError, UsageError
 from specops.hints import with_value
-from specops.load.client import refused_key
+from specops.load.answer import Failure
+from specops.load.client import endpoint_error
 from specops.load.settings import checked_base_url
 from specops.phases.doctor import fixes
 from specops.phases.doctor.machine import ANSWER_S, Check, FileText
@@ -89,14 +90,20 @@ def endpoint(base_url: str, place: PoolSection | None = None) -> Iterator[Check]
         error.close()
         found = f"{base_url}/models answered {error.code}"
         if error.code in (401, 403):
-            found = refused_key(f"{base_url}/models", str(error.code), error.reason, credentials)["message"]
+            found += f": it refused {credentials.shown}"
         yield _failed(found, **_refused(base_url, place, error, credentials))
         return
     except (http.client.HTTPException, ValueError, LookupError, TypeError) as error:
+        if isinstance(error, ConnectionError) and base_url.startswith("https:"):
+            yield _of_tls(base_url, str(error), credentials)
+            return
         yield _failed(f"{base_url}/models gave no list of models: {error}", **_up_to_v1(base_url, place))
         return
     except OSError as error:
         reason = getattr(error, "reason", error)
+        if "CERTIFICATE" in str(reason):
+            yield _of_tls(base_url, str(reason), credentials)
+            return
         speculates = place is None or place.speculates
         yield _failed(
             f"{base_url} gave no answer: {reason}", fix=fixes.start(base_url, speculates=speculates)
@@ -126,6 +133,12 @@ def _models(base_url: str, place: PoolSection | None, credentials: Credentials) 
 
 def _failed(found: str, fix: str | None = None, paste: FileText | None = None) -> Check:
     return Check(name="endpoint", status="fail", found=found, fix=fix, paste=paste)
+
+
+def _of_tls(base_url: str, reason: str, credentials: Credentials) -> Check:
+    """Return what is wrong with a certificate, the server's or ours."""
+    error = endpoint_error(base_url, Failure("cut", reason), credentials=credentials)
+    return _failed(error.message, fix=error.hint)
 
 
 class Fix(TypedDict, total=False):

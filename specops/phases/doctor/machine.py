@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from specops.assets import asset, restore_command
 from specops.errors import FileError, install_command
+from specops.hints import folder_state
 from specops.section import Frozen
 
 Status = Literal["ok", "warn", "unknown", "fail"]
@@ -106,6 +107,9 @@ def port() -> Check:
 
 
 def disk(folder: Path) -> Check:
+    if not os.access(folder, os.W_OK | os.X_OK):
+        found = f"results cannot be written in {folder.resolve()}"
+        return Check(name="disk", status="fail", found=found, fix=folder_state(folder))
     free = shutil.disk_usage(folder).free / 1e9
     found = f"{free:.1f} GB free for results in {folder.resolve()}"
     if free >= DISK_WARN_GB:

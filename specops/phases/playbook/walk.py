@@ -16,6 +16,7 @@ from specops import results
 from specops.config import Pool, Rollout
 from specops.errors import Exit, FileError, SpecopsError, Stopped
 from specops.experiment.arms import Arm
+from specops.experiment.plan import MIXED_STREAMS
 from specops.experiment.run import FEWEST_CYCLES, plan_of
 from specops.hints import PROGRAMS
 from specops.load.settings import BaselineSettings
@@ -216,6 +217,9 @@ class PlannedPhase:
     """Largest number of requests: a comparison ends early once it is decided."""
 
     seconds: float = QUICK_S
+    streams: int = 0
+    """Requests to one server at a time, about: arrivals in an open loop may overlap more."""
+
     reused: bool = False
     """An earlier result has the same inputs and stands."""
 
@@ -231,6 +235,12 @@ class WalkForecast:
     @property
     def total_s(self) -> float:
         return sum(one.seconds for one in self.phases if not one.reused)
+
+    @property
+    def load(self) -> tuple[int, int]:
+        """Return the largest number of requests, and of requests to one server at a time."""
+        sending = [one for one in self.phases if not one.reused and one.requests]
+        return sum(one.requests for one in sending), max((one.streams for one in sending), default=0)
 
     @property
     def known_s(self) -> Mapping[str, float | None]:
@@ -301,7 +311,8 @@ def _baseline(at: PhaseInput, phase: Phase, requested: BaselineSettings, times: 
     each = [level.concurrency or 1 for level in requested.levels() for _ in range(requested.repeats)]
     requests = (prompts + requested.warmup) * len(each)
     seconds = starts * times.start_s() + sum((prompts + requested.warmup) * times.request_s(n) for n in each)
-    return PlannedPhase(phase, starts, requests, seconds, _stands(at, phase, inputs_of(requested, pool)))
+    stands = _stands(at, phase, inputs_of(requested, pool))
+    return PlannedPhase(phase, starts, requests, seconds, max(each), stands)
 
 
 def _sweep(at: PhaseInput, phase: Phase, requested: BaselineSettings, times: _Times) -> PlannedPhase:
@@ -316,7 +327,8 @@ def _sweep(at: PhaseInput, phase: Phase, requested: BaselineSettings, times: _Ti
     else:
         streams = max(load.concurrency for load in spec.loads)
         seconds, note = known.seconds or starts * times.start_s() + requests * times.request_s(streams), ""
-    return PlannedPhase(phase, starts, requests, seconds, _stands(at, phase, spec.inputs()), note)
+    most = max(load.concurrency for load in spec.loads)
+    return PlannedPhase(phase, starts, requests, seconds, most, _stands(at, phase, spec.inputs()), note)
 
 
 def _ab(at: PhaseInput, phase: Phase, requested: BaselineSettings, times: _Times) -> PlannedPhase:
@@ -336,8 +348,10 @@ def _ab(at: PhaseInput, phase: Phase, requested: BaselineSettings, times: _Times
     seconds += cycles * sum(count * times.request_s(streams) for count, streams in sent)
     seconds = max(seconds, settings.min_duration_s)
     inputs = inputs_of_arms(arms, requested, settings, prompts)
+    mixed = MIXED_STREAMS if any(window.kind == "mixed" for window in first) else 1
+    most = max(mixed, *(streams for _, streams in sent))
     return PlannedPhase(
-        phase, starts, requests, seconds, _stands(at, phase, inputs), "at most: ends once decided"
+        phase, starts, requests, seconds, most, _stands(at, phase, inputs), "at most: ends once decided"
     )
 
 
@@ -346,9 +360,8 @@ def _canary(at: PhaseInput, phase: Phase, requested: BaselineSettings, times: _T
     starts = _started(pools.standard, pools.speculative)
     requests = 2 * (settings.samples + 4 * settings.prompts + 4 * CANARY_CHECKS)
     seconds = starts * times.start_s() + requests * times.request_s(8)
-    return PlannedPhase(
-        phase, starts, requests, seconds, _stands(at, phase, canary_inputs(at.rollout)), "about"
-    )
+    stands = _stands(at, phase, canary_inputs(at.rollout))
+    return PlannedPhase(phase, starts, requests, seconds, settings.concurrency, stands, "about")
 
 
 def _drill(at: PhaseInput, phase: Phase, requested: BaselineSettings, times: _Times) -> PlannedPhase:
