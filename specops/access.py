@@ -12,9 +12,9 @@ import shlex
 import ssl
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from specops.errors import UsageError
@@ -75,28 +75,39 @@ def _refusal(message: str, advice: str) -> PydanticCustomError:
     return PydanticCustomError("access", "{message}", {"message": message, "advice": advice})
 
 
+def _absent(value: object) -> bool:
+    """Return whether a setting is not given: it is then in no result and no hash."""
+    return not value
+
+
 class Access(Section):
     """What an endpoint requires of a client. Secrets are named by the variables that hold them."""
 
     api_key_env: Annotated[str, AfterValidator(_variable)] | None = Field(
         default=None,
+        exclude_if=_absent,
         description="Environment variable that holds the API key of this pool; default: "
         f"{' or '.join(API_KEYS)}.",
     )
     headers: Annotated[dict[str, str], AfterValidator(_headers)] = Field(
         default={},
+        exclude_if=_absent,
         description="Headers of every request to this pool; ${NAME} stands for an environment variable, "
         "which a secret must be in.",
     )
     ca_file: ExistingPath | None = Field(
         default=None,
+        exclude_if=_absent,
         description="Certificates (PEM) of the authority that signed this pool's; default: the system's.",
     )
     client_cert: ExistingPath | None = Field(
-        default=None, description="Client certificate (PEM) that this pool asks for; default: none."
+        default=None,
+        exclude_if=_absent,
+        description="Client certificate (PEM) that this pool asks for; default: none.",
     )
     client_key: ExistingPath | None = Field(
         default=None,
+        exclude_if=_absent,
         description="Private key (PEM) of client_cert, without a passphrase; default: in client_cert.",
     )
 
@@ -108,12 +119,6 @@ class Access(Section):
         if self.client_key is not None and self.client_cert is None:
             raise _refusal("client_key has no client_cert", "add client_cert, the certificate of this key")
         return self
-
-    @model_serializer(mode="wrap")
-    def _given(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what is not given, so that it is in no result and no hash."""
-        fields: dict[str, Any] = written(self)
-        return {name: value for name, value in fields.items() if value or name not in Access.model_fields}
 
     def credentials(self, owner: str = "", api_key_env: str | None = None) -> Credentials:
         """Read the variables and files.

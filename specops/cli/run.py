@@ -111,13 +111,13 @@ def _prepare(call: RolloutCall, only: Phase | None, *, fresh: bool, yes: bool) -
         planned = preflight(_input(call, only, report, fresh=fresh), only)
     if (load := load_sentence(planned, call.file)) is None:
         return
-    sentence, asked = f"This sends {load}.", sys.stdin.isatty() and sys.stderr.isatty()
-    if yes or not (asked or call.file.measure.max_rps is None):
+    sentence, terminal = f"This sends {load}.", sys.stdin.isatty() and sys.stderr.isatty()
+    if yes or not (terminal or call.file.measure.max_rps is None):
         if not call.quiet:
             print(sentence, file=sys.stderr)
         return
     with_yes = with_options({"--yes": True})
-    if not asked:
+    if not terminal:
         raise UsageError(
             f"nothing was sent: this would send {load}, and there is no terminal to ask on; expected --yes, "
             "or measure.max_rps in the rollout file",

@@ -58,6 +58,8 @@ def test_rollout_files_are_read(block: Block, tmp_path: Path) -> None:
     for name in re.findall(r"[\w./-]+\.(?:jsonl?|json)\b", block.text):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text('[{"text": "a"}]')
+    for name in re.findall(r"[\w./-]+\.(?:pem|key)\b", block.text):
+        (tmp_path / name).touch()
     file = tmp_path / "rollout.yaml"
     whole = "rollout" in fields
     file.write_text(block.text if whole else yaml.safe_dump({"rollout": "part", "pools": POOLS} | fields))

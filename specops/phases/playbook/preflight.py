@@ -1,4 +1,4 @@
-"""What is checked before a walk sends its first request: in seconds, and before a person is asked."""
+"""What is checked before a walk sends its first request: in seconds, and before the question."""
 
 from __future__ import annotations
 
