@@ -166,7 +166,7 @@ def test_a_program_that_is_not_here_is_said_before_anything_starts(standard) -> 
     gone = pool_of(standard | {"program": "/nowhere/llama-server"})
     assert isinstance(gone, Startable)
     with pytest.raises(ConfigError, match="there is no program /nowhere/llama-server"):
-        servers.check(gone)
+        servers.check(gone, "gone")
 
 
 @pytest.mark.slow

@@ -102,13 +102,7 @@ FREE = {
     "route-explain": {"/threshold"},
     "diagnose": {"/Observations/classes"},
     "rollout": {
-        *(
-            "/Deploy/secrets",
-            "/EndpointPool/headers",
-            "/HttpAction/body",
-            "/Monitor/labels",
-            "/TrafficClass/headers",
-        ),
+        *("/Deploy/secrets", "/HttpAction/body", "/Monitor/labels", "/TrafficClass/headers"),
         *("/TrtllmPool/config", "/TrtllmSpeculation/more", "/VllmSpeculation/more"),
     },  # the user's own names, or the engine's
 }
