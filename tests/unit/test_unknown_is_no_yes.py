@@ -12,6 +12,7 @@ import yaml
 from made_checklists import ATTESTED, Made
 from test_monitor_check import Answering, rollout
 
+from specops.access import NOTHING
 from specops.errors import Exit
 from specops.load.counters import Observed
 from specops.phases import diagnose, doctor
@@ -141,7 +142,7 @@ def test_every_positive_check_of_doctor_is_here() -> None:
 
 @pytest.mark.parametrize("text", UNKNOWN.values(), ids=UNKNOWN)
 def test_doctor_does_not_pass_metrics_of_no_engine(text: str) -> None:
-    assert _watched(URL, {name for name, _ in parse(text)}, ["m"], None).status != "ok"
+    assert _watched(URL, {name for name, _ in parse(text)}, ["m"], None, NOTHING).status != "ok"
 
 
 def test_doctor_does_not_pass_names_that_wait_for_traffic() -> None:

@@ -17,8 +17,6 @@ from specops.access import API_KEYS, OPEN, Credentials
 from specops.config import Rollout
 from specops.errors import EndpointError, UsageError
 from specops.hints import with_value
-from specops.load.answer import Failure
-from specops.load.client import endpoint_error
 from specops.load.settings import checked_base_url
 from specops.phases.doctor import fixes
 from specops.phases.doctor.machine import ANSWER_S, Check, FileText
@@ -137,6 +135,9 @@ def _failed(found: str, fix: str | None = None, paste: FileText | None = None) -
 
 def _of_tls(base_url: str, reason: str, credentials: Credentials) -> Check:
     """Return what is wrong with a certificate, the server's or ours."""
+    from specops.load.answer import Failure
+    from specops.load.client import endpoint_error  # it loads an HTTP client, which the checks do not need
+
     error = endpoint_error(base_url, Failure("cut", reason), credentials=credentials)
     return _failed(error.message, fix=error.hint)
 
