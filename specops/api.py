@@ -218,11 +218,18 @@ def verify_draft(
         return verify(settings, load_prompts(Path(prompts)) if prompts else None, SilentProgress())
 
 
-def lint(command: str | Sequence[str] | PathLike[str], *, engine_version: str | None = None) -> Result:
+def lint(
+    command: str | Sequence[str] | PathLike[str],
+    *,
+    text: str | None = None,
+    engine_version: str | None = None,
+) -> Result:
     """Find unsupported or wrong flags of a serving engine, as `specops launch lint` does.
 
     command: a command as it is typed, or its words; a Path is a file that starts servers: a script, a
     systemd unit, a Compose file, a manifest.
+    text: the text of that file where it is not on this machine; then no file is read. Its name says what it
+    is, such as Path("compose.yaml").
     engine_version: by default that of the image or of the installed program, else the newest.
 
     The verdict of the result is no with an error, undecided where something that may hold one was not read.
@@ -234,7 +241,12 @@ def lint(command: str | Sequence[str] | PathLike[str], *, engine_version: str | 
         with _call(["launch", "lint", *options, "--file", str(command)]):
             from specops.phases.launch import lint_file
 
-            return lint_file(Path(command), engine_version)[1]
+            return lint_file(Path(command), engine_version, text)[1]
+    if text is not None:
+        raise UsageError(
+            f"text belongs to a file, and {command!r} is a command: expected a Path",
+            hint="specops launch lint --help",
+        )
     words = [command] if isinstance(command, str) else command
     with _call(["launch", "lint", *options, "--", *words]):
         from specops.phases.launch import lint_words
@@ -300,7 +312,7 @@ def _without_running_loop() -> Iterator[None]:
 def _words(prompts: File | None, out: File | None, options: Mapping[str, Any]) -> list[str]:
     """The options of a command, as they would be typed."""
     words: list[str] = []
-    for name, value in {"prompts": prompts, "out": out, **options}.items():
+    for name, value in {"prompts": prompts, **options, "out": out}.items():
         if isinstance(value, Mapping):
             words += _words(None, None, {f"{name}_{key}": inner for key, inner in value.items()})
         elif value is True:

@@ -110,7 +110,6 @@ def ab(
     from specops.cli.ab_page import page
     from specops.experiment.arms import parse_arms
     from specops.load.settings import BaselineSettings
-    from specops.phases.ab.measure import compare_into
     from specops.phases.ab.settings import LOOKS, AbSettings
 
     arms = parse_arms(arm)
@@ -147,6 +146,8 @@ def ab(
     if plot is not None:
         check_suffix(plot)
     recorded = _recorded(against, requested, arms) if against else None
+    from specops.phases.ab.measure import compare_into
+
     with call.progress() as shown:
         result = compare_into(call.out, arms, requested, settings, shown, fresh=fresh)
     if against and recorded:
