@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 INSTRUCTIONS = (
     "specops measures whether speculative decoding pays for an LLM server. These tools read files and "
-    "metrics. They start no server, send no prompt and write no file. A verdict is yes, no, undecided (evidence is "
-    "missing) or partial (stopped before its end)."
+    "metrics. They start no server, send no prompt and write no file. A verdict is yes, no, undecided "
+    "(evidence is missing) or partial (stopped before its end)."
 )
 
 

@@ -1,4 +1,4 @@
-"""`specops mcp`, as an assistant uses it: the SDK's own client starts the program and talks over its pipes."""
+"""`specops mcp`, as an assistant uses it: the SDK's own client starts it and talks over its pipes."""
 
 from __future__ import annotations
 
@@ -58,10 +58,11 @@ def client() -> Callable[[Path, Callable[[Any], Awaitable[Any]]], Any]:
     return talk
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    made_runs.run(tmp_path / "runs" / "demo", made_runs.compared())
-    return tmp_path
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("made")
+    made_runs.run(made / "runs" / "demo", made_runs.compared())
+    return made
 
 
 def files(folder: Path) -> dict[str, bytes]:
