@@ -13,7 +13,6 @@ from unittest import mock
 import pytest
 from calling import specops as command
 from published_schemas import check_result
-from stub import CHUNKS, Reply, Stub, stream
 
 import specops
 from specops import api, results
@@ -192,17 +191,3 @@ def test_an_option_that_there_is_not_is_a_type_error(stub, other) -> None:
 def test_a_server_that_is_down_is_an_endpoint_error(measured) -> None:
     with pytest.raises(EndpointError, match="could not reach"):
         specops.baseline("http://127.0.0.1:1/v1", **measured)
-
-
-def test_a_faster_server_is_a_yes(stub: Stub, other: Stub, tmp_path) -> None:
-    prompts = tmp_path / "prompts.json"
-    prompts.write_text(json.dumps([{"id": f"p{i}", "text": f"Prompt {i}"} for i in range(24)]))
-    stub.answer = lambda body: Reply(stream(body, CHUNKS), gap_s=0.012)
-    other.answer = lambda body: Reply(stream(body, CHUNKS), gap_s=0.001)
-    result = specops.compare(
-        f"{stub.base_url}#stub", f"{other.base_url}#stub", prompts,
-        warmup=0, same_prompts=True, requests=330, min_duration_s=0.0, looks=1,
-    )  # fmt: skip
-    assert result.verdict == "yes", result.reason
-    assert result.summary["e2e_speedup"]["low"] > 1
-    assert "Speculation pays" in (result._repr_html_() or "")

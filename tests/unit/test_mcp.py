@@ -17,6 +17,7 @@ from calling import specops as command
 import specops
 from specops import results
 from specops.errors import Exit
+from specops.results import Result
 
 LAUNCH = "#!/bin/sh\nvllm serve m --num-speculative-tokens 3 --config /etc/hostname\n"
 
@@ -50,7 +51,7 @@ def client() -> Callable[[Path, Callable[[Any], Awaitable[Any]]], Any]:
         )
 
         async def session() -> Any:
-            async with asyncio.timeout(60), Client(stdio_client(program)) as connected:
+            async with asyncio.timeout(100), Client(stdio_client(program)) as connected:
                 return await conversation(connected)
 
         return asyncio.run(session())
@@ -61,7 +62,8 @@ def client() -> Callable[[Path, Callable[[Any], Awaitable[Any]]], Any]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("made")
-    made_runs.run(made / "runs" / "demo", made_runs.compared())
+    route = Result(phase="route", verdict="no", reason="no rule", summary={"rules": 0}, data={"files": []})
+    made_runs.run(made / "runs" / "demo", route)
     return made
 
 
@@ -101,8 +103,16 @@ def test_the_tools_answer_as_the_commands_and_write_nothing(client, folder, monk
     assert timeless(answers["lint_launch_file"]) == timeless(json.loads(results.written(linted)))
     explained = command("explain", "guard.max_regression", "--json")
     assert answers["explain_key"] == json.loads(explained.stdout)
-    assert answers["read_run"]["phases"][0]["verdict"] == "yes"
-    assert answers["read_run"]["answer"].startswith("Speculation pays.")
+    (phase,) = answers["read_run"]["phases"]
+    read = specops.read(folder / "runs" / "demo").results["route"]
+    assert phase == {
+        "phase": "route",
+        "verdict": "no",
+        "reason": "no rule",
+        "created": read.created.isoformat(),
+        "summary": {"rules": 0},
+    }
+    assert answers["read_run"]["answer"].startswith("Failed: route.")
     monkeypatch.chdir(folder)
     diagnosed = json.loads(command("diagnose", "rollout.yaml", "--no-requests", "--json").stdout)
     assert diagnosed["phase"] == answers["diagnose"]["phase"] == "diagnose"
