@@ -14,7 +14,7 @@ from typing_extensions import TypedDict
 
 import specops
 from specops import results
-from specops.cli.call import Call, extra, shared_options
+from specops.cli.call import extra
 from specops.config import load
 from specops.config import run_folder as default_folder
 from specops.config.explanation import Explanation
@@ -168,8 +168,7 @@ def server() -> MCPServer[Any]:
     return made
 
 
-@shared_options()
-def mcp(call: Call) -> None:
+def mcp() -> None:
     """Serves until its input ends. An assistant starts it; the guide shows how to add it to one.
 
     The tools lint the text of a launch file, explain a key of the rollout file, read the verdicts of a run,
