@@ -116,8 +116,8 @@ def compare(
     standard, speculative: http://HOST/v1[#MODEL], embedded[:TREE][,KEY=VALUE], or command:WORDS with {port}
     among them.
     prompts: a file with a prompt set; the samples that ship with specops by default.
-    out: a file where the result is stored after every window, and resumed unless `fresh`; by default nothing
-    is stored.
+    out: a file where the result is stored while it is measured, and resumed unless `fresh`; by default
+    nothing is stored.
 
     The verdict of the result is yes where a traffic class may be deployed, no where none may.
 

@@ -34,7 +34,7 @@ def compare_into(
     *,
     fresh: bool = False,
 ) -> Result:
-    """`compare`, stored in the file `out` after every window; an earlier result there is resumed, unless
+    """`compare`, stored in the file `out` while it is measured; an earlier result there is resumed, unless
     `fresh`. The logs of servers go to the folder `logs` beside it.
 
     Raises UsageError where `out` holds another comparison, and what `compare` raises.
