@@ -1,12 +1,14 @@
 """Hints: commands to paste. They are made from the command that was typed, or from ROLLOUT in the place of a
-rollout file whose path is not known."""
+rollout file whose path is not known. A call of the Python API names the command that does the same."""
 
 from __future__ import annotations
 
 import re
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 ROLLOUT = "ROLLOUT"
@@ -39,11 +41,30 @@ PROGRAMS = (
 """The first words of hints."""
 
 
+_equivalent: ContextVar[Sequence[str] | None] = ContextVar("_equivalent", default=None)
+
+
+@contextmanager
+def as_command(*words: str) -> Iterator[None]:
+    """Make the hints of this block from the command `specops WORDS…`, as if it had been typed."""
+    token = _equivalent.set(words)
+    try:
+        yield
+    finally:
+        _equivalent.reset(token)
+
+
+def _typed() -> list[str]:
+    """The words behind `specops`."""
+    words = _equivalent.get()
+    return sys.argv[1:] if words is None else list(words)
+
+
 def with_options(options: Mapping[str, str | bool | None]) -> str:
     """Return the command that was typed, with other options. The value of an option in `options` replaces
     what was typed: text is a value; True and False add and remove a switch; None removes an option with its
     value. Other words stay as they are."""
-    typed = sys.argv[1:]
+    typed = _typed()
     end = typed.index("--") if "--" in typed else len(typed)
     words = iter(typed[:end])
     rest = ["specops"]
@@ -65,7 +86,7 @@ def with_value(wrong: object, right: object) -> str:
     """Return the command that was typed, with `right` in place of the value `wrong`: a word, the value in
     --option=value, or an item between commas. Where the command has no such value, it is in the rollout file:
     the command that shows its line is returned; without a rollout file, the command's help."""
-    typed, old, new = sys.argv[1:], str(wrong), str(right)
+    typed, old, new = _typed(), str(wrong), str(right)
     words = [_replaced(word, old, new) for word in typed]
     if words != typed:
         return shlex.join(["specops", *words])
@@ -124,12 +145,12 @@ def renaming(path: Path | str, note: str) -> str:
 
 
 def _help() -> str:
-    command = [word for word in sys.argv[1:] if not word.startswith("-")][:1]
+    command = [word for word in _typed() if not word.startswith("-")][:1]
     return shlex.join(["specops", *command, "--help"])
 
 
 def _typed_rollout() -> str | None:
-    return next((word for word in sys.argv[1:] if word.endswith((".yaml", ".yml"))), None)
+    return next((word for word in _typed() if word.endswith((".yaml", ".yml"))), None)
 
 
 def _replaced(word: str, old: str, new: str) -> str:

@@ -100,6 +100,9 @@ Listener = Callable[[Path, "Result"], None]
 listeners: list[Listener] = []
 """Called with the path and the result after each `write`."""
 
+draw: Callable[[Result], str] | None = None
+"""Returns a result as HTML for a notebook. The Python API sets it: what draws is in a layer above."""
+
 
 class Result(BaseModel):
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
@@ -108,14 +111,14 @@ class Result(BaseModel):
     specops: str = __version__
     created: AwareDatetime = Field(default_factory=lambda: datetime.now(UTC))
     phase: str
-    inputs: dict[str, str] = Field(default_factory=dict)
-    settings: dict[str, Any] = Field(default_factory=dict)
-    environment: dict[str, Any] = Field(default_factory=dict)
+    inputs: dict[str, str] = Field(default_factory=dict, repr=False)
+    settings: dict[str, Any] = Field(default_factory=dict, repr=False)
+    environment: dict[str, Any] = Field(default_factory=dict, repr=False)
     verdict: Verdict
     reason: str
     summary: dict[str, Any] = Field(default_factory=dict)
-    data: dict[str, Any] = Field(default_factory=dict)
-    recommendation: dict[str, Any] | None = None
+    data: dict[str, Any] = Field(default_factory=dict, repr=False)
+    recommendation: dict[str, Any] | None = Field(default=None, repr=False)
     """Recommendation of a sweep: what other phases and programs read by this name. Other results do not have
     the key."""
 
@@ -125,6 +128,10 @@ class Result(BaseModel):
         if self.recommendation is None:
             del fields["recommendation"]
         return fields
+
+    def _repr_html_(self) -> str | None:
+        """Return what a notebook shows; None: it shows the fields."""
+        return draw(self) if draw is not None else None
 
     @property
     def exit_code(self) -> Exit:

@@ -13,22 +13,18 @@ from specops.cli.call import (
     LoadOptions,
     ResultOption,
     names,
-    resumable,
     shared_options,
 )
 from specops.defaults import CONFIDENCE
 from specops.quantities import SECONDS
 
 if TYPE_CHECKING:
-    from specops.config import Pool
     from specops.experiment.arms import Arm
     from specops.load.settings import BaselineSettings
     from specops.phases.ab.settings import AbSettings
     from specops.results import Result
 
 DEFAULT_OUT = Path("ab.json")
-LOOKS = {"interleaved": 4, "abba-restart": 1}
-"""Every look costs abba-restart another start of every arm in every round."""
 
 
 @shared_options(out=ResultOption, default_out=DEFAULT_OUT)
@@ -114,7 +110,7 @@ def ab(
     from specops.cli.ab_page import page
     from specops.experiment.arms import parse_arms
     from specops.load.settings import BaselineSettings
-    from specops.phases.ab.settings import AbSettings
+    from specops.phases.ab.settings import LOOKS, AbSettings
 
     arms = parse_arms(arm)
     fields: dict[str, Any] = {
@@ -150,47 +146,16 @@ def ab(
     if plot is not None:
         check_suffix(plot)
     recorded = _recorded(against, requested, arms) if against else None
-    result = _compare(call, _with_models(arms, requested), requested, settings, call.out, fresh=fresh)
+    from specops.phases.ab.measure import compare_into
+
+    with call.progress() as shown:
+        result = compare_into(call.out, arms, requested, settings, shown, fresh=fresh)
     if against and recorded:
         result = _held_against(recorded, result, against, settings)
         results.write(call.out, result)
     if plot is not None:
         draw(result, call.out, plot)
     return Answer(result, page(result, call.out))
-
-
-def _with_models(arms: list[Arm], requested: BaselineSettings) -> list[Arm]:
-    """Endpoints without a model's name are queried for it."""
-    from specops.experiment.arms import Arm
-    from specops.load.client import only_model
-
-    def named(arm: Arm) -> Pool:
-        at = arm.pool.endpoint
-        if at is None or at.model:
-            return arm.pool
-        endpoint = requested.at(at, arm.name)
-        return arm.pool.model_copy(update={"model": only_model(endpoint.target(), endpoint.decoding())})
-
-    return [Arm(arm.name, named(arm)) for arm in arms]
-
-
-def _compare(
-    call: Call, arms: list[Arm], requested: BaselineSettings, settings: AbSettings, out: Path, *, fresh: bool
-) -> Result:
-    from specops.phases.ab.earlier import measurements_of
-    from specops.phases.ab.measure import compare
-    from specops.phases.inputs import inputs_of_arms
-    from specops.phases.measurement import partial_results
-
-    def inputs() -> dict[str, str]:
-        return inputs_of_arms(arms, requested, settings, requested.prompt_set())
-
-    previous = resumable(out, "comparison", inputs, measurements_of, fresh=fresh)
-    logs = out.parent / "logs"
-    with call.progress() as shown, partial_results(out, shown, resumed=previous is not None) as keep:
-        result = compare(arms, requested, settings, shown, logs=logs, previous=previous, on_partial=keep)
-        keep(result)
-    return result
 
 
 def _recorded(path: Path, requested: BaselineSettings, arms: list[Arm]) -> Result:

@@ -17,10 +17,10 @@ from typer.core import TyperGroup
 
 from specops import __version__
 from specops.cli import output
-from specops.cli.call import run_pages
 from specops.cli.interruption import resume_hint, sigterm_as_ctrl_c
 from specops.cli.registry import COMMANDS, SUMMARIES
 from specops.errors import Exit, SpecopsError, UsageError
+from specops.phases.run_page import run_pages
 
 EXIT_CODES = """\
 Exit codes:

@@ -16,7 +16,6 @@ from specops.cli.call import (
     LoadOptions,
     ResultOption,
     names,
-    resumable,
     shared_options,
 )
 from specops.cli.output import Table
@@ -71,11 +70,8 @@ def baseline(
     Exit 0 where it is measured, 1 where too many requests failed or it was aborted, 4 where it is undecided.
     """
     assert call.out is not None
-    from specops.load.client import only_model
     from specops.load.settings import BaselineSettings
-    from specops.load.workload import load_prompts
-    from specops.phases.baseline import measure
-    from specops.phases.measurement import cells_of, partial_results
+    from specops.phases.baseline import measure_into
 
     fields: dict[str, Any] = {
         "base_url": base_url,
@@ -96,16 +92,8 @@ def baseline(
         "abort_e2e_ms": abort_e2e_ms,
     }
     settings = call.settings(BaselineSettings, load.settings() | fields)
-    if model is None:
-        settings = settings.model_copy(update={"model": only_model(settings.target(), settings.decoding())})
-
-    def inputs() -> dict[str, str]:
-        return settings.inputs(load_prompts(settings.prompts).select(settings.classes))
-
-    previous = resumable(call.out, "measurement", inputs, cells_of, fresh=fresh)
-    with call.progress() as shown, partial_results(call.out, shown, resumed=previous is not None) as keep:
-        result = measure(settings, shown, previous, keep)
-        keep(result)
+    with call.progress() as shown:
+        result = measure_into(call.out, settings, shown, fresh=fresh)
     return Answer(result, _page(result, call.out))
 
 

@@ -26,7 +26,6 @@ import typer
 from pydantic import BaseModel, ValidationError
 from typer.core import TyperGroup
 
-from specops import results
 from specops.cli.output import Table, name_rollout, print_json, print_text
 from specops.cli.progress import progress
 from specops.defaults import LEVELS_HELP, REQUEST_TIMEOUT_S
@@ -38,31 +37,7 @@ from specops.results import Result, write
 if TYPE_CHECKING:
     from specops.config import Rollout
     from specops.phases.commands import Commands
-    from specops.phases.run_page.document import PageUpdates
     from specops.progress import Progress
-
-
-@contextmanager
-def run_pages() -> Iterator[None]:
-    """Renew the page of a run folder whenever a result is written within the block. A failure is a note on
-    stderr."""
-    updates: PageUpdates | None = None
-
-    def renew(path: Path, result: Result) -> None:
-        nonlocal updates
-        if updates is None:  # most commands write no result
-            from specops.phases.run_page.document import PageUpdates
-
-            updates = PageUpdates(lambda text: print(f"note: {text}", file=sys.stderr))
-        updates(path, result)
-
-    results.listeners.append(renew)
-    try:
-        yield
-    finally:
-        results.listeners.remove(renew)
-        if updates is not None:
-            updates.flush()
 
 
 Settings = TypeVar("Settings", bound=BaseModel)
@@ -368,34 +343,6 @@ class LoadOptions:
 
 def names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def resumable(
-    out: Path,
-    kind: str,
-    inputs: Callable[[], dict[str, str]],
-    check: Callable[[Result, str], object],
-    *,
-    fresh: bool,
-    hint: Mapping[str, str | bool] | None = None,
-) -> Result | None:
-    """The earlier result at `out`; None without one, or with `fresh`.
-
-    Raises UsageError for one of other `inputs`: it cannot be resumed, and is not to be lost for a forgotten
-    option. `check` raises where it is damaged, before the first request.
-    """
-    from specops.phases.inputs import changed
-
-    if fresh or not out.exists():
-        return None
-    previous = results.read(out)
-    if unlike := changed(previous, inputs()):
-        raise UsageError(
-            f"{out} holds another {kind}: {unlike} changed; --fresh measures again",
-            hint=with_options(hint or {"--out": f"{out.with_suffix('')}-2{out.suffix}"}),
-        )
-    check(previous, str(out))
-    return previous
 
 
 def log_to_stderr(*, quiet: bool) -> None:

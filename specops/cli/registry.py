@@ -37,6 +37,7 @@ COMMANDS = {
         "plot": "Draw a result as SVG or PNG.",
         "issues": "List known issues of serving engines with speculation.",
         "schema": "Print the JSON schema of a result or of a --json answer.",
+        "mcp": "Serve read-only tools to assistants, over stdio.",
     },
     "Embedded engine": {
         "serve": "Serve a model over the OpenAI API, with vLLM's metrics.",

@@ -15,7 +15,6 @@ from specops.cli.call import (
     SamePromptsOption,
     names,
     numbers,
-    resumable,
     shared_options,
 )
 from specops.errors import UsageError
@@ -186,7 +185,7 @@ def _endpoints(attach: list[str], file: Rollout) -> dict[int, Pool]:
 
 def _swept(call: Call, spec: SweepSpec, path: Path, on: str | None, *, fresh: bool) -> Result:
     from specops import results
-    from specops.phases.measurement import partial_results
+    from specops.phases.measurement import partial_results, resumable
     from specops.phases.sweep.measure import machines
     from specops.phases.sweep.plan import measurements_of
     from specops.phases.sweep.spec import samples_of

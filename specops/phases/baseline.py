@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from typing_extensions import TypedDict
@@ -14,12 +15,12 @@ from specops.errors import FileError
 from specops.load import record, validity
 from specops.load.answer import Failure, token_counter
 from specops.load.arrivals import Level, Pace, Watch
-from specops.load.client import DEFAULT_MAX_TOKENS, endpoint_error
+from specops.load.client import DEFAULT_MAX_TOKENS, endpoint_error, only_model
 from specops.load.record import CellRecord
 from specops.load.runner import CellFailed
 from specops.load.settings import BaselineSettings, CountingRecord
 from specops.load.target_server import TargetServer
-from specops.load.workload import Prompt, PromptSet, Provenance, repeated_sentence
+from specops.load.workload import Prompt, PromptSet, Provenance, load_prompts, repeated_sentence
 from specops.phases import measurement
 from specops.progress import Progress
 from specops.render.figures import count
@@ -51,6 +52,31 @@ class BaselineResult(TypedDict):
     errors: record.Errors
     steadiness: list[validity.Change]
     cells: list[CellRecord]
+
+
+def measure_into(out: Path, settings: BaselineSettings, progress: Progress, *, fresh: bool = False) -> Result:
+    """`measure`, stored in the file `out` after every cell; an earlier result there is resumed, unless
+    `fresh`.
+
+    Raises UsageError where `out` holds another measurement, and what `measure` raises.
+    """
+    settings = with_model(settings)
+
+    def inputs() -> dict[str, str]:
+        return settings.inputs(load_prompts(settings.prompts).select(settings.classes))
+
+    previous = measurement.resumable(out, "measurement", inputs, measurement.cells_of, fresh=fresh)
+    with measurement.partial_results(out, progress, resumed=previous is not None) as keep:
+        result = measure(settings, progress, previous, keep)
+        keep(result)
+    return result
+
+
+def with_model(settings: BaselineSettings) -> BaselineSettings:
+    """The settings with the name of the only model that is served, where they have no name."""
+    if settings.model:
+        return settings
+    return settings.model_copy(update={"model": only_model(settings.target(), settings.decoding())})
 
 
 def measure(

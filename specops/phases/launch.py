@@ -325,11 +325,13 @@ def lint_words(words: Sequence[str], version: str | None = None) -> tuple[list[L
     return judged, _lint_result(judged, {}, version)
 
 
-def lint_file(path: Path, version: str | None = None) -> tuple[list[LintResult], Result]:
+def lint_file(
+    path: Path, version: str | None = None, text: str | None = None
+) -> tuple[list[LintResult], Result]:
     """Every command in it. Raises FileError where there is no file, UsageError where there is no command in
-    it."""
-    judged = [judge(command, version) for command in commands_in(path)]
-    return judged, _lint_result(judged, {path.name: results.sha256(path)}, version)
+    it. `text`: as in `commands_in`."""
+    judged = [judge(command, version) for command in commands_in(path, text)]
+    return judged, _lint_result(judged, {path.name: results.sha256(path if text is None else text)}, version)
 
 
 def _lint_result(judged: list[LintResult], inputs: dict[str, str], version: str | None) -> Result:

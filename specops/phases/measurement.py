@@ -6,7 +6,7 @@ hand is refused here, by its path and the field, before anything is built on it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from specops import results
-from specops.errors import FileError, SpecopsError, Stopped
+from specops.errors import FileError, SpecopsError, Stopped, UsageError
 from specops.hints import with_options
 from specops.load.record import CellRecord, Spread
 from specops.progress import Progress
@@ -135,3 +135,31 @@ def partial_results(
         if saved:
             progress.note(f"partial results are in {path}; the same command without --fresh resumes")
         raise
+
+
+def resumable(
+    out: Path,
+    kind: str,
+    inputs: Callable[[], dict[str, str]],
+    check: Callable[[Result, str], object],
+    *,
+    fresh: bool,
+    hint: Mapping[str, str | bool] | None = None,
+) -> Result | None:
+    """The earlier result at `out`; None without one, or with `fresh`.
+
+    Raises UsageError for one of other `inputs`: it cannot be resumed, and is not to be lost for a forgotten
+    option. `check` raises where it is damaged, before the first request.
+    """
+    from specops.phases.inputs import changed  # which reads results of phases, too
+
+    if fresh or not out.exists():
+        return None
+    previous = results.read(out)
+    if unlike := changed(previous, inputs()):
+        raise UsageError(
+            f"{out} holds another {kind}: {unlike} changed; --fresh measures again",
+            hint=with_options(hint or {"--out": f"{out.with_suffix('')}-2{out.suffix}"}),
+        )
+    check(previous, str(out))
+    return previous

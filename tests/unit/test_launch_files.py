@@ -341,10 +341,10 @@ def test_python_is_read_or_refused(text) -> None:
 
 
 def _judged_or_refused(name: str, text: str) -> None:
-    from specops.launch.command_files import forms
+    from specops.launch.command_files import commands_in
 
     try:
-        commands = forms.file_commands(Path(name), text)[0]
+        commands = commands_in(Path(name), text)
     except SpecopsError:
         return
     for command in commands:

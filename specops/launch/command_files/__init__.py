@@ -66,15 +66,20 @@ def _of_one_model(command: Command) -> Command:
     return models[0] if len(models) == 1 else command
 
 
-def commands_in(path: Path) -> list[Command]:
+def commands_in(path: Path, text: str | None = None) -> list[Command]:
     """Return the commands in a file. Raises FileError for a file that is not there, UsageError for one
-    without a command of an engine."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise FileError(f"could not read {path}: {reason}", hint=listing(path)) from error
-    commands, form, instead = forms.file_commands(path, text)
+    without a command of an engine.
+
+    text: the file's text, where it is not on this machine; then no file that it names is read.
+    """
+    files = Files(folder=path.parent if text is None else None)
+    if text is None:
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            raise FileError(f"could not read {path}: {reason}", hint=listing(path)) from error
+    commands, form, instead = forms.file_commands(path, text, files)
     if not commands:
         raise UsageError(f"there is no command of {titles()} in {path}: it is {form}", hint=instead)
     return commands

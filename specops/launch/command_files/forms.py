@@ -77,12 +77,12 @@ OTHERS: tuple[tuple[str, str, str], ...] = (
 """Texts that are no command, and from which a person may expect one."""
 
 
-def file_commands(path: Path, text: str) -> tuple[list[Command], str, str]:
-    """Return the commands in a file, what it is, and a runnable command for one without any.
+def file_commands(path: Path, text: str, files: Files) -> tuple[list[Command], str, str]:
+    """Return the commands in a file, what it is, and a runnable command for one without any. `files`: those
+    that the text may name.
 
     Raises UsageError for a file that its form cannot read.
     """
-    files = Files(folder=path.parent)
     form: FileForm | DocumentForm | None
     if path.suffix in YAML:
         commands, form = _documents(text, str(path), path.name, files)

@@ -7,19 +7,63 @@ from pathlib import Path
 from typing import Any
 
 from specops import results
+from specops.config import Pool
 from specops.experiment.arms import Arm
 from specops.experiment.run import Experiment
+from specops.load.client import only_model
 from specops.load.settings import BaselineSettings
 from specops.phases.ab.earlier import measurements_of
 from specops.phases.ab.judging import judge
 from specops.phases.ab.report import AbData, LookCounts
 from specops.phases.ab.settings import AbSettings
 from specops.phases.inputs import inputs_of_arms
+from specops.phases.measurement import partial_results, resumable
 from specops.progress import Progress
 from specops.render.figures import count
 from specops.results import Result, Verdict
 
 PHASE = "ab"
+
+
+def compare_into(
+    out: Path,
+    arms: Sequence[Arm],
+    requests: BaselineSettings,
+    settings: AbSettings,
+    progress: Progress,
+    *,
+    fresh: bool = False,
+) -> Result:
+    """`compare`, stored in the file `out` while it is measured; an earlier result there is resumed, unless
+    `fresh`. The logs of servers go to the folder `logs` beside it.
+
+    Raises UsageError where `out` holds another comparison, and what `compare` raises.
+    """
+    arms = with_models(arms, requests)
+
+    def inputs() -> dict[str, str]:
+        return inputs_of_arms(arms, requests, settings, requests.prompt_set())
+
+    previous = resumable(out, "comparison", inputs, measurements_of, fresh=fresh)
+    logs = out.parent / "logs"
+    with partial_results(out, progress, resumed=previous is not None) as keep:
+        result = compare(arms, requests, settings, progress, logs=logs, previous=previous, on_partial=keep)
+        keep(result)
+    return result
+
+
+def with_models(arms: Sequence[Arm], requests: BaselineSettings) -> list[Arm]:
+    """The arms, each endpoint with the name of its model. Raises EndpointError for an endpoint that cannot be
+    queried for it."""
+
+    def named(arm: Arm) -> Pool:
+        at = arm.pool.endpoint
+        if at is None or at.model:
+            return arm.pool
+        endpoint = requests.at(at, arm.name)
+        return arm.pool.model_copy(update={"model": only_model(endpoint.target(), endpoint.decoding())})
+
+    return [Arm(arm.name, named(arm)) for arm in arms]
 
 
 def compare(

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pydantic import Field
 
 from specops.config import Ab
+
+LOOKS: Mapping[str, int] = {"interleaved": 4, "abba-restart": 1}
+"""Default number of looks by design. Every look costs abba-restart another start of every arm in every
+round."""
 
 
 class AbSettings(Ab):

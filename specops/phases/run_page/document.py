@@ -40,9 +40,9 @@ def document(run: RunFolder) -> Document:
         subtitle=_subtitle(run),
         status=found.state,
         verdict=found.verdict,
-        headline=_capital(sentence(headline)),
-        summary=(*map(_capital, (*map(sentence, parts), *found.support)), *_cautions(run, walk)),
-        tiles=tuple(_tiles(run)),
+        headline=capital(sentence(headline)),
+        summary=(*map(capital, (*map(sentence, parts), *found.support)), *_cautions(run, walk)),
+        tiles=tuple(tiles(run)),
         steps=tuple(_next(run, walk)),
         sections=tuple(_sections(run, walk)),
         badges=tuple(_badges(run, walk)),
@@ -113,7 +113,7 @@ def _subtitle(run: RunFolder) -> str:
     return " · ".join(parts)
 
 
-def _tiles(run: RunFolder) -> Iterator[Tile]:
+def tiles(run: RunFolder) -> Iterator[Tile]:
     report = run.comparison
     if report is not None:
         name = challenger_of(report)
@@ -212,7 +212,7 @@ def _next(run: RunFolder, walk: Walk) -> Iterator[Step]:
             yield Step(" ".join(sentence(one) for one in changes), "", line.removeprefix(NEXT))
 
 
-def _capital(text: str) -> str:
+def capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 

@@ -64,7 +64,7 @@ class RunFolder:
     record: Record | None = None
     """What the last walk left beside its results; None if there was no walk."""
 
-    parts: Mapping[Phase, Any] = field(default_factory=dict)
+    parts: Mapping[Phase, Any] = field(default_factory=dict, repr=False)
     """The typed data of a complete result, as `_PARTS` reads it."""
 
     @property
@@ -94,6 +94,13 @@ class RunFolder:
     def _part(self, phase: Phase, kind: type[Part]) -> Part | None:
         part = self.parts.get(phase)
         return part if isinstance(part, kind) else None
+
+    def _repr_html_(self) -> str:
+        """Return the page of the run, for a notebook."""
+        from specops.phases.run_page.document import document
+        from specops.render.report.formats import framed
+
+        return framed(document(self))
 
     def windows(self) -> list[WindowRecord]:
         """The windows of the comparison; empty without one."""
@@ -170,9 +177,20 @@ def _loaded(phase: Phase, path: Path, stamp: tuple[int, int, int] | None) -> tup
             f"{path} is a result of {result.phase}: expected {name}",
             hint=renaming(path, results.AGAIN),
         )
+    return result, _part(phase, result, str(path))
+
+
+def _part(phase: Phase, result: Result, name: str) -> Any:
     read_part = _PARTS.get(phase)
-    part = read_part(result, str(path)) if read_part is not None and result.verdict != "partial" else None
-    return result, part
+    return read_part(result, name) if read_part is not None and result.verdict != "partial" else None
+
+
+def of_one(result: Result) -> RunFolder:
+    """A run with one result, which need not be in a file; without results where a run has no such phase.
+    Raises FileError for a damaged result."""
+    phases = [phase for phase in PHASES if NAMES.get(phase, phase) == result.phase]
+    parts = {phase: _part(phase, result, "the result") for phase in phases}
+    return RunFolder(Path(), dict.fromkeys(phases, result), parts=parts)
 
 
 def _comparison(result: Result, name: str) -> ab_report.Report:

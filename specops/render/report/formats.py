@@ -36,7 +36,8 @@ def _template() -> Template:
     return environment.get_template("page.html")
 
 
-def html(document: Document) -> str:
+def html(document: Document, *, linked: bool = True) -> str:
+    """The page. `linked`: it lies beside the files that it links."""
     from markupsafe import Markup
 
     number = 0
@@ -53,9 +54,19 @@ def html(document: Document) -> str:
         generator=Markup(GENERATOR),
         anchor=anchor,
         alignment=alignment,
+        linked=linked,
     )
     # JSON may hold half of a surrogate pair, which no file can.
     return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def framed(document: Document) -> str:
+    """The page in a frame, for a notebook: neither takes the other's styles. It links no files."""
+    from markupsafe import escape
+
+    page = escape(html(document, linked=False))
+    style = "width: 100%; height: 36rem; border: 0; resize: vertical"
+    return f'<iframe sandbox="" title="{escape(document.title)}" style="{style}" srcdoc="{page}"></iframe>'
 
 
 def anchor(section: Section | str) -> str:
