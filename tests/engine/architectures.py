@@ -59,8 +59,8 @@ LIMITS = {"sliding_window": LIMIT, "attention_chunk_size": LIMIT, "window_size":
 UNLIMITED: dict[str, Any] = {"sliding_window": None, "attention_chunk_size": 96, "use_sliding_window": False}
 
 
-def tiny(family: str, *, limited: bool) -> Any:
-    """A model; its limits a few tokens, or none where the family can do without."""
+def tiny(family: str, *, limited: bool, **more: Any) -> Any:
+    """A model; its limits a few tokens, or none where the family can do without. more: of its config."""
     kind = CONFIG_MAPPING[family]
     default = kind()
     wanted = SIZES | (LIMITS if limited else UNLIMITED)
@@ -69,6 +69,7 @@ def tiny(family: str, *, limited: bool) -> Any:
         given = {n: v for n, v in given.items() if n not in LIMITS or getattr(default, n) is not None}
     elif getattr(default, "layer_types", None):
         given["layer_types"] = ["full_attention"] * 4
+    given |= more
     with torch.device("meta"):
         shapes = AutoModelForCausalLM.from_config(kind(**given)).parameters()
         if sum(shape.numel() for shape in shapes) > 3_000_000:

@@ -20,6 +20,7 @@ from itertools import pairwise
 from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from transformers import AttentionInterface
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
@@ -31,7 +32,7 @@ from specops.engine.parallel.shards import cut
 from specops.engine.rng import all_finite
 from specops.errors import ModelError
 
-_NAME = "specops_tree"
+_NAME, _MEASURING = "specops_tree", "specops_shapes"
 _OTHERS = "a decoder-only model with plain attention can be run; vLLM serves others"
 
 
@@ -58,22 +59,71 @@ def _tree_attention(
         name for name, value in more.items() if isinstance(value, Tensor) and name not in _POSITIONS
     ]:
         raise ValueError(f"its attention takes {', '.join(unknown)}")
-    kv = torch.cat((key[0], value[0])).transpose(0, 1)  # [n, 2 * kv_heads, head_dim]
-    layer: int = module.layer_idx  # type: ignore[assignment]
     layout, limits = _pass.get()
+    layer: int = module.layer_idx  # type: ignore[assignment]
+    kv_heads, dim, width = layout.layer(layer).shape[2] // 2, layout.layer(layer).shape[3], value.shape[3]
+    if scaling is None:
+        scaling = query.shape[3] ** -0.5
+    if key.shape[1] < kv_heads:  # in another layer they are more
+        key, value = (kv.repeat_interleave(kv_heads // key.shape[1], 1) for kv in (key, value))
+    query, key, value = (_wide(one, dim) for one in (query, key, value))
+    kv = torch.cat((key[0], value[0])).transpose(0, 1)  # [n, 2 * kv_heads, head_dim]
     scores = None if softcap is None and s_aux is None else Scores(softcap, s_aux)
     q = query[0].transpose(0, 1)
     attended = attend(layout, layer, q, kv, scaling, limit=limits.get(module), scores=scores)
-    return attended.view(1, query.shape[2], query.shape[1], -1), None
+    return attended.view(1, query.shape[2], query.shape[1], -1)[..., :width], None
+
+
+def _wide(vectors: Tensor, dim: int) -> Tensor:
+    """Vectors with zeros up to `dim`, which change no product."""
+    return vectors if vectors.shape[-1] == dim else F.pad(vectors, (0, dim - vectors.shape[-1]))
+
+
+def _measuring_attention(
+    module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, *given: Any, **more: Any
+) -> tuple[Tensor, None]:
+    """transformers' attention function that only notes the shapes of what it gets."""
+    _measured.get()[module.layer_idx] = query.shape, key.shape, value.shape  # type: ignore[index]
+    return query.new_zeros(1, query.shape[2], query.shape[1], value.shape[3]), None
 
 
 AttentionInterface.register(_NAME, _tree_attention)
+AttentionInterface.register(_MEASURING, _measuring_attention)
 
 Limits = dict[torch.nn.Module, Limit]
 """What limits the attention of a module; others are not limited."""
 
+_measured: ContextVar[dict[int, tuple[torch.Size, ...]]] = ContextVar("_measured")
+"""Shapes of the queries, keys and values of each layer, [1, heads, n, dim]."""
+
 _pass: ContextVar[tuple[Layout, Limits]] = ContextVar("_pass")
 """The pass that runs in this thread: not every architecture hands arguments on to its attention."""
+
+
+class _Places:
+    """Stands in for a cache of transformers, for layers that count on from its length: each token then has
+    its own position. It stores nothing."""
+
+    def __init__(self, positions: Tensor) -> None:
+        """positions: [1, n] int64."""
+        self._before = positions[0] - torch.arange(positions.shape[1], device=positions.device)
+
+    def get_seq_length(self, layer: int = 0) -> Tensor:
+        return self._before
+
+    def update(self, keys: Tensor, values: Tensor, layer: int, *more: Any) -> tuple[Tensor, Tensor]:
+        return keys, values
+
+
+def _count_positions(source: Any) -> None:
+    """Let Llama 4's layers scale their queries by position: without a cache they count places in a pass."""
+
+    def place(module: Any, given: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Any]:
+        return given, named | {"past_key_values": _Places(named["position_ids"])}
+
+    for module in source.modules():
+        if getattr(getattr(module, "self_attn", None), "attn_temperature_tuning", False):
+            module.register_forward_pre_hook(place, with_kwargs=True)
 
 
 class GenericModel:
@@ -100,6 +150,7 @@ class GenericModel:
                 source.to(device)
             self.output = source.get_output_embeddings().weight
             self.width = self.output.shape[1]
+            _count_positions(source)
             probe = Probe(self.shape.max_positions, self.shape.vocab)
             own = probe.own(source)
             if ranks is not None:
@@ -162,13 +213,29 @@ class GenericModel:
 
 
 def _shape(source: Any) -> Shape:
+    """The shape of what the layers hand to their attention: configs have many names for it, and latent
+    attention (MLA) has keys that are wider than values. Raises ValueError if heads cannot be shared."""
     config = source.config.get_text_config()
-    heads = config.num_attention_heads
+    before = config._attn_implementation
+    found: dict[int, tuple[torch.Size, ...]] = {}
+    running = _measured.set(found)
+    try:
+        source.set_attn_implementation(_MEASURING)
+        source(input_ids=torch.zeros(1, 1, dtype=torch.int64, device=source.device), use_cache=False)
+    finally:
+        _measured.reset(running)
+        source.set_attn_implementation(before)
+    if not found:
+        raise ValueError("it does not take its attention from transformers' interface")
+    heads = {query[1] for query, _, _ in found.values()}
+    kv_heads = {key[1] for _, key, _ in found.values()}
+    if len(heads) > 1 or any(max(heads) % most or max(kv_heads) % most for most in kv_heads):
+        raise ValueError(f"its layers have {sorted(heads)} heads and {sorted(kv_heads)} key-value heads")
     return Shape(
-        layers=config.num_hidden_layers,
-        heads=heads,
-        kv_heads=getattr(config, "num_key_value_heads", None) or heads,
-        head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
+        layers=max(found) + 1,
+        heads=max(heads),
+        kv_heads=max(kv_heads),
+        head_dim=max(shape[3] for shapes in found.values() for shape in shapes),
         vocab=source.get_output_embeddings().weight.shape[0],
         max_positions=_steady_positions(config),
         dtype=source.dtype,
@@ -267,7 +334,7 @@ def _watched_masks(source: Any, positions: int, limits: Limits) -> Iterator[None
     layers uses.
     """
     right = ALL_MASK_ATTENTION_FUNCTIONS[EAGER]
-    masks: list[tuple[Tensor, Limit | None | ValueError]] = []
+    masks: list[tuple[Tensor, Limit | ValueError | None]] = []
 
     def watched(*given: Any, mask_function: Callable[..., Any], **more: Any) -> Any:
         mask = right(*given, mask_function=mask_function, **more)

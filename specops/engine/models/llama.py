@@ -162,9 +162,7 @@ def windowed(config: Any) -> bool:
     window = getattr(config, "sliding_window", None)
     used = getattr(config, "use_sliding_window", True)
     layers = getattr(config, "layer_types", None) or ["sliding_attention"]
-    return bool(
-        window and used and window < config.max_position_embeddings and "sliding_attention" in layers
-    )
+    return bool(window and used and window < config.max_position_embeddings and "sliding_attention" in layers)
 
 
 @contextmanager
@@ -189,7 +187,8 @@ def read_family(folder: Path) -> tuple[Any, dict[str, Tensor]] | None:
                 config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         rope = getattr(config, "rope_parameters", None) or {}
         plain = config.model_type in MODELS and getattr(config, "quantization_config", None) is None
-        if windowed(config) or not plain or config.hidden_act != "silu" or rope.get("rope_type") not in STATIC_ROPE:
+        plain = plain and rope.get("rope_type") in STATIC_ROPE and not windowed(config)
+        if not plain or config.hidden_act != "silu":
             return None
         stored = _stored(folder)
         wanted = shapes(config)
