@@ -143,7 +143,8 @@ class GenericModel:
         self._ranks = ranks
         self._source = source
         self._features: Tensor
-        self._limits: Limits = {}
+        self.limits: Limits = {}
+        """What limits the attention of its modules."""
         try:
             self.shape = replace(_shape(source), device=device, kernel=kernel)
             if ranks is None:
@@ -175,7 +176,7 @@ class GenericModel:
 
     def _in_two_parts(self, tokens: Tensor, positions: Tensor, limits: Limits) -> Tensor:
         """[n, V] logits of two passes within `limits`; the second sees the first only through the cache."""
-        self._limits = limits
+        self.limits = limits
         n = len(tokens)
         cache = self.shape.cache(rows=1, capacity=n)
         logits = []
@@ -186,7 +187,7 @@ class GenericModel:
 
     def forward(self, tokens: Tensor, layout: Layout, wanted: Tensor | None = None) -> Tensor:
         device = self.shape.device
-        running = _pass.set((layout, self._limits))
+        running = _pass.set((layout, self.limits))
         try:
             output = self._source(
                 input_ids=tokens[None].to(device),
@@ -247,10 +248,13 @@ def _steady_positions(config: Any) -> int:
     sequence's output would depend on the others, and on what was cached before the change."""
     rope = getattr(config, "rope_parameters", None) or {}
     kinds = [rope, *(kind for kind in rope.values() if isinstance(kind, dict))]  # or one for each layer type
+    last: int = config.max_position_embeddings
     changes = [
-        kind["original_max_position_embeddings"] for kind in kinds if kind.get("rope_type") == "longrope"
+        kind.get("original_max_position_embeddings", last)
+        for kind in kinds
+        if kind.get("rope_type") == "longrope"
     ]
-    return min([config.max_position_embeddings, *changes])
+    return min([last, *changes])
 
 
 EAGER = "eager"
