@@ -25,7 +25,7 @@ from specops.engine import Sampling, load_engine
 from specops.engine.attention import CPU, KVCache, Layout, Mask, Span, causal
 from specops.engine.drafters import Autoregressive
 from specops.engine.load import Backend, find_backend, load_target
-from specops.engine.models import graphs, load_model
+from specops.engine.models import generic, graphs, load_model
 from specops.engine.models.generic import GenericModel
 from specops.engine.models.graphs import Graphed, GraphKey
 from specops.engine.step import Engine
@@ -160,7 +160,7 @@ def test_a_model_that_cannot_be_captured(
         if reads == "the device":
             assert kwargs["position_ids"].max().item() < POSITIONS
             return args, kwargs
-        positions = torch.cat([span.positions for span in kwargs["specops_layout"].spans])
+        positions = torch.cat([span.positions for span in generic._pass.get()[0].spans])
         return args, {**kwargs, "position_ids": positions[None]}
 
     model = target._model

@@ -165,6 +165,8 @@ class GenericModel:
             found = probe.run(source, self._in_two_parts, own.lowered, own.limits)
         except (AttributeError, RuntimeError, TypeError, ValueError) as error:
             reason = str(error).partition("\n")[0]
+            if isinstance(error, AttributeError | TypeError):
+                reason = f"its code needs more than tokens and positions ({reason})"
             raise ModelError(f"could not run {name} over the engine's cache: {reason}; {_OTHERS}") from error
         # A stage of a pipeline other than the last has no logits, and rank 0 looks at them for all.
         # Windows, biases, sinks or caps that the interface does not see would change the output silently.
@@ -222,7 +224,8 @@ def _shape(source: Any) -> Shape:
     running = _measured.set(found)
     try:
         source.set_attn_implementation(_MEASURING)
-        source(input_ids=torch.zeros(1, 1, dtype=torch.int64, device=source.device), use_cache=False)
+        token = torch.zeros(1, 1, dtype=torch.int64, device=source.device)
+        source(input_ids=token, position_ids=token, use_cache=False)
     finally:
         _measured.reset(running)
         source.set_attn_implementation(before)
