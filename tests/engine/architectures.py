@@ -75,12 +75,12 @@ SIZES: dict[str, Any] = {
     "pad_token_id": None,
 }
 SHARED: dict[str, Any] = {"layer_types": ["sliding_attention", "full_attention"] * 2}
-"""The last layers have no keys of their own."""
+"""Gemma's last layers may share the keys of earlier ones, which must be of both types."""
 OWN: dict[str, dict[str, Any]] = {
     "cwm": {"bos_token_id": 1, "eos_token_id": 2},
     "gemma3n_text": {**SHARED, "num_kv_shared_layers": 2},
-    "gemma4_text": {**SHARED, "num_kv_shared_layers": 2},
-    "gemma4_unified_text": {**SHARED, "num_kv_shared_layers": 2},
+    "gemma4_text": {**SHARED, "num_kv_shared_layers": 0},
+    "gemma4_unified_text": {**SHARED, "num_kv_shared_layers": 0},
     "gpt_neo": {"attention_types": [[["global", "local"], 2]]},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 2},
     "modernbert-decoder": {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0},
@@ -111,6 +111,11 @@ def tiny(family: str, *, limited: bool, limit: int = LIMIT, **more: Any) -> Any:
     model = AutoModelForCausalLM.from_config(kind(**given), attn_implementation="eager")
     perturb(model, 0.2)
     return model.eval()
+
+
+def has_limits(family: str) -> bool:
+    """Whether a family's own config limits its attention to some tokens."""
+    return any(CONFIG_MAPPING[family]().to_dict().get(name) for name in LIMITS)
 
 
 def _has(config: Any, name: str) -> bool:

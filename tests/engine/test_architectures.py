@@ -1,7 +1,7 @@
 """Which families of transformers the engine runs: docs/engine.md says so, and each is tried.
 
-Tiny random models, read in pieces over 48 tokens, where every limit of their attention is 8 tokens: what is
-loaded has the logits of transformers' own pass, and the rest is refused.
+Tiny random models, read in pieces over 48 tokens and a tree, where every limit of their attention is 8
+tokens, and then 24: what is loaded has the logits of transformers' own pass, and the rest is refused.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from architectures import LIMIT, SIZES, tiny, verdict
+from architectures import LIMIT, SIZES, has_limits, tiny, verdict
 from tiny_models import LLAMA, load_reference, perturb, reference_logits
 from transformers import (
     CONFIG_MAPPING,
@@ -28,7 +28,7 @@ from specops.engine.models.generic import GenericModel
 from specops.errors import ModelError
 
 PAGE = (Path(__file__).parents[2] / "docs" / "engine.md").read_text(encoding="utf-8")
-QUICK = ["mixtral", "qwen2_moe", "gpt_neox"]
+QUICK = ["mixtral", "gpt_neox", "gemma2", "gpt_oss", "deepseek_v3"]
 
 
 def listed(heading: str) -> list[str]:
@@ -42,15 +42,18 @@ slow = [pytest.param(family, marks=pytest.mark.slow) for family in RUN if family
 
 
 def test_the_page_lists_families() -> None:
-    assert len(RUN) >= 50
-    assert len(WITHOUT) >= 10
-    assert len(REFUSED) >= 50
+    assert len(RUN) >= 85
+    assert len(WITHOUT) >= 7
+    assert len(REFUSED) >= 40
     assert not set(RUN) & set(WITHOUT) | set(WITHOUT) & set(REFUSED) | set(RUN) & set(REFUSED)
 
 
 @pytest.mark.parametrize("family", [*QUICK, *slow])
 def test_a_family_that_runs(family: str, tmp_path: Path) -> None:
-    assert verdict(family, tmp_path, limited=True) == "identical"
+    """With limits that a probe on loading reaches, and with longer ones."""
+    assert verdict(family, tmp_path / "short", limited=True) == "identical"
+    if has_limits(family):
+        assert verdict(family, tmp_path / "long", limited=True, limit=24) == "identical"
 
 
 @pytest.mark.slow

@@ -3,10 +3,11 @@
 The model runs unchanged on one packed row of tokens. transformers' attention interface hands each layer's
 queries, keys and values to `attend`, which writes them to the engine's cache.
 
-On loading, its logits over this cache are compared with its own attention's. What a model limits only after
-thousands of tokens (windows, chunks, frequencies and scales that change with the length) is found without a
-pass that long: its masks are evaluated at all kinds of distances, its limits are lowered for a short pass,
-and one token of a short pass is at the last position.
+On loading, its logits over this cache are compared with its own attention's. Some layers see only a window
+of tokens, or a chunk. Which ones, and how many tokens, is what their own masks show: these are evaluated at
+all kinds of distances. What a model limits only after thousands of tokens (windows, chunks, frequencies and
+scales that change with the length) is compared without a pass that long: its limits are lowered for a short
+pass, and one token of a short pass is at the last position.
 """
 
 from __future__ import annotations
