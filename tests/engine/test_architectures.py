@@ -148,5 +148,5 @@ def test_limits_are_put_back_and_masks_no_longer_watched() -> None:
         GenericModel(model)
     assert model.config.attention_chunk_size == model.config.floor_scale == LIMIT
     assert all(layer.self_attn.floor_scale == LIMIT for layer in model.model.layers)
-    assert not generic.ALL_MASK_ATTENTION_FUNCTIONS._local_mapping
+    assert not masking_utils.ALL_MASK_ATTENTION_FUNCTIONS._local_mapping
     assert not any(layer.self_attn._forward_pre_hooks for layer in model.model.layers)

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from shapes import ancestors, parents
 from tiny_models import (
     LLAMA,
+    POSITIONS,
     VOCABULARY,
     Pair,
     clear_prompts,
@@ -120,7 +121,7 @@ def test_the_logits_of_every_node(family: str, whole: bool, limited: Callable[[s
         depths = list(tree.depth)
         starts = [depths.index(depth) for depth in range(max(depths) + 1)]
         bounds = list(zip(starts, [*starts[1:], len(tree)], strict=True))
-    found = [[], []]
+    found: list[list[Tensor]] = [[], []]
     with torch.inference_mode():
         for row, prompt in enumerate(prompts):
             span = Span(row, 0, len(prompt), torch.arange(len(prompt)), causal(len(prompt)))
@@ -132,7 +133,7 @@ def test_the_logits_of_every_node(family: str, whole: bool, limited: Callable[[s
                 for row, prompt in enumerate(prompts)
             ]
             logits = model.forward(nodes[:, start:stop].flatten(), Layout(spans, pool, tile))
-            for row, part in enumerate(logits.split(stop - start)):
+            for row, part in enumerate(torch.split(logits, stop - start)):
                 found[row].append(part)
         for row, prompt in enumerate(prompts):
             for node, own in enumerate(torch.cat(found[row])):
@@ -246,7 +247,7 @@ def test_frequencies_that_change_beyond_the_last_position(tmp_path: Path) -> Non
     rope = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}
     torch.manual_seed(0)
     LlamaForCausalLM(LlamaConfig(**LLAMA, rope_parameters=rope)).save_pretrained(tmp_path)
-    model, n = load_model(tmp_path), LLAMA["max_position_embeddings"]
+    model, n = load_model(tmp_path), POSITIONS
     tokens = (torch.arange(n) * 7) % VOCABULARY
     with torch.inference_mode():
         layout = Layout(

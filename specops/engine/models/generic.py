@@ -253,7 +253,7 @@ def _steady_positions(config: Any) -> int:
     rope = getattr(config, "rope_parameters", None) or {}
     kinds = [rope, *(kind for kind in rope.values() if isinstance(kind, dict))]  # or one for each layer type
     last: int = config.max_position_embeddings
-    changes = [
+    changes: list[int] = [
         kind.get("original_max_position_embeddings", last)
         for kind in kinds
         if kind.get("rope_type") == "longrope"
