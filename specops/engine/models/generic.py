@@ -178,14 +178,19 @@ class GenericModel:
             )
 
     def _in_two_parts(self, tokens: Tensor, positions: Tensor, limits: Limits) -> Tensor:
-        """[n, V] logits of two passes within `limits`; the second sees the first only through the cache."""
+        """[n, V] logits of two passes within `limits`; the second sees the first only through the cache.
+
+        Logits are wanted in reverse order: a model that runs its last layers for those tokens only, or takes
+        no such wish, is found out.
+        """
         self.limits = limits
         n = len(tokens)
         cache = self.shape.cache(rows=1, capacity=n)
         logits = []
         for start, stop in pairwise((0, n // 2, n)):
             span = Span(0, start, stop - start, positions[start:stop], causal(stop - start))
-            logits.append(self.forward(tokens[start:stop], Layout([span], cache, self.shape.tile)))
+            layout, last_first = Layout([span], cache, self.shape.tile), torch.arange(stop - start).flip(0)
+            logits.append(self.forward(tokens[start:stop], layout, last_first).flip(0))
         return torch.cat(logits)
 
     def forward(self, tokens: Tensor, layout: Layout, wanted: Tensor | None = None) -> Tensor:
