@@ -333,8 +333,8 @@ def attend(
     scores themselves. Returns [n, heads * head_dim].
     """
     layout.write(layer, kv)
-    seen = layout.within(limit)
-    parts = seen.parts if scores is None else seen.alone
+    within = layout.within(limit)
+    parts = within.parts if scores is None else within.alone
     attended = [_attended(own, layer, q[rows], q.size(1), scale, scores) for rows, own in parts]
     return attended[0] if len(attended) == 1 else torch.cat(attended)
 

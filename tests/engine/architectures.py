@@ -79,8 +79,8 @@ SHARED: dict[str, Any] = {"layer_types": ["sliding_attention", "full_attention"]
 OWN: dict[str, dict[str, Any]] = {
     "cwm": {"bos_token_id": 1, "eos_token_id": 2},
     "gemma3n_text": {**SHARED, "num_kv_shared_layers": 2},
-    "gemma4_text": {**SHARED, "num_kv_shared_layers": 0},
-    "gemma4_unified_text": {**SHARED, "num_kv_shared_layers": 0},
+    "gemma4_text": {**SHARED, "num_kv_shared_layers": 2},
+    "gemma4_unified_text": {**SHARED, "num_kv_shared_layers": 2},
     "gpt_neo": {"attention_types": [[["global", "local"], 2]]},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 2},
     "modernbert-decoder": {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0},

@@ -121,14 +121,6 @@ def test_a_scale_that_grows_with_the_position(tmp_path: Path) -> None:
     assert torch.allclose(torch.cat(found), own, rtol=0, atol=1e-3 * float(own.abs().max()))
 
 
-@pytest.mark.parametrize("kind", ["sliding_attention", "full_attention"])
-def test_layers_that_run_for_wanted_tokens_only(kind: str, tmp_path: Path) -> None:
-    """Gemma 4's last layers share keys, and skip tokens whose logits nobody wants: a batch's others too."""
-    shared = {"layer_types": [kind, "full_attention"] * 2, "num_kv_shared_layers": 2}
-    message = refusal(tiny("gemma4_text", limited=True, **shared), tmp_path)
-    assert "could not run Gemma4ForCausalLM" in message
-
-
 def test_sparse_blocks_that_are_chosen_by_an_indexer(tmp_path: Path) -> None:
     """All blocks are chosen up to 2,048 tokens: no probe shows it."""
     kind = CONFIG_MAPPING["minimax_m3_vl_text"]

@@ -319,6 +319,7 @@ class Probe:
                     position_ids=positions[None].to(source.device),
                     attention_mask=torch.ones_like(tokens)[None].to(source.device),  # they are one sequence
                     use_cache=False,
+                    logits_to_keep=torch.arange(len(tokens), device=source.device),  # a number may cut masks
                 ).logits[0]
             return logits.float()
 
