@@ -9,9 +9,10 @@ group, which is one call over a view of the cache.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import accumulate, pairwise
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -23,7 +24,6 @@ from specops.engine.cpu import ops
 
 class Mask:
     """The slots that n new tokens see among the last m. All slots before those are visible to every token.
-    All slots before those are visible to every token.
 
     The additive form of a repeated mask lies in the middle of a wide buffer, with zeros to its left and -inf
     to its right. So the mask for any prefix length, padded to any width, is a view of that buffer.
@@ -95,6 +95,58 @@ class Span:
 
 
 @dataclass(frozen=True)
+class Limit:
+    """The tokens on its path that a token sees in some layers, by their positions: those of a sliding window
+    that ends with the token, or those in its own chunk."""
+
+    form: Literal["window", "chunk"]
+    size: int  # tokens
+
+    def sees(self, token: Tensor, other: Tensor) -> Tensor:
+        """Return whether `token` sees `other`: positions, int64, the second not after the first."""
+        if self.form == "window":
+            return other > token - self.size
+        return other // self.size == token // self.size
+
+    def mask(self, mask: Mask, stop: int) -> Mask:
+        """The part of `mask`, which ends at slot `stop`, that is within the limit: [n, stop] over all slots.
+
+        A token sees the nodes of its own path and no others, so the k-th slot that it sees is at position k.
+        """
+        before = stop - mask.sees.shape[1]
+        sees = F.pad(mask.sees, (before, 0), value=True)
+        positions = sees.cumsum(1) - 1
+        return Mask(sees & self.sees(positions[:, -1:], positions))
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Changes of attention scores before their softmax, in float32."""
+
+    cap: float | None = None
+    """c: a score s becomes c tanh(s / c)."""
+
+    sinks: Tensor | None = None
+    """[heads]: the score of a token without a value, which all tokens of a head see."""
+
+    def attend(
+        self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float | None
+    ) -> Tensor:
+        """As SDPA. q: [rows, kv_heads, tile * n, head_dim], the tokens of one head after those of another."""
+        scores = (q @ keys.mT).float() * (q.size(-1) ** -0.5 if scale is None else scale)
+        if self.cap is not None:
+            scores = torch.tanh(scores / self.cap) * self.cap
+        if mask is not None:
+            scores = scores + mask
+        if self.sinks is None:
+            return scores.softmax(-1).to(values.dtype) @ values
+        sinks = self.sinks.float().view(scores.size(1), -1)
+        sinks = sinks.repeat_interleave(scores.size(2) // sinks.size(1), 1)[None, :, :, None]
+        weights = torch.cat((scores, sinks.expand(len(scores), -1, -1, -1)), -1).softmax(-1)
+        return weights[..., :-1].to(values.dtype) @ values
+
+
+@dataclass(frozen=True)
 class Group:
     """Adjacent rows that feed equally many tokens under one mask: one SDPA call a layer."""
 
@@ -130,6 +182,8 @@ class Layout:
         here = cache.data.device.type == "cpu" and cache.data.dtype == torch.float32 and not cache.kernel
         self.short = here and all(span.count <= SHORT for span in spans)
         self._apart = here and not self.short
+        self._recorded = addresses is not None
+        self._within: dict[Limit, Layout] = {}
         if addresses is not None:
             self.positions, self._slots, self.ragged = addresses.positions, addresses.slots, addresses.ragged
 
@@ -157,16 +211,42 @@ class Layout:
         The loops and SDPA differ in the last bits, and so does SDPA with padding. So where a prompt is read
         beside other sequences, each sequence has the form that it has alone.
         """
-        if not self._apart or len(self.spans) == 1:
+        return self.alone if self._apart else [(slice(None), self)]
+
+    @cached_property
+    def alone(self) -> list[tuple[slice, Layout]]:
+        """The tokens of each sequence with a layout of their own."""
+        if len(self.spans) == 1:
             return [(slice(None), self)]
         bounds = pairwise(accumulate((span.count for span in self.spans), initial=0))
         alone = [Layout([span], self.cache, self._tile) for span in self.spans]
         return [(slice(*bound), layout) for bound, layout in zip(bounds, alone, strict=True)]
 
+    def within(self, limit: Limit | None) -> Layout:
+        """The layout of the layers that see only what is within `limit`: made once, and this one where the
+        limit hides nothing. Raises RuntimeError if the pass is recorded."""
+        if limit is None:
+            return self
+        self._refuse_recorded()
+        if all(span.stop <= limit.size for span in self.spans):
+            return self
+        if limit not in self._within:
+            masks: dict[tuple[Mask, int], Mask] = {}  # rows that share a mask are batched
+            for key in dict.fromkeys((span.mask, span.stop) for span in self.spans):
+                masks[key] = limit.mask(*key)
+            spans = [replace(span, mask=masks[span.mask, span.stop]) for span in self.spans]
+            self._within[limit] = Layout(spans, self.cache, self._tile)
+        return self._within[limit]
+
+    def _refuse_recorded(self) -> None:
+        if self._recorded:
+            raise RuntimeError("its masks depend on the positions of a pass")
+
     @cached_property
     def groups(self) -> list[Group]:
         """The SDPA calls of each layer. They are made for all layers at once, since views of the cache, made
-        layer by layer, cost as much as the attention."""
+        layer by layer, cost as much as the attention. Raises RuntimeError if the pass is recorded."""
+        self._refuse_recorded()
         groups, first, spans = [], 0, self.spans
         for index in range(1, len(spans) + 1):
             if index == len(spans) or not _together(spans[index - 1], spans[index]):
@@ -236,14 +316,26 @@ def _mask(spans: Sequence[Span], width: int, tile: int, dtype: torch.dtype) -> T
     return torch.stack([mask.over(span.stop - reach, width, tile, dtype) for span in spans])[:, None]
 
 
-def attend(layout: Layout, layer: int, q: Tensor, kv: Tensor, scale: float | None = None) -> Tensor:
+def attend(
+    layout: Layout,
+    layer: int,
+    q: Tensor,
+    kv: Tensor,
+    scale: float | None = None,
+    *,
+    limit: Limit | None = None,
+    scores: Scores | None = None,
+) -> Tensor:
     """Write the new keys and values of a layer, then let every token attend to what it sees.
 
     q: [n, heads, head_dim]. kv: [n, 2 * kv_heads, head_dim], keys before values. scale: of the scores; None
-    for head_dim ** -0.5. Returns [n, heads * head_dim].
+    for head_dim ** -0.5. limit: of what a token sees in this layer. scores: None: the softmax is of the
+    scores themselves. Returns [n, heads * head_dim].
     """
     layout.write(layer, kv)
-    attended = [_attended(own, layer, q[rows], q.size(1), scale) for rows, own in layout.parts]
+    within = layout.within(limit)
+    parts = within.parts if scores is None else within.alone
+    attended = [_attended(own, layer, q[rows], q.size(1), scale, scores) for rows, own in parts]
     return attended[0] if len(attended) == 1 else torch.cat(attended)
 
 
@@ -262,14 +354,16 @@ def attend_rotated(layout: Layout, layer: int, qkv: Tensor, factor: float, rope:
     return attended[0] if len(attended) == 1 else torch.cat(attended)
 
 
-def _attended(layout: Layout, layer: int, q: Tensor, heads: int, scale: float | None) -> Tensor:
+def _attended(
+    layout: Layout, layer: int, q: Tensor, heads: int, scale: float | None, scores: Scores | None = None
+) -> Tensor:
     """Attention without the write. q: [n, heads or more, head_dim], the queries first; exactly `heads` if the
-    layout is not short."""
+    layout is not short. scores: neither the loops nor the kernel change them."""
     dim = q.size(2)
-    if layout.short:
+    if layout.short and scores is None:
         scale = dim**-0.5 if scale is None else scale
         return ops.attend(q.contiguous(), heads, layout.layer(layer), layout.table, scale)
-    if layout.kernel:
+    if layout.kernel and scores is None:
         from specops_kernels.tree_attention import tree_attention  # Triton is not part of the engine extra
 
         return tree_attention(q.contiguous(), layout.layer(layer), layout.ragged, scale).flatten(1)
@@ -286,9 +380,13 @@ def _attended(layout: Layout, layer: int, q: Tensor, heads: int, scale: float | 
             # The heads of a group ride along as further queries, so that each key is read once.
             queries = queries.view(rows, count, kv_heads, -1, dim).permute(0, 2, 3, 1, 4)
             queries = queries.reshape(rows, kv_heads, -1, dim)
-        attended = F.scaled_dot_product_attention(
-            queries, group.keys[layer], group.values[layer], attn_mask=group.mask, scale=scale
-        )
+        keys, values = group.keys[layer], group.values[layer]
+        if scores is None:
+            attended = F.scaled_dot_product_attention(
+                queries, keys, values, attn_mask=group.mask, scale=scale
+            )
+        else:
+            attended = scores.attend(queries, keys, values, group.mask, scale)
         if count > 1:
             attended = attended.view(rows, kv_heads, -1, count, dim).permute(0, 3, 1, 2, 4)
         outputs.append(attended.reshape(rows * count, -1))

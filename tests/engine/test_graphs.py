@@ -10,22 +10,24 @@ import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import graphs_arm
 import pytest
 import torch
+from architectures import tiny
 from graphs_arm import grow
 from recorder import Recorder, recorded
 from test_models import TOKENS
-from tiny_models import POSITIONS, Pair, clear_prompts, drain, tokens_of
+from tiny_models import POSITIONS, VOCABULARY, Pair, clear_prompts, drain, load_reference, tokens_of
 from torch import Tensor
 
 from specops.engine import Sampling, load_engine
 from specops.engine.attention import CPU, KVCache, Layout, Mask, Span, causal
 from specops.engine.drafters import Autoregressive
 from specops.engine.load import Backend, find_backend, load_target
-from specops.engine.models import graphs, load_model
+from specops.engine.models import generic, graphs, load_model
 from specops.engine.models.generic import GenericModel
 from specops.engine.models.graphs import Graphed, GraphKey
 from specops.engine.step import Engine
@@ -160,7 +162,7 @@ def test_a_model_that_cannot_be_captured(
         if reads == "the device":
             assert kwargs["position_ids"].max().item() < POSITIONS
             return args, kwargs
-        positions = torch.cat([span.positions for span in kwargs["specops_layout"].spans])
+        positions = torch.cat([span.positions for span in generic._pass.get()[0].spans])
         return args, {**kwargs, "position_ids": positions[None]}
 
     model = target._model
@@ -174,6 +176,22 @@ def test_a_model_that_cannot_be_captured(
     assert recorder.captured == (reads == "the host")
     said = "waits for the device" if reads == "the device" else "logits differ"
     assert said in caplog.text
+
+
+@pytest.mark.parametrize("family", ["mistral", "gpt_oss"])
+def test_limited_attention_runs_without_graphs(
+    family: str, recorder: Recorder, llama: Pair, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its masks are made anew for each pass, and sinks are not the kernel's. The kernel takes the windows."""
+    tiny(family, limited=True, vocab_size=VOCABULARY).save_pretrained(tmp_path)
+    llama.tokenizer.save_pretrained(tmp_path)
+    engine = load_engine(tmp_path, tree="none", max_batch=2)
+    target = engine.target
+    assert isinstance(target, Graphed)
+    expected = clear_prompts(load_reference(tmp_path), [4, 13], COUNT)
+    assert outputs(engine, expected) == [tokens for _, tokens in expected]
+    assert target.replays == 0
+    assert "its masks depend on the positions of a pass" in caplog.text
 
 
 PARTS: dict[str, Callable[[Any], Tensor]] = {

@@ -12,9 +12,7 @@ cache.
 from __future__ import annotations
 
 import json
-import shlex
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -58,7 +56,6 @@ def load_model(
     if ranks is None and not kernel and device.type == "cpu" and dtype == torch.float32:
         read = read_family(folder)
         if read is not None:
-            _refuse(folder, read[0])
             refuse_not_finite(folder, read[1].items())
             return LeanLlama(*read)
 
@@ -87,7 +84,6 @@ def load_model(
             hint=listing(folder),
         )
     source.eval().requires_grad_(False)
-    _refuse(folder, source.config.get_text_config())
     refuse_not_finite(folder, source.named_parameters())
     return GenericModel(source, device, kernel=kernel, ranks=ranks)
 
@@ -104,7 +100,6 @@ def _offloaded(
     try:
         with checked_config():
             config = AutoConfig.from_pretrained(folder, trust_remote_code=False).get_text_config()
-            _refuse(folder, config)
             source = load_streamed(folder, config, dtype, offload, device)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise ModelError(f"could not load a model from {folder}: {first_reason(error)}") from error
@@ -115,29 +110,6 @@ def first_reason(error: Exception) -> str:
     """An error's text in one line: the first that is not a heading of those below it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     return next((line for line in lines if not line.endswith(":")), lines[0])
-
-
-def _refuse(folder: Path, config: Any) -> None:
-    """Raises ModelError for a model that would run and give another model's output."""
-    hint = f"grep -n -e sliding_window -e rope {shlex.quote(str(folder / 'config.json'))}"
-    # The cache keeps every slot visible; a model trained with a shorter window would see too much.
-    window = getattr(config, "sliding_window", None)
-    used = getattr(config, "use_sliding_window", True)
-    layers = getattr(config, "layer_types", None) or ["sliding_attention"]
-    if window and used and window < config.max_position_embeddings and "sliding_attention" in layers:
-        raise ModelError(
-            f"could not load {folder}: it attends within a window of {window} tokens, which the embedded "
-            "engine does not support; vLLM does",
-            hint,
-        )
-    # Frequencies that change with the longest sequence of a batch: the output would depend on the others.
-    rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type")
-    if rope in ("dynamic", "longrope"):
-        raise ModelError(
-            f"could not load {folder}: its rotary embedding ({rope}) changes with the length, which the "
-            "embedded engine does not support; vLLM does",
-            hint,
-        )
 
 
 def eos_token_ids(folder: Path) -> frozenset[int]:

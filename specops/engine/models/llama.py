@@ -157,6 +157,14 @@ def explicit_config(raw: dict[str, Any]) -> Any:
     return SimpleNamespace(**{**raw, "rope_parameters": rope})
 
 
+def windowed(config: Any) -> bool:
+    """Return whether some layers see only a window of tokens, which is shorter than the model's positions."""
+    window = getattr(config, "sliding_window", None)
+    used = getattr(config, "use_sliding_window", True)
+    layers = getattr(config, "layer_types", None) or ["sliding_attention"]
+    return bool(window and used and window < config.max_position_embeddings and "sliding_attention" in layers)
+
+
 @contextmanager
 def checked_config() -> Iterator[None]:
     """Raises ValueError if transformers finds an entry of a wrong type in a config."""
@@ -179,7 +187,8 @@ def read_family(folder: Path) -> tuple[Any, dict[str, Tensor]] | None:
                 config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         rope = getattr(config, "rope_parameters", None) or {}
         plain = config.model_type in MODELS and getattr(config, "quantization_config", None) is None
-        if not plain or config.hidden_act != "silu" or rope.get("rope_type") not in STATIC_ROPE:
+        plain = plain and rope.get("rope_type") in STATIC_ROPE and not windowed(config)
+        if not plain or config.hidden_act != "silu":
             return None
         stored = _stored(folder)
         wanted = shapes(config)
