@@ -122,7 +122,7 @@ SHAPES: Mapping[str, Shape] = {
     "baseline": Shape(
         ("baseline",),
         "baseline.json: one endpoint, by load and class.",
-        Content("phases.baseline:BaselineResult", summary="load.record:PlaybookSummary"),
+        Content("phases.measurement:BaselineData", summary="load.record:PlaybookSummary"),
     ),
     "ab": Shape(
         ("ab",),
