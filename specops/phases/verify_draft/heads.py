@@ -403,7 +403,7 @@ def _switches(pair: Pair) -> Iterator[Finding]:
         if None in first:
             alien.append(key)
         elif any(key not in (support.heads.keys(family, pair.engine.number) or ()) for family in families):
-            dropped[key] = max(filter(None, first), key=_order)
+            dropped[key] = max(filter(None, first), key=lambda version: [*map(int, version.split("."))])
     if dropped:
         listed = ", ".join(f"{key} (read since {since})" for key, since in dropped.items())
         held = [key for key in dropped if key in SWITCH_TENSORS and support.strict]
@@ -421,10 +421,6 @@ def _switches(pair: Pair) -> Iterator[Finding]:
         )
     if not dropped and not alien:
         yield compatible(check, f"{pair.engine.words} reads {', '.join(given)}")
-
-
-def _order(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("."))
 
 
 def _families(pair: Pair) -> list[str]:
