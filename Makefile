@@ -56,9 +56,9 @@ check: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.dev $(PEER)/.guidellm $(VLLM)/.vllm
-	$(BIN)/specops bench acceptance
-	$(BIN)/specops bench verifiers
-	$(BIN)/specops bench specinfer
+	$(BIN)/python benchmarks/acceptance.py
+	$(BIN)/python benchmarks/verifiers.py
+	$(BIN)/python benchmarks/specinfer.py
 	$(BIN)/python benchmarks/engine.py
 	$(BIN)/python benchmarks/batches.py
 	$(BIN)/python benchmarks/offloaded.py

@@ -73,7 +73,7 @@ class StepCost:
 
 def fit_steps(steps: Mapping[int, float]) -> StepCost | None:
     """Fit the costs of steps to milliseconds a step by k. Returns None with fewer than two k, or where the
-    line gives the target no time. None with fewer than two k, or where the line gives the target no time.
+    line gives the target no time.
 
     A line is what k passes of a draft model cost. A head that drafts all its tokens in one pass, or a lookup,
     costs a step's overhead whatever k is, and the residual says so.

@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import (
     AwareDatetime,
@@ -286,6 +286,19 @@ def _renamed(fields: dict[str, Any]) -> dict[str, Any]:
 
     inner = {name: rename(fields[name]) for name in ("data", "recommendation") if name in fields}
     return fields | inner | {"schema": SCHEMA}
+
+
+Number = TypeVar("Number", float, float | None)
+
+
+def rounded(value: Number) -> Number:
+    """Return a figure as results store it: four digits after the point."""
+    return None if value is None else round(value, 4)
+
+
+def milliseconds(seconds: Number) -> Number:
+    """Return a time in ms, as results store it."""
+    return None if seconds is None else rounded(1000 * seconds)
 
 
 def sha256(value: Path | bytes | str | dict[str, Any] | list[Any]) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from specops.load.record import CellRecord, DraftCountsRecord
+from specops.load.record import CellRecord
 from specops.load.request_drafts import PooledDrafts, pooled
 from specops.load.settings import BaselineSettings
 from specops.phases.baseline import measure
 from specops.progress import SilentProgress
+from specops.prometheus.exposition import DraftCounts
 
 CLOSE = 0.001
 """Relative difference between counters and pooled answers that the docs promise."""
@@ -17,7 +18,7 @@ CLOSE = 0.001
 
 def counted_and_reported(
     base_url: str, model: str, prompts: Path, temperature: float = 0.0
-) -> list[tuple[DraftCountsRecord, PooledDrafts]]:
+) -> list[tuple[DraftCounts, PooledDrafts]]:
     """Of each cell of a baseline: its counters, and its answers."""
     asked = BaselineSettings(
         base_url=base_url,

@@ -8,6 +8,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from specops.cli.output import decimals
 from specops.experiment.sentences import table
 from specops.hints import with_options
 from specops.load.workload import repeated_sentence
@@ -198,8 +199,8 @@ def _acceptance(found: ArmFigures) -> str:
     counts = found.acceptance
     if counts is None:
         return f"not known: {found.acceptance_missing}"
-    rate = NONE if counts.rate is None else f"{counts.rate:.2f}"
-    length = NONE if counts.length is None else f"{counts.length:.1f}"
+    rate = decimals(counts.rate, 2)
+    length = decimals(counts.length, 1)
     curve = "".join(bar(share) for share in counts.per_position)
     return f"{rate} of drafted tokens, {length} tokens a step" + (f"  {curve} by position" if curve else "")
 

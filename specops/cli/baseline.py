@@ -18,7 +18,7 @@ from specops.cli.call import (
     names,
     shared_options,
 )
-from specops.cli.output import Table
+from specops.cli.output import Table, decimals
 
 if TYPE_CHECKING:
     from specops.results import Result
@@ -121,12 +121,12 @@ def _accepted(result: Result) -> Iterator[str]:
         state = "none, this server does not speculate" if surely_none else "unknown"
         yield f"acceptance: {state} ({why})"
         return
-    rate, length = (_fixed(whole[name], 2) for name in ("rate", "length"))
+    rate, length = (decimals(whole[name], 2) for name in ("rate", "length"))
     origin = " (by the server's gauges; it does not count drafted tokens)" if whole.get("estimated") else ""
     yield f"accepted {rate} of drafted tokens, {length} tokens a step{origin}"
     by_load = [level for level in result.data["by_concurrency"] if level.get("acceptance")]
     for level in by_load if len(by_load) > 1 else []:
-        rate, length = (_fixed(level["acceptance"][name], 2) for name in ("rate", "length"))
+        rate, length = (decimals(level["acceptance"][name], 2) for name in ("rate", "length"))
         yield f"  {_load(level)}: accepted {rate}, {length} tokens a step"
 
 
@@ -157,10 +157,6 @@ def _row(label: str, level: dict[str, Any]) -> list[str]:
         label,
         str(level["requests"]),
         str(level["failed"]),
-        *(_fixed(value, 1) for value in latencies),
-        _fixed(rate["estimate"] if rate else None, 1),
+        *(decimals(value, 1) for value in latencies),
+        decimals(rate["estimate"] if rate else None, 1),
     ]
-
-
-def _fixed(value: float | None, digits: int) -> str:
-    return "–" if value is None else f"{value:.{digits}f}"

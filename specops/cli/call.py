@@ -1,7 +1,7 @@
 """One decorator for all commands: the options that they share, and how their answer is given. Below it are
 the options that several commands have in common, with their checks.
 
-A command's function has only its own options. It takes a `Call`, or an `RolloutCall` where its first argument
+A command's function has only its own options. It takes a `Call`, or a `RolloutCall` where its first argument
 is a rollout file, and returns an `Answer`; a command that serves until it is stopped returns None.
 """
 
@@ -113,8 +113,7 @@ class Call:
 
     def settings(self, model: type[Settings], fields: Mapping[str, Any]) -> Settings:
         """Return `fields` as a `model`, for options that are named as its fields. Raises UsageError, by the
-        name of the option, for a value that the model refuses. Raises UsageError, by the name of the option,
-        for a value that the model refuses."""
+        name of the option, for a value that the model refuses."""
         try:
             return model.model_validate(fields)
         except ValidationError as error:
@@ -169,9 +168,9 @@ def picture_of(result: Result, path: Path, drawn: Path | None) -> Iterator[str]:
 def shared_options(
     *, out: Any = None, default_out: Path | None = None, rollout_at: int = 0
 ) -> Callable[[Callable[..., Answer | None]], Callable[..., None]]:
-    """Make a Typer command of a function whose first parameter is a `Call` or an `RolloutCall`.
+    """Make a Typer command of a function whose first parameter is a `Call` or a `RolloutCall`.
 
-    out: the type of `--out`; by default the run folder for an `RolloutCall`, and no such option for a `Call`.
+    out: the type of `--out`; by default the run folder for a `RolloutCall`, and no such option for a `Call`.
     An `AnswerOption` needs nothing of the function: the result is written here.
     rollout_at: how many arguments come before the rollout file.
     A parameter whose type is a dataclass stands for an option for each of its fields.
@@ -355,8 +354,8 @@ def log_to_stderr(*, quiet: bool) -> None:
 
 @contextmanager
 def extra(name: str, what: str) -> Iterator[None]:
-    """Turn a missing module into an EnvironmentFailure, that `what` could not be done; around imports. Raises
-    EnvironmentFailure, that `what` could not be done, where one of them is not there."""
+    """Around imports: raise EnvironmentFailure, that `what` could not be done, where one of them is not
+    installed."""
     try:
         yield
     except ModuleNotFoundError as error:

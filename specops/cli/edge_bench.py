@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specops.cli.call import Answer, AnswerOption, Call, extra, numbers, shared_options
-from specops.cli.output import Table
+from specops.cli.output import Table, decimals
 
 if TYPE_CHECKING:
     from specops.phases.edge_bench.judging import BenchFigures, BenchRatio, EdgeComparison, Quality
@@ -166,18 +166,18 @@ def _speeds(figures: Sequence[BenchFigures], currency: str) -> tuple[Sequence[st
         server = figure.server
         row = [
             figure.arm,
-            _number(figure.tpot_ms.mean, 1),
-            _number(figure.tpot_ms.p50, 1),
-            _number(figure.tpot_ms.p95, 1),
-            _number(figure.ttft_ms.p50, 1),
-            _number(figure.tokens_a_verification),
+            decimals(figure.tpot_ms.mean, 1),
+            decimals(figure.tpot_ms.p50, 1),
+            decimals(figure.tpot_ms.p95, 1),
+            decimals(figure.ttft_ms.p50, 1),
+            decimals(figure.tokens_a_verification, 2),
             f"{figure.tokens_per_s:.0f}",
-            _number(figure.tokens_per_busy_s, 0),
-            _number(server.rounds / server.steps if server.steps else None),
+            decimals(figure.tokens_per_busy_s, 0),
+            decimals(server.rounds / server.steps if server.steps else None, 2),
             f"{100 * server.idle:.0f}%",
         ]
         if priced:
-            row += [_number(figure.cost_per_million), _number(figure.filled_cost_per_million)]
+            row += [decimals(figure.cost_per_million, 2), decimals(figure.filled_cost_per_million, 2)]
         rows.append(row)
     return columns, rows
 
@@ -264,7 +264,3 @@ def lines(comparison: EdgeComparison) -> list[str]:
 
 def _clients(count: int) -> str:
     return f"{count} client{'' if count == 1 else 's'}"
-
-
-def _number(value: float | None, digits: int = 2) -> str:
-    return "–" if value is None else f"{value:.{digits}f}"

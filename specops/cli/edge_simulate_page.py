@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from specops.cli.output import decimals
 from specops.render.figures import NONE, aligned, count, milliseconds, percent, sentence
 from specops.results import Result
 
@@ -71,7 +72,7 @@ def _cells(data: dict[str, Any], *, ahead: bool) -> list[str]:
                 f"{figures['batch']['mean']:.1f}",
                 _share(figures["hit_rate"]),
                 *([_share(figures["taken"])] if ahead else []),
-                NONE if cell["cost_ratio"] is None else f"{cell['cost_ratio']:.2f}",
+                decimals(cell["cost_ratio"], 2),
             ]
         )
     table = aligned(rows)

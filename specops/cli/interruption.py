@@ -23,8 +23,7 @@ _received: list[signal.Signals] = []
 @contextmanager
 def sigterm_as_ctrl_c() -> Iterator[None]:
     """Let SIGTERM do within the block what Ctrl-C does at that moment. Nothing changes outside the main
-    thread, where Python does not handle signals. Nothing changes outside the main thread, where Python does
-    not handle signals.
+    thread, where Python does not handle signals.
 
     Whatever handles SIGINT is called, since asyncio replaces it while a loop runs. Where SIGINT is ignored,
     as in a shell's background job, SIGTERM still ends the command.

@@ -108,18 +108,13 @@ def checked(result: Result) -> list[str]:
     """The page's lines: every name that is not there, with its fix, and how many are."""
     found = [NameState.model_validate(each) for each in result.data["names"]]
     lines = [f"monitor check · {result.settings['prometheus']}"]
-    lines += aligned(
-        [list(_row(where, [each for each in found if each.where == where])) for where in _places(found)]
-    )
+    places = dict.fromkeys(each.where for each in found)
+    lines += aligned([list(_row(where, [each for each in found if each.where == where])) for where in places])
     for each in found:
         if each.status not in GOOD:
             lines += list(_lacking(each))
     lines.append(sentence(result.reason))
     return lines
-
-
-def _places(found: list[NameState]) -> list[str]:
-    return list(dict.fromkeys(each.where for each in found))
 
 
 def _row(where: str, ours: list[NameState]) -> Iterator[str]:

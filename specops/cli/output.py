@@ -23,6 +23,7 @@ from typing_extensions import TypedDict
 from specops import hints
 from specops.errors import Exit, SpecopsError
 from specops.hints import with_options
+from specops.render.figures import NONE
 from specops.results import Result, written
 
 GOOD, BAD, OPEN = "green", "red", "yellow"
@@ -131,6 +132,11 @@ class Table:
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     title: str | None = None
+
+
+def decimals(value: float | None, digits: int) -> str:
+    """Return a cell with so many digits after the point."""
+    return NONE if value is None else f"{value:.{digits}f}"
 
 
 def print_json(value: BaseModel | Mapping[str, Any] | Sequence[Any]) -> None:

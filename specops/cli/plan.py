@@ -10,6 +10,7 @@ import typer
 
 from specops.assets import asset
 from specops.cli.call import Answer, AnswerOption, Call, extra, shared_options
+from specops.cli.output import decimals
 from specops.errors import UsageError
 from specops.hints import with_options
 from specops.render.figures import NONE, aligned, count, milliseconds, sentence
@@ -183,5 +184,5 @@ def _row(option: Candidate, *, first: bool) -> list[str]:
         f"{option.tokens_per_s:.0f}",
         f"{option.over_none:.2f}",
         wins,
-        NONE if option.any_shape is None else f"{option.any_shape:.2f}",
+        decimals(option.any_shape, 2),
     ]

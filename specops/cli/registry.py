@@ -42,7 +42,6 @@ COMMANDS = {
     "Embedded engine": {
         "serve": "Serve a model over the OpenAI API, with vLLM's metrics.",
         "edge": "Draft on this machine, verify on a shared server.",
-        "bench": "Measure pairs of models and kernels of the embedded engine.",
     },
 }
 """The commands and the first line of their help, by section. Each is loaded from its module when it is
@@ -124,7 +123,7 @@ SHAPES: Mapping[str, Shape] = {
     "baseline": Shape(
         ("baseline",),
         "baseline.json: one endpoint, by load and class.",
-        Content("phases.baseline:BaselineResult", summary="load.record:PlaybookSummary"),
+        Content("phases.measurement:BaselineData", summary="load.record:PlaybookSummary"),
     ),
     "ab": Shape(
         ("ab",),
@@ -269,26 +268,6 @@ SHAPES: Mapping[str, Shape] = {
         ("edge simulate",),
         "Simulated clients at the edge.",
         Content("phases.edge_simulate:EdgeSimulateData", summary="phases.edge_simulate:Summary"),
-    ),
-    "acceptance": Shape(
-        ("bench acceptance",),
-        "Acceptance by rule and tree width.",
-        Content("phases.acceptance:AcceptanceData", summary="phases.summaries:Acceptance"),
-    ),
-    "verifiers": Shape(
-        ("bench verifiers",),
-        "Verifiers on the same trees.",
-        Content("phases.verifiers:Ranking", summary=dict[str, dict[str, float]]),
-    ),
-    "specinfer": Shape(
-        ("bench specinfer",),
-        "SpecInfer's tables 1 to 3.",
-        Content("phases.specinfer:Tables", summary=dict[str, float]),
-    ),
-    "kernels": Shape(
-        ("bench kernels",),
-        "Times and errors of the Triton kernels.",
-        Content("phases.kernels:KernelsData", summary=dict[str, float | None]),
     ),
     "rollout": Shape((), "A rollout file, for editors.", "config:Rollout"),
 }

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from specops.cli.output import decimals
 from specops.defaults import ACCEPTANCE_GATE, MEMORY_FULL, SPEEDUP_GATE
 from specops.experiment.sentences import table
 from specops.hints import with_options
@@ -115,8 +116,8 @@ def _table(report: Report, failed: Collection[str]) -> list[str]:
                 times(speedups.e2e) if speedups else milliseconds(found.e2e_p50_ms),
                 times(speedups.tpot) if speedups else milliseconds(found.tpot_p50_ms),
                 change_ms(speedups.ttft_change_ms) if speedups else milliseconds(found.ttft_p50_ms),
-                _whole(found.tokens_per_sec),
-                _whole(found.user_tokens_per_sec),
+                decimals(found.tokens_per_sec, 0),
+                decimals(found.user_tokens_per_sec, 0),
                 _between([cell.accept_ratio for cell in cells]),
                 _memory(cells),
                 _WORDS[found.decision.verdict] if found.decision else "failed" * (found.setting in failed),
@@ -384,7 +385,3 @@ def _between(shares: list[float | None]) -> str:
 def _mean(values: list[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
-
-
-def _whole(value: float | None) -> str:
-    return NONE if value is None else f"{value:.0f}"

@@ -209,7 +209,7 @@ def _type_and_range(schema: Mapping[str, Any], parts: Mapping[str, Any]) -> tupl
 
 def _example(key: Key) -> str:
     """A line of a rollout file that sets a key, by the commented rollout file, else by its default."""
-    default = None if key.inner else _of_default(key)
+    default = None if key.inner or key.field.is_required() else key.field.get_default()
     place, value = _examples().get(_without_pool(key.place), (key.place, default))
     for index in reversed(range(len(key.place))):
         part = key.place[index]
@@ -220,10 +220,6 @@ def _example(key: Key) -> str:
         is_list = above is not None and index < len(key.place) - 1 and get_origin(above.annotation) is list
         value = {place[index] if part == NAME else part: [value] if is_list else value}
     return _line(value)[1:-1]
-
-
-def _of_default(key: Key) -> Any:
-    return None if key.field.is_required() else key.field.get_default()
 
 
 def _without_pool(place: tuple[str, ...]) -> tuple[str, ...]:

@@ -637,12 +637,12 @@ def gain_of_speculation(evidence: Evidence) -> Finding:
     """The gain is speculation's: some drafted tokens were accepted. Unknown where the engine does not say."""
     cells = [window.cell for window in evidence.windows if window.arm == evidence.challenger]
     counts, missing = acceptance(cells)
-    if counts is None or not counts["draft_tokens"]:
+    if counts is None or not counts.draft_tokens:
         verified = [cell.verified for cell in cells if cell.verified is not None]
         if verified and not any(verified):
             return Finding(claim="speculation", verdict="against", bound=0.0, margin=0.0)
         return Finding(claim="speculation", verdict="unknown", examples=[missing] if missing else [])
-    accepted, drafted = round(counts["accepted_tokens"]), round(counts["draft_tokens"])
+    accepted, drafted = round(counts.accepted_tokens), round(counts.draft_tokens)
     return Finding(
         claim="speculation",
         verdict="shown" if accepted > 0 else "against",

@@ -8,7 +8,7 @@ from typing import Any
 
 from specops.access import Credentials
 from specops.errors import EndpointError
-from specops.load.record import CellRecord, DraftCountsRecord
+from specops.load.record import CellRecord
 from specops.prometheus import exposition
 from specops.prometheus.exposition import NoData, Scrape
 from specops.serving import USUAL
@@ -113,5 +113,5 @@ def counted(record: CellRecord, before: Scrape | NoData, after: Scrape | NoData,
     if isinstance(counts, NoData):
         update["drafts_missing"] = counts.reason
     else:
-        update["drafts"] = DraftCountsRecord(**vars(counts))
+        update["drafts"] = counts
     return record.model_copy(update=update)

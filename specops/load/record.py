@@ -7,7 +7,7 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
@@ -19,6 +19,7 @@ from specops.load.arrivals import Level
 from specops.load.request_drafts import pooled
 from specops.load.request_times import Objectives, Observation, Part, client_bound
 from specops.prometheus.exposition import DraftCounts
+from specops.results import milliseconds, rounded
 
 QUANTILES = (0.5, 0.95, 0.99)
 
@@ -97,7 +98,7 @@ class Spread(_Record):
             mean=round(sum(samples) / len(samples), 4) if samples else None,
             max=round(max(samples), 4) if samples else None,
             missing={name: reason for name, reason in reasons.items() if reason},
-            **{name: None if value is None else round(value, 4) for name, value in quantiles.items()},
+            **{name: rounded(value) for name, value in quantiles.items()},
         )
 
 
@@ -184,12 +185,12 @@ class Row(_Record):
             connection=observation.connection,
             due_s=round(observation.scheduled - started, 6),
             sent_s=round(observation.first_sent - started, 6),
-            lag_ms=_ms(request_times.lag(observation)),
-            connecting_ms=_ms(observation.connecting),
-            ttft_ms=_optional_ms(request_times.ttft(observation)),
-            tpot_ms=_optional_ms(request_times.tpot(observation)),
-            e2e_ms=_ms(request_times.e2e(observation)),
-            e2e_with_retries_ms=_ms(request_times.e2e_with_retries(observation)),
+            lag_ms=milliseconds(request_times.lag(observation)),
+            connecting_ms=milliseconds(observation.connecting),
+            ttft_ms=milliseconds(request_times.ttft(observation)),
+            tpot_ms=milliseconds(request_times.tpot(observation)),
+            e2e_ms=milliseconds(request_times.e2e(observation)),
+            e2e_with_retries_ms=milliseconds(request_times.e2e_with_retries(observation)),
             retries=observation.retries,
             resent=observation.resent,
             chunks=len(answer.chunks),
@@ -208,15 +209,6 @@ class Row(_Record):
             detail=answer.failure.detail if answer.failure else None,
             missing={name: reason for name, reason in reasons.items() if reason},
         )
-
-
-class DraftCountsRecord(_Record):
-    drafts: float
-    draft_tokens: float
-    accepted_tokens: float
-    accepted_per_position: tuple[float, ...]
-    estimated: bool = False
-    """Whether they follow from gauges of the rate and the length, as the engine does not count them all."""
 
 
 class CellRecord(_Record):
@@ -263,7 +255,7 @@ class CellRecord(_Record):
     """Drafts that the server verified in the window, by vLLM's counter or SGLang's; 0 where it surely
     verified none, null where its metrics do not say."""
 
-    drafts: DraftCountsRecord | None = None
+    drafts: DraftCounts | None = None
     drafts_missing: str | None = None
     rows: tuple[Row, ...]
     """The requests whose times are compared."""
@@ -298,7 +290,7 @@ class CellRecord(_Record):
             requests_per_sec=per_second(len(good)),
             goodput_per_sec=per_second(None if met is None else len(met)),
             goodput_tokens_per_sec=per_second(None if met is None else request_times.output_tokens(met)),
-            peak_tokens_per_sec=None if peak is None else round(peak, 4),
+            peak_tokens_per_sec=rounded(peak),
             chunk_tokens_missing=_chunk_tokens_missing(good),
             client_lag_ms=Spread.of([lag * 1000 for lag in lags]),
             read_delay_ms=Spread.of([delay * 1000 for delay in delays]),
@@ -329,14 +321,6 @@ class CellRecord(_Record):
 def _chunk_tokens_missing(observations: Sequence[Observation]) -> str | None:
     reasons = [reason for o in observations if (reason := o.answer.chunk_tokens_missing)]
     return f"{len(reasons)} of {len(observations)} answers: {reasons[0]}" if reasons else None
-
-
-def _ms(seconds: float) -> float:
-    return round(seconds * 1000, 4)
-
-
-def _optional_ms(seconds: float | None) -> float | None:
-    return None if seconds is None else _ms(seconds)
 
 
 LATENCIES = ("ttft_ms", "tpot_ms", "e2e_ms")
@@ -424,7 +408,7 @@ def _why_unknown(rows: Sequence[Row], figure: str) -> str | None:
     return reason if count == len(rows) else f"{reason} ({count} of {len(rows)} answers)"
 
 
-def by_level(cells: Sequence[CellRecord]) -> list[dict[str, Any]]:
+def by_level(cells: Sequence[CellRecord]) -> list[LevelFigures]:
     """Return for each level the latencies over all its requests, and every figure's interval over its
     repeats."""
     found = []
@@ -433,33 +417,32 @@ def by_level(cells: Sequence[CellRecord]) -> list[dict[str, Any]]:
         whole = [cell for cell in ours if cell.complete]
         counts, missing = acceptance(ours)
         found.append(
-            _head(level, [row for cell in ours for row in cell.rows])
-            | {
-                "repeats": len(whole),
-                "over_repeats": {name: _over_repeats(whole, read) for name, read in _PER_REPEAT.items()},
-                "acceptance": counts,
-                "acceptance_missing": missing,
-            }
+            LevelFigures(
+                **_latencies(level, [row for cell in ours for row in cell.rows]),
+                repeats=len(whole),
+                over_repeats={name: _over_repeats(whole, read) for name, read in _PER_REPEAT.items()},
+                acceptance=counts,
+                acceptance_missing=missing,
+            )
         )
     return found
 
 
-def by_class(cells: Sequence[CellRecord]) -> dict[str, list[dict[str, Any]]]:
+def by_class(cells: Sequence[CellRecord]) -> dict[str, list[Latencies]]:
     """Return for each traffic class what `by_level` says of latencies, at each level."""
-    classes = sorted({row.traffic_class for cell in cells for row in cell.rows})
+    rows = [(cell.level, row) for cell in cells for row in cell.rows]
     return {
         name: [
-            _head(
-                level,
-                [r for cell in cells if cell.level == level for r in cell.rows if r.traffic_class == name],
+            Latencies(
+                **_latencies(level, [row for at, row in rows if at == level and row.traffic_class == name])
             )
             for level in _levels(cells)
         ]
-        for name in classes
+        for name in sorted({row.traffic_class for _, row in rows})
     }
 
 
-def errors(cells: Sequence[CellRecord]) -> dict[str, Any]:
+def errors(cells: Sequence[CellRecord]) -> Errors:
     """Failures by kind with one example each, and what was retried, over all requests that were sent.
 
     A request that was in flight when the run was stopped is `interrupted`, and not among the failed.
@@ -470,24 +453,24 @@ def errors(cells: Sequence[CellRecord]) -> dict[str, Any]:
     examples: dict[str, str | None] = {}
     for row in failed:
         examples.setdefault(str(row.error), row.detail)
-    return {
-        "requests": len(rows),
-        "failed": len(failed),
-        "interrupted": interrupted,
-        "by_kind": dict(Counter(str(row.error) for row in failed).most_common()),
-        "examples": examples,
-        "retried_requests": sum(row.retries > 0 for row in rows),
-        "retries": sum(row.retries for row in rows),
-        "resent_requests": sum(row.resent for row in rows),
-    }
+    return Errors(
+        requests=len(rows),
+        failed=len(failed),
+        interrupted=interrupted,
+        by_kind=dict(Counter(str(row.error) for row in failed).most_common()),
+        examples=examples,
+        retried_requests=sum(row.retries > 0 for row in rows),
+        retries=sum(row.retries for row in rows),
+        resent_requests=sum(row.resent for row in rows),
+    )
 
 
-def acceptance(cells: Sequence[CellRecord]) -> tuple[dict[str, Any] | None, str | None]:
+def acceptance(cells: Sequence[CellRecord]) -> tuple[Acceptance | None, str | None]:
     """Return what the server's counters say of its drafts over these cells' windows, else what its answers
     report of them; or None and why."""
     records = [cell.drafts for cell in cells if cell.drafts is not None]
     reported = pooled(row for cell in cells for row in cell.rows if row.error is None)
-    counted = sum((_counts(record) for record in records[1:]), _counts(records[0])) if records else None
+    counted = sum(records[1:], records[0]) if records else None
     if counted is not None and not counted.estimated:
         total = counted
     elif reported is not None and not reported.silent and reported.drafted:
@@ -503,21 +486,19 @@ def acceptance(cells: Sequence[CellRecord]) -> tuple[dict[str, Any] | None, str 
         return None, missing
     mine = sum(cell.tokens or 0 for cell in cells if cell.server_tokens)
     servers = sum(cell.server_tokens or 0 for cell in cells)
-    return (
-        asdict(total)
-        | {
-            "drafts": total.drafts or None,  # llama.cpp's answers do not say how many
-            "length": total.length,
-            "rate": total.rate,
-            "per_position": total.per_position,
-            "conditional": total.conditional,
-            "share_of_server_tokens": round(mine / servers, 4) if servers else None,
-        },
-        None,
+    counts = Acceptance(
+        **asdict(total) | {"drafts": total.drafts or None},  # llama.cpp's answers do not say how many
+        length=total.length,
+        rate=total.rate,
+        per_position=total.per_position,
+        conditional=total.conditional,
+        share_of_server_tokens=round(mine / servers, 4) if servers else None,
     )
+    return counts, None
 
 
-def _head(level: Level, rows: Sequence[Row]) -> dict[str, Any]:
+def _latencies(level: Level, rows: Sequence[Row]) -> dict[str, Any]:
+    """Return the fields of `Latencies`."""
     good = [row for row in rows if row.error is None]
     tokens = _total([row.tokens for row in good])
     chunks = sum(row.chunks for row in good)
@@ -528,9 +509,9 @@ def _head(level: Level, rows: Sequence[Row]) -> dict[str, Any]:
         "failed": len(rows) - len(good),
         "total_tokens": tokens,
         "tokens_per_chunk": round(tokens / chunks, 4) if tokens is not None and chunks else None,
-        "slow_tail": asdict(slow_tail(rows)),
-        "lag_ms": _spread(good, "lag_ms").model_dump(),
-    } | {latency: _spread(good, latency).model_dump() for latency in (*LATENCIES, "e2e_with_retries_ms")}
+        "slow_tail": slow_tail(rows),
+        "lag_ms": _spread(good, "lag_ms"),
+    } | {latency: _spread(good, latency) for latency in (*LATENCIES, "e2e_with_retries_ms")}
 
 
 def _latency(name: str, quantile: str) -> Callable[[CellRecord], float | None]:
@@ -562,16 +543,16 @@ _PER_REPEAT: dict[str, Callable[[CellRecord], float | None]] = {
 
 def _over_repeats(
     cells: Sequence[CellRecord], read: Callable[[CellRecord], float | None]
-) -> dict[str, Any] | None:
+) -> RepeatMean | None:
     """Mean and 95% interval of a figure over the repeats that have it; null where none has."""
     values = [value for value in map(read, cells) if value is not None]
     if not values:
         return None
     interval = stats.mean_interval(values)
     if interval is None:
-        return {"estimate": values[0], "low": None, "high": None, "n": 1, "missing": "needs two repeats"}
+        return RepeatMean(estimate=values[0], n=1, missing="needs two repeats")
     ends = {name: round(getattr(interval, name), 4) for name in ("estimate", "low", "high")}
-    return {**ends, "n": interval.n}
+    return RepeatMean(**ends, n=interval.n)
 
 
 def _spread(rows: Sequence[Row], name: str) -> Spread:
@@ -580,10 +561,6 @@ def _spread(rows: Sequence[Row], name: str) -> Spread:
 
 def _levels(cells: Sequence[CellRecord]) -> list[Level]:
     return list(dict.fromkeys(cell.level for cell in cells))
-
-
-def _counts(record: DraftCountsRecord) -> DraftCounts:
-    return DraftCounts(**record.model_dump())
 
 
 def _total(counts: Sequence[int | None]) -> int | None:
@@ -597,32 +574,33 @@ else:
     PerRepeat = Literal[tuple(_PER_REPEAT)]
 
 
-class RepeatMean(TypedDict):
-    """The mean of a figure over the repeats, with its 95% interval."""
+class RepeatMean(_Record):
+    """The mean of a figure over the repeats, with its 95% interval; of one repeat without."""
 
     estimate: float
-    low: float | None
-    high: float | None
+    low: float | None = None
+    high: float | None = None
     n: int
-    missing: NotRequired[str]
+    missing: str | None = None
 
 
-class Acceptance(TypedDict):
+class Acceptance(_Record):
     """Acceptance by the server's counters, or, where it shows none, by its answers."""
 
     drafts: float | None
     draft_tokens: float
     accepted_tokens: float
-    accepted_per_position: list[float]
-    estimated: NotRequired[bool]
+    accepted_per_position: list[float] = []
+    estimated: bool = False
     length: float | None
     rate: float | None
     per_position: list[float | None]
     conditional: list[float | None]
     share_of_server_tokens: float | None
+    """Less than 1 where others used the server too."""
 
 
-class Latencies(TypedDict):
+class Latencies(_Record):
     """Requests at one level of load: of one class, or of all."""
 
     concurrency: int | None
@@ -631,7 +609,9 @@ class Latencies(TypedDict):
     failed: int
     total_tokens: int | None
     tokens_per_chunk: float | None
-    slow_tail: SlowTail
+    slow_tail: SlowTail | None = None
+    """None in results of earlier versions."""
+
     lag_ms: Spread
     ttft_ms: Spread
     tpot_ms: Spread
@@ -648,7 +628,7 @@ class LevelFigures(Latencies):
     acceptance_missing: str | None
 
 
-class Errors(TypedDict):
+class Errors(_Record):
     """Failed requests by kind, with an example of each; and what was sent again."""
 
     requests: int

@@ -19,7 +19,7 @@ from specops.load import counters
 from specops.load.counters import Observed
 from specops.load.settings import BaselineSettings, Reachable
 from specops.net import address
-from specops.prometheus.exposition import Labels, NoData, Scrape, draft_counts, increase
+from specops.prometheus.exposition import NoData, Scrape, draft_counts, increase
 from specops.serving import tables
 
 STARTED = "process_start_time_seconds"
@@ -108,14 +108,13 @@ def _collected(scraped: Scrape) -> bool:
 def _between(low: Scrape, between: Scrape, high: Scrape) -> bool:
     """Return whether every counter of `between` lies between those of `low` and `high`, which are of one
     process."""
-    counted = [_counters(scraped) for scraped in (low, between, high)]
+    counted = [
+        {key: value for key, value in scraped.items() if key[0].endswith(_COUNTERS)}
+        for scraped in (low, between, high)
+    ]
     if not counted[0].keys() <= counted[1].keys() <= counted[2].keys():
         return False
     return all(counted[0].get(key, 0.0) <= value <= counted[2][key] for key, value in counted[1].items())
-
-
-def _counters(scraped: Scrape) -> Mapping[tuple[str, Labels], float]:
-    return {key: value for key, value in scraped.items() if key[0].endswith(_COUNTERS)}
 
 
 SCRAPES = 3

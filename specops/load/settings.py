@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, Protocol, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, TypeAdapter, WithJsonSchema, field_validator, model_validator
 from typing_extensions import TypedDict
 
 from specops import results
@@ -77,6 +77,10 @@ class CountingRecord(TypedDict):
     continuous_usage: bool
     tokens_from: TokensFrom
     miscount: NotRequired[str]
+
+
+StoredCounting = Annotated[dict[str, Any], WithJsonSchema(TypeAdapter(CountingRecord).json_schema())]
+"""How the tokens of a stored result were counted; empty where the endpoint was not reached again."""
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from typing_extensions import TypedDict
-
 from specops import results, stats
 from specops.errors import FileError
 from specops.load import record, validity
@@ -18,9 +16,9 @@ from specops.load.arrivals import Level, Pace, Watch
 from specops.load.client import DEFAULT_MAX_TOKENS, endpoint_error, only_model
 from specops.load.record import CellRecord
 from specops.load.runner import CellFailed
-from specops.load.settings import BaselineSettings, CountingRecord
+from specops.load.settings import BaselineSettings
 from specops.load.target_server import TargetServer
-from specops.load.workload import Prompt, PromptSet, Provenance, load_prompts, repeated_sentence
+from specops.load.workload import Prompt, PromptSet, load_prompts, repeated_sentence
 from specops.phases import measurement
 from specops.progress import Progress
 from specops.render.figures import count
@@ -32,26 +30,6 @@ FILLERS = 3
 """Requests for each stream that may fill it: one at its start, others until the last stream ends."""
 
 SAME_PROMPTS = "prompts were sent as they are (--same-prompts), so a cache may have answered"
-
-
-class BaselineResult(TypedDict):
-    """`data` of the result."""
-
-    run: str
-    """Names the run in the nonces of its prompts."""
-
-    percentiles: str
-    """How quantiles are computed."""
-
-    prompts: Provenance
-    endpoint: CountingRecord
-    by_concurrency: list[record.LevelFigures]
-    by_class: dict[str, list[record.Latencies]]
-    acceptance: record.Acceptance | None
-    acceptance_missing: str | None
-    errors: record.Errors
-    steadiness: list[validity.Change]
-    cells: list[CellRecord]
 
 
 def measure_into(out: Path, settings: BaselineSettings, progress: Progress, *, fresh: bool = False) -> Result:
@@ -214,18 +192,18 @@ class _Run:
 
     def result(self) -> Result:
         errors = record.errors(self.cells)
-        requests, failed = errors["requests"] - errors["interrupted"], errors["failed"]
-        kinds = ", ".join(f"{count} {kind}" for kind, count in errors["by_kind"].items())
+        requests, failed = errors.requests - errors.interrupted, errors.failed
+        kinds = ", ".join(f"{count} {kind}" for kind, count in errors.by_kind.items())
         if requests == failed:
-            kind, detail = next(iter(errors["examples"].items()))
+            kind, detail = next(iter(errors.examples.items()))
             failure = Failure(kind, f"all {requests} requests failed; {detail}")
             raise endpoint_error(
                 self.settings.base_url, failure, credentials=self.settings.target().credentials
             )
-        retried = f"; {errors['retried_requests']} retried" if errors["retried_requests"] else ""
+        retried = f"; {errors.retried_requests} retried" if errors.retried_requests else ""
         aborted = [cell for cell in self.cells if cell.aborted]
         if aborted:
-            named = f" ({kinds}, such as: {next(iter(errors['examples'].values()))})" if failed else ""
+            named = f" ({kinds}, such as: {next(iter(errors.examples.values()))})" if failed else ""
             return self._result("no", f"stopped at {aborted[0].level}: {aborted[0].aborted}{named}{retried}")
         if failed > self.settings.max_error_share * requests:
             return self._result("no", f"{failed} of {requests} requests failed: {kinds}{retried}")
@@ -295,17 +273,17 @@ class _Run:
             verdict=verdict,
             reason=reason,
             summary=record.playbook_summary(cells) if any(cell.rows for cell in cells) else {},
-            data={
-                "run": self.token,
-                "percentiles": stats.PERCENTILE_METHOD,
-                "prompts": self.prompts.provenance(),
-                "endpoint": self.endpoint,
-                "by_concurrency": record.by_level(cells),
-                "by_class": record.by_class(cells),
-                "acceptance": acceptance,
-                "acceptance_missing": missing,
-                "errors": record.errors(cells),
-                "steadiness": [change.model_dump(mode="json") for change in validity.changes(cells)],
-                "cells": [cell.model_dump(mode="json", by_alias=True) for cell in cells],
-            },
+            data=measurement.BaselineData(
+                run=self.token,
+                percentiles=stats.PERCENTILE_METHOD,
+                prompts=self.prompts.provenance(),
+                endpoint=self.endpoint,
+                by_concurrency=record.by_level(cells),
+                by_class=record.by_class(cells),
+                acceptance=acceptance,
+                acceptance_missing=missing,
+                errors=record.errors(cells),
+                steadiness=validity.changes(cells),
+                cells=cells,
+            ).model_dump(mode="json", by_alias=True),
         )

@@ -17,9 +17,9 @@ from pydantic import Field
 from specops import results
 from specops.config import Peak, Rollout, Slo
 from specops.errors import SpecopsError
-from specops.load.record import Spread, by_level
+from specops.load.record import LevelFigures, RepeatMean, Spread, by_level
 from specops.phases.inputs import settings_of, unlike
-from specops.phases.measurement import BaselineLevel, BaselineLevels, OverRepeats, checked
+from specops.phases.measurement import BaselineLevels, checked
 from specops.phases.sweep.plan import STANDARD, measurements_of
 from specops.results import Result
 from specops.section import Frozen
@@ -82,7 +82,7 @@ def measured(rollout: Rollout, folder: Path) -> MeasuredServer | UnknownCapacity
 
 
 def _found(
-    read: Callable[[Rollout, Result, Path], list[BaselineLevel] | str], rollout: Rollout, path: Path
+    read: Callable[[Rollout, Result, Path], list[LevelFigures] | str], rollout: Rollout, path: Path
 ) -> MeasuredServer | UnknownCapacity:
     if not path.exists():
         return UnknownCapacity(why=f"{path} does not exist", change=AGAIN)
@@ -96,7 +96,7 @@ def _found(
     return _highest(levels, rollout, result, path)
 
 
-def _of_baseline(rollout: Rollout, result: Result, path: Path) -> list[BaselineLevel] | str:
+def _of_baseline(rollout: Rollout, result: Result, path: Path) -> list[LevelFigures] | str:
     if result.phase != "baseline":
         return f"it is a result of {result.phase}"
     if result.verdict != "yes":
@@ -107,7 +107,7 @@ def _of_baseline(rollout: Rollout, result: Result, path: Path) -> list[BaselineL
     return checked(BaselineLevels, result.data, f"{path} is damaged: data").by_concurrency
 
 
-def _of_sweep(rollout: Rollout, result: Result, path: Path) -> list[BaselineLevel] | str:
+def _of_sweep(rollout: Rollout, result: Result, path: Path) -> list[LevelFigures] | str:
     """The sweep's K = 0, where its cells are what a baseline's are: all prompts, as the rollout asks them."""
     if rollout.pools.standard.own is not None:
         return "it does not record the model files of the standard pool"
@@ -127,14 +127,13 @@ def _of_sweep(rollout: Rollout, result: Result, path: Path) -> list[BaselineLeve
     ]
     if len({one.length for one in swept}) > 1:
         return "it measured each prompt-length class separately"
-    levels = {"by_concurrency": by_level([one.cell for one in swept])}
-    return checked(BaselineLevels, levels, f"{path} is damaged: data").by_concurrency
+    return by_level([one.cell for one in swept])
 
 
 def _highest(
-    levels: Sequence[BaselineLevel], rollout: Rollout, result: Result, path: Path
+    levels: Sequence[LevelFigures], rollout: Rollout, result: Result, path: Path
 ) -> MeasuredServer | UnknownCapacity:
-    best: BaselineLevel | None = None
+    best: LevelFigures | None = None
     above = None
     for level in sorted(levels, key=lambda level: level.concurrency or 0):
         above = _too_much(level, rollout.slo, rollout.measure.max_error_share)
@@ -152,16 +151,16 @@ def _highest(
         processor=result.environment.get("processor"),
         concurrency=best.concurrency,
         above=above,
-        requests_per_s=_rate(rates.requests_per_sec),
-        tokens_per_s=_rate(rates.tokens_per_sec),
+        requests_per_s=_rate(rates.get("requests_per_sec")),
+        tokens_per_s=_rate(rates.get("tokens_per_sec")),
     )
 
 
-def _rate(ends: OverRepeats | None) -> Rate | None:
+def _rate(ends: RepeatMean | None) -> Rate | None:
     return None if ends is None else Rate(estimate=ends.estimate, low=ends.low, high=ends.high, n=ends.n)
 
 
-def _too_much(level: BaselineLevel, slo: Slo | None, max_error_share: float) -> str | None:
+def _too_much(level: LevelFigures, slo: Slo | None, max_error_share: float) -> str | None:
     """Return why this load does not count: too many failures, or a p95 that misses the SLO or is not
     known."""
     at = f"at {level.concurrency} stream{'s' if level.concurrency != 1 else ''}"
@@ -176,7 +175,7 @@ def _too_much(level: BaselineLevel, slo: Slo | None, max_error_share: float) -> 
     return None
 
 
-def _bounds(level: BaselineLevel, slo: Slo | None) -> Iterator[tuple[str, Spread, float]]:
+def _bounds(level: LevelFigures, slo: Slo | None) -> Iterator[tuple[str, Spread, float]]:
     bounds: Mapping[str, Any] = slo.model_dump() if slo else {}
     for name, spread in (
         ("ttft", level.ttft_ms),

@@ -300,7 +300,7 @@ def _plan(found: Plan) -> dict[str, Any]:
                 **cell.edge.to_json(),
                 "itl_ratio": round(cell.itl_ratio, 4),
                 "throughput_ratio": round(cell.throughput_ratio, 4),
-                "cost_ratio": None if cell.cost_ratio is None else round(cell.cost_ratio, 4),
+                "cost_ratio": results.rounded(cell.cost_ratio),
             }
             for cell in found.cells
         ],

@@ -16,51 +16,16 @@ from pydantic import BaseModel, ValidationError
 from specops import results
 from specops.errors import FileError, SpecopsError, Stopped, UsageError
 from specops.hints import with_options
-from specops.load.record import CellRecord, Spread
+from specops.load.record import Acceptance, CellRecord, Errors, Latencies, LevelFigures
+from specops.load.settings import StoredCounting
+from specops.load.validity import Change
+from specops.load.workload import StoredProvenance
 from specops.progress import Progress
 from specops.results import Result
 
 
-class OverRepeats(BaseModel):
-    """A mean over repeats with the ends of its interval; of one repeat it has none."""
-
-    estimate: float
-    low: float | None
-    high: float | None
-    n: int
-
-
-class Throughput(BaseModel):
-    requests_per_sec: OverRepeats | None
-    tokens_per_sec: OverRepeats | None
-
-
-class BaselineLevel(BaseModel):
-    """A level of load in `data` of baseline.json, as far as other phases read it."""
-
-    concurrency: int | None
-    requests: int
-    failed: int
-    total_tokens: int | None
-    ttft_ms: Spread
-    tpot_ms: Spread
-    e2e_ms: Spread
-    e2e_with_retries_ms: Spread
-    over_repeats: Throughput
-
-
 class BaselineLevels(BaseModel):
-    by_concurrency: list[BaselineLevel]
-
-
-class _Prompts(BaseModel):
-    count: int
-
-
-class _Acceptance(BaseModel):
-    rate: float | None
-    length: float | None
-    per_position: list[float | None]
+    by_concurrency: list[LevelFigures]
 
 
 class _Cells(BaseModel):
@@ -68,12 +33,21 @@ class _Cells(BaseModel):
 
 
 class BaselineData(BaselineLevels, _Cells):
-    """`data` of baseline.json, as far as it is read. What else is there is nobody's but a person's."""
+    """`data` of baseline.json."""
 
-    prompts: _Prompts
-    by_class: dict[str, list[Any]]
-    acceptance: _Acceptance | None
+    run: str
+    """Names the run in the nonces of its prompts."""
+
+    percentiles: str
+    """How quantiles are computed."""
+
+    prompts: StoredProvenance
+    endpoint: StoredCounting
+    by_class: dict[str, list[Latencies]]
+    acceptance: Acceptance | None
     acceptance_missing: str | None
+    errors: Errors
+    steadiness: list[Change] = []
 
 
 Model = TypeVar("Model", bound=BaseModel)

@@ -25,6 +25,7 @@ from specops.errors import UsageError
 from specops.hints import with_options
 from specops.load.workload import load_prompts
 from specops.progress import Progress
+from specops.results import milliseconds, rounded
 from specops.section import Frozen
 from specops.trees import MOST_PLANNED, PLANNED, parse_tree
 
@@ -278,11 +279,11 @@ def _at(planner: Planner, batch: int, steps: int) -> BatchPlan:
         chosen=best.tree,
         why=_why(found),
         steps=steps,
-        plain_ms=_ms(here.plain),
-        pass_ms={nodes: _ms(here.verify[nodes]) for nodes in PASSES if nodes <= planner.most_nodes},
-        draft_first_ms=_ms(here.first) if planner.grows else None,
-        draft_level_ms={nodes: _ms(here.level[nodes]) for nodes in levels},
-        rest_ms=_ms(here.rest),
+        plain_ms=milliseconds(here.plain),
+        pass_ms={nodes: milliseconds(here.verify[nodes]) for nodes in PASSES if nodes <= planner.most_nodes},
+        draft_first_ms=milliseconds(here.first) if planner.grows else None,
+        draft_level_ms={nodes: milliseconds(here.level[nodes]) for nodes in levels},
+        rest_ms=milliseconds(here.rest),
         options=found,
     )
 
@@ -294,12 +295,12 @@ def _candidate(planner: Planner, option: Option, best: Option, plain: Option, ba
     return Candidate(
         tree=option.tree,
         tokens_per_step=round(option.tokens_per_step, 3),
-        step_ms=_ms(option.seconds_per_step),
+        step_ms=milliseconds(option.seconds_per_step),
         tokens_per_s=round(batch * option.tokens_per_second, 1),
         over_none=round(option.tokens_per_second / plain.tokens_per_second, 3),
         within=planner.goal.met(option),
         wins_at_tokens=round(wins, 3),
-        wins_at_rate=_rounded(tree_choice.break_even(rates, spec.widths, wins)) if spec.needs_draft else None,
+        wins_at_rate=rounded(tree_choice.break_even(rates, spec.widths, wins)) if spec.needs_draft else None,
         any_shape=round(tree_choice.ceiling(rates, spec.nodes), 3) if spec.needs_draft else None,
     )
 
@@ -321,11 +322,3 @@ def _why(found: Sequence[Candidate]) -> str:
         return f"{why}; {second.tree} is beyond the limits"
     behind = 100 * (1 - second.tokens_per_s / best.tokens_per_s)
     return f"{why}; {second.tree} is {behind:.1f}% behind"
-
-
-def _ms(seconds: float) -> float:
-    return round(1000 * seconds, 4)
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 4)

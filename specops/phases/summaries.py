@@ -136,16 +136,5 @@ class EdgeLevel(TypedDict):
 EdgeLevels = dict[str, EdgeLevel]
 
 
-class Range(TypedDict):
-    min: float
-    median: float
-    max: float
-
-
-class Acceptance(TypedDict):
-    greedy_acceptance: float
-    greedy_acceptance_by_prompt: Range
-
-
 Walk = dict[Phase, Verdict]
 Counts = dict[str, int]

@@ -316,7 +316,7 @@ class Startable(Pool):
     @abstractmethod
     def container(self, port: int, name: str, version: str | None, drain_s: int) -> Container:
         """Return the container of a server. `version`: of the engine; None: the newest known. Raises
-        ConfigError for settings that it lacks. Raises ConfigError for settings that it lacks."""
+        ConfigError for settings that it lacks."""
 
     def spread(self, words: Sequence[str], nodes: int, address: str, rank: str) -> MultiHost | None:
         """Return its container's `words` over several hosts: `address` is the first one's, `rank` an other's
@@ -389,8 +389,7 @@ class Engine:
 
 
 def by_k(pool: Pool, grid: Grid, at: Callable[[int, str | None], Pool]) -> list[Setting]:
-    """Return a pool for each K and each draft, as `at` makes it. Raises ConfigError for a grid of trees.
-    Raises ConfigError for a grid of trees."""
+    """Return a pool for each K and each draft, as `at` makes it. Raises ConfigError for a grid of trees."""
     if grid.trees is not None:
         raise ConfigError(
             f"trees are the embedded engine's, and the speculative pool is of engine {pool.engine}: "

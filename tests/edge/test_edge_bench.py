@@ -22,7 +22,7 @@ from specops.errors import FileError, UsageError
 from specops.experiment.plan import Kind
 from specops.load.answer import Answer, Chunk, Failure
 from specops.load.arrivals import Level
-from specops.load.record import Cell, CellRecord, DraftCountsRecord
+from specops.load.record import Cell, CellRecord
 from specops.load.request_times import Objectives, Observation
 from specops.load.workload import Prompt
 from specops.phases.edge_bench.judging import ArmDecision, EdgeComparison, compare, figures, read
@@ -37,6 +37,7 @@ from specops.phases.edge_bench.settings import (
     settings_of,
 )
 from specops.phases.plot import plot
+from specops.prometheus.exposition import DraftCounts
 from specops.results import Result
 
 ARMS = arms_of([0, 1], ["adaptive"], [0])
@@ -92,9 +93,7 @@ def window(
     cell = CellRecord.of(Cell(Level(clients), cycle, tuple(observations), True), Objectives())
     verifications = sum(max(len(o.answer.chunks) - 1, 0) for o in observations)
     drafts = arm != AUTOREGRESSIVE
-    counts = DraftCountsRecord(
-        drafts=10, draft_tokens=80, accepted_tokens=12, accepted_per_position=(8.0, 4.0)
-    )
+    counts = DraftCounts(drafts=10, draft_tokens=80, accepted_tokens=12, accepted_per_position=(8.0, 4.0))
     effort = ClientEffort(
         verdicts=verifications, waited_s=0.01 * verifications, step_s=0.03 * verifications,
         rounds=verifications, nodes=8 * verifications, hits=verifications // 2,
@@ -395,7 +394,7 @@ def test_failed_answers_count_against_the_arm() -> None:
 
 
 def test_a_draft_of_which_nothing_is_accepted_gains_nothing() -> None:
-    none = DraftCountsRecord(drafts=10, draft_tokens=80, accepted_tokens=0, accepted_per_position=())
+    none = DraftCounts(drafts=10, draft_tokens=80, accepted_tokens=0, accepted_per_position=())
     windows = [
         w.model_copy(update={"cell": w.cell.model_copy(update={"drafts": none})}) for w in all_arms(FASTER)
     ]

@@ -15,7 +15,7 @@ from specops.assets import asset
 from specops.cli.app import app
 from specops.economics import Prices
 from specops.edge.settings import Drafting
-from specops.edge.simulation.planning import IDLE, SEEDS, Planner, mean
+from specops.edge.simulation.planning import IDLE, SEEDS, Planner
 from specops.edge.simulation.real_rounds import LEVELS, Answer, measure
 from specops.edge.simulation.rounds import of_rates
 from specops.edge.simulation.setting import EdgeCosts, Setting, straight
@@ -151,15 +151,15 @@ def test_a_plan_against_every_setting_tried_by_hand() -> None:
             )
             for d in range(1, 4)
         ]
-        best = min(depths, key=lambda summary: mean(summary, "itl_ms"))
+        best = min(depths, key=lambda summary: summary.known_mean("itl_ms"))
         assert cell.edge.setting == best.setting
-    assert plan.itl_bound_ms == mean(plan.by_clients[0].server_only, "itl_ms")
+    assert plan.itl_bound_ms == plan.by_clients[0].server_only.known_mean("itl_ms")
     for at in plan.by_rtt:
         row = [cell for cell in plan.cells if cell.rtt_s == at.rtt_s]
         for cell in row:
-            idle = mean(cell.edge, "idle")
+            idle = cell.edge.known_mean("idle")
             assert (idle < IDLE) == (at.busy_from is not None and cell.clients >= at.busy_from)
-            within = mean(cell.edge, "itl_ms") <= plan.itl_bound_ms
+            within = cell.edge.known_mean("itl_ms") <= plan.itl_bound_ms
             assert within == (at.clients_carried is not None and cell.clients <= at.clients_carried)
 
 

@@ -111,7 +111,7 @@ def test_table_by_hand() -> None:
 
 
 def test_rates_at_the_root_are_the_traces() -> None:
-    """Greedy: the table's first row, added up by rank, is what `bench acceptance` counts."""
+    """Greedy: the table's first row, added up by rank, is what `benchmarks/acceptance.py` counts."""
     pair = shipped("head")
     prompt = next(prompts(pair))
     counted = rates(pair, prompt, TOKENS, 4, seed=0)["greedy"]

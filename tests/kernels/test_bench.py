@@ -1,22 +1,18 @@
-"""`specops bench kernels` but for what only a GPU can say: tiny sizes, interpreted, by a clock of ours."""
+"""benchmarks/gpu_kernels.py but for what only a GPU can say: tiny sizes, interpreted, by a clock of ours."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
+from types import ModuleType
 
 import pytest
 import torch
+from benchmark_scripts import load_benchmark, run_benchmark
 from specops_kernels.bench import attention, compaction, peers, sampling, verification
 from specops_kernels.bench.contest import OURS, Absent, Ceilings, Contest, Outcome, held
 from torch import Tensor
-from typer.testing import CliRunner
-
-from specops.cli.app import app
-from specops.errors import Exit
-from specops.phases import kernels
-from specops.phases.kernels import KernelsData, KernelSettings, Machine
-from specops.progress import SilentProgress
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 CEILINGS = Ceilings(copied=1e9, multiplied=1e12)
@@ -121,8 +117,11 @@ def test_who_is_wrong_is_not_timed() -> None:
         assert outcome["another"].reason == "RuntimeError: no kernel image"
 
 
-def machine(contests: list[Contest]) -> Machine:
-    return Machine("a GPU", second, lambda dtype: CEILINGS, lambda settings: (len(contests), iter(contests)))
+kernels: ModuleType = load_benchmark("gpu_kernels")
+
+
+def machine(contests: list[Contest]) -> object:
+    return kernels.Machine("a GPU", second, lambda dtype: CEILINGS, lambda dtype: iter(contests))
 
 
 def test_result_and_page() -> None:
@@ -130,26 +129,25 @@ def test_result_and_page() -> None:
         _contest(torch.ones(1), lambda: torch.ones(1)),
         _contest(torch.zeros(1), lambda: torch.ones(1)),
     )
-    result = kernels.measure(KernelSettings(), machine([right]), SilentProgress())
-    assert (result.verdict, result.reason) == (
-        "yes",
+    measured = kernels.measure("bfloat16", machine([right]))
+    assert (measured.wrong, kernels.reason(measured)) == (
+        [],
         "all 1 are right, within the tolerances of their references",
     )
-    page = kernels.page(result)
-    assert page.startswith(f"### {result.created:%Y-%m-%d}, a GPU, bfloat16\n")
+    page = kernels.page(measured)
+    assert page.startswith(f"### {datetime.now(UTC):%Y-%m-%d}, a GPU, bfloat16\n")
     assert "| a kernel, of one number | 1000000.0 | 0.0 | 2.0 | memory | 0% | 0% | 1.00× | – |" in page
     assert "- absent: not installed" in page
 
-    result = kernels.measure(KernelSettings(), machine([right, wrong]), SilentProgress())
-    assert (result.verdict, result.exit_code) == ("no", Exit.NO)
-    assert result.reason == "1 of 2 are wrong: a kernel, of one number"
-    measured = KernelsData.model_validate(result.data)
-    assert kernels.table(measured)[1][1][1] == "wrong"
+    measured = kernels.measure("bfloat16", machine([right, wrong]))
+    assert measured.wrong == ["a kernel, of one number"]
+    assert kernels.reason(measured) == "1 of 2 are wrong: a kernel, of one number"
+    assert kernels.table(measured).rows[1][1] == "wrong"
     assert any("wrong by 1" in note for note in kernels.notes(measured))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")
 def test_without_a_gpu() -> None:
-    said = CliRunner().invoke(app, ["bench", "kernels"])
-    assert type(said.exception).__name__ == "EnvironmentFailure"
-    assert "this torch is built for CPUs" in str(said.exception) or "torch sees no GPU" in str(said.exception)
+    ended = run_benchmark("gpu_kernels")
+    assert ended.returncode == 1
+    assert "this torch is built for CPUs" in ended.stderr or "torch sees no GPU" in ended.stderr

@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from calling import specops
+from benchmark_scripts import run_benchmark
 
 from specops.assets import asset
 from specops.load.workload import load_prompts
@@ -62,12 +62,12 @@ def test_speculation_is_accepted_and_changes_no_greedy_token(draft: str, accepte
     assert counters.accepted_tokens > accepted * counters.draft_tokens
 
 
-def test_its_acceptance_is_measured_by_the_command(tmp_path: Path) -> None:
+def test_its_acceptance_is_measured(tmp_path: Path) -> None:
     out = tmp_path / "acceptance.json"
-    done = specops("bench", "acceptance", "--count", "2", "--tokens", "16", "--out", str(out), "--quiet")
+    done = run_benchmark("acceptance", "--count", "2", "--tokens", "16", "--json", str(out))
     assert done.returncode == 0, done.stderr
     assert "multi-step, without replacement" in done.stdout
-    rates = json.loads(out.read_text())["data"]["rates"]
+    rates = json.loads(out.read_text())["rates"]
     assert all(len(values) == 5 and values == sorted(values) for values in rates.values())
     assert 0.1 < rates["greedy"][0] < 1
 
@@ -75,12 +75,12 @@ def test_its_acceptance_is_measured_by_the_command(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_specinfers_tables_are_regenerated(tmp_path: Path) -> None:
     out = tmp_path / "specinfer.json"
-    done = specops("bench", "specinfer", "--count", "1", "--tokens", "24", "--out", str(out), "--quiet")
+    done = run_benchmark("specinfer", "--count", "1", "--tokens", "24", "--json", str(out))
     assert done.returncode == 0, done.stderr
     titles = [line[:7] for line in done.stdout.splitlines() if line.startswith("Table")]
     assert titles == ["Table 1", "Table 2", "Table 3"]
     assert re.search(r"paper's Alpaca +1\.87 +2\.38 .*1\.27×", done.stdout)
-    found = json.loads(out.read_text())["data"]
+    found = json.loads(out.read_text())
     for table in ("success", "tokens"):
         for rows in found[table].values():
             assert set(rows) == {"edit", "long", "short", "all"}
@@ -97,10 +97,10 @@ def test_specinfers_tables_are_regenerated(tmp_path: Path) -> None:
 def test_verifiers_are_ranked_on_the_very_same_trees(tmp_path: Path) -> None:
     out = tmp_path / "verifiers.json"
     asked = ["--count", "2", "--tokens", "24", "--rounds", "1", "--tree", "chain:3", "--tree", "expand:2"]
-    done = specops("bench", "verifiers", *asked, "--out", str(out), "--quiet")
+    done = run_benchmark("verifiers", *asked, "--json", str(out))
     assert done.returncode == 0, done.stderr
     assert "without replacement" in done.stdout
-    ranked = json.loads(out.read_text())["data"]["ranked"]
+    ranked = json.loads(out.read_text())["ranked"]
     assert [(one["tree"], one["draw"]) for one in ranked] == [
         (tree, draw)
         for tree in ("chain:3", "expand:2")

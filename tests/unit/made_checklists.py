@@ -29,9 +29,9 @@ from specops.results import Result
 EXAMPLES = Path(__file__).parents[2] / "alerts" / "examples"
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 ATTESTED = (
-    "gpu-memory", "routing", "monitoring", "weekly-report-scheduled", "runbook-shared", "guard-running",
+    "gpu-memory", "routing", "monitoring", "runbook-shared", "guard-running",
 )  # fmt: skip
-"""Of what there is nobody here to ask: no router, no Prometheus, no cron, no guard."""
+"""Of what there is nobody here to ask: no router, no Prometheus, no guard."""
 WRITTEN: dict[str, Any] = {
     "rollout": "made",
     "pools": POOLS,

@@ -10,9 +10,10 @@ from made_cells import cell, row
 
 from specops.config import Pool
 from specops.load.arrivals import Level
-from specops.load.record import DraftCountsRecord, Row
+from specops.load.record import Row
 from specops.phases.sweep.judging import SweepJudgement, judge, picked_by
 from specops.phases.sweep.plan import ANY_LENGTH, FailedJob, Load, Memory, SweptCell
+from specops.prometheus.exposition import DraftCounts
 from specops.serving import Setting
 from specops.serving.embedded import EmbeddedPool, Speculation
 
@@ -44,10 +45,10 @@ def loads(
     return [Load(c, t, length) for length in lengths for t in temperatures for c in concurrency or (1,)]
 
 
-def drafts(k: int, acceptance: float = 0.7, steps: float = 1000.0) -> DraftCountsRecord:
+def drafts(k: int, acceptance: float = 0.7, steps: float = 1000.0) -> DraftCounts:
     """Every position accepted with the same probability, given that the one before was."""
     reached = tuple(round(steps * acceptance**i, 3) for i in range(1, k + 1))
-    return DraftCountsRecord(
+    return DraftCounts(
         drafts=steps, draft_tokens=k * steps, accepted_tokens=sum(reached), accepted_per_position=reached
     )
 

@@ -15,12 +15,13 @@ from specops.experiment.plan import Plan, Request, Window
 from specops.experiment.records import WindowRecord
 from specops.experiment.run import Experiment
 from specops.load.arrivals import Level
-from specops.load.record import CellRecord, DraftCountsRecord, Row, Spread
+from specops.load.record import CellRecord, Row, Spread
 from specops.load.settings import BaselineSettings
 from specops.load.workload import Prompt, PromptSet
 from specops.phases.ab.judging import AbJudgement, judge
 from specops.phases.ab.settings import AbSettings
 from specops.progress import SilentProgress
+from specops.prometheus.exposition import DraftCounts
 from specops.serving.endpoint import EndpointPool
 
 ARMS = ("standard", "draft")
@@ -87,7 +88,7 @@ def cell(rows: Sequence[Row], level: Level, repeat: int, **fields: Any) -> CellR
 
 
 DRAFTS = {
-    "drafts": DraftCountsRecord(
+    "drafts": DraftCounts(
         drafts=100.0, draft_tokens=300.0, accepted_tokens=180.0, accepted_per_position=(90.0, 60.0, 30.0)
     ),
     "drafts_missing": None,

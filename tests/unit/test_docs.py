@@ -111,7 +111,7 @@ def test_the_architecture_page_stays_short() -> None:
 def test_the_architecture_page_names_files_that_exist() -> None:
     there = {path.name for folder in ("specops", "kernels") for path in (ROOT / folder).rglob("*.py")}
     named = set(re.findall(r"\b[a-z]\w*\.py\b", (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")))
-    named -= {"ab_coverage.py", "experiment_power.py"}  # of benchmarks/
+    named -= {"experiment_power.py"}  # of benchmarks/
     assert len(named) > 60
     assert named <= there
 

@@ -53,9 +53,10 @@ def pairs(text: str) -> Iterator[tuple[str, str]]:
 
 @cache
 def printable() -> frozenset[tuple[str, str]]:
-    """Pairs of words in the program's texts. A value in an f-string separates the texts beside it."""
+    """Pairs of words in the texts of the program and of benchmarks. A value in an f-string separates the
+    texts beside it."""
     found: set[tuple[str, str]] = set()
-    for path in (ROOT / "specops").rglob("*.py"):
+    for path in (*(ROOT / "specops").rglob("*.py"), *(ROOT / "benchmarks").glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.JoinedStr):
                 texts = [part.value if isinstance(part, ast.Constant) else " = " for part in node.values]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -201,7 +202,7 @@ def test_no_accepted_token_means_that_the_gain_is_not_speculations() -> None:
         window.model_copy(
             update={
                 "cell": window.cell.model_copy(
-                    update={"drafts": window.cell.drafts.model_copy(update={"accepted_tokens": 0.0})}
+                    update={"drafts": replace(window.cell.drafts, accepted_tokens=0.0)}
                 )
             }
         )

@@ -17,10 +17,10 @@ from made_windows import cell, row
 
 from specops.errors import UsageError
 from specops.load.arrivals import Level
-from specops.load.record import DraftCountsRecord
 from specops.phases.run_comparison.comparison import Comparison, compared
 from specops.phases.run_comparison.document import document, lines
 from specops.phases.run_comparison.latencies import acceptances, ratio
+from specops.prometheus.exposition import DraftCounts
 from specops.render.report.formats import html
 from specops.results import SCHEMA, Result, sha256
 from specops.stats import Interval, quantile_interval
@@ -284,7 +284,7 @@ def test_acceptance_that_surely_changed(rate: float, outcome: str) -> None:
 
 
 def drafts(accepted: int, drafted: int) -> Any:
-    return DraftCountsRecord(
+    return DraftCounts(
         drafts=drafted, draft_tokens=drafted, accepted_tokens=accepted, accepted_per_position=(accepted,)
     )
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_sweeps import setting
+from made_windows import windows
 
 from specops.experiment.findings import Decision
-from specops.phases.sweep.advice import crossover
+from specops.load.record import acceptance
+from specops.phases.sweep.advice import NO_DRAFTS, crossover, line_of
 from specops.stats import Interval
 
 WORDS = {"y": "yes", "n": "no", "u": "undecided"}
@@ -69,3 +72,15 @@ def test_the_words_say_what_to_measure_and_what_was_not() -> None:
         "is not shown to pay at 16: 1.01× [0.90, 1.10]; nothing was measured between 1 and 16"
     )
     assert "does not surely pay at any" in crossover("k=3", measured("u")).message
+
+
+def test_answers_that_do_not_say_how_many_drafts_they_verified_have_no_steps() -> None:
+    """llama.cpp reports tokens alone: there is a rate, but no time of a step."""
+    window = next(one for one in windows(cycles=1) if one.kind == "measured")
+    rows = tuple(row.model_copy(update={"drafted": 4, "accepted": 3}) for row in window.cell.rows)
+    cell = window.cell.model_copy(update={"rows": rows, "drafts": None, "drafts_missing": "no counters"})
+    counts, _ = acceptance([cell])
+    assert counts is not None
+    assert (counts.rate, counts.drafts, counts.length) == (0.75, None, None)
+    line = line_of((None, None), [setting(3)], {}, {"k=3": [cell]})
+    assert (line.positions, line.missing) == ([], NO_DRAFTS)

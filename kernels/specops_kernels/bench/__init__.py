@@ -1,1 +1,1 @@
-"""The bench of the kernels on a GPU, beside what others take for the same work: `specops bench kernels`."""
+"""The kernels on a GPU, beside what others take for the same work: `benchmarks/gpu_kernels.py`."""

@@ -1,4 +1,4 @@
-"""The contests that `specops bench kernels` holds."""
+"""The contests that `benchmarks/gpu_kernels.py` holds."""
 
 from __future__ import annotations
 

@@ -135,6 +135,12 @@ class Summary:
         found = self._found(name)
         return sum(found) / len(found) if found else None
 
+    def known_mean(self, name: str) -> float:
+        """Return the mean of a figure that every run has."""
+        mean = self.mean(name)
+        assert mean is not None
+        return mean
+
     def interval(self, name: str) -> Interval | None:
         """95% interval of a figure, by Student's t over the replications; None without data."""
         return mean_interval(self._found(name))

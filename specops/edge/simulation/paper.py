@@ -63,6 +63,7 @@ max_beam_len."""
 
 LEVELS = 16
 RTTS_S = (0.005, 0.01407, 0.030, 0.050, 0.070, 0.100)
+TOKENS = "tokens_per_verification"
 
 
 def depth_at(rtt_s: float) -> int:
@@ -180,20 +181,20 @@ def figures(case: Case, *, seeds: Sequence[int], seconds: float) -> Figures:
     edge = run(assisted(RTT_S, "one", "included"))
     none = run(assisted(RTT_S, "none", "included"))
     deeper = run(assisted(RTT_S, "one", "excluded"))
-    itl = _known(served, "itl_ms")
-    by_rtt = [(rtt_s, _known(run(assisted(rtt_s, "one", "included")), "itl_ms")) for rtt_s in RTTS_S]
-    thousands = _known(edge, "thousands_per_unit")
+    itl = served.known_mean("itl_ms")
+    by_rtt = [(rtt_s, run(assisted(rtt_s, "one", "included")).known_mean("itl_ms")) for rtt_s in RTTS_S]
+    thousands = edge.known_mean("thousands_per_unit")
     return Figures(
         case=case,
         rate=rate,
-        throughput=_known(edge, "tokens_per_s") / _known(served, "tokens_per_s"),
-        cost_efficiency=thousands / _known(served, "thousands_per_unit"),
-        itl_change=_known(edge, "itl_ms") / itl - 1,
-        proactive=_known(deeper, "tokens_per_verification") / _known(none, "tokens_per_verification") - 1,
-        proactive_itl=_known(edge, "itl_ms") / _known(none, "itl_ms") - 1,
+        throughput=edge.known_mean("tokens_per_s") / served.known_mean("tokens_per_s"),
+        cost_efficiency=thousands / served.known_mean("thousands_per_unit"),
+        itl_change=edge.known_mean("itl_ms") / itl - 1,
+        proactive=deeper.known_mean(TOKENS) / none.known_mean(TOKENS) - 1,
+        proactive_itl=edge.known_mean("itl_ms") / none.known_mean("itl_ms") - 1,
         dollars=1000 / thousands,
-        tokens=_known(edge, "tokens_per_verification"),
-        idle=_known(edge, "idle"),
+        tokens=edge.known_mean(TOKENS),
+        idle=edge.known_mean("idle"),
         even_s=crossing(by_rtt, itl),
     )
 
@@ -223,9 +224,3 @@ def crossing(by_rtt: Sequence[tuple[float, float]], level: float) -> float | Non
         if above >= level:
             return near + (level - below) / (above - below) * (far - near)
     return float("inf")
-
-
-def _known(summary: Summary, name: str) -> float:
-    found = summary.mean(name)
-    assert found is not None  # every run has rounds
-    return found

@@ -104,7 +104,7 @@ class Planner:
         for count in clients:
             by_clients.append(self._served(count))
             progress.advance()
-        bound = itl_bound_ms or mean(by_clients[0].server_only, "itl_ms")
+        bound = itl_bound_ms or by_clients[0].server_only.known_mean("itl_ms")
         cells, by_rtt = [], []
         for rtt_s in rtts_s:
             row = []
@@ -133,8 +133,8 @@ class Planner:
             rtt_s,
             alone.clients,
             edge,
-            itl_ratio=mean(edge, "itl_ms") / mean(own, "itl_ms"),
-            throughput_ratio=mean(edge, "tokens_per_s") / mean(own, "tokens_per_s"),
+            itl_ratio=edge.known_mean("itl_ms") / own.known_mean("itl_ms"),
+            throughput_ratio=edge.known_mean("tokens_per_s") / own.known_mean("tokens_per_s"),
             cost_ratio=None if None in thousands else thousands[0] / thousands[1],  # type: ignore[operator]
         )
 
@@ -142,14 +142,14 @@ class Planner:
         """The setting at the depth of the least inter-token latency."""
         kind = setting.depth.partition(":")[0]
         tried = [replace(setting, depth=f"{kind}:{depth}") for depth in range(1, self._rounds.levels + 1)]
-        return min(tried, key=lambda one: mean(self._run(one, SEEDS[:1]), "itl_ms"))
+        return min(tried, key=lambda one: self._run(one, SEEDS[:1]).known_mean("itl_ms"))
 
     def _at(self, rtt_s: float, row: Sequence[Cell], bound: float, progress: Progress) -> RttCapacity:
         def busy(summary: Summary) -> bool:
-            return mean(summary, "idle") < IDLE
+            return summary.known_mean("idle") < IDLE
 
         def within(summary: Summary) -> bool:
-            return mean(summary, "itl_ms") <= bound
+            return summary.known_mean("itl_ms") <= bound
 
         busy_from = self._first(row, busy)
         progress.advance()
@@ -185,10 +185,3 @@ class Planner:
         alone_s = setting.rtt_s + 4 * costs.draft.at(setting.beams) + step_s
         period = max(alone_s, step_s * setting.clients / full)
         return period * max(ROUNDS / setting.clients, LEAST)
-
-
-def mean(summary: Summary, name: str) -> float:
-    """Mean of the figure `name`; every run of a plan is long enough to have it."""
-    found = summary.mean(name)
-    assert found is not None
-    return found

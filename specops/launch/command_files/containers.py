@@ -108,6 +108,10 @@ def mapping(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def items(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
 def of_container(node: dict[str, Any], where: str, files: Files) -> Iterator[Command]:
     """Yield the commands of a container with command, args, env and image; or repository and tag, as charts
     have it."""

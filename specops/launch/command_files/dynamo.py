@@ -80,7 +80,7 @@ def unwrapped(command: Command) -> Command:
     while index < len(words):
         name = words[index].partition("=")[0].replace("_", "-")
         size = 1 if "=" in words[index] or _is_flag(words, index + 1) or name in SWITCHES else 2
-        is_launchers = name in (*SWITCHES, *VALUED) or name.removeprefix("--no-") in _bare(SWITCHES)
+        is_launchers = name in (*SWITCHES, *VALUED) or name.replace("--no-", "--", 1) in SWITCHES
         if is_launchers or name.startswith(("--dyn-", "--router-")):
             launcher += words[index : index + size]
             index += size
@@ -93,10 +93,6 @@ def unwrapped(command: Command) -> Command:
         served = _by_settings(line.call.programs[0], engine)
         return replace(command, words=tuple(served), launcher=(*words[:start], *launcher), flags_file=True)
     return replace(command, words=(*words[:start], *engine), launcher=tuple(launcher))
-
-
-def _bare(flags: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(flag.removeprefix("--") for flag in flags)
 
 
 def _is_flag(words: list[str], index: int) -> bool:

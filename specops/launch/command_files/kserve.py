@@ -14,7 +14,6 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from specops.launch.command_files import containers
 from specops.launch.command_files.form import Document, DocumentForm
@@ -87,9 +86,9 @@ def _inference_service(spec: Document, name: str, files: Files) -> Iterator[Comm
     model = predictor.get("model")
     if isinstance(model, dict):
         yield from _model(model, f"{name}, model", files)
-    for container in _items(predictor.get("containers")):
+    for container in containers.items(predictor.get("containers")):
         yield from of_container(container, name, files)
-    for container in _items(containers.mapping(predictor.get("workerSpec")).get("containers")):
+    for container in containers.items(containers.mapping(predictor.get("workerSpec")).get("containers")):
         yield from of_container(container, f"{name}, worker", files)
 
 
@@ -154,7 +153,7 @@ def _llm(part: Document, spec: Document, name: str, files: Files) -> Iterator[Co
     """Yield the command of an LLMInferenceService. `part`: the service, or its prefill. Both serve the
     service's model."""
     for template, what in ((part.get("template"), ""), (part.get("worker"), ", worker")):
-        for container in _items(containers.mapping(template).get("containers")):
+        for container in containers.items(containers.mapping(template).get("containers")):
             if not isinstance(container, dict) or container.get("name") != "main" or container.get("command"):
                 for command in of_container(container, name + what, files):
                     yield replace(command, unread=(*command.unread, *_not_added(part)))
@@ -221,10 +220,6 @@ def _as_a_shell(text: str) -> list[str]:
 def _expanded(word: str) -> list[str]:
     before, _, inner = word.rstrip("}").partition("{")
     return [before + part for part in inner.split(",")]
-
-
-def _items(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
 
 
 FORM = DocumentForm(

@@ -31,15 +31,14 @@ def commands(document: Document, where: str, files: Files) -> Iterator[Command]:
     from specops.launch.command_files import forms
 
     yield from _patched(document.get(OPERATIONS), where, files)
-    patches = [containers.mapping(patch) for patch in _items(document.get("patches"))]
+    patches = [containers.mapping(patch) for patch in containers.items(document.get("patches"))]
     texts = [(str(patch["patch"]), where) for patch in patches if "patch" in patch]
-    texts += [
-        (str(text), where) for text in _items(document.get("patchesStrategicMerge")) if "\n" in str(text)
-    ]
+    merged = [str(text) for text in containers.items(document.get("patchesStrategicMerge"))]
+    texts += [(text, where) for text in merged if "\n" in text]
     names = [str(patch["path"]) for patch in patches if "path" in patch]
-    names += [str(name) for name in _items(document.get("patchesStrategicMerge")) if "\n" not in str(name)]
+    names += [name for name in merged if "\n" not in name]
     unread = _unread(bool(texts or names))
-    for name in [*_items(document.get("resources")), *_items(document.get("bases"))]:
+    for name in [*containers.items(document.get("resources")), *containers.items(document.get("bases"))]:
         resource = _resource(str(name), files)
         if resource is None:
             reason = "its command was not read: it is not here"
@@ -87,10 +86,6 @@ def _is_patch(value: Any) -> bool:
         and all(isinstance(part, dict) and "op" in part for part in value)
         and bool(value)
     )
-
-
-def _items(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
 
 
 def _unread(patches: bool) -> list[Unknown]:

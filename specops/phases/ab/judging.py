@@ -23,7 +23,6 @@ from specops.load.validity import COUNT_ADVICE
 from specops.phases.ab import earlier
 from specops.phases.ab.report import (
     EXPECTED,
-    Acceptance,
     ArmFigures,
     Challenger,
     ClassFigures,
@@ -39,7 +38,7 @@ from specops.phases.ab.report import (
     Throughput,
 )
 from specops.render.figures import times
-from specops.results import Verdict
+from specops.results import Verdict, rounded
 
 
 @dataclass(frozen=True)
@@ -173,7 +172,7 @@ def _speedups(samples: Sequence[Sample], level: Level, confidence: float) -> Spe
         e2e=e2e,
         tpot=ratio_of(samples, "tpot", confidence),
         ttft=ratio_of(samples, "ttft", confidence),
-        ttft_change_ms=None if change is None else round(change, 4),
+        ttft_change_ms=rounded(change),
         stream_throughput=e2e.times(per_stream) if e2e is not None and per_stream is not None else None,
     )
 
@@ -230,9 +229,7 @@ def _measured(windows: Sequence[WindowRecord], arm: str, evidence: Evidence) -> 
                 tpot_ms=Spread.of([row.tpot_ms for row in good if row.tpot_ms is not None]),
                 e2e_ms=Spread.of([row.e2e_ms for row in good]),
                 tokens_per_sec=round(tokens / wall, 4) if tokens and wall else None,
-                acceptance=Acceptance(**{key: counts[key] for key in Acceptance.model_fields})
-                if counts
-                else None,
+                acceptance=counts,
                 acceptance_missing=missing,
             )
         )

@@ -37,7 +37,7 @@ from specops.experiment.findings import Decision, Finding, Ratio, StoredInterval
 from specops.experiment.records import Measurements
 from specops.hints import with_options
 from specops.load.arrivals import Level
-from specops.load.record import Spread
+from specops.load.record import Acceptance, Spread
 from specops.load.workload import StoredProvenance
 from specops.phases.ab.earlier import Difference, measurements_of
 from specops.phases.measurement import checked
@@ -109,20 +109,6 @@ class Throughput(Frozen):
     @property
     def estimate(self) -> float:
         return self.challenger / self.standard
-
-
-class Acceptance(Frozen):
-    """Acceptance from the increments of the server's counters, over all visits to an arm at one level."""
-
-    rate: float | None
-    length: float | None
-    drafts: float
-    draft_tokens: float
-    accepted_tokens: float
-    per_position: list[float | None]
-    conditional: list[float | None]
-    share_of_server_tokens: float | None
-    """Less than 1 where others used the server too."""
 
 
 class ArmFigures(Frozen):

@@ -60,8 +60,7 @@ def canary(
     previous: Result | None = None,
     on_partial: Callable[[Result], None] = lambda _: None,
 ) -> Result:
-    """Check the rollout's pools, started here where that is specops's to do. Logs go to `folder`/logs. Logs
-    go to `folder`/logs.
+    """Check the rollout's pools, started here where that is specops's to do. Logs go to `folder`/logs.
 
     `only` names the checks to make; none named makes all but those that the rollout file skips. Checks that
     `previous` holds are not made again: see `resumable`. `on_partial` gets a valid result after every check.

@@ -12,7 +12,7 @@ from specops import results
 from specops.config import Rollout
 from specops.defaults import ACCEPTANCE_GATE, MEMORY_FULL, SPEEDUP_GATE
 from specops.errors import FileError, SpecopsError
-from specops.phases.checklist import items, report_schedule
+from specops.phases.checklist import items
 from specops.phases.checklist.evidence import (
     ATTESTATIONS,
     CLOCK_SKEW,
@@ -221,9 +221,9 @@ ITEMS: Sequence[Spec] = (
     ),
     Spec(
         "weekly-report-scheduled",
-        "the weekly report is scheduled",
+        f"the weekly report is scheduled: the last one is younger than {items.REPORT_AGE.days} days",
         by_words("report schedule {rollout}"),
-        report_schedule.weekly_report,
+        items.weekly_report,
         attestable=True,
     ),
     Spec(

@@ -4,13 +4,14 @@ router, Prometheus, the guard, and whether the pools answer as they should.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from specops import results
 from specops.checkpoints.source import find
 from specops.config import Rollout
 from specops.defaults import ACCEPTANCE_GATE, MEMORY_FULL, SPEEDUP_GATE
+from specops.errors import FileError
 from specops.experiment.findings import Decision
 from specops.guard.journal import FILE as JOURNAL
 from specops.guard.switch import decided
@@ -24,6 +25,7 @@ from specops.phases.checklist.evidence import (
     Gate,
     ItemDecision,
     OpenItem,
+    RefusedFile,
     ResultEvidence,
 )
 from specops.phases.guard import GUARD, standing
@@ -50,6 +52,9 @@ ROUTER_INFO = "specops_route_info"
 """A router's own: the versions of NGINX and specops, and the rollout, are its labels."""
 LATE_LOOKS = 5
 """Number of looks of the guard, in a row, that may be missing: as the alert SpecopsGuardDown has it."""
+REPORTS = "reports"
+REPORT_AGE = timedelta(days=8)
+"""Longest age of a weekly report: the next is due after seven days."""
 
 
 def baseline(look: CheckInput) -> ItemDecision:
@@ -458,6 +463,35 @@ def monitoring(look: CheckInput) -> ItemDecision:
     evidence = (found.evidence, look.probed(look.api.url, live.reason))
     command = look.commands.of("monitor check {file}")
     return ItemDecision(live.verdict == "yes", live.reason, evidence, decide=command)
+
+
+def weekly_report(look: CheckInput) -> ItemDecision:
+    """Decide by the last report, which is younger than 8 days where a schedule works, whatever makes it.
+    Raises RefusedFile for one that is damaged, was changed, or is dated in the future."""
+    make = look.commands.of("report {rollout}")
+    reports: list[ResultEvidence] = []
+    for path in sorted((look.folder / REPORTS).glob("*.json")):
+        try:
+            result = look.read(path)
+        except FileError as error:
+            raise RefusedFile(error.message, change=f"remove {path}", decide=make) from error
+        if result.phase == "report":
+            evidence = look.file(path, result.created, result.reason)
+            look.refuse_future(evidence, make)
+            reports.append(ResultEvidence(result, path, evidence))
+    last = max(reports, key=lambda report: report.result.created, default=None)
+    if last is None:
+        raise OpenItem(f"no report is in {REPORTS}/")
+    age = look.now - last.result.created
+    if age > REPORT_AGE:
+        raise OpenItem(
+            f"the last report, {last.evidence.source}, is {age.days} days old (at most {REPORT_AGE.days})",
+            last.evidence,
+        )
+    if last.result.verdict != "yes":
+        why = f"the last report, {last.evidence.source}, is {last.result.verdict}: {last.result.reason}"
+        raise OpenItem(why, last.evidence, decide=make)
+    return ItemDecision(True, f"the last report is {last.evidence.source}", (last.evidence,))
 
 
 def _refuse_missing_files(look: CheckInput, files: list[str], evidence: Evidence) -> None:

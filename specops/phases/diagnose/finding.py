@@ -4,13 +4,14 @@ else by the playbook, else a default of ours."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Literal
 
+import numpy as np
+
 from specops.phases.ab.settings import AbSettings
-from specops.phases.diagnose.observations import Baseline, Live, Load, Observations
+from specops.phases.baseline_at_load import at_load, e2e
+from specops.phases.diagnose.observations import Baseline, Live, Observations
 from specops.phases.monitor.thresholds import LOW, PLAYBOOK
 from specops.section import Frozen
 
@@ -210,13 +211,12 @@ def expected(live: Live | None, baseline: Baseline | None) -> Expected | None:
     them."""
     if live is None or baseline is None or live.load is None or (live.answers or 0) < ENOUGH_ANSWERS:
         return None
-    ttft = _at(baseline.loads, live.load, lambda load: load.ttft_ms)
-    tpot = _at(baseline.loads, live.load, lambda load: load.tpot_ms)
-    token = _at(baseline.loads, live.load, lambda load: load.token_ms)
-    e2e = None
-    if ttft is not None and token is not None and live.answer_tokens is not None:
-        e2e = ttft + token * max(live.answer_tokens - 1, 0)
-    return Expected(ttft, tpot, e2e)
+    ttft, tpot, token = (
+        at_load(live.load, [(one.concurrency, getattr(one, name)) for one in baseline.loads])
+        for name in ("ttft_ms", "tpot_ms", "token_ms")
+    )
+    answer = e2e(ttft, token, math.nan if live.answer_tokens is None else live.answer_tokens)
+    return Expected(*(None if np.isnan(figure) else float(figure) for figure in (ttft, tpot, answer)))
 
 
 def times_as_long(live: Live | None, baseline: Baseline | None) -> TimesAsLong | None:
@@ -228,15 +228,4 @@ def times_as_long(live: Live | None, baseline: Baseline | None) -> TimesAsLong |
     for name, ours, theirs in (("E2E", live.e2e_ms, without.e2e_ms), ("TPOT", live.tpot_ms, without.tpot_ms)):
         if ours is not None and theirs:
             return TimesAsLong(name, ours, theirs)
-    return None
-
-
-def _at(loads: Sequence[Load], load: float, read: Callable[[Load], float | None]) -> float | None:
-    points = [(one.concurrency, value) for one in loads if (value := read(one)) is not None]
-    for at, value in points:
-        if at == load:
-            return value
-    for (left, low), (right, high) in pairwise(sorted(points)):
-        if left < load < right:
-            return low + (high - low) * (load - left) / (right - left)
     return None

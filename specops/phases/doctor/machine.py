@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import shlex
 import shutil
@@ -16,6 +15,7 @@ from typing import Any, Literal
 
 from specops.assets import asset, restore_command
 from specops.errors import FileError, install_command
+from specops.gpus import GIB, NvmlUnavailable, devices, open_nvml
 from specops.hints import folder_state
 from specops.section import Frozen
 
@@ -139,30 +139,24 @@ DRIVER = (
 def gpus() -> Iterator[Check]:
     """A line for each GPU; a single line without GPUs, or where they cannot be queried."""
     try:
-        nvml = importlib.import_module("pynvml")
-    except ImportError:
-        yield _by_nvidia_smi()
-        return
-    try:
-        nvml.nvmlInit()
-    except nvml.NVMLError:  # no driver, or one that fails: nvidia-smi distinguishes these
+        nvml = open_nvml()
+    except NvmlUnavailable:  # no driver, or one that fails: nvidia-smi distinguishes these
         yield _by_nvidia_smi()
         return
     try:
         driver = _text(nvml.nvmlSystemGetDriverVersion())
-        yield from (_gpu(nvml, index, driver) for index in range(nvml.nvmlDeviceGetCount()))
+        yield from (_gpu(nvml, handle, driver) for handle in devices(nvml))
     except nvml.NVMLError as error:
         yield Check(name="gpu", status="warn", found=f"NVML is installed but fails: {error}", fix=DRIVER)
     finally:
         nvml.nvmlShutdown()
 
 
-def _gpu(nvml: Any, index: int, driver: str) -> Check:
-    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+def _gpu(nvml: Any, handle: Any, driver: str) -> Check:
     memory = nvml.nvmlDeviceGetMemoryInfo(handle)
     used, total = int(memory.used), int(memory.total)
     parts = [
-        f"{_text(nvml.nvmlDeviceGetName(handle))}, {total / 2**30:.0f} GiB, {used / 2**30:.1f} in use",
+        f"{_text(nvml.nvmlDeviceGetName(handle))}, {total / GIB:.0f} GiB, {used / GIB:.1f} in use",
         f"driver {driver}",
     ]
     if _partitioned(nvml, handle):

@@ -93,7 +93,7 @@ def figures(windows: Sequence[EdgeWindow], prices: Prices | None) -> BenchFigure
         tpot_ms=Spread.of([row.tpot_ms for row in rows if row.tpot_ms is not None]),
         ttft_ms=Spread.of([row.ttft_ms for row in rows if row.ttft_ms is not None]),
         tokens_a_verification=after_first / verifications if verifications else None,
-        accepted=drafts["per_position"] if drafts else [],
+        accepted=[share for share in drafts.per_position if share is not None] if drafts else [],
         server=server,
         effort=effort,
         late=Lateness.sum(window.late for window in windows),

@@ -16,9 +16,10 @@ from specops.config import Pool, Rollout
 from specops.config.monitor import ALERTS, AlertName, AlertRecord, AlertSetting, alert_record
 from specops.errors import FileError, SpecopsError
 from specops.guard.signals.criteria import break_even
+from specops.load.record import LevelFigures
 from specops.phases.ab import report as ab_report
 from specops.phases.ab.settings import AbSettings
-from specops.phases.measurement import BaselineLevel, BaselineLevels, checked
+from specops.phases.measurement import BaselineLevels, checked
 from specops.phases.sweep import report as sweep_report
 from specops.prometheus.promql import LATENCIES, Latency
 from specops.prometheus.series import POOLS, exposed
@@ -126,7 +127,7 @@ def _loads(read: _Read) -> tuple[Load, ...]:
     return tuple(sorted(loads, key=lambda load: load.concurrency))
 
 
-def _load(level: BaselineLevel, concurrency: int) -> Load:
+def _load(level: LevelFigures, concurrency: int) -> Load:
     seconds: dict[tuple[Latency, Stat], float] = {}
     for latency in LATENCIES:
         for stat in STATS:
@@ -136,7 +137,7 @@ def _load(level: BaselineLevel, concurrency: int) -> Load:
     return Load(concurrency, seconds, _token_s(level))
 
 
-def _token_s(level: BaselineLevel) -> float | None:
+def _token_s(level: LevelFigures) -> float | None:
     """Mean time of a token after the first, so that TTFT + it × (tokens − 1) is the mean E2E."""
     answered = level.requests - level.failed
     if level.total_tokens is None or level.total_tokens <= answered:

@@ -21,6 +21,7 @@ from specops.config.rollout import Costs
 from specops.economics import StepCost
 from specops.errors import SpecopsError
 from specops.phases.ab import report as ab_report
+from specops.phases.baseline_at_load import at_load, e2e
 from specops.phases.monitor.thresholds import Figure
 from specops.phases.report.pools import divided, extremes, hours, increases, load, ratio, sums
 from specops.phases.report.prometheus_data import Floats, PoolData
@@ -68,22 +69,12 @@ def taken(
     if latency == "e2e":
         answers = increases(observed, observed.names.finished, which).hourly
         tokens = divided(increases(observed, observed.names.generated, which).hourly, answers)
-        first = _interpolated(met, [(each.concurrency, each.seconds.get(("ttft", "mean"))) for each in loads])
-        later = _interpolated(met, [(each.concurrency, each.token_s) for each in loads])
-        each_s = first + later * np.maximum(tokens - 1, 0)
+        first = at_load(met, [(each.concurrency, each.seconds.get(("ttft", "mean"))) for each in loads])
+        later = at_load(met, [(each.concurrency, each.token_s) for each in loads])
+        each_s = e2e(first, later, tokens)
     else:
-        each_s = _interpolated(
-            met, [(each.concurrency, each.seconds.get((latency, "mean"))) for each in loads]
-        )
+        each_s = at_load(met, [(each.concurrency, each.seconds.get((latency, "mean"))) for each in loads])
     return HourlySeconds(was, each_s * n, n, met)
-
-
-def _interpolated(at: Floats, points: Sequence[tuple[int, float | None]]) -> Floats:
-    known = sorted((load, value) for load, value in points if value is not None)
-    if not known:
-        return np.full(at.size, np.nan)
-    loads, values = zip(*known, strict=True)
-    return np.asarray(np.interp(at, loads, values, left=np.nan, right=np.nan), dtype=np.float64)
 
 
 def _of(of: HourlySeconds, window: Window, measured: bool) -> LatencySpeedup:

@@ -8,7 +8,14 @@ from datetime import datetime
 
 from specops.phases.report import tables
 from specops.phases.report.comparison import AT_POSITION, BEFORE
-from specops.phases.report.report import Acceptance, Fallback, Gap, Incident, Pool, Recommendation, Report
+from specops.phases.report.report import (
+    Fallback,
+    Incident,
+    Pool,
+    Recommendation,
+    Report,
+    speculative_acceptance,
+)
 from specops.phases.report.tables import NONE, elapsed, share, times
 from specops.prometheus.series import PoolName
 from specops.render.report.document import (
@@ -54,7 +61,7 @@ def document(report: Report, result: Result) -> Document:
 
 
 def _verdict(report: Report) -> str:
-    accepted = _accepted(report)
+    accepted = speculative_acceptance(report.pools)
     rate = accepted.rate if accepted else None
     known = (report.speedup.by["e2e"].ratio, rate, report.incidents, report.fallbacks)
     word = PARTLY if report.status == "good" and None in known else VERDICTS[report.status][1]
@@ -70,17 +77,12 @@ def _subtitle(report: Report) -> str:
     return f"{first:%a %d %b %Y %H:%M} to {last:%a %d %b %Y %H:%M}, {report.window.zone}: {long}"
 
 
-def _accepted(report: Report) -> Acceptance | None:
-    pool = report.pools.get("speculative")
-    return pool.acceptance if pool else None
-
-
 def _sentences(report: Report, result: Result) -> list[str]:
     """The headline first."""
     if not report.pools:
         return [f"{result.reason}."]
     said = []
-    e2e, accepted = report.speedup.by["e2e"], _accepted(report)
+    e2e, accepted = report.speedup.by["e2e"], speculative_acceptance(report.pools)
     if e2e.ratio is not None:
         word = "as fast as without speculation"
         said.append(
@@ -136,7 +138,7 @@ def _count(number: int, one: str) -> str:
 
 
 def _tiles(report: Report) -> Iterator[Tile]:
-    e2e, accepted, saved = report.speedup.by["e2e"], _accepted(report), report.saved
+    e2e, accepted, saved = report.speedup.by["e2e"], speculative_acceptance(report.pools), report.saved
     yield Tile("Speed-up", times(e2e.ratio), f"end to end, {share(e2e.comparable_share)} comparable")
     yield Tile(
         "Acceptance",
@@ -189,7 +191,7 @@ def _sections(report: Report) -> Iterator[Section]:
             speedup(report),
             (tables.speedups(report), tables.days(report)),
         )
-    accepted = _accepted(report)
+    accepted = speculative_acceptance(report.pools)
     if accepted is not None:
         by_position = tuple(tables.acceptance(report))
         yield Section("Acceptance", (), acceptance(report), by_position)
@@ -234,7 +236,9 @@ ORDER: tuple[PoolName, ...] = ("speculative", "standard")
 def axis(report: Report) -> Axis:
     pool = report.pools.get("speculative")
     unknown = [gap for gap in pool.gaps if gap.server is None] if pool else []
-    return Axis(report.window.hours, _ticks(report), tuple(_span(report, gap) for gap in unknown))
+    return Axis(
+        report.window.hours, _ticks(report), tuple(_hours(report, gap.start, gap.end) for gap in unknown)
+    )
 
 
 def _ticks(report: Report) -> tuple[tuple[float, str], ...]:
@@ -339,10 +343,6 @@ def timeline(report: Report) -> tuple[Chart, ...]:
         return ()
     description = "times of alerts, and of speculation being off; the tables below give them as text"
     return (Timeline("Times", description, tuple((name, tuple(spans)) for name, spans in rows.items())),)
-
-
-def _span(report: Report, gap: Gap) -> tuple[float, float]:
-    return _hours(report, gap.start, gap.end)
 
 
 def _hours(report: Report, start: str, end: str) -> tuple[float, float]:

@@ -17,7 +17,6 @@ from specops.phases.monitor.thresholds import Measurements
 from specops.phases.report.comparison import LEAST, PayingLoads
 from specops.phases.report.events import GUARD
 from specops.phases.report.report import (
-    Acceptance,
     Drift,
     Fallback,
     Incident,
@@ -25,6 +24,7 @@ from specops.phases.report.report import (
     Recommendation,
     Speedup,
     Window,
+    speculative_acceptance,
 )
 from specops.phases.report.tables import when
 from specops.prometheus.series import PoolName
@@ -108,17 +108,12 @@ def _idle(found: RecommendationInputs) -> Iterator[Recommendation]:
         )
 
 
-def _accepted(found: RecommendationInputs) -> Acceptance | None:
-    pool = found.pools.get("speculative")
-    return pool.acceptance if pool else None
-
-
 def _by(found: RecommendationInputs, key: str) -> str:
     return f"report.{key} of the rollout file" if key in found.rollout.report.model_fields_set else PLAYBOOK
 
 
 def _acceptance(found: RecommendationInputs) -> Iterator[Recommendation]:
-    accepted, limit = _accepted(found), found.rollout.report.min_acceptance
+    accepted, limit = speculative_acceptance(found.pools), found.rollout.report.min_acceptance
     if accepted is None or accepted.rate is None or accepted.rate >= limit or found.before.branches:
         return
     yield Recommendation(
@@ -270,7 +265,7 @@ def _drift(found: RecommendationInputs) -> Iterator[Recommendation]:
 def _shorter(found: RecommendationInputs) -> Iterator[Recommendation]:
     """Recommend a smaller K by the week's own acceptance by position and the sweep's cost of a drafted
     token."""
-    accepted = _accepted(found)
+    accepted = speculative_acceptance(found.pools)
     if accepted is None or found.cost is None or found.before.branches:
         return
     curve = [share for share in accepted.per_position if share is not None]

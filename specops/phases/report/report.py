@@ -370,6 +370,11 @@ class Missing(Frozen):
     fix: str
 
 
+def speculative_acceptance(pools: Mapping[PoolName, Pool]) -> Acceptance | None:
+    pool = pools.get("speculative")
+    return pool.acceptance if pool else None
+
+
 class Report(Frozen):
     rollout: str
     folder: str

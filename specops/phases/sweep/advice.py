@@ -26,6 +26,7 @@ from specops.phases.sweep import recommend
 from specops.phases.sweep.recommend import Choice, Contest
 from specops.phases.sweep.speedups import Pair, Pairs, Stratum, SweepCells
 from specops.render.figures import times
+from specops.results import rounded
 from specops.section import Frozen
 from specops.serving import Setting
 from specops.trees import parse_tree
@@ -115,6 +116,7 @@ def planned(
 Family = tuple[str | None, str | None]
 """Settings that differ in K alone: a draft's name, and the kind of tree."""
 
+NO_DRAFTS = "the server does not say how many drafts it verified"
 _WHOLE = 0.9
 """The share of K that the average step drafts at least, where all steps draft. Less comes from steps that
 drafted nothing, not from ends of answers."""
@@ -195,9 +197,11 @@ def step_of(setting: Setting, pairs: Pairs, cells: Sequence[CellRecord]) -> Step
         missing = "no answer was long enough for a time of a token"
     if counts is None or both is None:
         return _unknown(setting, _requests(cells), missing)
-    steps = counts["drafts"] + _undrafted(cells, counts)
-    tokens = 1 + counts["accepted_tokens"] / steps
-    drafted = counts["draft_tokens"] / steps
+    if counts.drafts is None:
+        return _unknown(setting, _requests(cells), NO_DRAFTS)
+    steps = counts.drafts + _undrafted(cells, counts.drafts + counts.accepted_tokens)
+    tokens = 1 + counts.accepted_tokens / steps
+    drafted = counts.draft_tokens / steps
     ours, theirs = both
     ratio = economics.step_ms(theirs, tokens) / ours
     break_even = economics.break_even_rate(drafted, ratio) if drafted else None
@@ -210,9 +214,9 @@ def step_of(setting: Setting, pairs: Pairs, cells: Sequence[CellRecord]) -> Step
         drafted=round(drafted, 4),
         step_ms=round(economics.step_ms(theirs, tokens), 4),
         target_ms=round(ours, 4),
-        break_even_acceptance=None if break_even is None else round(break_even, 4),
-        break_even_alpha=_rounded(economics.break_even_alpha(setting.k, ratio)) if whole else None,
-        acceptance=_rounded(counts["rate"]),
+        break_even_acceptance=rounded(break_even),
+        break_even_alpha=rounded(economics.break_even_alpha(setting.k, ratio)) if whole else None,
+        acceptance=rounded(counts.rate),
         missing=None if break_even is not None else "not even accepting every token would pay",
     )
 
@@ -229,7 +233,7 @@ def line_of(of: Family, settings: Sequence[Setting], steps: Mapping[str, Step], 
         requests=sum(_requests(cells.get(setting.name, [])) for setting in ours),
         target_ms=round(fitted.target_ms, 4) if fitted else None,
         draft_ms=round(fitted.draft_ms, 4) if fitted else None,
-        residual=_rounded(fitted.residual) if fitted else None,
+        residual=rounded(fitted.residual) if fitted else None,
         measured=list(fitted.measured) if fitted else [],
         curve_of=name,
         positions=[
@@ -268,26 +272,28 @@ def _curve(settings: Sequence[Setting], cells: _Cells) -> tuple[str | None, list
         counts, why = record.acceptance(cells.get(setting.name, []))
         if counts is None:
             missing = why or missing
-        elif counts["accepted_per_position"]:
-            steps = counts["drafts"] + _undrafted(cells[setting.name], counts)
-            return setting.name, [count / steps for count in counts["accepted_per_position"]], None
+        elif counts.drafts is None:
+            missing = NO_DRAFTS
+        elif counts.accepted_per_position:
+            steps = counts.drafts + _undrafted(cells[setting.name], counts.drafts + counts.accepted_tokens)
+            return setting.name, [count / steps for count in counts.accepted_per_position], None
         else:
             missing = "the server does not count by position"
     return None, [], missing
 
 
-def _undrafted(cells: Sequence[CellRecord], counts: Mapping[str, float]) -> float:
+def _undrafted(cells: Sequence[CellRecord], drafted: float) -> float:
     """Steps without a draft, such as a lookup's that found nothing, which no counter counts.
 
     Each yields one token, and so does, in vLLM, the prompt's: what the server generated beyond that and
-    beyond its drafts' tokens came from them. 0 where the server does not say what it generated.
+    beyond its drafts' tokens, `drafted`, came from them. 0 where the server does not say what it generated.
     """
     ours = [cell for cell in cells if cell.drafts is not None]
     if any(cell.server_tokens is None for cell in ours):
         return 0.0
     generated = sum(cell.server_tokens or 0.0 for cell in ours)
     prompts = sum(len(cell.rows) for cell in ours)
-    return float(max(0.0, generated - counts["drafts"] - counts["accepted_tokens"] - prompts))
+    return float(max(0.0, generated - drafted - prompts))
 
 
 def _token_ms(pairs: Sequence[Pair]) -> tuple[float, float] | None:
@@ -322,10 +328,6 @@ def _unknown(setting: Setting, requests: int, why: str | None) -> Step:
 
 def _requests(cells: Sequence[CellRecord]) -> int:
     return sum(len(cell.rows) for cell in cells)
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 4)
 
 
 class Crossover(Frozen):

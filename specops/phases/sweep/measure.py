@@ -10,7 +10,6 @@ only: nothing of it runs while a request is stamped.
 from __future__ import annotations
 
 import asyncio
-import importlib
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from specops.errors import EndpointError, ServerError
+from specops.gpus import GIB, NvmlUnavailable, devices, open_nvml
 from specops.launch.servers import SERVED_AS, Server, check, serving, tail
 from specops.load import clock
 from specops.load.answer import token_counter
@@ -285,7 +285,6 @@ def machines(spec: SweepSpec, on: str | None, logs: Path, progress: Progress) ->
         yield cluster
 
 
-GIB = 2**30
 PROC = Path("/proc")
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 RESET_PEAK = "5"
@@ -297,7 +296,10 @@ class Footprint:
 
     def __init__(self, group: int | None) -> None:
         self._group = group
-        self._nvml = _nvml() if group is not None else None
+        self._nvml: Any | None = None
+        if group is not None:
+            with suppress(NvmlUnavailable):
+                self._nvml = open_nvml()
         self._gpu_bytes: int | None = None
 
     def reset(self) -> None:
@@ -336,9 +338,7 @@ class Footprint:
             return None
         ours = {int(process.name) for process in self._processes()}
         try:
-            handles = [
-                self._nvml.nvmlDeviceGetHandleByIndex(i) for i in range(self._nvml.nvmlDeviceGetCount())
-            ]
+            handles = devices(self._nvml)
             mine = [handle for handle in handles if ours & self._pids(handle)] or self._visible(handles)
             memory = [self._nvml.nvmlDeviceGetMemoryInfo(handle) for handle in mine]
         except self._nvml.NVMLError:
@@ -364,19 +364,6 @@ class Footprint:
             for index, (handle, name) in enumerate(zip(handles, ids, strict=True))
             if any(part == str(index) or (part and name.startswith(part)) for part in named.split(","))
         ]
-
-
-def _nvml() -> Any | None:
-    """The module of nvidia-ml-py; None where it is not installed or finds no driver."""
-    try:
-        nvml = importlib.import_module("pynvml")
-    except ImportError:
-        return None
-    try:
-        nvml.nvmlInit()
-    except nvml.NVMLError:
-        return None
-    return nvml
 
 
 def _group_of(process: Path) -> int | None:

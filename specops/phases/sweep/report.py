@@ -20,7 +20,7 @@ from specops.phases.sweep.plan import ANY_LENGTH, Load, Memory, Stage, SweptCell
 from specops.phases.sweep.recommend import MARGIN, Candidate, Contest, estimate, nothing_pays
 from specops.phases.sweep.speedups import Pairs
 from specops.render.sweep_plot import Panel, Picture, Point, Square
-from specops.results import Result, Verdict
+from specops.results import Result, Verdict, rounded
 from specops.section import Frozen
 from specops.serving import Setting
 
@@ -273,17 +273,17 @@ def cell_of(
         length=load.length,
         requests=len(rows),
         failed=sum(row.error is not None for row in rows),
-        accept_ratio=_rounded(counts["rate"]) if counts else None,
-        accept_length=_rounded(counts["length"]) if counts else None,
+        accept_ratio=rounded(counts.rate) if counts else None,
+        accept_length=rounded(counts.length) if counts else None,
         accept_missing=missing,
         ttft_p50_ms=_median(good, "ttft_ms"),
         tpot_p50_ms=_median(good, "tpot_ms"),
         e2e_p50_ms=_median(good, "e2e_ms"),
         tokens_per_sec=_tokens_per_sec(records),
-        e2e_speedup=_rounded(interval.estimate) if interval else None,
+        e2e_speedup=rounded(interval.estimate) if interval else None,
         e2e_interval=interval,
         gpu_memory_gb=used,
-        gpu_memory_share=_rounded(used / total) if used is not None and total else None,
+        gpu_memory_share=rounded(used / total) if used is not None and total else None,
         resident_gb=_most(memories, lambda memory: memory.resident_gib),
     )
 
@@ -323,16 +323,12 @@ def _tokens_per_sec(cells: Sequence[CellRecord]) -> float | None:
 
 
 def _median(rows: Sequence[Row], name: str) -> float | None:
-    return _rounded(stats.percentile([v for row in rows if (v := getattr(row, name)) is not None], 0.5))
+    return rounded(stats.percentile([v for row in rows if (v := getattr(row, name)) is not None], 0.5))
 
 
 def _most(memories: Sequence[Memory], read: Callable[[Memory], float | None]) -> float | None:
     known = [value for memory in memories if (value := read(memory)) is not None]
-    return _rounded(max(known)) if known else None
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 4)
+    return rounded(max(known)) if known else None
 
 
 def of_group(contest: Contest, recommended: str | None) -> GroupFigures:

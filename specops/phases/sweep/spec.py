@@ -102,11 +102,7 @@ def _drafting(pool: Pool, section: Sweep, folder: Path) -> list[Setting]:
             "the sweep tries nothing but K = 0", hint=in_rollout("k", "write other numbers: [3, 4, 5]")
         )
     found = pool.variants(Grid(ks, section.trees, section.drafts, folder))
-    return [replace(one, name=_named(one.name, one.draft)) for one in found]
-
-
-def _named(what: str, draft: str | None) -> str:
-    return f"{draft} {what}" if draft else what
+    return [replace(one, name=f"{one.draft} {one.name}" if one.draft else one.name) for one in found]
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from specops.load.record import SLOW, Row
 from specops.phases.ab.report import Speedups
 from specops.phases.sweep.plan import Load, Stage, SweptCell, load_of
 from specops.render.figures import times
+from specops.results import rounded
 from specops.serving import Setting
 from specops.stats import Block, Interval, SingleStart, Starts, Times
 
@@ -92,7 +93,7 @@ class Pairs:
             e2e=e2e,
             tpot=self.ratio("tpot", confidence),
             ttft=self.ratio("ttft", confidence),
-            ttft_change_ms=None if change is None else round(change, 4),
+            ttft_change_ms=rounded(change),
             stream_throughput=e2e.times(setting / standard) if e2e is not None and standard else None,
         )
 

@@ -24,7 +24,7 @@ from typing import Any
 from specops.checkpoints.model_config import Config
 from specops.checkpoints.templates import Message, RenderedTexts, rendered
 from specops.checkpoints.tokenizer import Tokenizer
-from specops.phases.verify_draft.pair import Finding, Severity
+from specops.phases.verify_draft.pair import Finding, Severity, compatible
 from specops.section import Frozen
 
 PLACEHOLDER = re.compile(
@@ -81,7 +81,7 @@ def token_ids(
             first = f"id {beyond[0]}: {theirs[beyond[0]]!r}"
             return Finding(check=check, verdict="incompatible", detail=detail, witness=first)
     if ours == theirs:
-        return Finding(check=check, verdict="compatible", detail=f"all {len(ours):,} ids mean the same token")
+        return compatible(check, f"all {len(ours):,} ids mean the same token")
     conflicts, alone = [], []
     for index in sorted({index for index, _ in ours.items() ^ theirs.items()}):
         mine, other = _used(ours.get(index)), _used(theirs.get(index))
@@ -106,7 +106,7 @@ def token_ids(
     if alone:
         detail = f"{len(alone):,} added tokens are known to one of the two alone; the others mean the same"
         return Finding(check=check, verdict="degraded", detail=detail, witness=witness(alone[0]))
-    return Finding(check=check, verdict="compatible", detail="all ids in use mean the same token")
+    return compatible(check, "all ids in use mean the same token")
 
 
 def _used(token: str | None) -> str | None:
@@ -121,10 +121,10 @@ def _merges(target: Tokenizer, draft: Tokenizer) -> Finding:
     if isinstance(target.model["vocab"], list) or isinstance(draft.model["vocab"], list):
         return _scores(target, draft)
     if (target.model.get("merges") or []) == (draft.model.get("merges") or []):
-        return _same("merges", f"all {len(target.model.get('merges') or []):,}, in order")
+        return compatible("merges", f"all {len(target.model.get('merges') or []):,}, in order")
     ours, theirs = target.merges(), draft.merges()
     if ours == theirs:
-        return _same("merges", f"all {len(ours):,}, in order")
+        return compatible("merges", f"all {len(ours):,}, in order")
     at = next(
         (rank for rank, (mine, other) in enumerate(zip(ours, theirs, strict=False)) if mine != other),
         min(len(ours), len(theirs)),
@@ -151,7 +151,7 @@ def _scores(target: Tokenizer, draft: Tokenizer) -> Finding:
     pairs = enumerate(zip(ours, theirs, strict=False))
     at = next((index for index, (mine, other) in pairs if mine[1] != other[1]), None)
     if at is None:
-        return _same("merges", "none; all scores of the unigram model are equal")
+        return compatible("merges", "none; all scores of the unigram model are equal")
     message = f"id {at}, {ours[at][0]!r}: {ours[at][1]} in the target, {theirs[at][1]} in the draft"
     return Finding(check="merges", verdict="degraded", detail="unigram scores differ", witness=message)
 
@@ -171,7 +171,7 @@ def _byte_fallback(target: Tokenizer, draft: Tokenizer) -> Finding:
     ours, theirs = (bool(tokenizer.model.get("byte_fallback")) for tokenizer in (target, draft))
     words = {True: "on", False: "off"}
     if ours == theirs:
-        return _same("byte fallback", f"{words[ours]} in both")
+        return compatible("byte fallback", f"{words[ours]} in both")
     detail = f"{words[ours]} in the target, {words[theirs]} in the draft"
     return Finding(check="byte fallback", verdict="degraded", detail=detail)
 
@@ -185,7 +185,7 @@ def _added(target: Tokenizer, draft: Tokenizer) -> Finding:
         if ours["content"] == theirs["content"]:
             differing += [(index, flag) for flag in FLAGS if bool(ours.get(flag)) != bool(theirs.get(flag))]
     if not differing:
-        return _same("added tokens", f"{len(both):,} in both, the same flags")
+        return compatible("added tokens", f"{len(both):,} in both, the same flags")
     index, flag = differing[0]
     return Finding(
         check="added tokens",
@@ -199,7 +199,7 @@ def _added(target: Tokenizer, draft: Tokenizer) -> Finding:
 def _part(check: str, name: str, target: Tokenizer, draft: Tokenizer) -> Finding:
     ours, theirs = (_steps(getattr(tokenizer.encoder, name)) for tokenizer in (target, draft))
     if ours == theirs:
-        return _same(check, ", ".join(step["type"] for step in ours) or "none in both")
+        return compatible(check, ", ".join(step["type"] for step in ours) or "none in both")
     at = next(
         (n for n, (mine, other) in enumerate(zip(ours, theirs, strict=False)) if mine != other),
         min(len(ours), len(theirs)),
@@ -233,7 +233,7 @@ def _around(target: Tokenizer, draft: Tokenizer) -> Finding:
     """Compare the post-processors by what they do, since they can be written in many ways."""
     ours, theirs = _affixes(target), _affixes(draft)
     if ours == theirs:
-        return _same("post-processor", "adds the same tokens around a text")
+        return compatible("post-processor", "adds the same tokens around a text")
 
     def shown(tokenizer: Tokenizer, affixes: tuple[list[int], list[int]]) -> str:
         words = [" ".join(tokenizer.tokens.get(index, "?") for index in ids) for ids in affixes]
@@ -259,14 +259,10 @@ def _affixes(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
 def _keys(check: str, ours: dict[str, Any], theirs: dict[str, Any], verdict: Severity, same: str) -> Finding:
     differing = [key for key in sorted(ours.keys() | theirs.keys()) if ours.get(key) != theirs.get(key)]
     if not differing:
-        return _same(check, same)
+        return compatible(check, same)
     key = differing[0]
     witness = f"{key}: {ours.get(key)!r} in the target, {theirs.get(key)!r} in the draft"
     return Finding(check=check, verdict=verdict, detail=f"{', '.join(differing)} differ", witness=witness)
-
-
-def _same(check: str, detail: str) -> Finding:
-    return Finding(check=check, verdict="compatible", detail=detail)
 
 
 def _clipped(text: str, most: int = 160) -> str:
@@ -308,7 +304,7 @@ def ends(target: tuple[Config, dict[str, Any]], draft: tuple[Config, dict[str, A
             find_out="compare where answers end with and without speculation: specops canary",
             essential=False,
         )
-    return Finding(check="end of text", verdict="compatible", detail=f"the same in {' and '.join(same)}")
+    return compatible("end of text", f"the same in {' and '.join(same)}")
 
 
 def _ids(value: Any) -> set[int]:
@@ -340,10 +336,8 @@ def special_tokens(target: Tokenizer, draft: Tokenizer) -> Finding:
         )
     if differing:
         # A first token that is really put before texts is found by the post-processor and the template.
-        return Finding(
-            check=check, verdict="compatible", detail=f"{', '.join(differing)} differ, which changes no draft"
-        )
-    return Finding(check=check, verdict="compatible", detail="the same")
+        return compatible(check, f"{', '.join(differing)} differ, which changes no draft")
+    return compatible(check, "the same")
 
 
 def lengths(target: Config, draft: Config) -> Finding:
@@ -359,13 +353,13 @@ def lengths(target: Config, draft: Config) -> Finding:
         )
     message = f"{ours:,} positions in the target, {theirs:,} in the draft"
     message += ": beyond the draft's, it drafts badly or not at all" if theirs < ours else ""
-    return Finding(check=check, verdict="compatible", detail=message)
+    return compatible(check, message)
 
 
 def template(target: Tokenizer, draft: Tokenizer) -> Finding:
     check = "chat template"
     if target.template is None and draft.template is None:
-        return Finding(check=check, verdict="compatible", detail="neither has one")
+        return compatible(check, "neither has one")
     if target.template is None:
         return Finding(
             check=check,
@@ -378,7 +372,7 @@ def template(target: Tokenizer, draft: Tokenizer) -> Finding:
         detail = "the draft has none: if it is a base model, it was not trained on the target's chats"
         return Finding(check=check, verdict="degraded", detail=detail)
     if (target.template, target.special) == (draft.template, draft.special):
-        return Finding(check=check, verdict="compatible", detail="the same text")
+        return compatible(check, "the same text")
     ours, theirs = _rendered(target), _rendered(draft)
     for name, side in (("target", ours), ("draft", theirs)):
         if side.failure:
@@ -398,7 +392,7 @@ def template(target: Tokenizer, draft: Tokenizer) -> Finding:
                 witness=f"character {at}: {_both(_excerpt(mine, at), _excerpt(other, at))}",
             )
     same = f"written differently, rendered the same in {len(CONVERSATIONS)} conversations"
-    return Finding(check=check, verdict="compatible", detail=same)
+    return compatible(check, same)
 
 
 def chats(tokenizer: Tokenizer) -> list[str]:
@@ -535,7 +529,7 @@ class Encodings(Frozen):
         own = f", {self.own:,} of them your own prompts" if self.own else ""
         if not self.differing:
             detail = f"{self.count:,} texts{own}: all to the same ids"
-            return Finding(check="encodings", verdict="compatible", detail=detail)
+            return compatible("encodings", detail)
         detail = f"{self.differing:,} of {self.count:,} texts{own} are tokenized differently"
         return Finding(check="encodings", verdict="degraded", detail=detail, witness=self.witness)
 

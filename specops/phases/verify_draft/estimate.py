@@ -33,6 +33,7 @@ from specops.phases.verify_draft.prediction import (
     write_sample,
 )
 from specops.progress import Progress
+from specops.results import milliseconds
 from specops.trees import parse_tree
 
 CHAINS = tuple(f"chain:{length}" for length in range(1, 9))
@@ -98,7 +99,7 @@ def predict(sample: Sample, predictor: Predictor) -> Estimate:
         acceptance=_accepted(traces),
         by_class={name: _accepted([text.trace for text in sample.of(name)]) for name in sample.classes},
         costs=tuple(_costs(context, costs) for context, costs in predictor.machine.sheet.ends),
-        api=Api(request=_ms(overhead.request), chunk=_ms(overhead.chunk)),
+        api=Api(request=milliseconds(overhead.request), chunk=milliseconds(overhead.chunk)),
         temperature=sample.temperature,
         assumptions=tuple(_assumptions(sample)),
     )
@@ -121,7 +122,7 @@ def _prediction(predictor: Predictor, tree: str, classes: Sequence[str]) -> Pred
     return Prediction(
         tree=tree,
         tokens_per_step=round(predictor.tokens_per_step(tree), 3),
-        step_ms=_ms(predictor.step_seconds(tree)),
+        step_ms=milliseconds(predictor.step_seconds(tree)),
         overall=speedup(None),
         by_class={name: speedup(name) for name in classes},
     )
@@ -141,15 +142,15 @@ def _accepted(traces: Sequence[Trace]) -> MeasuredAcceptance:
 def _costs(context: int, costs: Costs) -> CostsAt:
     return CostsAt(
         context=context,
-        plain_step=_ms(costs.plain),
-        draft_first_pass=_ms(costs.first_pass),
-        draft_level={nodes: _ms(seconds) for nodes, seconds in costs.level.points},
-        target={tokens: _ms(seconds) for tokens, seconds in costs.target.points},
-        crowding=_ms(costs.crowding),
-        commit=_ms(costs.commit),
-        gather=_ms(costs.gather),
-        prompt=_ms(costs.prompt),
-        prompt_drafted=_ms(costs.prompt_drafted),
+        plain_step=milliseconds(costs.plain),
+        draft_first_pass=milliseconds(costs.first_pass),
+        draft_level={nodes: milliseconds(seconds) for nodes, seconds in costs.level.points},
+        target={tokens: milliseconds(seconds) for tokens, seconds in costs.target.points},
+        crowding=milliseconds(costs.crowding),
+        commit=milliseconds(costs.commit),
+        gather=milliseconds(costs.gather),
+        prompt=milliseconds(costs.prompt),
+        prompt_drafted=milliseconds(costs.prompt_drafted),
     )
 
 
@@ -174,7 +175,3 @@ def _assumptions(sample: Sample) -> Iterator[str]:
     yield "the costs and the API's own time are those of the minute in which they were measured"
     yield "intervals are of the prompts as a sample and of the costs as repeated, not of other machines"
     yield "dynamic trees are not predicted: how they fare does not follow from acceptance by rank"
-
-
-def _ms(seconds: float) -> float:
-    return round(1000 * seconds, 4)

@@ -29,7 +29,7 @@ from specops.checkpoints.draft_kind import (
 from specops.checkpoints.model_config import Config
 from specops.checkpoints.source import Tensor
 from specops.phases.verify_draft.engine_fit import Engine
-from specops.phases.verify_draft.pair import Finding, Severity, Side
+from specops.phases.verify_draft.pair import Finding, Severity, Side, compatible
 
 OUTPUT = ("lm_head", "output")
 EMBEDDING = ("embed_tokens", "token_embd")
@@ -133,7 +133,7 @@ def own_layers(pair: Pair) -> Iterator[Finding]:
         )
         yield Finding(check=check, verdict="incompatible", detail=detail)
         return
-    yield _ok(check, "the target's weights have them")
+    yield compatible(check, "the target's weights have them")
     if pair.draft.kind in BLOCKS:
         yield _block(pair.draft)
     yield from number_format(pair)
@@ -147,11 +147,7 @@ def _block(draft: Draft) -> Finding:
             "its config.json gives no block_size, so how many tokens it drafts is not known",
             "read the block's size in its model card: further tokens are drafted badly or not at all",
         )
-    return _ok(check, f"{draft.tokens} tokens at a time")
-
-
-def _ok(check: str, detail: str) -> Finding:
-    return Finding(check=check, verdict="compatible", detail=detail)
+    return compatible(check, f"{draft.tokens} tokens at a time")
 
 
 def _unknown(check: str, detail: str, find_out: str) -> Finding:
@@ -182,7 +178,7 @@ def _format(pair: Pair) -> Finding:
         return _wrong(
             check, f"{pair.engine.words} does not read the speculators format of type {named}{came}"
         )
-    return _ok(check, detail)
+    return compatible(check, detail)
 
 
 def _trained_for(pair: Pair) -> Finding:
@@ -194,7 +190,7 @@ def _trained_for(pair: Pair) -> Finding:
             check, "the target's config.json names no architecture", "read the target's model card"
         )
     if set(trained) & set(served):
-        return _ok(check, f"{pair.draft.verifier}, {', '.join(trained)}")
+        return compatible(check, f"{pair.draft.verifier}, {', '.join(trained)}")
     detail = f"its config names {', '.join(trained)}; the target is {', '.join(served)}"
     multimodal = any("ConditionalGeneration" in name for name in (*trained, *served))
     return Finding(check=check, verdict="degraded" if multimodal else "incompatible", detail=detail)
@@ -213,7 +209,7 @@ def _architecture(pair: Pair) -> Iterator[Finding]:
     if loaded is None:
         return
     if support.heads.knows(loaded, pair.engine.number):
-        yield _ok(check, f"{pair.engine.words} loads it as {loaded}")
+        yield compatible(check, f"{pair.engine.words} loads it as {loaded}")
         return
     since = support.heads.since("architectures", loaded)
     if since is not None:
@@ -252,7 +248,7 @@ def _features(pair: Pair) -> Finding:
     if fuse is None or len(fuse.shape) != 2:
         if width_read is None or kind in (*EAGLE3, *BLOCKS, "eagle"):
             return _unknown(check, f"its files do not show how many numbers {FUSE} takes", find_out)
-        return _ok(check, f"{width:,} wide, as the target's are")
+        return compatible(check, f"{width:,} wide, as the target's are")
     # EAGLE joins an embedding and a feature, the later kinds several layers' features.
     embedding = (head_width or 0) if kind == "eagle" else 0
     counts = {n for inputs in _inputs(fuse) if (n := _whole_features(inputs - embedding, width)) is not None}
@@ -293,7 +289,7 @@ def _count(pair: Pair, counts: set[int], inputs: int, width: int) -> Finding:
             f"{FUSE} joins {' or '.join(map(str, sorted(counts)))} features, and no key names the layers",
             "read in the model card which layers of the target it reads",
         )
-    return _ok(check, f"{width:,} wide, as the target's are")
+    return compatible(check, f"{width:,} wide, as the target's are")
 
 
 def _fed(pair: Pair, keys: tuple[tuple[str, ...], ...]) -> int:
@@ -387,7 +383,7 @@ def _switches(pair: Pair) -> Iterator[Finding]:
     present = {bare(name) for name in (pair.head.weights.names if pair.head.weights else ())}
     given += [key for key, mark in SWITCH_TENSORS.items() if key not in given and matching((mark,), present)]
     if not given:
-        yield _ok(check, "none that changes its computation")
+        yield compatible(check, "none that changes its computation")
         return
     families = _families(pair)
     if support.heads is None or not families:
@@ -399,7 +395,7 @@ def _switches(pair: Pair) -> Iterator[Finding]:
                 "search the engine's loader of such heads for the keys",
             )
         else:
-            yield _ok(check, f"{pair.engine.words} reads {', '.join(given)}")
+            yield compatible(check, f"{pair.engine.words} reads {', '.join(given)}")
         return
     dropped, alien = {}, []
     for key in given:
@@ -407,7 +403,7 @@ def _switches(pair: Pair) -> Iterator[Finding]:
         if None in first:
             alien.append(key)
         elif any(key not in (support.heads.keys(family, pair.engine.number) or ()) for family in families):
-            dropped[key] = max(filter(None, first), key=_order)
+            dropped[key] = max(filter(None, first), key=lambda version: [*map(int, version.split("."))])
     if dropped:
         listed = ", ".join(f"{key} (read since {since})" for key, since in dropped.items())
         held = [key for key in dropped if key in SWITCH_TENSORS and support.strict]
@@ -424,11 +420,7 @@ def _switches(pair: Pair) -> Iterator[Finding]:
             "read in the code that trained the head whether they change its computation",
         )
     if not dropped and not alien:
-        yield _ok(check, f"{pair.engine.words} reads {', '.join(given)}")
-
-
-def _order(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("."))
+        yield compatible(check, f"{pair.engine.words} reads {', '.join(given)}")
 
 
 def _families(pair: Pair) -> list[str]:
@@ -453,7 +445,7 @@ def _positions(pair: Pair) -> Finding:
         )
     detail = f"{longest:,} positions in the target, {reach:,} in the head"
     if reach >= longest:
-        return _ok(check, detail)
+        return compatible(check, detail)
     number, kind = pair.engine.number, pair.draft.kind
     rules = (rule for rule in pair.engine.support.positions if kind in rule.kinds and number >= rule.since)
     rule = next(rules, None)
@@ -472,7 +464,9 @@ def _positions(pair: Pair) -> Finding:
         return _unknown(check, f"{beyond}: {reason}", find_out)
     if rule.does == "needs_setting":
         return Finding(check=check, verdict="needs_setting", detail=f"{beyond}: {rule.why}")
-    return _ok(check, f"{beyond}, {rule.why}; it was not trained there, so fewer drafts may be accepted")
+    return compatible(
+        check, f"{beyond}, {rule.why}; it was not trained there, so fewer drafts may be accepted"
+    )
 
 
 def _rope_type(config: Config) -> str | None:
@@ -489,7 +483,7 @@ def _rows(pair: Pair) -> Finding:
     reduced = config.whole("draft_vocab_size")
     if rows is None:
         if pair.draft.kind in ("medusa", "hydra", "mtp"):
-            return _ok(check, "the target's; it has no vocabulary of its own")
+            return compatible(check, "the target's; it has no vocabulary of its own")
         return _unknown(check, "config.json gives no vocab_size", "compare the rows of its output head")
     if rows < pair.used:
         detail = f"its vocabulary has {rows:,} entries, the target uses ids up to {pair.used - 1:,}"
@@ -502,7 +496,7 @@ def _rows(pair: Pair) -> Finding:
         return _wrong(
             check, f"its vocabulary has {rows:,} entries, the target's {most:,}: another target's head"
         )
-    return _ok(check, f"the target's; room for {rows:,}, {pair.used:,} used")
+    return compatible(check, f"the target's; room for {rows:,}, {pair.used:,} used")
 
 
 def _vocabulary(pair: Pair) -> Iterator[Finding]:
@@ -591,14 +585,14 @@ def _own_layers(pair: Pair) -> Iterator[Finding]:
         detail = f"its output head has {output.shape[0]:,} rows, and draft_vocab_size is {size:,}"
         yield _wrong("output head", detail)
     if names & set(OUTPUT) or config.text.get("tie_word_embeddings") is True:
-        yield _ok("output head", "its own")
+        yield compatible("output head", "its own")
         return
     if size is not None and rows is not None and size < rows:
         yield _wrong("output head", f"it drafts from {size:,} tokens and has no output head of its own")
     elif support.shares_output == "always" or (
         pair.draft.kind in BLOCKS and support.shares_output != "unknown"
     ):
-        yield _ok("output head", f"the target's; {pair.engine.words} shares it")
+        yield compatible("output head", f"the target's; {pair.engine.words} shares it")
     elif support.shares_output == "unknown":
         yield _unknown(
             "output head",
@@ -612,7 +606,7 @@ def _own_layers(pair: Pair) -> Iterator[Finding]:
             "config.json: its own stays random, and next to nothing is accepted",
         )
     else:
-        yield _ok("output head", f"the target's; {pair.engine.words} shares it")
+        yield compatible("output head", f"the target's; {pair.engine.words} shares it")
 
 
 def number_format(pair: Pair) -> Iterator[Finding]:
@@ -632,7 +626,7 @@ def number_format(pair: Pair) -> Iterator[Finding]:
     scheme = target.quantisation
     find_out = "start the server once, and look in its log for tensors that it skips, and at its acceptance"
     if head.config.gguf:
-        yield _ok(check, "each tensor of a GGUF file has its own")
+        yield compatible(check, "each tensor of a GGUF file has its own")
         return
     if rule is None:
         if packed or scheme:
@@ -640,7 +634,7 @@ def number_format(pair: Pair) -> Iterator[Finding]:
             detail = f"what {pair.engine.words} makes of {what} quantisation is not known for {WORDS[kind]}"
             yield _unknown(check, detail, find_out)
         else:
-            yield _ok(check, f"{head.config.dtype or 'not named'}, not quantised, nor is the target")
+            yield compatible(check, f"{head.config.dtype or 'not named'}, not quantised, nor is the target")
         return
     if rule.quantised_by == "target" and scheme:
         if inside:
@@ -662,7 +656,7 @@ def number_format(pair: Pair) -> Iterator[Finding]:
     if head.config.dtype == target.config.dtype and head.config.dtype is not None:
         dtype = f"{head.config.dtype}, as the target's"
     flag = f"; a --quantization of the target holds for it too, unless {rule.flag}" if rule.flag else ""
-    yield _ok(check, f"{dtype}{flag}" if not packed else f"{head.quantisation}, its own{flag}")
+    yield compatible(check, f"{dtype}{flag}" if not packed else f"{head.quantisation}, its own{flag}")
 
 
 def _inside(pair: Pair, names: list[str], scheme: str) -> Finding:
@@ -677,9 +671,9 @@ def _inside(pair: Pair, names: list[str], scheme: str) -> Finding:
     packed = [n for n in matrices if is_quantised(n, pair.target.weights)]
     excluded = str(pair.target.quantisation_config)
     if packed:
-        return _ok(check, f"{scheme}, as the target's")
+        return compatible(check, f"{scheme}, as the target's")
     if any(mark in excluded for mark in (*marks, f"layers.{layers}")):
-        return _ok(check, f"not quantised, and quantization_config ({scheme}) excludes it")
+        return compatible(check, f"not quantised, and quantization_config ({scheme}) excludes it")
     return _unknown(
         check,
         f"its layers are not quantised, and quantization_config ({scheme}) does not exclude them",
@@ -699,10 +693,10 @@ def _embedded(pair: Pair) -> Finding:
             check, f"the embedded engine takes {words} with {' and '.join(lacking)} in model.safetensors"
         )
     if draft.kind != "eagle":
-        return _ok(check, f"{WORDS[draft.kind]} as the embedded engine takes it")
+        return compatible(check, f"{WORDS[draft.kind]} as the embedded engine takes it")
     rows = tensors["embed_tokens.weight"].shape[0]
     if rows != pair.target.config.vocab_size:
         size = pair.target.config.vocab_size
         detail = f"its embedding has {rows:,} rows, the target's vocabulary {size} entries"
         return _wrong(check, detail)
-    return _ok(check, f"EAGLE's, {head.config.layers} layer, as the embedded engine takes it")
+    return compatible(check, f"EAGLE's, {head.config.layers} layer, as the embedded engine takes it")

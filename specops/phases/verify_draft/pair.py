@@ -68,6 +68,10 @@ class Finding(Frozen):
         return "ok" if self.verdict in ("compatible", "needs_setting") else "wrong"
 
 
+def compatible(check: str, detail: str) -> Finding:
+    return Finding(check=check, verdict="compatible", detail=detail)
+
+
 def worst(findings: Iterable[Finding]) -> Severity:
     """Return the verdict on a pair: unknown only where it rests on what is unknown."""
     counted = (f.verdict for f in findings if f.verdict != "unknown" or f.essential)
@@ -81,7 +85,9 @@ def decide(findings: Sequence[Finding], *, allow_degraded: bool) -> tuple[Verdic
     listed = f"{len(unknown)} unknown: {', '.join(finding.check for finding in unknown)}" if unknown else ""
     also = f"; {listed}" if unknown else ""
     if found == "incompatible":
-        telling = "; ".join(_short(finding) for finding in findings if finding.verdict == found)
+        telling = "; ".join(
+            f"{finding.check}: {finding.detail}" for finding in findings if finding.verdict == found
+        )
         return "no", f"incompatible: {telling}{also}"
     degraded = ", ".join(finding.check for finding in findings if finding.verdict == "degraded")
     message = f"degraded: the output stays the target's, but fewer drafted tokens are accepted ({degraded})"
@@ -96,10 +102,6 @@ def decide(findings: Sequence[Finding], *, allow_degraded: bool) -> tuple[Verdic
     if settings:
         return "yes", f"compatible, with a setting: {settings}{also}"
     return "yes", f"compatible{also}"
-
-
-def _short(finding: Finding) -> str:
-    return f"{finding.check}: {finding.detail}"
 
 
 # --- the pair ---------------------------------------------------------------------------------

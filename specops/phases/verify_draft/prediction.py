@@ -352,8 +352,8 @@ class Overhead:
 def overhead(
     pair: Pair, prompts: Sequence[list[int]], temperature: float, progress: Progress
 ) -> list[Overhead]:
-    """Measure a request for each prompt, autoregressive, at one stream. Raises EnvironmentFailure. Raises
-    EnvironmentFailure."""
+    """Measure a request for each prompt, autoregressive, at one stream. Raises EnvironmentFailure where
+    one fails."""
     alone = pair.engine("none", max(map(len, prompts)) + TOKENS)
     found = []
     with (

@@ -23,7 +23,15 @@ from specops.phases.verify_draft import differences, engine_fit, heads
 from specops.phases.verify_draft.differences import Encodings
 from specops.phases.verify_draft.engine_fit import Engine, Treatment
 from specops.phases.verify_draft.memory import Memory, cost, memory, memory_of
-from specops.phases.verify_draft.pair import CheckpointRecord, Finding, Side, VerifySettings, decide, worst
+from specops.phases.verify_draft.pair import (
+    CheckpointRecord,
+    Finding,
+    Side,
+    VerifySettings,
+    compatible,
+    decide,
+    worst,
+)
 from specops.progress import Progress
 from specops.results import Result
 from specops.section import Frozen
@@ -245,7 +253,7 @@ def _vocabulary(
     )
     read = " and ".join(sorted({ours.read_from, theirs.read_from}))
     found = [
-        Finding(check="tokenizers", verdict="compatible", detail=f"read from {read}"),
+        compatible("tokenizers", f"read from {read}"),
         engine_fit.heterogeneous(serving, draft, ids),
         sizes,
         *rest,
@@ -283,7 +291,7 @@ def _kind_finding(draft: Draft, is_target: bool) -> Finding:
     if is_target and draft.kind == "independent":
         detail += "; it is the target itself, which drafts as slowly as it decodes"
         return Finding(check="kind", verdict="degraded", detail=detail)
-    return Finding(check="kind", verdict="compatible", detail=detail)
+    return compatible("kind", detail)
 
 
 def _texts(prompts: PromptSet | None) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -13,6 +12,7 @@ from specops import stats
 from specops.access import OPEN, Access, Credentials
 from specops.config import Rollout
 from specops.errors import EndpointError, SpecopsError
+from specops.gpus import GIB, NvmlUnavailable, devices, open_nvml
 from specops.load.client import Client
 from specops.load.request_times import Observation
 from specops.load.settings import BaselineSettings
@@ -42,6 +42,7 @@ from specops.prometheus.series import (
     exposed,
 )
 from specops.render.prometheus.rules import duration
+from specops.results import milliseconds
 from specops.serving import Endpoint
 
 NO_PROMETHEUS = "the rollout file has no addresses.prometheus"
@@ -95,9 +96,9 @@ class PrometheusPool:
             drafted=drafted,
             acceptance=self._one(signals.acceptance()),
             per_position=self._positions(signals),
-            ttft_ms=_ms(self._one(signals.mean("ttft"))),
-            tpot_ms=_ms(self._one(signals.mean("tpot"))),
-            e2e_ms=_ms(self._one(signals.mean("e2e"))),
+            ttft_ms=milliseconds(self._one(signals.mean("ttft"))),
+            tpot_ms=milliseconds(self._one(signals.mean("tpot"))),
+            e2e_ms=milliseconds(self._one(signals.mean("e2e"))),
             answer_tokens=self._one(signals.answer_tokens()),
             load=self._one(signals.load()),
             kv_usage=self._one(usage) if (usage := signals.kv_usage()) else None,
@@ -276,26 +277,14 @@ def _mean_ms(pairs: _Pairs, histogram: str) -> float | None:
     return 1000 * total / count if total is not None and count else None
 
 
-def _ms(seconds: float | None) -> float | None:
-    return None if seconds is None else 1000 * seconds
-
-
-GIB = 2**30
-
-
 def gpu() -> Gpu | str:
     """Return the memory of the fullest device of this machine. Only of use where the pool serves from it."""
     try:
-        nvml = importlib.import_module("pynvml")
-    except ImportError:
-        return "nvidia-ml-py is not installed, and NVML is read through it"
+        nvml = open_nvml()
+    except NvmlUnavailable as error:
+        return str(error)
     try:
-        nvml.nvmlInit()
-    except nvml.NVMLError as error:
-        return f"this machine has no NVIDIA driver that answers ({error})"
-    try:
-        handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
-        memory = [nvml.nvmlDeviceGetMemoryInfo(handle) for handle in handles]
+        memory = [nvml.nvmlDeviceGetMemoryInfo(handle) for handle in devices(nvml)]
     except nvml.NVMLError as error:
         return f"NVML does not report the devices' memory ({error})"
     finally:

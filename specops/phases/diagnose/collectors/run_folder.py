@@ -47,7 +47,7 @@ from specops.phases.sweep.advice import FamilySteps
 from specops.phases.sweep.report import Cell, Report
 from specops.progress import SilentProgress
 from specops.prometheus.api import Api
-from specops.results import Result
+from specops.results import Result, milliseconds
 from specops.serving import ENGINES, Finding, Startable
 
 CHALLENGER = "speculative"
@@ -70,9 +70,9 @@ def baseline(known: Measurements) -> Baseline | str:
     loads = tuple(
         Load(
             concurrency=load.concurrency,
-            ttft_ms=_ms(load.seconds.get(("ttft", "mean"))),
-            tpot_ms=_ms(load.seconds.get(("tpot", "mean"))),
-            token_ms=_ms(load.token_s),
+            ttft_ms=milliseconds(load.seconds.get(("ttft", "mean"))),
+            tpot_ms=milliseconds(load.seconds.get(("tpot", "mean"))),
+            token_ms=milliseconds(load.token_s),
         )
         for load in known.loads
     )
@@ -106,7 +106,7 @@ def compared(folder: Path, unfit: str | None = None) -> AbFigures | str:
         ttft=_ends(lightest.ttft) if lightest else None,
         ttft_change_ms=lightest.ttft_change_ms if lightest else None,
         acceptance=sum(one.accepted_tokens for one in counted) / drafted if drafted else None,
-        drafts=sum(one.drafts for one in counted),
+        drafts=sum(one.drafts or 0.0 for one in counted),
         by_streams=_by_streams(report.arms.get(CHALLENGER, [])),
         classes={
             name: ClassVerdict(
@@ -124,7 +124,7 @@ def compared(folder: Path, unfit: str | None = None) -> AbFigures | str:
 def _by_streams(arms: Sequence[ArmFigures]) -> tuple[AcceptanceAtLoad, ...]:
     rates = [
         AcceptanceAtLoad(
-            streams=arm.level.concurrency, rate=arm.acceptance.rate, drafts=arm.acceptance.drafts
+            streams=arm.level.concurrency, rate=arm.acceptance.rate, drafts=arm.acceptance.drafts or 0.0
         )
         for arm in arms
         if arm.level.concurrency is not None
@@ -302,10 +302,6 @@ def fallbacks(folder: Path, now: datetime) -> Fallbacks | str:
 
 def _ends(shown: StoredInterval | None) -> SpeedupInterval | None:
     return None if shown is None else SpeedupInterval(estimate=shown.estimate, low=shown.low, high=shown.high)
-
-
-def _ms(seconds: float | None) -> float | None:
-    return None if seconds is None else 1000 * seconds
 
 
 ANY_PORT = 8000

@@ -1,4 +1,4 @@
-"""What the benches of a pair say where there is nothing to measure."""
+"""What the benchmarks of a pair say where there is nothing to measure."""
 
 from __future__ import annotations
 
@@ -6,37 +6,35 @@ import json
 from pathlib import Path
 
 import pytest
+from benchmark_scripts import load_benchmark
 from drafts_cases import save_medusa
 
 from specops.engine.load import Pair
 from specops.engine.planner.offline_acceptance import rates
 from specops.errors import UsageError
-from specops.phases import specinfer
-from specops.phases.verifiers import Ranking, VerifierSettings, measure
-from specops.progress import SilentProgress
 
+specinfer, verifiers = load_benchmark("specinfer"), load_benchmark("verifiers")
 NEVER_REPEATS, REPEATS = "abcdefgh", "xyxyxyxyxyxy"
 
 
-def settings(pair: tuple[Path, Path], folder: Path, tree: str, *texts: str) -> VerifierSettings:
+def settings(pair: tuple[Path, Path], folder: Path, tree: str, *texts: str) -> object:
     prompts = folder / "prompts.json"
     prompts.write_text(json.dumps([{"text": text} for text in texts]))
     target, draft = pair
-    return VerifierSettings(
+    return verifiers.VerifierSettings(
         target=target, draft=draft, prompts=prompts, trees=(tree,), tokens=2, continuations=3, rounds=1
     )
 
 
 @pytest.mark.parametrize("tree", ["none", "ngram:2"])
 def test_no_trees_to_verify(tree: str, tiny_pair: tuple[Path, Path], tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=f"could not compare verifiers on '{tree}'"):
-        measure(settings(tiny_pair, tmp_path, tree, NEVER_REPEATS), SilentProgress())
+    with pytest.raises(SystemExit, match=f"could not compare verifiers on '{tree}'"):
+        verifiers.measure(settings(tiny_pair, tmp_path, tree, NEVER_REPEATS))
 
 
 def test_prompts_without_trees_say_nothing(tiny_pair: tuple[Path, Path], tmp_path: Path) -> None:
-    alone = measure(settings(tiny_pair, tmp_path, "ngram:2", REPEATS), SilentProgress())
-    both = measure(settings(tiny_pair, tmp_path, "ngram:2", NEVER_REPEATS, REPEATS), SilentProgress())
-    (one,), (other,) = (Ranking.model_validate(result.data).ranked for result in (alone, both))
+    (one,) = verifiers.measure(settings(tiny_pair, tmp_path, "ngram:2", REPEATS)).ranked
+    (other,) = verifiers.measure(settings(tiny_pair, tmp_path, "ngram:2", NEVER_REPEATS, REPEATS)).ranked
     assert one.verifiers["naive"].expected == other.verifiers["naive"].expected
     assert one.steps > 1
 
@@ -58,12 +56,11 @@ def test_specinfers_tables_have_a_row_for_the_class_and_for_all(
     settings = specinfer.SpecInferSettings(
         target=target, draft=draft, prompts=prompts, count=1, tokens=specinfer.FEWEST_TOKENS
     )
-    with pytest.raises(UsageError, match="invalid --tokens 15: expected 16 or more"):
-        specinfer.measure(settings.model_copy(update={"tokens": 15}), SilentProgress())
-    found = specinfer.measure(settings, SilentProgress())
-    tables = specinfer.Tables.model_validate(found.data)
+    with pytest.raises(SystemExit, match="invalid --tokens 15: expected 16 or more"):
+        specinfer.measure(settings.model_copy(update={"tokens": 15}))
+    tables = specinfer.measure(settings)
     shares = [figure.value for figure in tables.success["stochastic"]["all"]]
     assert shares == sorted(shares)  # a wider tree holds what a narrower one does
     assert set(tables.tokens["stochastic"]) == {"short", "all"}
-    titles = [title[:7] for title, _, _ in specinfer.pages(tables)]
+    titles = [page.title[:7] for page in specinfer.pages(tables)]
     assert titles == ["Table 1", "Table 2", "Table 3"]

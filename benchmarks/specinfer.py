@@ -1,4 +1,6 @@
-"""`bench specinfer`: SpecInfer's tables 1 to 3 (arXiv 2305.09781) for any pair on disk, beside the paper's.
+"""SpecInfer's tables 1 to 3 (arXiv 2305.09781) for any pair on disk, beside the paper's.
+
+    python benchmarks/specinfer.py [--count 16] [--tokens 64] [--quick] [--target DIR] [--draft DIR]
 
 The classes of the prompt set are the datasets. Table 1 is how often one of a node's k children is accepted,
 computed from the two models' distributions along what the target writes. Tables 2 and 3 are counted: tokens
@@ -11,21 +13,19 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
+from pair_options import PROMPT_TOKENS, encode, pair_parser
 from pydantic import PositiveInt
 
-from specops import results, stats
+from specops import stats
+from specops.cli.output import Table, print_text
 from specops.engine import Sampling
 from specops.engine.load import Pair
 from specops.engine.planner import offline_acceptance
 from specops.engine.tree import Draw
 from specops.engine.verifiers import make_verifier
-from specops.errors import UsageError
-from specops.hints import with_options
 from specops.load.workload import load_prompts
-from specops.progress import Progress
 from specops.section import Frozen
 
 WIDTHS = range(1, 6)
@@ -129,8 +129,8 @@ PAPER = {
 }
 
 
-def pages(tables: Tables) -> list[tuple[str, list[str], list[list[str]]]]:
-    """Title, columns and rows of each table, for people; the paper's own figures below ours."""
+def pages(tables: Tables) -> list[Table]:
+    """Return the three tables, the paper's own figures below ours."""
     widths = [str(width) for width in WIDTHS]
     success, tokens, verifiers = [], [], []
     for decoding in (GREEDY, STOCHASTIC):
@@ -150,20 +150,20 @@ def pages(tables: Tables) -> list[tuple[str, list[str], list[list[str]]]]:
         ratio = f"{mss / paper.naive:.2f}×"
         verifiers.append([f"paper's {name}", f"{paper.naive:.2f}", f"{mss:.2f}", *unknown, ratio])
     return [
-        (
-            "Table 1. One of k children is accepted, % of positions",
+        Table(
             ["decoding, dataset", *(f"k = {width}" for width in widths)],
             success,
+            "Table 1. One of k children is accepted, % of positions",
         ),
-        (
-            "Table 2. Tokens a step of the tree <1,1,w,1,1,1,1,1>",
+        Table(
             ["decoding, dataset", *(f"w = {width}" for width in widths)],
             tokens,
+            "Table 2. Tokens a step of the tree <1,1,w,1,1,1,1,1>",
         ),
-        (
-            "Table 3. Tokens a step at w = 5, T = 1, by verification",
+        Table(
             ["dataset", *(rule.name for rule in RULES), "MSS / naive"],
             verifiers,
+            "Table 3. Tokens a step at w = 5, T = 1, by verification",
         ),
     ]
 
@@ -184,7 +184,6 @@ class SpecInferSettings(Frozen):
     draft: Path
     prompts: Path
     count: PositiveInt = 16  # prompts of each class, spread over it
-    prompt_tokens: PositiveInt = 128  # the last ones of each prompt
     tokens: PositiveInt = 64  # of each continuation
     seed: int = 0
 
@@ -198,37 +197,19 @@ class TokenCounts:
         return TokenCounts(self.tokens + more.tokens, self.steps + more.steps)
 
 
-def measure(settings: SpecInferSettings, progress: Progress) -> results.Result:
+def measure(settings: SpecInferSettings) -> Tables:
     if settings.tokens < FEWEST_TOKENS:
-        raise UsageError(
+        raise SystemExit(
             f"invalid --tokens {settings.tokens}: expected {FEWEST_TOKENS} or more, since a tree is "
-            f"{DEPTH} deep",
-            hint=with_options({"--tokens": str(FEWEST_TOKENS)}),
+            f"{DEPTH} deep"
         )
     prompts = load_prompts(settings.prompts)
     pair = Pair(settings.target, settings.draft)
-    datasets: Datasets = {}
-    for name in prompts.classes:
-        contents = [p.completion_prompt() for p in prompts.select([name]).spread(settings.count)]
-        encoded = [pair.tokenizer.encode(one) if isinstance(one, str) else one for one in contents]
-        datasets[name] = [ids[-settings.prompt_tokens :] for ids in encoded]
-    everything = sum(map(len, datasets.values()))
-    progress.start("SpecInfer's tables", everything * (2 * len(WIDTHS) + len(RULES)))
-    tables = _tables(_Measuring(pair, datasets, settings, progress))
-    of_all = tables.verifiers[EVERYTHING]
-    ratio = of_all[MSS.name].value / of_all[NAIVE.name].value
-    return results.Result(
-        phase="specinfer",
-        inputs={"prompts": prompts.sha256},
-        settings=settings.model_dump(mode="json"),
-        environment=results.environment() | {"torch": version("torch")},
-        verdict="yes",
-        reason=f"{everything} prompts of {len(datasets)} classes; at width 5 and T = 1, MSS yields "
-        f"{ratio:.2f} times the tokens a step of naive sampling",
-        summary={"mss_over_naive": round(ratio, 4)}
-        | {rule: round(figure.value, 4) for rule, figure in of_all.items()},
-        data=tables.model_dump(mode="json"),
-    )
+    datasets: Datasets = {
+        name: [encode(pair, prompt) for prompt in prompts.select([name]).spread(settings.count)]
+        for name in prompts.classes
+    }
+    return _tables(_Measuring(pair, datasets, settings))
 
 
 def _tables(measuring: _Measuring) -> Tables:
@@ -253,19 +234,18 @@ class _Measuring:
     pair: Pair
     datasets: Datasets
     settings: SpecInferSettings
-    progress: Progress
 
     def success(self) -> dict[str, Rows]:
         """Return the success rates of the children at the root: table 1."""
-        rates: dict[str, list[offline_acceptance.Rates]] = {}
-        for name, prompts in self.datasets.items():
-            rates[name] = []
-            for ids in prompts:
-                found = offline_acceptance.rates(
+        rates: dict[str, list[offline_acceptance.Rates]] = {
+            name: [
+                offline_acceptance.rates(
                     self.pair, ids, self.settings.tokens, len(WIDTHS), self.settings.seed
                 )
-                rates[name].append(found)
-                self.progress.advance()
+                for ids in prompts
+            ]
+            for name, prompts in self.datasets.items()
+        }
         rates[EVERYTHING] = [rate for found in rates.values() for rate in found]
         rules = {GREEDY: offline_acceptance.GREEDY, STOCHASTIC: offline_acceptance.SAMPLED[0]}
         return {
@@ -278,10 +258,9 @@ class _Measuring:
 
     def tokens_a_step(self, width: int, rule: Rule, temperature: float) -> dict[str, Figure]:
         """Return the tokens a step by dataset."""
-        counted: dict[str, list[TokenCounts]] = {}
-        for name, prompts in self.datasets.items():
-            counted[name] = self._count(prompts, width, rule, temperature)
-            self.progress.advance(len(prompts))
+        counted = {
+            name: self._count(prompts, width, rule, temperature) for name, prompts in self.datasets.items()
+        }
         counted[EVERYTHING] = [one for found in counted.values() for one in found]
         return {name: _per_step(found) for name, found in counted.items()}
 
@@ -293,7 +272,7 @@ class _Measuring:
         tree = f"expand:1,1,{width}" + ",1" * (DEPTH - 3)
         engine = self.pair.engine(
             tree,
-            settings.prompt_tokens + settings.tokens,
+            PROMPT_TOKENS + settings.tokens,
             draw=rule.draw,
             verifier=make_verifier(rule.verifier),
             max_batch=BATCH,
@@ -331,3 +310,29 @@ def _per_step(found: Sequence[TokenCounts]) -> Figure:
     if ratio is None:
         return Figure(value=sum(tokens) / sum(steps))
     return Figure(value=ratio.estimate, low=ratio.low, high=ratio.high)
+
+
+def main() -> None:
+    parser = pair_parser(__doc__)
+    parser.add_argument("--count", type=int, default=16, help="prompts of each class")
+    parser.add_argument("--tokens", type=int, default=64, help="of each continuation")
+    parser.add_argument("--quick", action="store_true", help="four prompts of each class")
+    options = parser.parse_args()
+    tables = measure(
+        SpecInferSettings(
+            target=options.target,
+            draft=options.draft,
+            prompts=options.prompts,
+            count=min(options.count, 4) if options.quick else options.count,
+            tokens=options.tokens,
+            seed=options.seed,
+        )
+    )
+    for page in pages(tables):
+        print_text([page, ""])
+    if options.json is not None:
+        options.json.write_text(tables.model_dump_json(indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

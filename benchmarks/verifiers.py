@@ -1,6 +1,8 @@
-"""`bench verifiers`: what each verifier accepts of the very same trees, for any pair on disk.
+"""What each verifier accepts of the very same trees, and its time, for any pair on disk.
 
-The pair decodes the user's prompts at T = 1. Before the tree of a step is verified, the mean number of tokens
+    python benchmarks/verifiers.py [--tree expand:2,2,1 …] [--count 16] [--rounds 3] [--draft DIR]
+
+The pair decodes the prompts at T = 1. Before the tree of a step is verified, the mean number of tokens
 that each verifier would accept of it is computed from the two distributions (`CountedVerifier.expected`).
 So verifiers that differ by a hundredth of a token are ordered reliably. Each verifier also verifies the tree
 once, which counts its accepted tokens and takes its time.
@@ -12,15 +14,15 @@ average. So each prompt is continued again and again, until its order is beyond 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
+from pair_options import PROMPT_TOKENS, encode, pair_parser
 from pydantic import PositiveFloat, PositiveInt
 
-from specops import results
+from specops.cli.output import Table, print_text
 from specops.engine import Engine, Sampling
 from specops.engine.drafters import make_drafter
 from specops.engine.load import Pair
@@ -28,10 +30,7 @@ from specops.engine.rng import Chance, Dice
 from specops.engine.tree import Draw, TokenTree
 from specops.engine.verifiers import VERIFIERS, best_verifier
 from specops.engine.verifiers.verifier import CountedVerifier, Target, Verified
-from specops.errors import UsageError
-from specops.hints import with_options, with_value
 from specops.load.workload import Prompt, load_prompts
-from specops.progress import Progress
 from specops.section import Frozen
 from specops.trees import parse_tree
 
@@ -49,7 +48,6 @@ class VerifierSettings(Frozen):
     prompts: Path
     trees: tuple[str, ...] = TREES
     count: PositiveInt = 16  # prompts, spread over the set
-    prompt_tokens: PositiveInt = 128  # the last ones of each prompt
     tokens: PositiveInt = 32  # of each continuation
     continuations: PositiveInt = 8  # of each prompt, at a time
     rounds: PositiveInt = 3  # of them, at most
@@ -173,34 +171,15 @@ class _Observed:
         return best_verifier(self.draw).verify(tree, p, chance)
 
 
-def measure(settings: VerifierSettings, progress: Progress) -> results.Result:
-    prompts = load_prompts(settings.prompts)
-    chosen = prompts.spread(settings.count)
+def measure(settings: VerifierSettings) -> Ranking:
+    chosen = load_prompts(settings.prompts).spread(settings.count)
     for tree in settings.trees:
         if parse_tree(tree).nodes == 0:
-            raise UsageError(
-                f"could not compare verifiers on {tree!r}: it drafts nothing",
-                hint=with_value(tree, "expand:3,1,1"),
-            )
+            raise SystemExit(f"could not compare verifiers on {tree!r}: it drafts nothing")
     pair = Pair(settings.target, settings.draft)
-    wanted = [(tree, draw) for tree in settings.trees for draw in Draw if _can_draw(pair, tree, draw)]
-    progress.start("verifiers", len(wanted) * len(chosen))
-    found = [_ranked(pair, tree, draw, chosen, settings, progress) for tree, draw in wanted]
-    return results.Result(
-        phase="verifiers",
-        inputs={"prompts": prompts.sha256},
-        settings=settings.model_dump(mode="json"),
-        environment=results.environment() | {"torch": version("torch")},
-        verdict="yes",
-        reason=_reason(found, len(chosen)),
-        summary={
-            f"{one.tree} {one.draw.value}": {
-                name: round(of.expected, 4) for name, of in one.verifiers.items()
-            }
-            for one in found
-        },
-        data=Ranking(ranked=found, prompts=[prompt.id for prompt in chosen]).model_dump(mode="json"),
-    )
+    pairs = [(tree, draw) for tree in settings.trees for draw in Draw if _can_draw(pair, tree, draw)]
+    ranked = [_ranked(pair, tree, draw, chosen, settings) for tree, draw in pairs]
+    return Ranking(ranked=ranked, prompts=[prompt.id for prompt in chosen])
 
 
 def _can_draw(pair: Pair, tree: str, draw: Draw) -> bool:
@@ -208,21 +187,18 @@ def _can_draw(pair: Pair, tree: str, draw: Draw) -> bool:
 
 
 def _ranked(
-    pair: Pair, tree: str, draw: Draw, prompts: list[Prompt], settings: VerifierSettings, progress: Progress
+    pair: Pair, tree: str, draw: Draw, prompts: list[Prompt], settings: VerifierSettings
 ) -> TreeFigures:
     able = [verifier for verifier in VERIFIERS.values() if draw in verifier.lossless_for]
     observed = _Observed(draw, able, Dice(settings.seed))
-    room = min(pair.positions, settings.prompt_tokens + settings.tokens)
+    room = min(pair.positions, PROMPT_TOKENS + settings.tokens)
     engine = pair.engine(tree, room, draw=draw, verifier=observed, max_batch=settings.continuations)
-    records = []
-    for prompt in prompts:
-        records.append(_looked_at(engine, observed, _ids(pair, prompt, settings.prompt_tokens), settings))
-        progress.advance()
+    records = [_looked_at(engine, observed, encode(pair, prompt), settings) for prompt in prompts]
     enough = [trees for trees in records if trees.enough]
     if not enough:
-        raise UsageError(
-            f"could not compare verifiers on {tree!r}: too little was drafted for all prompts",
-            hint=with_options({"--tokens": str(4 * settings.tokens)}),
+        raise SystemExit(
+            f"could not compare verifiers on {tree!r}: too little was drafted for all prompts; "
+            f"try --tokens {4 * settings.tokens}"
         )
     means, errors = (np.array(each) for each in zip(*(trees.mean() for trees in enough), strict=True))
     ahead = [trees.ahead() if trees.enough else None for trees in records]
@@ -261,15 +237,10 @@ def _looked_at(engine: Engine, observed: _Observed, ids: list[int], settings: Ve
     return observed.records
 
 
-def _ids(pair: Pair, prompt: Prompt, most: int) -> list[int]:
-    content = prompt.completion_prompt()
-    ids: list[int] = pair.tokenizer.encode(content) if isinstance(content, str) else content
-    return ids[-most:]
-
-
-def _reason(found: list[TreeFigures], prompts: int) -> str:
-    steps = sum(one.steps for one in found)
-    pairs = [of for one in found for of in list(one.verifiers.values())[1:]]
+def reason(ranking: Ranking) -> str:
+    prompts = len(ranking.prompts)
+    steps = sum(one.steps for one in ranking.ranked)
+    pairs = [of for one in ranking.ranked for of in list(one.verifiers.values())[1:]]
     less, open_ = sum(of.prompts(-1) for of in pairs), 0
     for of in pairs:
         open_ += sum(ahead < -EQUAL and _sign(ahead, error) == 0 for ahead, error in of.differences)
@@ -277,8 +248,7 @@ def _reason(found: list[TreeFigures], prompts: int) -> str:
     return f"{message}{less} of {len(pairs) * prompts} prompts and pairs, and seems to on {open_}"
 
 
-def table(ranking: Ranking) -> tuple[list[str], list[list[str]]]:
-    """Columns and rows for people."""
+def table(ranking: Ranking) -> Table:
     rows: list[list[str]] = []
     for one in ranking.ranked:
         best = max(of.expected for of in one.verifiers.values())
@@ -297,7 +267,7 @@ def table(ranking: Ranking) -> tuple[list[str], list[list[str]]]:
                 ]
             )
     columns = ["tree", "drawn", "verifier", "tokens/step", "measured", "of the best", "ms/tree"]
-    return [*columns, "more", "open", "less"], rows
+    return Table([*columns, "more", "open", "less"], rows)
 
 
 def over_naive(ranking: Ranking) -> list[str]:
@@ -313,3 +283,33 @@ def over_naive(ranking: Ranking) -> list[str]:
         top = [f", {mss / o.verifiers['naive'].expected:.2f} of naive over the draft's top k" for o in best]
         lines.append("".join([same, *top]))
     return lines
+
+
+def main() -> None:
+    parser = pair_parser(__doc__)
+    parser.add_argument("--tree", action="append", help="to compare; repeatable [default: four shapes]")
+    parser.add_argument("--count", type=int, default=16, help="prompts, spread over the set")
+    parser.add_argument("--tokens", type=int, default=32, help="of each continuation")
+    parser.add_argument("--rounds", type=int, default=3, help="of 8 continuations of each prompt, at most")
+    parser.add_argument("--temperature", type=float, default=1.0)
+    options = parser.parse_args()
+    ranking = measure(
+        VerifierSettings(
+            target=options.target,
+            draft=options.draft,
+            prompts=options.prompts,
+            trees=tuple(options.tree or TREES),
+            count=options.count,
+            tokens=options.tokens,
+            rounds=options.rounds,
+            temperature=options.temperature,
+            seed=options.seed,
+        )
+    )
+    print_text([table(ranking), *over_naive(ranking), reason(ranking)])
+    if options.json is not None:
+        options.json.write_text(ranking.model_dump_json(indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

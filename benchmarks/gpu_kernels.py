@@ -1,30 +1,34 @@
-"""`bench kernels`: the Triton kernels on this machine's GPU, first checked, then timed beside their peers."""
+"""The Triton kernels on this machine's GPU, first checked, then timed beside PyTorch's and FlashInfer's.
+
+    python benchmarks/gpu_kernels.py [--dtype bfloat16] [--quick] [--json FILE] [--page kernels/RESULTS.md]
+
+The exit code is 1 if a kernel is wrong.
+"""
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from importlib.metadata import version
+from pathlib import Path
 from typing import Literal
 
 from specops_kernels.bench import gpu
 from specops_kernels.bench.contest import OURS, Ceilings, Contest, Outcome, Timer, held
 from specops_kernels.bench.programme import programme
 
-from specops import results
-from specops.progress import Progress
+from specops.cli.output import Table, print_text
+from specops.errors import EnvironmentFailure
 from specops.section import Frozen
-
-
-class KernelSettings(Frozen):
-    dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
-    quick: bool = False
 
 
 class ContestRecord(Frozen):
     """One contest, as it is stored."""
 
     contest: str
+    right: bool
     bytes: int
     bound: Literal["memory", "math"]
     floor_us: float
@@ -47,9 +51,14 @@ class ContestRecord(Frozen):
 
 class KernelsData(Frozen):
     device: str
+    dtype: str
     copied_gb_s: float
     multiplied_tflop_s: float
     contests: list[ContestRecord]
+
+    @property
+    def wrong(self) -> list[str]:
+        return [one.contest for one in self.contests if not one.right]
 
 
 @dataclass(frozen=True)
@@ -61,49 +70,38 @@ class Machine:
     ceilings: Callable[[str], Ceilings]
     """By type."""
 
-    contests: Callable[[KernelSettings], tuple[int, Iterator[Contest]]]
+    contests: Callable[[str], Iterator[Contest]]
+    """By type."""
 
 
-def this_machine() -> Machine:
-    """This machine's first GPU, or an error that says what is missing."""
+def this_machine(quick: bool) -> Machine:
+    """Return this machine's first GPU. Raises EnvironmentFailure where torch sees none."""
     device = gpu.first()
     return Machine(
         gpu.name(device),
         gpu.median,
         lambda dtype: gpu.ceilings(gpu.TYPES[dtype], device),
-        lambda settings: programme(gpu.TYPES[settings.dtype], settings.quick, device),
+        lambda dtype: programme(gpu.TYPES[dtype], quick, device)[1],
     )
 
 
-def measure(settings: KernelSettings, machine: Machine, progress: Progress) -> results.Result:
-    count, contests = machine.contests(settings)
-    progress.start("kernels", count)
-    ceilings = machine.ceilings(settings.dtype)
-    outcomes = []
-    for outcome in held(contests, ceilings, machine.timer):
-        outcomes.append(outcome)
-        progress.advance()
-    wrong = [outcome.contest for outcome in outcomes if not outcome.right]
-    measured = KernelsData(
+def measure(dtype: str, machine: Machine) -> KernelsData:
+    ceilings = machine.ceilings(dtype)
+    return KernelsData(
         device=machine.name,
+        dtype=dtype,
         copied_gb_s=ceilings.copied / 1e9,
         multiplied_tflop_s=ceilings.multiplied / 1e12,
-        contests=[_timed(outcome, ceilings) for outcome in outcomes],
-    )
-    return results.Result(
-        phase="kernels",
-        settings=settings.model_dump(mode="json"),
-        environment=results.environment() | {"torch": version("torch"), "triton": version("triton")},
-        verdict="no" if wrong else "yes",
-        reason=_reason(len(outcomes), wrong),
-        summary={one.contest: one.share for one in measured.contests},
-        data=measured.model_dump(mode="json"),
+        contests=[
+            _timed(outcome, ceilings) for outcome in held(machine.contests(dtype), ceilings, machine.timer)
+        ],
     )
 
 
-def _reason(count: int, wrong: list[str]) -> str:
-    if wrong:
-        return f"{len(wrong)} of {count} are wrong: {'; '.join(wrong)}"
+def reason(measured: KernelsData) -> str:
+    count = len(measured.contests)
+    if measured.wrong:
+        return f"{len(measured.wrong)} of {count} are wrong: {'; '.join(measured.wrong)}"
     return f"all {count} are right, within the tolerances of their references"
 
 
@@ -111,6 +109,7 @@ def _timed(outcome: Outcome, ceilings: Ceilings) -> ContestRecord:
     entries = outcome.entries
     return ContestRecord(
         contest=outcome.contest,
+        right=outcome.right,
         bytes=outcome.bytes,
         bound="math" if outcome.bound == "math" else "memory",
         floor_us=outcome.floor_seconds * 1e6,
@@ -123,7 +122,7 @@ def _timed(outcome: Outcome, ceilings: Ceilings) -> ContestRecord:
     )
 
 
-def table(measured: KernelsData) -> tuple[list[str], list[list[str]]]:
+def table(measured: KernelsData) -> Table:
     """Return for each contest time, bytes, floor and shares; then how many times as long the others take."""
     others = list(dict.fromkeys(arm for one in measured.contests for arm in one.ratio))
     columns = ["kernel", "µs", "MB", "floor µs", "bound", "of floor", "of copy", *others]
@@ -142,7 +141,7 @@ def table(measured: KernelsData) -> tuple[list[str], list[list[str]]]:
                 *(_times(one, arm) for arm in others),
             ]
         )
-    return columns, rows
+    return Table(columns, rows)
 
 
 def _share(of: float | None) -> str:
@@ -163,23 +162,49 @@ def notes(measured: KernelsData) -> list[str]:
     return [f"{arm}: {reason}" + (f" ({n} times)" if n > 1 else "") for (arm, reason), n in found.items()]
 
 
-def page(result: results.Result) -> str:
+def page(measured: KernelsData) -> str:
     """A section for kernels/RESULTS.md: date, device, what was measured, and what was not."""
-    measured = KernelsData.model_validate(result.data)
-    columns, rows = table(measured)
-    environment = result.environment
+    drawn = table(measured)
     lines = [
-        f"### {result.created:%Y-%m-%d}, {measured.device}, {result.settings['dtype']}",
+        f"### {datetime.now(UTC):%Y-%m-%d}, {measured.device}, {measured.dtype}",
         "",
-        f"torch {environment['torch']}, Triton {environment['triton']}. Ceilings measured in this run: copy"
+        f"torch {version('torch')}, Triton {version('triton')}. Ceilings measured in this run: copy"
         f" {measured.copied_gb_s:,.0f} GB/s, product {measured.multiplied_tflop_s:,.0f} TFLOP/s. Medians,"
         " with a cold L2 cache, as CUDA graphs where the work never waits for the device; × is how many"
         " times as long another takes.",
         "",
-        "| " + " | ".join(columns) + " |",
-        "|---|" + "---:|" * (len(columns) - 1),
-        *("| " + " | ".join(row) + " |" for row in rows),
+        "| " + " | ".join(drawn.columns) + " |",
+        "|---|" + "---:|" * (len(drawn.columns) - 1),
+        *("| " + " | ".join(row) + " |" for row in drawn.rows),
         *(["", *(f"- {note}" for note in notes(measured))] if notes(measured) else []),
         "",
     ]
     return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--dtype", choices=[*gpu.TYPES], default="bfloat16")
+    parser.add_argument("--quick", action="store_true", help="one or two sizes of each kernel")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    parser.add_argument("--page", type=Path, help="Markdown file to which the answer is added")
+    options = parser.parse_args()
+    try:
+        machine = this_machine(options.quick)
+    except EnvironmentFailure as error:
+        raise SystemExit(str(error)) from error
+    measured = measure(options.dtype, machine)
+    print_text([table(measured), *notes(measured), reason(measured)])
+    if options.page is not None:
+        with options.page.open("a", encoding="utf-8") as file:
+            file.write("\n" + page(measured))
+    if options.json is not None:
+        options.json.write_text(measured.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    if measured.wrong:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
