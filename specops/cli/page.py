@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
-from specops.cli.ab_page import items, measured, tails
+from specops.cli.ab_page import items, measured, tails, trust
 from specops.cli.output import COMMAND
 from specops.config import Rollout
 from specops.phases import PHASES, Phase
@@ -23,6 +23,7 @@ from specops.phases.run_page.conclusion import (
     challenger_of,
     decision,
     decision_line,
+    doubts_of,
     failed_gate,
     failure,
     phase_reason,
@@ -60,7 +61,8 @@ def _answer(walk: Walk, rollout: Rollout, path: Path) -> Iterator[str]:
     last = walk.step(walk.stopped) if walk.stopped else None
     found, failed = decision(walk), failed_gate(walk)
     if found.support:
-        yield from (*found.support, decision_line(found, failed))
+        limits = [found.caution] if found.caution else []
+        yield from (*found.support, *limits, decision_line(found, failed))
         if failed is not None and failed is not last:
             yield failure(failed)
     elif last is None:
@@ -135,7 +137,7 @@ def figures(walk: Walk) -> list[str]:
     """The comparison's where there is one, else the baseline's."""
     compared, baseline = walk.step("ab"), walk.step("baseline")
     if compared is not None:
-        return _compared(read(compared.result, str(compared.path)))
+        return [*_compared(read(compared.result, str(compared.path))), *trust(doubts_of(walk))]
     return aligned(list(_baseline(baseline.result))) if baseline is not None else []
 
 

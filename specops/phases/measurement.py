@@ -11,12 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from specops import results
 from specops.errors import FileError, SpecopsError, Stopped
 from specops.hints import with_options
 from specops.load.record import CellRecord, Spread
+from specops.load.validity import Change
 from specops.progress import Progress
 from specops.results import Result
 
@@ -67,7 +68,12 @@ class _Cells(BaseModel):
     cells: list[CellRecord]
 
 
-class BaselineData(BaselineLevels, _Cells):
+class BaselineSteadiness(BaseModel):
+    steadiness: list[Change] = Field(default_factory=list)
+    """How the server changed while it was measured."""
+
+
+class BaselineData(BaselineLevels, BaselineSteadiness, _Cells):
     """`data` of baseline.json, as far as it is read. What else is there is nobody's but a person's."""
 
     prompts: _Prompts

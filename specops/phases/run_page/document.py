@@ -10,7 +10,7 @@ from specops.errors import FileError, SpecopsError
 from specops.hints import beginning
 from specops.phases import PHASES
 from specops.phases.playbook.walk import RECORD, Walk, following_walk
-from specops.phases.run_page import INDEX, sections
+from specops.phases.run_page import INDEX, conditions, sections
 from specops.phases.run_page.conclusion import (
     SKIPPED,
     STATES,
@@ -18,6 +18,7 @@ from specops.phases.run_page.conclusion import (
     challenger_of,
     conclusion,
     phase_reason,
+    shown_state,
 )
 from specops.phases.run_page.folder import RunFolder, read
 from specops.render import write_files
@@ -41,7 +42,7 @@ def document(run: RunFolder) -> Document:
         status=found.state,
         verdict=found.verdict,
         headline=_capital(sentence(headline)),
-        summary=(*map(_capital, (*map(sentence, parts), *found.support)), *_cautions(run, walk)),
+        summary=(*map(_capital, (*map(sentence, parts), *found.support)), *_cautions(run, walk, found)),
         tiles=tuple(_tiles(run)),
         steps=tuple(_next(run, walk)),
         sections=tuple(_sections(run, walk)),
@@ -60,8 +61,10 @@ def _answer(run: RunFolder, walk: Walk) -> Conclusion:
     return conclusion(walk)
 
 
-def _cautions(run: RunFolder, walk: Walk) -> Iterator[Cell]:
+def _cautions(run: RunFolder, walk: Walk, found: Conclusion) -> Iterator[Cell]:
     """Yield what limits the answer."""
+    if found.caution:
+        yield Cell(found.caution, "open")
     stopped = walk.step(walk.stopped) if walk.stopped else None
     if stopped is not None:
         yield Cell(f"Stopped at {stopped.phase}; later phases did not run.", "bad")
@@ -76,8 +79,8 @@ def _cautions(run: RunFolder, walk: Walk) -> Iterator[Cell]:
     checked = run.results.get("checklist")
     if checked is not None and checked.verdict in ("no", "undecided"):
         yield Cell(f"Not ready to go live: {_counted(checked.summary)}.", STATES[checked.verdict][0])
-    prompts = sections.prompts_of(run)
-    if prompts is not None and sections.are_samples(prompts):
+    prompts = conditions.prompts_of(run)
+    if prompts is not None and conditions.are_samples(prompts):
         yield Cell(SAMPLES, "open")
     for one in run.unreadable:
         hint = f" Fix: {sentence(one.hint)}" if one.hint else ""
@@ -106,7 +109,7 @@ def _subtitle(run: RunFolder) -> str:
     engines = {str(arm.get("pool", {}).get("engine")): arm.get("server") for arm in arms.values()}
     parts += [f"{engine} {version}" if version else engine for engine, version in engines.items()]
     parts += sorted({f"model {arm['model']}" for arm in arms.values() if arm.get("model")})
-    prompts = sections.prompts_of(run)
+    prompts = conditions.prompts_of(run)
     if prompts is not None:
         classes = prompts.get("classes") or {}
         parts.append(f"{count(int(prompts['count']), 'prompt')} in {count(len(classes), 'class', 'classes')}")
@@ -120,8 +123,8 @@ def _tiles(run: RunFolder) -> Iterator[Tile]:
         found = report.challengers[name]
         ends = [found.levels[0], *([found.levels[-1]] if len(found.levels) > 1 else [])]
         for level in ends:
-            speedups, (state, _) = level.speedups, STATES[level.decision.verdict]
-            shown = speedups.e2e
+            speedups, shown = level.speedups, level.speedups.e2e
+            state = shown_state(level.decision.verdict, shown)
             yield Tile(
                 f"Speed-up at {speedups.level}",
                 f"{shown.estimate:.2f}×" if shown else NONE,
