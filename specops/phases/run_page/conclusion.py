@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from specops.phases.ab.report import Report, read
 from specops.phases.ab.sentences import answer
 from specops.phases.ab.trust import Doubt, caution, doubts
-from specops.phases.measurement import BaselineSteadiness
+from specops.phases.measurement import BaselineSteadiness, checked
 from specops.phases.playbook.walk import Walk
 from specops.phases.playbook.walk_step import Skipped, Step
+from specops.phases.route import RouteData
 from specops.render.figures import sentence
 from specops.render.report.document import State
 from specops.results import Verdict
@@ -119,6 +120,14 @@ def doubts_of(walk: Walk) -> list[Doubt]:
     report = read(compared.result, str(compared.path))
     stored = BaselineSteadiness.model_validate(baseline.result.data if baseline is not None else {})
     return doubts(report, challenger_of(report), stored.steadiness)
+
+
+def unrouted(walk: Walk) -> RouteData | None:
+    """What the router was rendered from, where a class must stay off speculation that it cannot recognise."""
+    step = walk.step("route")
+    if step is None or not step.result.data.get("unmatched"):
+        return None
+    return checked(RouteData, step.result.data, f"{step.path} is damaged: data")
 
 
 _VERDICTS: dict[State, str] = {

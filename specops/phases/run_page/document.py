@@ -10,6 +10,7 @@ from specops.errors import FileError, SpecopsError
 from specops.hints import beginning
 from specops.phases import PHASES
 from specops.phases.playbook.walk import RECORD, Walk, following_walk
+from specops.phases.route import unmatched_sentence
 from specops.phases.run_page import INDEX, conditions, sections
 from specops.phases.run_page.conclusion import (
     SKIPPED,
@@ -19,6 +20,7 @@ from specops.phases.run_page.conclusion import (
     conclusion,
     phase_reason,
     shown_state,
+    unrouted,
 )
 from specops.phases.run_page.folder import RunFolder, read
 from specops.render import write_files
@@ -76,6 +78,9 @@ def _cautions(run: RunFolder, walk: Walk, found: Conclusion) -> Iterator[Cell]:
             yield Cell(
                 f"Not complete: {count(len(missing), 'phase')} of {len(PHASES)} did not run yet.", "open"
             )
+    gap = unrouted(walk)
+    if gap is not None:
+        yield Cell(_capital(sentence(unmatched_sentence(gap.unmatched))), "bad")
     checked = run.results.get("checklist")
     if checked is not None and checked.verdict in ("no", "undecided"):
         yield Cell(f"Not ready to go live: {_counted(checked.summary)}.", STATES[checked.verdict][0])

@@ -21,7 +21,8 @@ from specops.phases.canary.checks import CHECKS
 from specops.phases.canary.pool_pair import Finding
 from specops.phases.checklist.evidence import Item, Status
 from specops.phases.checklist.evidence import todo as checklist_todo
-from specops.phases.run_page.conclusion import challenger_of, doubts_of, shown_state
+from specops.phases.route import UNMATCHED_NOTE, unmatched_sentence
+from specops.phases.run_page.conclusion import challenger_of, doubts_of, shown_state, unrouted
 from specops.phases.run_page.conditions import DIGITS, conditions
 from specops.phases.run_page.folder import RunFolder
 from specops.phases.sweep.report import Report as Sweep
@@ -67,6 +68,7 @@ def sections(run: RunFolder) -> Iterator[Section]:
         _acceptance,
         _sweep,
         _answers,
+        _routing,
         _checklist,
         _files,
         conditions,
@@ -609,6 +611,25 @@ def _evidence(run: RunFolder, item: Item) -> str | Cell:
     if len(sources) == 1 and (source := next(iter(sources))) in {f"{phase}.json" for phase in run.results}:
         return Cell(shown, link=source)
     return shown
+
+
+def _routing(run: RunFolder) -> Section | None:
+    """Return what is missing in the router's rules."""
+    gap = unrouted(run.walk())
+    if gap is None:
+        return None
+    rows = tuple((name, source) for name, source in gap.unmatched.items())
+    table = Table("", ("class that must stay off speculation", "by"), rows)
+    step = Step("Write this as route.classes in the rollout file.", f"{sentence(UNMATCHED_NOTE)}", gap.paste)
+    return Section(
+        "Routing",
+        (sentence(unmatched_sentence(gap.unmatched)),),
+        (),
+        (table,),
+        (step,),
+        sources=("route.json",),
+        guide="docs/route.md",
+    )
 
 
 def _files(run: RunFolder) -> Section | None:
