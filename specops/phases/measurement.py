@@ -20,6 +20,7 @@ from specops.load.record import CellRecord, Spread
 from specops.load.validity import Change
 from specops.progress import Progress
 from specops.results import Result
+from specops.validation import problem
 
 
 class OverRepeats(BaseModel):
@@ -106,7 +107,7 @@ def checked(model: type[Model], value: dict[str, Any], where: str) -> Model:
         first = error.errors()[0]
         place = ".".join([where, *map(str, first["loc"])])
         again = f"{with_options({'--fresh': True})}  # measures it again"
-        raise FileError(f"{place}: {first['msg']}", hint=again) from None
+        raise FileError(f"{place} {problem(first)}", hint=again) from None
 
 
 Keep = Callable[[Result], None]

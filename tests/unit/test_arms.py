@@ -96,7 +96,7 @@ def test_the_model_of_an_endpoint_may_be_its_own_to_say() -> None:
             "threads is 'one', and should be a whole number",
             "a=embedded:ngram:8",
         ),
-        ("a=embedded:chain:3,threads=0", "threads: Input should be greater", "a="),
+        ("a=embedded:chain:3,threads=0", "threads is 0, and should be greater", "a="),
         ("a=embedded:chain:3,verifier=best", "invalid verifier 'best': expected one of naive,", "a="),
         ("a=embedded:none,device=gpu", "device: String should match", "a="),
         ("a=embedded:chain:3,target=/nowhere", "/nowhere does not exist", "a="),

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from specops import results
-from specops.errors import UsageError
+from specops.errors import FileError, UsageError
 from specops.experiment.findings import Basis, StoredInterval
 from specops.hints import listing
 from specops.load.arrivals import Level
@@ -113,14 +113,19 @@ def compared(a: Path, b: Path) -> Result:
 
 
 def _folder(path: Path) -> RunFolder:
-    if not path.is_dir():
+    if path.parts[:1] in (("http:",), ("https:",)):
         raise UsageError(
+            f"{path} is an address: `compare` reads the folders of two runs; `ab` compares two servers",
+            hint="specops ab --help",
+        )
+    if not path.is_dir():
+        raise FileError(
             f"there is no run folder {path}: expected the folders of two runs, such as runs/NAME",
             hint=listing(path.parent),
         )
     found = read(path)
     if not found.results and not found.unreadable:
-        raise UsageError(
+        raise FileError(
             f"{path} is not a run folder: it has no result of a phase; a run folder is runs/NAME",
             hint=listing(path),
         )
