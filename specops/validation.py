@@ -31,10 +31,13 @@ def problem(detail: ErrorDetails) -> str:
     if detail["type"] == "extra_forbidden":
         return "is not known here"
     said = detail["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
-    expected = _EXPECTED.get(detail["type"]) or said.removeprefix("Input should be ")
-    expected = _MATCHING.get(context.get("pattern", "")) or expected.format_map(context)
-    if expected == said:  # specops's own words
-        return said
+    expected = _MATCHING.get(context.get("pattern", ""))
+    if expected is None and detail["type"] in _EXPECTED:
+        expected = _EXPECTED[detail["type"]].format_map(context)
+    if expected is None:
+        expected = said.removeprefix("Input should be ")
+        if expected == said:  # specops's own words
+            return said
     return f"is {_shown(detail['input'])}, and should be {expected}"
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import difflib
 import re
 import shlex
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -87,7 +88,8 @@ def load(path: Path) -> Rollout:
 def _instead_of(path: Path) -> str:
     """Return the command that was typed with the file that was probably meant; where there is none, the
     command that writes one, and then the typed one."""
-    there = [*path.parent.glob("*.yaml"), *path.parent.glob("*.yml"), *path.parent.glob("*/rollout.yaml")]
+    found = [*path.parent.glob("*.yaml"), *path.parent.glob("*.yml"), *path.parent.glob("*/rollout.yaml")]
+    there = [one for one in found if not one.name.startswith(".")]
     meant = path.with_suffix("") / "rollout.yaml"
     by_stem = {one.stem: one for one in there if one.parent == path.parent}
     near = difflib.get_close_matches(path.stem, list(by_stem), n=1)
@@ -96,7 +98,10 @@ def _instead_of(path: Path) -> str:
     if there:
         return f"ls {' '.join(shlex.quote(str(one)) for one in sorted(there)[:8])}  # the rollout files here"
     folder = path.parent if path.name == "rollout.yaml" else path.with_suffix("")
-    return f"specops init {shlex.quote(str(folder))} && {with_value(path, folder / 'rollout.yaml')}"
+    write = f"specops init {shlex.quote(str(folder))}"
+    if path.name == "rollout.yaml" or str(path) not in sys.argv:
+        return write
+    return f"{write} && {with_value(path, folder / 'rollout.yaml')}"
 
 
 def _parse(path: Path, text: str) -> tuple[yaml.Node, dict[str, Any]]:

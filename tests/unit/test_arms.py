@@ -98,7 +98,7 @@ def test_the_model_of_an_endpoint_may_be_its_own_to_say() -> None:
         ),
         ("a=embedded:chain:3,threads=0", "threads is 0, and should be greater", "a="),
         ("a=embedded:chain:3,verifier=best", "invalid verifier 'best': expected one of naive,", "a="),
-        ("a=embedded:none,device=gpu", "device: String should match", "a="),
+        ("a=embedded:none,device=gpu", "device is 'gpu', and should be text that matches", "a="),
         ("a=embedded:chain:3,target=/nowhere", "/nowhere does not exist", "a="),
         ("a=embedded:none,draft=x", "embedded:none does not speculate", "a=embedded:ngram:8"),
         ("a=command:vllm serve m", "the command does not say {port}", "--port {port}"),

@@ -63,7 +63,7 @@ def draft_compatible(look: CheckInput) -> ItemDecision:
     if pair is None:
         engine = look.rollout.pools.speculative.engine
         raise OpenItem(
-            f"the rollout file does not name the models of a pool of engine {engine}",
+            f"the draft was not checked: the rollout file has no model folders of a pool of engine {engine}",
             change="compare its two models (`specops verify-draft TARGET DRAFT`), then attest it",
             decide=look.attest("draft-compatible"),
         )

@@ -249,9 +249,11 @@ class _Measured:
         routers = max(1, len(self.rollout.addresses.routers))
         limit = max(1, paid.streams * replicas // routers)
         paying = count(paid.streams, "stream")
-        servers_by_router = f"× {count(replicas, 'replica')} / {count(routers, 'router')}"
+        servers_by_router = f"{count(replicas, 'server')}, {count(routers, 'router')}"
         of = f"{paid.traffic_class} " if paid.traffic_class else ""
-        why = f"{paid.source}: {of}pays up to {paying}{among if of else ''}, {servers_by_router}"
+        why = (
+            f"{paid.source}: {of}is faster up to {paying} a server{among if of else ''} ({servers_by_router})"
+        )
         return sourced(limit, why)
 
     def _ab(self, result: Result, path: str, source: str) -> None:

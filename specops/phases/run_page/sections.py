@@ -105,8 +105,8 @@ def _speedups(run: RunFolder) -> Section | None:
     unit = f"{name} against {report.standard}, with intervals, log scale"
     chart = Ratios("Speed-up end to end", said, unit, tuple(rows))
     note = (
-        f"Intervals are in brackets. All of them hold together, at {_confidence(run)}, over all looks."
-        " A load counts only if each lighter load pays."
+        f"Brackets: {_confidence(run)} intervals. The {_confidence(run)} is for the whole table, also if"
+        " the run ended early. A load can pay only if all lighter loads pay."
     )
     columns = ("class, load", "verdict", "end to end", "per output token", "TTFT", "prompts", "why")
     return Section(
