@@ -197,7 +197,7 @@ def write_endpoints(
         place.access.credentials(place.base_url)
     if places[0] == places[1]:
         first = places[0].base_url
-        raise UsageError(f"both endpoints have the address {first}: expected two servers", hint=_another(first))
+        raise UsageError(f"both endpoints have the address {first}: expected two", hint=_another(first))
     pair = asyncio.run(_pair(places))
     standard, speculative = pair.endpoints
     return _write_minimal(
