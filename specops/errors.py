@@ -17,6 +17,10 @@ The message is one sentence that says what was being done and what went wrong; t
 
 from __future__ import annotations
 
+import errno
+import os
+import re
+import socket
 from enum import IntEnum
 from pathlib import Path
 
@@ -28,6 +32,49 @@ def install_command(extra: str, *more: str) -> str:
     packed = (package / "_assets").is_dir()  # as in a wheel
     what = f"'specops[{extra}]'" if packed else f"-e '{package.parent}[{extra}]'"
     return " ".join(["pip install", what, *more])
+
+
+_ERRNO = re.compile(r"\[Errno (\d+)\]")
+_NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
+"""What OpenSSL says of an answer without TLS."""
+
+
+def reason_of(error: BaseException) -> str:
+    """Return why the system or the network refused something: one event has one wording in all messages."""
+    causes = _causes(error)
+    for one in causes:
+        number = getattr(one, "errno", None)
+        written = _ERRNO.search(str(one))
+        if not isinstance(number, int) or number <= 0:
+            number = int(written[1]) if written else None
+        if number == errno.ECONNREFUSED:
+            return "nothing listens there"
+        if getattr(one, "reason", None) in _NO_TLS:
+            return "it does not use TLS: write http:// in place of https://"
+        if (refused := getattr(one, "verify_message", None)) is not None:
+            return f"its certificate is not accepted: {refused}"
+        if getattr(one, "library", None) == "SSL":
+            return f"TLS failed: {str(getattr(one, 'reason', '')).replace('_', ' ').lower()}"
+        if isinstance(one, socket.gaierror):
+            return "its name is not known"
+        if isinstance(one, UnicodeDecodeError):
+            return "it is not text in UTF-8"
+        if isinstance(one, TimeoutError):
+            return "it did not answer in time"
+        if number is not None:
+            return os.strerror(number)
+    return str(error) or type(error).__name__
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    """The exception and what led to it, the innermost first. Libraries wrap an OSError in their own."""
+    found: list[BaseException] = []
+    one: BaseException | None = error
+    while one is not None and one not in found:
+        found.append(one)
+        inner = (getattr(one, "os_error", None), getattr(one, "reason", None), one.__cause__, one.__context__)
+        one = next((each for each in inner if isinstance(each, BaseException)), None)
+    return found[::-1]
 
 
 class Exit(IntEnum):

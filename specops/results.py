@@ -34,6 +34,7 @@ from specops import __version__
 from specops.errors import Exit, FileError
 from specops.hints import beginning, folder_state, listing, renaming
 from specops.owned_file import read_file
+from specops.validation import problem
 
 SCHEMA = 4
 
@@ -253,7 +254,7 @@ def read(path: Path) -> Result:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
         raise FileError(
-            f"{path} is damaged: {where}: {first['msg']}",
+            f"{path} is damaged: {where} {problem(first)}",
             hint=renaming(path, f"{AGAIN}, or restore a copy"),
         ) from error
     if recorded is None:

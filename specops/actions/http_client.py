@@ -11,7 +11,7 @@ import urllib.request
 from typing import Any
 
 from specops.access import NOTHING, Credentials
-from specops.errors import EndpointError
+from specops.errors import EndpointError, reason_of
 from specops.hints import http_request
 from specops.net import is_loopback, within
 
@@ -64,8 +64,9 @@ def ask(
             hint=http_request(url) if shown is None else None,
         ) from None
     except (OSError, http.client.HTTPException, UnicodeError) as error:  # UnicodeError: http://a..b
-        why = getattr(error, "reason", None) or (error if shown is None else type(error).__name__)
-        if isinstance(error, TimeoutError) or isinstance(why, TimeoutError):
+        known = shown is None or isinstance(error, urllib.error.URLError)  # other texts may quote the address
+        why = reason_of(error) if known else type(error).__name__
+        if isinstance(error, TimeoutError) or isinstance(getattr(error, "reason", None), TimeoutError):
             why = f"it did not answer within {timeout_s:g} s"
         raise EndpointError(
             f"could not {what}: {where}: {why}", hint=http_request(url) if shown is None else None

@@ -50,7 +50,7 @@ def ab(
         ),
     ] = None,
     confidence: Annotated[
-        float, typer.Option(help="Confidence of all intervals of a kind together.")
+        float, typer.Option(help="Confidence level of the whole table; 0.95 is 95%.")
     ] = CONFIDENCE,
     classes: Annotated[
         str, typer.Option(help="Traffic classes to compare, comma-separated; default: all.")
@@ -87,7 +87,7 @@ def ab(
         float, typer.Option(help="Share of unacceptable answers beyond the standard's.")
     ] = 0.05,
     mixed_prompts: Annotated[
-        int, typer.Option(help="Greedy requests of a cycle sent again among sampled ones; 0: none.")
+        int, typer.Option(help="Temperature-0 requests repeated among sampled ones, a cycle; 0: none.")
     ] = 4,
     same_server: Annotated[
         bool,

@@ -3,7 +3,7 @@ lengths of answers, caches, parity, acceptance, drift, the verdict in words, and
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from specops.phases.ab.report import (
     Report,
     read,
 )
+from specops.phases.ab.trust import Doubt, caution, doubts
 from specops.render.figures import (
     NONE,
     aligned,
@@ -54,6 +55,7 @@ def page(result: Result, out: Path) -> list[str]:
         lines += [f"  accepted  {line}" for line in accepted(report, name)]
         if challenger.load:
             lines.append(f"  load      {challenger.load}")
+        lines += trust(doubts(report, name))
     if report.standard_note:
         lines.append(f"  standard  {report.standard_note}")
     lines += ["", f"  observed  {_duration(result)}"]
@@ -65,7 +67,18 @@ def page(result: Result, out: Path) -> list[str]:
     ]
     if "against" in result.data:
         lines += [f"  {line}" for line in _against(BaselineDrift.model_validate(result.data["against"]))]
-    return [*lines, sentence(result.reason), *_next(result, report)]
+    limits = [said for name in report.challengers if (said := caution(doubts(report, name)))]
+    return [*lines, *dict.fromkeys(limits), sentence(result.reason), *_next(result, report)]
+
+
+def trust(found: Sequence[Doubt]) -> list[str]:
+    """How far the measurement can be trusted: each kind of doubt that was observed, or is not known."""
+    return [
+        f"  limits    {doubt.name}: {line}"
+        for doubt in found
+        if doubt.observed or doubt.unknown
+        for line in doubt.lines
+    ]
 
 
 def measured(arm: str, levels: list[ArmFigures]) -> Iterator[list[str]]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
+import os
 import re
+import shlex
 import signal
 import sys
 import traceback
@@ -18,7 +21,7 @@ from typer.core import TyperGroup
 from specops import __version__
 from specops.cli import output
 from specops.cli.interruption import resume_hint, sigterm_as_ctrl_c
-from specops.cli.registry import COMMANDS, SUMMARIES
+from specops.cli.registry import COMMANDS, FOR_A_FILE, OTHER_NAMES, SUMMARIES
 from specops.errors import Exit, SpecopsError, UsageError
 from specops.phases.run_page import run_pages
 
@@ -30,6 +33,7 @@ Exit codes:
   3  the environment failed: a server, a file, a program
   4  undecided: not enough evidence; the answer says what is missing
   130, 143  stopped by Ctrl-C or SIGTERM; the last line says how to resume
+  141  the program that read the output, such as `head`, closed it
 """
 
 
@@ -87,7 +91,11 @@ class Specops(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         with resume_hint():
-            return super().invoke(ctx)
+            try:
+                return super().invoke(ctx)
+            except BrokenPipeError:  # what reads the answer, such as `head`, has enough
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                raise typer.Exit(128 + signal.SIGPIPE) from None
 
 
 def _answering_the_first_tab(script: str) -> str:
@@ -147,11 +155,35 @@ def _given(option: str) -> str:
 def _usage_error(error: typer.TyperException) -> UsageError:
     """Return Typer's error in the form of all errors: `Missing option '--by'.` becomes `missing option
     '--by'`."""
+    if (unknown := _UNKNOWN.match(error.format_message())) is not None:
+        return _unknown_command(error, unknown["word"])
     said = error.format_message().rstrip(".").replace("Value error, ", "")
     said = _NO_NUMBER.sub(lambda found: f"{found[1]}{_given(found[2])}expected a valid {found[3]}", said)
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "specops"
     return UsageError(said[:1].lower() + said[1:], hint=f"{command} --help")
+
+
+_UNKNOWN = re.compile(r"No such command '(?P<word>.*?)'")
+
+
+def _unknown_command(error: typer.TyperException, word: str) -> UsageError:
+    """Return the error for a command that is not there, with the one that was probably meant."""
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "specops"
+    group = path.removeprefix("specops").strip()
+    if group in FOR_A_FILE and word.endswith((".yaml", ".yml")):
+        hint = f"{path} {FOR_A_FILE[group]} {shlex.quote(word)}"
+    elif not group and word == "help":
+        following = sys.argv[sys.argv.index(word) + 1 :] if word in sys.argv else []
+        hint = shlex.join(["specops", *following[:1], "--help"])
+    elif not group and word in OTHER_NAMES:
+        hint = OTHER_NAMES[word]
+    else:
+        known = SUMMARIES if not group else getattr(getattr(context, "command", None), "commands", {})
+        near = difflib.get_close_matches(word, list(known), n=1)
+        hint = f"{path} {near[0]} --help" if near else f"{path} --help"
+    return UsageError(f"no such command '{word}'", hint=hint)
 
 
 def main() -> None:

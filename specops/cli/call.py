@@ -33,6 +33,7 @@ from specops.errors import EnvironmentFailure, Exit, UsageError, install_command
 from specops.hints import with_options
 from specops.quantities import SECONDS
 from specops.results import Result, write
+from specops.validation import problem
 
 if TYPE_CHECKING:
     from specops.config import Rollout
@@ -89,8 +90,10 @@ class Call:
     writes_answer: bool
     """Whether `--out` is an `AnswerOption`."""
 
-    def progress(self) -> AbstractContextManager[Progress]:
-        return progress(self.quiet)
+    def progress(self, *, heartbeat: bool = True) -> AbstractContextManager[Progress]:
+        """`heartbeat`: a log has a line now and then, also while nothing happens; a service says what
+        changes."""
+        return progress(self.quiet, heartbeat=heartbeat)
 
     def announce(self, value: Mapping[str, Any], text: str) -> None:
         """A server is up: `value` as one line of JSON on stdout with --json, else `text` on stderr."""
@@ -123,7 +126,8 @@ class Call:
         first = error.errors()[0]
         option = "--" + str(first["loc"][0]).removesuffix("_s").replace("_", "-") if first["loc"] else ""
         return UsageError(
-            f"could not use the options: {option} {first['msg']}", hint=f"{self.context.command_path} --help"
+            f"could not use the options: {option} {problem(first)}",
+            hint=f"{self.context.command_path} --help",
         )
 
 

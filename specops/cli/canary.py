@@ -26,6 +26,7 @@ from specops.phases.commands import Commands
 from specops.phases.measurement import checked
 from specops.render.figures import aligned, count, sentence
 from specops.results import Result
+from specops.validation import problem
 
 if TYPE_CHECKING:
     from specops.config import Rollout
@@ -147,7 +148,7 @@ def _of_addresses(
     except ValidationError as error:
         first = error.errors()[0]
         where = "--" + str(first["loc"][-2 if first["loc"][-1] == "base_url" else -1])
-        raise UsageError(f"could not use the options: {where}: {first['msg']}", hint=HINT) from error
+        raise UsageError(f"could not use the options: {where} {problem(first)}", hint=HINT) from error
 
 
 def _only_model(base_url: str) -> str:

@@ -30,7 +30,7 @@ from specops.render.figures import count
 MOST_MINUTES = 365 * 24 * 60
 guard = typer.Typer(no_args_is_help=True)
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Decide and keep a journal, dry-run.jsonl, and switch nothing.")
+    bool, typer.Option("--plan", help="Decide and keep a journal, dry-run.jsonl, and switch nothing.")
 ]
 
 
@@ -48,7 +48,7 @@ def run(
     """
     from specops.phases import guard as phase
 
-    with call.progress() as shown:
+    with call.progress(heartbeat=False) as shown:
         phase.run(call.commands, shown.note, dry_run=dry_run)
     found = phase.standing(call.folder)
     return Answer(found, page(call.file.rollout, found))
@@ -247,6 +247,9 @@ WORDS = {"no_data": "no data", "no_traffic": "no traffic"}
 def page(rollout: str, found: Status) -> list[str]:
     """The page's lines."""
     state = found.state
+    if not found.running and found.decided_at is None and state.override is None:
+        start = "specops guard run ROLLOUT"
+        return [f"guard · {rollout} · no guard runs, and none has decided anything yet", f"next: {start}"]
     runs = f"running, pid {found.running}" if found.running else "not running"
     rows = [["  state", f"{state.mode}{_rows(found)}"], ["  target", f"{found.target_percent}% speculative"]]
     if state.override is not None:
@@ -267,7 +270,7 @@ def page(rollout: str, found: Status) -> list[str]:
     when = (
         f"{datetime.fromtimestamp(found.decided_at, UTC):%Y-%m-%d %H:%M:%S} UTC" if found.decided_at else NONE
     )
-    marked = " · dry run" if found.dry_run else ""
+    marked = " · a plan: nothing is switched" if found.dry_run else ""
     return [f"guard · {rollout} · {runs} · {when}{marked}", *aligned(rows), f"{found.why}."]
 
 

@@ -41,7 +41,9 @@ def issues(
 
     With --log the newest are first. Exit 4 where none matches, which says nothing about other causes.
     """
+    from specops.cli.call import nearest
     from specops.errors import Exit, UsageError
+    from specops.hints import with_value
     from specops.serving import issues as known_issues
     from specops.serving import matching, reference_acceptances
 
@@ -50,7 +52,7 @@ def issues(
         return Answer([row.model_dump() for row in rows], _acceptances(rows))
     engines = sorted({issue.engine for issue in known_issues()})
     if engine is not None and engine not in engines:
-        hint = f"specops issues --engine {engines[0]}"
+        hint = with_value(engine, nearest(engine, engines))
         raise UsageError(f"no known issues of engine {engine!r}: expected {', '.join(engines)}", hint=hint)
     conditions = [condition.partition("=") for condition in of or []]
     if wrong := next((key for key, equals, value in conditions if not (equals and value)), None):
@@ -74,8 +76,8 @@ def issues(
 
 
 def _read(log: Path) -> str:
-    """The log's text. Raises UsageError where it cannot be read."""
-    from specops.errors import UsageError
+    """The log's text. Raises FileError where it cannot be read."""
+    from specops.errors import FileError
     from specops.hints import listing
 
     if str(log) == "-":
@@ -83,7 +85,7 @@ def _read(log: Path) -> str:
     try:
         return log.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
-        raise UsageError(f"could not read {log}: {error.strerror}", hint=listing(log.parent)) from error
+        raise FileError(f"could not read {log}: {error.strerror}", hint=listing(log.parent)) from error
 
 
 def _acceptances(rows: Sequence[ReferenceAcceptance]) -> Iterator[str]:

@@ -36,8 +36,8 @@ VERDICTS = {
     OPEN: ("undecided", "open", "degraded", "warn", "warning", "skipped", "unknown", "partial"),
 }
 STYLES = {word: style for style, words in VERDICTS.items() for word in words}
-STATE = re.compile(rf"(?<=\s)({'|'.join(sorted(STYLES, key=len, reverse=True))})(?=\s\s|$)")
-"""A verdict in its column: between spaces, with two spaces or nothing after it."""
+STATE = re.compile(rf"(?:^|(?<=\s))({'|'.join(sorted(STYLES, key=len, reverse=True))})(?=\s\s|$)")
+"""A verdict in its column: at the beginning or after a space, with two spaces or nothing after it."""
 
 _rollout: str | None = None
 """What is printed for the placeholder."""

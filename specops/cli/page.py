@@ -8,14 +8,16 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
-from specops.cli.ab_page import items, measured, tails
+from specops.cli.ab_page import items, measured, tails, trust
 from specops.cli.output import COMMAND
+from specops.cli.route import unmatched_lines
 from specops.config import Rollout
 from specops.phases import PHASES, Phase
 from specops.phases.ab.report import Report, read
 from specops.phases.commands import Commands
 from specops.phases.playbook import Skipped, Step, Walk
 from specops.phases.playbook.walk import following_walk
+from specops.phases.route import unmatched_sentence
 from specops.phases.run_page import INDEX
 from specops.phases.run_page.conclusion import (
     SKIPPED,
@@ -23,11 +25,13 @@ from specops.phases.run_page.conclusion import (
     challenger_of,
     decision,
     decision_line,
+    doubts_of,
     failed_gate,
     failure,
     phase_reason,
+    unrouted,
 )
-from specops.render.figures import NONE, aligned, count, milliseconds
+from specops.render.figures import NONE, aligned, count, milliseconds, sentence
 from specops.results import Result
 
 WIDTH = 100
@@ -50,7 +54,10 @@ def page(walk: Walk, rollout: Rollout, path: Path) -> list[str]:
     lines = [line for part in parts if part for line in (*part, "")]
     found, failed = decision(walk), failed_gate(walk)
     decided = decision_line(found, failed) if found.support and len(walk.steps) > 1 else ""
-    ending = [*_wrapped(decided, "", "  "), f"open {walk.folder / INDEX}"]
+    gap = unrouted(walk)
+    block = _wrapped(sentence(unmatched_sentence(gap.unmatched)), "", "  ") if gap is not None else []
+    block += unmatched_lines(gap, path) if gap is not None else []
+    ending = [*_wrapped(decided, "", "  "), *block, f"open {walk.folder / INDEX}"]
     return [*lines[:-1], *ending, *following_walk(walk, rollout, path)]
 
 
@@ -60,7 +67,8 @@ def _answer(walk: Walk, rollout: Rollout, path: Path) -> Iterator[str]:
     last = walk.step(walk.stopped) if walk.stopped else None
     found, failed = decision(walk), failed_gate(walk)
     if found.support:
-        yield from (*found.support, decision_line(found, failed))
+        limits = [found.caution] if found.caution else []
+        yield from (*found.support, *limits, decision_line(found, failed))
         if failed is not None and failed is not last:
             yield failure(failed)
     elif last is None:
@@ -135,7 +143,7 @@ def figures(walk: Walk) -> list[str]:
     """The comparison's where there is one, else the baseline's."""
     compared, baseline = walk.step("ab"), walk.step("baseline")
     if compared is not None:
-        return _compared(read(compared.result, str(compared.path)))
+        return [*_compared(read(compared.result, str(compared.path))), *trust(doubts_of(walk))]
     return aligned(list(_baseline(baseline.result))) if baseline is not None else []
 
 

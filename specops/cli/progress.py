@@ -40,7 +40,7 @@ MARKS: Mapping[PhaseState | None, tuple[str, str, str]] = {
 
 
 @contextmanager
-def progress(quiet: bool = False) -> Iterator[Progress]:
+def progress(quiet: bool = False, *, heartbeat: bool = True) -> Iterator[Progress]:
     """Return what a command hands to a phase. The display is gone when the block ends; notes stay."""
     if quiet:
         yield SilentProgress()
@@ -48,7 +48,7 @@ def progress(quiet: bool = False) -> Iterator[Progress]:
         with _Terminal() as terminal:
             yield terminal
     else:
-        with _Lines() as lines:
+        with _Lines(heartbeat=heartbeat) as lines:
             yield lines
 
 
@@ -208,22 +208,25 @@ class _Terminal(_Display):
 
 
 class _Lines(_Display):
-    """Prints when something happens, and after `LINE_EVERY_S` without a line."""
+    """Prints when something happens, and with `heartbeat` after `LINE_EVERY_S` without a line."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, heartbeat: bool = True) -> None:
         super().__init__()
+        self._heartbeat = heartbeat
         self._said = time.monotonic()
         self._ended = threading.Event()
         self._lock = threading.Lock()
         self._watch = threading.Thread(target=self._speak_up, name="progress", daemon=True)
 
     def __enter__(self) -> _Lines:
-        self._watch.start()
+        if self._heartbeat:
+            self._watch.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
-        self._watch.join()
+        if self._heartbeat:
+            self._watch.join()
 
     def phase(self, name: str, state: PhaseState, detail: str = "", *, reused: bool = False) -> None:
         super().phase(name, state, detail, reused=reused)

@@ -50,6 +50,24 @@ needed, so that `specops --help` and the completion of a shell answer at once.""
 SUMMARIES = {name: summary for section in COMMANDS.values() for name, summary in section.items()}
 
 
+FOR_A_FILE = {
+    "plan": "explain",
+    "route": "render",
+    "guard": "status",
+    "monitor": "render",
+    "launch": "render",
+}
+"""The harmless command of a group that a rollout file is probably meant for."""
+
+OTHER_NAMES = {
+    "version": "specops --version",
+    "status": "specops guard status ROLLOUT",
+    "validate": "specops run ROLLOUT --plan",
+    "lint": "specops launch lint --help",
+}
+"""Names by which people look for a command, with the command."""
+
+
 Types = Any
 """A type, or the reference "module:Name" of one in specops; or a tuple of several, whose keys lie side by
 side in one object."""
@@ -140,9 +158,7 @@ SHAPES: Mapping[str, Shape] = {
             summary="phases.summaries:Sweep",
         ),
     ),
-    "sweep-plan": Shape(
-        ("sweep",), "With --dry-run: what a sweep would measure.", "phases.sweep.spec:Forecast"
-    ),
+    "sweep-plan": Shape(("sweep",), "With --plan: what a sweep would measure.", "phases.sweep.spec:Forecast"),
     "verify-draft": Shape(
         ("verify-draft",),
         "drafts.json: whether a draft fits a target.",

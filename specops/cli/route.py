@@ -11,7 +11,7 @@ import typer
 
 from specops.cli.call import Answer, AnswerOption, Call, RolloutCall, shared_options
 from specops.phases.measurement import checked as read
-from specops.phases.route import CONF, NGINX, RouteData
+from specops.phases.route import CONF, NGINX, UNMATCHED_NOTE, RouteData
 from specops.phases.route.check import CaseOutcome
 from specops.phases.route.explain import Explanation
 from specops.render.figures import aligned, count, sentence
@@ -163,11 +163,20 @@ def rendered(result: Result, rollout: Path) -> list[str]:
         *(f"  note: {note}" for note in data.notes),
         *(f"  not without Lua: {limit}" for limit in data.limits),
         sentence(result.reason),
+        *unmatched_lines(data, rollout),
     ]
     prefix = Path(data.folder) / NGINX
     start = f"nginx -p {shlex.quote(str(prefix))} -c {CONF}"
     check = f"specops route check {shlex.quote(str(rollout))} --run {shlex.quote(data.folder)}"
     return [*lines, f"next: {start}" if data.native else f"next: {check} && {start}"]
+
+
+def unmatched_lines(data: RouteData, rollout: Path) -> list[str]:
+    """The block that keeps each class off speculation that the router cannot recognise."""
+    if not data.unmatched:
+        return []
+    block = [f"  {line}" for line in data.paste.splitlines()]
+    return [f"change: route.classes in {rollout} ({UNMATCHED_NOTE}):", *block]
 
 
 def _value(rule: Mapping[str, Any], unit: str = "") -> str:

@@ -20,6 +20,7 @@ from specops.cli.call import (
 from specops.errors import UsageError
 from specops.hints import with_options
 from specops.quantities import MINUTES
+from specops.validation import problem
 
 if TYPE_CHECKING:
     from specops.config import Pool, Rollout
@@ -66,9 +67,7 @@ def sweep(
         str | None,
         typer.Option(help="Address of Ray: ray://HOST:10001, HOST:6379, local; default: sweep.cluster."),
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what would be measured, and stop.")
-    ] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Print what would be measured, and stop.")] = False,
     same_prompts: SamePromptsOption = False,
     plot: Annotated[Path | None, typer.Option(help="Plot file, .svg or .png.")] = None,
     fresh: Annotated[
@@ -100,11 +99,11 @@ def sweep(
         check_suffix(plot)
     path = _path(call.folder)
     spec = spec_of(file, call.path.parent, _endpoints(attach or [], file))
-    if dry_run:
+    if plan:
         from specops.phases.sweep.spec import forecast
 
-        plan = forecast(spec, path)
-        return Answer(plan, _plan(plan, path))
+        planned = forecast(spec, path)
+        return Answer(planned, _plan(planned, path))
     result = _swept(call, spec, path, on or file.sweep.cluster, fresh=fresh)
     if plot is not None:
         draw(result, path, plot)
@@ -138,7 +137,7 @@ def _overridden(file: Rollout, of_sweep: dict[str, Any], of_measure: dict[str, A
         first = error.errors()[0]
         option = str(first["loc"][0]).removesuffix("_min")
         raise UsageError(
-            f"could not use the options: --{option}: {first['msg']}",
+            f"could not use the options: --{option} {problem(first)}",
             hint=with_options({f"--{option}": EXAMPLES.get(option, "1,4,8")}),
         ) from None
     return file.model_copy(update={"sweep": requested, "measure": measure})

@@ -6,6 +6,7 @@ from __future__ import annotations
 import difflib
 import re
 import shlex
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,10 +19,11 @@ from pydantic_core import ErrorDetails
 from specops.actions import KINDS
 from specops.config.keys import Key, at_place
 from specops.config.rollout import Rollout
-from specops.errors import ConfigError
+from specops.errors import ConfigError, reason_of
 from specops.hints import REFERENCE, with_value
 from specops.quantities import OTHER_SCALE
 from specops.serving import ENGINES
+from specops.validation import problem
 
 
 @dataclass(frozen=True, order=True)
@@ -62,8 +64,7 @@ def load(path: Path) -> Rollout:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        folder = shlex.quote(str(path.parent if path.name == "rollout.yaml" else path.with_suffix("")))
-        raise ConfigError(f"there is no rollout file {path}", hint=f"specops init {folder}") from None
+        raise ConfigError(f"there is no rollout file {path}", hint=_instead_of(path)) from None
     except IsADirectoryError:
         found = next(
             iter(sorted(path.glob("*.yaml"), key=lambda one: (one.name != "rollout.yaml", one))), None
@@ -74,7 +75,7 @@ def load(path: Path) -> Rollout:
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
-            f"could not read the rollout file {path}: {error}: expected a text file in UTF-8",
+            f"could not read the rollout file {path}: {reason_of(error)}: expected a text file in UTF-8",
             hint=f"ls -l {shlex.quote(str(path))}",
         ) from error
     root, data = _parse(path, text)
@@ -82,6 +83,25 @@ def load(path: Path) -> Rollout:
         return Rollout.model_validate(data, context={"folder": path.parent})
     except ValidationError as error:
         raise _explain(path, root, error) from None
+
+
+def _instead_of(path: Path) -> str:
+    """Return the command that was typed with the file that was probably meant; where there is none, the
+    command that writes one, and then the typed one."""
+    found = [*path.parent.glob("*.yaml"), *path.parent.glob("*.yml"), *path.parent.glob("*/rollout.yaml")]
+    there = [one for one in found if not one.name.startswith(".")]
+    meant = path.with_suffix("") / "rollout.yaml"
+    by_stem = {one.stem: one for one in there if one.parent == path.parent}
+    near = difflib.get_close_matches(path.stem, list(by_stem), n=1)
+    if meant in there or near:
+        return with_value(path, meant if meant in there else by_stem[near[0]])
+    if there:
+        return f"ls {' '.join(shlex.quote(str(one)) for one in sorted(there)[:8])}  # the rollout files here"
+    folder = path.parent if path.name == "rollout.yaml" else path.with_suffix("")
+    write = f"specops init {shlex.quote(str(folder))}"
+    if path.name == "rollout.yaml" or str(path) not in sys.argv:
+        return write
+    return f"{write} && {with_value(path, folder / 'rollout.yaml')}"
 
 
 def _parse(path: Path, text: str) -> tuple[yaml.Node, dict[str, Any]]:
@@ -183,27 +203,12 @@ def _about_engines() -> str:
     return "; ".join(f"{', '.join(names)}: {about}" for about, names in groups.items())
 
 
-_EXPECTED = {
-    "string_type": "text",
-    "int_type": "a whole number",
-    "float_type": "a number",
-    "bool_type": "true or false",
-    "list_type": "a list",
-    "model_type": "a mapping of keys",
-    "model_attributes_type": "a mapping of keys",
-    "too_short": "a list of at least {min_length}",
-    "string_pattern_mismatch": "text that matches {pattern}",
-}
-
-_MATCHING = {r"^https?://": "a URL that begins with http:// or https://"}
-"""The meaning of a pattern, for messages; others are shown as they are."""
-
 _ADVICE = {
     "string_type": "put it in quotes",
     "bool_type": "write true or false, without quotes",
     "int_type": "write digits, without quotes",
     "float_type": "write digits, without quotes",
-    "list_type": "write it as [a, b]",
+    "list_type": "write it in brackets, such as [4]",
     "model_type": "write its keys below it, further to the right",
     "model_attributes_type": "write its keys below it, further to the right",
 }
@@ -252,18 +257,7 @@ def _describe(where: str, detail: ErrorDetails, key: Key | None) -> tuple[str, s
         return f"{where}: {detail['msg']}", "paths are relative to the rollout file"
     if "advice" in detail.get("ctx", {}):  # one of specops's own
         return f"{where}: {detail['msg']}", detail["ctx"]["advice"]
-    expected = _EXPECTED.get(detail["type"]) or detail["msg"].removeprefix("Input should be ")
-    expected = _MATCHING.get(detail.get("ctx", {}).get("pattern", "")) or expected.format_map(
-        detail.get("ctx", {})
-    )
-    found = f"{where} is {_shown(detail['input'])}, and should be {expected}"
-    return found, _ADVICE.get(detail["type"])
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, dict):
-        return "a mapping"
-    return "empty" if value in (None, []) else repr(value)
+    return f"{where} {problem(detail)}", _ADVICE.get(detail["type"])
 
 
 def beside(file: Path, name: str) -> Path:
@@ -278,8 +272,8 @@ def run_folder(file: Path, name: str, out: Path | None = None) -> Path:
     the same results, and a second guard of it finds the lock of the first. Symbolic links are followed for
     the same reason. The path is relative where the folder lies below the working directory.
 
-    Raises ConfigError where only the working directory has runs/NAME with results in it: earlier releases
-    stored them there.
+    Raises ConfigError where only the working directory has runs/NAME with results in it: they may be of
+    another rollout of this name, or of this one, which was moved.
     """
     if out is not None:
         return out
@@ -288,8 +282,8 @@ def run_folder(file: Path, name: str, out: Path | None = None) -> Path:
     earlier = here / "runs" / name
     if not folder.exists() and earlier.resolve() != folder and any(earlier.glob("*.json")):
         raise ConfigError(
-            f"the run folder of {file} is {folder}, which does not exist; results of an earlier release"
-            f" may be in {earlier}. Where they are of another rollout, make the folder: mkdir -p {folder}",
-            hint=f"mkdir -p {folder.parent} && mv {earlier} {folder}",
+            f"there are no results in {folder}, the run folder of {file}; results of a rollout with this name"
+            f" are in {earlier}: move them there if they are of this rollout, else make a new folder",
+            hint=f"mkdir -p {shlex.quote(str(folder))}  # for a new rollout",
         )
     return folder.relative_to(here) if folder.is_relative_to(here) else folder

@@ -65,7 +65,7 @@ FINAL = {
 
 
 _SIGNS = (
-    ("connection refused", "nobody listens there"),
+    ("connection refused", "nothing listens there"),
     ("certificate_verify_failed", "its certificate is not signed by these authorities"),
     ("certificate verify failed", "its certificate is not signed by these authorities"),
     ("hostname verification", "its certificate is for another name"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,9 +11,10 @@ from pydantic import ValidationError
 
 from specops.config import Pool
 from specops.errors import UsageError
-from specops.hints import with_value
+from specops.hints import with_options, with_value
 from specops.load.settings import checked_base_url
 from specops.serving import ENGINES, pool_at
+from specops.validation import problem
 
 
 @dataclass(frozen=True)
@@ -29,8 +31,21 @@ EXAMPLES = {
 """An arm's SPEC, by how it begins."""
 
 
+_NAMES = ("standard", "speculative", "third", "fourth")
+"""Names for addresses that were given without one."""
+
+
 def parse_arms(texts: Sequence[str]) -> list[Arm]:
     """The arms, the standard first. Raises UsageError for a wrong one, two of one name, or fewer than two."""
+    bare = [text for text in texts if text.startswith(("http://", "https://"))]
+    if bare:
+        given = dict(zip(bare, _NAMES, strict=False))
+        named = (f"{given[text]}={text}" if text in given else text for text in texts)
+        again = " ".join(f"--arm {shlex.quote(text)}" for text in named)
+        raise UsageError(
+            f"the arm {bare[0]} has no name: expected NAME=URL",
+            hint=f"{with_options({'--arm': None})} {again}",
+        )
     arms = [parse_arm(text) for text in texts]
     names = [arm.name for arm in arms]
     twice = next((name for name in names if names.count(name) > 1), None)
@@ -64,9 +79,9 @@ def parse_arm(text: str) -> Arm:
         first = error.errors()[0]
         where = next((str(part) for part in reversed(first["loc"])), "")
         advice = first.get("ctx", {}).get("advice")
-        problem = ": ".join(filter(None, (where, first["msg"])))
+        wrong = " ".join(filter(None, (where, problem(first))))
         raise UsageError(
-            f"the arm {name} cannot be used: {problem}{f'; {advice}' if advice else ''}", hint=hint
+            f"the arm {name} cannot be used: {wrong}{f'; {advice}' if advice else ''}", hint=hint
         ) from None
 
 

@@ -66,6 +66,19 @@ def noted(findings: Sequence[Finding]) -> list[str]:
     return list(dict.fromkeys(notes))
 
 
+def has_divided(finding: Finding) -> bool:
+    """Whether the samples divide into parts that differ, or this program limited the load."""
+    return finding.cause in _FACTORS or finding.cause == "client"
+
+
+def divided(finding: Finding) -> str:
+    """Return what divides the samples of a wait, and the speed-up of each part."""
+    if finding.cause == "client":
+        return "; ".join(finding.examples)
+    parts = ", ".join(f"{times(part.ratio)} {part.name}" for part in finding.parts)
+    return f"{_FACTORS[finding.cause]}{f': {parts}' if parts else ''}"
+
+
 def not_reached(decision: Decision) -> str:
     return f"{decision.reason}, but a lighter load is not shown to pay"
 

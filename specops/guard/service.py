@@ -36,6 +36,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from specops.errors import EnvironmentFailure, SpecopsError
 from specops.guard.guard import Guard, OverrideRequest, Status, carry_out, status
@@ -44,6 +45,7 @@ from specops.guard.lock import Lock
 from specops.guard.state import Evaluation, Verdict
 from specops.prometheus import series
 from specops.prometheus.series import ROLLOUT
+from specops.validation import problem
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MODES = ("on", "fallen", "canary", "held")
@@ -338,7 +340,7 @@ class _Service:
         try:
             override = OverrideRequest.model_validate(await _json(request))
         except ValidationError as error:
-            raise web.HTTPBadRequest(text=error.errors()[0]["msg"]) from None
+            raise web.HTTPBadRequest(text=_wrong(error.errors()[0])) from None
         try:
             entry = await self._in_turn(lambda: carry_out(self._guard, override))
         except SpecopsError as error:
@@ -370,3 +372,7 @@ def firing(body: Any, rollout: str) -> list[str]:
         if labels.get(ROLLOUT, rollout) == rollout:
             names.append(str(labels.get("alertname", "an alert without a name"))[:MOST])
     return names[:MOST]
+
+
+def _wrong(detail: ErrorDetails) -> str:
+    return f"{'.'.join(map(str, detail['loc'])) or 'the body'} {problem(detail)}"

@@ -25,7 +25,7 @@ import openai
 from openai import AsyncOpenAI, DefaultAioHttpClient, Timeout
 
 from specops.access import API_KEYS, NOTHING, Credentials
-from specops.errors import EndpointError, UsageError
+from specops.errors import EndpointError, UsageError, reason_of
 from specops.hints import http_request, with_value
 from specops.load import clock
 from specops.load.answer import Answer, Failure, contradicts, described, html_page, well_formed
@@ -399,9 +399,9 @@ def failure_of(error: Exception, credentials: Credentials = NOTHING) -> Failure 
             return failure("malformed", no_http(first) if first else str(cause))
         if isinstance(cause, Unreachable | aiohttp.ClientConnectorError):
             refused = any(getattr(one, "errno", None) == errno.ECONNREFUSED for one in causes)
-            return failure("refused" if refused else "unreachable", str(cause))
+            return failure("refused" if refused else "unreachable", reason_of(cause))
         if isinstance(cause, aiohttp.ConnectionTimeoutError):
-            return failure("unreachable", str(cause))
+            return failure("unreachable", reason_of(cause))
         if type(cause).__name__ == "DecodingError":  # of httpx or httpx2, by the version of openai
             return failure("malformed", f"its bytes are not in the encoding that it named: {cause}")
     if any(isinstance(cause, TimeoutError) for cause in causes):  # aiohttp's time-outs are among these
@@ -453,8 +453,10 @@ def endpoint_error(
         case "http_404":
             what = f"the path or the model {model}" if model else "the path"
             return EndpointError(
-                f"{base_url} does not know {what} (404): {detail}; a base URL mostly ends in /v1",
-                hint=f"{look}  # lists the models",
+                f"{base_url} does not know {what} (404): {detail}{_did_you_mean(base_url)}",
+                hint=f"{look}  # lists the models"
+                if base_url.endswith(V1)
+                else with_value(base_url, f"{base_url}{V1}"),
             )
         case "http_429":
             return EndpointError(
@@ -465,10 +467,9 @@ def endpoint_error(
             )
         case "html":
             return EndpointError(
-                f"{base_url} answered with {detail}, not with an OpenAI-compatible API; a base URL mostly "
-                "ends "
-                "in /v1",
-                hint=look,
+                f"{base_url} answered with {detail}, not with an OpenAI-compatible API"
+                f"{_did_you_mean(base_url)}",
+                hint=look if base_url.endswith(V1) else with_value(base_url, f"{base_url}{V1}"),
             )
         case "timeout" | "stalled":
             return EndpointError(
@@ -498,6 +499,13 @@ def endpoint_error(
         f"{base_url} refused the request ({kind.removeprefix('http_')}): {detail}",
         hint=f"{look}  # shows whether it answers at all; the server's log has the cause",
     )
+
+
+V1 = "/v1"
+
+
+def _did_you_mean(base_url: str) -> str:
+    return "" if base_url.endswith(V1) else f"; did you mean {base_url}{V1}?"
 
 
 def _first_bytes(message: str) -> bytes | None:

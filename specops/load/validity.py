@@ -260,6 +260,15 @@ def changes(cells: Sequence[CellRecord]) -> list[Change]:
     return [one.judged(confidence) for one in series]
 
 
+def change_over_windows(level: Level, windows: Sequence[Sequence[Row]], looked_at: int) -> Change:
+    """Return how one server changed over its windows at a load, in order of time; `looked_at` series share
+    the false alarms."""
+    rows = [row for window in windows for row in sorted(window, key=lambda row: row.sent_s)]
+    answered = [row for row in rows if row.error is None]
+    confidence = 1 - FALSE_ALARMS / max(1, len(_PARTS) * looked_at)
+    return _whole_answers(level, answered).judged(confidence)
+
+
 @dataclass(frozen=True)
 class SlowStart:
     """Requests at the beginning of a cell that surely took longer than the others: the warm-up was too
@@ -355,7 +364,10 @@ def _of_cell(cell: CellRecord) -> list[_Series]:
 
 def _over_repeats(level: Level, cells: Sequence[CellRecord]) -> _Series:
     """All repeats as one. Not of TTFT: a cache makes that of repeated prompts shorter."""
-    rows = [row for cell in cells for row in _between_the_edges(cell)]
+    return _whole_answers(level, [row for cell in cells for row in _between_the_edges(cell)])
+
+
+def _whole_answers(level: Level, rows: Sequence[Row]) -> _Series:
     paced = sum(row.tpot_ms is not None for row in rows) * 2 > len(rows)
     return _Series("tpot_ms" if paced else "e2e_ms", level, None, rows)
 

@@ -22,7 +22,7 @@ from pydantic import TypeAdapter, WithJsonSchema
 from typing_extensions import TypedDict
 
 from specops.assets import asset
-from specops.errors import PromptsError
+from specops.errors import PromptsError, reason_of
 from specops.hints import beginning, json_check, listing, with_options, with_value
 from specops.results import sha256
 
@@ -197,8 +197,8 @@ def load_prompts(path: Path, class_of: Callable[[Prompt], str] | None = None) ->
         raise PromptsError(f"there are no prompts at {path}", hint=listing(path.parent)) from None
     except (OSError, UnicodeDecodeError) as error:
         raise PromptsError(
-            f"could not read the prompts in {path}: {error}: expected text in UTF-8",
-            hint=f"file {shlex.quote(str(path))}",
+            f"could not read the prompts in {path}: {reason_of(error)}: expected text in UTF-8",
+            hint=listing(path) if isinstance(error, OSError) else f"file {shlex.quote(str(path))}",
         ) from error
     items = _items(path, text)
     if not items:

@@ -17,7 +17,7 @@ from specops.access import Access
 from specops.assets import asset
 from specops.defaults import CONCURRENCY
 from specops.errors import EndpointError, FileError, UsageError
-from specops.hints import folder_state, with_value
+from specops.hints import folder_state, with_options, with_value
 from specops.load.client import Client
 from specops.load.counters import Observed
 from specops.load.server_identity import probe
@@ -195,6 +195,9 @@ def write_endpoints(
     places = [Endpoint(_checked(url), "", access) for url, access in zip(base_urls, accesses, strict=True)]
     for place in places:
         place.access.credentials(place.base_url)
+    if places[0] == places[1]:
+        first = places[0].base_url
+        raise UsageError(f"both endpoints have the address {first}: expected two", hint=_another(first))
     pair = asyncio.run(_pair(places))
     standard, speculative = pair.endpoints
     return _write_minimal(
@@ -242,7 +245,7 @@ async def _pair(places: Sequence[Endpoint]) -> Pair:
         if shared is not None:
             raise UsageError(
                 f"both endpoints are one server: {shared}: expected two servers",
-                hint=with_value(places[1].base_url, "http://127.0.0.1:8001/v1"),
+                hint=_another(places[0].base_url),
             )
         if len(observed) == len(endpoints):
             return _ordered(endpoints, [observed[name] for name in named])
@@ -251,6 +254,13 @@ async def _pair(places: Sequence[Endpoint]) -> Pair:
         f"{silent} answered neither a chat nor a completions request",
         hint=f"specops doctor --base-url {silent}",
     )
+
+
+def _another(first: str) -> str:
+    """Return the command that was typed with a second address that is not the first."""
+    others = ("http://127.0.0.1:8001/v1", "http://127.0.0.1:8002/v1")
+    second = next(url for url in others if url != first)
+    return f"{with_options({'--base-url': first})} --base-url {second}  # the second server's address"
 
 
 def _ordered(endpoints: Sequence[BaselineSettings], observed: Sequence[Observed]) -> Pair:

@@ -25,6 +25,7 @@ from specops.phases.ab.settings import AbSettings
 from specops.phases.sweep.plan import STANDARD
 from specops.results import Result, environment, sha256
 from specops.serving import ENGINES, pool_of, relocated, without_places
+from specops.validation import problem
 
 NO_ADDRESS_YET = "http://127.0.0.1:0/v1"
 ADDED = ("target", "draft", "machine")
@@ -46,9 +47,8 @@ def settings_of(rollout: Rollout, pool: Pool) -> BaselineSettings:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "measure"
-        reason = first["msg"].removeprefix("Value error, ")
         raise ConfigError(
-            f"the rollout cannot be measured: {where}: {reason}",
+            f"the rollout cannot be measured: {where} {problem(first)}",
             hint=in_rollout(where.rpartition(".")[2], "change it"),
         ) from None
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from specops import results
 from specops.errors import FileError, SpecopsError, Stopped, UsageError
@@ -22,6 +22,7 @@ from specops.load.validity import Change
 from specops.load.workload import StoredProvenance
 from specops.progress import Progress
 from specops.results import Result
+from specops.validation import problem
 
 
 class BaselineLevels(BaseModel):
@@ -32,7 +33,12 @@ class _Cells(BaseModel):
     cells: list[CellRecord]
 
 
-class BaselineData(BaselineLevels, _Cells):
+class BaselineSteadiness(BaseModel):
+    steadiness: list[Change] = Field(default_factory=list)
+    """How the server changed while it was measured."""
+
+
+class BaselineData(BaselineLevels, BaselineSteadiness, _Cells):
     """`data` of baseline.json."""
 
     run: str
@@ -47,7 +53,6 @@ class BaselineData(BaselineLevels, _Cells):
     acceptance: Acceptance | None
     acceptance_missing: str | None
     errors: Errors
-    steadiness: list[Change] = []
 
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -74,7 +79,7 @@ def checked(model: type[Model], value: dict[str, Any], where: str) -> Model:
         first = error.errors()[0]
         place = ".".join([where, *map(str, first["loc"])])
         again = f"{with_options({'--fresh': True})}  # measures it again"
-        raise FileError(f"{place}: {first['msg']}", hint=again) from None
+        raise FileError(f"{place} {problem(first)}", hint=again) from None
 
 
 Keep = Callable[[Result], None]

@@ -19,7 +19,7 @@ import requests
 from prometheus_api_client import PrometheusConnect
 from requests.adapters import Retry
 
-from specops.errors import EndpointError, UsageError
+from specops.errors import EndpointError, UsageError, reason_of
 from specops.hints import http_request, with_value
 from specops.net import is_loopback, within
 
@@ -235,13 +235,11 @@ def _printable(text: str, variable: str) -> str:
 
 
 def _cause(error: requests.ConnectionError) -> str:
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, ConnectionRefusedError):
-            return "nothing listens there"
-        cause = cause.__cause__ or cause.__context__
     text = str(error.args[0] if error.args else error)
-    return "its name is not known" if "resolve" in text else "the connection was lost"
+    if "resolve" in text:
+        return "its name is not known"
+    reason = reason_of(error)
+    return "the connection was lost" if reason == str(error) else reason
 
 
 def _message(response: requests.Response) -> str:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from prometheus_client.parser import text_string_to_metric_families
 
 from specops.access import NOTHING, Credentials
-from specops.errors import EndpointError
+from specops.errors import EndpointError, reason_of
 from specops.hints import with_value
 from specops.net import is_loopback
 from specops.prometheus.promql import NO_MORE
@@ -124,7 +124,7 @@ def _read(url: str, credentials: Credentials, timeout_s: float) -> str:
         error.close()
         raise EndpointError(f"could not read {url}: it answered {error.code}") from error
     except (OSError, ValueError, http.client.HTTPException) as error:
-        raise EndpointError(f"could not read {url}: {error}") from error
+        raise EndpointError(f"could not read {url}: {reason_of(error)}") from error
 
 
 def opened(url: str, credentials: Credentials, timeout_s: float) -> http.client.HTTPResponse:

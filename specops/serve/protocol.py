@@ -198,7 +198,7 @@ def _refusal(error: ErrorDetails) -> Refusal:
     where = ".".join(str(part) for part in error["loc"])
     if not where and error["type"] == "model_type":
         return Refusal(400, "the body must be a JSON object")
-    reason = error["msg"].removeprefix("Value error, ")
+    reason = error["msg"].removeprefix("Value error, ").replace("Input should be ", "must be ")
     if not where:  # a rule between fields: its text begins with the name of the one that breaks it
         return Refusal(400, reason, param=reason.split(" ", 1)[0])
     return Refusal(400, f"{where}: {reason}", param=str(error["loc"][0]))

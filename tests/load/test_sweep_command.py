@@ -127,7 +127,7 @@ def test_a_setting_that_answers_repeats_from_a_cache_is_not_recommended(stub, ot
 
 
 def test_a_dry_run_asks_nothing_and_tells_what_it_would(stub, other, rollout, call) -> None:
-    words = (*attach(stub, other), "--dry-run", "--concurrency", "1,8", "--temperature", "0,0.7")
+    words = (*attach(stub, other), "--plan", "--concurrency", "1,8", "--temperature", "0,0.7")
     code, out, _ = call(*words)
     assert code == Exit.YES
     assert stub.requests == other.requests == []
@@ -143,7 +143,7 @@ def test_a_dry_run_asks_nothing_and_tells_what_it_would(stub, other, rollout, ca
 def test_a_dry_run_knows_the_time_of_an_earlier_baseline(stub, other, rollout, call, prompts_file) -> None:
     asked = BaselineSettings(base_url=stub.base_url, model="stub", prompts=prompts_file, repeats=1)
     results.write(rollout.parent / "baseline.json", measure(asked, SilentProgress()))
-    told = json.loads(call(*attach(stub, other), "--dry-run", "--json")[1])
+    told = json.loads(call(*attach(stub, other), "--plan", "--json")[1])
     assert (told["known_from"], told["without_starts"]) == ("baseline", True)
     assert told["seconds"] > 0
 
@@ -151,7 +151,7 @@ def test_a_dry_run_knows_the_time_of_an_earlier_baseline(stub, other, rollout, c
 def test_a_dry_run_knows_the_time_of_an_earlier_sweep(stub, other, call) -> None:
     words = (*attach(stub, other), "--repeats", "1", "--json")
     spent = json.loads(call(*words)[1])["data"]["stored"]["spent_s"]
-    told = json.loads(call(*words, "--dry-run")[1])
+    told = json.loads(call(*words, "--plan")[1])
     assert (told["known_from"], told["without_starts"]) == ("sweep", False)
     (rung,) = told["rungs"]
     assert (rung["starts"], rung["cells"], rung["requests"]) == (4, 4, 64)

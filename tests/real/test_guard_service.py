@@ -176,7 +176,7 @@ def test_an_alert_makes_it_look_and_is_kept_as_evidence_and_resolved_is_nothing(
 
 def test_once_exits_by_what_it_saw_and_a_dry_run_keeps_apart(tmp_path) -> None:
     up = flagged(tmp_path)
-    done = up.specops("once", "--dry-run", "--json")
+    done = up.specops("once", "--plan", "--json")
     assert done.returncode == 4, done.stderr
     assert json.loads(done.stdout)["dry_run"] is True
     guards = up.run / "guard"

@@ -98,7 +98,7 @@ CASES: dict[str, tuple[Challenger, str, str]] = {
         "At 8 streams, speculation answers faster for long (1.40× [1.30, 1.50]); speculation is slower for "
         "edit (0.50× [0.45, 0.55]); no gain is shown for short (1.00× [0.90, 1.10]) (n=64).",
         "use speculation for long at 1 and 8 streams a server; for short at 1 stream a server. Keep "
-        "speculation off for short at 8 streams a server; for edit (2 to 7 were not measured).",
+        "speculation off for short at 8 streams a server; for edit at every load (2 to 7 were not measured).",
     ),
     "all together, and no class by itself": (
         challenger(

@@ -102,11 +102,15 @@ def test_a_value_that_is_no_number_is_named(words: list[str]) -> None:
     assert said.startswith("error: invalid value for '--port': 'many', expected a valid integer\n")
 
 
-def test_an_error_is_a_sentence_and_a_hint_on_stderr() -> None:
+def test_an_error_is_a_sentence_and_a_hint_on_stderr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     done = specops("run", "absent.yaml")
     assert done.returncode == Exit.USAGE
     assert done.stdout == ""
-    assert done.stderr == ("error: there is no rollout file absent.yaml\nhint: specops init absent\n")
+    assert done.stderr == (
+        "error: there is no rollout file absent.yaml\n"
+        "hint: specops init absent && specops run absent/rollout.yaml\n"
+    )
 
 
 def test_debug_adds_the_traceback() -> None:

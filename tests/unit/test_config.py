@@ -281,7 +281,7 @@ def test_init_into_what_is_no_folder_is_said_with_a_hint(tmp_path) -> None:
 
 def test_an_endpoint_with_a_password_cannot_be_measured(read) -> None:
     rollout = read(GOOD.replace("http://", "http://me:secret@"))
-    with pytest.raises(ConfigError, match="base_url: must not hold credentials") as caught:
+    with pytest.raises(ConfigError, match="base_url must not hold credentials") as caught:
         settings_of(rollout, rollout.pools.speculative)
     assert "secret" not in caught.value.message
     assert caught.value.hint

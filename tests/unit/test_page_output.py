@@ -57,7 +57,7 @@ def test_a_command_after_a_sentence_has_a_line_to_itself() -> None:
     "line",
     [
         "change: compare its two models (`specops verify-draft TARGET DRAFT`), then attest it",
-        "ok    vllm        'vllm serve' leads to no vLLM; only pools that specops starts need it",
+        "ok    vllm        vLLM is not installed here ('vllm serve'); needed only if specops starts vLLM",
     ],
 )
 def test_a_command_between_quotes_and_a_name_are_parts_of_their_line(line: str) -> None:
@@ -73,6 +73,8 @@ def test_a_command_between_quotes_and_a_name_are_parts_of_their_line(line: str) 
         ("  ab  failed     x", "failed"),
         ("  NO        ids", "NO"),
         ("a  open", "open"),
+        ("ok  standard speculates  no", "ok"),
+        ("warn  prompts  samples", "warn"),
     ],
 )
 def test_a_verdict_has_a_colour_in_its_column(line: str, word: str) -> None:

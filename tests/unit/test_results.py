@@ -107,7 +107,7 @@ def test_foreign_json_is_no_result(tmp_path, text) -> None:
 def test_a_hand_damaged_field_is_named(tmp_path, change, says) -> None:
     fields = json.loads(result().model_dump_json(by_alias=True))
     (tmp_path / "baseline.json").write_text(json.dumps({**fields, **change}))
-    with pytest.raises(FileError, match=f"is damaged: {says}: "):
+    with pytest.raises(FileError, match=f"is damaged: {says} is "):
         read(tmp_path / "baseline.json")
 
 

@@ -15,7 +15,7 @@ from made_runs import compared as measured
 from made_runs import prompts, run
 from made_windows import cell, row
 
-from specops.errors import UsageError
+from specops.errors import FileError
 from specops.load.arrivals import Level
 from specops.phases.run_comparison.comparison import Comparison, compared
 from specops.phases.run_comparison.document import document, lines
@@ -188,11 +188,11 @@ def test_the_interval_of_a_ratio_covers() -> None:
 @pytest.mark.parametrize(
     ("name", "why"), [("nowhere", "there is no run folder"), ("empty", "is not a run folder")]
 )
-def test_a_bad_folder_is_wrong_usage(tmp_path: Path, name: str, why: str) -> None:
+def test_a_bad_folder_is_named(tmp_path: Path, name: str, why: str) -> None:
     (tmp_path / "empty").mkdir()
     good = run(tmp_path / "runs" / "a", measured(2.0))
     for pair_of in ((good, tmp_path / name), (tmp_path / name, good)):
-        with pytest.raises(UsageError, match=why):
+        with pytest.raises(FileError, match=why):
             compared(*pair_of)
 
 
@@ -214,7 +214,9 @@ def test_the_command(tmp_path: Path) -> None:
     assert json.loads(found.stdout)["summary"]["worse"] == 0
     alone = run(tmp_path / "runs" / "c", canary("yes"))
     assert specops("compare", str(a), str(alone)).returncode == 4
-    assert specops("compare", str(a), str(tmp_path / "no")).returncode == 2
+    found = json.loads(specops("compare", str(a), str(alone), "--json").stdout)
+    assert [one["name"] for one in found["data"]["settings"]] == ["ab.json", "canary.json"]
+    assert specops("compare", str(a), str(tmp_path / "no")).returncode == 3
 
 
 def test_the_page_and_the_terminal_say_the_same(tmp_path: Path) -> None:

@@ -111,8 +111,8 @@ def test_every_section_has_its_figures_and_links_to_its_file(folder: Path) -> No
     page = written(folder)
     titles = re.findall(r"<h2>([^<]+)", page)
     assert [title.strip() for title in titles] == [
-        "Where it pays", "Latency", "Acceptance", "Answers", "Go-live checklist", "Phases", "Rendered files",
-        "Conditions",
+        "Where it pays", "Can this measurement be trusted?", "Latency", "Acceptance", "Answers",
+        "Go-live checklist", "Phases", "Rendered files", "Conditions",
     ]  # fmt: skip
     for name in ("ab.json", "canary.json", "checklist.json", "route.json", "rendered/nginx/nginx.conf"):
         assert f'href="{name}"' in page

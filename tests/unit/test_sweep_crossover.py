@@ -61,8 +61,8 @@ def test_it_pays_at_one_side_and_not_at_the_other(said: str) -> None:
 
 def test_the_words_say_what_to_measure_and_what_was_not() -> None:
     assert crossover("k=3", measured("yy")).message == (
-        "k=3 pays up to 2 streams, the most that were measured at all; "
-        "measure more, such as 4, to find where it stops"
+        "k=3 is faster up to 2 streams, the most that were measured: "
+        "measure 4 streams or more to find the limit"
     )
     assert crossover("k=3", measured("yn")).message == (
         "k=3 pays up to 1 stream and does not pay at 2: 1.01× [0.90, 1.10]"

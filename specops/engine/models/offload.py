@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from specops.checkpoints.source import Folder
 from specops.engine.models.model import refuse_not_finite
-from specops.errors import ModelError, UsageError
+from specops.errors import ModelError, UsageError, reason_of
 from specops.hints import listing, with_options
 
 _DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
@@ -116,7 +116,7 @@ def read(
                     raise OSError("the file has become shorter")
                 done += count
     except OSError as error:
-        raise ModelError(f"could not read weights from {place.path}: {error}") from error
+        raise ModelError(f"could not read weights from {place.path}: {reason_of(error)}") from error
     return raw.view(place.dtype).view(place.shape)
 
 

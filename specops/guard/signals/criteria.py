@@ -39,6 +39,7 @@ from specops.prometheus.series import exposed
 from specops.results import Result
 from specops.serving import without_places
 from specops.trees import parse_tree
+from specops.validation import problem
 
 REACH = 1.1
 """A load this many times beyond the outermost level still counts as that level."""
@@ -163,7 +164,7 @@ def read(path: Path) -> Baseline | Missing:
         first = error.errors()[0]
         place = ".".join(["data", *map(str, first["loc"])])
         raise FileError(
-            f"{path} is damaged: {place}: {first['msg']}",
+            f"{path} is damaged: {place} {problem(first)}",
             hint=renaming(path, f"then specops run {ROLLOUT} --only baseline"),
         ) from None
     return of_cells(cells, f"{path.name} {results.sha256(path)[:12]}")

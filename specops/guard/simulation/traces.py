@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from specops.errors import FileError, UsageError
 from specops.guard.signals.criteria import Criteria
 from specops.guard.signals.query import FIGURES, STANDARD, LiveFigures, read, together
-from specops.hints import with_value
+from specops.hints import listing, with_value
 from specops.prometheus.api import Api, Sample
 
 ACCEPTANCE = "vllm:spec_decode_draft_acceptance_rate"
@@ -326,7 +326,7 @@ def load(path: Path) -> Trace:
             if not columns["ts"]:
                 raise ValueError("it has no interval")
     except OSError as error:
-        raise UsageError(f"could not read {path}: {error.strerror}") from error
+        raise FileError(f"could not read {path}: {error.strerror}", hint=listing(path.parent)) from error
     except (ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
         what = f"there is no {error}" if isinstance(error, KeyError) else str(error) or "it is empty"
         raise UsageError(

@@ -208,9 +208,11 @@ def _throughput(evidence: Evidence, level: Level, confidence: float) -> Throughp
 
 def _measured(windows: Sequence[WindowRecord], arm: str, evidence: Evidence) -> list[ArmFigures]:
     """The figures of an arm by level; latencies are those of requests that are compared."""
-    figures = []
-    for level in levels_of(windows):
-        cells = [w.cell for w in windows if w.kind == "measured" and w.arm == arm and w.level == level]
+    figures, levels = [], levels_of(windows)
+    for level in levels:
+        ours = [w for w in windows if w.kind == "measured" and w.arm == arm and w.level == level]
+        cells = [window.cell for window in ours]
+        in_time = [window.cell.rows for window in sorted(ours, key=lambda window: window.began)]
         sent = [row for cell in cells for row in cell.sent]
         good = [row for cell in cells for row in cell.rows if row.error is None]
         counts, missing = record.acceptance(cells)
@@ -231,6 +233,7 @@ def _measured(windows: Sequence[WindowRecord], arm: str, evidence: Evidence) -> 
                 tokens_per_sec=round(tokens / wall, 4) if tokens and wall else None,
                 acceptance=counts,
                 acceptance_missing=missing,
+                steadiness=validity.change_over_windows(level, in_time, len(levels)),
             )
         )
     return figures

@@ -207,7 +207,7 @@ def decision_sentence(challenger: Challenger) -> str:
     ordered = sorted(groups.items(), key=lambda item: -len(item[0]))
     use = [f"for {_and(names)} at {_loads(those)}" for those, names in ordered if those]
     off_at = [
-        f"for {_and(names)}" + (f" at {_loads(rest)}" if those else "")
+        f"for {_and(names)}" + (f" at {_loads(rest)}" if those else " at every load" * (len(levels) > 1))
         for those, names in ordered
         if (rest := [level for level in levels if level not in those])
     ]

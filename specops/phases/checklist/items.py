@@ -4,6 +4,7 @@ router, Prometheus, the guard, and whether the pools answer as they should.
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -34,8 +35,8 @@ from specops.phases.measurement import checked
 from specops.phases.monitor.check import check
 from specops.phases.monitor.render import MonitorData
 from specops.phases.monitor.thresholds import measurements
-from specops.phases.route import CONF, NGINX, RouteData
-from specops.phases.route.thresholds import rules
+from specops.phases.route import CONF, NGINX, UNMATCHED_NOTE, RouteData, unmatched_sentence
+from specops.phases.route.thresholds import named_by_header, rules
 from specops.phases.sweep import report as sweep_report
 from specops.phases.sweep.report import Cell
 from specops.phases.verify_draft.pair import Side, settings_for
@@ -67,7 +68,7 @@ def draft_compatible(look: CheckInput) -> ItemDecision:
     if pair is None:
         engine = look.rollout.pools.speculative.engine
         raise OpenItem(
-            f"the rollout file does not name the models of a pool of engine {engine}",
+            f"the draft was not checked: the rollout file has no model folders of a pool of engine {engine}",
             change="compare its two models (`specops verify-draft TARGET DRAFT`), then attest it",
             decide=look.attest("draft-compatible"),
         )
@@ -408,6 +409,14 @@ def routing(look: CheckInput) -> ItemDecision:
     if routed.rules != rules(look.rollout, look.folder).table:
         raise OpenItem("route.json is stale: the results now give other rules", found.evidence)
     _refuse_missing_files(look, routed.files, found.evidence)
+    if routed.unmatched:
+        missing = "; ".join(json.dumps(named_by_header(name)) for name in routed.unmatched)
+        raise OpenItem(
+            unmatched_sentence(routed.unmatched),
+            found.evidence,
+            change=f"add to route.classes in {look.path}: {missing} ({UNMATCHED_NOTE})",
+            decide=look.commands.of("route render {rollout}"),
+        )
     routers = look.rollout.addresses.routers
     if not routers:
         prefix = look.folder / NGINX

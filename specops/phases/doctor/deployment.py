@@ -111,7 +111,7 @@ def surveyed(engine: Engine, program: str, *, needed: bool) -> Check:
     observed = engine.survey(program)
     if observed.status != "missing":
         return Check(name=name, status=observed.status, found=observed.found, fix=observed.fix)
-    only = f"only pools that specops starts with {engine.title} need it"
+    only = f"needed only if specops starts {engine.title}"
     return Check(
         name=name,
         status="fail" if needed else "ok",

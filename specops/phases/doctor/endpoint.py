@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 
 from specops.access import API_KEYS, OPEN, Credentials
 from specops.config import Rollout
-from specops.errors import EndpointError, UsageError
+from specops.errors import EndpointError, UsageError, reason_of
 from specops.hints import with_value
 from specops.load.settings import checked_base_url
 from specops.phases.doctor import fixes
@@ -104,7 +104,7 @@ def endpoint(base_url: str, place: PoolSection | None = None) -> Iterator[Check]
             return
         speculates = place is None or place.speculates
         yield _failed(
-            f"{base_url} gave no answer: {reason}", fix=fixes.start(base_url, speculates=speculates)
+            f"{base_url} gave no answer: {reason_of(error)}", fix=fixes.start(base_url, speculates=speculates)
         )
         return
     yield _serving(base_url, models, place)

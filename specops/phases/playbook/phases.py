@@ -120,7 +120,7 @@ def _drafts(at: PhaseInput) -> Step | Skipped:
         engine = at.rollout.pools.speculative.engine
         return by_hand(at, "drafts") or Skipped(
             "drafts",
-            f"the rollout file does not name the models of a pool of engine {engine}",
+            f"the draft was not checked: the rollout file has no model folders of a pool of engine {engine}",
             f"specops verify-draft TARGET DRAFT --out {at.path('drafts')}",
         )
     prompts = settings_of(at.rollout, at.rollout.pools.standard).prompt_set()

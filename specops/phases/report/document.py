@@ -84,11 +84,11 @@ def _sentences(report: Report, result: Result) -> list[str]:
     said = []
     e2e, accepted = report.speedup.by["e2e"], speculative_acceptance(report.pools)
     if e2e.ratio is not None:
-        word = "as fast as without speculation"
-        said.append(
-            f"Answers were {e2e.ratio:.2f}× {word}"
-            f" ({share(e2e.comparable_share)} of the requests are comparable)."
-        )
+        of = f" ({share(e2e.comparable_share)} of the requests are comparable)."
+        if e2e.ratio >= 1:
+            said.append(f"Answers were {e2e.ratio:.2f}× as fast as without speculation{of}")
+        else:
+            said.append(f"Answers took {1 / e2e.ratio:.2f}× as long as without speculation{of}")
     else:
         said.append(f"The speed-up is unknown: {e2e.why_not}.")
     if accepted is not None and accepted.rate is not None:

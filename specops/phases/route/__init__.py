@@ -11,7 +11,10 @@ check.py       `route check`: NGINX on loopback, and a table of requests
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
+
+from pydantic import Field
 
 from specops import results
 from specops.assets import asset
@@ -19,10 +22,10 @@ from specops.config import Rollout
 from specops.errors import FileError
 from specops.hints import folder_state
 from specops.phases.launch import RENDERED
-from specops.phases.route.thresholds import Rules, rules, servers
+from specops.phases.route.thresholds import Rules, classes_block, named_by_header, rules, servers
 from specops.render import write_files
 from specops.render.nginx import LUA, NATIVE_LIMITS, Router, native_conf, native_switch, nginx_conf, rules_lua
-from specops.results import Result
+from specops.results import Result, Verdict
 from specops.section import Frozen
 
 NGINX = f"{RENDERED}/nginx"
@@ -50,6 +53,17 @@ class RouteData(Frozen):
     """What this variant cannot do."""
 
     notes: list[str]
+    unmatched: dict[str, str] = Field(default_factory=dict)
+    """Classes that must stay off speculation and that the router cannot recognise, with the result that says
+    so."""
+
+    paste: str = ""
+    """`route.classes` for the rollout file, with the classes that are missing; empty where none is."""
+
+
+UNMATCHED_NOTE = (
+    "clients must send the header; or match the requests by `contains`, `content` or `path` instead"
+)
 
 
 def render(rollout: Rollout, folder: Path, *, without_lua: bool = False) -> Result:
@@ -70,7 +84,11 @@ def render(rollout: Rollout, folder: Path, *, without_lua: bool = False) -> Resu
         speculative=list(router.speculative),
         limits=list(NATIVE_LIMITS) if without_lua else [],
         notes=found.notes,
+        unmatched=found.unmatched,
+        paste=_paste(rollout, found),
     )
+    verdict: Verdict = "undecided" if found.unmatched else "yes"
+    reason = f"rendered {len(files)} files for {rollout.route.listen}"
     settings = {
         "route": rollout.route.model_dump(mode="json"),
         "addresses": rollout.addresses.model_dump(mode="json"),
@@ -80,11 +98,23 @@ def render(rollout: Rollout, folder: Path, *, without_lua: bool = False) -> Resu
         inputs={"settings": results.sha256(settings), **found.inputs},
         settings=settings,
         environment=results.environment(),
-        verdict="yes",
-        reason=f"rendered {len(files)} files for {rollout.route.listen}",
+        verdict=verdict,
+        reason=f"{unmatched_sentence(found.unmatched)}; {reason}" if found.unmatched else reason,
         summary={"files": len(files), "classes": len(rollout.route.classes), "native": without_lua},
         data=data.model_dump(mode="json"),
     )
+
+
+def unmatched_sentence(unmatched: Iterable[str]) -> str:
+    names = ", ".join(unmatched)
+    return f"the router cannot recognise {names}, which must stay off speculation: add each to route.classes"
+
+
+def _paste(rollout: Rollout, found: Rules) -> str:
+    if not found.unmatched:
+        return ""
+    written = [one.model_dump(mode="json", exclude_defaults=True) for one in rollout.route.classes]
+    return classes_block([*written, *map(named_by_header, found.unmatched)])
 
 
 def of(rollout: Rollout, found: Rules) -> Router:

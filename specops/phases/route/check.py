@@ -27,7 +27,7 @@ from pydantic import BaseModel
 
 from specops import results
 from specops.config import Rollout
-from specops.errors import EnvironmentFailure, FileError, ServerError, UsageError
+from specops.errors import EnvironmentFailure, FileError, ServerError, UsageError, reason_of
 from specops.hints import ROLLOUT, in_rollout
 from specops.launch.servers import FixedAddress, Server, free_port, running
 from specops.phases.route import CONF, of, text, write
@@ -73,7 +73,7 @@ def refusal(program: str, files: Mapping[str, str]) -> str | None:
         try:
             done = subprocess.run(words, capture_output=True, text=True, timeout=START_S, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise EnvironmentFailure(f"could not run {program}: {error}") from error
+            raise EnvironmentFailure(f"could not run {program}: {reason_of(error)}") from error
     if done.returncode == 0:
         return None
     said = [line for line in done.stderr.splitlines() if "[emerg]" in line] or done.stderr.splitlines()
@@ -116,7 +116,9 @@ def ask(connection: http.client.HTTPConnection, request: Request) -> RouterAnswe
         body = answer.read()
     except (OSError, http.client.HTTPException) as error:
         connection.close()
-        raise ServerError(f"the router did not answer {request.method} {request.path}: {error}") from error
+        raise ServerError(
+            f"the router did not answer {request.method} {request.path}: {reason_of(error)}"
+        ) from error
     try:
         pool = str(json.loads(body)["pool"])
     except (ValueError, KeyError, TypeError):
@@ -264,7 +266,8 @@ def check_config(path: Path, cases: Sequence[Case], named: str | None, progress:
         files[CONF] = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise FileError(
-            f"could not read the router's configuration: {error}; --native is of another kind",
+            f"could not read the router's configuration in {path.parent}: {reason_of(error)}; --native is of "
+            "another kind",
             hint=f"specops route render {ROLLOUT}",
         ) from error
     return check(files, cases, named, progress)

@@ -5,11 +5,13 @@ The rollout file comes first, then the results in the run folder, then the playb
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
+
+import yaml
 
 from specops import results
 from specops.config import Pool, Rollout
@@ -71,6 +73,9 @@ class Rules:
     table: dict[str, Any]
     inputs: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    unmatched: dict[str, str] = field(default_factory=dict)
+    """Classes that must stay off speculation and that no class of the rollout file matches, with the result
+    that says so: their requests are speculative."""
 
 
 def sourced(value: Any, source: str) -> dict[str, Any]:
@@ -87,7 +92,9 @@ def rules(rollout: Rollout, folder: Path) -> Rules:
         found = measured.max_in_flight() if name == "max_in_flight" else None
         table[name] = _first(getattr(route, name), found, default)
     table["classes"] = [_class(one, measured) for one in route.classes]
-    table["default"] = {"speculate": measured.of_others or sourced(True, IN_THE_PLAYBOOK)}
+    default, _ = RESERVED
+    off = sourced(False, measured.off[default]) if default in measured.off else None
+    table["default"] = {"speculate": off or measured.of_others or sourced(True, IN_THE_PLAYBOOK)}
     table["unsupported"] = _unsupported(rollout, measured)
     table["wanted"] = dict.fromkeys([*JUDGED, *(one["name"] for one in table["unsupported"])], True)
     table["unsized"] = UNSIZED
@@ -95,12 +102,20 @@ def rules(rollout: Rollout, folder: Path) -> Rules:
     table["paths"] = list(route.paths)
     table["speculative_percent"] = route.speculative_percent
     known = {*RESERVED, *(one.name for one in route.classes)}
-    for name in sorted(measured.off.keys() - known):
-        measured.notes.append(
-            f"{measured.off[name]} does not deploy {name}, and no class of route.classes has that name:"
-            " nothing keeps it off speculation"
-        )
-    return Rules(table, measured.inputs, measured.notes)
+    speculating = table["speculate"]["value"] and table["default"]["speculate"]["value"]
+    unmatched = sorted(measured.off.keys() - known) if speculating else []
+    return Rules(table, measured.inputs, measured.notes, {name: measured.off[name] for name in unmatched})
+
+
+def named_by_header(name: str) -> dict[str, object]:
+    """Return a class of `route.classes` by a header that clients would have to send: what its requests look
+    like nobody measured."""
+    return {"name": name, "headers": {"X-Traffic-Class": name}}
+
+
+def classes_block(classes: Sequence[Mapping[str, object]]) -> str:
+    """Return `route.classes` as YAML to paste."""
+    return yaml.safe_dump({"route": {"classes": [*map(dict, classes)]}}, sort_keys=False, allow_unicode=True)
 
 
 def _first(given: Any, measured: dict[str, Any] | None, default: Any) -> dict[str, Any]:
@@ -234,9 +249,11 @@ class _Measured:
         routers = max(1, len(self.rollout.addresses.routers))
         limit = max(1, paid.streams * replicas // routers)
         paying = count(paid.streams, "stream")
-        servers_by_router = f"× {count(replicas, 'replica')} / {count(routers, 'router')}"
+        servers_by_router = f"{count(replicas, 'server')}, {count(routers, 'router')}"
         of = f"{paid.traffic_class} " if paid.traffic_class else ""
-        why = f"{paid.source}: {of}pays up to {paying}{among if of else ''}, {servers_by_router}"
+        why = (
+            f"{paid.source}: {of}is faster up to {paying} a server{among if of else ''} ({servers_by_router})"
+        )
         return sourced(limit, why)
 
     def _ab(self, result: Result, path: str, source: str) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from specops import results
-from specops.errors import UsageError
+from specops.errors import FileError, UsageError
 from specops.experiment.findings import Basis, StoredInterval
 from specops.hints import listing
 from specops.load.arrivals import Level
@@ -113,14 +113,19 @@ def compared(a: Path, b: Path) -> Result:
 
 
 def _folder(path: Path) -> RunFolder:
-    if not path.is_dir():
+    if path.parts[:1] in (("http:",), ("https:",)):
         raise UsageError(
+            f"{path} is an address: `compare` reads the folders of two runs; `ab` compares two servers",
+            hint="specops ab --help",
+        )
+    if not path.is_dir():
+        raise FileError(
             f"there is no run folder {path}: expected the folders of two runs, such as runs/NAME",
             hint=listing(path.parent),
         )
     found = read(path)
     if not found.results and not found.unreadable:
-        raise UsageError(
+        raise FileError(
             f"{path} is not a run folder: it has no result of a phase; a run folder is runs/NAME",
             hint=listing(path),
         )
@@ -344,18 +349,22 @@ def _gates(a: RunFolder, b: RunFolder) -> Iterator[Gate]:
 
 
 def _settings(a: RunFolder, b: RunFolder) -> Iterator[Setting]:
-    one, other = _known(a), _known(b)
+    """What differs in the first phase that both runs have, the comparison before others; and the results that
+    one of them lacks."""
+    for phase in PHASES:
+        if (phase in a.results) != (phase in b.results):
+            has = ["written" if phase in run.results else None for run in (a, b)]
+            yield Setting(name=f"{phase}.json", a=has[0], b=has[1])
+    both = [phase for phase in ("ab", *PHASES) if phase in a.results and phase in b.results]
+    one, other = (_known(run.results[both[0]]) if both else {} for run in (a, b))
     for name in dict.fromkeys([*one, *other]):
         if one.get(name) != other.get(name):
             yield Setting(name=name, a=one.get(name), b=other.get(name))
 
 
-def _known(run: RunFolder) -> dict[str, str]:
+def _known(first: Result) -> dict[str, str]:
     """Settings, versions, environment and inputs by name; addresses and times are left out."""
     found: dict[str, str] = {}
-    first = run.results.get("ab") or next(iter(run.results.values()), None)
-    if first is None:
-        return found
     found["specops"] = first.specops
     _flat("", first.environment, found)
     _flat("settings", {name: value for name, value in first.settings.items() if name != "arms"}, found)

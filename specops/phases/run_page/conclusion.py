@@ -9,11 +9,15 @@ from dataclasses import dataclass
 
 from specops.phases.ab.report import Report, read
 from specops.phases.ab.sentences import answer
+from specops.phases.ab.trust import Doubt, caution, doubts
+from specops.phases.measurement import BaselineSteadiness, checked
 from specops.phases.playbook.walk import Walk
 from specops.phases.playbook.walk_step import Skipped, Step
+from specops.phases.route import RouteData
 from specops.render.figures import sentence
 from specops.render.report.document import State
 from specops.results import Verdict
+from specops.stats import Interval
 
 CHALLENGER = "speculative"
 STATES: dict[Verdict, tuple[State, str]] = {
@@ -40,6 +44,16 @@ class Conclusion:
     support: tuple[str, ...] = ()
     """The sentences that the headline rests on."""
 
+    caution: str = ""
+    """How far the measurement can be trusted, in one sentence; empty where nothing limits it."""
+
+
+def shown_state(verdict: Verdict, shown: Interval | None) -> State:
+    """The state of a speed-up that is shown beside its verdict: one that may be a loss is not good, whatever
+    else decided."""
+    state, _ = STATES[verdict]
+    return "open" if state == "good" and (shown is None or shown.low <= 1) else state
+
 
 def challenger_of(report: Report) -> str:
     """The rollout's own challenger, else the best, else the first."""
@@ -56,7 +70,7 @@ def conclusion(walk: Walk) -> Conclusion:
     if failed is None:
         return found
     support = (*found.support, *([decision_line(found, failed)] if found.support else []))
-    return Conclusion("bad", f"Failed: {failed.phase}", failure(failed), support)
+    return Conclusion("bad", f"Failed: {failed.phase}", failure(failed), support, found.caution)
 
 
 def failed_gate(walk: Walk) -> Step | None:
@@ -88,13 +102,32 @@ def decision(walk: Walk) -> Conclusion:
             for one in of.levels
         )
         verdict = f"{_VERDICTS[state]}, with limits" if limited else _VERDICTS[state]
-        return Conclusion(state, verdict, decided.removeprefix(DECISION), tuple(support))
+        limits = caution(doubts_of(walk))
+        return Conclusion(state, verdict, decided.removeprefix(DECISION), tuple(support), limits)
     if not walk.steps:
         return Conclusion("none", "Not run", sentence(walk.skipped[-1].reason))
     step = walk.step("checklist") or compared or walk.steps[-1]
     state, word = STATES[step.result.verdict]
     verdict = "Not compared yet" if state == "good" else f"{step.phase}: {word}"
     return Conclusion("none" if state == "good" else state, verdict, sentence(step.result.reason))
+
+
+def doubts_of(walk: Walk) -> list[Doubt]:
+    """How far the comparison and the baseline can be trusted; nothing without a comparison."""
+    compared, baseline = walk.step("ab"), walk.step("baseline")
+    if compared is None or compared.result.verdict == "partial":
+        return []
+    report = read(compared.result, str(compared.path))
+    stored = BaselineSteadiness.model_validate(baseline.result.data if baseline is not None else {})
+    return doubts(report, challenger_of(report), stored.steadiness)
+
+
+def unrouted(walk: Walk) -> RouteData | None:
+    """What the router was rendered from, where a class must stay off speculation that it cannot recognise."""
+    step = walk.step("route")
+    if step is None or not step.result.data.get("unmatched"):
+        return None
+    return checked(RouteData, step.result.data, f"{step.path} is damaged: data")
 
 
 _VERDICTS: dict[State, str] = {

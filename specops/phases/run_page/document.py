@@ -10,7 +10,8 @@ from specops.errors import FileError, SpecopsError
 from specops.hints import beginning
 from specops.phases import PHASES
 from specops.phases.playbook.walk import RECORD, Walk, following_walk
-from specops.phases.run_page import INDEX, sections
+from specops.phases.route import unmatched_sentence
+from specops.phases.run_page import INDEX, conditions, sections
 from specops.phases.run_page.conclusion import (
     SKIPPED,
     STATES,
@@ -18,6 +19,8 @@ from specops.phases.run_page.conclusion import (
     challenger_of,
     conclusion,
     phase_reason,
+    shown_state,
+    unrouted,
 )
 from specops.phases.run_page.folder import RunFolder, read
 from specops.render import write_files
@@ -41,7 +44,7 @@ def document(run: RunFolder) -> Document:
         status=found.state,
         verdict=found.verdict,
         headline=capital(sentence(headline)),
-        summary=(*map(capital, (*map(sentence, parts), *found.support)), *_cautions(run, walk)),
+        summary=(*map(capital, (*map(sentence, parts), *found.support)), *_cautions(run, walk, found)),
         tiles=tuple(tiles(run)),
         steps=tuple(_next(run, walk)),
         sections=tuple(_sections(run, walk)),
@@ -60,8 +63,10 @@ def _answer(run: RunFolder, walk: Walk) -> Conclusion:
     return conclusion(walk)
 
 
-def _cautions(run: RunFolder, walk: Walk) -> Iterator[Cell]:
+def _cautions(run: RunFolder, walk: Walk, found: Conclusion) -> Iterator[Cell]:
     """Yield what limits the answer."""
+    if found.caution:
+        yield Cell(found.caution, "open")
     stopped = walk.step(walk.stopped) if walk.stopped else None
     if stopped is not None:
         yield Cell(f"Stopped at {stopped.phase}; later phases did not run.", "bad")
@@ -73,11 +78,14 @@ def _cautions(run: RunFolder, walk: Walk) -> Iterator[Cell]:
             yield Cell(
                 f"Not complete: {count(len(missing), 'phase')} of {len(PHASES)} did not run yet.", "open"
             )
+    gap = unrouted(walk)
+    if gap is not None:
+        yield Cell(capital(sentence(unmatched_sentence(gap.unmatched))), "bad")
     checked = run.results.get("checklist")
     if checked is not None and checked.verdict in ("no", "undecided"):
         yield Cell(f"Not ready to go live: {_counted(checked.summary)}.", STATES[checked.verdict][0])
-    prompts = sections.prompts_of(run)
-    if prompts is not None and sections.are_samples(prompts):
+    prompts = conditions.prompts_of(run)
+    if prompts is not None and conditions.are_samples(prompts):
         yield Cell(SAMPLES, "open")
     for one in run.unreadable:
         hint = f" Fix: {sentence(one.hint)}" if one.hint else ""
@@ -106,7 +114,7 @@ def _subtitle(run: RunFolder) -> str:
     engines = {str(arm.get("pool", {}).get("engine")): arm.get("server") for arm in arms.values()}
     parts += [f"{engine} {version}" if version else engine for engine, version in engines.items()]
     parts += sorted({f"model {arm['model']}" for arm in arms.values() if arm.get("model")})
-    prompts = sections.prompts_of(run)
+    prompts = conditions.prompts_of(run)
     if prompts is not None:
         classes = prompts.get("classes") or {}
         parts.append(f"{count(int(prompts['count']), 'prompt')} in {count(len(classes), 'class', 'classes')}")
@@ -120,8 +128,8 @@ def tiles(run: RunFolder) -> Iterator[Tile]:
         found = report.challengers[name]
         ends = [found.levels[0], *([found.levels[-1]] if len(found.levels) > 1 else [])]
         for level in ends:
-            speedups, (state, _) = level.speedups, STATES[level.decision.verdict]
-            shown = speedups.e2e
+            speedups, shown = level.speedups, level.speedups.e2e
+            state = shown_state(level.decision.verdict, shown)
             yield Tile(
                 f"Speed-up at {speedups.level}",
                 f"{shown.estimate:.2f}×" if shown else NONE,

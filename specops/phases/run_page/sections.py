@@ -5,28 +5,25 @@ Every figure is in the JSON file that the section names. A section that has noth
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
-from pathlib import Path
-from typing import Any
 
-from specops.assets import asset
 from specops.defaults import CONFIDENCE
-from specops.errors import FileError
 from specops.experiment.findings import Decision
 from specops.experiment.records import ordered
 from specops.experiment.sentences import table as items
 from specops.load.arrivals import Level
 from specops.load.record import Row, Spread
-from specops.phases import PHASES, Phase
+from specops.phases import Phase
 from specops.phases.ab.report import ArmFigures, Challenger, ParityCounts, Speedups
+from specops.phases.ab.trust import WIDE, caution
 from specops.phases.canary.checks import CHECKS
 from specops.phases.canary.pool_pair import Finding
 from specops.phases.checklist.evidence import Item, Status
 from specops.phases.checklist.evidence import todo as checklist_todo
-from specops.phases.run_page.conclusion import STATES, challenger_of
+from specops.phases.route import UNMATCHED_NOTE, unmatched_sentence
+from specops.phases.run_page.conclusion import challenger_of, doubts_of, shown_state, unrouted
+from specops.phases.run_page.conditions import DIGITS, conditions
 from specops.phases.run_page.folder import RunFolder
 from specops.phases.sweep.report import Report as Sweep
 from specops.phases.sweep.report import SettingFigures
@@ -48,13 +45,8 @@ from specops.render.report.document import (
 from specops.stats import Interval
 
 ALL = "all classes"
-DIGITS = 12
-"""Number of digits of a hash that is shown."""
 MOST_LOADS = 4
 """Number of loads that have charts of their distributions; the table has all."""
-SHARED_INPUTS = ("prompts", "machine", "models")
-"""Inputs that should be the same for all phases that have them. Names of the others mean something in each
-phase."""
 ITEM_STATES: Mapping[Status, State] = {"passed": "good", "attested": "good", "failed": "bad", "open": "open"}
 CHECK_STATES: Mapping[str, State] = {
     "pass": "good",
@@ -69,7 +61,18 @@ LATENCIES = (("end to end", "e2e_ms"), ("first token", "ttft_ms"), ("per output 
 
 
 def sections(run: RunFolder) -> Iterator[Section]:
-    for make in (_speedups, _latencies, _acceptance, _sweep, _answers, _checklist, _files, _conditions):
+    for make in (
+        _speedups,
+        _trust,
+        _latencies,
+        _acceptance,
+        _sweep,
+        _answers,
+        _routing,
+        _checklist,
+        _files,
+        conditions,
+    ):
         made = make(run)
         if made is not None:
             yield made
@@ -85,7 +88,7 @@ def _speedups(run: RunFolder) -> Section | None:
     table: list[tuple[str | Cell, ...]] = []
     for traffic, speedups, decision in _cells(found):
         where = str(speedups.level)
-        state, _ = STATES[decision.verdict]
+        state = shown_state(decision.verdict, speedups.e2e)
         rows.append(_ratio(traffic, where, state, speedups.e2e))
         table.append(
             (
@@ -102,8 +105,8 @@ def _speedups(run: RunFolder) -> Section | None:
     unit = f"{name} against {report.standard}, with intervals, log scale"
     chart = Ratios("Speed-up end to end", said, unit, tuple(rows))
     note = (
-        f"Intervals are in brackets. All of them hold together, at {_confidence(run)}, over all looks."
-        " A load counts only if each lighter load pays."
+        f"Brackets: {_confidence(run)} intervals. The {_confidence(run)} is for the whole table, also if"
+        " the run ended early. A load can pay only if all lighter loads pay."
     )
     columns = ("class, load", "verdict", "end to end", "per output token", "TTFT", "prompts", "why")
     return Section(
@@ -112,6 +115,31 @@ def _speedups(run: RunFolder) -> Section | None:
         (chart,),
         (Table("", columns, tuple(table), note, prose=(6,)), _claims(run, found)),
         sources=("ab.json",),
+        guide="docs/compare.md",
+    )
+
+
+def _trust(run: RunFolder) -> Section | None:
+    found = doubts_of(run.walk()) if run.comparison is not None else []
+    rows = tuple(
+        (doubt.name, Cell(line, "open" if line in doubt.observed else "none" if doubt.unknown else "good"))
+        for doubt in found
+        for line in doubt.lines
+    )
+    if not rows:
+        return None
+    note = (
+        f"An interval is wide where its ends are {WIDE:g} times apart or more. Drift: the last quarter of an"
+        " arm's requests at a load against the first half, and the last half against the first quarter."
+    )
+    columns = ("limit", "observed")
+    sources = ("ab.json", *(["baseline.json"] if "baseline" in run.results else []))
+    return Section(
+        "Can this measurement be trusted?",
+        (caution(found),) if caution(found) else (),
+        (),
+        (Table("", columns, rows, note, prose=(1,)),),
+        sources=sources,
         guide="docs/compare.md",
     )
 
@@ -429,8 +457,8 @@ def _sweep(run: RunFolder) -> Section | None:
 
 def _swept(found: SettingFigures) -> Ratio:
     assert found.decision is not None
-    state, _ = STATES[found.decision.verdict]
     interval = found.speedups.e2e if found.speedups is not None else None
+    state = shown_state(found.decision.verdict, interval)
     return _ratio(found.setting, count(found.concurrency, "stream"), state, interval)
 
 
@@ -444,7 +472,7 @@ def _setting(report: Sweep, found: SettingFigures) -> tuple[str | Cell, ...]:
     chosen = (found.setting, found.concurrency) == (report.recommended, report.decided_at)
     verdict: str | Cell = "the standard"
     if found.decision is not None:
-        state, _ = STATES[found.decision.verdict]
+        state = shown_state(found.decision.verdict, found.speedups.e2e if found.speedups else None)
         verdict = Cell(PAYS[found.decision.verdict] + (", recommended" if chosen else ""), state)
     return (
         f"{found.setting}, {count(found.concurrency, 'stream')}",
@@ -585,6 +613,25 @@ def _evidence(run: RunFolder, item: Item) -> str | Cell:
     return shown
 
 
+def _routing(run: RunFolder) -> Section | None:
+    """Return what is missing in the router's rules."""
+    gap = unrouted(run.walk())
+    if gap is None:
+        return None
+    rows = tuple((name, source) for name, source in gap.unmatched.items())
+    table = Table("", ("class that must stay off speculation", "by"), rows)
+    step = Step("Write this as route.classes in the rollout file.", f"{sentence(UNMATCHED_NOTE)}", gap.paste)
+    return Section(
+        "Routing",
+        (sentence(unmatched_sentence(gap.unmatched)),),
+        (),
+        (table,),
+        (step,),
+        sources=("route.json",),
+        guide="docs/route.md",
+    )
+
+
 def _files(run: RunFolder) -> Section | None:
     uses: Mapping[Phase, str] = {
         "launch": "start the pools",
@@ -603,135 +650,3 @@ def _files(run: RunFolder) -> Section | None:
     table = Table("", columns, tuple(row if missing else row[:2] for row in rows))
     sources = tuple(f"{phase}.json" for phase in uses if run.files(phase))
     return Section("Rendered files", (), (), (table,), sources=sources)
-
-
-def _conditions(run: RunFolder) -> Section | None:
-    """Return where, when and on what the figures were measured."""
-    if not run.results:
-        return None
-    prompts = Table("Prompts", ("prompts", "value"), tuple(_prompts(run)), prose=(1,))
-    servers = Table(
-        "Servers", ("arm", "engine", "model", "version", "settings"), tuple(_servers(run)), prose=(4,)
-    )
-    settings = Table("Load", ("setting", "value"), tuple(_settings(run)), prose=(1,))
-    machine = Table("Machine", ("part", "value", "phases"), tuple(_machine(run)), prose=(1, 2))
-    hashes = tuple(_inputs(run))
-    differ = any(isinstance(sha, Cell) and sha.state for _, sha, _ in hashes)
-    inputs = Table(
-        "Hashes of inputs", ("input", "SHA-256", "phases"), hashes,
-        "One input with two hashes: the phases did not measure the same thing.", prose=(2,),
-        folded="" if differ else f"{count(len(hashes), 'hash', 'hashes')}; no input has two",
-    )  # fmt: skip
-    tables = tuple(table for table in (prompts, servers, settings, machine, inputs) if table.rows)
-    return Section("Conditions", (), (), tables, guide="docs/results.md")
-
-
-def prompts_of(run: RunFolder) -> Mapping[str, Any] | None:
-    """The prompt set of the comparison, else of the first phase that used one."""
-    for phase in ("ab", *PHASES):
-        found = run.results[phase].data.get("prompts") if phase in run.results else None
-        if isinstance(found, dict) and "sha256" in found:
-            return found
-    return None
-
-
-def are_samples(prompts: Mapping[str, Any]) -> bool:
-    """Return whether these prompts are a set that ships with specops."""
-    return prompts.get("sha256") in _shipped()
-
-
-@lru_cache(maxsize=1)
-def _shipped() -> frozenset[str]:
-    try:
-        files = list(asset("playbooks").rglob("prompts*.json*"))
-    except FileError:
-        return frozenset()
-    return frozenset(hashlib.sha256(file.read_bytes()).hexdigest() for file in files)
-
-
-def _prompts(run: RunFolder) -> Iterator[tuple[str | Cell, ...]]:
-    found = prompts_of(run)
-    if found is None:
-        return
-    classes = found.get("classes") or {}
-    yield "file", Path(str(found.get("path"))).name
-    samples = "samples that ship with specops, not your traffic" if are_samples(found) else "your own file"
-    yield "origin", Cell(samples, "open" if are_samples(found) else None)
-    yield (
-        "number",
-        f"{found.get('count')}: " + ", ".join(f"{name} {number}" for name, number in classes.items()),
-    )
-    if found.get("repeated"):
-        yield "left out", count(int(found["repeated"]), "repeated prompt")
-    yield "format", str(found.get("format"))
-    yield "SHA-256", Cell(str(found.get("sha256")), code=True)
-
-
-def _servers(run: RunFolder) -> Iterator[tuple[str | Cell, ...]]:
-    result = run.results.get("ab")
-    arms = result.environment.get("arms", {}) if result is not None else {}
-    for name, arm in arms.items():
-        pool = arm.get("pool") or {}
-        skip = ("engine", "base_url")
-        known = (
-            f"{key} {_value(value)}" for key, value in pool.items() if value is not None and key not in skip
-        )
-        yield (
-            name,
-            str(pool.get("engine")),
-            str(arm.get("model")),
-            str(arm.get("server") or "unknown"),
-            ", ".join(known),
-        )
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {_value(inner)}" for key, inner in value.items() if inner is not None)
-    text = str(value)
-    return Path(text).name if text.startswith("/") else text
-
-
-SETTINGS = (
-    "endpoint", "arrivals", "concurrency", "rate", "repeats", "warmup", "temperature", "top_p", "max_tokens",
-    "seed", "timeout_s", "design", "looks", "confidence",
-)  # fmt: skip
-"""Settings of ab.json, else of baseline.json: those that a reader needs to repeat the measurement."""
-
-
-def _settings(run: RunFolder) -> Iterator[tuple[str, ...]]:
-    result = run.results.get("ab") or run.results.get("baseline")
-    settings = result.settings if result is not None else {}
-    for name in SETTINGS:
-        value = settings.get(name)
-        if value not in (None, []):
-            yield name, ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _machine(run: RunFolder) -> Iterator[tuple[str | Cell, ...]]:
-    """A row for each value, with the phases that had it: a second value shows."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for phase, result in run.results.items():
-        known = {"specops": result.specops} | result.environment
-        for name, value in known.items():
-            if value is not None and not isinstance(value, dict | list):
-                found.setdefault((name, str(value)), []).append(phase)
-    yield from _by_phase(found, len(run.results))
-
-
-def _inputs(run: RunFolder) -> Iterator[tuple[str | Cell, ...]]:
-    found: dict[tuple[str, str], list[str]] = {}
-    for phase, result in run.results.items():
-        for name, sha in result.inputs.items() if phase != "checklist" else ():
-            shown = name if name in SHARED_INPUTS else f"{phase}: {name}"
-            found.setdefault((shown, sha), []).append(phase)
-    names = [name for name, _ in found]
-    for (name, sha), phases in sorted(found.items()):
-        twice = names.count(name) > 1
-        yield name, Cell(sha[:DIGITS], "open" if twice else None, code=True), ", ".join(phases)
-
-
-def _by_phase(found: Mapping[tuple[str, str], Sequence[str]], whole: int) -> Iterator[tuple[str | Cell, ...]]:
-    names = [name for name, _ in found]
-    for (name, value), phases in found.items():
-        yield name, value, "all" if names.count(name) == 1 and len(phases) == whole else ", ".join(phases)

@@ -1,6 +1,6 @@
 """The sweep: which K, or which tree, at which load, and from where on it stops paying.
 
-spec.py          what is swept: settings, loads, prompts; checked before anything runs; --dry-run
+spec.py          what is swept: settings, loads, prompts; checked before anything runs; --plan
 plan.py          jobs and rungs as data, their order and time; what was measured, as it is stored (pure)
 stages.py        where the requests go: the choice by halving, then the confirmation (pure)
 sweep.py         ties them together: stores every cell at once, resumes where it stopped

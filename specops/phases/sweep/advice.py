@@ -372,8 +372,8 @@ def _crossover_message(
         return f"{setting} does not surely pay at any number of streams measured{below}"
     if off_min is None:
         return (
-            f"{setting} pays up to {_streams(on_max)}, the most that were measured at all; "
-            f"measure more, such as {2 * on_max}, to find where it stops"
+            f"{setting} is faster up to {_streams(on_max)}, the most that were measured: measure "
+            f"{2 * on_max} streams or more to find the limit"
         )
     after = measured[off_min]
     found = times(after.speedup) if after.speedup and after.speedup.low <= 1 else after.reason

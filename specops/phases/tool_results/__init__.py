@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from specops.errors import FileError, UsageError
+from specops.errors import FileError, UsageError, reason_of
 from specops.hints import beginning, listing
 from specops.phases.tool_results import aiperf, guidellm, sglang_bench, vllm_bench
 from specops.phases.tool_results.figures import ToolResult
@@ -37,7 +37,7 @@ def read_file(path: Path) -> ToolResult | None:
     except FileNotFoundError:
         raise FileError(f"there is no file {path}", hint=listing(path.parent)) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise FileError(f"could not read {path}: {error}", hint=listing(path)) from error
+        raise FileError(f"could not read {path}: {reason_of(error)}", hint=listing(path)) from error
     bodies = _objects(raw)
     if not bodies:
         return None

@@ -25,7 +25,7 @@ def survey(program: str) -> Survey:
     if build is None:
         return Survey(
             "missing",
-            f"'{program}' leads to no llama-server here",
+            f"llama-server is not installed here ('{program}')",
             "pip install xllamacpp  # with program: xllamacpp in ROLLOUT; or install llama.cpp",
         )
     try:

@@ -26,7 +26,7 @@ def survey(program: str) -> Survey:
     if version is None:
         return Survey(
             "missing",
-            f"'{program}' leads to no trtllm-serve here",
+            f"trtllm-serve is not installed here ('{program}')",
             f"docker pull nvcr.io/nvidia/tensorrt-llm/release:{table().newest}  # it serves in a container",
         )
     judged = table().release(version).version

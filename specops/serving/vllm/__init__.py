@@ -34,7 +34,7 @@ def survey(program: str) -> Survey:
     if version is None:
         return Survey(
             "missing",
-            f"'{program}' leads to no vLLM here",
+            f"vLLM is not installed here ('{program}')",
             "pip install vllm  # or name it in ROLLOUT, program: FOLDER/bin/vllm serve",
         )
     try:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-import yaml
-
 from specops import economics
 from specops.config.monitor import OURS
 from specops.economics import StepCost
@@ -25,6 +23,7 @@ from specops.phases.diagnose.finding import (
 )
 from specops.phases.diagnose.observations import Live, Observations
 from specops.phases.monitor.thresholds import CRITICAL, DRIFT, LOW, PLAYBOOK
+from specops.phases.route.thresholds import classes_block, named_by_header
 from specops.serving import published
 
 QUALITY = Check("draft-quality", "slower")
@@ -369,13 +368,9 @@ def classes(observed: Observations) -> Finding:
 
 
 def _routing(names: list[str], written: Mapping[str, dict[str, object]]) -> str:
-    """Return the classes as `route.classes` takes them. A class that the rollout file does not define gets
-    the header that clients would have to send: what its content looks like nobody measured."""
-    entries = [
-        written.get(name, {"name": name, "headers": {"X-Traffic-Class": name}}) | {"speculate": False}
-        for name in names
-    ]
-    return yaml.safe_dump({"route": {"classes": entries}}, sort_keys=False, allow_unicode=True)
+    """Return the classes as `route.classes` takes them."""
+    entries = [written.get(name, named_by_header(name)) | {"speculate": False} for name in names]
+    return classes_block(entries)
 
 
 def lengths(observed: Observations) -> Finding:

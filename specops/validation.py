@@ -1,0 +1,50 @@
+"""What is wrong with a value that a model refuses, in the words of all messages; not in pydantic's own."""
+
+from __future__ import annotations
+
+from pydantic_core import ErrorDetails
+
+_EXPECTED = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "model_type": "a mapping of keys",
+    "model_attributes_type": "a mapping of keys",
+    "too_short": "a list of at least {min_length}",
+    "string_pattern_mismatch": "text that matches {pattern}",
+}
+
+_MATCHING = {r"^https?://": "a URL that begins with http:// or https://"}
+"""The meaning of a pattern, for messages; others are shown as they are."""
+
+_LONGEST = 80
+"""Characters of a value that is shown."""
+
+
+def problem(detail: ErrorDetails) -> str:
+    """Return what follows the name of the value, such as `is 0, and should be greater than 1`."""
+    context = detail.get("ctx", {})
+    if detail["type"] == "missing":
+        return "is missing"
+    if detail["type"] == "extra_forbidden":
+        return "is not known here"
+    said = detail["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    expected = _MATCHING.get(context.get("pattern", ""))
+    if expected is None and detail["type"] in _EXPECTED:
+        expected = _EXPECTED[detail["type"]].format_map(context)
+    if expected is None:
+        expected = said.removeprefix("Input should be ")
+        if expected == said:  # specops's own words
+            return said
+    return f"is {_shown(detail['input'])}, and should be {expected}"
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict):
+        return "a mapping"
+    if value in (None, []):
+        return "empty"
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
