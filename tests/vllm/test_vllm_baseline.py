@@ -19,7 +19,7 @@ Prompts = list[dict[str, Any]]
 
 def baseline(base_url: str, prompts_file: Path) -> dict[str, Any]:
     asked = ("--base-url", base_url, "--endpoint", "completions", "--prompts", prompts_file)
-    load = ("--concurrency", "1,4", "--repeats", "1", "--warmup", "0")
+    load = ("--concurrency", "1,4", "--repeats", "1", "--warmup", "0", "--same-prompts")
     out = prompts_file.with_name("baseline.json")
     done = specops("baseline", *asked, *load, "--out", out, "--json", "--quiet")
     assert done.returncode in (Exit.YES, Exit.UNDECIDED), done.stderr  # beside other tests it is not steady
