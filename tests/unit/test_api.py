@@ -149,7 +149,7 @@ def test_findings_are_drawn(result, texts) -> None:
         (lambda: specops.verify_draft(PAIR / "target", PAIR / "draft", engine="x"), UsageError, "engine: "),
         (lambda: specops.verify_draft(PAIR, "ngram"), (UsageError, ModelError), "config.json"),
     ],
-    ids=str,
+    ids=["command", "script", "text", "no folder", "another folder", "engine", "no model"],
 )
 def test_errors_are_those_of_the_commands(call, kind, message, monkeypatch) -> None:
     monkeypatch.setattr("sys.argv", ["/opt/ipykernel_launcher.py", "-f", "/run/kernel.json"])
