@@ -24,7 +24,7 @@ def test_who_does_not_answer_is_named() -> None:
     with relay(1) as path:
         path.refusing = True
         port = path.port
-    with pytest.raises(EndpointError, match=f"could not reach 127.0.0.1:{port}: nobody listens there"):
+    with pytest.raises(EndpointError, match=f"could not reach 127.0.0.1:{port}: nothing listens there"):
         connect(Destination(f"127.0.0.1:{port}"))
 
 

@@ -117,7 +117,7 @@ def test_two_that_speculate_and_one_server_twice_are_refused(tmp_path: Path) -> 
         same = specops("init", str(tmp_path), "--base-url", one, "--base-url", one)
     assert (both.returncode, same.returncode) == (2, 2)
     assert "both endpoints speculate" in both.stderr
-    assert "both endpoints are one server" in same.stderr
+    assert "both endpoints have the address" in same.stderr
     assert list(tmp_path.iterdir()) == []
 
 

@@ -169,7 +169,7 @@ def test_a_failure_is_recorded_without_the_address_and_holds_nothing_up(
     said = {
         "refuses": f"could not notify webhook {VARIABLE}: the address in {VARIABLE} answered 404 ok",
         "hangs": f"the address in {VARIABLE}: it did not answer within 0.1 s",
-        "is away": "refused",
+        "is away": "nothing listens there",
         "no address": f"{VARIABLE} is not set",
         "not an address": f"{VARIABLE} is not an http address",
     }

@@ -107,7 +107,7 @@ def test_a_whole_run() -> None:
             1.0,
             "Decision: undecided; keep speculation off until it is decided",
             "undecided  not enough evidence",
-            "more prompts alone may not decide it\nnext: specops run rollout.yaml --only ab --fresh",
+            "more prompts alone will not decide it\nnext: specops run rollout.yaml --only ab --fresh",
         ),
         (
             1.08,

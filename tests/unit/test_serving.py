@@ -23,6 +23,7 @@ from specops.serving.vllm.versions import table as versions_of_vllm
 
 SPECOPS = Path(__file__).parents[2] / "specops"
 EXCEPTIONS = {
+    "api.py": "the default of verify_draft's engine, which its signature states",
     "cli/verify_draft.py": "the default of --engine, which its help states",
     "edge/server_metrics.py": "the edge service is a server of its own, with vLLM's metric names",
     "guard/simulation/traces.py": "the playbook's own alert rules, word for word",

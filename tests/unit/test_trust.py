@@ -99,6 +99,9 @@ def test_too_few_requests_are_not_steady(folder: Path) -> None:
     assert "limits drift: too few requests" in shown(folder)
 
 
+COUNTED = ("requests", "failed", "interrupted", "retried_requests", "retries", "resent_requests")
+
+
 def test_the_drift_of_the_baseline_is_on_the_page(folder: Path) -> None:
     change = {
         "latency": "e2e_ms", "concurrency": 1, "rate": None, "repeat": 0, "ratio": 1.6, "low": 1.3,
@@ -108,7 +111,9 @@ def test_the_drift_of_the_baseline_is_on_the_page(folder: Path) -> None:
     cells = [one.model_dump(mode="json", by_alias=True)]
     baseline = Result(phase="baseline", verdict="undecided", reason="not steady",
                       data={"steadiness": [change], "cells": cells, "run": "abcd",
-                            "by_concurrency": [], "prompts": {"count": 1},
+                            "by_concurrency": [], "prompts": {"count": 1}, "percentiles": "linear",
+                            "endpoint": {},
+                            "errors": dict.fromkeys(COUNTED, 0) | {"by_kind": {}, "examples": {}},
                             "by_class": {}, "acceptance": None, "acceptance_missing": None})  # fmt: skip
     run(folder, baseline, compared(2.0))
     assert found(folder)["drift"].observed == ("baseline: E2E at 1 stream was 1.60× [1.30, 2.00]",)

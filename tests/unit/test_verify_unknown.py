@@ -25,7 +25,7 @@ from specops.progress import SilentProgress
 from specops.results import Result
 
 MODULES = ("differences.py", "engine_fit.py", "heads.py", "verify.py", "memory.py")
-POSITIVE = {"_ok", "_same"}
+POSITIVE = {"compatible"}
 
 
 def positive_checks() -> set[str]:
