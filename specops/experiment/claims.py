@@ -422,7 +422,9 @@ def _of_greedy(
     sure = [one for one in differing if one.margin is not None or one.character < answers.OPENING]
     if steady and len({one.prompt for one in sure} | greedy.lasting) >= SURE_DIFFERENCES:
         return finding.model_copy(update={"verdict": "against", "cause": "other answers"})
-    if steady and differing and finding.verdict == "shown":
+    # A standard that was compared with itself too rarely may be steady: few differences are no evidence of
+    # rounding then, either.
+    if differing and not control.differences and finding.verdict == "shown":
         return finding.model_copy(update={"verdict": "open", "cause": "other answers", "needs": None})
     if not greedy.compared:
         return finding.model_copy(update={"verdict": "shown" if scope else "unknown"})

@@ -12,7 +12,6 @@ from fault_rows import (
     LATE_FASTER,
     LOADED,
     MANY,
-    MIXED,
     OTHER_ANSWERS,
     SAMPLED,
     STANDARD,
@@ -397,7 +396,6 @@ ANSWERS = [
         "not deploy",
         r"sampled",
         standard=LATE,
-        options=MIXED,
         prompts=32,
     ),
     ab(
@@ -407,7 +405,6 @@ ANSWERS = [
         "no",
         r"sampled",
         standard=LATE,
-        options=MIXED,
         prompts=32,
     ),
     ab(
@@ -417,7 +414,6 @@ ANSWERS = [
         "not deploy",
         r"sampled",
         standard=replace(LATE, logprobs=True),
-        options=MIXED,
         prompts=32,
     ),
     ab(
@@ -426,7 +422,6 @@ ANSWERS = [
         LATE_FASTER,
         "deploy",
         standard=LATE,
-        options=MIXED,
         prompts=32,
     ),
     ab(

@@ -11,7 +11,6 @@ from fault_rows import (
     LATE,
     LATE_FASTER,
     MANY,
-    MIXED,
     SAMPLED,
     STANDARD,
     ab,
@@ -199,7 +198,6 @@ FAILURES = [
         "no",
         r"sampled",
         standard=LATE,
-        options=MIXED,
         prompts=32,
     ),
     ab(

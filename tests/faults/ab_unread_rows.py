@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fault_rows import FASTER, MANY, MIXED, SAMPLED, STANDARD, ab, failing, slowed
+from fault_rows import FASTER, MANY, SAMPLED, STANDARD, ab, failing, slowed
 from fault_runs import Row
 from zoo_knobs import Fault, Server
 
@@ -91,6 +91,14 @@ ANSWERS = [
         prompts=MANY,
     ),
     ab(
+        "two_garbled_prompts_of_an_unknown_standard",
+        "the same; the standard is not asked anything twice, so it is not known to be steady",
+        replace(FASTER, garbled_prompts=(7, 40)),
+        "not deploy",
+        options=("--mixed-prompts=0",),
+        prompts=MANY,
+    ),
+    ab(
         "two_garbled_prompts_with_logprobs",
         "the same; the standard says that every token is sure",
         replace(FASTER, garbled_prompts=(7, 40), logprobs=True),
@@ -103,7 +111,6 @@ ANSWERS = [
         "1.55 times as fast; greedy answers are right, sampled ones are random letters",
         replace(FASTER, gibberish=1.0),
         "no",
-        options=MIXED,
         prompts=MANY,
     ),
     ab(
@@ -198,7 +205,6 @@ FAILURES = [
         replace(FASTER, faults=(Fault("http_500", sampled=True),)),
         "no",
         r"sampled",
-        options=MIXED,
         prompts=MANY,
     ),
     ab(

@@ -19,7 +19,6 @@ LATE = Server(ttft_ms=60.0)
 LATE_FASTER = Server(ttft_ms=35.0, token_ms=4.2)
 """Requests that are sent together meet: their first tokens come later than the last request."""
 
-MIXED = ("--mixed-prompts=8",)
 SAMPLED = ("--temperature=0.7",)
 LOADED = ("--concurrency=8",)
 BOTH_LOADS = ("--concurrency=1,8",)

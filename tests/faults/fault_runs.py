@@ -166,7 +166,6 @@ def _run(row: Row, servers: Sequence[Server], seed: int, urls: Sequence[str], fo
             f"--prompts={prompts}",
             f"--out={out}",
             f"--seed={seed}",
-            "--mixed-prompts=0",
             "--warmup=2",
             "--min-duration=0",
         ]
