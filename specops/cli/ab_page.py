@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from specops.cli.output import decimals
-from specops.experiment.sentences import table
+from specops.experiment.sentences import noted, table
 from specops.hints import with_options
 from specops.load.workload import repeated_sentence
 from specops.phases.ab.earlier import BaselineDrift
@@ -56,6 +56,8 @@ def page(result: Result, out: Path) -> list[str]:
         if challenger.load:
             lines.append(f"  load      {challenger.load}")
         lines += trust(doubts(report, name))
+        if challenger.decision.verdict == "yes":
+            lines += [f"  note      {note}" for note in noted(challenger.findings)]
     if report.standard_note:
         lines.append(f"  standard  {report.standard_note}")
     lines += ["", f"  observed  {_duration(result)}"]
