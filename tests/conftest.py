@@ -73,6 +73,8 @@ WAITING = ("serve", "real", "load", "faults", "llamacpp")
 """Folders whose tests wait for servers more than they compute, those with the longest files first."""
 
 LONGEST = (
+    "test_monitor_settings.py",
+    "test_canary_faults.py",
     "test_sampled_output.py",
     "test_sampled_mixtures.py",
     "test_edge_sampling.py",
@@ -82,6 +84,7 @@ LONGEST = (
     "test_sweep.py",
     "test_sweep_ray.py",
     "test_ab_command.py",
+    "test_guard_batches.py",
 )
 """Files that begin first, since one worker takes a whole file."""
 
