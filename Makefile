@@ -1,8 +1,8 @@
 # make demo      install, then serve the shipped pair without and with speculation and compare the two
-# make test      install what the tests need, and run the quick ones: every module, about five minutes
+# make test      install what the tests need, and run the quick ones: every module, about ten minutes
 # make test-slow whole walks, seeded faults, soaks, statistics with many samples, several devices
 # make test-vllm the tests that need a real vLLM, on the CPU; its venv takes 2.5 GB
-# make faults    all of the fault zoo, five seeds a row: an hour. make test has some of its rows
+# make faults    all of the fault zoo, five seeds a row: hours. make test has some of its rows
 # make check     lint, format, types, layers
 # make bench     the benchmarks, each against a peer in the same run
 # make generate  what is generated and committed
