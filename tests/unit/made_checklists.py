@@ -31,7 +31,7 @@ NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 ATTESTED = (
     "gpu-memory", "routing", "monitoring", "runbook-shared", "guard-running",
 )  # fmt: skip
-"""Of what there is nobody here to ask: no router, no Prometheus, no guard."""
+"""Items whose answer needs a router, a Prometheus or a guard; there is none here."""
 WRITTEN: dict[str, Any] = {
     "rollout": "made",
     "pools": POOLS,

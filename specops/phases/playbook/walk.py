@@ -451,8 +451,7 @@ def _after(last: Step, commands: Commands) -> list[str]:
         if more:
             file = f"the file that `prompts` names in {commands.file}"
             return _lines(_again(commands), f"for each undecided class, add about {more} prompts to {file}")
-        why = last.result.reason.removeprefix("not enough evidence: ")
-        alone = f"first fix this: {why}; more prompts alone will not decide it"
+        alone = f"fix what leaves it open ({last.result.reason}); more prompts alone will not decide it"
         return _lines(commands.of("run {rollout} --only ab --fresh"), alone)
     return _lines(_again(commands), f"fix what {last.path} names")
 

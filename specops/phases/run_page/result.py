@@ -44,10 +44,11 @@ def notebook(result: Result) -> str:
 def document(result: Result) -> Document:
     run = of_one(result)
     state, verdict = STATES[result.verdict]
-    headline, *summary = map(sentence, result.reason.split("; "))
+    headline = sentence(result.reason)
+    summary: tuple[str, ...] = ()
     if run.comparison is not None:
         found = decision(run.walk())
-        state, verdict, headline, summary = found.state, found.verdict, found.headline, [*found.support]
+        state, verdict, headline, summary = found.state, found.verdict, found.headline, found.support
     return Document(
         title=f"Result of {result.phase}",
         subtitle=f"{result.created:%Y-%m-%d %H:%M} UTC · specops {result.specops}",
