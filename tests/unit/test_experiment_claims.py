@@ -159,6 +159,19 @@ def test_a_near_tie_is_acceptable_and_a_sure_token_is_not() -> None:
     assert sure.decision.verdict == "no"
 
 
+def test_few_differences_beside_a_standard_of_unknown_steadiness_are_no_yes() -> None:
+    """No request is repeated without mixed windows; then nothing says that rounding is the reason."""
+
+    def differing(window: Window, prompt: str, at: float) -> dict[str, Any]:
+        changed = window.arm == "draft" and prompt == "p003"
+        return {"text": f"answer to {prompt} as another"} if changed else {}
+
+    made = [one for one in windows(2.0, cycles=CYCLES, answer=differing) if one.kind != "mixed"]
+    found = judged(made)
+    assert verdicts(found)["answers"] == "open"
+    assert found.decision.verdict != "yes"
+
+
 def test_a_standard_that_differs_from_itself_excuses_as_much() -> None:
     dice = random.Random(1)
 
