@@ -155,3 +155,24 @@ def test_the_api_key_is_sent_and_kept_nowhere(
     found = run((stub, other), prompts_file)
     assert other.headers[0]["Authorization"] == "Bearer sk-very-secret"
     assert "sk-very-secret" not in found.model_dump_json()
+
+
+def test_windows_that_storing_left_out_are_stored_where_it_stops(
+    stub, other, prompts_file, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("specops.experiment.run.STORING_S", 0.0)
+    monkeypatch.setattr("specops.experiment.run.STORING_SHARE", 0.0)
+
+    def scrape(*_: object) -> dict[Any, float]:
+        if len(stub.requests) + len(other.requests) > 30:
+            raise KeyboardInterrupt
+        return {}
+
+    monkeypatch.setattr(exposition, "scrape", scrape)
+    kept: list[Result] = []
+    with pytest.raises(KeyboardInterrupt):
+        run((stub, other), prompts_file, kept=kept)
+    assert len(kept) == 2, "the first window, and all of them at the end"
+    assert len(windows(kept[0])) == 1
+    assert len(windows(kept[1])) > 2
+    assert sum(len(one.cell.sent) for one in windows(kept[1])) >= 28
