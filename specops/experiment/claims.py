@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
 from specops import stats
 from specops.config import Ab
@@ -21,7 +21,7 @@ from specops.experiment import answers
 from specops.experiment.findings import Basis, Counts, Finding, Ternary
 from specops.experiment.judge import judge
 from specops.experiment.records import Place, WindowRecord, levels_of, sent_to
-from specops.experiment.samples import Lateness, Sample, change_ms, pair_up, ratio_of, waited_ms
+from specops.experiment.samples import FIGURES, Lateness, Sample, pair_up, ratio_of, waited_ms
 from specops.load.arrivals import Level
 from specops.load.record import Row, acceptance
 from specops.load.request_times import Objectives
@@ -561,33 +561,43 @@ def open_first_token(evidence: Evidence, level: Level, confidence: float) -> Fin
 def _first_token_of(evidence: Evidence, samples: Iterable[Sample], confidence: float) -> Finding:
     body = evidence.of_body(samples)
     ratio = ratio_of(body, "ttft", confidence, restarts=evidence.restarts)
-    return judge_first_token(ratio, change_ms(body, "ttft"), evidence.settings, len(body))
+    times_ms = [both for sample in body if (both := FIGURES["ttft"](sample)) is not None]
+    return judge_first_token(ratio, times_ms, evidence.settings, len(body))
 
 
 def judge_first_token(
-    standard_over_challenger: stats.Interval | None, change: float | None, settings: Ab, n: int
+    standard_over_challenger: stats.Interval | None,
+    times_ms: Sequence[tuple[float, float]],
+    settings: Ab,
+    n: int,
 ) -> Finding:
-    """The finding on TTFT from its ratio and its change in milliseconds; None: not known."""
+    """The finding on TTFT from its ratio and the times of standard and challenger; unknown without them."""
     slower = standard_over_challenger.inverse if standard_over_challenger else None
     verdict: Ternary = "unknown"
-    if slower is not None and change is not None:
-        usual = change / (slower.estimate - 1) if slower.estimate != 1 else 0.0
-        most_ms = abs(usual) * (slower.high - 1)
-        least_ms = abs(usual) * (slower.low - 1)
-        if slower.high <= settings.first_token_ratio or most_ms <= settings.first_token_ms:
+    bound, margin = slower.high if slower else None, settings.first_token_ratio
+    unit: Literal["", "ms"] = ""
+    if slower is not None and times_ms:
+        standard_ms = fmean(standard for standard, _ in times_ms)
+        least_ms, most_ms = (standard_ms * (end - 1) for end in (slower.low, slower.high))
+        if slower.high <= settings.first_token_ratio:
             verdict = "shown"
-        elif slower.low > settings.first_token_ratio and least_ms >= 0 and change >= settings.first_token_ms:
+        elif most_ms <= settings.first_token_ms:
+            verdict = "shown"
+            bound, margin, unit = most_ms, settings.first_token_ms, "ms"
+        elif slower.low > settings.first_token_ratio and least_ms > settings.first_token_ms:
             verdict = "against"
         else:
             verdict = "open"
+    change_ms = fmean(challenger - standard for standard, challenger in times_ms) if times_ms else None
     return Finding(
         claim="first token",
         verdict=verdict,
         ratio=slower,
-        bound=slower.high if slower else None,
-        margin=settings.first_token_ratio,
+        bound=bound,
+        margin=margin,
+        unit=unit,
         n=n,
-        examples=[] if change is None else [f"{change:+.0f} ms"],
+        examples=[] if change_ms is None else [f"{change_ms:+.0f} ms"],
     )
 
 

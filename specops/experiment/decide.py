@@ -149,7 +149,7 @@ def judge_challenger(evidence: Evidence, confidences: Confidences) -> Judged:
     listed = chain(*of_class.values(), counted, *together, *cells.values())
     accept = evidence.settings.accept_length_change
     return Judged(
-        _of_challenger(of_class),
+        _of_challenger(of_class, together[0] if together else []),
         {name: _in_sequence(_decided(row, accept)) for name, row in rows.items()},
         _in_sequence(_decided(together, accept)),
         lengths,
@@ -310,12 +310,14 @@ def _settled(decisions: Sequence[Decision]) -> bool:
     return True
 
 
-def _of_challenger(of_class: Mapping[str, Sequence[Finding]]) -> Decision:
-    """What concerns all loads, where it is against in every class; `over_all` adds what classes show."""
+def _of_challenger(of_class: Mapping[str, Sequence[Finding]], lightest: Sequence[Finding]) -> Decision:
+    """What concerns all loads, where it is against in every class; `over_all` adds what classes show. What is
+    against at the lightest load besides is named with it."""
     against = {name: [f for f in findings if f.verdict == "against"] for name, findings in of_class.items()}
     if not against or not all(against.values()):
         return Decision(verdict="undecided", reason="", findings=[])
-    decisive = list({id(finding): finding for finding in chain(*against.values())}.values())
+    besides = (finding for finding in lightest if finding.verdict == "against")
+    decisive = list({id(finding): finding for finding in chain(*against.values(), besides)}.values())
     return Decision(verdict="no", reason=sentences.reason("no", decisive, None), findings=decisive)
 
 

@@ -94,6 +94,9 @@ class Finding(Frozen):
     """The end of the interval, or the one-sided bound, that is held against the margin."""
 
     margin: float | None = None
+    unit: Literal["", "ms"] = ""
+    """Of the bound and the margin: those of a ratio and of a share have none."""
+
     n: int = 0
     """Requests to the challenger, or pairs of requests."""
 

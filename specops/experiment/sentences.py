@@ -281,7 +281,7 @@ def _first_token(finding: Finding) -> str:
     if finding.ratio is None:
         return f"TTFT{where} is not known"
     change = ", ".join(finding.examples)
-    return f"TTFT{where} is {times(finding.ratio)} as long ({change}; margin {finding.margin:g}×)"
+    return f"TTFT{where} is {times(finding.ratio)} as long ({change}; margin {_margin(finding)[2:]})"
 
 
 def _speculation(finding: Finding) -> str:
@@ -365,6 +365,8 @@ def _observed(finding: Finding) -> str:
 def _shown_bound(finding: Finding) -> str:
     if finding.bound is None:
         return "–"
+    if finding.unit:
+        return f"{finding.bound:+.2g} {finding.unit}"
     if finding.claim in ("failures", "answers", "sampled answers", "speculation"):
         percent = 100 * finding.bound
         return f"{percent:.0f}%" if percent >= 10 else f"{percent:.2g}%"
@@ -374,10 +376,12 @@ def _shown_bound(finding: Finding) -> str:
 def _margin(finding: Finding) -> str:
     if finding.margin is None:
         return "–"
+    if finding.unit:
+        return f"≤ {finding.margin:+g} {finding.unit}"
     if finding.claim in ("failures", "answers"):
         return f"≤ {100 * finding.margin:g}%"
     if finding.claim == "sampled answers":
-        return f"≥ {100 * finding.margin:g}%"
+        return f"≥ {100 * finding.margin:g}% by chance"
     if finding.claim == "speculation":
         return "> 0"
     sign = "≤" if finding.claim in ("length", "first token") else ">"

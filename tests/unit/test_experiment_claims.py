@@ -16,6 +16,7 @@ from specops.experiment.decide import Judged
 from specops.experiment.plan import Window
 from specops.load.arrivals import Level
 from specops.phases.ab.settings import AbSettings
+from specops.stats import Interval
 
 CYCLES = 40
 
@@ -323,3 +324,45 @@ def test_a_margin_of_the_rollout_file_decides() -> None:
 def test_arms_of_nothing_are_undecided() -> None:
     found = judged([window for window in windows(2.0) if window.arm == ARMS[0]])
     assert found.decision.verdict == "undecided"
+
+
+@pytest.mark.parametrize(
+    ("standard_ms", "slower", "verdict", "unit"),
+    [
+        (10.0, 1.1, "shown", ""),  # within a fifth
+        (10.0, 3.0, "shown", "ms"),  # three times as long, and 20 ms are not noticed
+        (400.0, 1.5, "against", ""),  # 200 ms later
+        (100.0, 1.5, "open", ""),  # 50 ms later, and as likely more as less
+    ],
+)
+def test_a_first_token_is_held_against_the_margin_that_its_row_names(
+    standard_ms: float, slower: float, verdict: str, unit: str
+) -> None:
+    interval = Interval(1 / slower, 0.95 / slower, 1.05 / slower, n=8)
+    times = [(standard_ms, slower * standard_ms)] * 8
+    finding = claims.judge_first_token(interval, times, AbSettings(), 8)
+    assert (finding.verdict, finding.unit) == (verdict, unit)
+    assert finding.bound is not None
+    assert finding.margin is not None
+    assert (finding.bound <= finding.margin) == (verdict == "shown")
+
+
+def test_equal_means_do_not_hide_a_wide_interval_of_the_first_token() -> None:
+    """A change of 0 ms on average is no bound on it."""
+    finding = claims.judge_first_token(Interval(1.0, 0.5, 2.0, n=4), [(400.0, 400.0)] * 4, AbSettings(), 4)
+    assert finding.verdict == "open"
+
+
+def test_a_no_names_what_is_against_at_the_lightest_load_besides() -> None:
+    """The decision rests on the failures of all loads; that answers are shorter is as true."""
+    short = {"tokens": 5, "text": "half", "e2e_ms": 40.0, "e2e_with_retries_ms": 40.0, "tpot_ms": 10.0}
+    failing = share(0.3)
+
+    def answer(window: Window, prompt: str, at: float) -> dict[str, Any]:
+        fault = {"error": "http_500", "detail": "down"} if failing(window, prompt, at) else {}
+        return short | fault if window.arm == "draft" else {}
+
+    found = judged(windows(1.0, cycles=CYCLES, answer=answer))
+    assert found.decision.verdict == "no"
+    assert {"failures", "length"} <= {finding.claim for finding in found.decision.findings}
+    assert "shorter" in found.decision.reason

@@ -132,7 +132,7 @@ def of_speed(pairs: Pairs, where: Stratum, confidence: float, margins: Ab, *, sa
     if lengths.verdict != "shown":
         basis = "tpot" if pairs.means("tpot") else "per_character"
     first_token = judge_first_token(
-        pairs.ratio("ttft", 2 * ONE_SIDED - 1), pairs.change_ms("ttft"), margins, len(pairs.all)
+        pairs.ratio("ttft", 2 * ONE_SIDED - 1), pairs.means("ttft"), margins, len(pairs.all)
     )
     findings = [_wait(pairs, basis, confidence), lengths, first_token]
     return [finding.model_copy(update=here) for finding in findings]
