@@ -56,8 +56,7 @@ def page(result: Result, out: Path) -> list[str]:
         if challenger.load:
             lines.append(f"  load      {challenger.load}")
         lines += trust(doubts(report, name))
-        if challenger.decision.verdict == "yes":
-            lines += [f"  note      {note}" for note in noted(challenger.findings)]
+        lines += [f"  note      {note}" for note in noted(challenger.findings)]
     if report.standard_note:
         lines.append(f"  standard  {report.standard_note}")
     lines += ["", f"  observed  {_duration(result)}"]

@@ -8,6 +8,7 @@ without an event bound their share by about 3/n; each load's count stands beside
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,8 @@ from typing import Any, Literal
 from specops import stats
 from specops.config import Ab
 from specops.experiment import answers
-from specops.experiment.findings import Basis, Counts, Finding, Ternary
+from specops.experiment.factors import CONFIDENCE, NOTABLE
+from specops.experiment.findings import Basis, Counts, Finding, Part, Ternary
 from specops.experiment.judge import judge
 from specops.experiment.records import Place, WindowRecord, levels_of, sent_to
 from specops.experiment.samples import FIGURES, Lateness, Sample, pair_up, ratio_of, waited_ms
@@ -99,6 +101,11 @@ class Evidence:
         }
 
     @cached_property
+    def hopeless(self) -> set[tuple[str, float]]:
+        """What always fails in both arms."""
+        return always_failing(self.windows, self.standard) & always_failing(self.windows, self.challenger)
+
+    @cached_property
     def unusable(self) -> dict[str, list[tuple[answers.Scope, Row, str]]]:
         """By arm, the answers that nobody can use. A text that both arms gave to one request is as good in
         both: a model that loops is no fault of speculation."""
@@ -129,11 +136,13 @@ class Evidence:
         ]
 
     def of_body(self, samples: Iterable[Sample]) -> list[Sample]:
-        """Without requests that failed or were late in either arm: those are counted, not averaged."""
+        """Without requests that failed, were refused at first or were late in either arm: those are counted,
+        not averaged."""
         return [
             s
             for s in samples
-            if s.answered and id(s.standard) not in self.late and id(s.challenger) not in self.late
+            if s.answered
+            and not any(row.retries or id(row) in self.late for row in (s.standard, s.challenger))
         ]
 
     def of_classes(self, names: Collection[str]) -> Evidence:
@@ -195,7 +204,20 @@ def wait(
         )
     if traffic_class is not None:  # factors are looked at over all classes together, which has more power
         return finding
+    if finding.verdict == "shown" and (doubt := _not_of_decoding(evidence, samples)):
+        return finding.model_copy(update=doubt)
     return judge(finding, samples, basis, estimate, evidence.settings.confidence)
+
+
+def _not_of_decoding(evidence: Evidence, samples: Sequence[Sample]) -> dict[str, Any] | None:
+    """Speculation shortens the time per output token. A gain that is not in it comes from elsewhere, such as
+    a limit or a queue in front of the standard. None where it is, or where nothing gives that time."""
+    per_token = ratio_of(samples, "tpot", 2 * ONE_SIDED - 1, restarts=evidence.restarts)
+    if per_token is None or per_token.low > 1:
+        return None
+    verdict: Ternary = "against" if per_token.high < LEAST_GAIN else "open"
+    part = Part(name="per output token", ratio=per_token)
+    return {"verdict": verdict, "cause": "not decoding", "parts": [part], "needs": None}
 
 
 def _pairs_needed(ratio: stats.Interval | None, pairs: int, margin: float = LEAST_GAIN) -> int | None:
@@ -252,14 +274,13 @@ def cost_of_late(evidence: Evidence, level: Level) -> Finding:
 
 
 def _troubles(evidence: Evidence, windows: Sequence[WindowRecord]) -> Counts:
-    """Requests that failed, were refused at first, or were late, in each arm. A prompt that always fails
-    in both arms says nothing of either."""
-    hopeless = always_failing(evidence.windows, evidence.standard) & always_failing(
-        evidence.windows, evidence.challenger
-    )
+    """Requests that failed, were refused at first, or were late, in each arm. What always fails in both arms
+    says nothing of either."""
     numbers = []
     for arm in (evidence.standard, evidence.challenger):
-        rows = [row for row in sent_to(windows, arm) if row.prompt not in hopeless]
+        rows = [
+            row for row in sent_to(windows, arm) if (row.prompt, row.temperature) not in evidence.hopeless
+        ]
         numbers += [
             sum(bool(row.error) or row.retries > 0 or id(row) in evidence.late for row in rows),
             len(rows),
@@ -267,19 +288,37 @@ def _troubles(evidence: Evidence, windows: Sequence[WindowRecord]) -> Counts:
     return Counts(standard=numbers[0], standard_n=numbers[1], challenger=numbers[2], challenger_n=numbers[3])
 
 
-def always_failing(windows: Sequence[WindowRecord], arm: str) -> set[str]:
-    """The prompts of which every request to `arm` failed, `ALWAYS` or more, while others were answered."""
-    outcomes: dict[str, list[bool]] = defaultdict(list)
+def always_failing(windows: Sequence[WindowRecord], arm: str) -> set[tuple[str, float]]:
+    """The prompts and temperatures at which every request to `arm` failed, `ALWAYS` or more, while others
+    were answered: of one prompt, or of all prompts at a temperature that a server does not take."""
+    by_prompt: dict[tuple[str, float], list[bool]] = defaultdict(list)
+    by_temperature: dict[float, list[bool]] = defaultdict(list)
     for row in sent_to(windows, arm):
-        outcomes[row.prompt].append(row.error is not None)
-    failing = {prompt for prompt, failed in outcomes.items() if all(failed) and len(failed) >= ALWAYS}
-    return failing if len(failing) < len(outcomes) else set()
+        by_prompt[row.prompt, row.temperature].append(row.error is not None)
+        by_temperature[row.temperature].append(row.error is not None)
+
+    def always(failed: Sequence[bool]) -> bool:
+        return all(failed) and len(failed) >= ALWAYS
+
+    failing = {
+        request
+        for request, failed in by_prompt.items()
+        if always(failed) or always(by_temperature[request[1]])
+    }
+    return failing if len(failing) < len(by_prompt) else set()
+
+
+def _name_requests(requests: Collection[tuple[str, float]], windows: Sequence[WindowRecord]) -> list[str]:
+    """The temperatures of which all requests are among `requests`, then the prompts of the others."""
+    sent = {(row.prompt, row.temperature) for window in windows for row in window.cell.sent}
+    whole = sorted({t for _, t in requests} - {t for _, t in sent - set(requests)})
+    prompts = sorted({prompt for prompt, temperature in requests if temperature not in whole})
+    return [*(f"temperature {temperature:g}" for temperature in whole), *prompts]
 
 
 def failures(evidence: Evidence) -> list[Finding]:
     """Requests that fail, are refused or are late: over all together, and beside it each load alone."""
     margin = evidence.settings.failure_margin
-    hopeless = always_failing(evidence.windows, evidence.standard)
     failing = always_failing(evidence.windows, evidence.challenger)
     findings = [
         _share_finding(
@@ -289,11 +328,12 @@ def failures(evidence: Evidence) -> list[Finding]:
             _failure_examples(evidence, evidence.windows),
         )
     ]
-    if only := failing - hopeless:
-        update = {"verdict": "against", "cause": "always fails", "examples": sorted(only)}
+    if only := failing - evidence.hopeless:
+        examples = _name_requests(only, evidence.windows)
+        update = {"verdict": "against", "cause": "always fails", "examples": examples}
         findings[0] = findings[0].model_copy(update=update)
     elif failing and findings[0].verdict == "shown":
-        update = {"cause": "always fails", "examples": sorted(failing)}
+        update = {"cause": "always fails", "examples": _name_requests(failing, evidence.windows)}
         findings[0] = findings[0].model_copy(update=update)
     for scope, windows in _scopes(evidence.windows).items():
         counts = _troubles(evidence, windows)
@@ -392,8 +432,10 @@ def acceptable_answers(evidence: Evidence) -> list[Finding]:
         usable = _share_finding(
             "answers", counts, margin, [f"{kind} {number}" for kind, number in kinds.most_common(3)], scope
         )
-        both = (usable, finding) if usable.verdict == "against" else (finding, usable)
-        findings.append(min(both, key=lambda one: _SEVERITY.index(one.verdict)))
+        worst = min(finding, usable, key=lambda f: (_SEVERITY.index(f.verdict), -(f.bound or 0.0)))
+        if finding.verdict == usable.verdict != "shown":
+            worst = worst.model_copy(update={"examples": [*usable.examples, *finding.examples]})
+        findings.append(worst)
     return findings
 
 
@@ -427,11 +469,19 @@ def _of_greedy(
     if differing and not control.differences and finding.verdict == "shown":
         return finding.model_copy(update={"verdict": "open", "cause": "other answers", "needs": None})
     if not greedy.compared:
-        return finding.model_copy(update={"verdict": "shown" if scope else "unknown"})
+        greedy_requests = {(row.prompt, row.temperature) for row in _greedy_rows(evidence)}
+        refused = greedy_requests and greedy_requests <= evidence.hopeless
+        cause = "always fails" if refused else finding.cause
+        return finding.model_copy(update={"verdict": "shown" if scope else "unknown", "cause": cause})
     varies = control.compared and 2 * len(control.differences) > control.compared
     if varies and scope is None:
         return _of_openings(finding, differing, control)
     return finding
+
+
+def _greedy_rows(evidence: Evidence) -> list[Row]:
+    arms = (evidence.standard, evidence.challenger)
+    return [row for arm in arms for row in sent_to(evidence.windows, arm) if row.temperature == 0]
 
 
 def _of_openings(
@@ -448,15 +498,18 @@ def _of_openings(
         }
     )
     judged = _share_finding("answers", openings, finding.margin or 0.0, finding.examples)
-    if 2 * openings.standard > openings.standard_n:
+    # Answers of another model would differ from a standard that varies, too.
+    few = shares.share_upper(counts.challenger, counts.challenger_n, ONE_SIDED) <= (finding.margin or 0.0)
+    if 2 * openings.standard > openings.standard_n and not few:
         return judged.model_copy(update={"verdict": "unknown", "cause": "blind", "needs": None})
     return judged.model_copy(update={"cause": "standard"})
 
 
 def same_prompts_read(evidence: Evidence) -> list[Finding]:
     """Open, where both arms report how many tokens a prompt has, and not the same number: one of them
-    cuts prompts, or has another tokenizer. Empty where nothing says so, or where all greedy answers are
-    the same all the same."""
+    cuts prompts, or has another tokenizer. Against, where the challenger reads fewer and as many prompts
+    have the same number: then it is the same tokenizer. Shown, where all greedy answers are the same for all
+    that. Empty where both have the same number, or do not say it."""
     counted, unlike = answers.prompts_read_otherwise(
         evidence.windows, evidence.standard, evidence.challenger, evidence.settings.length_margin
     )
@@ -464,11 +517,15 @@ def same_prompts_read(evidence: Evidence) -> list[Finding]:
         answers.greedy_answers(evidence.windows, arm) for arm in (evidence.standard, evidence.challenger)
     )
     greedy = answers.compare_greedy(originals, others)
-    if not unlike or (greedy.compared and not greedy.differences):
+    if not unlike:
         return []
+    cut = all(challenger < standard for standard, challenger in unlike.values())
+    verdict: Ternary = "against" if cut and 2 * len(unlike) <= counted else "open"
+    if greedy.compared and not greedy.differences:
+        verdict = "shown"
     finding = Finding(
         claim="answers",
-        verdict="open",
+        verdict=verdict,
         cause="other prompts",
         counts=Counts(standard=0, standard_n=0, challenger=len(unlike), challenger_n=counted),
         n=counted,
@@ -529,6 +586,8 @@ def length(evidence: Evidence, level: Level, confidence: float) -> Finding:
         for unit in ("tokens", "characters")
     )
     finding = characters if characters.verdict == "against" and tokens.verdict != "against" else tokens
+    if evidence.settings.accept_length_change and finding.verdict != "shown":
+        finding = finding.model_copy(update={"verdict": "shown", "cause": "accepted"})
     return finding.model_copy(update={"load": level})
 
 
@@ -619,10 +678,34 @@ def open_loop(
 
 
 def sampled_wait(evidence: Evidence, level: Level, confidence: float) -> Finding:
-    """Waits of sampled requests that share batches with greedy ones: of them, fewer drafts are accepted."""
+    """Waits of sampled requests that share batches with greedy ones: of them, fewer drafts are accepted.
+
+    They have prompts that were sent before. Where the standard answers what comes again from a cache, a
+    longer wait is no evidence.
+    """
     samples = [s for s in evidence.samples if s.kind == "mixed" and s.standard.temperature > 0]
     finding = _beside(evidence, samples, confidence)
-    return finding.model_copy(update={"claim": "sampled wait", "load": level, "scope": "mixed"})
+    finding = finding.model_copy(update={"claim": "sampled wait", "load": level, "scope": "mixed"})
+    if finding.verdict == "against" and _standard_caches(evidence, level):
+        return finding.model_copy(update={"verdict": "open", "cause": "repeat", "needs": None})
+    return finding
+
+
+def _standard_caches(evidence: Evidence, level: Level) -> bool:
+    """Whether the standard surely and notably answers greedy requests faster that come again."""
+    first: dict[tuple[str, str], float] = {}
+    logs = []
+    for window in sorted(evidence.windows, key=lambda window: window.began):
+        for row in window.cell.sent:
+            if (window.arm, window.level, row.temperature) != (evidence.standard, level, 0) or row.error:
+                continue
+            waited = waited_ms(row)
+            if (request := (row.prompt, row.variant)) in first:
+                logs.append(math.log(first[request] / waited))
+            else:
+                first[request] = waited
+    gain = stats.mean_interval(logs, CONFIDENCE)
+    return gain is not None and gain.n >= stats.MIN_PAIRS and gain.low > math.log(NOTABLE)
 
 
 def _beside(evidence: Evidence, samples: Iterable[Sample], confidence: float) -> Finding:

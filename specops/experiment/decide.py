@@ -159,14 +159,14 @@ def judge_challenger(evidence: Evidence, confidences: Confidences) -> Judged:
     )
 
 
-_CAUSES_OF_ALL = ("time", "order", "place", "connection", "repeat", "client")
+_CAUSES_OF_ALL = ("time", "order", "place", "connection", "repeat", "client", "not decoding")
 _BESIDE = 2 * claims.ONE_SIDED - 1
 """Confidence of a two-sided interval whose ends are one-sided bounds."""
 
 
 def _basis(evidence: Evidence, level: Level, lengths: Finding) -> Basis:
     """End to end where answers are as long as the standard's, else by token, or by character."""
-    if lengths.verdict == "shown":
+    if lengths.verdict == "shown" and lengths.cause != "accepted":
         return "e2e"
     known = any(s.standard.tpot_ms and s.challenger.tpot_ms for s in evidence.at(level) if s.answered)
     return "tpot" if known else "per_character"
@@ -226,9 +226,9 @@ def _split(
     only: Callable[[Evidence, Sequence[Part]], Evidence],
 ) -> _Split[Part]:
     """Judge `claim` over all parts. What is surely against, and surely unlike the others, is refused, and
-    the others are judged without it: a fault of one class is no fault of another."""
+    the others are judged without it: a fault of one class is no fault of another, and no mean hides it."""
     whole = claim(evidence)
-    if whole.verdict == "shown" or len(parts) < 2:
+    if len(parts) < 2:
         return _Split(whole, whole, {})
     found = {part: claim(only(evidence, [part])) for part in parts}
     against = {part: finding for part, finding in found.items() if finding.verdict == "against"}
@@ -282,8 +282,11 @@ def decide_claims(findings: Sequence[Finding], accept_length_change: bool) -> De
 
 
 def _may_be_unknown(finding: Finding) -> bool:
-    """Whether nothing observed is enough: an engine without counters may speculate."""
-    return finding.verdict == "unknown" and finding.claim in ("speculation", "first token")
+    """Whether nothing observed is enough: an engine without counters may speculate, and greedy answers need
+    no comparison where no server gives any."""
+    if finding.claim == "answers" and finding.cause != "always fails":
+        return False
+    return finding.verdict == "unknown" and finding.claim in ("speculation", "first token", "answers")
 
 
 def _in_sequence(decisions: Sequence[Decision]) -> tuple[Decision, ...]:

@@ -25,7 +25,7 @@ nothing was observed that could show it."""
 
 Cause = Literal[
     "time", "order", "place", "connection", "repeat", "client", "late", "always fails", "other answers",
-    "few windows", "temperature", "blind", "standard", "starts", "other prompts",
+    "few windows", "temperature", "blind", "standard", "starts", "other prompts", "not decoding", "accepted",
 ]  # fmt: skip
 """What stands between the observations and a yes: a factor (factors.py), or a condition.
 
@@ -34,7 +34,7 @@ always fails: one prompt fails each time. other answers: greedy answers differ b
 windows: too few for an interval. temperature: sampled answers are the greedy ones. blind: the standard
 repeats too few of its own answers to compare with. standard: it varies itself as much. starts: starts of
 servers differ by more than is gained. other prompts: the arms count different numbers of tokens in a
-prompt.
+prompt. not decoding: the gain is not in the time per output token. accepted: the operator accepts it.
 """
 
 StoredInterval = Annotated[

@@ -449,7 +449,7 @@ class Experiment:
             credentials = (OPEN if at is None else at.access).credentials("", self.requests.api_key_env)
             raise endpoint_error(name, Failure(str(failures[0].error), message), credentials=credentials)
         hopeless = claims.always_failing(list(self.windows.values()), name)
-        failures = [row for row in failures if row.prompt not in hopeless]
+        failures = [row for row in failures if (row.prompt, row.temperature) not in hopeless]
         if len(failures) > self.requests.max_error_share * len(rows):
             message = f"{len(failures)} of {len(rows)} requests failed, such as: {failures[0].detail}"
             self.failed.setdefault(name, message)

@@ -59,10 +59,12 @@ def head(decision: Decision) -> str:
 
 
 def noted(findings: Sequence[Finding]) -> list[str]:
-    """Sentences that hold beside a yes: what divides the samples, and what is not known."""
+    """Sentences beside any verdict: what divides the samples, what is not known, what is accepted."""
     notes = [_FACTORS[f.cause] for f in findings if f.verdict == "shown" and f.cause in _FACTORS]
     notes += [describe(f) for f in findings if f.claim == "speculation" and f.verdict == "unknown"]
-    notes += [describe(f) for f in findings if f.cause == "always fails" and f.verdict == "shown"]
+    notes += [describe(f) for f in findings if f.cause == "always fails" and f.verdict != "against"]
+    notes += [describe(f) for f in findings if f.cause == "other prompts" and f.verdict == "shown"]
+    notes += [f"{describe(f)}: accepted" for f in findings if f.cause == "accepted"]
     return list(dict.fromkeys(notes))
 
 
@@ -198,8 +200,10 @@ def _wait(finding: Finding) -> str:
     if finding.ratio is None:
         return f"{where}too few requests for an interval{_needs(finding)}"
     if finding.cause in _FACTORS and finding.verdict != "shown":
-        parts = ", ".join(f"{times(part.ratio)} {part.name}" for part in finding.parts)
-        return f"{_speedup(finding)}, but {_FACTORS[finding.cause]}: {parts}"
+        return f"{where}{_speedup(finding)}, but {divided(finding)}"
+    if finding.cause == "not decoding":
+        of_token = ", ".join(f"{times(part.ratio)} {part.name}" for part in finding.parts)
+        return f"{_speedup(finding)}, but {of_token}: the gain is before the first token, not speculation's"
     if finding.verdict == "against" and finding.ratio.high >= 1:
         return f"{_speedup(finding)}: gains less than {(finding.margin or 1) - 1:.0%} at best"
     if finding.verdict == "against":
@@ -215,10 +219,9 @@ def _failures(finding: Finding) -> str:
     if finding.cause == "late" and finding.counts is not None:
         return f"{_counted(finding.counts, 'failed or were late')}: they cost more than the others gain"
     if finding.cause == "always fails":
-        prompts = ", ".join(finding.examples[:3])
-        number = count(len(finding.examples), "prompt")
+        more = f" and {len(finding.examples) - 3} more" if len(finding.examples) > 3 else ""
         whose = "which the standard answers" if finding.verdict == "against" else "in both arms"
-        return f"each request of {number} fails ({prompts}), {whose}"
+        return f"each request of {', '.join(finding.examples[:3])}{more} fails, {whose}"
     assert finding.counts is not None
     such = f", such as: {'; '.join(finding.examples)}" if finding.examples else ""
     counted = _counted(finding.counts, "failed, were refused or were late")
@@ -227,7 +230,10 @@ def _failures(finding: Finding) -> str:
 
 def _answers(finding: Finding) -> str:
     if finding.cause == "blind":
-        return "the standard gives another answer each time, so its greedy answers say nothing"
+        return (
+            "the standard gives another answer each time, so its greedy answers say nothing: make it repeat "
+            "itself (one replica, a fixed batch), and compare again"
+        )
     if finding.cause == "other prompts" and finding.counts is not None:
         counts = finding.counts
         return (
@@ -235,6 +241,8 @@ def _answers(finding: Finding) -> str:
             f"({'; '.join(finding.examples)}): one of them cuts prompts, or has another tokenizer or "
             "chat template"
         )
+    if finding.cause == "always fails":
+        return "greedy answers were not compared: each greedy request fails, in both arms"
     if finding.counts is None or not finding.counts.challenger_n:
         return "no answers were compared"
     such = f", such as: {'; '.join(finding.examples)}" if finding.examples else ""
@@ -328,7 +336,7 @@ def table(findings: Iterable[Finding]) -> list[tuple[str, str, str, str, str, st
             _shown_bound(finding),
             _margin(finding),
             str(finding.n),
-            WORDS[finding.verdict],
+            "accepted" if finding.cause == "accepted" else WORDS[finding.verdict],
         )
         for finding in findings
     ]

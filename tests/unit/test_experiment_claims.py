@@ -4,16 +4,19 @@ unobserved."""
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
-from made_windows import ARMS, evidence, judged, windows
+from made_windows import ARMS, CLASSES, evidence, judged, windows
 
 from specops.experiment import claims
 from specops.experiment.decide import Judged
 from specops.experiment.plan import Window
+from specops.experiment.records import WindowRecord
+from specops.experiment.sentences import noted
 from specops.load.arrivals import Level
 from specops.phases.ab.settings import AbSettings
 from specops.stats import Interval
@@ -261,6 +264,7 @@ OF_ONE_CLASS: dict[str, tuple[dict[str, Any], Callable[[Window, str, float], boo
     "are longer": ({"tokens": 12, "text": "answer to a prompt at greater length"}, share(1.0)),
     "loop": ({"text": "again and " * 9}, share(0.2)),
     "begin late": ({"ttft_ms": 400.0}, share(1.0)),
+    "begin late, and the mean over all classes does not": ({"ttft_ms": 150.0}, share(1.0)),
     "take longer in an open loop": ({"slower": 6.0}, lambda window, *_: window.kind == "open"),
     "take longer where sampled": ({"slower": 9.0}, lambda window, *_: window.kind == "mixed"),
 }
@@ -366,3 +370,111 @@ def test_a_no_names_what_is_against_at_the_lightest_load_besides() -> None:
     assert found.decision.verdict == "no"
     assert {"failures", "length"} <= {finding.claim for finding in found.decision.findings}
     assert "shorter" in found.decision.reason
+
+
+def test_a_gain_before_the_first_token_is_not_speculations() -> None:
+    """A limit in front of the standard delays its requests; both servers decode as fast."""
+    delayed = windows(
+        1.0,
+        cycles=CYCLES,
+        answer=lambda window, prompt, at: (
+            {"added_ms": 90.0, "ttft_ms": 110.0, "tpot_ms": 10.0}
+            if window.arm == "standard"
+            else {"tpot_ms": 10.0}
+        ),
+    )
+    found = judged(delayed)
+    wait = next(f for f in found.findings if f.claim == "wait" and f.traffic_class is None)
+    assert wait.ratio is not None
+    assert wait.ratio.low > 1.2
+    assert (wait.verdict, wait.cause) == ("against", "not decoding")
+    assert found.decision.verdict == "no"
+    assert not found.deploy
+
+
+def test_requests_that_the_standard_refused_at_first_are_no_gain_of_the_challenger() -> None:
+    """They are counted as refused, and their waits are not averaged."""
+    dice = random.Random(3)
+
+    def answer(window: Window, prompt: str, at: float) -> dict[str, Any]:
+        return {"retries": 1, "added_ms": 200.0} if window.arm == "standard" and dice.random() < 0.25 else {}
+
+    found = judged(windows(1.0, cycles=CYCLES, noise=0.1, answer=answer))
+    assert found.decision.verdict != "yes"
+
+
+REFUSED = {"error": "http_400", "detail": "temperature must be above 0"}
+
+
+def test_greedy_requests_that_no_server_takes_say_nothing_of_the_challenger() -> None:
+    measured = windows(1.5, cycles=CYCLES, temperature=0.7)
+    for arms, verdict in ((ARMS, "yes"), (ARMS[1:], "no")):
+        found = judged([_without_greedy(record, arms) for record in measured], temperature=0.7)
+        assert found.decision.verdict == verdict
+        always = [f for f in found.findings if f.claim == "failures" and f.cause == "always fails"]
+        assert always[0].examples == ["temperature 0"]
+
+
+def _without_greedy(record: WindowRecord, arms: Collection[str]) -> WindowRecord:
+    """The window where the servers of `arms` refuse temperature 0."""
+    rows = tuple(
+        row.model_copy(update=REFUSED) if row.temperature == 0 and record.arm in arms else row
+        for row in record.cell.rows
+    )
+    return record.model_copy(update={"cell": record.cell.model_copy(update={"rows": rows})})
+
+
+@pytest.mark.parametrize(
+    ("tokens", "verdict"),
+    [
+        ({"edit": 15}, "no"),  # half of each prompt of one class; the tokenizer counts the others alike
+        ({"edit": 15, "long": 15, "short": 15}, "undecided"),  # it may be another tokenizer
+        ({"edit": 60}, "undecided"),  # the standard reads less
+    ],
+)
+def test_a_challenger_that_reads_less_of_some_prompts_is_against(
+    tokens: dict[str, int], verdict: str
+) -> None:
+    """Even where answers cannot tell, since the standard's vary."""
+    numbers = count()
+
+    def answer(window: Window, prompt: str, at: float) -> dict[str, Any]:
+        read = tokens.get(CLASSES[int(prompt[1:]) % 3], 30) if window.arm == "draft" else 30
+        return {"prompt_tokens": read, "text": f"as always, {next(numbers)}"}
+
+    found = judged(windows(1.5, cycles=CYCLES, answer=answer))
+    read = [f for f in found.findings if f.cause == "other prompts"]
+    assert {f.verdict for f in read} == {"against" if verdict == "no" else "open"}
+    assert found.decision.verdict == verdict
+
+
+def test_other_lengths_that_are_accepted_are_said_to_be() -> None:
+    short = {"tokens": 5, "e2e_ms": 30.0, "e2e_with_retries_ms": 30.0, "ttft_ms": 10.0, "tpot_ms": 5.0}
+    records = windows(1.0, cycles=CYCLES, answer=when(lambda *_: True, **short))
+    found = judged(records, settings=AbSettings(accept_length_change=True))
+    lengths = [f for f in found.findings if f.claim == "length"]
+    assert {(f.verdict, f.cause) for f in lengths} == {("shown", "accepted")}
+    assert any("shorter" in note and "accepted" in note for note in noted(found.findings))
+    assert {f.basis for f in found.findings if f.claim == "wait"} == {"tpot"}
+
+
+def test_repeats_from_the_standards_cache_make_no_request_late_and_no_wait_longer() -> None:
+    sent: set[tuple[str, str]] = set()
+    records = []
+    for record in windows(1.5, cycles=CYCLES):
+        rows = []
+        for row in record.cell.rows:
+            cached = record.arm == "standard" and (row.prompt, row.variant) in sent
+            rows.append(row.model_copy(update={"e2e_ms": 1.0, "e2e_with_retries_ms": 1.0} if cached else {}))
+        sent |= {(row.prompt, row.variant) for row in rows if record.arm == "standard"}
+        records.append(
+            record.model_copy(update={"cell": record.cell.model_copy(update={"rows": tuple(rows)})})
+        )
+    assert min(row.e2e_ms for record in records for row in record.cell.rows) == 1.0
+    found = judged(records)
+    verdicts_of = {f.claim: f.verdict for f in found.findings if f.traffic_class is None}
+    assert verdicts_of["failures"] == "shown"
+    assert found.decision.verdict == "undecided"
+    sampled = next(f for f in found.findings if f.claim == "sampled wait")
+    assert (sampled.verdict, sampled.cause) == ("open", "repeat")
+    assert "cache" in found.decision.reason

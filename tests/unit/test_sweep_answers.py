@@ -100,9 +100,8 @@ def test_other_prompts_are_named_unless_all_answers_are_the_same() -> None:
         return {"prompt_tokens": 15 if cell.setting == "k=3" and number(row) < 3 else 30}
 
     same = changed(cut)
-    assert not [
-        f for f in claims.of_requests(claims.evidence_on(same, "standard", "k=3", 1, Ab())) if f.cause
-    ]
+    found = claims.of_requests(claims.evidence_on(same, "standard", "k=3", 1, Ab()))
+    assert [(f.cause, f.verdict) for f in found if f.cause] == [("other prompts", "shown")]
 
     def unsteady(cell: SweptCell, row: Row) -> dict[str, Any]:
         return cut(cell, row) | {"text": f"{cell.setting} {cell.turn} {cell.rung} {row.prompt}"}

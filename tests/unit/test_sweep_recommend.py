@@ -401,7 +401,7 @@ def test_the_same_without_a_fault_pays() -> None:
 def test_a_setting_whose_requests_fail_is_not_recommended(after_ms: float) -> None:
     found = faulty(lambda n, row, cell: {"error": "timeout", **took(after_ms)} if n in (5, 17) else {})
     assert found.verdict == "no"
-    assert "each request of 2 prompts fails (p005, p017), which the standard answers" in found.reason
+    assert "each request of p005, p017 fails, which the standard answers" in found.reason
     once = faulty(lambda n, row, cell: {"error": "timeout", **took(after_ms)} if n == 5 + cell.rung else {})
     assert once.verdict != "yes"
     assert "2 of 96 requests failed, were refused or were late (standard 0 of 192)" in once.reason

@@ -180,8 +180,7 @@ def _notes(report: Report, challenger: Challenger) -> Iterator[str]:
         yield report.standard_note
     if report.same_prompts:
         yield "prompts were sent as they are (--same-prompts), so a cache may have answered"
-    if challenger.decision.verdict == "yes":
-        yield from noted(challenger.findings)
+    yield from noted(challenger.findings)
 
 
 def decision_sentence(challenger: Challenger) -> str:
