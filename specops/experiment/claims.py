@@ -204,20 +204,30 @@ def wait(
         )
     if traffic_class is not None:  # factors are looked at over all classes together, which has more power
         return finding
-    if finding.verdict == "shown" and (doubt := _not_of_decoding(evidence, samples)):
-        return finding.model_copy(update=doubt)
-    return judge(finding, samples, basis, estimate, evidence.settings.confidence)
+    finding = judge(finding, samples, basis, estimate, evidence.settings.confidence)
+    if basis != "tpot" or finding.cause is not None:
+        return finding
+    whole, decoding = gains(evidence, level, confidence)
+    if whole is None or decoding is None or whole.low <= max(decoding.high, LEAST_GAIN):
+        return finding
+    parts = [Part(name="end to end", ratio=whole), Part(name="per output token", ratio=decoding)]
+    return finding.model_copy(update={"cause": "not decoding", "parts": parts})
 
 
-def _not_of_decoding(evidence: Evidence, samples: Sequence[Sample]) -> dict[str, Any] | None:
-    """Speculation shortens the time per output token. A gain that is not in it comes from elsewhere, such as
-    a limit or a queue in front of the standard. None where it is, or where nothing gives that time."""
-    per_token = ratio_of(samples, "tpot", 2 * ONE_SIDED - 1, restarts=evidence.restarts)
-    if per_token is None or per_token.low > 1:
-        return None
-    verdict: Ternary = "against" if per_token.high < LEAST_GAIN else "open"
-    part = Part(name="per output token", ratio=per_token)
-    return {"verdict": verdict, "cause": "not decoding", "parts": [part], "needs": None}
+def gains(
+    evidence: Evidence, level: Level, confidence: float
+) -> tuple[stats.Interval | None, stats.Interval | None]:
+    """The speed-up of answers of equal length, and that per output token.
+
+    Speculation shortens the time per output token. What is gained before the first token or after the last
+    one comes from elsewhere, such as a limit, a queue or slow connections in front of the standard.
+    """
+    samples = evidence.of_body(evidence.at(level))
+    whole, decoding = (
+        ratio_of(samples, figure, confidence, restarts=evidence.restarts)
+        for figure in ("equal_length", "tpot")
+    )
+    return whole, decoding
 
 
 def _pairs_needed(ratio: stats.Interval | None, pairs: int, margin: float = LEAST_GAIN) -> int | None:

@@ -101,7 +101,10 @@ def judge_challenger(evidence: Evidence, confidences: Confidences) -> Judged:
     """Judge every claim on the challenger, by class and load."""
     levels, classes = evidence.levels, evidence.classes
     lengths = tuple(claims.length(evidence, level, confidences.of_loads) for level in levels)
-    bases = [_basis(evidence, level, length) for level, length in zip(levels, lengths, strict=True)]
+    bases = [
+        _basis(evidence, level, length, confidences.of_loads)
+        for level, length in zip(levels, lengths, strict=True)
+    ]
     cells = {
         (name, level): [claims.wait(evidence, level, name, basis, confidences.of_classes)]
         for name in classes
@@ -159,17 +162,21 @@ def judge_challenger(evidence: Evidence, confidences: Confidences) -> Judged:
     )
 
 
-_CAUSES_OF_ALL = ("time", "order", "place", "connection", "repeat", "client", "not decoding")
+_CAUSES_OF_ALL = ("time", "order", "place", "connection", "repeat", "pause", "client")
 _BESIDE = 2 * claims.ONE_SIDED - 1
 """Confidence of a two-sided interval whose ends are one-sided bounds."""
 
 
-def _basis(evidence: Evidence, level: Level, lengths: Finding) -> Basis:
-    """End to end where answers are as long as the standard's, else by token, or by character."""
-    if lengths.verdict == "shown" and lengths.cause != "accepted":
-        return "e2e"
+def _basis(evidence: Evidence, level: Level, lengths: Finding, confidence: float) -> Basis:
+    """End to end where answers are as long as the standard's and the gain is in decoding, else by token, or
+    by character."""
     known = any(s.standard.tpot_ms and s.challenger.tpot_ms for s in evidence.at(level) if s.answered)
-    return "tpot" if known else "per_character"
+    if lengths.verdict != "shown" or lengths.cause == "accepted":
+        return "tpot" if known else "per_character"
+    whole, decoding = claims.gains(evidence, level, confidence)
+    if whole is None or decoding is None or whole.low <= claims.LEAST_GAIN:
+        return "e2e"
+    return "e2e" if decoding.low > 1 and whole.low <= decoding.high else "tpot"
 
 
 def _claims_at(evidence: Evidence, level: Level, confidences: Confidences) -> list[Claim]:

@@ -11,18 +11,24 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from itertools import takewhile
+from statistics import fmean, median
 
 from specops import stats
 from specops.experiment.findings import Cause
 from specops.experiment.samples import FIGURES, Sample
+from specops.stats.steps import MIN_WINDOWS
 
 NOTABLE = 1.1
 """A speed-up that differs by less between the parts is not worth a veto."""
 
 CONFIDENCE = 0.998
-"""Of one contrast. Five factors at several loads and looks together take a true yes away in about 2% of
+"""Of one contrast. Six factors at several loads and looks together take a true yes away in about 2% of
 runs."""
+
+FAR = 6
+"""How many times the usual distance of a window from their median makes the beginning or the end of a run
+another state: it is too short to be compared with the rest as a step."""
 
 Split = Callable[[Sequence[Sample], str], "Parts | None"]
 
@@ -93,6 +99,30 @@ def _over_time(samples: Sequence[Sample], figure: str) -> Parts | None:
     )
 
 
+def _at_an_end(samples: Sequence[Sample], figure: str) -> Parts | None:
+    """The windows at the beginning or at the end of the run that are far from all others and hardly gain.
+
+    A state of a few windows is no step that is surely told from noise that lasts, and an interval over all
+    windows that is wide for it may still exclude 1.
+    """
+    logs = log_ratios(samples, figure)
+    if len(logs) < MIN_WINDOWS:
+        return None
+    middle = median(logs.values())
+    usual = 1.4826 * median(abs(value - middle) for value in logs.values())  # of normal noise: its deviation
+    least = max(FAR * usual, math.log(NOTABLE))
+    for windows, names in ((list(logs), ("at first", "later")), (list(logs)[::-1], ("at last", "earlier"))):
+        far = list(takewhile(lambda window: abs(logs[window] - middle) > least, windows))
+        if far and logs[far[0]] < math.log(NOTABLE):
+            change = logs[far[0]] - middle
+            interval = stats.Interval(
+                math.exp(change), math.exp(change - least), math.exp(change + least), len(logs), CONFIDENCE
+            )
+            ends = [s for s in samples if s.window in far], [s for s in samples if s.window not in far]
+            return Parts(names, ends, interval)
+    return None
+
+
 def _exp(interval: stats.Interval | None) -> stats.Interval | None:
     if interval is None:
         return None
@@ -105,7 +135,9 @@ FACTORS: tuple[Factor, ...] = (
     Factor("place", _by("place", ("late in each window", "early in each window"))),
     Factor("order", _by("order", ("when it goes first", "when it goes second"))),
     Factor("connection", _by("connection", ("on new connections", "on connections that stay"))),
+    Factor("pause", _by("pause", ("after a pause of the standard", "without one"))),
     Factor("time", _over_time),
+    Factor("time", _at_an_end),
 )
 """In the order in which they are looked at. Prompt class and load are cells of their own; temperature and
 batch mates are in mixed windows, arrivals in open ones, and pauses are between windows, whose first

@@ -24,7 +24,8 @@ Ternary = Literal["shown", "open", "against", "unknown"]
 nothing was observed that could show it."""
 
 Cause = Literal[
-    "time", "order", "place", "connection", "repeat", "client", "late", "always fails", "other answers",
+    "time", "order", "place", "connection", "repeat", "pause", "client", "late", "always fails",
+    "other answers",
     "few windows", "temperature", "blind", "standard", "starts", "other prompts", "not decoding", "accepted",
 ]  # fmt: skip
 """What stands between the observations and a yes: a factor (factors.py), or a condition.

@@ -11,6 +11,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import quantiles
 
 import numpy as np
@@ -60,6 +61,8 @@ def pair_up(windows: Sequence[WindowRecord], standard: str, challenger: str) -> 
     for window in windows:
         if window.arm in (standard, challenger):
             pairs[window.cycle, window.kind, window.level][window.arm] = window
+    in_turn = sorted(windows, key=lambda window: window.began)
+    before = {window.key: earlier.arm for earlier, window in pairwise(in_turn)}
     sent: dict[tuple[str, str], int] = defaultdict(int)
     opened: dict[str, set[int]] = defaultdict(set)
     samples = []
@@ -74,6 +77,7 @@ def pair_up(windows: Sequence[WindowRecord], standard: str, challenger: str) -> 
                 "place": _place(rows[standard], first.cell.rows),
                 "connection": float(any(row.connection not in opened[arm] for arm, row in rows.items())),
                 "repeat": float(sent[key[:2]] > 0),
+                "pause": float(before.get(first.key) != standard),
             }
             began = min(window.began for window in pair.values())
             row = rows[standard]

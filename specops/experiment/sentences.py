@@ -38,7 +38,9 @@ _FACTORS: Mapping[Cause | None, str] = {
     "order": "the speed-up depends on which server goes first",
     "place": "the speed-up differs between the beginning and the end of a window",
     "connection": "the speed-up depends on the connection",
+    "pause": "the speed-up depends on whether the standard had a pause before",
     "repeat": "repeats come from a cache, so only first requests count",
+    "not decoding": "more is gained before the first token or after the last, which is not speculation's",
 }
 
 
@@ -201,9 +203,6 @@ def _wait(finding: Finding) -> str:
         return f"{where}too few requests for an interval{_needs(finding)}"
     if finding.cause in _FACTORS and finding.verdict != "shown":
         return f"{where}{_speedup(finding)}, but {divided(finding)}"
-    if finding.cause == "not decoding":
-        of_token = ", ".join(f"{times(part.ratio)} {part.name}" for part in finding.parts)
-        return f"{_speedup(finding)}, but {of_token}: the gain is before the first token, not speculation's"
     if finding.verdict == "against" and finding.ratio.high >= 1:
         return f"{_speedup(finding)}: gains less than {(finding.margin or 1) - 1:.0%} at best"
     if finding.verdict == "against":

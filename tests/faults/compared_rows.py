@@ -137,7 +137,7 @@ COMPARED = [
         "equal servers; the standard refuses every fourth request at first (429, Retry-After 0.1 s)",
         EQUAL,
         "not deploy",
-        r"per output token",
+        r"per output token|is not surely above|refused at first",
         standard=failing("http_429_later", 0.25, STANDARD),
         prompts=MANY,
     ),

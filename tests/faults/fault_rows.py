@@ -22,7 +22,10 @@ LATE_FASTER = Server(ttft_ms=35.0, token_ms=4.2)
 SAMPLED = ("--temperature=0.7",)
 LOADED = ("--concurrency=8",)
 BOTH_LOADS = ("--concurrency=1,8",)
-DRIFTED = r"drifted|not steady|[1-9]\d* of \d+ found drift|drift of|(slow(s|ed)|sped) (down|up)"
+DRIFTED = (
+    r"drifted|not steady|[1-9]\d* of \d+ found drift|drift of|(slow(s|ed)|sped) (down|up)"
+    r"|changed during the run"
+)
 OTHER_ANSWERS = r"answers (are|differ|change)|other answers|same answers|answers[^\n]*(differ|same)"
 MANY = 64
 BETTER = replace(STANDARD, ttft_ms=8.5, token_ms=5.5)

@@ -385,9 +385,11 @@ def test_a_gain_before_the_first_token_is_not_speculations() -> None:
     )
     found = judged(delayed)
     wait = next(f for f in found.findings if f.claim == "wait" and f.traffic_class is None)
-    assert wait.ratio is not None
-    assert wait.ratio.low > 1.2
-    assert (wait.verdict, wait.cause) == ("against", "not decoding")
+    assert (wait.basis, wait.verdict, wait.cause) == ("tpot", "against", "not decoding")
+    end_to_end, per_token = wait.parts
+    assert end_to_end.ratio is not None
+    assert end_to_end.ratio.low > 1.2
+    assert per_token.ratio == wait.ratio
     assert found.decision.verdict == "no"
     assert not found.deploy
 

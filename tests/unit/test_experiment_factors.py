@@ -44,6 +44,40 @@ def test_a_server_that_is_slow_after_each_pause_is_no_gain() -> None:
     assert found.decision.verdict != "yes"
 
 
+def test_a_standard_that_is_slow_in_whole_windows_after_a_pause_is_no_gain() -> None:
+    """Nothing within a window shows it: some windows of the standard have none of another arm before them."""
+    turns: dict[tuple[object, ...], str] = {}
+
+    def waking(window: Window, prompt: str, at: float) -> dict[str, Any]:
+        turns.setdefault((window.cycle, window.kind, window.arm), window.arm)
+        arms = list(turns.values())
+        rested = len(arms) < 2 or arms[-2] != "standard"
+        return {"slower": 2.0 if window.arm == "standard" and rested else 1.0}
+
+    found = judged(windows(1.0, cycles=40, answer=waking))
+    wait = next(one for one in found.findings if one.claim == "wait" and one.traffic_class is None)
+    assert wait.ratio is not None
+    assert wait.ratio.low > 1.1
+    assert found.decision.verdict != "yes"
+    assert cause(found) == "pause"
+
+
+@pytest.mark.parametrize("at_last", [False, True])
+def test_a_few_windows_at_an_end_without_a_gain_are_not_hidden_by_a_wide_interval(at_last: bool) -> None:
+    def ramp(window: Window, prompt: str, at: float) -> dict[str, Any]:
+        cycle = 23 - window.cycle if at_last else window.cycle
+        return {
+            "slower": {0: 1.0, 1: 1.3, 2: 1.9, 3: 2.4}.get(cycle, 3.0) if window.arm == "standard" else 1.0
+        }
+
+    found = judged(windows(1.0, cycles=24, answer=ramp))
+    wait = next(one for one in found.findings if one.claim == "wait" and one.traffic_class is None)
+    assert wait.ratio is not None
+    assert wait.ratio.low > 1.1
+    assert found.decision.verdict != "yes"
+    assert cause(found) == "time"
+
+
 def test_repeats_from_a_cache_are_left_out() -> None:
     asked: set[tuple[str, str]] = set()
 
@@ -73,5 +107,5 @@ def test_equal_servers_are_not_deployed() -> None:
 
 
 def test_each_factor_has_a_name_of_its_own() -> None:
-    assert len({factor.name for factor in FACTORS}) == len(FACTORS)
+    assert len({(factor.name, factor.split) for factor in FACTORS}) == len(FACTORS)
     assert NOTABLE > 1
