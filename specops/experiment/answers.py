@@ -217,7 +217,7 @@ def unusable(windows: Sequence[WindowRecord], standard: str, arm: str) -> list[t
         elif STUMP * len(row.text) < shortest.get((row.prompt, row.temperature == 0), 0):
             fault = "stump"
         elif is_filtered(row):
-            fault = "filtered"
+            fault = "ended by a content filter"
         elif no_answer(row):
             fault = "no answer"
         elif _in_another_field(

@@ -696,18 +696,20 @@ def sampled_wait(evidence: Evidence, level: Level, confidence: float) -> Finding
     samples = [s for s in evidence.samples if s.kind == "mixed" and s.standard.temperature > 0]
     finding = _beside(evidence, samples, confidence)
     finding = finding.model_copy(update={"claim": "sampled wait", "load": level, "scope": "mixed"})
-    if finding.verdict == "against" and _standard_caches(evidence, level):
+    if finding.verdict == "against" and _caches(evidence, evidence.standard, level):
         return finding.model_copy(update={"verdict": "open", "cause": "repeat", "needs": None})
+    if _caches(evidence, evidence.challenger, level):
+        return finding.model_copy(update={"cause": "repeat"})
     return finding
 
 
-def _standard_caches(evidence: Evidence, level: Level) -> bool:
-    """Whether the standard surely and notably answers greedy requests faster that come again."""
+def _caches(evidence: Evidence, arm: str, level: Level) -> bool:
+    """Whether `arm` surely and notably answers greedy requests faster that come again."""
     first: dict[tuple[str, str], float] = {}
     logs = []
     for window in sorted(evidence.windows, key=lambda window: window.began):
         for row in window.cell.sent:
-            if (window.arm, window.level, row.temperature) != (evidence.standard, level, 0) or row.error:
+            if (window.arm, window.level, row.temperature) != (arm, level, 0) or row.error:
                 continue
             waited = waited_ms(row)
             if (request := (row.prompt, row.variant)) in first:

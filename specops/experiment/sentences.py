@@ -115,8 +115,9 @@ def deployed(judged: Judged, deploy: Sequence[tuple[str, Level]]) -> str:
 
 
 def not_shown(classes: Mapping[str, Sequence[Decision]], levels: Sequence[Level]) -> str:
-    reasons = _by_class(classes, levels, "undecided")
-    return f"not enough evidence: {reasons or 'no requests of both arms to compare'}"
+    reasons = _by_class(classes, levels, "undecided") or "no requests of both arms to compare"
+    against = _by_class(classes, levels, "no")
+    return f"not enough evidence: {reasons}{f'; against: {against}' if against else ''}"
 
 
 def refused(classes: Mapping[str, Sequence[Decision]], levels: Sequence[Level]) -> str:

@@ -245,7 +245,6 @@ CACHES = [
         "deploy",
         r"cache",
         r"1\.[3-7]\d×",
-        options=("--same-prompts",),
         prompts=MANY,
     ),
     ab(
