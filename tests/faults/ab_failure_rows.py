@@ -262,7 +262,7 @@ CACHES = [
         "equal servers; the standard answers repeats 5 times as fast",
         EQUAL,
         "not deploy",
-        r"cache|is not surely above",
+        r"cache|is not surely above|gains less than 1%",
         standard=replace(STANDARD, repeat_factor=0.2),
         never=(r"do not deploy[^\n]*slower",),
     ),
