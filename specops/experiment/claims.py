@@ -486,7 +486,7 @@ def _of_greedy(
     varies = control.compared and 2 * len(control.differences) > control.compared
     if varies and scope is None:
         return _of_openings(finding, differing, control)
-    return finding
+    return _of_alike(finding)
 
 
 def _greedy_rows(evidence: Evidence) -> list[Row]:
@@ -508,11 +508,29 @@ def _of_openings(
         }
     )
     judged = _share_finding("answers", openings, finding.margin or 0.0, finding.examples)
+    alike = 1 - openings.standard / openings.standard_n
     # Answers of another model would differ from a standard that varies, too.
     few = shares.share_upper(counts.challenger, counts.challenger_n, ONE_SIDED) <= (finding.margin or 0.0)
-    if 2 * openings.standard > openings.standard_n and not few:
+    if judged.verdict != "against" and alike < LEAST_ALIKE and not few:
         return judged.model_copy(update={"verdict": "unknown", "cause": "blind", "needs": None})
-    return judged.model_copy(update={"cause": "standard"})
+    return _of_alike(judged).model_copy(update={"cause": "standard"})
+
+
+LEAST_ALIKE = 0.2
+"""Share of answers of which a standard must repeat the beginning; with fewer, other answers hardly show."""
+
+
+def _of_alike(finding: Finding) -> Finding:
+    """Only an answer that the standard repeats can show that the challenger gives another one: where it
+    repeats half, 5% of other answers differ in 2.5% more."""
+    counts = finding.counts
+    if counts is None or not counts.standard or finding.bound is None or finding.bound <= 0:
+        return finding
+    bound = min(1.0, finding.bound / max(1 - counts.standard / counts.standard_n, 1 / counts.standard_n))
+    verdict: Ternary = (
+        "open" if finding.verdict == "shown" and bound > (finding.margin or 0.0) else finding.verdict
+    )
+    return finding.model_copy(update={"bound": bound, "verdict": verdict})
 
 
 def same_prompts_read(evidence: Evidence) -> list[Finding]:

@@ -185,6 +185,29 @@ def test_a_standard_that_differs_from_itself_excuses_as_much() -> None:
     assert verdicts(judged(windows(2.0, cycles=CYCLES, answer=unsteady)))["answers"] != "against"
 
 
+@pytest.mark.parametrize(
+    ("other", "verdicts_of_answers"), [(0.0, {"shown", "open"}), (0.08, {"open", "against"}), (1.0, {"against"})]
+)
+def test_a_standard_that_repeats_half_of_its_answers_still_reveals_others(
+    other: float, verdicts_of_answers: set[str]
+) -> None:
+    """Half of the other answers are hidden among those that vary by themselves."""
+    dice = random.Random(4)
+
+    def varying(window: Window, prompt: str, at: float) -> dict[str, Any]:
+        if window.arm == "draft" and dice.random() < other:
+            return {"text": f"junk {dice.random()}"}
+        return {"text": f"{dice.random()} and so on"} if dice.random() < 0.35 else {}
+
+    found = judged(windows(2.0, cycles=60, answer=varying))
+    control = next(
+        f for f in found.findings if f.claim == "answers" and f.traffic_class is None and f.load is None
+    )
+    assert control.counts is not None
+    assert control.counts.standard / control.counts.standard_n > 0.45
+    assert control.verdict in verdicts_of_answers
+
+
 def test_gibberish_of_the_same_length_is_told_apart() -> None:
     dice = random.Random(2)
     letters = "qxzvkjwp "
