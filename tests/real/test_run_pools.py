@@ -19,8 +19,8 @@ from specops.launch.servers import LoggedAddress, running
 from specops.phases import guard_drill
 from specops.phases.checklist.evidence import ChecklistData
 from specops.phases.playbook import Walk
-from specops.phases.route import CONF, NGINX
 from specops.progress import SilentProgress
+from specops.router.nginx import CONF
 from specops.serving.embedded import ANNOUNCED, EmbeddedPool
 
 MEASURED = ["baseline", "ab", "canary"]
@@ -77,7 +77,8 @@ def test_two_pools_from_measuring_to_the_checklist(server, tiny_pair, tmp_path, 
         assert [one.phase for one in first.skipped] == ["drafts", "sweep", "guard-drill"]
         assert notes.said("guard-drill", "moves their live traffic")
         assert (items(first)["routing"], items(first)["fallback-tested"]) == ("open", "open")
-        prefix, monitor = path.parent / "run" / NGINX, path.parent / "run" / "rendered" / "monitor"
+        rendered = path.parent / "run" / "rendered"
+        prefix, monitor = rendered / "nginx", rendered / "monitor"
         sections = yaml.safe_load(path.read_text())
         url = f"http://{sections['route']['listen']}"
         with (

@@ -18,14 +18,17 @@ from typer.testing import CliRunner
 
 from specops.assets import asset
 from specops.cli.app import app
-from specops.phases.route import NGINX, SWITCH, render
+from specops.phases.route import render
 from specops.phases.route.cases import fuzz
-from specops.phases.route.explain import Judge, explain
+from specops.phases.route.explain import explain
 from specops.phases.route.thresholds import rules
 from specops.prometheus import series
-from specops.render.nginx import LUA, NATIVE_LIMITS, literal, native_allowed, native_switch
+from specops.router.nginx import SWITCH, LuaJudge, literal
+from specops.router.nginx.configuration import LUA, NATIVE_LIMITS, native_allowed, native_switch
 
 ROOT = Path(__file__).parents[2]
+NGINX = "rendered/nginx"
+WITHOUT_LUA = {"nginx": {"lua": False}}
 
 values = st.recursive(
     st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=8),
@@ -40,7 +43,7 @@ values = st.recursive(
 @given(st.dictionaries(st.text(min_size=1, max_size=5), values, max_size=4))
 @settings(max_examples=150, deadline=None)
 def test_lua_reads_back_what_is_written(value: dict[str, Any]) -> None:
-    assert Judge(f"return {literal(value)}").table == value
+    assert LuaJudge(f"return {literal(value)}").table == value
 
 
 def test_the_examples_are_what_would_be_rendered() -> None:
@@ -85,12 +88,12 @@ def test_render_leaves_what_nginx_keeps(tmp_path: Path) -> None:
 
 
 def test_without_lua_the_switch_is_kept_and_the_limits_are_told(tmp_path: Path) -> None:
-    result = render(rollout(route={"speculative_percent": 25.0}), tmp_path, without_lua=True)
+    result = render(rollout(route={"speculative_percent": 25.0, **WITHOUT_LUA}), tmp_path)
     switch = tmp_path / NGINX / SWITCH
     assert "25.00% speculative;" in switch.read_text()
     assert result.data["limits"] == list(NATIVE_LIMITS)
     switch.write_text("# mine\n")
-    render(rollout(), tmp_path, without_lua=True)
+    render(rollout(route=WITHOUT_LUA), tmp_path)
     assert switch.read_text() == "# mine\n"
 
 
