@@ -166,7 +166,7 @@ def test_a_percentage_deep_in_a_body_and_elsewhere_in_the_answer() -> None:
 
 def test_a_flag_file_is_what_a_router_follows(tmp_path) -> None:
     with router(tmp_path, standard=["127.0.0.1:1"], speculative=["127.0.0.1:1"]) as up:
-        switch = Switch([FlagFile(str(up.prefix / "switch.json"))], [address(up.admin)])
+        switch = Switch([FlagFile(str(up.prefix / "switch.json"))], [NginxListener(address(up.admin))])
         assert switch.to(0).outcome == "done"
         wait_until(lambda: up.percent() == 0, "the router to read its flag")
 

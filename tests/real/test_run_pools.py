@@ -40,12 +40,13 @@ def of_this_machine(folder: Path, standard: str, speculative: str, model: str) -
         "alertmanagers": [],
         "prometheus": f"http://{ports['prometheus']}",
     }
-    file["route"] |= {"listen": ports["listen"], "admin": ports["admin"], "workers": 1}
+    file["route"] |= {"listen": ports["listen"], "admin": ports["admin"], "nginx": {"workers": 1}}
     file["route"]["speculate"] = (
         True  # the comparison of a random draft deploys nothing, and the drill needs traffic
     )
     if os.geteuid() == 0:
-        file["route"]["user"] = "root"  # workers write the switch's file into a folder of the test's own
+        # Workers write the switch's file into a folder of the test's own.
+        file["route"]["nginx"]["user"] = "root"
     file["ab"] |= {"requests": 60, "min_duration_s": 0.0}
     file["guard"] |= {"listen": ports["guard"]}
     file |= {"prompts": "prompts.json", "canary": CANARY}

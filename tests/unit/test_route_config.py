@@ -20,6 +20,9 @@ from specops.router.settings import fault
     ("route", "said"),
     [
         ({"max_inflight": 3}, "unknown key 'route.max_inflight'"),
+        ({"workers": 4}, "unknown key 'route.workers'; write it as route.nginx.workers"),
+        ({"modules": None}, "unknown key 'route.modules'; write it as route.nginx.modules"),
+        ({"nginx": {"worker": 4}}, "unknown key 'route.nginx.worker'"),
         ({"classes": [{"name": "a"}]}, "has no matcher"),
         ({"classes": [{"name": "default", "contains": ["x"]}]}, "the class name 'default' is reserved"),
         ({"classes": [{"name": "a", "contains": ["x"]}] * 2}, "the class 'a' is given twice"),
