@@ -16,7 +16,7 @@ def files() -> dict[str, str]:
     rollout = load(EXAMPLES / "rollout.yaml")
     nginx = Nginx.model_validate(rollout.route.router.model_dump() | {"lua": False})
     without = rollout.model_copy(update={"route": rollout.route.model_copy(update={nginx.name: nginx})})
-    with_lua, native = (files_of(one, EXAMPLES / "run") for one in (rollout, without))
+    with_lua, native = (files_of(variant, EXAMPLES / "run") for variant in (rollout, without))
     return {
         CONF: with_lua[CONF],
         "rules.lua": with_lua[RULES],

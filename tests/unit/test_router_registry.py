@@ -31,22 +31,22 @@ def test_a_second_router_is_a_package_and_a_line_of_the_registry(tmp_path: Path)
         [sys.executable, str(script), "walk", str(path)], capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["rendered"]
-    assert found["routed"]["router"] == "relay"
-    assert found["routed"]["files"] == ["rendered/relay/relay.json"]
-    assert found["routed"]["limits"] == ["one server a pool"]
-    assert "requests reached the expected pool; 300 random bodies matched" in found["checked"]
-    assert found["from_files"] == "yes"
-    assert found["refused"] == "Relay refuses the backlog 0"
-    assert found["explained"] == "long"
-    assert found["doctor"].startswith("relay 1.0 (")
-    assert "metrics_path: /stats" in found["scraped"]
-    assert (found["before"], found["after"]) == ([100, "long"], [0, "switch"])
-    assert found["switched"] == "done"
-    assert found["counted"]["speculative"] == 1
-    assert found["counted"]["standard"] >= 1
-    assert "the sections nginx and relay are of several routers" in found["two"]
+    walked = json.loads(done.stdout)
+    assert walked["rendered"]
+    assert walked["routed"]["router"] == "relay"
+    assert walked["routed"]["files"] == ["rendered/relay/relay.json"]
+    assert walked["routed"]["limits"] == ["one server a pool"]
+    assert "requests reached the expected pool; 300 random bodies matched" in walked["checked"]
+    assert walked["from_files"] == "yes"
+    assert walked["refused"] == "Relay refuses the backlog 0"
+    assert walked["explained"] == "long"
+    assert walked["doctor"].startswith("relay 1.0 (")
+    assert "metrics_path: /stats" in walked["scraped"]
+    assert (walked["before"], walked["after"]) == ([100, "long"], [0, "switch"])
+    assert walked["switched"] == "done"
+    assert walked["counted"]["speculative"] == 1
+    assert walked["counted"]["standard"] >= 1
+    assert "the sections nginx and relay are of several routers" in walked["two"]
 
 
 def test_only_its_package_and_the_registry_name_a_router() -> None:

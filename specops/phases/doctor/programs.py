@@ -39,8 +39,8 @@ def router(router: Router) -> Check:
     """Return what the router needs on the machine on which it is to run."""
     observed = router.survey()
     if observed.status == "missing":
-        found = f"{observed.found}; needed on the router machine"
-        return Check(name=router.name, status="ok", found=found, fix=observed.fix)
+        state = f"{observed.found}; needed on the router machine"
+        return Check(name=router.name, status="ok", found=state, fix=observed.fix)
     return Check(name=router.name, status=observed.status, found=observed.found, fix=observed.fix or None)
 
 
