@@ -15,6 +15,8 @@ What does not differ between routers is part of the contract:
 - `decide.lua` in the folder nginx/lua has the meaning of every rule and reason;
 - Prometheus reads the series ROUTE_… of specops/prometheus/series.py at `metrics_path`.
 
+Its versions, modules, access log and reload are its own: nothing outside its package reads them.
+
 To add a router: a package with a subclass of `Router`, and its line in the registry. Answers are data: the
 caller writes the files and runs the commands. A question is here because a module outside asks it; remove it
 with its last caller.
