@@ -19,7 +19,7 @@ from pydantic import Field
 
 from specops.assets import asset
 from specops.quantities import Count
-from specops.router.nginx import program as nginx_program
+from specops.router.nginx import program
 from specops.router.nginx.configuration import (
     CONF,
     LUA,
@@ -34,9 +34,8 @@ from specops.router.nginx.configuration import (
 )
 from specops.router.nginx.judge import LuaJudge
 from specops.router.nginx.listener import NginxListener
-from specops.router.protocol import Deployment, Listener, Pools, Refusal, Router, StoredRules
+from specops.router.protocol import Deployment, Router, StoredRules
 from specops.router.settings import Name
-from specops.serving import Survey
 
 
 class Nginx(Router):
@@ -96,29 +95,18 @@ class Nginx(Router):
     def start(self, program: str, folder: Path) -> list[str]:
         return [program, "-p", str(folder), "-c", CONF, "-e", "stderr", "-g", "daemon off;"]
 
-    def survey(self) -> Survey:
-        return nginx_program.survey()
-
-    def find_program(self, program: str | None) -> str:
-        return nginx_program.find(program)
-
-    def refusal(self, program: str, folder: Path) -> Refusal | None:
-        return nginx_program.refusal(program, folder)
-
-    def read_files(self, main: Path) -> dict[str, str]:
-        return nginx_program.read_files(main)
-
-    def moved(self, files: Mapping[str, str], listen: int, admin: int, pools: Pools) -> dict[str, str]:
-        return {**files, **nginx_program.moved(files[CONF], listen, admin, pools)}
+    survey = staticmethod(program.survey)
+    find_program = staticmethod(program.find)
+    refusal = staticmethod(program.refusal)
+    read_files = staticmethod(program.read_files)
+    moved = staticmethod(program.moved)
+    listener = staticmethod(NginxListener)
 
     def stored_rules(self, files: Mapping[str, str]) -> StoredRules:
-        return StoredRules(LuaJudge(files[RULES]).table, nginx_program.trusted_networks(files[CONF]))
+        return StoredRules(LuaJudge(files[RULES]).table, program.trusted_networks(files[CONF]))
 
     def judge(self, rules: StoredRules) -> LuaJudge:
         return LuaJudge(f"return {literal(rules.table)}", rules.trusted)
-
-    def listener(self, address: str) -> Listener:
-        return NginxListener(address)
 
 
 ROUTER = Nginx

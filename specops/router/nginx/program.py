@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from pwd import getpwuid
 
@@ -25,6 +26,7 @@ VERSION_S = 5.0
 
 
 def find(program: str | None) -> str:
+    """Return the path of the program. Raises EnvironmentFailure where it is not installed."""
     path = _path(program or "nginx")
     if path is None:
         raise EnvironmentFailure(
@@ -62,6 +64,7 @@ def survey() -> Survey:
 
 
 def refusal(program: str, folder: Path) -> Refusal | None:
+    """Return the first error of `nginx -t` in `folder`; None: it loads the files."""
     words = [program, "-t", "-q", "-p", str(folder), "-c", CONF, "-e", "stderr"]
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
@@ -117,6 +120,7 @@ def explained(message: str) -> Refusal:
 
 
 def read_files(main: Path) -> dict[str, str]:
+    """Return the files with Lua beside `main`. Raises FileError."""
     names = [RULES, *(f"lua/specops/{name}.lua" for name in LUA)]
     try:
         files = {name: (main.parent / name).read_text(encoding="utf-8") for name in names}
@@ -139,7 +143,9 @@ _UP = """        location = /v1/models {
 """Path on the admin listener that is asked for at the start, whatever paths the router serves."""
 
 
-def moved(text: str, listen: int, admin: int, pools: Pools) -> dict[str, str]:
+def moved(files: Mapping[str, str], listen: int, admin: int, pools: Pools) -> dict[str, str]:
+    """Return the files with these ports and servers in place of their own, and the switch at 100%."""
+    text = files[CONF]
     ports = iter((listen, admin))
     servers = {pool: _SERVERS.format(pool=pool) for pool in pools}
     if len(re.findall(_LISTEN, text)) != 2 or any(
@@ -159,7 +165,7 @@ def moved(text: str, listen: int, admin: int, pools: Pools) -> dict[str, str]:
     # Workers run as this user: the folder belongs to nobody else.
     user = f"user {getpwuid(os.geteuid()).pw_name};\n" if os.geteuid() == 0 else ""
     conf = user + re.sub(r"(?m)^worker_processes .*$", "worker_processes 1;", text)
-    return {CONF: conf, SWITCH_STATE: '{"speculative_percent": 100}\n'}
+    return {**files, CONF: conf, SWITCH_STATE: '{"speculative_percent": 100}\n'}
 
 
 def trusted_networks(text: str) -> list[str]:
