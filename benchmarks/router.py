@@ -27,10 +27,9 @@ from pathlib import Path
 
 from specops.config import Rollout
 from specops.launch.servers import FixedAddress, free_port, running
-from specops.phases.route import CONF, of, text, write
-from specops.phases.route.check import nginx
-from specops.phases.route.thresholds import rules
+from specops.phases.route import files_of, write
 from specops.progress import SilentProgress
+from specops.router.nginx import CONF, Nginx
 
 CHAT = "/v1/chat/completions"
 HARD: Mapping[str, str] = {
@@ -110,6 +109,9 @@ server {{ listen 127.0.0.1:{port};
     location / {{ proxy_http_version 1.1; proxy_set_header Connection ""; proxy_pass http://at_once; }} }}"""
 
 
+NGINX = Nginx()
+
+
 @dataclass(frozen=True)
 class Figures:
     per_s: float
@@ -134,8 +136,8 @@ class Proxy:
 def serving(folder: Path, name: str, files: dict[str, str], port: int) -> Iterator[Proxy]:
     """NGINX with `files`, which listens on `port`."""
     prefix = folder / name
-    write(prefix, files)
-    command = [nginx(None), "-p", str(prefix), "-c", CONF, "-e", "stderr", "-g", "daemon off;"]
+    write(NGINX, prefix, files)
+    command = NGINX.start(NGINX.find_program(None), prefix)
     log = folder / f"{name}.log"
     with running(name, command, address=FixedAddress.on(port), log=log, progress=SilentProgress()) as up:
         yield Proxy(up.base_url.removesuffix("/v1"), int((prefix / "nginx.pid").read_text()))
@@ -150,20 +152,19 @@ def rollout(port: int, *, standard: Sequence[str], speculative: Sequence[str], *
     """With a limit in flight that is never met."""
     pool = {"engine": "endpoint", "base_url": "http://127.0.0.1:1/v1", "model": "m"}
     given: dict[str, object] = {"listen": f"127.0.0.1:{port}", "admin": f"127.0.0.1:{free_port()}"}
-    if os.geteuid() == 0:
-        given["user"] = "root"
+    given["nginx"] = {"workers": 2} | ({"user": "root"} if os.geteuid() == 0 else {})
     return Rollout.model_validate(
         {
             "rollout": "bench",
             "pools": {"standard": pool, "speculative": pool},
             "addresses": {"standard": list(standard), "speculative": list(speculative)},
-            "route": given | {"workers": 2, "max_in_flight": 1000} | route,
+            "route": given | {"max_in_flight": 1000} | route,
         }
     )
 
 
 def rendered(settings: Rollout) -> dict[str, str]:
-    return text(of(settings, rules(settings, Path("no", "such", "run"))))
+    return files_of(settings, Path("no", "such", "run"))
 
 
 def wrk(proxy: Proxy, script: Path, connections: int, seconds: int) -> Figures:

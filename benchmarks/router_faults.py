@@ -32,8 +32,7 @@ from router import CHAT, rendered, rollout, serving
 
 from specops.launch.servers import free_port
 from specops.phases.route.cases import fuzz
-from specops.phases.route.check import RULES, ask, disagreement, nginx, trial
-from specops.phases.route.explain import Judge
+from specops.phases.route.check import ask, disagreement, trial
 from specops.progress import SilentProgress
 
 POOL = Path(__file__).parents[1] / "tests" / "real" / "scripted_pool.py"
@@ -43,10 +42,11 @@ STAGGER_S = 0.03
 
 
 def bodies(count: int) -> dict[str, int]:
-    files = rendered(rollout(1, standard=["127.0.0.1:1"], speculative=["127.0.0.1:2"], max_in_flight=8))
-    judge = Judge(files[RULES])
+    settings = rollout(1, standard=["127.0.0.1:1"], speculative=["127.0.0.1:2"], max_in_flight=8)
+    files, nginx = rendered(settings), settings.route.router
+    judge = nginx.judge(nginx.stored_rules(files))
     server_errors = disagreeing = 0
-    with trial(nginx(None), files, SilentProgress()) as connection:
+    with trial(nginx, nginx.find_program(None), files, SilentProgress()) as connection:
         for request in islice(fuzz(7), count):
             answer = ask(connection, request)
             server_errors += answer.status >= 500

@@ -20,7 +20,6 @@ REFERENCE = "specops init reference --full  # writes a file in which every key i
 PROGRAMS = (
     *("specops", "pip", "python", "docker", "kubectl", "curl", "apt-get", "sudo", "systemctl"),
     *(
-        "nginx",
         "git",
         "cat",
         "chmod",

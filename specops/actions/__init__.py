@@ -3,7 +3,7 @@
 A file has the settings, a section of `guard.actions`, and the code that acts. `ACTIONS` is the registry.
 
 action.py      the protocol: Action (settings), Target (has a percentage), Notification (only sends)
-nginx.py       the switch of every router
+router.py      the switch of every router
 flag_file.py   a file that others read
 http.py        a feature flag
 command.py     commands of the user; locked_command.py runs one and outlives a guard that is killed
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Union, get_args
+from typing import TYPE_CHECKING, Annotated, TypeVar, Union, get_args
 
 from pydantic import Field
 
@@ -24,9 +24,9 @@ from specops.actions.action import Action, Message, Notification, Site, Target
 from specops.actions.command import CommandAction, Commands
 from specops.actions.flag_file import FlagFileAction
 from specops.actions.http import HttpAction
-from specops.actions.nginx import NginxAction
 from specops.actions.notify import NotifyAction
 from specops.actions.restart import RestartAction
+from specops.actions.router import RouterAction
 from specops.errors import ConfigError
 
 __all__ = [
@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 ACTIONS: tuple[type[Action], ...] = (
-    NginxAction,
+    RouterAction,
     FlagFileAction,
     HttpAction,
     CommandAction,
@@ -61,19 +61,21 @@ else:
     AnyAction = Annotated[Union[ACTIONS], Field(discriminator="kind")]  # noqa: UP007
 
 
-def targets(actions: Sequence[Action], routers: Sequence[str], folder: Path) -> list[Target]:
+_Router = TypeVar("_Router")
+
+
+def targets(actions: Sequence[Action], routers: Sequence[Target], folder: Path) -> list[Target]:
     """All that `actions` switch, in their order. Where none of them switches anything: the `routers`.
 
-    `routers` are admin listeners. `folder` is the guard's: commands take a lock in it. Raises ConfigError
-    where nothing can be switched.
+    `folder` is the guard's: commands take a lock in it. Raises ConfigError where nothing can be switched.
     """
     site = Site(tuple(routers), Commands(folder))
-    switching = [action for action in actions if action.switches] or [NginxAction(kind="nginx")]
+    switching = [action for action in actions if action.switches] or [RouterAction(kind="router")]
     found = [target for action in switching for target in action.targets(site)]
     if not found:
         raise ConfigError(
             "the guard has nothing to switch: the rollout file names no router and no other action: "
-            "expected addresses.routers, the admin listeners of NGINX, or guard.actions",
+            "expected addresses.routers, the admin listeners of the routers, or guard.actions",
             hint="specops explain guard.actions",
         )
     return found
@@ -83,7 +85,7 @@ def notifications(actions: Sequence[Action]) -> list[Notification]:
     return [notification for action in actions for notification in action.notifications()]
 
 
-def counted_routers(actions: Sequence[Action], routers: Sequence[str]) -> list[str]:
+def counted_routers(actions: Sequence[Action], routers: Sequence[_Router]) -> list[_Router]:
     """The `routers` whose counters show that traffic moved. None where every switch restarts a server: to a
     router in front of it, the pool stays the same."""
     switching = [action for action in actions if action.switches]

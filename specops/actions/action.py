@@ -19,6 +19,9 @@ Words = Annotated[list[str], Field(min_length=1)]
 PERCENT, ENABLED = "{percent}", "{enabled}"
 """Where an action puts the share of traffic that may be speculative: 0 to 100, or whether it is above 0."""
 
+SWITCH_KEY = "speculative_percent"
+"""The key of a switch in JSON, at a router and in a flag file."""
+
 
 class Target(ABC):
     """A switch with a percentage, 0 to 100, of the traffic that may be speculative.
@@ -80,8 +83,8 @@ class Notification(ABC):
 class Site:
     """The rollout's addresses and folders, on which actions act besides their own settings."""
 
-    routers: tuple[str, ...]
-    """Admin listeners."""
+    routers: tuple[Target, ...]
+    """The switch of every router in addresses.routers."""
 
     commands: Commands
 

@@ -11,8 +11,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from specops.actions.action import Action, Site, Target
-from specops.actions.nginx import KEY
+from specops.actions.action import SWITCH_KEY, Action, Site, Target
 from specops.errors import FileError
 from specops.hints import listing
 from specops.owned_file import check_owned, created
@@ -46,7 +45,7 @@ class FlagFile(Target):
             with self._path.open(encoding="utf-8") as file:
                 check_owned(self._path, file.fileno())
                 said = json.load(file)
-            percent = said[KEY]
+            percent = said[SWITCH_KEY]
             if isinstance(percent, int) and not isinstance(percent, bool) and 0 <= percent <= 100:
                 return percent
         except FileNotFoundError:
@@ -58,7 +57,7 @@ class FlagFile(Target):
         except (ValueError, KeyError, TypeError):
             pass
         raise FileError(
-            f'could not read the flag {self._path}: expected JSON such as {{"{KEY}": 100}}',
+            f'could not read the flag {self._path}: expected JSON such as {{"{SWITCH_KEY}": 100}}',
             hint=f"cat {shlex.quote(str(self._path))}",
         )
 
@@ -69,7 +68,7 @@ class FlagFile(Target):
                 if self._path.exists():  # whoever reads it as a member of its group goes on reading it
                     with suppress(PermissionError):
                         os.fchown(out.fileno(), -1, self._path.stat().st_gid)
-                out.write(json.dumps({KEY: percent}) + "\n")
+                out.write(json.dumps({SWITCH_KEY: percent}) + "\n")
                 out.flush()
                 os.fsync(out.fileno())
             new.replace(self._path)

@@ -27,7 +27,7 @@ COMMANDS = {
     },
     "Deploy and operate": {
         "launch": "Render how pools are started; lint commands that start them.",
-        "route": "Render, test and explain the NGINX router.",
+        "route": "Render, test and explain the router.",
         "monitor": "Render rules, alerts and a dashboard; check Prometheus.",
         "guard": "Turn speculation off when it stops paying, and back on.",
         "checklist": "Decide whether it may go live, item by item.",

@@ -1,4 +1,4 @@
-"""`specops route …`: which requests NGINX sends to which pool."""
+"""`specops route …`: which requests the router sends to which pool."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import typer
 
 from specops.cli.call import Answer, AnswerOption, Call, RolloutCall, shared_options
 from specops.phases.measurement import checked as read
-from specops.phases.route import CONF, NGINX, UNMATCHED_NOTE, RouteData
+from specops.phases.route import UNMATCHED_NOTE, RouteData, folder_of
 from specops.phases.route.check import CaseOutcome
 from specops.phases.route.explain import Explanation
 from specops.render.figures import aligned, count, sentence
 from specops.results import Result
+from specops.router import Router
 
 route = typer.Typer(no_args_is_help=True)
 
@@ -26,22 +27,14 @@ RunOption = Annotated[
 
 @route.command()
 @shared_options()
-def render(
-    call: RolloutCall,
-    native: Annotated[
-        bool,
-        typer.Option(
-            "--native", help="Render for NGINX without Lua; the file header lists the unsupported rules."
-        ),
-    ] = False,
-) -> Answer:
-    """Write NGINX's folder, with thresholds from measurements."""
+def render(call: RolloutCall) -> Answer:
+    """Write the router's folder, with thresholds from measurements."""
     from specops import results
     from specops.phases.route import render
 
-    result = render(call.file, call.folder, without_lua=native)
+    result = render(call.file, call.folder)
     results.write(call.folder / "route.json", result)
-    return Answer(result, rendered(result, call.path))
+    return Answer(result, rendered(result, call.file.route.router, call.path))
 
 
 @route.command()
@@ -52,7 +45,8 @@ def check(
         Path | None, typer.Argument(help="The rollout file: what `route render` would write.")
     ] = None,
     config: Annotated[
-        Path | None, typer.Option("--config", help="nginx.conf of a rendered folder, without a rollout file.")
+        Path | None,
+        typer.Option("--config", help="Main file of a rendered folder, without a rollout file."),
     ] = None,
     cases: Annotated[
         Path | None,
@@ -60,14 +54,14 @@ def check(
             "--cases", help='File with further requests: [{"name", "pool", "class", "request": {…}}, …].'
         ),
     ] = None,
-    nginx: Annotated[
-        str | None, typer.Option("--nginx", help="NGINX program; default: the one in PATH.")
+    program: Annotated[
+        str | None, typer.Option("--program", help="The router's program; default: the one in PATH.")
     ] = None,
     run: RunOption = None,
 ) -> Answer:
-    """Test the router: a real NGINX and requests, on loopback.
+    """Test the router: a real one and requests, on loopback.
 
-    On each side of every threshold there is one; --cases adds yours. Exit 1 where NGINX refuses it, or a
+    On each side of every threshold there is one; --cases adds yours. Exit 1 where it refuses its files, or a
     request goes elsewhere.
     """
     from specops.config import load, run_folder
@@ -84,10 +78,10 @@ def check(
     with call.progress() as shown:
         if rollout is not None:
             file = load(rollout)
-            result = check_rollout(file, run_folder(rollout, file.rollout, run), more, nginx, shown)
+            result = check_rollout(file, run_folder(rollout, file.rollout, run), more, program, shown)
         else:
             assert config is not None
-            result = check_config(config, more, nginx, shown)
+            result = check_config(config, more, program, shown)
     return Answer(result, checked(result))
 
 
@@ -116,7 +110,7 @@ def explain(
 ) -> Answer:
     """Explain which pool a request goes to; sends nothing.
 
-    It runs the Lua file that NGINX runs.
+    It runs the code that the router runs.
     """
     from specops.config import load, run_folder
     from specops.phases.route.explain import explain, read_request
@@ -142,12 +136,12 @@ UNITS = {"long_tokens": " tokens"}
 """Unit of a rule whose label does not name it."""
 
 
-def rendered(result: Result, rollout: Path) -> list[str]:
+def rendered(result: Result, router: Router, rollout: Path) -> list[str]:
     """Names of files are relative to the run folder, which the first line names."""
     data = read(RouteData, result.data, "route.json is damaged: data")
     rules: Mapping[str, Any] = data.rules
     lines = [
-        f"route · {data.folder}/{NGINX}",
+        f"route · {data.folder}/{folder_of(router)}",
         *aligned(
             [
                 ["  standard", ", ".join(data.standard), ""],
@@ -161,14 +155,13 @@ def rendered(result: Result, rollout: Path) -> list[str]:
             ]
         ),
         *(f"  note: {note}" for note in data.notes),
-        *(f"  not without Lua: {limit}" for limit in data.limits),
+        *(f"  limit: {limit}" for limit in data.limits),
         sentence(result.reason),
         *unmatched_lines(data, rollout),
     ]
-    prefix = Path(data.folder) / NGINX
-    start = f"nginx -p {shlex.quote(str(prefix))} -c {CONF}"
+    start = router.start_command(Path(data.folder) / folder_of(router))
     check = f"specops route check {shlex.quote(str(rollout))} --run {shlex.quote(data.folder)}"
-    return [*lines, f"next: {start}" if data.native else f"next: {check} && {start}"]
+    return [*lines, f"next: {check} && {start}" if router.untestable is None else f"next: {start}"]
 
 
 def unmatched_lines(data: RouteData, rollout: Path) -> list[str]:
@@ -198,7 +191,7 @@ def _classes(rules: Mapping[str, Any]) -> Iterator[list[str]]:
 def checked(result: Result) -> list[str]:
     tried = [read(CaseOutcome, one, "the check is damaged") for one in result.data["tried"]]
     if not tried:
-        lines = [sentence(result.reason), f"NGINX says: {result.data['refused']}"]
+        lines = [sentence(result.reason), f"the router says: {result.data['refused']}"]
         return [*lines, f"change: {result.data['hint']}"]
     rows = [["  " + one.name, one.pool, one.reason] for one in tried]
     wrong = [f"wrong: {one.name}: {one.wrong}" for one in tried if one.wrong]

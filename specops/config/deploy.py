@@ -22,7 +22,7 @@ class Addresses(Section):
         default=[], description="Servers of the speculative pool; empty: the address of an endpoint pool."
     )
     routers: list[HostPort] = Field(
-        default=[], description="Admin listeners of all NGINX routers, with metrics and the switch."
+        default=[], description="Admin listeners of all routers, with metrics and the switch."
     )
     guard: HostPort | None = Field(
         default=None, description="Listener of `specops guard run`, with metrics and health; default: none."

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from specops.actions import KINDS
-from specops.config.keys import Key, at_place
+from specops.config.keys import Key, at_place, keys
 from specops.config.rollout import Rollout
 from specops.errors import ConfigError, reason_of
 from specops.hints import REFERENCE, with_value
@@ -224,9 +224,20 @@ def _nearest(detail: ErrorDetails) -> str | None:
     return next(iter(difflib.get_close_matches(detail["ctx"]["key"], detail["ctx"]["known"], n=1)), None)
 
 
+def _inner(detail: ErrorDetails) -> str | None:
+    """Return the path of the key of this name in a section within the one that has the unknown key; None:
+    there is none."""
+    section = tuple(str(part) for part in detail["loc"])
+    for key in keys():
+        inner = len(key.place) == len(section) + 2 and key.place[: len(section)] == section
+        if inner and key.name == detail["ctx"]["key"]:
+            return key.path
+    return None
+
+
 def _renamed(path: Path, line: int, detail: ErrorDetails) -> str | None:
     """Return the command that corrects the name of a key; None: no known key is like it."""
-    nearest = _nearest(detail) if detail["type"] == "unknown_key" else None
+    nearest = _nearest(detail) if detail["type"] == "unknown_key" and _inner(detail) is None else None
     if nearest is None or not re.fullmatch(r"\w+", key := detail["ctx"]["key"]):
         return None
     return f"sed -i '{line}s/\\b{key}:/{nearest}:/' {shlex.quote(str(path))}"
@@ -241,6 +252,9 @@ def _describe(where: str, detail: ErrorDetails, key: Key | None) -> tuple[str, s
     if quantity is not None and detail["type"] in _BEYOND and (correction := quantity.correction(value)):
         return f"{where} is a {quantity.name}: {correction}", None
     if detail["type"] == "unknown_key":
+        inner = _inner(detail)
+        if inner is not None:
+            return f"unknown key '{where}'", f"write it as {inner}"
         nearest = _nearest(detail)
         guess = f"did you mean '{nearest}'? " if nearest else ""
         return f"unknown key '{where}'", f"{guess}known here: {', '.join(detail['ctx']['known'])}"

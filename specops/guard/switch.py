@@ -7,34 +7,32 @@ there are routers, their own counters then say whether requests still begin on t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from prometheus_client.parser import text_string_to_metric_families
-
 from specops.actions.action import Target
-from specops.actions.http_client import ask
-from specops.actions.nginx import TIMEOUT_S
 from specops.errors import EndpointError, EnvironmentFailure, SpecopsError
 from specops.guard.journal import Reading, Result, SwitchRecord
-from specops.hints import in_rollout
-from specops.prometheus.series import ROUTE_DECISIONS, ROUTE_REQUESTS
+from specops.router import Listener, RouterCounters
 
 Counts = dict[str, float]
 _Item = TypeVar("_Item")
 _Answer = TypeVar("_Answer")
 
 
-def decided(routers: Sequence[str]) -> Counts:
-    """Requests decided so far, by pool, over all routers (their admin listeners). Raises EndpointError where
-    one does not say."""
-    return _summed(routers, ROUTE_DECISIONS, lambda labels: labels.get("pool", ""))
+def decided(routers: Sequence[Listener]) -> Counts:
+    """Requests decided so far, by pool, over all routers. Raises EndpointError where one does not say."""
+    return _summed(counters.decided for counters in _counters(routers))
 
 
-def answered(routers: Sequence[str]) -> Counts:
+def answered(routers: Sequence[Listener]) -> Counts:
     """Requests that ended so far: `lost`, where nothing served them or the answer was a 5xx, and `well`."""
-    return _summed(routers, ROUTE_REQUESTS, _outcome)
+    return _summed(counters.ended for counters in _counters(routers))
+
+
+def _counters(routers: Sequence[Listener]) -> list[RouterCounters]:
+    return in_parallel(lambda router: router.counters(), routers)
 
 
 def grown(before: Counts, after: Counts) -> Counts:
@@ -42,37 +40,12 @@ def grown(before: Counts, after: Counts) -> Counts:
     return {key: max(count - before.get(key, 0.0), 0.0) for key, count in after.items()}
 
 
-def _outcome(labels: Mapping[str, str]) -> str:
-    lost = labels.get("served") == "none" or labels.get("status") == "5xx"
-    return "lost" if lost else "well"
-
-
-def _summed(routers: Sequence[str], name: str, key: Callable[[Mapping[str, str]], str]) -> Counts:
-    counts: Counts = {}
-    for text in in_parallel(_scraped, routers):
-        for labels, value in _samples(text, name):
-            counts[key(labels)] = counts.get(key(labels), 0.0) + value
-    return counts
-
-
-def _scraped(router: str) -> str:
-    what = f"see where router {router} sends requests"
-    return ask(what, "GET", f"http://{router}/metrics", timeout_s=TIMEOUT_S).decode(errors="replace")
-
-
-def _samples(text: str, name: str) -> list[tuple[Mapping[str, str], float]]:
-    try:
-        return [
-            (sample.labels, sample.value)
-            for family in text_string_to_metric_families(text)
-            for sample in family.samples
-            if sample.name == name
-        ]
-    except ValueError as error:
-        raise EndpointError(
-            f"could not read a router's counters: {error}: expected the admin listener of a router",
-            hint=in_rollout("routers", "name the admin listeners"),
-        ) from None
+def _summed(of_routers: Iterable[Mapping[str, float]]) -> Counts:
+    sums: Counts = {}
+    for counts in of_routers:
+        for key, count in counts.items():
+            sums[key] = sums.get(key, 0.0) + count
+    return sums
 
 
 WAIT_S = 0.2
@@ -84,8 +57,8 @@ STILL_S = 5.0
 
 
 class Switch:
-    def __init__(self, targets: Sequence[Target], routers: Sequence[str] = ()) -> None:
-        """`routers`: admin listeners whose counters say where requests go."""
+    def __init__(self, targets: Sequence[Target], routers: Sequence[Listener] = ()) -> None:
+        """`routers`: their counters say where requests go."""
         self.targets = tuple(targets)
         self.routers = tuple(routers)
 

@@ -125,7 +125,8 @@ def guarding(commands: Commands, see: Observe, *, dry_run: bool = False) -> Iter
 
 def switch_of(rollout: Rollout, folder: Path) -> Switch:
     """All that the rollout's guard switches. Raises ConfigError where that is nothing."""
-    actions, routers = rollout.guard.actions, rollout.addresses.routers
+    actions = rollout.guard.actions
+    routers = [rollout.route.router.listener(address) for address in rollout.addresses.routers]
     return Switch(targets(actions, routers, folder / GUARD), counted_routers(actions, routers))
 
 

@@ -21,6 +21,7 @@ from specops.phases.commands import Commands
 from specops.phases.guard import GUARD, blind, guarding, standing, switch_of, through
 from specops.progress import Progress
 from specops.results import Result, Verdict
+from specops.router import Listener
 
 PUBLISHED_S = 1.5
 """Seconds until all workers of a router have shared what they decided before the switch: they do once a
@@ -77,7 +78,7 @@ class Rehearsal(Record):
 
 
 def rehearse(
-    operator: Operator, switch: Switch, routers: Sequence[str], *, limit_s: float, progress: Progress
+    operator: Operator, switch: Switch, routers: Sequence[Listener], *, limit_s: float, progress: Progress
 ) -> Rehearsal:
     """There and back. Raises UsageError where speculation is not on to begin with, EndpointError where that
     is not observed; whatever happens afterwards, Ctrl-C too, traffic is handed back."""
@@ -123,7 +124,9 @@ def _begin(stands: Status, before: tuple[Reading, ...]) -> tuple[Reading, ...]:
     return before
 
 
-def _leg(percent: int, turn: Callable[[], Status], switch: Switch, routers: Sequence[str]) -> DrillSwitch:
+def _leg(
+    percent: int, turn: Callable[[], Status], switch: Switch, routers: Sequence[Listener]
+) -> DrillSwitch:
     stands = turn()
     done = stands.result.targets if stands.result is not None else ()
     targets = switch.read()

@@ -82,7 +82,7 @@ class Lint(TypedDict):
 class Route(TypedDict):
     files: int
     classes: int
-    native: bool
+    router: str
 
 
 class RouteCheck(TypedDict):

@@ -37,6 +37,7 @@ from specops.serving.engine import (
     Pool,
     Setting,
     Startable,
+    Survey,
 )
 from specops.serving.identity import relocated, without_places
 from specops.serving.known_issues import (
@@ -77,6 +78,7 @@ __all__ = [
     "ServedPair",
     "Setting",
     "Startable",
+    "Survey",
     "Unknown",
     "fields_for_drafts",
     "is_unknown",

@@ -45,9 +45,10 @@ TEXTS = [one["text"] for one in json.loads(asset("playbooks", "embedded", "promp
 
 def rollout(servers: dict[str, str], standard: dict[str, Any], drafting: dict[str, Any]) -> dict[str, Any]:
     admin = f"127.0.0.1:{free_port()}"
-    route: dict[str, Any] = {"listen": f"127.0.0.1:{free_port()}", "admin": admin, "workers": 1}
+    nginx: dict[str, Any] = {"workers": 1}
+    route = {"listen": f"127.0.0.1:{free_port()}", "admin": admin, "nginx": nginx}
     if os.geteuid() == 0:
-        route["user"] = "root"  # its worker writes into a folder of the test's own
+        nginx["user"] = "root"  # its worker writes into a folder of the test's own
     addresses: dict[str, Any] = {name: [urlsplit(url).netloc] for name, url in servers.items()}
     return {
         "rollout": "watched",

@@ -76,9 +76,9 @@ def deployment(folder: Path, **sections: Any) -> Deployment:
         name: {"engine": "endpoint", "base_url": f"http://{ports[name]}/v1", "model": "tiny"}
         for name in ("standard", "speculative")
     }
-    route: dict[str, Any] = {"listen": ports["router"], "admin": ports["admin"], "workers": 1}
+    route: dict[str, Any] = {"listen": ports["router"], "admin": ports["admin"], "nginx": {"workers": 1}}
     if os.geteuid() == 0:
-        route["user"] = "root"
+        route["nginx"]["user"] = "root"
     made: dict[str, Any] = {
         "rollout": "tiny",
         "pools": pools,

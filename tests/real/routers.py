@@ -19,12 +19,15 @@ from typing import Any
 from daemons import Daemon, daemon, free_port, nginx, wait_until
 
 from specops.config import Rollout
-from specops.phases.route import CONF, NGINX, render
+from specops.phases.route import render
+from specops.router.nginx import CONF
 
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 POOL = {"engine": "endpoint", "base_url": "http://127.0.0.1:1/v1", "model": "tiny"}
 
 
+NGINX = "rendered/nginx"
+"""The folder that it runs from, below the run folder."""
 CHAT = "/v1/chat/completions"
 LONG = {"messages": [{"role": "user", "content": "say it"}], "max_tokens": 300}
 
@@ -132,11 +135,19 @@ class Router:
             return text
 
 
-def rollout(*, standard: Sequence[str], speculative: Sequence[str], **changes: object) -> Rollout:
-    """Of pools that answer at HOST:PORT each; `changes` are of the section `route`."""
-    route = {"listen": f"127.0.0.1:{free_port()}", "admin": f"127.0.0.1:{free_port()}", "workers": 2}
+def rollout(
+    *,
+    standard: Sequence[str],
+    speculative: Sequence[str],
+    nginx: dict[str, object] | None = None,
+    **changes: object,
+) -> Rollout:
+    """Of pools that answer at HOST:PORT each; `changes` are of the section `route`, `nginx` of that in it."""
+    route: dict[str, Any] = {"listen": f"127.0.0.1:{free_port()}", "admin": f"127.0.0.1:{free_port()}"}
+    route["nginx"] = {"workers": 2} | (nginx or {})
     if os.geteuid() == 0:
-        route["user"] = "root"  # workers write the switch's file into a folder of the test's own
+        # Workers write the switch's file into a folder of the test's own.
+        route["nginx"] = {"user": "root"} | route["nginx"]
     return Rollout.model_validate(
         {
             "rollout": "tiny",

@@ -17,6 +17,7 @@ from specops.errors import UsageError
 from specops.phases.doctor import examine, programs, result
 from specops.phases.doctor.machine import Check
 from specops.phases.monitor.check import of_server
+from specops.router.nginx import Nginx, program
 from specops.serving import USUAL
 
 Answer = tuple[int, str]
@@ -225,8 +226,8 @@ def test_nginx_is_looked_at_for_its_lua_module(tmp_path: Path, monkeypatch, modu
     for module in modules:
         (tmp_path / module).touch()
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    monkeypatch.setattr(programs, "LUA_MODULES", (str(tmp_path),))
-    found = programs.nginx()
+    monkeypatch.setattr(program, "LUA_MODULES", (str(tmp_path),))
+    found = programs.router(Nginx())
     assert found.found.startswith("1.22.1 (")
     assert says in found.found
     assert found.status == ("ok" if modules else "warn")

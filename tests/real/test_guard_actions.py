@@ -20,12 +20,12 @@ from specops.actions import counted_routers, targets
 from specops.actions.command import Command, CommandAction, Commands
 from specops.actions.flag_file import FlagFile
 from specops.actions.http import Http, HttpAction
-from specops.actions.nginx import Nginx
 from specops.actions.restart import Restart, RestartAction
 from specops.config import Guard
 from specops.errors import ConfigError, EnvironmentFailure
 from specops.guard import switch as module
 from specops.guard.switch import Switch
+from specops.router.nginx.listener import NginxListener
 
 SERVER = Path(__file__).parent / "restartable.py"
 
@@ -97,7 +97,7 @@ def test_a_router_is_switched_under_load_and_traffic_is_seen_to_move(tmp_path) -
                 with DIRECT.open(f"{up.url}/v1/completions", body, timeout=5) as answer:
                     asked.append(answer.headers["X-Specops-Route"])
 
-        switch = Switch([Nginx(address(up.admin))], [address(up.admin)])
+        switch = Switch([NginxListener(address(up.admin))], [NginxListener(address(up.admin))])
         thread = threading.Thread(target=ask)
         thread.start()
         try:
@@ -120,7 +120,7 @@ def test_a_router_is_switched_under_load_and_traffic_is_seen_to_move(tmp_path) -
 def test_of_several_routers_the_one_that_is_down_is_named_and_the_others_are_switched(tmp_path) -> None:
     with router(tmp_path, standard=["127.0.0.1:1"], speculative=["127.0.0.1:1"]) as up:
         gone = f"127.0.0.1:{free_port()}"
-        done = Switch([Nginx(gone), Nginx(address(up.admin))]).to(0)
+        done = Switch([NginxListener(gone), NginxListener(address(up.admin))]).to(0)
         assert up.percent() == 0
     assert done.outcome == "failed"
     assert [target.error is None for target in done.targets] == [False, True]
@@ -166,7 +166,7 @@ def test_a_percentage_deep_in_a_body_and_elsewhere_in_the_answer() -> None:
 
 def test_a_flag_file_is_what_a_router_follows(tmp_path) -> None:
     with router(tmp_path, standard=["127.0.0.1:1"], speculative=["127.0.0.1:1"]) as up:
-        switch = Switch([FlagFile(str(up.prefix / "switch.json"))], [address(up.admin)])
+        switch = Switch([FlagFile(str(up.prefix / "switch.json"))], [NginxListener(address(up.admin))])
         assert switch.to(0).outcome == "done"
         wait_until(lambda: up.percent() == 0, "the router to read its flag")
 
@@ -258,15 +258,15 @@ def test_a_single_server_is_drained_and_started_anew_without_speculation(tmp_pat
 
 
 def test_without_actions_it_is_the_routers_and_nothing_at_all_is_refused() -> None:
-    routers = ["10.0.0.1:8081", "10.0.0.2:8081"]
-    names = [f"router {address}" for address in routers]
+    routers = [NginxListener(address) for address in ("10.0.0.1:8081", "10.0.0.2:8081")]
+    names = ["router 10.0.0.1:8081", "router 10.0.0.2:8081"]
     restart = {"kind": "restart", "stop": ["a"], "start_standard": ["b"], "start_speculative": ["c"]}
     restart |= {"health": "http://127.0.0.1:1/health", "read": ["d"]}
     for sections, switched, counted in (
         ([], names, routers),
         ([{"kind": "notify"}], names, routers),
         ([restart], ["server http://127.0.0.1:1/health"], []),  # to a router it stays the same pool
-        ([restart, {"kind": "nginx"}], ["server http://127.0.0.1:1/health", *names], routers),
+        ([restart, {"kind": "router"}], ["server http://127.0.0.1:1/health", *names], routers),
     ):
         actions = Guard.model_validate({"actions": sections}).actions
         assert [target.name for target in targets(actions, routers, Path())] == switched

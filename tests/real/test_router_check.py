@@ -15,17 +15,18 @@ from random import Random
 import pytest
 import yaml
 from daemons import nginx, program, wait_until
-from routers import LONG, POOL, Answer, ask, pool, rollout
+from routers import LONG, NGINX, POOL, Answer, ask, pool, rollout
 from typer.testing import CliRunner
 
 from specops.cli.app import app
-from specops.config.route import fault
-from specops.phases.route import CONF, NGINX, SWITCH, of, render, text
-from specops.phases.route.check import RULES, check_rollout, explained, trial
+from specops.phases.route import files_of, render
 from specops.phases.route.check import ask as ask_trial
-from specops.phases.route.explain import Judge, Request
-from specops.phases.route.thresholds import rules
+from specops.phases.route.check import check_rollout, trial
 from specops.progress import SilentProgress
+from specops.router import Request
+from specops.router.nginx import CONF, SWITCH
+from specops.router.nginx.program import explained
+from specops.router.settings import fault
 
 NO_FOLDER = Path("no", "such", "run")
 
@@ -86,13 +87,13 @@ def test_a_wrong_rule_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"modules": "/nowhere"}, "NGINX's Lua module is not at /nowhere"),
-        ({"modules": None}, "this NGINX has no Lua module"),
-        ({"user": "nobody-of-this-name"}, "there is no user nobody-of-this-name here"),
+        ({"nginx": {"modules": "/nowhere"}}, "NGINX's Lua module is not at /nowhere"),
+        ({"nginx": {"modules": None}}, "this NGINX has no Lua module"),
+        ({"nginx": {"user": "nobody-of-this-name"}}, "there is no user nobody-of-this-name here"),
     ],
 )
 def test_what_nginx_refuses_is_said_in_a_sentence(changes: dict[str, object], said: str) -> None:
-    if "user" in changes and os.geteuid() != 0:
+    if "user" in str(changes) and os.geteuid() != 0:
         pytest.skip("only root's NGINX looks at the user")
     settings = rollout(standard=["127.0.0.1:1"], speculative=["127.0.0.1:2"], **changes)
     result = check_rollout(settings, NO_FOLDER, [], None, SilentProgress())
@@ -109,9 +110,9 @@ def test_a_name_that_does_not_resolve() -> None:
 
 
 def test_nginxs_words_that_are_not_known_are_left() -> None:
-    said, hint = explained('unknown directive "frobnicate" in nginx.conf:3')
-    assert "frobnicate" in said
-    assert hint
+    refusal = explained('unknown directive "frobnicate" in nginx.conf:3')
+    assert "frobnicate" in refusal.sentence
+    assert refusal.hint
 
 
 def test_regular_expressions_find_the_same_in_nginx_and_in_python() -> None:
@@ -125,10 +126,10 @@ def test_regular_expressions_find_the_same_in_nginx_and_in_python() -> None:
             patterns.append(made)
     classes = [{"name": f"p{number}", "content": made} for number, made in enumerate(patterns)]
     settings = rollout(standard=["127.0.0.1:1"], speculative=["127.0.0.1:2"], classes=classes)
-    files = text(of(settings, rules(settings, NO_FOLDER)))
+    files, router = files_of(settings, NO_FOLDER), settings.route.router
     seen = set()
-    with trial("nginx", files, SilentProgress()) as connection:
-        judge = Judge(files[RULES])
+    with trial(router, router.find_program(None), files, SilentProgress()) as connection:
+        judge = router.judge(router.stored_rules(files))
         for _ in range(40):
             said = "".join(random.choices("aAbBcZzx1_-. \n\té\0", k=random.randrange(12)))
             for _ in range(8):
@@ -154,8 +155,9 @@ def native(tmp_path: Path) -> Iterator[tuple[str, str, Path, int]]:
                 {"name": "unseen", "content": "code"},
             ],
             trusted=["127.0.0.1"],
+            nginx={"lua": False},
         )
-        render(settings, tmp_path, without_lua=True)
+        render(settings, tmp_path)
         prefix = tmp_path / NGINX
         url = f"http://{settings.route.listen}"
         with nginx(prefix / CONF, prefix, url=url, ready="/nowhere") as daemon:

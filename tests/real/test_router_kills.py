@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 from daemons import nginx
-from routers import CHAT, LONG, ask, rollout
+from routers import CHAT, LONG, NGINX, ask, rollout
 
-from specops.phases.route import CONF, NGINX, render
+from specops.phases.route import render
+from specops.router.nginx import CONF
 
 
 class Server(ThreadingHTTPServer):
@@ -103,11 +104,11 @@ def warm_router(
     settings = rollout(
         standard=[server.address for server in standard],
         speculative=[server.address for server in speculative],
-        workers=1,
+        nginx={"workers": 1, "lua": not without_lua},
         max_in_flight=1000,
         classes=[{"name": "plain", "headers": {"X-Task": "plain"}, "speculate": False}],
     )
-    render(settings, folder, without_lua=without_lua)
+    render(settings, folder)
     prefix = folder / NGINX
     with nginx(prefix / CONF, prefix, url=f"http://{settings.route.listen}", ready="/nowhere") as daemon:
         url = f"{daemon.url}{CHAT}"

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 from daemons import nginx, wait_until
-from routers import LONG, Pool, Router, ask, pool, reload, rollout, router, running, workers
+from routers import LONG, NGINX, Pool, Router, ask, pool, reload, rollout, router, running, workers
 
-from specops.phases.route import CONF, NGINX, render
+from specops.phases.route import render
+from specops.router.nginx import CONF
 
 SWITCH = "/specops/switch"
 

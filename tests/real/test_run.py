@@ -101,7 +101,7 @@ def test_the_whole_walk_on_two_pools_of_its_own(written, tiny_pair, tmp_path) ->
 
 def test_a_stage_without_nginxs_lua_module_is_told_with_what_installs_it(written) -> None:
     program("nginx")
-    lacking = missing(load(written(route={"modules": "/nowhere"})))
+    lacking = missing(load(written(route={"nginx": {"modules": "/nowhere"}})))
     assert lacking is not None
     assert "Lua module is not at /nowhere" in lacking.message
     assert "libnginx-mod-http-lua" in str(lacking.hint)
@@ -109,7 +109,7 @@ def test_a_stage_without_nginxs_lua_module_is_told_with_what_installs_it(written
 
 
 def test_a_rehearsal_that_failed_is_tried_again_and_one_that_passed_is_not(written, tiny_pair) -> None:
-    path = written(pools=pools(tiny_pair), route={"modules": "/nowhere"})
+    path = written(pools=pools(tiny_pair), route={"nginx": {"modules": "/nowhere"}})
     kept = Result(
         phase="guard-drill",
         inputs=drill_inputs(load(path)),

@@ -19,8 +19,8 @@ from specops.launch.servers import LoggedAddress, running
 from specops.phases import guard_drill
 from specops.phases.checklist.evidence import ChecklistData
 from specops.phases.playbook import Walk
-from specops.phases.route import CONF, NGINX
 from specops.progress import SilentProgress
+from specops.router.nginx import CONF
 from specops.serving.embedded import ANNOUNCED, EmbeddedPool
 
 MEASURED = ["baseline", "ab", "canary"]
@@ -40,12 +40,13 @@ def of_this_machine(folder: Path, standard: str, speculative: str, model: str) -
         "alertmanagers": [],
         "prometheus": f"http://{ports['prometheus']}",
     }
-    file["route"] |= {"listen": ports["listen"], "admin": ports["admin"], "workers": 1}
+    file["route"] |= {"listen": ports["listen"], "admin": ports["admin"], "nginx": {"workers": 1}}
     file["route"]["speculate"] = (
         True  # the comparison of a random draft deploys nothing, and the drill needs traffic
     )
     if os.geteuid() == 0:
-        file["route"]["user"] = "root"  # workers write the switch's file into a folder of the test's own
+        # Workers write the switch's file into a folder of the test's own.
+        file["route"]["nginx"]["user"] = "root"
     file["ab"] |= {"requests": 60, "min_duration_s": 0.0}
     file["guard"] |= {"listen": ports["guard"]}
     file |= {"prompts": "prompts.json", "canary": CANARY}
@@ -77,7 +78,8 @@ def test_two_pools_from_measuring_to_the_checklist(server, tiny_pair, tmp_path, 
         assert [one.phase for one in first.skipped] == ["drafts", "sweep", "guard-drill"]
         assert notes.said("guard-drill", "moves their live traffic")
         assert (items(first)["routing"], items(first)["fallback-tested"]) == ("open", "open")
-        prefix, monitor = path.parent / "run" / NGINX, path.parent / "run" / "rendered" / "monitor"
+        rendered = path.parent / "run" / "rendered"
+        prefix, monitor = rendered / "nginx", rendered / "monitor"
         sections = yaml.safe_load(path.read_text())
         url = f"http://{sections['route']['listen']}"
         with (

@@ -12,10 +12,9 @@ from made_windows import judgement, windows
 from specops import results
 from specops.config import Rollout
 from specops.experiment.plan import Window
-from specops.phases.route.explain import CHAT, Judge, Request
 from specops.phases.route.thresholds import rules
-from specops.render.nginx import literal
 from specops.results import Result
+from specops.router import CHAT, Judge, Request, StoredRules
 
 ENDPOINT = {"engine": "endpoint", "base_url": "http://127.0.0.1:8000/v1", "model": "m"}
 NO_FOLDER = Path("no", "such", "run")
@@ -28,7 +27,8 @@ def rollout(speculative: dict[str, Any] | None = None, **sections: Any) -> Rollo
 
 def judge(**route: Any) -> Judge:
     settings = rollout(route=route)
-    return Judge(f"return {literal(rules(settings, NO_FOLDER).table)}", settings.route.trusted)
+    stored = StoredRules(rules(settings, NO_FOLDER).table, settings.route.trusted)
+    return settings.route.router.judge(stored)
 
 
 def asked(_path: str = CHAT, _headers: dict[str, str] | None = None, **fields: Any) -> Request:

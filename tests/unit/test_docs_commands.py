@@ -23,6 +23,7 @@ from specops.phases.launch import render as render_launch
 from specops.phases.report.delivery import schedule
 from specops.phases.route import render as render_route
 from specops.progress import SilentProgress
+from specops.router.nginx import Nginx
 
 RUNBOOK = ROOT / "alerts" / "runbook.md"
 COMPLETE = [RUNBOOK, ROOT / "nginx" / "README.md", ROOT / "alerts" / "examples" / "README.md"]
@@ -123,8 +124,10 @@ def rendered(made: Rollout, folder: Path) -> dict[str, str]:
     and the schedule of the report."""
     texts = Watched(made, NOTHING).texts() | {f"full/{name}": text for name, text in FULL.texts().items()}
     path = folder / "rollout.yaml"
-    for at in (folder / "lua", folder / "native"):
-        render_route(made, at, without_lua=at.name == "native")
+    for lua in (True, False):
+        nginx = Nginx(lua=lua)
+        route = made.route.model_copy(update={nginx.name: nginx})
+        render_route(made.model_copy(update={"route": route}), folder / f"lua-{lua}")
     render_launch(made, folder, SilentProgress())
     now, zone = datetime(2026, 11, 23, 12, tzinfo=UTC), ZoneInfo("Asia/Seoul")
     schedule(made, path, folder, "Mon 09:00", zone, now)

@@ -18,7 +18,6 @@ import pytest
 from specops.actions import flag_file
 from specops.actions.action import Target
 from specops.actions.flag_file import FlagFile
-from specops.actions.nginx import Nginx
 from specops.errors import EnvironmentFailure, FileError
 from specops.guard import journal as journal_module
 from specops.guard import switch as switch_module
@@ -33,6 +32,7 @@ from specops.guard.signals.replicas import BY_REPLICA
 from specops.guard.state import Evaluation, Threshold
 from specops.guard.switch import Switch
 from specops.prometheus.api import Api, Sample
+from specops.router.nginx.listener import NginxListener
 from specops.serving import USUAL
 
 CRITERIA = Criteria(
@@ -224,7 +224,7 @@ def liar(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def test_a_router_that_acknowledges_and_does_not_switch_is_not_confirmed(liar: str, tmp_path: Path) -> None:
-    result = Switch([Nginx(liar)], [liar]).to(0)
+    result = Switch([NginxListener(liar)], [NginxListener(liar)]).to(0)
     assert [(one.after, one.error) for one in result.targets] == [(0, None)]
     assert result.outcome == "failed"
     assert "requests still begin on the speculative pool" in (result.traffic or "")
@@ -235,7 +235,7 @@ def test_a_share_below_one_per_cent_is_not_0(
     liar: str, tmp_path: Path, percent: float, lowered: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever put it there by hand: where the guard has decided on 0, it is lowered."""
-    guard = guard_over(Nginx(liar), Journal(tmp_path / FILE))
+    guard = guard_over(NginxListener(liar), Journal(tmp_path / FILE))
     for _ in range(3):
         guard.turn()
     assert Liar.percent == 0

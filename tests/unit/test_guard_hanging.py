@@ -15,7 +15,6 @@ import pytest
 from aiohttp import web
 
 from specops.actions.action import Target
-from specops.actions.nginx import Nginx
 from specops.errors import EndpointError
 from specops.guard.guard import Gate, Guard
 from specops.guard.journal import FILE, Journal
@@ -24,6 +23,7 @@ from specops.guard.policy import Rules
 from specops.guard.service import Settings, _Service
 from specops.guard.state import Evaluation
 from specops.guard.switch import Switch
+from specops.router.nginx.listener import NginxListener
 
 MOST_S = 3.0
 
@@ -96,7 +96,7 @@ def guard(folder: Path, router: str, verdict: str) -> Guard:
     return Guard(
         rules=Rules(consecutive=1),
         observe=lambda now, *_: Evaluation.model_validate({"ts": now, "verdict": verdict, "reason": "r"}),
-        switch=Switch([Nginx(router)], [router]),
+        switch=Switch([NginxListener(router)], [NginxListener(router)]),
         journal=Journal(folder / FILE),
         gate=lambda: Gate(reason="it carries it"),
     )

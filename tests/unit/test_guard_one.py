@@ -143,7 +143,7 @@ def test_what_is_switched_is_named_alike_from_every_folder(tmp_path: Path) -> No
     (tmp_path / "link").symlink_to(tmp_path)
     assert switched(rollout(tmp_path / "link")) == switched(rollout(tmp_path))
     actions = [
-        {"kind": "nginx"},
+        {"kind": "router"},
         {"kind": "http", "url": "http://flags.test/api"},
         {"kind": "command", "set": ["switch", "{percent}"], "read": ["switch"]},
         {"kind": "restart", "stop": ["a"], "start_standard": ["b"], "start_speculative": ["c"],

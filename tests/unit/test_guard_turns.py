@@ -344,7 +344,7 @@ def test_a_rollout_file_without_the_section_has_the_playbooks_numbers() -> None:
             "exactly one value",
         ),
         ({"actions": [{"kind": "command", "set": ["switch"], "read": ["switch"]}]}, "no word of set"),
-        ({"actions": [{"kind": "nginxx"}]}, "guard.actions.0.kind is 'nginxx'"),
+        ({"actions": [{"kind": "nginx"}]}, "guard.actions.0.kind is 'nginx'; it is router, flag_file"),
         ({"actions": [{"path": "/tmp/flag"}]}, "lacks the key 'kind'"),
         ({"actions": [{"kind": "flag_file", "path": "here"}]}, "path is 'here'"),
         ({"intervall_s": 5}, "unknown key 'guard.intervall_s'"),

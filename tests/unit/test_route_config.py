@@ -12,14 +12,17 @@ from hypothesis import strategies as st
 from made_rules import ENDPOINT
 
 from specops.config import load
-from specops.config.route import fault
 from specops.errors import ConfigError
+from specops.router.settings import fault
 
 
 @pytest.mark.parametrize(
     ("route", "said"),
     [
         ({"max_inflight": 3}, "unknown key 'route.max_inflight'"),
+        ({"workers": 4}, "unknown key 'route.workers'; write it as route.nginx.workers"),
+        ({"modules": None}, "unknown key 'route.modules'; write it as route.nginx.modules"),
+        ({"nginx": {"worker": 4}}, "unknown key 'route.nginx.worker'"),
         ({"classes": [{"name": "a"}]}, "has no matcher"),
         ({"classes": [{"name": "default", "contains": ["x"]}]}, "the class name 'default' is reserved"),
         ({"classes": [{"name": "a", "contains": ["x"]}] * 2}, "the class 'a' is given twice"),
@@ -30,10 +33,10 @@ from specops.errors import ConfigError
         ({"trusted": ["10.0.0.1/8"]}, "has host bits set"),
         ({"trusted": ["everyone"]}, "does not appear to be an IPv4 or IPv6 network"),
         ({"listen": "127.0.0.1:80; evil"}, "should be text that matches"),
-        ({"modules": "/a; b"}, "should be text that matches"),
+        ({"nginx": {"modules": "/a; b"}}, "should be text that matches"),
         ({"paths": ["/v1/ {"]}, "should be text that matches"),
         ({"speculative_percent": 101.0}, "should be less than or equal to 100"),
-        ({"user": "root; x"}, "should be text that matches"),
+        ({"nginx": {"user": "root; x"}}, "should be text that matches"),
         ({"max_temperature": float("inf")}, "should be a finite number"),  # Lua has no such literal
         ({"limits": {"requests_per_s": float("inf")}}, "should be a finite number"),
     ],

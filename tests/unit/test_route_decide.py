@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_rules import NO_FOLDER, asked, judge, rollout
 
-from specops.phases.route.explain import COMPLETIONS, Judge, Request
 from specops.phases.route.thresholds import rules
-from specops.render.nginx import literal
+from specops.router import COMPLETIONS, Request
+from specops.router.nginx import LuaJudge, literal
 
 PLAYBOOK = judge()
 LONG = {"max_tokens": 300}
@@ -185,5 +185,5 @@ def test_a_class_may_have_a_limit_of_its_own(text: str, in_flight: int, expected
     table = rules(rollout(route={"classes": [{"name": "code", "contains": ["code"]}]}), NO_FOLDER).table
     table["classes"][0]["max_in_flight"] = {"value": 16, "source": "ab.json"}
     request = asked(messages=[{"role": "user", "content": text}], **LONG)
-    found = Judge(f"return {literal(table)}", []).decide(request, in_flight=in_flight)
+    found = LuaJudge(f"return {literal(table)}", []).decide(request, in_flight=in_flight)
     assert (found["pool"], found["reason"]) == expected

@@ -12,7 +12,9 @@ from made_rules import NO_FOLDER, ab_result, judge, kept, pays_up_to, rollout
 from specops.errors import UsageError
 from specops.phases.route.cases import read
 from specops.phases.route.check import whole
-from specops.phases.route.explain import CHAT, COMPLETIONS, Judge, Request, explain, read_request
+from specops.phases.route.explain import explain, read_request
+from specops.router import CHAT, COMPLETIONS, Request
+from specops.router.nginx import LuaJudge
 
 
 def written(tmp_path: Path, text: str | bytes) -> Path:
@@ -83,7 +85,7 @@ def test_what_nobody_can_send_is_wrong_usage(wrong: dict[str, Any], tmp_path: Pa
 )
 def test_rules_that_are_none_are_said_to_be_damaged(rules_lua: str, said: str) -> None:
     with pytest.raises(UsageError, match=said) as caught:
-        whole(Judge(rules_lua).table)
+        whole(LuaJudge(rules_lua).table)
     assert "\n" not in caught.value.message
     assert whole(judge().table)["min_tokens"]["value"] == 32
 

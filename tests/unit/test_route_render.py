@@ -18,14 +18,18 @@ from typer.testing import CliRunner
 
 from specops.assets import asset
 from specops.cli.app import app
-from specops.phases.route import NGINX, SWITCH, render
+from specops.errors import UsageError
+from specops.phases.route import render
 from specops.phases.route.cases import fuzz
-from specops.phases.route.explain import Judge, explain
+from specops.phases.route.explain import explain
 from specops.phases.route.thresholds import rules
 from specops.prometheus import series
-from specops.render.nginx import LUA, NATIVE_LIMITS, literal, native_allowed, native_switch
+from specops.router.nginx import SWITCH, LuaJudge, listener, literal
+from specops.router.nginx.configuration import LUA, NATIVE_LIMITS, native_allowed, native_switch
 
 ROOT = Path(__file__).parents[2]
+NGINX = "rendered/nginx"
+WITHOUT_LUA = {"nginx": {"lua": False}}
 
 values = st.recursive(
     st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=8),
@@ -40,7 +44,7 @@ values = st.recursive(
 @given(st.dictionaries(st.text(min_size=1, max_size=5), values, max_size=4))
 @settings(max_examples=150, deadline=None)
 def test_lua_reads_back_what_is_written(value: dict[str, Any]) -> None:
-    assert Judge(f"return {literal(value)}").table == value
+    assert LuaJudge(f"return {literal(value)}").table == value
 
 
 def test_the_examples_are_what_would_be_rendered() -> None:
@@ -61,7 +65,10 @@ def test_every_module_that_ships_is_rendered() -> None:
 def test_the_metrics_have_the_names_that_others_read() -> None:
     text = asset("nginx", "lua", "specops", "metrics.lua").read_text()
     names = {value for name, value in vars(series).items() if name.startswith("ROUTE_")}
-    assert names <= set(re.findall(r'"(specops_route_\w+)"', text))
+    exposed = set(re.findall(r'"(specops_route_\w+)"', text))
+    assert names <= exposed
+    assert (listener.DECISIONS, listener.REQUESTS) == (series.ROUTE_DECISIONS, series.ROUTE_REQUESTS)
+    assert listener.INFO in exposed
 
 
 def test_whatever_is_decided_can_be_told() -> None:
@@ -85,13 +92,31 @@ def test_render_leaves_what_nginx_keeps(tmp_path: Path) -> None:
 
 
 def test_without_lua_the_switch_is_kept_and_the_limits_are_told(tmp_path: Path) -> None:
-    result = render(rollout(route={"speculative_percent": 25.0}), tmp_path, without_lua=True)
+    result = render(rollout(route={"speculative_percent": 25.0, **WITHOUT_LUA}), tmp_path)
     switch = tmp_path / NGINX / SWITCH
     assert "25.00% speculative;" in switch.read_text()
     assert result.data["limits"] == list(NATIVE_LIMITS)
     switch.write_text("# mine\n")
-    render(rollout(), tmp_path, without_lua=True)
+    render(rollout(route=WITHOUT_LUA), tmp_path)
     assert switch.read_text() == "# mine\n"
+
+
+def test_without_lua_route_check_says_why_it_cannot_test(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    pools = {"standard": ENDPOINT, "speculative": ENDPOINT}
+    Path("rollout.yaml").write_text(yaml.safe_dump({"rollout": "r", "pools": pools, "route": WITHOUT_LUA}))
+    done = CliRunner().invoke(app, ["route", "render", "rollout.yaml"])
+    assert done.exit_code == 0, done.output
+    assert done.output.splitlines()[-1] == "next: nginx -p runs/r/rendered/nginx -c nginx.conf"
+    assert f"limit: {NATIVE_LIMITS[0]}" in done.output
+    error = CliRunner().invoke(app, ["route", "check", "rollout.yaml"]).exception
+    assert isinstance(error, UsageError)
+    assert "NGINX without Lua does not decide by what is in a request's body" in error.message
+    error = CliRunner().invoke(app, ["route", "check", "--config", "other.conf"]).exception
+    assert isinstance(error, UsageError)
+    assert "expected a file called nginx.conf" in error.message
 
 
 @pytest.mark.parametrize(("percent", "sides"), [(0, 1), (100, 1), (0.5, 2), (99.99, 2)])

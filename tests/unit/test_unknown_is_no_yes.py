@@ -123,7 +123,7 @@ OF_DOCTOR = {
     "guard": "it answered",
     "prompts": "the file was read",
     "program": "it is on PATH",
-    "nginx": "its own list of modules was read",
+    "router.name": "its package looked at the program; of NGINX, the list of modules was read",
     "scheduler": "says which there are, or that there is none",
     "package": "says that it is not installed, or which version answered",
     "shipped pair": "the files are there",

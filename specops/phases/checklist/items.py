@@ -35,13 +35,12 @@ from specops.phases.measurement import checked
 from specops.phases.monitor.check import check
 from specops.phases.monitor.render import MonitorData
 from specops.phases.monitor.thresholds import measurements
-from specops.phases.route import CONF, NGINX, UNMATCHED_NOTE, RouteData, unmatched_sentence
+from specops.phases.route import UNMATCHED_NOTE, RouteData, folder_of, unmatched_sentence
 from specops.phases.route.thresholds import named_by_header, rules
 from specops.phases.sweep import report as sweep_report
 from specops.phases.sweep.report import Cell
 from specops.phases.verify_draft.pair import Side, settings_for
 from specops.progress import SilentProgress
-from specops.prometheus import exposition
 from specops.prometheus.promql import Signals, selector
 from specops.prometheus.series import GPU_MEMORY, POOL, ROLLOUT, exposed
 from specops.render.figures import times
@@ -49,8 +48,6 @@ from specops.render.figures import times
 ENOUGH_DRAFTED = 1000
 """Tokens drafted within a day, below which live traffic says little about acceptance."""
 CHALLENGER = "speculative"
-ROUTER_INFO = "specops_route_info"
-"""A router's own: the versions of NGINX and specops, and the rollout, are its labels."""
 LATE_LOOKS = 5
 """Number of looks of the guard, in a row, that may be missing: as the alert SpecopsGuardDown has it."""
 REPORTS = "reports"
@@ -383,7 +380,7 @@ def fallback_tested(look: CheckInput) -> ItemDecision:
     if not switched and not (look.folder / "guard-drill.json").exists():
         raise OpenItem(
             "the rollout file names nothing that a guard can switch",
-            change=f"add addresses.routers, the admin listeners of NGINX, or guard.actions to {look.path}",
+            change=f"add addresses.routers, their admin listeners, or guard.actions to {look.path}",
         )
     rehearsed = look.result("guard-drill")
     if "stage" in rehearsed.result.settings:
@@ -417,34 +414,30 @@ def routing(look: CheckInput) -> ItemDecision:
             change=f"add to route.classes in {look.path}: {missing} ({UNMATCHED_NOTE})",
             decide=look.commands.of("route render {rollout}"),
         )
-    routers = look.rollout.addresses.routers
+    router = look.rollout.route.router
+    routers = [router.listener(address) for address in look.rollout.addresses.routers]
     if not routers:
-        prefix = look.folder / NGINX
+        start = router.start_command(look.folder / folder_of(router))
         raise OpenItem(
             f"{found.result.reason}; addresses.routers names no router to probe",
             found.evidence,
-            change=f"start the router: nginx -p {prefix} -c {CONF}; add its HOST:PORT to addresses.routers in"
-            f" {look.path}",
+            change=f"start the router: {start}; add its HOST:PORT to addresses.routers in {look.path}",
             decide=look.commands.of("route render {rollout}"),
         )
     counts = decided(routers)
-    for router in routers:
-        runs = _runs(router)
+    for listener in routers:
+        runs = listener.counters().rollout
         if runs != look.rollout.rollout:
+            runs = runs or "no rollout of specops"
             raise OpenItem(
-                f"router {router} runs {runs or 'no rollout of specops'}, not {look.rollout.rollout}",
+                f"{listener.name} runs {runs}, not {look.rollout.rollout}",
                 found.evidence,
             )
     message = (
         f"{len(routers)} router{'s' if len(routers) > 1 else ''} answered: {_requests(counts)} decided so far"
     )
-    return ItemDecision(True, message, (found.evidence, look.probed(", ".join(routers), message)))
-
-
-def _runs(router: str) -> str | None:
-    """The rollout that a router was rendered for, by its own word."""
-    scraped = exposition.scrape(f"http://{router}")
-    return next((dict(labels).get("rollout") for name, labels in scraped if name == ROUTER_INFO), None)
+    addresses = ", ".join(look.rollout.addresses.routers)
+    return ItemDecision(True, message, (found.evidence, look.probed(addresses, message)))
 
 
 def _requests(counts: dict[str, float]) -> str:

@@ -1,7 +1,7 @@
 """`doctor`: the first look at an environment. Each check is one line, with its fix where it needs one.
 
 machine.py     what is installed here, what there is room for, GPUs and their driver
-programs.py    NGINX, Prometheus, Alertmanager, what schedules; a Prometheus that runs
+programs.py    the router, Prometheus, Alertmanager, what schedules; a Prometheus that runs
 endpoint.py    an endpoint, and the names on its /metrics
 deployment.py  all that a rollout file names; whether both pools are one server, or the standard speculates
 fixes.py       commands and texts that can be pasted
@@ -17,7 +17,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from specops import __version__
-from specops.config import Rollout, run_folder
+from specops.config import Rollout, Route, run_folder
 from specops.phases.doctor import machine, programs
 from specops.phases.doctor.deployment import deployment, engines
 from specops.phases.doctor.endpoint import endpoint, usable
@@ -47,7 +47,7 @@ def examine(
         machine.pair(),
         machine.port(),
         machine.disk(path.parent if path else Path()),
-        programs.nginx(),
+        programs.router((rollout.route if rollout else Route()).router),
         programs.prometheus(),
         programs.alertmanager(),
         programs.scheduler(),

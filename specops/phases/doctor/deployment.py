@@ -28,7 +28,7 @@ from specops.phases.doctor.endpoint import PoolSection, endpoint
 from specops.phases.doctor.machine import ANSWER_S, Check, FileText
 from specops.phases.doctor.programs import ScrapedRollout, prometheus_at
 from specops.phases.inputs import settings_of
-from specops.phases.route import CONF, NGINX
+from specops.phases.route import folder_of
 from specops.prometheus.series import POOLS, PoolName
 from specops.serving import ENGINES, Engine
 
@@ -162,14 +162,15 @@ def _endpoint(rollout: Rollout, name: PoolName) -> Iterator[Check]:
 
 
 def _router(rollout: Rollout, folder: Path, where: str) -> Iterator[Check]:
+    router = rollout.route.router
     try:
-        ask("see where the switch stands", "GET", f"http://{where}/specops/switch", timeout_s=ANSWER_S)
+        router.listener(where).read()
     except EndpointError as error:
         yield Check(
             name="router",
             status="warn",
             found=error.message,
-            fix=f"specops route render ROLLOUT && nginx -p {shlex.quote(str(folder / NGINX))} -c {CONF}",
+            fix=f"specops route render ROLLOUT && {router.start_command(folder / folder_of(router))}",
             paste=_listening(rollout, where, rollout.route.admin),
         )
         return

@@ -1,4 +1,4 @@
-"""Checks of programs that watch, route and schedule: NGINX with its Lua module, Prometheus, Alertmanager,
+"""Checks of programs that watch, route and schedule: the router, Prometheus, Alertmanager,
 cron or systemd; and of a Prometheus that runs."""
 
 from __future__ import annotations
@@ -29,36 +29,19 @@ from specops.render.figures import count
 from specops.render.prometheus.scrape import RULE_FILES, prometheus_config
 from specops.render.server import to_yaml
 from specops.results import Result
+from specops.router import Router
 
-LUA_MODULES = ("/usr/lib/nginx/modules", "/usr/lib64/nginx/modules", "/usr/local/lib/nginx/modules")
-LUA_MODULE = "ngx_http_lua_module.so"
 _SEARCHED = "/usr/local/sbin:/usr/sbin:/sbin"
-"""Where Debian puts NGINX, and where a user's PATH does not lead."""
+"""Where Debian puts daemons, and where a user's PATH does not lead."""
 
 
-def nginx() -> Check:
-    program = _found("nginx")
-    if program is None:
-        return Check(
-            name="nginx",
-            status="ok",
-            found="not installed; needed on the router machine",
-            fix="apt-get install nginx libnginx-mod-http-lua",
-        )
-    built = _says(program, "-V")
-    number = re.search(r"nginx/([\d.]+)", built)
-    found = f"{number[1] if number else 'of an unknown version'} ({program})"
-    if "lua" in built or "openresty" in built:
-        return Check(name="nginx", status="ok", found=f"{found}, with Lua built in")
-    folder = next((one for one in LUA_MODULES if (Path(one) / LUA_MODULE).exists()), None)
-    if folder:
-        return Check(name="nginx", status="ok", found=f"{found}, with its Lua module in {folder}")
-    return Check(
-        name="nginx",
-        status="warn",
-        found=f"{found}, without its Lua module",
-        fix="apt-get install libnginx-mod-http-lua  # or render the router with --native",
-    )
+def router(router: Router) -> Check:
+    """Return what the router needs on the machine on which it is to run."""
+    observed = router.survey()
+    if observed.status == "missing":
+        state = f"{observed.found}; needed on the router machine"
+        return Check(name=router.name, status="ok", found=state, fix=observed.fix)
+    return Check(name=router.name, status=observed.status, found=observed.found, fix=observed.fix or None)
 
 
 def prometheus() -> Check:

@@ -2,7 +2,7 @@
 
 phases.py     the table of phases: how each runs, or why it does not apply
 walk_step.py  the input and the outcome of a phase; the rules for earlier results
-stage.py      the drill's stage: both pools, NGINX before them, traffic through it
+stage.py      the drill's stage: both pools, the router before them, traffic through it
 walk.py       the order, the gates between phases, what a walk would do, and what to run after it
 """
 

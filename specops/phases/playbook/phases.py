@@ -259,7 +259,7 @@ def _rehearsal(at: PhaseInput) -> Step | Skipped:
     previous = earlier(at, phase)
     if previous is not None:
         live = STAGED not in previous.settings  # a drill on live traffic is stronger evidence: it stays
-        # A fix, such as another NGINX, is in no input. So a drill that did not pass is tried again.
+        # A fix, such as another router, is in no input. So a drill that did not pass is tried again.
         if live or (previous.verdict == "yes" and changed(previous, inputs) is None):
             return Step(phase, at.path(phase), previous, reused=True, by_hand=live)
     no_router = missing(at.rollout)
@@ -270,9 +270,10 @@ def _rehearsal(at: PhaseInput) -> Step | Skipped:
             result = drill(Commands(rollout, at.file, folder), at.progress, limit_s=DRILL_LIMIT_S)
     except ServerError as error:
         return no_room(at, phase, error)
+    stage = f"both pools and {at.rollout.route.router.title}, started for the drill on loopback"
     update = {
         "inputs": inputs,
-        "settings": result.settings | {STAGED: "both pools and NGINX, started for the drill on loopback"},
+        "settings": result.settings | {STAGED: stage},
         "reason": f"rehearsed on temporary pools: {result.reason}",
     }
     set_aside(phase, at.path(phase), at.progress)

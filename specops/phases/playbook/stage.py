@@ -1,4 +1,4 @@
-"""A set-up of its own for the drill: both pools and NGINX on loopback, and a little traffic through it.
+"""A set-up of its own for the drill: both pools and the router on loopback, and a little traffic through it.
 
 What is rehearsed is the switch, so the stage's router has the playbook's rules and all traffic may be
 speculative; which requests go where is `route check`'s to try. The guard's journal is the stage's own too:
@@ -8,14 +8,12 @@ a rehearsal is not an incident.
 from __future__ import annotations
 
 import asyncio
-import os
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import cycle
 from pathlib import Path
-from pwd import getpwuid
 from urllib.parse import urlsplit
 
 from specops.config import Addresses, Rollout, Route
@@ -27,9 +25,8 @@ from specops.load.settings import BaselineSettings
 from specops.load.workload import Prompt
 from specops.phases.inputs import settings_of
 from specops.phases.playbook.walk_step import PhaseInput
-from specops.phases.route import NGINX, of, render, text
-from specops.phases.route.check import explained, nginx, refusal, started
-from specops.phases.route.thresholds import rules
+from specops.phases.route import files_of, folder_of, render
+from specops.phases.route.check import refusal, started
 
 STAGED = "stage"
 STREAMS = 4
@@ -46,10 +43,11 @@ def missing(rollout: Rollout) -> EnvironmentFailure | None:
     with tempfile.TemporaryDirectory(prefix="specops-stage-") as folder:
         tried = _moved(rollout, "127.0.0.1:1", "127.0.0.1:2")
         try:
-            refused = refusal(nginx(None), text(of(tried, rules(tried, Path(folder)))))
+            router = tried.route.router
+            refused = refusal(router, router.find_program(None), files_of(tried, Path(folder)))
         except EnvironmentFailure as error:
             return error
-    return EnvironmentFailure(*explained(refused)) if refused is not None else None
+    return EnvironmentFailure(refused.sentence, hint=refused.hint) if refused is not None else None
 
 
 @contextmanager
@@ -78,10 +76,12 @@ def staged(at: PhaseInput) -> Iterator[tuple[Rollout, Path]]:
             )
         rollout = _moved(at.rollout, _address(standard), _address(speculative))
         render(rollout, folder)
+        router = rollout.route.router
         stack.enter_context(
             started(
-                nginx(None),
-                folder / NGINX,
+                router,
+                router.find_program(None),
+                folder / folder_of(router),
                 int(rollout.route.listen.rpartition(":")[2]),
                 log=at.logs / "guard-drill-router.log",
                 progress=at.progress,
@@ -95,12 +95,13 @@ def staged(at: PhaseInput) -> Iterator[tuple[Rollout, Path]]:
 
 def _moved(rollout: Rollout, standard: str, speculative: str) -> Rollout:
     """The rollout with a router of the stage's before pools that answer there."""
-    route = Route(
-        listen=f"127.0.0.1:{free_port()}",
-        admin=f"127.0.0.1:{free_port()}",
-        workers=1,
-        modules=rollout.route.modules,
-        user=getpwuid(os.geteuid()).pw_name if os.geteuid() == 0 else None,  # the folder is nobody else's
+    router = rollout.route.router.for_trial()
+    route = Route.model_validate(
+        {
+            "listen": f"127.0.0.1:{free_port()}",
+            "admin": f"127.0.0.1:{free_port()}",
+            router.name: router.model_dump(),
+        }
     )
     addresses = Addresses(standard=[standard], speculative=[speculative], routers=[route.admin])
     guard = rollout.guard.model_copy(update={"actions": []})  # of the live set-up, which is left alone

@@ -365,10 +365,11 @@ def _canary(at: PhaseInput, phase: Phase, requested: BaselineSettings, times: _T
 
 
 def _drill(at: PhaseInput, phase: Phase, requested: BaselineSettings, times: _Times) -> PlannedPhase:
-    pools = at.rollout.pools
+    pools, router = at.rollout.pools, at.rollout.route.router
     if pools.standard.endpoint or pools.speculative.endpoint:
         return PlannedPhase(phase, seconds=0.0, note="not run: it would move live traffic")
-    return PlannedPhase(phase, 2, 0, 2 * times.start_s() + DRILL_S, note="and NGINX, on loopback")
+    note = f"and {router.title}, on loopback"
+    return PlannedPhase(phase, 2, 0, 2 * times.start_s() + DRILL_S, note=note)
 
 
 _PLANS: Mapping[Phase, Callable[[PhaseInput, Phase, BaselineSettings, _Times], PlannedPhase]] = {

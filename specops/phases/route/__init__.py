@@ -1,37 +1,32 @@
-"""The router: rules from the rollout file and the measurements, and their test on a real NGINX.
+"""The router: rules from the rollout file and the measurements, and their test on a real router.
 
 thresholds.py  the rules, each with its source, and the pools' servers
-explain.py     `route explain`: decide.lua, the file that NGINX runs, in Python
+explain.py     `route explain`: the router's decision on a request, without the router
 cases.py       requests whose pool is known, and seeded fuzz
-check.py       `route check`: NGINX on loopback, and a table of requests
+check.py       `route check`: the router on loopback, and a table of requests
 
-`render` writes the folder that NGINX runs from, and makes route.json.
+`render` writes the folder that the router runs from, and makes route.json. What only one router knows is in
+its package in specops/router.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from pydantic import Field
 
 from specops import results
-from specops.assets import asset
 from specops.config import Rollout
 from specops.errors import FileError
 from specops.hints import folder_state
 from specops.phases.launch import RENDERED
 from specops.phases.route.thresholds import Rules, classes_block, named_by_header, rules, servers
 from specops.render import write_files
-from specops.render.nginx import LUA, NATIVE_LIMITS, Router, native_conf, native_switch, nginx_conf, rules_lua
 from specops.results import Result, Verdict
+from specops.router import Deployment, Router
 from specops.section import Frozen
-
-NGINX = f"{RENDERED}/nginx"
-CONF = "nginx.conf"
-SWITCH = "switch.conf"
-"""The switch without Lua. With Lua it is switch.json, which NGINX writes."""
 
 
 class RouteData(Frozen):
@@ -43,14 +38,16 @@ class RouteData(Frozen):
     files: list[str]
     """Paths relative to the folder."""
 
-    native: bool
+    router: str
+    """Name of the router: the key of its section in `route:`."""
+
     rules: dict[str, object]
-    """What decide.lua reads: each threshold as {value, source}."""
+    """Each threshold as {value, source}."""
 
     standard: list[str]
     speculative: list[str]
     limits: list[str]
-    """What this variant cannot do."""
+    """What this router cannot do with its settings."""
 
     notes: list[str]
     unmatched: dict[str, str] = Field(default_factory=dict)
@@ -66,23 +63,26 @@ UNMATCHED_NOTE = (
 )
 
 
-def render(rollout: Rollout, folder: Path, *, without_lua: bool = False) -> Result:
-    """Write the router's configuration into `folder`/rendered/nginx. Raises ConfigError, FileError."""
+def folder_of(router: Router) -> str:
+    """The folder that it runs from, below the run folder."""
+    return f"{RENDERED}/{router.name}"
+
+
+def render(rollout: Rollout, folder: Path) -> Result:
+    """Write the router's configuration into `folder`. Raises ConfigError, FileError."""
     found = rules(rollout, folder)
-    router = of(rollout, found)
-    files = text(router, without_lua=without_lua)
-    prefix = folder / NGINX
-    if without_lua and (prefix / SWITCH).exists():
-        del files[SWITCH]  # where someone has set it
-    write(prefix, files)
+    router = rollout.route.router
+    deployment = deployment_of(rollout, found)
+    files = router.render(deployment)
+    write(router, folder / folder_of(router), files)
     data = RouteData(
         folder=str(folder),
-        files=[f"{NGINX}/{name}" for name in files],
-        native=without_lua,
+        files=[f"{folder_of(router)}/{name}" for name in files],
+        router=router.name,
         rules=found.table,
-        standard=list(router.standard),
-        speculative=list(router.speculative),
-        limits=list(NATIVE_LIMITS) if without_lua else [],
+        standard=list(deployment.standard),
+        speculative=list(deployment.speculative),
+        limits=list(router.limits),
         notes=found.notes,
         unmatched=found.unmatched,
         paste=_paste(rollout, found),
@@ -100,7 +100,7 @@ def render(rollout: Rollout, folder: Path, *, without_lua: bool = False) -> Resu
         environment=results.environment(),
         verdict=verdict,
         reason=f"{unmatched_sentence(found.unmatched)}; {reason}" if found.unmatched else reason,
-        summary={"files": len(files), "classes": len(rollout.route.classes), "native": without_lua},
+        summary={"files": len(files), "classes": len(rollout.route.classes), "router": router.name},
         data=data.model_dump(mode="json"),
     )
 
@@ -117,8 +117,9 @@ def _paste(rollout: Rollout, found: Rules) -> str:
     return classes_block([*written, *map(named_by_header, found.unmatched)])
 
 
-def of(rollout: Rollout, found: Rules) -> Router:
-    return Router(
+def deployment_of(rollout: Rollout, found: Rules) -> Deployment:
+    """The input of the router's configuration. Raises ConfigError where servers are not known."""
+    return Deployment(
         rollout=rollout.rollout,
         route=rollout.route,
         standard=servers(rollout, "standard"),
@@ -127,28 +128,27 @@ def of(rollout: Rollout, found: Rules) -> Router:
     )
 
 
-def text(router: Router, *, without_lua: bool = False) -> dict[str, str]:
-    """Return each file's text by its name in the folder that NGINX runs from."""
-    if without_lua:
-        switch = native_switch(router.route.speculative_percent)
-        return {CONF: native_conf(router), SWITCH: switch}
-    lua = {f"lua/specops/{name}.lua": asset("nginx", "lua", "specops", f"{name}.lua") for name in LUA}
-    return {
-        CONF: nginx_conf(router),
-        "lua/specops/rules.lua": rules_lua(router),
-        **{name: path.read_text(encoding="utf-8") for name, path in lua.items()},
-    }
+def files_of(rollout: Rollout, folder: Path) -> dict[str, str]:
+    """Return each file's text by its name in the folder that the router runs from, by the results in the run
+    folder. Raises ConfigError, FileError."""
+    return rollout.route.router.render(deployment_of(rollout, rules(rollout, folder)))
 
 
-def write(prefix: Path, files: dict[str, str]) -> None:
-    """Write `files` into `prefix`. The switch and the logs, which NGINX writes, stay. Modules of an
-    earlier version are removed after the new ones are written."""
+def write(router: Router, folder: Path, files: Mapping[str, str]) -> None:
+    """Write `files` into `folder`. What the router writes there, and what people edit, stays. Files that an
+    earlier version rendered are removed after the new ones are written."""
     try:
-        (prefix / "temp").mkdir(parents=True, exist_ok=True)
+        for name in (".", *router.folders):
+            (folder / name).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FileError(
-            f"could not make {prefix}: {os.strerror(error.errno or 0)}",
-            hint=folder_state(prefix.parent),
+            f"could not make {folder}: {os.strerror(error.errno or 0)}",
+            hint=folder_state(folder.parent),
         ) from error
-    earlier = {path.relative_to(prefix).as_posix() for path in prefix.glob("lua/specops/*.lua")}
-    write_files(prefix, files | dict.fromkeys(sorted(earlier - set(files))))
+    fresh = {name: text for name, text in files.items() if not _is_edited(router, folder, name)}
+    earlier = {path.relative_to(folder).as_posix() for path in folder.glob(router.generated or "\0")}
+    write_files(folder, fresh | dict.fromkeys(sorted(earlier - set(files))))
+
+
+def _is_edited(router: Router, folder: Path, name: str) -> bool:
+    return name in router.edited and (folder / name).exists()

@@ -1,5 +1,5 @@
 """Requests for `route check`: those whose pool is known (both sides of each threshold, damaged bodies, a
-user's own file), and seeded fuzz, which NGINX and `route explain` must read alike."""
+user's own file), and seeded fuzz, which the router and `route explain` must read alike."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any
 
 from specops.errors import FileError, UsageError
 from specops.hints import beginning, json_check, listing
-from specops.phases.route.explain import CHAT, COMPLETIONS, Request, request_of
+from specops.phases.route.explain import request_of
+from specops.router import CHAT, COMPLETIONS, Request
 
 SAYS = {"messages": [{"role": "user", "content": "say it"}]}
 

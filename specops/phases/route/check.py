@@ -1,4 +1,4 @@
-"""`specops route check`: NGINX loads the rendered files, and sends each request to the right pool.
+"""`specops route check`: the router loads the rendered files, and sends each request to the right pool.
 
 The router under test runs on free ports of loopback, from a folder of its own. Its pools are two servers that
 answer every request with the pool's name.
@@ -8,10 +8,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
-import re
-import shutil
-import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,26 +16,33 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import islice
 from pathlib import Path
-from pwd import getpwuid
 from typing import Any
 
 from pydantic import BaseModel
 
 from specops import results
 from specops.config import Rollout
-from specops.errors import EnvironmentFailure, FileError, ServerError, UsageError, reason_of
-from specops.hints import ROLLOUT, in_rollout
+from specops.errors import ServerError, UsageError, reason_of
+from specops.hints import ROLLOUT, in_rollout, with_value
 from specops.launch.servers import FixedAddress, Server, free_port, running
-from specops.phases.route import CONF, of, text, write
+from specops.phases.route import files_of, write
 from specops.phases.route.cases import Case, fuzz, shipped
-from specops.phases.route.explain import LOOPBACK, Judge, Request, damaged, may_choose
-from specops.phases.route.thresholds import PLAYBOOK, rules
+from specops.phases.route.thresholds import PLAYBOOK
 from specops.progress import Progress
-from specops.render.nginx import LUA
 from specops.results import Result
+from specops.router import (
+    CLASS_HEADER,
+    LOOPBACK,
+    REASON_HEADER,
+    ROUTERS,
+    Judge,
+    Refusal,
+    Request,
+    Router,
+    may_choose,
+)
 from specops.section import Frozen
 
-NGINX_IN = ("/usr/sbin", "/usr/local/sbin", "/usr/local/openresty/nginx/sbin")
 START_S = 30.0
 
 
@@ -53,58 +56,46 @@ class RouterAnswer:
     reason: str
 
 
-def nginx(named: str | None) -> str:
-    """The path of NGINX. Raises EnvironmentFailure if it is not installed."""
-    places = os.pathsep.join((os.environ.get("PATH", ""), *NGINX_IN))
-    found = shutil.which(named or "nginx", path=places)
-    if found is None:
-        raise EnvironmentFailure(
-            f"could not find {named or 'nginx'}: expected it on PATH, or --nginx PATH",
-            hint="apt-get install nginx libnginx-mod-http-lua  # on Debian",
-        )
-    return found
-
-
-def refusal(program: str, files: Mapping[str, str]) -> str | None:
-    """The first error of `nginx -t` on these files, unchanged; None if NGINX loads them."""
-    with _folder() as prefix:
-        write(prefix, dict(files))
-        words = [program, "-t", "-q", "-p", str(prefix), "-c", CONF, "-e", "stderr"]
-        try:
-            done = subprocess.run(words, capture_output=True, text=True, timeout=START_S, check=False)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise EnvironmentFailure(f"could not run {program}: {reason_of(error)}") from error
-    if done.returncode == 0:
-        return None
-    said = [line for line in done.stderr.splitlines() if "[emerg]" in line] or done.stderr.splitlines()
-    message = said[0] if said else f"exit code {done.returncode}"
-    return re.sub(r"^.*?\[emerg\] \d+#\d+: ", "", message).replace(f"{prefix}/", "")
-
-
 @contextmanager
-def trial(program: str, files: Mapping[str, str], progress: Progress) -> Iterator[http.client.HTTPConnection]:
+def trial(
+    router: Router, program: str, files: Mapping[str, str], progress: Progress
+) -> Iterator[http.client.HTTPConnection]:
     """A connection to a router with these files, its switch at 100%. Raises ServerError if it does not
     start."""
     with ExitStack() as stack:
-        prefix = stack.enter_context(_folder())
+        folder = stack.enter_context(_folder())
         pools = {name: stack.enter_context(_pool_server(name)) for name in ("standard", "speculative")}
         port, admin = free_port(), free_port()
-        write(prefix, {**files, CONF: _moved(files[CONF], (port, admin), pools)})
-        (prefix / "switch.json").write_text('{"speculative_percent": 100}\n')
-        stack.enter_context(started(program, prefix, admin, log=prefix / "nginx.log", progress=progress))
+        write(router, folder, router.moved(files, port, admin, pools))
+        stack.enter_context(
+            started(router, program, folder, admin, log=folder / "router.log", progress=progress)
+        )
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=START_S)
         stack.callback(connection.close)
         yield connection
 
 
 @contextmanager
-def started(program: str, prefix: Path, port: int, *, log: Path, progress: Progress) -> Iterator[Server]:
-    """NGINX in the folder `prefix`. It must answer /health and /v1/models on this port of loopback."""
-    command = [program, "-p", str(prefix), "-c", CONF, "-e", "stderr", "-g", "daemon off;"]
+def started(
+    router: Router, program: str, folder: Path, port: int, *, log: Path, progress: Progress
+) -> Iterator[Server]:
+    """The router in `folder`. It must answer /health and /v1/models on this port of loopback."""
     with running(
-        "router", command, address=FixedAddress.on(port), log=log, progress=progress, start_timeout_s=START_S
+        "router",
+        router.start(program, folder),
+        address=FixedAddress.on(port),
+        log=log,
+        progress=progress,
+        start_timeout_s=START_S,
     ) as server:
         yield server
+
+
+def refusal(router: Router, program: str, files: Mapping[str, str]) -> Refusal | None:
+    """Return why the router does not load these files; None: it does."""
+    with _folder() as folder:
+        write(router, folder, files)
+        return router.refusal(program, folder)
 
 
 def ask(connection: http.client.HTTPConnection, request: Request) -> RouterAnswer:
@@ -126,8 +117,8 @@ def ask(connection: http.client.HTTPConnection, request: Request) -> RouterAnswe
     return RouterAnswer(
         answer.status,
         pool,
-        answer.headers.get("X-Specops-Class", ""),
-        answer.headers.get("X-Specops-Reason", ""),
+        answer.headers.get(CLASS_HEADER, ""),
+        answer.headers.get(REASON_HEADER, ""),
     )
 
 
@@ -135,48 +126,6 @@ def ask(connection: http.client.HTTPConnection, request: Request) -> RouterAnswe
 def _folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="specops-router-") as folder:
         yield Path(folder)
-
-
-_MOVES = (
-    (r"(?m)^( *listen )\S+;", 2),
-    (r"(?s)(upstream specops_speculative \{.*?)\n( *server [^\n]+\n)+", 1),
-    (r"(?s)(upstream specops_standard \{.*?)\n( *server [^\n]+\n)+", 1),
-)
-
-
-_UP = """        location = /v1/models {
-            return 200 '{"data": [{"id": "router"}]}';
-        }
-"""
-"""Path on the admin listener that `running` asks for at the start, whatever paths the router serves."""
-
-
-def _moved(text: str, listeners: tuple[int, int], pools: Mapping[str, int]) -> str:
-    """The configuration with the test's ports (users', admin) and servers in place of its own."""
-    ports = iter(listeners)
-    found = re.findall(_MOVES[0][0], text)
-    if len(found) != 2 or any(len(re.findall(pattern, text)) != count for pattern, count in _MOVES):
-        raise UsageError(
-            "this is not a configuration that specops rendered: expected the rollout file, or the "
-            "nginx.conf in "
-            "the folder rendered/nginx",
-            hint=f"specops route render {ROLLOUT}",
-        )
-    text = re.sub(_MOVES[0][0], lambda listen: f"{listen[1]}127.0.0.1:{next(ports)};", text)
-    for pattern, pool in ((_MOVES[1][0], "speculative"), (_MOVES[2][0], "standard")):
-        server = f"\n        server 127.0.0.1:{pools[pool]};\n"
-        text = re.sub(pattern, lambda upstream, server=server: upstream[1] + server, text)  # type: ignore[misc]
-    text = re.sub(r"(?m)^( *limit_(req|conn) .*|user .*)$", "", text)
-    text = re.sub(r"(?m)^ *location = /health \{", lambda health: _UP + health[0], text, count=1)
-    # Workers run as this user: the folder belongs to nobody else.
-    user = f"user {getpwuid(os.geteuid()).pw_name};\n" if os.geteuid() == 0 else ""
-    return user + re.sub(r"(?m)^worker_processes .*$", "worker_processes 1;", text)
-
-
-def trusted_networks(text: str) -> list[str]:
-    """The networks whose callers may choose the pool, read from a configuration."""
-    found = re.search(r"geo \$specops_trusted \{(.*?)\}", text, re.DOTALL)
-    return re.findall(r"(\S+) 1;", found[1]) if found else []
 
 
 class _Server(ThreadingHTTPServer):
@@ -218,10 +167,9 @@ def _pool_server(pool: str) -> Iterator[int]:
             thread.join()
 
 
-RULES = "lua/specops/rules.lua"
 FUZZED, SEED = 300, 0
-"""The number and the seed of random bodies that NGINX and `explain` must read alike, since their LuaJIT
-may differ."""
+"""The number and the seed of random bodies that the router and `explain` must read alike, since what reads
+them may differ."""
 
 
 class CaseOutcome(Frozen):
@@ -243,50 +191,59 @@ class RouteCheckData(BaseModel):
 
     tried: list[CaseOutcome]
     fuzzed: int | None = None
-    """Random bodies that the router and `route explain` read; null if NGINX refused its files."""
+    """Random bodies that the router and `route explain` read; null if the router refused its files."""
 
     refused: str | None = None
-    """NGINX's error, if it refused its files."""
+    """The router's own error, if it refused its files."""
 
     hint: str | None = None
 
 
 def check_rollout(
-    rollout: Rollout, folder: Path, cases: Sequence[Case], named: str | None, progress: Progress
+    rollout: Rollout, folder: Path, cases: Sequence[Case], program: str | None, progress: Progress
 ) -> Result:
     """Check what `route render` would write now, with the results in `folder`."""
-    return check(text(of(rollout, rules(rollout, folder))), cases, named, progress)
+    router = rollout.route.router
+    if (why := router.untestable) is not None:
+        raise UsageError(
+            f"route check cannot test this router: {why}", hint=in_rollout(router.name, "change this section")
+        )
+    return check(router, files_of(rollout, folder), cases, program, progress)
 
 
-def check_config(path: Path, cases: Sequence[Case], named: str | None, progress: Progress) -> Result:
-    """Check the files in the folder of `path`, unchanged."""
-    names = [CONF, RULES, *(f"lua/specops/{name}.lua" for name in LUA)]
-    try:
-        files = {name: (path.parent / name).read_text(encoding="utf-8") for name in names if name != CONF}
-        files[CONF] = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise FileError(
-            f"could not read the router's configuration in {path.parent}: {reason_of(error)}; --native is of "
-            "another kind",
-            hint=f"specops route render {ROLLOUT}",
-        ) from error
-    return check(files, cases, named, progress)
+def check_config(path: Path, cases: Sequence[Case], program: str | None, progress: Progress) -> Result:
+    """Check the files in the folder of `path`, unchanged. Which router they are for, its name says."""
+    router = next((router() for router in ROUTERS.values() if router.main == path.name), None)
+    if router is None:
+        names = [router.main for router in ROUTERS.values()]
+        raise UsageError(
+            f"{path} is the configuration of no router: expected a file called {' or '.join(names)}",
+            hint=with_value(path, path.with_name(names[0])),
+        )
+    return check(router, router.read_files(path), cases, program, progress)
 
 
-def check(files: Mapping[str, str], cases: Sequence[Case], named: str | None, progress: Progress) -> Result:
-    """Run `nginx -t` on `files`, then send requests to them on loopback. EnvironmentFailure without an
-    NGINX that starts."""
-    program = nginx(named)
+def check(
+    router: Router,
+    files: Mapping[str, str],
+    cases: Sequence[Case],
+    program: str | None,
+    progress: Progress,
+) -> Result:
+    """Let the router load `files`, then send requests to it on loopback. Raises EnvironmentFailure without a
+    program that starts."""
+    program = router.find_program(program)
     inputs = {"files": results.sha256(dict(files))}
-    refused = refusal(program, files)
+    refused = refusal(router, program, files)
     if refused is not None:
-        said, hint = explained(refused)
-        return _result(inputs, "no", said, RouteCheckData(tried=[], refused=refused, hint=hint))
-    networks = trusted_networks(files[CONF])
-    judge = Judge(files[RULES], networks)
-    every = [*shipped(whole(judge.table), trusted=may_choose(LOOPBACK, networks)), *cases]
+        data = RouteCheckData(tried=[], refused=refused.text, hint=refused.hint)
+        return _result(inputs, "no", refused.sentence, data)
+    stored = router.stored_rules(files)
+    judge = router.judge(stored)
+    trusted = may_choose(LOOPBACK, stored.trusted)
+    every = [*shipped(whole(stored.table), trusted=trusted), *cases]
     tried = []
-    with trial(program, files, progress) as connection:
+    with trial(router, program, files, progress) as connection:
         progress.start("sending requests to the router", total=len(every) + FUZZED)
         for case in every:
             tried.append(_try(connection, judge, case))
@@ -311,12 +268,13 @@ def check(files: Mapping[str, str], cases: Sequence[Case], named: str | None, pr
 _RULES = {"speculate", *PLAYBOOK, "classes", "default", "unsupported", "wanted", "unsized", "paths"}
 
 
-def whole(table: object) -> Mapping[str, Any]:
-    """The table that rules.lua returned. Raises UsageError if it is not what `route render` writes."""
-    if not isinstance(table, Mapping):
-        raise damaged("it returns no table of names")
+def whole(table: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The table of stored rules. Raises UsageError if it is not what `route render` writes."""
     if lacking := _RULES - table.keys():
-        raise damaged(f"it has no {min(lacking)}")
+        raise UsageError(
+            f"the router's rules are damaged: the table has no {min(lacking)}",
+            hint=f"specops route render {ROLLOUT}",
+        )
     return table
 
 
@@ -348,45 +306,6 @@ def disagreement(request: Request, got: RouterAnswer, judge: Judge) -> str | Non
     if (said["pool"], said["reason"]) != (got.pool, got.reason):
         return f"`route explain` says {said['pool']}, {said['reason']}; the router {got.pool}, {got.reason}"
     return None
-
-
-_SAID = (
-    (
-        r'host not found in (?:upstream )?"([^"]+)"',
-        "the name {0} does not resolve here, and NGINX looks names up only when it starts",
-        "getent hosts {0}  # give addresses, or names that resolve where NGINX runs",
-    ),
-    (
-        r'dlopen\(\) "([^"]+)" failed',
-        "NGINX's Lua module is not at {0}",
-        "apt-get install libnginx-mod-http-lua  # on Debian; else set route.modules, or render with --native",
-    ),
-    (
-        r'unknown directive "(lua_\w+|\w+_by_lua\w*)"',
-        "this NGINX has no Lua module",
-        "find / -name ngx_http_lua_module.so  # set route.modules to its folder, or render with --native",
-    ),
-    (
-        r"bind\(\) to (\S+) failed \(13",
-        "this user may not listen on {0}",
-        "id -u  # only root may: set route.user and start NGINX as root, or listen on a port above 1023",
-    ),
-    (
-        r'getpwnam\("([^"]+)"\) failed',
-        "there is no user {0} here",
-        "cut -d: -f1 /etc/passwd  # set route.user to one of these",
-    ),
-)
-
-
-def explained(message: str) -> tuple[str, str]:
-    """NGINX's error as a sentence, and a hint."""
-    for pattern, said, hint in _SAID:
-        if found := re.search(pattern, message):
-            return f"NGINX refuses the configuration: {said.format(*found.groups())}", hint.format(
-                *found.groups()
-            )
-    return f"NGINX refuses the configuration: {message}", in_rollout("route", "correct this section")
 
 
 def _result(inputs: dict[str, str], verdict: results.Verdict, reason: str, found: RouteCheckData) -> Result:

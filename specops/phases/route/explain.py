@@ -1,39 +1,20 @@
-"""`specops route explain`: the pool of a request, and why. LuaJIT runs decide.lua here, the file that
-NGINX runs."""
+"""`specops route explain`: the pool of a request, and why, as the router would decide."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from ipaddress import ip_address, ip_network
+from collections.abc import Mapping
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from specops.assets import asset
 from specops.config import Rollout
 from specops.errors import FileError, UsageError
-from specops.hints import ROLLOUT, listing, with_options
+from specops.hints import listing, with_options
 from specops.phases.route.thresholds import rules
-from specops.render.nginx import literal
+from specops.router import CHAT, COMPLETIONS, LOOPBACK, Decision, Request, StoredRules
 from specops.section import Frozen
-
-CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
-LOOPBACK = "127.0.0.1"
-
-
-@dataclass(frozen=True)
-class Request:
-    """A request as the router receives it."""
-
-    body: bytes
-    method: str = "POST"
-    path: str = CHAT
-    headers: Mapping[str, str] = field(default_factory=dict)
-    """Values by name in lower case."""
-
-    address: str = LOOPBACK
 
 
 class Explanation(Frozen):
@@ -58,84 +39,6 @@ class Explanation(Frozen):
     message: str
 
 
-class Judge:
-    """decide.lua with the rules of one rollout. It is not thread-safe."""
-
-    def __init__(self, rules_lua: str, trusted: Sequence[str] = ()) -> None:
-        """`rules_lua` is the text of the file; `trusted` are the networks in NGINX's configuration."""
-        # Imported here only, since it loads a compiled runtime. NGINX's Lua module is built with 2.1.
-        from lupa.luajit21 import LuaError, LuaRuntime
-
-        self._lua = LuaRuntime(encoding=None, unpack_returned_tuples=True, register_eval=False)
-        package = self._lua.globals()[b"package"]
-        package[b"path"] = str(asset("nginx", "lua")).encode() + b"/?.lua"
-        self._decide: Callable[..., Any] = self._lua.execute(b'return require("specops.decide").decide')
-        try:
-            self._rules = self._lua.execute(rules_lua.encode())
-        except LuaError as error:
-            raise damaged(str(error).partition("\n")[0]) from None
-        self._trusted = trusted
-        self._request = Request(b"")
-        # Made once and reused: lupa finds a callable that it has passed before by its address in memory,
-        # where another may lie once the first is gone.
-        self._called = {b"header": self._header, b"address": self._address, b"matches": _matches}
-
-    @property
-    def table(self) -> dict[str, Any]:
-        """The rules as Python has them."""
-        found: dict[str, Any] = _plain(self._rules)
-        return found
-
-    def decide(self, request: Request, *, in_flight: float = 0, percent: float = 100.0) -> dict[str, Any]:
-        """The answer of decide.lua, with its text decoded."""
-        self._request = request
-        requested = self._lua.table()
-        requested[b"method"] = request.method.encode()
-        requested[b"path"] = request.path.partition("?")[0].encode()
-        requested[b"trusted"] = may_choose(request.address, self._trusted)
-        requested[b"body"] = request.body
-        for name, called in self._called.items():
-            requested[name] = called
-        state = self._lua.table()
-        state[b"percent"], state[b"in_flight"] = percent, in_flight
-        decision = self._decide(requested, self._rules, state)
-        return {
-            key.decode(): value.decode() if isinstance(value, bytes) else value
-            for key, value in decision.items()
-        }
-
-    def _header(self, name: bytes) -> bytes | None:
-        value = self._request.headers.get(name.decode())
-        return None if value is None else value.encode()
-
-    def _address(self) -> bytes:
-        return self._request.address.encode()
-
-
-def damaged(why: str) -> UsageError:
-    """The error for a rules.lua that cannot be used."""
-    return UsageError(f"rules.lua is damaged: {why}", hint=f"specops route render {ROLLOUT}")
-
-
-def may_choose(address: str, networks: Sequence[str]) -> bool:
-    """Return whether a caller at this address may set X-Specops-Pool."""
-    return any(ip_address(address) in ip_network(network) for network in networks)
-
-
-def _plain(value: Any) -> Any:
-    """A Lua value in Python; a table with a first element becomes a list."""
-    if isinstance(value, bytes):
-        return value.decode()
-    if not hasattr(value, "items"):
-        return value
-    pairs = {_plain(key): _plain(member) for key, member in value.items()}
-    return list(pairs.values()) if 1 in pairs else pairs
-
-
-def _matches(pattern: bytes, text: bytes) -> bool:
-    return re.search(pattern, text, re.IGNORECASE) is not None
-
-
 def explain(
     rollout: Rollout, folder: Path, request: Request, *, in_flight: float = 0, percent: float | None = None
 ) -> Explanation:
@@ -143,7 +46,7 @@ def explain(
     rollout file's."""
     found = rules(rollout, folder)
     stands = rollout.route.speculative_percent if percent is None else percent
-    judge = Judge(f"return {literal(found.table)}", rollout.route.trusted)
+    judge = rollout.route.router.judge(StoredRules(found.table, rollout.route.trusted))
     decision = judge.decide(request, in_flight=in_flight, percent=stands)
     threshold, source = _rule(found.table, decision, stands)
     return Explanation(
@@ -196,7 +99,7 @@ _THRESHOLDS = {
 }
 
 
-def _rule(table: Mapping[str, Any], decision: Mapping[str, Any], percent: float) -> tuple[Any, str | None]:
+def _rule(table: Mapping[str, Any], decision: Decision, percent: float) -> tuple[Any, str | None]:
     """The threshold that decided, and its source."""
     reason = decision["reason"]
     if reason == "in-flight":

@@ -15,13 +15,13 @@ import yaml
 
 from specops import results
 from specops.config import Pool, Rollout
-from specops.config.route import RESERVED, TrafficClass
 from specops.errors import ConfigError, FileError
 from specops.hints import ROLLOUT, in_rollout, renaming
 from specops.phases.ab import report as ab
 from specops.phases.sweep import report as sweep
 from specops.render.figures import count
 from specops.results import Result
+from specops.router import RESERVED, TrafficClass
 from specops.serving import ENGINES
 
 

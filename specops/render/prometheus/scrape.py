@@ -39,7 +39,8 @@ def targets(rollout: Rollout) -> list[Targets]:
     addresses = rollout.addresses
     found = [pool_targets(rollout, pool) for pool in POOLS]
     if addresses.routers:
-        found.append(Targets(job_name(rollout, "routers"), tuple(addresses.routers)))
+        path = rollout.route.router.metrics_path
+        found.append(Targets(job_name(rollout, "routers"), tuple(addresses.routers), path=path))
     if addresses.guard:
         found.append(Targets(job_name(rollout, "guard"), (addresses.guard,)))
     if addresses.gpus:

@@ -10,16 +10,21 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from specops import __version__
 from specops.assets import asset
-from specops.config import Route
 from specops.net import is_loopback
+from specops.router.protocol import Deployment
 
+CONF = "nginx.conf"
+SWITCH = "switch.conf"
+"""The switch without Lua."""
+SWITCH_STATE = "switch.json"
+"""The switch with Lua, which NGINX writes."""
+RULES = "lua/specops/rules.lua"
 LUA = ("body", "bucket", "decide", "in_flight", "metrics", "router", "switch")
 """The modules in nginx/lua/specops. rules.lua is rendered beside them."""
 NATIVE_LIMITS = (
@@ -36,53 +41,42 @@ NATIVE_LIMITS = (
 )
 
 
-@dataclass(frozen=True)
-class Router:
-    """The input of a configuration."""
-
-    rollout: str
-    route: Route
-    standard: Sequence[str]
-    """HOST:PORT of each server of the pool."""
-
-    speculative: Sequence[str]
-    rules: Mapping[str, Any]
-    """Rules as decide.lua describes them."""
-
-
-def nginx_conf(router: Router) -> str:
+def nginx_conf(deployment: Deployment, workers: int | None, user: str | None, modules: str | None) -> str:
     """The main configuration with Lua. Its paths are relative to the folder that it is rendered into."""
-    values = _values(router) | {
-        "modules": router.route.modules,
-        "token_needed": not is_loopback(f"http://{router.route.admin}"),
+    values = _values(deployment, workers, user) | {
+        "modules": modules,
+        "token_needed": not is_loopback(f"http://{deployment.route.admin}"),
         "max_conns": 0,
-        "again": {"speculative": router.speculative, "standard": router.standard},
+        "again": {"speculative": deployment.speculative, "standard": deployment.standard},
     }
     return _rendered("nginx.conf.j2", values)
 
 
-def native_conf(router: Router) -> str:
+def native_conf(deployment: Deployment, workers: int | None, user: str | None) -> str:
     """The main configuration without Lua."""
-    classes = _native_classes(router.rules)
-    values = _values(router) | {
+    classes = _native_classes(deployment.rules)
+    caller = deployment.route.canary_key or "Authorization"
+    values = _values(deployment, workers, user) | {
         "limits": NATIVE_LIMITS,
         "classes": classes,
         "first_class": f"$specops_class_{len(classes)}" if classes else "default",
-        "allowed": native_allowed(router.rules),
-        "canary_variable": "http_" + (router.route.canary_key or "Authorization").lower().replace("-", "_"),
-        "again": {"standard": router.standard},
-        "max_conns": _max_conns(router.rules, router.speculative),
+        "allowed": native_allowed(deployment.rules),
+        "canary_variable": f"http_{caller.lower().replace('-', '_')}",
+        "again": {"standard": deployment.standard},
+        "max_conns": _max_conns(deployment.rules, deployment.speculative),
     }
     return _rendered("native.conf.j2", values)
 
 
-def _values(router: Router) -> dict[str, Any]:
+def _values(deployment: Deployment, workers: int | None, user: str | None) -> dict[str, Any]:
     return {
-        "made_by": _made_by(router.rollout),
-        "route": router.route,
-        "standard": router.standard,
-        "speculative": router.speculative,
-        "rate": _rate(router.route.limits.requests_per_s),
+        "made_by": _made_by(deployment.rollout),
+        "route": deployment.route,
+        "workers": workers,
+        "user": user,
+        "standard": deployment.standard,
+        "speculative": deployment.speculative,
+        "rate": _rate(deployment.route.limits.requests_per_s),
     }
 
 
@@ -163,10 +157,11 @@ def _pcre(value: str) -> str:
     return re.escape(value).replace("\\", "\\\\").replace('"', '\\"').replace("\\\\$", "[$]")
 
 
-def rules_lua(router: Router) -> str:
+def rules_lua(deployment: Deployment) -> str:
     """rules.lua: the rules as a Lua table."""
-    rules = {"rollout": router.rollout, "specops": __version__, **router.rules}
-    head = f"-- {_made_by(router.rollout)}\n-- Rules of decide.lua. `source` is where a value comes from.\n\n"
+    rules = {"rollout": deployment.rollout, "specops": __version__, **deployment.rules}
+    head = f"-- {_made_by(deployment.rollout)}\n"
+    head += "-- Rules of decide.lua. `source` is where a value comes from.\n\n"
     return f"{head}return {literal(rules)}\n"
 
 
