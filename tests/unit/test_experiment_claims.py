@@ -186,7 +186,8 @@ def test_a_standard_that_differs_from_itself_excuses_as_much() -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "verdicts_of_answers"), [(0.0, {"shown", "open"}), (0.08, {"open", "against"}), (1.0, {"against"})]
+    ("other", "verdicts_of_answers"),
+    [(0.0, {"shown", "open"}), (0.08, {"open", "against"}), (1.0, {"against"})],
 )
 def test_a_standard_that_repeats_half_of_its_answers_still_reveals_others(
     other: float, verdicts_of_answers: set[str]
