@@ -77,7 +77,8 @@ def pair_up(windows: Sequence[WindowRecord], standard: str, challenger: str) -> 
                 "place": _place(rows[standard], first.cell.rows),
                 "connection": float(any(row.connection not in opened[arm] for arm, row in rows.items())),
                 "repeat": float(sent[key[:2]] > 0),
-                "pause": float(before.get(first.key) != standard),
+                "standard's pause": float(before.get(first.key) != standard),
+                "challenger's pause": float(before.get(pair[challenger].key) != challenger),
             }
             began = min(window.began for window in pair.values())
             row = rows[standard]

@@ -38,7 +38,7 @@ _FACTORS: Mapping[Cause | None, str] = {
     "order": "the speed-up depends on which server goes first",
     "place": "the speed-up differs between the beginning and the end of a window",
     "connection": "the speed-up depends on the connection",
-    "pause": "the speed-up depends on whether the standard had a pause before",
+    "pause": "the speed-up depends on whether a server had a pause before",
     "repeat": "repeats come from a cache, so only first requests count",
     "not decoding": "more is gained before the first token or after the last, which is not speculation's",
 }

@@ -214,6 +214,14 @@ DRIFT = [
         clock_step_s=3600.0,
     ),
     ab(
+        "fast_in_all_visits",
+        "equal servers; the challenger takes half as long for 10 requests after a pause: all of its visits",
+        replace(EQUAL, wake=(10, 0.5)),
+        "not deploy",
+        r"had a pause before|is not surely above",
+        prompts=64,
+    ),
+    ab(
         "standard_wakes_up_slowly",
         "equal servers; the standard's first 10 requests after a pause take twice as long: all of its visits",
         EQUAL,

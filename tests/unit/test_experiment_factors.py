@@ -44,17 +44,18 @@ def test_a_server_that_is_slow_after_each_pause_is_no_gain() -> None:
     assert found.decision.verdict != "yes"
 
 
-def test_a_standard_that_is_slow_in_whole_windows_after_a_pause_is_no_gain() -> None:
-    """Nothing within a window shows it: some windows of the standard have none of another arm before them."""
+@pytest.mark.parametrize(("arm", "factor"), [("standard", 2.0), ("draft", 0.5)])
+def test_a_server_that_differs_in_whole_windows_after_a_pause_is_no_gain(arm: str, factor: float) -> None:
+    """Nothing within a window shows it: some of its windows have none of another arm before them."""
     turns: dict[tuple[object, ...], str] = {}
 
-    def waking(window: Window, prompt: str, at: float) -> dict[str, Any]:
+    def resting(window: Window, prompt: str, at: float) -> dict[str, Any]:
         turns.setdefault((window.cycle, window.kind, window.arm), window.arm)
         arms = list(turns.values())
-        rested = len(arms) < 2 or arms[-2] != "standard"
-        return {"slower": 2.0 if window.arm == "standard" and rested else 1.0}
+        rested = len(arms) < 2 or arms[-2] != arm
+        return {"slower": factor if window.arm == arm and rested else 1.0}
 
-    found = judged(windows(1.0, cycles=40, answer=waking))
+    found = judged(windows(1.0, cycles=40, answer=resting))
     wait = next(one for one in found.findings if one.claim == "wait" and one.traffic_class is None)
     assert wait.ratio is not None
     assert wait.ratio.low > 1.1
