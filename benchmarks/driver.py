@@ -219,11 +219,11 @@ async def drive(port: int, case: Case) -> dict[str, float]:
 def _errors(observations: Sequence[Observation], case: Case) -> dict[str, float]:
     """Absolute errors in milliseconds. Out of step, of what came after the first streams had all opened."""
     by_start = sorted(observations, key=lambda o: o.sent)
-    opened = 0.0 if case.in_step else by_start[case.streams - 1].answer.chunks[0].at
+    opened = 0.0 if case.in_step else by_start[case.streams - 1].answer.chunks[0].time_s
     true, ttft, gaps = [], [], []
     for observation in observations:
         stamps = [[float(word) for word in line.split()] for line in observation.answer.text.splitlines()]
-        arrived = [chunk.at for chunk in observation.answer.chunks]
+        arrived = [chunk.time_s for chunk in observation.answer.chunks]
         written = [stamp for _, stamp in stamps]
         if observation.sent > opened:
             true.append(written[0] - stamps[0][0])

@@ -170,13 +170,13 @@ def _calibrated(
 ) -> EdgeCosts:
     """What one client without a head was found to need beside what is declared."""
     effort = real.effort
-    beside = effort.draft_s / effort.passes - costs.draft.at(beams)
+    beside = effort.draft_s / effort.passes - costs.draft.seconds(beams)
     declared = stand_in.edge_draft
     step_s = effort.step_s / effort.verdicts
     return replace(
         costs,
         draft=straight(declared.pass_ms / 1000 + max(beside, 0.0), declared.token_ms / 1000),
-        step_s=max(step_s - costs.verify.at(1 + effort.nodes / effort.rounds), 0.0),
+        step_s=max(step_s - costs.verify.seconds(1 + effort.nodes / effort.rounds), 0.0),
         round_s=max(effort.network_s / effort.rounds - rtt_ms / 1000, 0.0),
     )
 
@@ -252,7 +252,7 @@ def _page(pairs: Sequence[Pair], costs: EdgeCosts, rounds: Rounds) -> list[str]:
     return [
         f"rounds: {rounds.source}",
         f"beside the declared: a step {1000 * costs.step_s:.2f} ms, a round {1000 * costs.round_s:.2f} ms;"
-        f" a pass of the draft {1000 * costs.draft.at(Setting().beams):.2f} ms in all",
+        f" a pass of the draft {1000 * costs.draft.seconds(Setting().beams):.2f} ms in all",
         "",
         *aligned(rows),
         "",

@@ -63,7 +63,7 @@ class WaitingRound(Struct, frozen=True):
 
     key: int
     client: int
-    at: float
+    arrived_s: float
 
 
 class FairQueue:
@@ -84,7 +84,7 @@ class FairQueue:
     @property
     def oldest(self) -> float:
         """Arrival time of the oldest waiting round; there must be one."""
-        return min(waiting[0].at for waiting in self._by_client.values())
+        return min(waiting[0].arrived_s for waiting in self._by_client.values())
 
     def add(self, arrived: WaitingRound) -> None:
         self._by_client.setdefault(arrived.client, deque()).append(arrived)
@@ -99,15 +99,17 @@ class FairQueue:
         """Remove the next round from the queue, and return it."""
         client = self.next.client
         waiting = self._by_client.pop(client)
-        taken = waiting.popleft()
+        waiting_round = waiting.popleft()
         if waiting:
             self._by_client[client] = waiting
         self._count -= 1
-        return taken
+        return waiting_round
 
     def drop(self, key: int, client: int) -> None:
         """Remove the waiting rounds of session `key`, if there are any."""
-        remaining = deque(each for each in self._by_client.get(client, ()) if each.key != key)
+        remaining = deque(
+            waiting_round for waiting_round in self._by_client.get(client, ()) if waiting_round.key != key
+        )
         self._count -= len(self._by_client.get(client, ())) - len(remaining)
         if remaining:
             self._by_client[client] = remaining

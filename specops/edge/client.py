@@ -46,11 +46,11 @@ class EdgeEngine(Streaming):
         clock: Callable[[], float] = perf_counter,
     ) -> None:
         """draft: the draft model; None to draft by copying from the text. clock: the link's."""
-        served = link.served
-        self.tokenizer, self.max_length = tokenizer, served.max_length
+        limits = link.limits
+        self.tokenizer, self.max_length = tokenizer, limits.max_length
         self.counters, self._own = Counters(), EdgeCounters()
         self._link, self._clock = link, clock
-        streams = max(1, min(settings.streams, served.max_sessions))
+        streams = max(1, min(settings.streams, limits.max_sessions))
         self._settings = settings = replace(settings, streams=streams)
         self._drafts = self._drafts_of(draft)
         self._talks = ClientSessions(
@@ -67,15 +67,15 @@ class EdgeEngine(Streaming):
         self._ids = count()
 
     def _drafts_of(self, draft: Model | None) -> Drafts:
-        settings, served = self._settings, self._link.served
+        settings, limits = self._settings, self._link.limits
         if draft is None:
-            return CopyDrafts(min(settings.nodes, served.max_nodes))
+            return CopyDrafts(min(settings.nodes, limits.max_nodes))
         return ModelDrafts(
             draft,
             settings,
-            served.max_length,
-            nodes=served.max_nodes,
-            support=served.max_support,
+            limits.max_length,
+            nodes=limits.max_nodes,
+            support=limits.max_support,
             counters=self._own,
         )
 
@@ -100,12 +100,12 @@ class EdgeEngine(Streaming):
                 return []
 
     def _send_what_is_ready(self) -> None:
-        for talk in self._talks.at(Stage.HERE):
+        for talk in self._talks.in_stages(Stage.HERE):
             if self._ready(talk):
                 self._talks.propose(talk)
 
     def _send_ahead(self, *, at_once: bool) -> None:
-        count = min(self._settings.ahead, self._link.served.max_ahead)
+        count = min(self._settings.ahead, self._link.limits.max_ahead)
         if count > 0:
             self._talks.send_ahead(count, self._settings.depth, self._pass_s, at_once=at_once)
 
@@ -118,11 +118,11 @@ class EdgeEngine(Streaming):
 
     def _pass(self) -> bool:
         """Run one pass of the draft. Returns False if there is nothing to run."""
-        here = [talk.sequence for talk in self._talks.at(Stage.HERE)]
-        away = [talk.sequence for talk in self._talks.at(Stage.AWAY, Stage.UNCLEAR, Stage.CLOSED)]
-        reads = max((sequence.uncached for sequence in (*here, *away)), default=0)
+        due = [talk.sequence for talk in self._talks.in_stages(Stage.HERE)]
+        away = [talk.sequence for talk in self._talks.in_stages(Stage.AWAY, Stage.UNCLEAR, Stage.CLOSED)]
+        reads = max((sequence.uncached for sequence in (*due, *away)), default=0)
         started = self._clock()
-        ran = self._drafts.work(here, away)
+        ran = self._drafts.work(due, away)
         if not ran:
             return False
         took = self._clock() - started
@@ -137,8 +137,8 @@ class EdgeEngine(Streaming):
     def submit(self, prompt: list[int], sampling: Sampling) -> int:
         """Queue a sequence and return its id. Output ends at `max_tokens` or `max_length`, whichever comes
         first."""
-        served = self._link.served
-        refuse_bad(prompt, sampling, room=self.max_length, vocabulary=served.vocabulary)
+        limits = self._link.limits
+        refuse_bad(prompt, sampling, room=self.max_length, vocabulary=limits.vocabulary)
         if sampling.logprobs is not None:
             raise UsageError(
                 "logprobs are unsupported here: the verification server sends none",
@@ -149,7 +149,7 @@ class EdgeEngine(Streaming):
             sampling,
             room=self.max_length,
             chunk=self._settings.chunk,
-            eos=served.eos,
+            eos=limits.eos,
             tokenizer=self.tokenizer.backend_tokenizer,
         )
         # The server's own, for its verification, come from the seed itself: none may be met twice.
@@ -166,7 +166,7 @@ class EdgeEngine(Streaming):
     def close(self) -> None:
         """Drop every sequence and close the link, so that the server need not keep the sessions."""
         self._waiting.clear()
-        for talk in self._talks.at(*Stage):
+        for talk in self._talks.in_stages(*Stage):
             self._talks.end(talk)
         self._link.close()
 
@@ -195,7 +195,7 @@ class EdgeEngine(Streaming):
 
     @property
     def model(self) -> str:
-        return self._link.served.model
+        return self._link.limits.model
 
     @property
     def unavailable(self) -> str | None:
@@ -266,16 +266,16 @@ def _over(
             "features, which stay on the server. Expected a model of its own with the target's vocabulary",
             hint=listing(draft),
         )
-    served, tokenizer = link.served, load_tokenizer(draft)
-    if tokenizer_digest(tokenizer) != served.tokenizer:
+    limits, tokenizer = link.limits, load_tokenizer(draft)
+    if tokenizer_digest(tokenizer) != limits.tokenizer:
         raise ModelError(
-            f"could not draft for {served.model} with {draft}: their tokenizers have different tokens",
+            f"could not draft for {limits.model} with {draft}: their tokenizers have different tokens",
             DIFFERENCES,
         )
     model = None if copies else load_model(draft)
-    if model is not None and model.shape.vocab != served.vocabulary:
+    if model is not None and model.shape.vocab != limits.vocabulary:
         raise ModelError(
-            f"could not draft for {served.model} with {draft}: their vocabularies have {served.vocabulary} "
+            f"could not draft for {limits.model} with {draft}: their vocabularies have {limits.vocabulary} "
             f"and {model.shape.vocab} entries",
             DIFFERENCES,
         )

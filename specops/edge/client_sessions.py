@@ -68,7 +68,7 @@ class ClientSession:
     tokens) by outcome."""
 
     branched_at: int = -1  # passes when that was; -1: nothing was sent ahead
-    taken: bool = False  # the server had what is out before it was its turn
+    used_ahead: bool = False  # the server had what is out before it was its turn
     passes: int = 0  # of the draft, since then
     retained: int = 0  # levels of the tree that were there by then
     again: float = 0.0  # not to be opened before
@@ -78,11 +78,11 @@ class ClientSession:
     server_drafts: bool = False  # the last mode that the server got
 
     @property
-    def known(self) -> int:
+    def received(self) -> int:
         """Number of this session's output tokens that the client has."""
         return len(self.sequence.tokens) - len(self.prompt)
 
-    def here(self, due: int, now: float, retained: int) -> None:
+    def begin_turn(self, due: int, now: float, retained: int) -> None:
         """Begin the client's turn with round `due`."""
         self.stage, self.due, self.proposal = Stage.HERE, due, None
         self.answered_at, self.passes, self.retained = now, 0, retained
@@ -91,15 +91,15 @@ class ClientSession:
     def goes_on(self, verdict: Verdict) -> Proposal:
         """Continue with the tree that was sent ahead for this outcome and is now the round that is out.
         Returns it."""
-        self.proposal, self.promised = self.branches[verdict.taken - 1][outcome(verdict)]
+        self.proposal, self.promised = self.branches[verdict.version - 1][outcome(verdict)]
         self.due, self.branches, self.passes = verdict.number + 1, [], 0
         self.answered_at = self.sent_at = verdict.received
-        self.taken, self.branched_at = True, -1
+        self.used_ahead, self.branched_at = True, -1
         return self.proposal
 
     def sent(self, now: float) -> None:
         """Record that the proposal was sent."""
-        self.stage, self.sent_at, self.taken = Stage.AWAY, now, False
+        self.stage, self.sent_at, self.used_ahead = Stage.AWAY, now, False
 
     @property
     def may_send_ahead(self) -> bool:
@@ -164,8 +164,8 @@ def unfit(verdict: Verdict, talk: ClientSession) -> str | None:
     accepted = [tokens[node - 1] for node in path]
     if verdict.tokens[: len(path)] != accepted[: len(verdict.tokens)]:
         return "its tokens are not those of its path"
-    if verdict.taken:
-        sent = talk.branches[verdict.taken - 1] if verdict.taken <= len(talk.branches) else {}
+    if verdict.version:
+        sent = talk.branches[verdict.version - 1] if verdict.version <= len(talk.branches) else {}
         if verdict.ended or outcome(verdict) not in sent:
             return "it continues with a tree that was not sent"
     return None
@@ -219,7 +219,7 @@ class ClientSessions:
     def __contains__(self, sequence_id: int) -> bool:
         return sequence_id in self._by_sequence
 
-    def at(self, *stages: Stage) -> list[ClientSession]:
+    def in_stages(self, *stages: Stage) -> list[ClientSession]:
         return [talk for talk in self._by_sequence.values() if talk.stage in stages]
 
     @property
@@ -258,31 +258,33 @@ class ClientSessions:
 
         count: number of outcomes. pass_s: seconds of a draft pass.
         """
-        for talk in [] if self.fallback.server_drafts else self.at(Stage.AWAY):
+        for talk in [] if self.fallback.server_drafts else self.in_stages(Stage.AWAY):
             pace = self.pacing[talk.sequence.greedy].pace(pass_s)
             if pace is None or not talk.may_send_ahead:
                 continue
-            late = talk.sent_at + pace.served_s - (pace.way_s if talk.taken else 0.0)
+            late = talk.sent_at + pace.served_s - (pace.way_s if talk.used_ahead else 0.0)
             now = self._clock()
             if not at_once and now + SLACK * pace.pass_s < late:
                 continue
             if talk.branches and now > late:  # they would most likely come after the verdict
                 continue
-            found = self._drafts.ahead(talk.sequence, count, partial(depth.ahead, pace=pace))
-            talk.branches.append({(each.end, each.bonus): (each.proposal, worth) for each, worth in found})
+            ahead = self._drafts.ahead(talk.sequence, count, partial(depth.ahead, pace=pace))
+            talk.branches.append(
+                {(branch.end, branch.bonus): (branch.proposal, worth) for branch, worth in ahead}
+            )
             talk.branched_at = talk.passes
-            if found:
+            if ahead:
                 version = len(talk.branches)
-                self._link.ahead(talk.number, talk.due, version, [branch for branch, _ in found])
+                self._link.ahead(talk.number, talk.due, version, [branch for branch, _ in ahead])
 
     def due_within(self, pass_s: float | None) -> bool:
         """Return whether a verdict is expected before a draft pass of `pass_s` seconds would end, and would
         have to wait for it."""
         now = self._clock()
-        for talk in self.at(Stage.AWAY):
+        for talk in self.in_stages(Stage.AWAY):
             pace = self.pacing[talk.sequence.greedy].pace(pass_s)
             if pace is not None and talk.proposal is not None:
-                comes = talk.sent_at + pace.served_s + (0.0 if talk.taken else pace.way_s)
+                comes = talk.sent_at + pace.served_s + (0.0 if talk.used_ahead else pace.way_s)
                 if now < comes < now + pace.pass_s:
                     return True
         return False
@@ -308,7 +310,12 @@ class ClientSessions:
         drafts_there = self.fallback.server_drafts
         prompt = [] if talk.opened else talk.prompt
         self._link.open(
-            talk.number, talk.key, prompt, talk.sampling, known=talk.known, server_drafts=drafts_there
+            talk.number,
+            talk.key,
+            prompt,
+            talk.sampling,
+            acknowledged=talk.received,
+            server_drafts=drafts_there,
         )
         talk.server_drafts = drafts_there
         if talk.opened:
@@ -337,7 +344,7 @@ class ClientSessions:
             if isinstance(event, LinkDown):
                 self._lost(event)
             elif isinstance(event, LinkUp):
-                self._found()
+                self._reconnected()
             elif isinstance(event, Pong):
                 self.fallback = self.fallback.pinged(self._clock(), event.rtt_s)
             elif (talk := self._by_number.get(event.session)) is not None:
@@ -363,16 +370,16 @@ class ClientSessions:
         if fault is not None:
             return [self._fail(talk, f"could not take the server's verdict: {fault}")]
         hit = not verdict.ended and self._drafts.follow(
-            talk.sequence, verdict.path, verdict.tokens, verdict.taken
+            talk.sequence, verdict.path, verdict.tokens, verdict.version
         )
         retained = self._drafts.levels(talk.sequence) if hit else 0
         if talk.due > 0:
             self._count(talk, verdict, hit=hit)
-        if verdict.taken:
+        if verdict.version:
             self._own.taken += 1
             self._own.count_tree(talk.goes_on(verdict))
         else:
-            talk.here(verdict.number + 1, verdict.received, retained)
+            talk.begin_turn(verdict.number + 1, verdict.received, retained)
         return [self._extend(talk, verdict.tokens, ended=verdict.ended)]
 
     def _server_draft_verdict(self, talk: ClientSession, verdict: Verdict) -> list[Emission]:
@@ -404,7 +411,7 @@ class ClientSessions:
         if turn.tokens or turn.ended:
             self._drafts.walk(talk.sequence, turn.tokens)
             emissions.append(self._extend(talk, turn.tokens, ended=turn.ended))
-        talk.here(turn.number, now, 0)
+        talk.begin_turn(turn.number, now, 0)
         if talk.server_drafts:
             talk.stage = Stage.THERE
         return emissions
@@ -434,7 +441,7 @@ class ClientSessions:
             talk.wait(now, down.why, now)
             talk.lost = 0
 
-    def _found(self) -> None:
+    def _reconnected(self) -> None:
         """Record that the link is up again; `tend` then opens the sessions."""
         self._down = None
         for talk in self._by_sequence.values():
@@ -498,7 +505,7 @@ class ClientSessions:
             home_s=home_s,
             away_s=away_s,
             served_s=served_s,
-            way_s=None if talk.taken else rtt,
+            way_s=None if talk.used_ahead else rtt,
         )
         self.fallback = self.fallback.round(
             verdict.received, tokens=tokens, seconds=home_s + away_s, rtt=rtt, step=verdict.step_s

@@ -25,10 +25,10 @@ from specops.edge.wire import (
     ahead_request,
     close_request,
     event_of,
+    limits_of,
     mode_request,
     open_request,
     round_request,
-    served_of,
 )
 from specops.engine.request import Sampling
 from specops.errors import EndpointError, FileError, SpecopsError, UsageError
@@ -121,8 +121,8 @@ def channel_to(destination: Destination) -> grpc.Channel:
 
 def refused(destination: Destination, error: Any) -> EndpointError:
     if error.code() in FINAL:
-        what, hint = FINAL[error.code()]
-        return EndpointError(f"could not use {destination.address}: {what}", hint)
+        problem, hint = FINAL[error.code()]
+        return EndpointError(f"could not use {destination.address}: {problem}", hint)
     return EndpointError(
         f"could not reach {destination.address}: {reason(error)}",
         hint="specops edge verify-server --help  # it runs there, with TLS exactly where --tls-ca is given",
@@ -186,7 +186,7 @@ class _Stream:
         self._call: Any = None
 
     def describe(self) -> ServerLimits:
-        return served_of(self._describe(pb.DescribeRequest(), timeout=CONNECT_S, metadata=self._metadata))
+        return limits_of(self._describe(pb.DescribeRequest(), timeout=CONNECT_S, metadata=self._metadata))
 
     def start(self) -> None:
         verify = self._channel.stream_stream(
@@ -240,9 +240,9 @@ class Connection:
     """A Link. Made by `connect`; everything but its thread is called by one thread."""
 
     def __init__(
-        self, destination: Destination, stream: _Stream, served: ServerLimits, traffic: Traffic
+        self, destination: Destination, stream: _Stream, limits: ServerLimits, traffic: Traffic
     ) -> None:
-        self.served = served
+        self.limits = limits
         self.traffic = traffic
         self._destination = destination
         self._stream = stream  # what is sent goes there
@@ -262,11 +262,13 @@ class Connection:
         prompt: list[int],
         sampling: Sampling,
         *,
-        known: int = 0,
+        acknowledged: int = 0,
         server_drafts: bool = False,
     ) -> None:
         self._stream.send(
-            open_request(session, key, prompt, sampling, known=known, server_drafts=server_drafts)
+            open_request(
+                session, key, prompt, sampling, acknowledged=acknowledged, server_drafts=server_drafts
+            )
         )
 
     def propose(self, session: int, number: int, proposal: Proposal) -> None:
@@ -359,7 +361,7 @@ class Connection:
             wait_s = self._backoff.after(0.0)
             stream = _Stream(self._destination, self.traffic)
             try:
-                served = stream.describe()
+                limits = stream.describe()
             except grpc.RpcError as error:
                 stream.end()
                 if error.code() in FINAL:
@@ -368,7 +370,7 @@ class Connection:
             except EndpointError:  # of another revision now
                 stream.end()
                 raise
-            if (differs := _difference(self.served, served)) is not None:
+            if (differs := _difference(self.limits, limits)) is not None:
                 stream.end()
                 raise EndpointError(
                     f"could not continue with {self._destination.address}: {differs}; its draft must be "
@@ -380,7 +382,7 @@ class Connection:
                 stream.end()
                 return
             stream.start()
-            self._fresh, self.served = stream, served
+            self._fresh, self.limits = stream, limits
             self.traffic.reconnects += 1
             self._events.put(stream)
             return
@@ -395,7 +397,7 @@ def connect(destination: Destination) -> Connection:
     traffic = Traffic()
     stream = _Stream(destination, traffic)
     try:
-        served = stream.describe()
+        limits = stream.describe()
         stream.start()
     except grpc.RpcError as error:
         stream.end()
@@ -403,7 +405,7 @@ def connect(destination: Destination) -> Connection:
     except EndpointError:
         stream.end()
         raise
-    return Connection(destination, stream, served, traffic)
+    return Connection(destination, stream, limits, traffic)
 
 
 def _difference(before: ServerLimits, now: ServerLimits) -> str | None:

@@ -45,8 +45,8 @@ class Drafts(Protocol):
 
     def end(self, sequence: Sequence) -> None: ...
 
-    def work(self, here: Batch[Sequence], away: Batch[Sequence]) -> list[Sequence]:
-        """Run one pass: for sequences whose turn it is (`here`), and ahead for those whose tree is away.
+    def work(self, due: Batch[Sequence], away: Batch[Sequence]) -> list[Sequence]:
+        """Run one pass: for sequences whose turn it is (`due`), and ahead for those whose tree is away.
         Returns the sequences that took part."""
 
     def promise(self, sequence: Sequence) -> float | None:
@@ -106,7 +106,7 @@ class CopyDrafts:
     def end(self, sequence: Sequence) -> None:
         self._ngram.release(sequence)
 
-    def work(self, here: Batch[Sequence], away: Batch[Sequence]) -> list[Sequence]:
+    def work(self, due: Batch[Sequence], away: Batch[Sequence]) -> list[Sequence]:
         return []
 
     def promise(self, sequence: Sequence) -> float:
@@ -176,10 +176,10 @@ class ModelDrafts:
 
     # --- passes -------------------------------------------------------------------------------
 
-    def work(self, here: Batch[Sequence], away: Batch[Sequence]) -> list[Sequence]:
+    def work(self, due: Batch[Sequence], away: Batch[Sequence]) -> list[Sequence]:
         behind: list[Sequence] = []
         frontiers: list[tuple[Sequence, list[int]]] = []
-        for sequence in sorted((*here, *away), key=lambda s: s.row):
+        for sequence in sorted((*due, *away), key=lambda s: s.row):
             place = self._places[sequence.id]
             if place.growth is None:
                 if sequence.depth_left > 0:
@@ -311,7 +311,9 @@ class ModelDrafts:
         retained = keep(growth)
         self._draft.splice(sequence, retained.accepted, retained.ahead)
         sequence.cached += len(retained.accepted)
-        spliced = sum(at >= ran for at in (*retained.accepted, *retained.ahead)) if retained.hit else 0
+        spliced = (
+            sum(number >= ran for number in (*retained.accepted, *retained.ahead)) if retained.hit else 0
+        )
         self._counters.spliced += spliced
         self._counters.wasted += ahead - spliced
         if not retained.hit:

@@ -60,7 +60,7 @@ class Pace:
         return self.tokens.value / max(self.seconds.value + more, 1e-9)
 
     @property
-    def known(self) -> bool:
+    def observed(self) -> bool:
         return self.tokens.weight > 0
 
 
@@ -157,7 +157,7 @@ class Fallback:
     def _decided_here(self, now: float) -> Fallback:
         """The state, in which the client drafts if its earlier rounds promise more, or for a trial."""
         bar = self._server_rate * (1 + self.rules.margin)
-        if not self.rounds.known:  # it began so
+        if not self.rounds.observed:  # it began so
             return self._changed(now, "trial", self.patience)
         if self.rounds.rate(self.way.value) > bar:
             return self._changed(now, "healed", self.patience)
@@ -179,6 +179,6 @@ class Fallback:
 
     @property
     def _server_rate(self) -> float:
-        if self.own.known:
+        if self.own.observed:
             return self.own.rate()
         return 1 / max(self.step.value, 1e-9) if self.step.weight else 0.0

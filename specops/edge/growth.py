@@ -138,14 +138,14 @@ class Growth:
         levels = []
         chosen = np.array(nodes)
         for depth in np.unique(self.depths[chosen]).tolist():
-            here = chosen[self.depths[chosen] == depth]
-            start, stop = len(self.run), len(self.run) + len(here)
-            parents: list[int] = self.places[self.parents[here]].tolist()
+            level = chosen[self.depths[chosen] == depth]
+            start, stop = len(self.run), len(self.run) + len(level)
+            parents: list[int] = self.places[self.parents[level]].tolist()
             self._sees[start:stop] |= self._sees[parents]
-            self.places[here] = np.arange(start, stop)
-            self.run += here.tolist()
+            self.places[level] = np.arange(start, stop)
+            self.run += level.tolist()
             mask = Mask(torch.from_numpy(self._sees[start:stop, 1:stop]))
-            levels.append(Level(sequence, self.tokens[here].tolist(), parents, start, depth, mask))
+            levels.append(Level(sequence, self.tokens[level].tolist(), parents, start, depth, mask))
         return levels
 
     @property
@@ -153,8 +153,8 @@ class Growth:
         return self.room + 1 - len(self.run)
 
     def children(self, node: int) -> list[int]:
-        found: list[int] = np.flatnonzero(self.parents == node).tolist()
-        return found
+        children: list[int] = np.flatnonzero(self.parents == node).tolist()
+        return children
 
     # --- choice of the next nodes -------------------------------------------------------------
 
@@ -175,8 +175,8 @@ class Growth:
             whole, worst = np.array(self._whole(nodes), np.int64), -math.inf
             beams = min(beams, math.ceil(nodes / width / LEVELS), (nodes - len(whole)) // width)
         waiting = whole[self._waits(deepest)[whole] & (self.scores[whole] > worst)]
-        found = ranked(self.scores, waiting)[: max(min(beams, self.room_left), 0)]
-        return found, float((np.exp(self.scores[found]) - math.exp(worst)).sum())
+        run = ranked(self.scores, waiting)[: max(min(beams, self.room_left), 0)]
+        return run, float((np.exp(self.scores[run]) - math.exp(worst)).sum())
 
     def next_ahead(self, beams: int, heads: int, deepest: int) -> list[int]:
         """The nodes that a pass would run while the tree is away, the best first.
@@ -189,15 +189,15 @@ class Growth:
         if heads == 0:
             return []
         if heads == 1:
-            found = self._below_one_leaf(waits)
+            eligible = self._below_one_leaf(waits)
         else:
             drafted_for = np.zeros(len(self) + 1, bool)
             drafted_for[best(self.scores, self._all_guesses(), heads)] = True
             drafted_for[-1] = True  # _guesses of what was sent
             is_guess = self._guesses == np.arange(len(self))
-            found = np.flatnonzero(waits & drafted_for[self._guesses] & (self.offered | is_guess))
+            eligible = np.flatnonzero(waits & drafted_for[self._guesses] & (self.offered | is_guess))
         count = max(min(beams, self.room_left), 0)
-        return ranked(self.scores, best(self.scores, found, count))
+        return ranked(self.scores, best(self.scores, eligible, count))
 
     def _below_one_leaf(self, waits: Flags) -> Ints:
         """The nodes to run by SpecEdge's rule: leaves are run once, and the best guess below them is the
@@ -221,8 +221,8 @@ class Growth:
         return np.flatnonzero(self._guesses == np.arange(len(self)))
 
     def _ending(self) -> Flags:
-        found: Flags = np.isin(self.tokens, self._ends)
-        return found
+        ending: Flags = np.isin(self.tokens, self._ends)
+        return ending
 
     def _waits(self, deepest: int) -> Flags:
         """Return which nodes may be run, [nodes] bool."""
@@ -283,11 +283,11 @@ class Growth:
     def _topmost(self, tops: Flags) -> Ints:
         """Return for every node its ancestor in `tops`, or itself if it is one of them; -1 without one. No
         node of `tops` is below another."""
-        found = np.where(tops, np.arange(len(self)), -1)
+        topmost = np.where(tops, np.arange(len(self)), -1)
         for depth in range(1, int(self.depths.max()) + 1):
-            here = np.flatnonzero((self.depths == depth) & ~tops)
-            found[here] = found[self.parents[here]]
-        return found
+            level = np.flatnonzero((self.depths == depth) & ~tops)
+            topmost[level] = topmost[self.parents[level]]
+        return topmost
 
     def _promise(self, root: int, order: list[int]) -> float:
         """Expected accepted tokens of a tree, by the scores of its nodes that were run."""
@@ -308,15 +308,15 @@ class Growth:
         """Nodes below `root`, at most `nodes`: for each node in the order of its run, all of its drawn
         children or none."""
         order: list[int] = []
-        taken = {root}
+        selected = {root}
         for node in self.run:
-            if node not in taken or node not in self.drawn:
+            if node not in selected or node not in self.drawn:
                 continue
             drawn = [child for child in self.children(node) if self.offered[child]]
             if len(order) + len(drawn) > nodes:
                 break
             order += drawn
-            taken.update(drawn)
+            selected.update(drawn)
         return order
 
     # --- outcomes -----------------------------------------------------------------------------
@@ -329,7 +329,7 @@ class Growth:
         the tree sent ahead that is now being verified; 0 if none is.
         """
         nodes = [self.order[number - 1] for number in path]
-        guess = self._found(nodes[-1] if nodes else 0, bonus)
+        guess = self._guess_of(nodes[-1] if nodes else 0, bonus)
         if guess is None or self.places[guess] < 0:  # one whose turn had not come is worth nothing
             return Retained(
                 [place for place in self.places[nodes].tolist() if place > 0] if nodes else [], [], hit=False
@@ -356,17 +356,21 @@ class Growth:
             node = below
             places.append(int(self.places[node]))
         whole = len(places) == len(tokens)
-        known = self.sent is not None and node not in self.sent
-        if whole and known and not any(node in order for sent in self.branched for order in sent.values()):
+        ends_at_guess = self.sent is not None and node not in self.sent
+        if (
+            whole
+            and ends_at_guess
+            and not any(node in order for sent in self.branched for order in sent.values())
+        ):
             return self._rooted_at(node)[0]
         # The last token is read again in any case: what follows it is requested of the draft anew.
         return Retained(places[: len(tokens) - 1], [], hit=False)
 
     def child(self, node: int, token: int) -> int | None:
-        found = np.flatnonzero((self.parents == node) & (self.tokens == token))
-        return int(found[0]) if len(found) else None
+        matches = np.flatnonzero((self.parents == node) & (self.tokens == token))
+        return int(matches[0]) if len(matches) else None
 
-    def _found(self, end: int, bonus: int) -> int | None:
+    def _guess_of(self, end: int, bonus: int) -> int | None:
         """Number of the guess `bonus` after node `end`; None without such a guess."""
         child = self.child(end, bonus)
         return child if self.sent is not None and child not in self.sent else None
@@ -406,12 +410,12 @@ def best(scores: Floats, among: Ints, count: int) -> Ints:
     first wins, so that with ascending nodes none precedes its parent."""
     if count <= 0 or len(among) <= count:
         return among[: max(count, 0)]
-    of = scores[among]
-    least = np.partition(of, -count)[-count]
-    taken = of > least
-    taken[np.flatnonzero(of == least)[: count - taken.sum()]] = True
-    found: Ints = among[taken]
-    return found
+    candidates = scores[among]
+    least = np.partition(candidates, -count)[-count]
+    selected = candidates > least
+    selected[np.flatnonzero(candidates == least)[: count - selected.sum()]] = True
+    nodes: Ints = among[selected]
+    return nodes
 
 
 def ranked(scores: Floats, among: Ints) -> list[int]:

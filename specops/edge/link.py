@@ -111,7 +111,7 @@ class Verdict:
     received: float
     """Time of arrival, from time.perf_counter, in seconds."""
 
-    taken: int = 0
+    version: int = 0
     """Version of the trees sent ahead, one of which is now verified as the next round; 0: it is the
     client's turn."""
 
@@ -166,7 +166,7 @@ class Traffic:
 
 
 class Link(Protocol):
-    served: ServerLimits
+    limits: ServerLimits
     traffic: Traffic
 
     def open(
@@ -176,11 +176,11 @@ class Link(Protocol):
         prompt: list[int],
         sampling: Sampling,
         *,
-        known: int = 0,
+        acknowledged: int = 0,
         server_drafts: bool = False,
     ) -> None:
-        """Begin a session, or resume it. To resume it, `prompt` may be empty, and `known` is the number of
-        output tokens that the client has."""
+        """Begin a session, or resume it. To resume it, `prompt` may be empty, and `acknowledged` is the
+        number of output tokens that the client has."""
 
     def propose(self, session: int, number: int, proposal: Proposal) -> None: ...
 

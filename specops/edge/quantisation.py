@@ -58,11 +58,11 @@ def _ascending(tokens: list[int], weights: list[int]) -> Quantised:
 
 def joined(by_node: Mapping[int, Quantised]) -> DrawDistributions:
     """The distributions, by node of the proposal, in the form of the protocol."""
-    each = by_node.values()
-    tokens = np.array([token for q in each for token in q.tokens], TOKEN)
-    weights = np.array([weight for q in each for weight in q.weights], WEIGHT)
+    distributions = by_node.values()
+    tokens = np.array([token for q in distributions for token in q.tokens], TOKEN)
+    weights = np.array([weight for q in distributions for weight in q.weights], WEIGHT)
     return DrawDistributions(
-        tuple(by_node), tuple(len(q.tokens) for q in each), tokens.tobytes(), weights.tobytes()
+        tuple(by_node), tuple(len(q.tokens) for q in distributions), tokens.tobytes(), weights.tobytes()
     )
 
 

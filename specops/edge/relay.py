@@ -50,8 +50,8 @@ class Relay:
         for writer in self._open:
             writer.transport.abort()
 
-    def _call(self, what: Callable[[], object]) -> None:
-        self._events.call_soon_threadsafe(what)
+    def _call(self, callback: Callable[[], object]) -> None:
+        self._events.call_soon_threadsafe(callback)
 
     async def serve(self, ready: threading.Event) -> None:
         """Listen until `stop`."""

@@ -88,7 +88,7 @@ class ServiceSettings:
     tls: Tls | None = None
     grace: float = 30.0  # seconds that running sessions have to finish in when the server drains
 
-    def served(self, ready: Ready) -> ServerLimits:
+    def server_limits(self, ready: Ready) -> ServerLimits:
         return ServerLimits(
             model=self.model,
             vocabulary=ready.vocabulary,
@@ -108,12 +108,12 @@ class ServiceSettings:
         return Limits(self.sessions, self.sessions_per_client, self.resume_s)
 
 
-def message_limit(served: ServerLimits) -> int:
+def message_limit(limits: ServerLimits) -> int:
     """Limit on the bytes of a message: those of the longest prompt or the largest trees, and a reserve."""
-    tree = 32 + 12 * served.max_nodes
-    drawn = 32 + served.max_nodes * (10 + 6 * served.max_support)
-    ahead = served.max_ahead * tree + min(served.max_ahead, DRAWN_AHEAD) * drawn
-    return 4096 + 5 * served.max_length + max(ahead, tree + drawn)
+    tree = 32 + 12 * limits.max_nodes
+    drawn = 32 + limits.max_nodes * (10 + 6 * limits.max_support)
+    ahead = limits.max_ahead * tree + min(limits.max_ahead, DRAWN_AHEAD) * drawn
+    return 4096 + 5 * limits.max_length + max(ahead, tree + drawn)
 
 
 class VerifyServer:
@@ -121,11 +121,11 @@ class VerifyServer:
 
     def __init__(self, worker: Worker, settings: ServiceSettings) -> None:
         """The server ends the worker when it stops."""
-        served, sessions = settings.served(worker.ready), Sessions(settings.limits)
+        limits, sessions = settings.server_limits(worker.ready), Sessions(settings.limits)
         self._metrics = ServiceMetrics(settings.model, sessions)
         self.service = VerificationService(
             worker,
-            served,
+            limits,
             sessions,
             self._metrics,
             Access(settings.tokens),
@@ -134,7 +134,7 @@ class VerifyServer:
         self._tls = settings.tls
         self._draining = False
         self._grpc = aio.server(
-            options=(*OPTIONS, ("grpc.max_receive_message_length", message_limit(served)))
+            options=(*OPTIONS, ("grpc.max_receive_message_length", message_limit(limits)))
         )
         self._grpc.add_generic_rpc_handlers((self.service.handler(), self._health_handler()))
         self._page: web.AppRunner | None = None
@@ -196,11 +196,11 @@ class VerifyServer:
     def _health_handler(self) -> grpc.GenericRpcHandler:
         """The handler of grpc.health.v1 for probes. Its two messages have one field each, and are encoded
         here."""
-        known = (b"", b"\x0a" + bytes([len(SERVICE)]) + SERVICE.encode())  # HealthCheckRequest.service
+        names = (b"", b"\x0a" + bytes([len(SERVICE)]) + SERVICE.encode())  # HealthCheckRequest.service
         serving, not_serving = b"\x08\x01", b"\x08\x02"  # HealthCheckResponse.status
 
         async def check(request: bytes, context: aio.ServicerContext[bytes, bytes]) -> bytes:
-            if request not in known:
+            if request not in names:
                 await context.abort(grpc.StatusCode.NOT_FOUND, "there is no such service here")
             return serving if self._fault is None else not_serving
 

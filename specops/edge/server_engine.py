@@ -82,7 +82,7 @@ class Remote:
         proposal = self._proposals.get(sequence.id)
         if proposal is None or sequence.reading or not proposal.tokens:
             return TokenTree.bare(root)
-        topology = Topology.of((-1, *proposal.parents))
+        topology = Topology.from_parents((-1, *proposal.parents))
         tokens = [root, *proposal.tokens]
         if sequence.greedy or proposal.draw is Draw.DETERMINISTIC:
             return TokenTree(topology, tokens, Draw.DETERMINISTIC)

@@ -72,10 +72,10 @@ class Access:
         if not self._tokens:
             return ""
         header = authorization.encode("utf-8", "replace") if isinstance(authorization, str) else authorization
-        given = bearer_token(header)
+        sent = bearer_token(header)
         # All are compared, each in constant time: how long it takes says nothing about any of them.
-        found = [name for name, token in self._tokens.items() if hmac.compare_digest(given, token)]
-        return found[0] if found else None
+        names = [name for name, token in self._tokens.items() if hmac.compare_digest(sent, token)]
+        return names[0] if names else None
 
 
 def own_token(text: str) -> dict[str, str]:
@@ -227,14 +227,14 @@ class VerificationService:
     def __init__(
         self,
         worker: Worker,
-        served: ServerLimits,
+        limits: ServerLimits,
         sessions: Sessions,
         metrics: ServiceMetrics,
         access: Access,
         max_streams: int,
     ) -> None:
         """The service ends the worker when it stops."""
-        self.served = served
+        self.limits = limits
         self.sessions = sessions
         self.failed = asyncio.Event()
         self.failure: str | None = None  # what broke the engine
@@ -287,7 +287,7 @@ class VerificationService:
 
     async def _describe(self, request: bytes, context: Context) -> bytes:
         await self._name(context)
-        return description_of(self.served).SerializeToString()
+        return description_of(self.limits).SerializeToString()
 
     async def _verify(self, _: Any, context: Context) -> None:
         name = await self._name(context)
@@ -295,7 +295,7 @@ class VerificationService:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "this server has no stream left")
         # Sent alone: while a first answer is being written, gRPC can send no status.
         await context.send_initial_metadata(())
-        outgoing = Outgoing(_PENDING + 4 * self.served.max_sessions)
+        outgoing = Outgoing(_PENDING + 4 * self.limits.max_sessions)
         stream = _Stream(next(self._numbers), context.peer(), outgoing)
         self._streams[stream.number] = stream
         self.sessions.connected(stream.number, owner=name, client=name or stream.peer)
@@ -319,8 +319,8 @@ class VerificationService:
             self._carry_out(self.sessions.gone(stream.number, time.perf_counter()))
 
     async def _name(self, context: Context) -> str:
-        given = dict(context.invocation_metadata() or ()).get(METADATA, "")
-        name = self._access.name(given)
+        authorization = dict(context.invocation_metadata() or ()).get(METADATA, "")
+        name = self._access.name(authorization)
         if name is None:
             self._metrics.unauthenticated += 1
             message = "the token is wrong or missing; send it as the metadata authorization: Bearer TOKEN"
@@ -334,7 +334,7 @@ class VerificationService:
             now = time.perf_counter()
             self._metrics.received += len(data)
             try:
-                effects = self.sessions.request(stream.number, read_request(data, self.served), now)
+                effects = self.sessions.request(stream.number, read_request(data, self.limits), now)
             except WireError as error:
                 if error.session is None:
                     raise
@@ -410,7 +410,7 @@ class VerificationService:
 
 def _response(answer: Answer) -> pb.Response:
     if isinstance(answer, RoundVerdict):
-        return verdict_response(answer.session, answer.ruling, answer.step_s, answer.taken)
+        return verdict_response(answer.session, answer.ruling, answer.step_s, answer.version)
     if isinstance(answer, ClientTurn):
         return turn_response(answer)
     return refusal_response(answer)

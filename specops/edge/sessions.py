@@ -44,7 +44,7 @@ class RoundVerdict(Struct, frozen=True):
     session: int
     ruling: SequenceVerdict
     step_s: float
-    taken: int = 0  # version of what was sent ahead, if the next round is of it
+    version: int = 0  # version of what was sent ahead, if the next round is of it
 
 
 Answer: TypeAlias = RoundVerdict | ClientTurn | SessionRefused
@@ -88,7 +88,7 @@ class Session:
     key: int
     name: tuple[str, bytes]  # owner, and the key that the client gave it
     client: str
-    wanted: bool  # the client wants the server to draft
+    wants_drafts: bool  # the client wants the server to draft
     drafting: bool  # the engine drafts for it
     stopping: bool = False  # and is to stop
     out: bool = True  # its prompt or a round is in the engine
@@ -98,7 +98,7 @@ class Session:
     owed: int = 0  # Turns
     ahead: TreesAhead = NOTHING  # only while the client's next word would be a round
     ended: bool = False
-    at: tuple[int, int] | None = None  # stream and number
+    attached_to: tuple[int, int] | None = None  # stream and number
     since: float = 0.0  # when it was last ruled on or taken up, or lost its stream
 
     @property
@@ -182,25 +182,25 @@ class Sessions:
     def _open(self, stream: int, request: Open, now: float) -> None:
         by = self._streams[stream]
         name = (by.owner, request.key)
-        session, there = self._by_name.get(name), by.sessions.get(request.session)
-        if there is not None and there is not session:
-            if not there.ended:
+        session, current = self._by_name.get(name), by.sessions.get(request.session)
+        if current is not None and current is not session:
+            if not current.ended:
                 raise WireError(f"session {request.session} is open already, under another key")
-            self._detach(there)
+            self._detach(current)
         by.late.pop(request.session, None)
         if session is None:
             session = self._begin(by, name, request)
             self._attach(session, stream, request.session)
             return
-        if request.known > len(session.output):
+        if request.acknowledged > len(session.output):
             self._forget(session)
             raise WireError(
-                f"{request.known} tokens were acknowledged, but only {len(session.output)} were sent"
+                f"{request.acknowledged} tokens were acknowledged, but only {len(session.output)} were sent"
             )
         self._detach(session)
         self._attach(session, stream, request.session)
         self.resumed += 1
-        session.sent, session.wanted, session.since = request.known, request.server_drafts, now
+        session.sent, session.wants_drafts, session.since = request.acknowledged, request.server_drafts, now
         session.owed += 1
         self._stop_drafting(session)
         self._settle(session)
@@ -208,7 +208,7 @@ class Sessions:
     def _begin(self, by: Stream, name: tuple[str, bytes], request: Open) -> Session:
         if self._closed is not None:
             raise WireError(self._closed[1], self._closed[0])
-        if request.known or not request.prompt:
+        if request.acknowledged or not request.prompt:
             raise WireError("unknown session: it was never opened here, or has ended", "unknown")
         client = self._clients.get(by.client) or Client(next(self._numbers))
         if client.sessions >= self._limits.per_client:
@@ -227,7 +227,7 @@ class Sessions:
     def _round(self, session: Session, request: Round, now: float) -> None:
         if session.ended:
             raise WireError("a round came for a session that has ended")
-        if session.wanted or session.drafting:
+        if session.wants_drafts or session.drafting:
             raise WireError("a round came while the server drafts")
         if session.out or session.owed:
             raise WireError(f"round {request.number} came before the answer to the last one")
@@ -254,7 +254,7 @@ class Sessions:
             raise WireError(
                 f"trees were sent ahead for round {request.number}, but round {session.due} is due"
             )
-        if session.wanted or session.drafting or session.owed:
+        if session.wants_drafts or session.drafting or session.owed:
             return
         if not session.out:
             raise WireError(f"trees were sent ahead for round {request.number} before that round")
@@ -266,8 +266,8 @@ class Sessions:
         session.ahead = TreesAhead(request.version, trees)
 
     def _mode(self, session: Session, request: Mode) -> None:
-        session.wanted, session.ahead = request.server_drafts, NOTHING
-        if not session.wanted:
+        session.wants_drafts, session.ahead = request.server_drafts, NOTHING
+        if not session.wants_drafts:
             if session.owed >= _OWED:
                 raise WireError("the drafting was taken back too often without waiting for an answer")
             session.owed += 1
@@ -300,11 +300,11 @@ class Sessions:
         if ruling.ended:
             session.ended = True
             self._free(session)
-        taken = self._take_ahead(session, ruling, now)
-        if session.at is not None and not session.owed:
+        version = self._take_ahead(session, ruling, now)
+        if session.attached_to is not None and not session.owed:
             session.sent = len(session.output)
-            stream, number = session.at
-            self._effects.answers.append((stream, RoundVerdict(number, ruling, step_s, taken)))
+            stream, number = session.attached_to
+            self._effects.answers.append((stream, RoundVerdict(number, ruling, step_s, version)))
         self._settle(session)
 
     def _take_ahead(self, session: Session, ruling: SequenceVerdict, now: float) -> int:
@@ -321,10 +321,10 @@ class Sessions:
     def unfit(self, refused: messages.SequenceRefused) -> Effects:
         """Process a session that the engine rejected and does not know."""
         if (session := self._by_key.get(refused.key)) is not None:
-            at = session.at
+            attached_to = session.attached_to
             self._forget(session, tell=False)
-            if at is not None:
-                self._refuse(*at, "nonsense", refused.message)
+            if attached_to is not None:
+                self._refuse(*attached_to, "nonsense", refused.message)
         return self._done()
 
     # --- timeouts and shutdown ----------------------------------------------------------------
@@ -334,11 +334,11 @@ class Sessions:
         its turn pass."""
         for session in list(self._by_key.values()):
             waited = now - session.since
-            if session.ended or session.at is None:
+            if session.ended or session.attached_to is None:
                 if waited >= self._limits.resume_s:
                     self._forget(session)
             elif session.quiet and waited >= _TURN_S:
-                self._refuse(*session.at, "unknown", "its client sent nothing for too long")
+                self._refuse(*session.attached_to, "unknown", "its client sent nothing for too long")
         return self._done()
 
     def drain(self) -> None:
@@ -349,22 +349,22 @@ class Sessions:
         """Refuse all sessions, now and later."""
         self._closed = (reason, message)
         for session in list(self._by_key.values()):
-            at = session.at
+            attached_to = session.attached_to
             finished = session.ended
             self._forget(session)
-            if at is not None and not finished:
-                self._refuse(*at, reason, message)
+            if attached_to is not None and not finished:
+                self._refuse(*attached_to, reason, message)
         return self._done()
 
     @property
     def running(self) -> int:
         """Number of running sessions with a stream."""
-        return sum(not s.ended and s.at is not None for s in self._by_key.values())
+        return sum(not s.ended and s.attached_to is not None for s in self._by_key.values())
 
     @property
     def parked(self) -> int:
         """Number of running sessions that wait for their client."""
-        return sum(not s.ended and s.at is None for s in self._by_key.values())
+        return sum(not s.ended and s.attached_to is None for s in self._by_key.values())
 
     def __len__(self) -> int:
         """Number of all stored sessions, ended ones included."""
@@ -374,15 +374,15 @@ class Sessions:
 
     def _settle(self, session: Session) -> None:
         """Do what had to wait until the session was quiet: give a Turn, or hand over the drafting."""
-        if session.at is None or not session.quiet:
+        if session.attached_to is None or not session.quiet:
             return
-        stream, number = session.at
+        stream, number = session.attached_to
         for _ in range(session.owed):
             lacking = session.output[session.sent :]
             session.sent = len(session.output)
             self._effects.answers.append((stream, ClientTurn(number, session.due, lacking, session.ended)))
         session.owed = 0
-        if session.wanted and not session.ended:
+        if session.wants_drafts and not session.ended:
             session.drafting = True
             self._effects.commands.append(SetMode(session.key, True))
 
@@ -392,14 +392,14 @@ class Sessions:
             self._effects.commands.append(SetMode(session.key, False))
 
     def _attach(self, session: Session, stream: int, number: int) -> None:
-        session.at = (stream, number)
+        session.attached_to = (stream, number)
         self._streams[stream].sessions[number] = session
 
     def _detach(self, session: Session) -> None:
         """Detach the session from its stream; later messages for it there are ignored."""
-        if session.at is not None:
-            stream, number = session.at
-            session.at = None
+        if session.attached_to is not None:
+            stream, number = session.attached_to
+            session.attached_to = None
             session.owed = 0
             session.ahead = NOTHING
             del self._streams[stream].sessions[number]

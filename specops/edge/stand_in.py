@@ -77,19 +77,19 @@ class DelayedModel:
     def output(self) -> Tensor:
         return self._model.output
 
-    def forward(self, tokens: Tensor, layout: Layout, wanted: Tensor | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, layout: Layout, indices: Tensor | None = None) -> Tensor:
         began = time.perf_counter()
-        logits = self._model.forward(tokens, layout, wanted)
+        logits = self._model.forward(tokens, layout, indices)
         self._rest(began, len(tokens))
         return logits
 
     def with_features(
-        self, tokens: Tensor, layout: Layout, wanted: Tensor | None = None
+        self, tokens: Tensor, layout: Layout, indices: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         began = time.perf_counter()
-        both = self._model.with_features(tokens, layout, wanted)
+        logits_and_features = self._model.with_features(tokens, layout, indices)
         self._rest(began, len(tokens))
-        return both
+        return logits_and_features
 
     def _rest(self, began: float, tokens: int) -> None:
         declared = self._cost.seconds(tokens)

@@ -156,13 +156,13 @@ class VerificationLoop:
         self._sessions[begin.key] = self._by_sequence[sequence] = session
         self._queue(session, perf_counter())
 
-    def _propose(self, session: _Session, said: Propose) -> None:
-        if session.out or said.number != session.number:
-            log.warning("dropped round %d: round %d is due, or under way", said.number, session.number)
+    def _propose(self, session: _Session, request: Propose) -> None:
+        if session.out or request.number != session.number:
+            log.warning("dropped round %d: round %d is due, or under way", request.number, session.number)
             return
-        self._remote.put(session.sequence, said.proposal)
+        self._remote.put(session.sequence, request.proposal)
         self._engine.hold(session.sequence)  # anew: rows are taken from those that were last heard of earlier
-        self._queue(session, said.arrived)
+        self._queue(session, request.arrived)
 
     def _set_mode(self, session: _Session, server_drafts: bool) -> None:
         """Hand the drafting over. The client drafts after the engine's own step that is under way, if
@@ -238,7 +238,9 @@ class VerificationLoop:
             for _ in range(min(self._most, engine.max_batch - len(self._readers), len(self._rounds))):
                 self._give_turn(self._rounds.take())
         # Together no more than a chunk, so that all end within this step, unless one alone is longer.
-        left = engine.prefill_chunk - sum(engine.unread(each.sequence) + 1 for each in self._readers.values())
+        left = engine.prefill_chunk - sum(
+            engine.unread(session.sequence) + 1 for session in self._readers.values()
+        )
         while len(self._to_read) and len(self._readers) < engine.max_batch - self._most:
             tokens = engine.unread(self._sessions[self._to_read.next.key].sequence) + 1
             if self._readers and tokens > left:

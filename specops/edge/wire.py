@@ -67,14 +67,14 @@ def open_request(
     prompt: list[int],
     sampling: Sampling,
     *,
-    known: int = 0,
+    acknowledged: int = 0,
     server_drafts: bool = False,
 ) -> pb.Request:
     """The message that opens a session. Raises UsageError for a sampling that the protocol does not
     support."""
     if sampling.seed is not None and not 0 <= sampling.seed < 2**64:
         raise UsageError(f"a seed must be from 0 to 2**64 - 1 to be sent to a server, not {sampling.seed}")
-    said = pb.Sampling(
+    settings = pb.Sampling(
         temperature=sampling.temperature,
         top_k=sampling.top_k,
         top_p=sampling.top_p,
@@ -83,23 +83,25 @@ def open_request(
         stop_token_ids=sampling.stop_token_ids,
         ignore_eos=sampling.ignore_eos,
     )
-    begun = pb.Open(key=key, prompt=prompt, sampling=said, known=known, server_drafts=server_drafts)
+    begun = pb.Open(
+        key=key, prompt=prompt, sampling=settings, known=acknowledged, server_drafts=server_drafts
+    )
     return pb.Request(session=session, open=begun)
 
 
 def round_request(session: int, number: int, proposal: Proposal) -> pb.Request:
-    said = pb.Round(
+    message = pb.Round(
         number=number,
         tokens=proposal.tokens,
         parents=proposal.parents,
         draw=DRAWS[proposal.draw],
         drawn=_drawn(proposal.drawn),
     )
-    return pb.Request(session=session, round=said)
+    return pb.Request(session=session, round=message)
 
 
 def ahead_request(session: int, number: int, version: int, branches: Sequence[Branch]) -> pb.Request:
-    said = [
+    messages = [
         pb.Branch(
             end=branch.end,
             bonus=branch.bonus,
@@ -110,7 +112,7 @@ def ahead_request(session: int, number: int, version: int, branches: Sequence[Br
         )
         for branch in branches
     ]
-    return pb.Request(session=session, ahead=pb.Ahead(number=number, version=version, branches=said))
+    return pb.Request(session=session, ahead=pb.Ahead(number=number, version=version, branches=messages))
 
 
 def _drawn(drawn: DrawDistributions) -> pb.Drawn | None:
@@ -131,8 +133,8 @@ def close_request(session: int) -> pb.Request:
 # --- messages of a server ---------------------------------------------------------------------
 
 
-def verdict_response(session: int, ruling: SequenceVerdict, step_s: float, taken: int = 0) -> pb.Response:
-    said = pb.Verdict(
+def verdict_response(session: int, ruling: SequenceVerdict, step_s: float, version: int = 0) -> pb.Response:
+    message = pb.Verdict(
         number=ruling.number,
         path=ruling.path,
         tokens=ruling.tokens,
@@ -140,23 +142,23 @@ def verdict_response(session: int, ruling: SequenceVerdict, step_s: float, taken
         waited_us=_microseconds(ruling.waited_s),
         step_us=_microseconds(step_s),
         evicted=ruling.evicted,
-        taken=taken,
+        taken=version,
     )
-    return pb.Response(session=session, verdict=said)
+    return pb.Response(session=session, verdict=message)
 
 
 def turn_response(turn: ClientTurn) -> pb.Response:
-    said = pb.Turn(number=turn.number, tokens=turn.tokens, ended=turn.ended)
-    return pb.Response(session=turn.session, turn=said)
+    message = pb.Turn(number=turn.number, tokens=turn.tokens, ended=turn.ended)
+    return pb.Response(session=turn.session, turn=message)
 
 
 def refusal_response(refused: SessionRefused) -> pb.Response:
-    said = pb.Refusal(
+    message = pb.Refusal(
         reason=_REASONS[refused.reason],
         message=refused.message,
         retry_ms=math.ceil(refused.retry_s * 1e3),
     )
-    return pb.Response(session=refused.session, refusal=said)
+    return pb.Response(session=refused.session, refusal=message)
 
 
 def _microseconds(seconds: float) -> int:
@@ -201,20 +203,22 @@ _LIMITS = [limit.name for limit in fields(ServerLimits) if limit.name != "eos"]
 """Fields that Description has under the same names."""
 
 
-def description_of(served: ServerLimits) -> pb.Description:
-    limits = {name: getattr(served, name) for name in _LIMITS}
-    return pb.Description(revision=REVISION, eos=sorted(served.eos), **limits)
+def description_of(server_limits: ServerLimits) -> pb.Description:
+    limits = {name: getattr(server_limits, name) for name in _LIMITS}
+    return pb.Description(revision=REVISION, eos=sorted(server_limits.eos), **limits)
 
 
-def served_of(said: pb.Description) -> ServerLimits:
+def limits_of(description: pb.Description) -> ServerLimits:
     """The properties of a server. Raises EndpointError if the server lacks a part of the protocol that
     this client needs."""
-    if said.revision < REVISION:
+    if description.revision < REVISION:
         raise EndpointError(
-            f"could not talk to the server: it speaks revision {said.revision} of the protocol, "
+            f"could not talk to the server: it speaks revision {description.revision} of the protocol, "
             f"and this client {REVISION}"
         )
-    return ServerLimits(eos=frozenset(said.eos), **{name: getattr(said, name) for name in _LIMITS})
+    return ServerLimits(
+        eos=frozenset(description.eos), **{name: getattr(description, name) for name in _LIMITS}
+    )
 
 
 # --- strict parsing of a client's messages -----------------------------------------------------
@@ -240,7 +244,7 @@ class Open(Struct, frozen=True):
     key: bytes
     prompt: list[int]
     sampling: Sampling
-    known: int
+    acknowledged: int
     server_drafts: bool
 
 
@@ -269,8 +273,8 @@ class Close(Struct, frozen=True):
 ClientRequest: TypeAlias = Open | Round | Ahead | Mode | Close
 
 
-def read_request(data: bytes, served: ServerLimits) -> ClientRequest:
-    """The request in a client's message, validated against what is `served`. Raises WireError."""
+def read_request(data: bytes, limits: ServerLimits) -> ClientRequest:
+    """The request in a client's message, validated against the server's limits. Raises WireError."""
     try:
         request = pb.Request.FromString(data)
     except DecodeError as error:
@@ -278,11 +282,11 @@ def read_request(data: bytes, served: ServerLimits) -> ClientRequest:
     kind = request.WhichOneof("kind")
     try:
         if kind == "round":
-            return Round(request.session, request.round.number, proposal_of(request.round, served))
+            return Round(request.session, request.round.number, proposal_of(request.round, limits))
         if kind == "ahead":
-            return _ahead(request.session, request.ahead, served)
+            return _ahead(request.session, request.ahead, limits)
         if kind == "open":
-            return _open(request.session, request.open, served)
+            return _open(request.session, request.open, limits)
         if kind == "mode":
             return Mode(request.session, request.mode.server_drafts)
         if kind == "close":
@@ -293,111 +297,121 @@ def read_request(data: bytes, served: ServerLimits) -> ClientRequest:
         raise
 
 
-def _open(session: int, said: pb.Open, served: ServerLimits) -> Open:
-    prompt = list(said.prompt)
-    if len(said.key) != KEY:
-        raise WireError(f"a session's key has {KEY} bytes, not {len(said.key)}")
-    if len(prompt) >= served.max_length:
+def _open(session: int, message: pb.Open, limits: ServerLimits) -> Open:
+    prompt = list(message.prompt)
+    if len(message.key) != KEY:
+        raise WireError(f"a session's key has {KEY} bytes, not {len(message.key)}")
+    if len(prompt) >= limits.max_length:
         raise WireError(
-            f"a prompt of {len(prompt)} tokens leaves no room: a session holds {served.max_length}",
+            f"a prompt of {len(prompt)} tokens leaves no room: a session holds {limits.max_length}",
             "too large",
         )
-    if prompt and max(prompt) >= served.vocabulary:
-        raise WireError(f"a prompt's tokens must be below {served.vocabulary}, not {max(prompt)}")
-    return Open(session, said.key, prompt, _sampling(said.sampling, served), said.known, said.server_drafts)
-
-
-def _sampling(said: pb.Sampling, served: ServerLimits) -> Sampling:
-    stops = tuple(said.stop_token_ids)
-    if not (said.temperature == 0 or LEAST_TEMPERATURE <= said.temperature < math.inf):
-        raise WireError(f"a temperature must be 0 or at least {LEAST_TEMPERATURE}, not {said.temperature}")
-    if not 0 < said.top_p <= 1:
-        raise WireError(f"top_p must be above 0 and at most 1, not {said.top_p}")
-    if said.max_tokens < 1:
-        raise WireError("max_tokens must be at least 1")
-    if len(stops) > MAX_STOPS:
-        raise WireError(f"a session has at most {MAX_STOPS} stop tokens, not {len(stops)}", "too large")
-    if stops and max(stops) >= served.vocabulary:
-        raise WireError(f"stop tokens must be below {served.vocabulary}, not {max(stops)}")
-    return Sampling(
-        temperature=said.temperature,
-        top_k=said.top_k,
-        top_p=said.top_p,
-        seed=said.seed if said.HasField("seed") else None,
-        max_tokens=said.max_tokens,
-        stop_token_ids=stops,
-        ignore_eos=said.ignore_eos,
+    if prompt and max(prompt) >= limits.vocabulary:
+        raise WireError(f"a prompt's tokens must be below {limits.vocabulary}, not {max(prompt)}")
+    return Open(
+        session,
+        message.key,
+        prompt,
+        _sampling(message.sampling, limits),
+        message.known,
+        message.server_drafts,
     )
 
 
-def _ahead(session: int, said: pb.Ahead, served: ServerLimits) -> Ahead:
-    if said.version < 1:
+def _sampling(message: pb.Sampling, limits: ServerLimits) -> Sampling:
+    stops = tuple(message.stop_token_ids)
+    if not (message.temperature == 0 or LEAST_TEMPERATURE <= message.temperature < math.inf):
+        raise WireError(f"a temperature must be 0 or at least {LEAST_TEMPERATURE}, not {message.temperature}")
+    if not 0 < message.top_p <= 1:
+        raise WireError(f"top_p must be above 0 and at most 1, not {message.top_p}")
+    if message.max_tokens < 1:
+        raise WireError("max_tokens must be at least 1")
+    if len(stops) > MAX_STOPS:
+        raise WireError(f"a session has at most {MAX_STOPS} stop tokens, not {len(stops)}", "too large")
+    if stops and max(stops) >= limits.vocabulary:
+        raise WireError(f"stop tokens must be below {limits.vocabulary}, not {max(stops)}")
+    return Sampling(
+        temperature=message.temperature,
+        top_k=message.top_k,
+        top_p=message.top_p,
+        seed=message.seed if message.HasField("seed") else None,
+        max_tokens=message.max_tokens,
+        stop_token_ids=stops,
+        ignore_eos=message.ignore_eos,
+    )
+
+
+def _ahead(session: int, message: pb.Ahead, limits: ServerLimits) -> Ahead:
+    if message.version < 1:
         raise WireError("versions of trees sent ahead begin with 1")
-    if len(said.branches) > served.max_ahead:
+    if len(message.branches) > limits.max_ahead:
         raise WireError(
-            f"{len(said.branches)} branches sent ahead is over the limit of {served.max_ahead}", "too large"
+            f"{len(message.branches)} branches sent ahead is over the limit of {limits.max_ahead}",
+            "too large",
         )
-    drawn = sum(each.draw != pb.DETERMINISTIC for each in said.branches)
+    drawn = sum(branch.draw != pb.DETERMINISTIC for branch in message.branches)
     if drawn > DRAWN_AHEAD:
         raise WireError(f"{drawn} drawn branches sent ahead is over the limit of {DRAWN_AHEAD}", "too large")
-    branches = tuple(_branch(each, served) for each in said.branches)
-    if len({(each.end, each.bonus) for each in branches}) < len(branches):
+    branches = tuple(_branch(branch, limits) for branch in message.branches)
+    if len({(branch.end, branch.bonus) for branch in branches}) < len(branches):
         raise WireError("two branches are for the same outcome")
-    return Ahead(session, said.number, said.version, branches)
+    return Ahead(session, message.number, message.version, branches)
 
 
-def _branch(said: pb.Branch, served: ServerLimits) -> Branch:
-    if said.end > served.max_nodes:
-        raise WireError(f"no path ends at node {said.end}: a round has at most {served.max_nodes}")
-    if said.bonus >= served.vocabulary:
-        raise WireError(f"the token after a path must be below {served.vocabulary}, not {said.bonus}")
-    return Branch(said.end, said.bonus, proposal_of(said, served))
+def _branch(message: pb.Branch, limits: ServerLimits) -> Branch:
+    if message.end > limits.max_nodes:
+        raise WireError(f"no path ends at node {message.end}: a round has at most {limits.max_nodes}")
+    if message.bonus >= limits.vocabulary:
+        raise WireError(f"the token after a path must be below {limits.vocabulary}, not {message.bonus}")
+    return Branch(message.end, message.bonus, proposal_of(message, limits))
 
 
-def proposal_of(said: pb.Round | pb.Branch, served: ServerLimits) -> Proposal:
+def proposal_of(message: pb.Round | pb.Branch, limits: ServerLimits) -> Proposal:
     """The tree of a round or a branch. Raises WireError for an invalid tree, or one that does not fit its
     distributions."""
-    tokens, parents = tuple(said.tokens[:]), tuple(said.parents[:])  # the slice is a copy in one go
-    if len(tokens) > served.max_nodes:
-        raise WireError(f"a tree of {len(tokens)} nodes is over the limit of {served.max_nodes}", "too large")
+    tokens, parents = tuple(message.tokens[:]), tuple(message.parents[:])  # the slice is a copy in one go
+    if len(tokens) > limits.max_nodes:
+        raise WireError(f"a tree of {len(tokens)} nodes is over the limit of {limits.max_nodes}", "too large")
     if len(parents) != len(tokens):
         raise WireError(f"{len(tokens)} nodes cannot have {len(parents)} parents")
-    if max(tokens, default=0) >= served.vocabulary:
-        raise WireError(f"a node's token must be below {served.vocabulary}, not {max(tokens)}")
+    if max(tokens, default=0) >= limits.vocabulary:
+        raise WireError(f"a node's token must be below {limits.vocabulary}, not {max(tokens)}")
     if not all(map(lt, parents, count(1))):
         node, parent = next((n, p) for n, p in enumerate(parents, start=1) if p >= n)
         raise WireError(f"node {node} cannot follow node {parent}")
-    draw = _DRAW_OF.get(said.draw)
+    draw = _DRAW_OF.get(message.draw)
     if draw is None:
-        raise WireError(f"unknown draw {said.draw} of a tree")
+        raise WireError(f"unknown draw {message.draw} of a tree")
     if draw is not Draw.IID and _twice(tokens) and _twice(tuple(zip(parents, tokens, strict=True))):
         raise WireError("a node is followed by the same token twice")
     if draw is not Draw.DETERMINISTIC:
-        return Proposal(tokens, parents, draw, _read_drawn(said.drawn, tokens, parents, served))
-    if said.HasField("drawn"):
+        return Proposal(tokens, parents, draw, _read_drawn(message.drawn, tokens, parents, limits))
+    if message.HasField("drawn"):
         raise WireError("a tree that was not drawn has no distributions")
     return Proposal(tokens, parents, draw)
 
 
-def _twice(things: tuple[object, ...]) -> bool:
-    return len(set(things)) < len(things)
+def _twice(values: tuple[object, ...]) -> bool:
+    return len(set(values)) < len(values)
 
 
 def _read_drawn(
-    said: pb.Drawn, tokens: tuple[int, ...], parents: tuple[int, ...], served: ServerLimits
+    message: pb.Drawn, tokens: tuple[int, ...], parents: tuple[int, ...], limits: ServerLimits
 ) -> DrawDistributions:
-    drawn = DrawDistributions(tuple(said.nodes[:]), tuple(said.sizes[:]), said.tokens, said.weights)
+    drawn = DrawDistributions(
+        tuple(message.nodes[:]), tuple(message.sizes[:]), message.tokens, message.weights
+    )
     if not draws_are_sound(
         *(drawn.nodes, drawn.sizes, drawn.tokens, drawn.weights, tokens, parents),
-        vocabulary=served.vocabulary,
-        most=served.max_support,
+        vocabulary=limits.vocabulary,
+        most=limits.max_support,
     ):  # NumPy says what is wrong; of the CPU of a drawn round it would take a fifth
-        _check(drawn, tokens, parents, served)
+        _check(drawn, tokens, parents, limits)
     return drawn
 
 
 def _check(
-    drawn: DrawDistributions, tokens: tuple[int, ...], parents: tuple[int, ...], served: ServerLimits
+    drawn: DrawDistributions, tokens: tuple[int, ...], parents: tuple[int, ...], limits: ServerLimits
 ) -> None:
     """Validate the distributions of the nodes `tokens` after `parents`. Raises WireError if they are
     invalid."""
@@ -406,22 +420,22 @@ def _check(
         raise WireError("a drawn tree has one distribution for every node that others follow")
     if len(sizes) != len(nodes):
         raise WireError(f"{len(nodes)} distributions cannot have {len(sizes)} sizes")
-    if max(sizes, default=0) > served.max_support:
+    if max(sizes, default=0) > limits.max_support:
         raise WireError(
-            f"a distribution over {max(sizes)} tokens is over the limit of {served.max_support}", "too large"
+            f"a distribution over {max(sizes)} tokens is over the limit of {limits.max_support}", "too large"
         )
     if 0 in sizes:
         raise WireError(f"the distribution of node {drawn.nodes[sizes.index(0)]} is over no tokens")
     total = sum(sizes)
-    for what, values, kind in (("tokens", drawn.tokens, TOKEN), ("weights", drawn.weights, WEIGHT)):
+    for values_name, values, kind in (("tokens", drawn.tokens, TOKEN), ("weights", drawn.weights, WEIGHT)):
         if len(values) != total * kind.itemsize:
-            raise WireError(f"{total} {what} take {total * kind.itemsize} bytes, not {len(values)}")
+            raise WireError(f"{total} {values_name} take {total * kind.itemsize} bytes, not {len(values)}")
     if total:
-        _check_values(drawn, tokens, parents, served)
+        _check_values(drawn, tokens, parents, limits)
 
 
 def _check_values(
-    drawn: DrawDistributions, tokens: tuple[int, ...], parents: tuple[int, ...], served: ServerLimits
+    drawn: DrawDistributions, tokens: tuple[int, ...], parents: tuple[int, ...], limits: ServerLimits
 ) -> None:
     """Validate all distributions at once, if there are as many values as their sizes say.
 
@@ -429,8 +443,8 @@ def _check_values(
     its own 32.
     """
     support, weights = np.frombuffer(drawn.tokens, TOKEN), np.frombuffer(drawn.weights, WEIGHT)
-    if support.max() >= served.vocabulary:
-        raise WireError(f"a distribution's tokens must be below {served.vocabulary}, not {support.max()}")
+    if support.max() >= limits.vocabulary:
+        raise WireError(f"a distribution's tokens must be below {limits.vocabulary}, not {support.max()}")
     if not weights.all():
         raise WireError("weights must be at least 1")
     own = np.arange(0, len(drawn.nodes) << 32, 1 << 32)

@@ -102,11 +102,11 @@ class Limit:
     form: Literal["window", "chunk"]
     size: int  # tokens
 
-    def sees(self, token: Tensor, other: Tensor) -> Tensor:
-        """Return whether `token` sees `other`: positions, int64, the second not after the first."""
+    def sees(self, token: Tensor, earlier: Tensor) -> Tensor:
+        """Return whether `token` sees `earlier`: positions, int64, the second not after the first."""
         if self.form == "window":
-            return other > token - self.size
-        return other // self.size == token // self.size
+            return earlier > token - self.size
+        return earlier // self.size == token // self.size
 
     def mask(self, mask: Mask, stop: int) -> Mask:
         """The part of `mask`, which ends at slot `stop`, that is within the limit: [n, stop] over all slots.
@@ -179,9 +179,9 @@ class Layout:
         """spans: in the order of their rows. tile: query heads that share a KV head. addresses: for the
         kernel, tensors to read in place of the spans; their values may change from pass to pass."""
         self.spans, self.cache, self._tile = spans, cache, tile
-        here = cache.data.device.type == "cpu" and cache.data.dtype == torch.float32 and not cache.kernel
-        self.short = here and all(span.count <= SHORT for span in spans)
-        self._apart = here and not self.short
+        compiled = cache.data.device.type == "cpu" and cache.data.dtype == torch.float32 and not cache.kernel
+        self.short = compiled and all(span.count <= SHORT for span in spans)
+        self._by_group = compiled and not self.short
         self._recorded = addresses is not None
         self._within: dict[Limit, Layout] = {}
         if addresses is not None:
@@ -211,7 +211,7 @@ class Layout:
         The loops and SDPA differ in the last bits, and so does SDPA with padding. So where a prompt is read
         beside other sequences, each sequence has the form that it has alone.
         """
-        return self.alone if self._apart else [(slice(None), self)]
+        return self.alone if self._by_group else [(slice(None), self)]
 
     @cached_property
     def alone(self) -> list[tuple[slice, Layout]]:
@@ -249,7 +249,7 @@ class Layout:
         self._refuse_recorded()
         groups, first, spans = [], 0, self.spans
         for index in range(1, len(spans) + 1):
-            if index == len(spans) or not _together(spans[index - 1], spans[index]):
+            if index == len(spans) or not _share_group(spans[index - 1], spans[index]):
                 groups.append(_group(spans[first:index], self.cache, self._tile))
                 first = index
         return groups
@@ -287,8 +287,8 @@ class Layout:
         self.layer(layer).flatten(0, 1)[self._slots] = kv
 
 
-def _together(one: Span, other: Span) -> bool:
-    return other.row == one.row + 1 and other.count == one.count and other.mask is one.mask
+def _share_group(span: Span, following: Span) -> bool:
+    return following.row == span.row + 1 and following.count == span.count and following.mask is span.mask
 
 
 def _group(spans: Sequence[Span], cache: KVCache, tile: int) -> Group:

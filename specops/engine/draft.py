@@ -226,8 +226,8 @@ class CachedGrower:
 
     def _level_span(self, level: Level) -> Span:
         root, count = self._read[level.sequence.row] - 1, len(level.tokens)
-        at = root + level.depth
-        positions = self._line[at : at + 1] if count == 1 else self._line[at].expand(count)
+        position = root + level.depth
+        positions = self._line[position : position + 1] if count == 1 else self._line[position].expand(count)
         return Span(level.sequence.row, root + level.place, count, positions, level.mask)
 
     def _layout(self, spans: list[Span]) -> Layout:
@@ -304,15 +304,15 @@ def weight_names(folder: Path) -> set[str]:
         return set()
 
 
-def read_weights(folder: Path, what: str) -> dict[str, Tensor]:
-    """Read all weights of a folder's model.safetensors, as float32. Raises ModelError, with `what` it should
-    be."""
+def read_weights(folder: Path, description: str) -> dict[str, Tensor]:
+    """Read all weights of a folder's model.safetensors, as float32. Raises ModelError, with the `description`
+    of what they are."""
     try:
         with safe_open(folder / WEIGHTS, framework="pt") as stored:
             weights = {name: stored.get_tensor(name).float() for name in list(stored.keys())}
     except (OSError, SafetensorError) as error:
         reason = str(error).partition("\n")[0]
-        raise ModelError(f"could not load {what} from {folder}: {reason}") from error
+        raise ModelError(f"could not load {description} from {folder}: {reason}") from error
     refuse_not_finite(folder, weights.items())
     return weights
 

@@ -92,8 +92,8 @@ def find_backend(device: str, dtype: str, attention: str, *, graphs: bool = True
             "the kernel for attention runs on a GPU, not on a CPU: expected the attention reference",
             hint=with_value(attention, "reference"),
         )
-    found = torch.device("cpu") if kind == "cpu" else torch.device("cuda", int(number or 0))
-    return Backend(found, DTYPES[dtype], kernel, graphs=graphs and kernel and kind == "cuda")
+    torch_device = torch.device("cpu") if kind == "cpu" else torch.device("cuda", int(number or 0))
+    return Backend(torch_device, DTYPES[dtype], kernel, graphs=graphs and kernel and kind == "cuda")
 
 
 def compute_with(threads: int) -> None:
@@ -111,13 +111,13 @@ class Target:
     wrap: Callable[[FeatureModel], Model]
     """Makes a draft model run as this one does: with CUDA graphs if this one has them."""
 
-    def length(self, wanted: int | None) -> int:
+    def length(self, requested: int | None) -> int:
         """Most tokens of a sequence, prompt included; None: as many as the model has positions.
 
-        Raises UsageError if the model has fewer positions than `wanted`.
+        Raises UsageError if the model has fewer positions than `requested`.
         """
         positions = self.model.shape.max_positions
-        length = positions if wanted is None else wanted
+        length = positions if requested is None else requested
         if not 2 <= length <= positions:
             raise UsageError(f"max_length must be from 2 to the target's {positions} positions, not {length}")
         return length

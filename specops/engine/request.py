@@ -110,14 +110,14 @@ class Counters:
         total = Counters()
         for item in fields(self):
             mine, its = getattr(self, item.name), getattr(other, item.name)
-            both: Any
+            total_value: Any
             if isinstance(mine, list):
-                both = [a + b for a, b in zip_longest(mine, its, fillvalue=0)]
+                total_value = [a + b for a, b in zip_longest(mine, its, fillvalue=0)]
             elif isinstance(mine, dict):
-                both = {key: mine.get(key, 0) + its.get(key, 0) for key in {**mine, **its}}
+                total_value = {key: mine.get(key, 0) + its.get(key, 0) for key in {**mine, **its}}
             else:
-                both = mine + its
-            setattr(total, item.name, both)
+                total_value = mine + its
+            setattr(total, item.name, total_value)
         return total
 
     def add(self, times: StepTimes) -> None:
@@ -207,7 +207,7 @@ class Streaming(ABC):
                 "an engine streams one sequence at a time: expected submit and step for several",
             )
         tokens = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
-        wanted = self.submit(tokens, sampling)
+        sequence_id = self.submit(tokens, sampling)
         try:
             while True:
                 for emission in self.step():
@@ -215,7 +215,7 @@ class Streaming(ABC):
                     if emission.finish_reason is not None:
                         return
         finally:
-            self.cancel(wanted)
+            self.cancel(sequence_id)
 
     def generate(self, prompt: str | list[int], sampling: Sampling) -> Completion:
         """Decode one sequence to its end. Raises ServerError if it was cut off by a verifier elsewhere."""

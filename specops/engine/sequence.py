@@ -84,9 +84,9 @@ class Sequence:
     ) -> Emission:
         """Append verified tokens up to the sequence's end, which may lie in the middle of them. Returns the
         emission, with what was drafted for it and accepted."""
-        taken, text = 0, ""
+        count, text = 0, ""
         for token in tokens:
-            taken += 1
+            count += 1
             self.tokens.append(token)
             if token in self._eos:
                 self.finish_reason = "stop"
@@ -105,11 +105,11 @@ class Sequence:
             text += self._text.finish()
         return Emission(
             self.id,
-            tokens[:taken],
+            tokens[:count],
             text,
             self.finish_reason,
             self._stop_reason,
-            logprobs[:taken],
+            logprobs[:count],
             drafted=drafted,
             accepted=accepted,
         )

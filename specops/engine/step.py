@@ -85,7 +85,7 @@ class Engine(Streaming):
             if sequence.reading:
                 self._drafter.commit(sequence, [], features.get(sequence.row))
                 sequence.cached += sequence.chunk
-        emissions = [self._commit(*each, features.get(each[0].row)) for each in verified]
+        emissions = [self._commit(*decision, features.get(decision[0].row)) for decision in verified]
         for sequence in [s for s in sequences if s.finish_reason is not None]:
             self._leave(sequence)
             del self._by_id[sequence.id]
@@ -118,7 +118,7 @@ class Engine(Streaming):
         """
         spans: list[Span] = []
         tokens: list[int] = []
-        wanted: list[int] = []  # where the trees' nodes lie
+        node_indices: list[int] = []  # where the trees' nodes lie
         for sequence, tree in zip(sequences, trees, strict=True):
             start, topology = sequence.cached, tree.topology
             root = len(sequence.tokens) - 1
@@ -131,11 +131,11 @@ class Engine(Streaming):
                 if start < root:
                     mask = causal_then(len(fed), topology.sees)
                     positions = torch.cat((self._line[start:root], positions))
-                wanted += range(len(tokens) + root - start, len(tokens) + len(fed))
+                node_indices += range(len(tokens) + root - start, len(tokens) + len(fed))
             spans.append(Span(sequence.row, start, len(fed), positions, mask))
             tokens += fed
         layout = Layout(spans, self._cache, self.target.shape.tile)
-        some = None if len(wanted) == len(tokens) else torch.tensor(wanted, dtype=torch.int64)
+        some = None if len(node_indices) == len(tokens) else torch.tensor(node_indices, dtype=torch.int64)
         if not self._drafter.reads_features:
             return self.target.forward(torch.tensor(tokens), layout, some), {}
         logits, features = self.target.with_features(torch.tensor(tokens), layout, some)

@@ -49,11 +49,11 @@ class TextStream:
             return ""
         self._pending.clear()
         self._held += piece
-        found = [(self._held.find(s), s) for s in self._stop]
-        found = [(at, s) for at, s in found if at >= 0]
-        if found:
-            at, self.stopped_by = min(found, key=lambda pair: (pair[0], -len(pair[1])))
-            final, self._held = self._held[:at], ""
+        matches = [(self._held.find(s), s) for s in self._stop]
+        matches = [(position, s) for position, s in matches if position >= 0]
+        if matches:
+            position, self.stopped_by = min(matches, key=lambda pair: (pair[0], -len(pair[1])))
+            final, self._held = self._held[:position], ""
             return final
         keep = max((_overlap(self._held, s) for s in self._stop), default=0)
         cut = len(self._held) - keep
@@ -162,9 +162,9 @@ def read_plain(folder: Path) -> PlainTokenizer | None:
         template = path.read_text(encoding="utf-8") if path.is_file() else config.get("chat_template")
     except Exception:  # tokenizers raises bare ones; transformers says what is wrong with the folder
         return None
-    known = {str(token) for token in backend.get_added_tokens_decoder().values() if token.special}
+    special_texts = {str(token) for token in backend.get_added_tokens_decoder().values() if token.special}
     cut_or_padded = backend.truncation is not None or backend.padding is not None
-    if cut_or_padded or not known.issuperset(special.values()) or backend.get_vocab_size() > _LARGE:
+    if cut_or_padded or not special_texts.issuperset(special.values()) or backend.get_vocab_size() > _LARGE:
         return None
     if template is not None and not isinstance(template, str):  # several, by name
         return None
@@ -178,8 +178,8 @@ def _special_tokens(config: Any) -> dict[str, str] | None:
     read = {*_SPECIAL, "chat_template", "clean_up_tokenization_spaces"}
     if config.keys() - _HARMLESS - read or config.get("clean_up_tokenization_spaces"):
         return None
-    found = {name: config[name] for name in _SPECIAL if config.get(name) is not None}
-    return found if all(isinstance(token, str) for token in found.values()) else None
+    tokens = {name: config[name] for name in _SPECIAL if config.get(name) is not None}
+    return tokens if all(isinstance(token, str) for token in tokens.values()) else None
 
 
 def _load_by_transformers(folder: Path) -> Any:

@@ -38,7 +38,7 @@ class Topology:
 
     @staticmethod
     @lru_cache(maxsize=256)
-    def of(parents: tuple[int, ...]) -> Topology:
+    def from_parents(parents: tuple[int, ...]) -> Topology:
         """The one object of a shape, so that its masks are built once, and rows that share it are batched."""
         return Topology(parents)
 
@@ -51,7 +51,7 @@ class Topology:
             start = len(parents)
             parents += [parent for parent in level for _ in range(width)]
             level = list(range(start, len(parents)))
-        return Topology.of(tuple(parents))
+        return Topology.from_parents(tuple(parents))
 
     def __len__(self) -> int:
         return len(self.parents)
@@ -74,15 +74,15 @@ class Topology:
 
     def _only(self, nodes: list[int]) -> Topology:
         number = {node: place for place, node in enumerate(nodes)}
-        return Topology.of((-1, *(number[self.parents[node]] for node in nodes[1:])))
+        return Topology.from_parents((-1, *(number[self.parents[node]] for node in nodes[1:])))
 
     @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
         """The children of each node."""
-        found: list[list[int]] = [[] for _ in self.parents]
+        children: list[list[int]] = [[] for _ in self.parents]
         for node, parent in enumerate(self.parents[1:], start=1):
-            found[parent].append(node)
-        return tuple(tuple(nodes) for nodes in found)
+            children[parent].append(node)
+        return tuple(tuple(nodes) for nodes in children)
 
     @cached_property
     def depth(self) -> tuple[int, ...]:
@@ -191,7 +191,7 @@ class TokenTree:
     @staticmethod
     def bare(root: int) -> TokenTree:
         """A root without a draft: its verification is one autoregressive step."""
-        return TokenTree(Topology.of((-1,)), [root], Draw.DETERMINISTIC)
+        return TokenTree(Topology.from_parents((-1,)), [root], Draw.DETERMINISTIC)
 
     @staticmethod
     def not_finite(root: int) -> TokenTree:

@@ -25,7 +25,7 @@ from specops.serving import RequestDrafts, request_drafts
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    at: float
+    time_s: float
     """Arrival of the bytes that completed the event, in seconds of the client's monotonic clock."""
 
     data: str
@@ -45,13 +45,13 @@ def events(reads: Iterable[tuple[float, bytes]]) -> list[Event]:
     standard discards an event that the end cuts off; here it comes out marked as incomplete, because
     some servers leave the last blank line out.
     """
-    found: list[Event] = []
+    stream_events: list[Event] = []
     data: list[bytes] = []
     kind = rest = b""
     last = 0.0
     after_cr = False
 
-    def line_ends(line: bytes, at: float) -> None:
+    def line_ends(line: bytes, time_s: float) -> None:
         nonlocal kind
         if line.startswith(b"data:"):
             data.append(line[5:].removeprefix(b" "))
@@ -61,18 +61,18 @@ def events(reads: Iterable[tuple[float, bytes]]) -> list[Event]:
             data.append(line[6:].removeprefix(b" "))
             kind = b"error"
         elif not line:
-            event_ends(at)
+            event_ends(time_s)
 
-    def event_ends(at: float, complete: bool = True) -> None:
+    def event_ends(time_s: float, complete: bool = True) -> None:
         nonlocal kind
         if data:
             text = b"\n".join(data).decode("utf-8", errors="replace")
-            found.append(Event(at, text, kind.decode("utf-8", errors="replace"), complete))
+            stream_events.append(Event(time_s, text, kind.decode("utf-8", errors="replace"), complete))
             data.clear()
         kind = b""
 
     begun = False
-    for at, read in reads:
+    for time_s, read in reads:
         if not read:
             continue
         if not begun:  # a byte order mark before the stream is no part of its first line (9.2.6)
@@ -85,12 +85,12 @@ def events(reads: Iterable[tuple[float, bytes]]) -> list[Event]:
             rest = rest.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         *lines, rest = rest.split(b"\n")
         for line in lines:
-            line_ends(line, at)
-        last = at
+            line_ends(line, time_s)
+        last = time_s
     if rest:
         line_ends(rest, last)
     event_ends(last, complete=False)
-    return found
+    return stream_events
 
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -129,7 +129,7 @@ class Failure:
 class Chunk:
     """One event with output: text, reasoning or a tool call."""
 
-    at: float
+    time_s: float
     tokens: int | None
     characters: int = 0
 
@@ -199,7 +199,7 @@ def read_answer(
     reading = _Reading()
     try:
         for event in events(reads):
-            reading.ended = event.at
+            reading.ended = event.time_s
             if event.data == "[DONE]":
                 reading.done = True
                 break
@@ -213,9 +213,9 @@ def read_answer(
         failure = failure or _incomplete(reading, reads, finish_reasons)
     text = well_formed("".join(reading.pieces))
     tokens, tokens_from, tokens_missing = _count(reading, text, count_tokens)
-    each, each_missing = _of_each_chunk(reading, tokens)
+    chunk_tokens, chunk_tokens_missing = _of_each_chunk(reading, tokens)
     return Answer(
-        tuple(map(Chunk, reading.instants, each, map(len, reading.pieces))),
+        tuple(map(Chunk, reading.instants, chunk_tokens, map(len, reading.pieces))),
         text,
         tokens,
         tokens_from,
@@ -224,7 +224,7 @@ def read_answer(
         reading.ended,
         failure,
         tokens_missing,
-        each_missing,
+        chunk_tokens_missing,
         reading.reasoning,
         reading.prompt_tokens,
         reading.drafts,
@@ -240,7 +240,7 @@ def contradicts(tokens: int | None, limit: int, finish_reason: str | None) -> bo
 
 
 def _take(reading: _Reading, event: Event) -> None:
-    at, data = event.at, event.data
+    time_s, data = event.time_s, event.data
     try:
         body = json.loads(data)
     except (ValueError, RecursionError) as error:  # also numbers too long, and nesting too deep
@@ -270,14 +270,14 @@ def _take(reading: _Reading, event: Event) -> None:
         thought, said = _output(choice, data)
         if piece := thought + said:
             reading.reasoning += len(thought)
-            reading.instants.append(at)
+            reading.instants.append(time_s)
             reading.pieces.append(piece)
             reading.totals.append(usage)
         if reason := choice.get("finish_reason"):
             if isinstance(reason, dict):  # as SGLang has it: {"type": "abort", "message": …}
                 reason = reason.get("type", reason)
             reading.finish_reason = well_formed(str(reason))
-            reading.finished = at
+            reading.finished = time_s
             reading.ends_without_text = not piece
 
 
@@ -300,8 +300,8 @@ def _output(choice: dict[str, Any], data: str) -> tuple[str, str]:
                 parts += [function.get("name"), function.get("arguments")]
     if not all(part is None or isinstance(part, str) for part in parts):
         raise _malformed("output is not text", data)
-    thought, *said = (part or "" for part in parts)
-    return thought, "".join(said)
+    thought, *output = (part or "" for part in parts)
+    return thought, "".join(output)
 
 
 def _tokens(body: dict[str, Any], which: str) -> int | None:
@@ -384,8 +384,8 @@ def _refused(message: str) -> _Unreadable:
     return _Unreadable(Failure("stream_error", well_formed(message)))
 
 
-def _malformed(what: str, data: str) -> _Unreadable:
-    return _Unreadable(Failure("malformed", f"{what}: {data[:80]!r}"))
+def _malformed(problem: str, data: str) -> _Unreadable:
+    return _Unreadable(Failure("malformed", f"{problem}: {data[:80]!r}"))
 
 
 _TITLE = re.compile(r"<(title|h1)\b[^>]*>(.*?)</\1>", re.IGNORECASE | re.DOTALL)
@@ -423,8 +423,8 @@ def described(body: bytes) -> str:
         parsed: Any = json.loads(text)
     except (ValueError, RecursionError):
         parsed = None
-    found = error_message(parsed) if isinstance(parsed, dict) else html_page(text)
-    return found or text.strip()
+    message = error_message(parsed) if isinstance(parsed, dict) else html_page(text)
+    return message or text.strip()
 
 
 def _text(fault: Any) -> str:

@@ -40,7 +40,7 @@ def offsets(rate: float, count: int, *, burstiness: float = 1.0, seed: int = 0) 
     below 1 comes in bursts, above 1 is more even.
     """
     gaps = np.random.default_rng(seed).gamma(burstiness, 1 / (rate * burstiness), count)
-    return [float(at) for at in np.cumsum(gaps)]
+    return [float(offset) for offset in np.cumsum(gaps)]
 
 
 class Pace:
@@ -53,12 +53,12 @@ class Pace:
     async def turn(self) -> float:
         """Wait for the next request's turn; the instant until which it was held back, 0.0 if it was not."""
         now = time.perf_counter()
-        at = max(now, self._next)
-        self._next = at + self._gap
-        if at == now:
+        instant = max(now, self._next)
+        self._next = instant + self._gap
+        if instant == now:
             return 0.0
-        await asyncio.sleep(at - now)
-        return at
+        await asyncio.sleep(instant - now)
+        return instant
 
 
 @dataclass(frozen=True)

@@ -173,18 +173,18 @@ class Client:
     async def only_model(self) -> str:
         """The only model that the endpoint lists. Raises EndpointError if it lists none, UsageError if
         more."""
-        base_url, served = self.endpoint.base_url, await self.models()
-        if not served:
+        base_url, models = self.endpoint.base_url, await self.models()
+        if not models:
             raise EndpointError(
                 f"{base_url} lists no model; the server may still load it",
                 hint=http_request(f"{base_url}/models", self._credentials.curl),
             )
-        if len(served) > 1:
+        if len(models) > 1:
             raise UsageError(
-                f"{base_url} serves {len(served)} models: {', '.join(served)}; name one",
-                hint=with_value(base_url, f"{base_url}#{served[0]}"),
+                f"{base_url} serves {len(models)} models: {', '.join(models)}; name one",
+                hint=with_value(base_url, f"{base_url}#{models[0]}"),
             )
-        return served[0]
+        return models[0]
 
     async def send(
         self, prompt: Prompt, pace: Pace | None = None, *, max_tokens: int | None = None
@@ -234,7 +234,7 @@ class Client:
             logprobs = answer["choices"][0]["logprobs"]
             if chat:
                 entries = [(entry["token"], entry["top_logprobs"]) for entry in logprobs["content"]]
-                return [(text, [float(one["logprob"]) for one in top]) for text, top in entries]
+                return [(text, [float(candidate["logprob"]) for candidate in top]) for text, top in entries]
             pairs = zip(logprobs["tokens"], logprobs["top_logprobs"], strict=True)
             return [(str(text), [float(value) for value in top.values()]) for text, top in pairs]
         except (openai.OpenAIError, TimeoutError, LookupError, TypeError, ValueError, AttributeError):
@@ -398,7 +398,7 @@ def failure_of(error: Exception, credentials: Credentials = NOTHING) -> Failure 
             first = _first_bytes(cause.message)
             return failure("malformed", no_http(first) if first else str(cause))
         if isinstance(cause, Unreachable | aiohttp.ClientConnectorError):
-            refused = any(getattr(one, "errno", None) == errno.ECONNREFUSED for one in causes)
+            refused = any(getattr(chained, "errno", None) == errno.ECONNREFUSED for chained in causes)
             return failure("refused" if refused else "unreachable", reason_of(cause))
         if isinstance(cause, aiohttp.ConnectionTimeoutError):
             return failure("unreachable", reason_of(cause))
@@ -451,9 +451,9 @@ def endpoint_error(
                 hint=f"export {variable}=YOUR_KEY  # then run the same command again",
             )
         case "http_404":
-            what = f"the path or the model {model}" if model else "the path"
+            subject = f"the path or the model {model}" if model else "the path"
             return EndpointError(
-                f"{base_url} does not know {what} (404): {detail}{_did_you_mean(base_url)}",
+                f"{base_url} does not know {subject} (404): {detail}{_did_you_mean(base_url)}",
                 hint=f"{look}  # lists the models"
                 if base_url.endswith(V1)
                 else with_value(base_url, f"{base_url}{V1}"),
@@ -510,8 +510,8 @@ def _did_you_mean(base_url: str) -> str:
 
 def _first_bytes(message: str) -> bytes | None:
     """The beginning of a response that aiohttp could not parse, where its message quotes it."""
-    found = re.search(r"^\s*(b'.*'|b\".*\")$", message, re.MULTILINE)
-    return bytes(ast.literal_eval(found[1])) if found else None
+    quoted = re.search(r"^\s*(b'.*'|b\".*\")$", message, re.MULTILINE)
+    return bytes(ast.literal_eval(quoted[1])) if quoted else None
 
 
 def _causes(error: BaseException) -> list[BaseException]:

@@ -265,9 +265,9 @@ class _Route:
         return self.url.netloc.rpartition("@")[2]
 
     def address(self) -> tuple[str, int]:
-        at = self.proxy or self.url
-        assert at.hostname
-        return at.hostname, at.port or (443 if at.scheme == "https" else 80)
+        destination = self.proxy or self.url
+        assert destination.hostname
+        return destination.hostname, destination.port or (443 if destination.scheme == "https" else 80)
 
     def target(self, path: str) -> str:
         """The request's target: a proxy of plain requests takes whole addresses."""
@@ -362,8 +362,8 @@ class Connections:
         """A socket that is connected to the first of the server's addresses that takes it."""
         loop = asyncio.get_running_loop()
         if not self._addresses:
-            found = await loop.getaddrinfo(*self._route.address(), type=socket.SOCK_STREAM)
-            self._addresses = [(family, address) for family, _, _, _, address in found]
+            address_infos = await loop.getaddrinfo(*self._route.address(), type=socket.SOCK_STREAM)
+            self._addresses = [(family, address) for family, _, _, _, address in address_infos]
         failed: OSError | None = None
         for family, address in self._addresses:
             sock = StampedSocket(family, socket.SOCK_STREAM)

@@ -44,24 +44,24 @@ class Observed:
         return self.tokens_per_chunk is not None and self.tokens_per_chunk <= SINGLE
 
 
-def speculating_standard(standard: Observed, other: Observed | None) -> str | None:
+def speculating_standard(standard: Observed, speculative: Observed | None) -> str | None:
     """A sentence where the standard's counters show that it speculates, or where the two look swapped.
 
-    `other` is the pool that is to speculate; None where nothing is known of it.
+    `speculative` is the pool that is to speculate; None where nothing is known of it.
     """
     if standard.speculates:
         drafts = f"it verified {standard.drafts:.0f} drafts while it answered"
-        if other is not None and looks_idle(other):
+        if speculative is not None and looks_idle(speculative):
             return (
                 f"the pools look swapped: the standard speculates ({drafts}), and the speculative one "
                 "verified none"
             )
         return f"the standard speculates: {drafts}"
     unknown = standard.drafts is None and standard.sends_several
-    if unknown and other is not None and other.sends_one and not other.speculates:
+    if unknown and speculative is not None and speculative.sends_one and not speculative.speculates:
         return (
             f"the pools look swapped: the standard sends {standard.tokens_per_chunk:.1f} tokens a chunk, and "
-            f"the speculative one {other.tokens_per_chunk:.1f}"
+            f"the speculative one {speculative.tokens_per_chunk:.1f}"
         )
     return None
 
@@ -78,9 +78,9 @@ def several_tokens(standard: Observed) -> str | None:
     return None
 
 
-def looks_idle(other: Observed) -> bool:
+def looks_idle(pool: Observed) -> bool:
     """Return whether the other pool shows no sign of speculation."""
-    return other.drafts == 0 or (other.drafts is None and other.sends_one)
+    return pool.drafts == 0 or (pool.drafts is None and pool.sends_one)
 
 
 async def scrape(base_url: str, credentials: Credentials) -> Scrape | NoData:

@@ -137,7 +137,7 @@ def decoded(reads: Iterable[tuple[float, bytes]], encoding: str) -> list[tuple[f
         raise BadResponse(f"the Content-Encoding of the response is {encoding[:40]!r}")
     decoder = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)  # 32: gzip or zlib, by the first bytes
     try:
-        return [(at, decoder.decompress(data)) for at, data in reads]
+        return [(time_s, decoder.decompress(data)) for time_s, data in reads]
     except zlib.error as error:
         raise BadResponse(
             f"the bytes of the response are not in the encoding that it names, {encoding}: {error}"

@@ -167,7 +167,7 @@ class Row(_Record):
     """Why a figure is unknown: `tokens`, `tpot_ms`, and `chunk_tokens` for those of each chunk."""
 
     @classmethod
-    def of(cls, observation: Observation, started: float) -> Self:
+    def from_observation(cls, observation: Observation, started: float) -> Self:
         answer = observation.answer
         reasons: dict[str, str | None] = {}
         if observation.ok:
@@ -264,7 +264,7 @@ class CellRecord(_Record):
     """All others that were sent for this cell: warm-up, and what filled the streams."""
 
     @classmethod
-    def of(cls, cell: Cell, objectives: Objectives) -> Self:
+    def from_cell(cls, cell: Cell, objectives: Objectives) -> Self:
         counted = cell.counted
         good = [o for o in counted if o.ok]
         tokens = request_times.output_tokens(good)
@@ -300,8 +300,10 @@ class CellRecord(_Record):
             tokens_per_chunk=Spread.of(
                 [n for o in good if (n := request_times.tokens_per_chunk(o)) is not None]
             ),
-            rows=tuple(Row.of(o, cell.started) for o in counted),
-            beside=tuple(Row.of(o, cell.started) for o in cell.observations if o.part != "counted"),
+            rows=tuple(Row.from_observation(o, cell.started) for o in counted),
+            beside=tuple(
+                Row.from_observation(o, cell.started) for o in cell.observations if o.part != "counted"
+            ),
         )
 
     @property
@@ -368,8 +370,8 @@ def slow_tail(rows: Iterable[Row]) -> SlowTail:
 def playbook_summary(cells: Sequence[CellRecord]) -> dict[str, Any]:
     """The playbook's keys, at the first level, repeats pooled; `reasons` explains what is null."""
     level = cells[0].level
-    ours = [cell for cell in cells if cell.level == level]
-    rows = [row for cell in ours for row in cell.rows if row.error is None]
+    level_cells = [cell for cell in cells if cell.level == level]
+    rows = [row for cell in level_cells for row in cell.rows if row.error is None]
     summary: dict[str, Any] = {}
     reasons: dict[str, str] = {}
     for latency in LATENCIES:
@@ -381,18 +383,18 @@ def playbook_summary(cells: Sequence[CellRecord]) -> dict[str, Any]:
                 unknown = None if spread.n else _why_unknown(rows, latency)
                 reasons[key] = unknown or spread.missing[quantile]
     summary["total_tokens"] = _total([row.tokens for row in rows])
-    rates = [cell.tokens_per_sec for cell in ours if cell.complete]
-    known = [rate for rate in rates if rate is not None]
-    summary["avg_tokens_per_sec"] = round(sum(known) / len(known), 4) if known else None
+    rates = [cell.tokens_per_sec for cell in level_cells if cell.complete]
+    measured = [rate for rate in rates if rate is not None]
+    summary["avg_tokens_per_sec"] = round(sum(measured) / len(measured), 4) if measured else None
     if summary["total_tokens"] is None:
         reasons["total_tokens"] = reasons["avg_tokens_per_sec"] = (
             f"{_why_unknown(rows, 'tokens')}; give its tokenizer.json to have its answers counted"
         )
-    elif not known:
+    elif not measured:
         reasons["avg_tokens_per_sec"] = "no repeat was measured to its end"
     if chunks := _why_unknown(rows, "chunk_tokens"):
         reasons["peak_tokens_per_sec"] = chunks
-    summary["slow_tail"] = asdict(slow_tail(row for cell in ours for row in cell.sent))
+    summary["slow_tail"] = asdict(slow_tail(row for cell in level_cells for row in cell.sent))
     summary["concurrency"] = level.concurrency
     summary["rate"] = level.rate
     summary["reasons"] = reasons
@@ -411,21 +413,21 @@ def _why_unknown(rows: Sequence[Row], figure: str) -> str | None:
 def by_level(cells: Sequence[CellRecord]) -> list[LevelFigures]:
     """Return for each level the latencies over all its requests, and every figure's interval over its
     repeats."""
-    found = []
+    figures = []
     for level in _levels(cells):
-        ours = [cell for cell in cells if cell.level == level]
-        whole = [cell for cell in ours if cell.complete]
-        counts, missing = acceptance(ours)
-        found.append(
+        level_cells = [cell for cell in cells if cell.level == level]
+        whole = [cell for cell in level_cells if cell.complete]
+        counts, missing = acceptance(level_cells)
+        figures.append(
             LevelFigures(
-                **_latencies(level, [row for cell in ours for row in cell.rows]),
+                **_latencies(level, [row for cell in level_cells for row in cell.rows]),
                 repeats=len(whole),
                 over_repeats={name: _over_repeats(whole, read) for name, read in _PER_REPEAT.items()},
                 acceptance=counts,
                 acceptance_missing=missing,
             )
         )
-    return found
+    return figures
 
 
 def by_class(cells: Sequence[CellRecord]) -> dict[str, list[Latencies]]:
@@ -434,7 +436,10 @@ def by_class(cells: Sequence[CellRecord]) -> dict[str, list[Latencies]]:
     return {
         name: [
             Latencies(
-                **_latencies(level, [row for at, row in rows if at == level and row.traffic_class == name])
+                **_latencies(
+                    level,
+                    [row for row_level, row in rows if row_level == level and row.traffic_class == name],
+                )
             )
             for level in _levels(cells)
         ]
@@ -564,8 +569,8 @@ def _levels(cells: Sequence[CellRecord]) -> list[Level]:
 
 
 def _total(counts: Sequence[int | None]) -> int | None:
-    known = [count for count in counts if count is not None]
-    return sum(known) if len(known) == len(counts) else None
+    counted = [count for count in counts if count is not None]
+    return sum(counted) if len(counted) == len(counts) else None
 
 
 if TYPE_CHECKING:

@@ -148,7 +148,7 @@ class Objectives(Frozen):
 
 def ttft(observation: Observation) -> float | None:
     chunks = observation.answer.chunks
-    return chunks[0].at - observation.sent if chunks else None
+    return chunks[0].time_s - observation.sent if chunks else None
 
 
 def tpot(observation: Observation) -> float | None:
@@ -158,7 +158,7 @@ def tpot(observation: Observation) -> float | None:
     after_first = _after_first(answer)
     if not after_first or all_at_once(observation):
         return None
-    return (_last_at(answer) - answer.chunks[0].at) / after_first
+    return (_last_at(answer) - answer.chunks[0].time_s) / after_first
 
 
 def tpot_missing(observation: Observation) -> str | None:
@@ -181,7 +181,7 @@ def all_at_once(observation: Observation) -> bool:
     if not answer.chunks or answer.tokens is None:
         return False
     first = _first(answer)
-    return _last_at(answer) == first.at or (first.tokens is not None and first.tokens >= answer.tokens)
+    return _last_at(answer) == first.time_s or (first.tokens is not None and first.tokens >= answer.tokens)
 
 
 _LATE = 2.0
@@ -191,20 +191,20 @@ _LATE = 2.0
 def _last_at(answer: Answer) -> float:
     """Return when the last token came, in seconds. A last token without text comes with the finish reason.
     A finish reason more than `_LATE` of the longest gap between chunks after the last text is not counted."""
-    last = answer.chunks[-1].at
+    last = answer.chunks[-1].time_s
     if answer.finished is None:
         return last
-    longest = max((later.at - earlier.at for earlier, later in pairwise(answer.chunks)), default=None)
+    longest = max((later.time_s - earlier.time_s for earlier, later in pairwise(answer.chunks)), default=None)
     return last if longest is not None and answer.finished > last + _LATE * longest else answer.finished
 
 
 def _first(answer: Answer) -> Chunk:
     """Return the chunks that arrived at the first instant as one chunk. A proxy may hold several back and
     send them together."""
-    same = [chunk for chunk in answer.chunks if chunk.at == answer.chunks[0].at]
+    same = [chunk for chunk in answer.chunks if chunk.time_s == answer.chunks[0].time_s]
     counts = [chunk.tokens for chunk in same if chunk.tokens is not None]
     tokens = sum(counts) if len(counts) == len(same) else None
-    return Chunk(same[0].at, tokens, sum(chunk.characters for chunk in same))
+    return Chunk(same[0].time_s, tokens, sum(chunk.characters for chunk in same))
 
 
 def _after_first(answer: Answer) -> float | None:
@@ -218,7 +218,7 @@ def _after_first(answer: Answer) -> float | None:
     first = _first(answer)
     if first.tokens is not None:
         return answer.tokens - first.tokens
-    later = sum(chunk.at > first.at for chunk in answer.chunks)
+    later = sum(chunk.time_s > first.time_s for chunk in answer.chunks)
     most = max(1, answer.tokens - later)  # every other chunk has one at least
     characters = sum(chunk.characters for chunk in answer.chunks)
     share = answer.tokens * first.characters / characters if characters else most
@@ -244,7 +244,7 @@ def lag(observation: Observation) -> float:
 
 
 def chunk_gaps(observation: Observation) -> list[float]:
-    return [later.at - earlier.at for earlier, later in pairwise(observation.answer.chunks)]
+    return [later.time_s - earlier.time_s for earlier, later in pairwise(observation.answer.chunks)]
 
 
 def amortised_itl(observation: Observation) -> list[float]:
@@ -252,7 +252,7 @@ def amortised_itl(observation: Observation) -> list[float]:
     if all_at_once(observation):
         return []
     return [
-        (later.at - earlier.at) / later.tokens
+        (later.time_s - earlier.time_s) / later.tokens
         for earlier, later in pairwise(observation.answer.chunks)
         if later.tokens
     ]
@@ -266,8 +266,8 @@ def tokens_per_chunk(observation: Observation) -> float | None:
 def output_tokens(observations: Sequence[Observation]) -> int | None:
     """Tokens of the whole answers among `observations`; None where some answer's tokens are unknown."""
     counts = [observation.answer.tokens for observation in observations if observation.ok]
-    known = [count for count in counts if count is not None]
-    return sum(known) if len(known) == len(counts) else None
+    counted = [count for count in counts if count is not None]
+    return sum(counted) if len(counted) == len(counts) else None
 
 
 def meets(observation: Observation, objectives: Objectives) -> bool:
@@ -292,12 +292,12 @@ def peak_throughput(observations: Sequence[Observation]) -> float | None:
         for chunk in observation.answer.chunks:
             if chunk.tokens is None:
                 return None
-            marks.append((chunk.at, chunk.tokens))
+            marks.append((chunk.time_s, chunk.tokens))
     marks.sort()
     best = within = start = 0
-    for at, tokens in marks:
+    for time_s, tokens in marks:
         within += tokens
-        while marks[start][0] <= at - 1.0:
+        while marks[start][0] <= time_s - 1.0:
             within -= marks[start][1]
             start += 1
         best = max(best, within)
@@ -324,8 +324,8 @@ def client_bound(observations: Sequence[Observation]) -> str | None:
 
 
 def _late_to_send(observations: Sequence[Observation]) -> str | None:
-    lags = [max(0.0, lag(one) - one.connecting) for one in observations]
-    in_flight = sum(e2e_with_retries(one) for one in observations)
+    lags = [max(0.0, lag(observation) - observation.connecting) for observation in observations]
+    in_flight = sum(e2e_with_retries(observation) for observation in observations)
     usual = statistics.median(lags) if lags else 0.0
     if usual < LEAST_S or sum(lags) < LEAST_IN_ALL_S:
         return None
@@ -344,9 +344,9 @@ def _late_to_read(observations: Sequence[Observation]) -> str | None:
     A read is clocked by the kernel, so a few that are late falsify a few gaps. It takes half of them to
     falsify what is usual.
     """
-    delays = [delay for one in observations for delay in one.delays]
+    delays = [delay for observation in observations for delay in observation.delays]
     delay = statistics.median(delays) if delays else None
-    gaps = [statistics.fmean(gaps) for one in observations if (gaps := chunk_gaps(one))]
+    gaps = [statistics.fmean(gaps) for observation in observations if (gaps := chunk_gaps(observation))]
     if delay is None or not gaps or sum(delays) < LEAST_IN_ALL_S:
         return None
     if delay < max(LEAST_S, statistics.median(gaps)):

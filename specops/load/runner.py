@@ -175,10 +175,10 @@ async def _open_loop(
     assert level.rate is not None
     in_flight = 0
 
-    async def send(prompt: Prompt, at: float) -> None:
+    async def send(prompt: Prompt, scheduled: float) -> None:
         nonlocal in_flight
         in_flight += 1
-        exchange = Exchange(prompt, scheduled=at)
+        exchange = Exchange(prompt, scheduled=scheduled)
         try:
             await window.carry_out(client, exchange, pace)
         finally:
@@ -190,12 +190,12 @@ async def _open_loop(
         for prompt, offset in zip(
             order, offsets(level.rate, len(order), burstiness=level.burstiness, seed=seed), strict=True
         ):
-            at = start + offset
-            await asyncio.sleep(max(0.0, at - time.perf_counter()))
+            scheduled = start + offset
+            await asyncio.sleep(max(0.0, scheduled - time.perf_counter()))
             if in_flight < MAX_IN_FLIGHT:
-                group.create_task(send(prompt, at))
+                group.create_task(send(prompt, scheduled))
             else:
-                window.add(_not_sent(prompt, at))
+                window.add(_not_sent(prompt, scheduled))
 
 
 def _report(progress: Progress, exchange: Exchange) -> None:
@@ -207,9 +207,11 @@ def _report(progress: Progress, exchange: Exchange) -> None:
     progress.advance()
 
 
-def _not_sent(prompt: Prompt, at: float) -> Exchange:
+def _not_sent(prompt: Prompt, scheduled: float) -> Exchange:
     failure = Failure("overrun", f"not sent: {MAX_IN_FLIGHT} requests were in flight already")
-    return Exchange(prompt, scheduled=at, first_sent=at, sent=at, ended=at, failure=failure)
+    return Exchange(
+        prompt, scheduled=scheduled, first_sent=scheduled, sent=scheduled, ended=scheduled, failure=failure
+    )
 
 
 @contextmanager

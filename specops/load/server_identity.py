@@ -38,20 +38,20 @@ OF_ONE_ENGINE = {
 _COUNTERS = ("_total", "_count", "_bucket")
 
 
-def one_address(one: Reachable, other: Reachable) -> str | None:
+def one_address(first: Reachable, second: Reachable) -> str | None:
     """A reason where two servers are one address; None for two models or unlike headers, by which a gateway
     may choose between two servers."""
-    if address(one.base_url) != address(other.base_url):
+    if address(first.base_url) != address(second.base_url):
         return None
-    if (one.model, one.access.headers) != (other.model, other.access.headers):
+    if (first.model, first.access.headers) != (second.model, second.access.headers):
         return None
-    if one.base_url == other.base_url:
-        return f"both are {one.base_url}"
-    return f"{other.base_url} is {one.base_url}"
+    if first.base_url == second.base_url:
+        return f"both are {first.base_url}"
+    return f"{second.base_url} is {first.base_url}"
 
 
 def one_process(
-    first: Sequence[Scrape], other: Sequence[Scrape], last: Sequence[Scrape], models: tuple[str, str]
+    first: Sequence[Scrape], second: Sequence[Scrape], last: Sequence[Scrape], models: tuple[str, str]
 ) -> str | None:
     """A reason where both addresses show one process, from scrapes of the first, the other, and the first
     again.
@@ -60,25 +60,32 @@ def one_process(
     times must be equal to all digits and the metrics must name the same model. Start times alone are not
     enough: two servers that one script starts within a hundredth of a second have equal ones.
     """
-    for before, between, after in product(first, other, last):
-        started, served = before.get((STARTED, frozenset())), _models(between)
+    for before, between, after in product(first, second, last):
+        started, model_names = before.get((STARTED, frozenset())), _models(between)
         if started is None or between.get((STARTED, frozenset())) != started:
             continue
-        if not served or served != _models(before) or _serves_both(served, models) or _collected(between):
+        if (
+            not model_names
+            or model_names != _models(before)
+            or _serves_both(model_names, models)
+            or _collected(between)
+        ):
             continue
         if _between(before, between, after):
-            return f"both addresses show the process that started at {started:.2f} and serves {min(served)}"
+            return (
+                f"both addresses show the process that started at {started:.2f} and serves {min(model_names)}"
+            )
     return None
 
 
 def moved_along(
-    before: Sequence[Scrape], first: Sequence[Scrape], other: Sequence[Scrape], last: Sequence[Scrape]
+    before: Sequence[Scrape], first: Sequence[Scrape], second: Sequence[Scrape], last: Sequence[Scrape]
 ) -> str | None:
     """A reason where the other server counted the request that only the first was sent.
 
     `before`: the other, before that request. The rest as for `one_process`, after it.
     """
-    for start, low, between, high in product(before, first, other, last):
+    for start, low, between, high in product(before, first, second, last):
         for name in GENERATED:
             grown = increase(start, between, name)
             if isinstance(grown, NoData) or grown <= 0 or _collected(between):
@@ -92,10 +99,10 @@ def _models(scraped: Scrape) -> frozenset[str]:
     return frozenset(dict(labels)["model_name"] for _, labels in scraped if "model_name" in dict(labels))
 
 
-def _serves_both(served: Iterable[str], models: tuple[str, str]) -> bool:
+def _serves_both(model_names: Iterable[str], models: tuple[str, str]) -> bool:
     """Return whether the metrics are labelled with both models, as those of a server with several engines
     are."""
-    return models[0] != models[1] and set(models) <= set(served)
+    return models[0] != models[1] and set(models) <= set(model_names)
 
 
 def _collected(scraped: Scrape) -> bool:
@@ -127,52 +134,52 @@ ANSWER_S = 30.0
 """How long one answer may take."""
 
 
-async def same_process(one: BaselineSettings, other: BaselineSettings) -> str | None:
+async def same_process(server: BaselineSettings, candidate: BaselineSettings) -> str | None:
     """A reason where two servers show one process in their /metrics; None where nothing shows it."""
-    first = await _scrapes(one)
-    between = await _scrapes(other) if first else []
-    last = await _scrapes(one) if between else []
-    return one_process(first, between, last, (one.model, other.model))
+    first = await _scrapes(server)
+    between = await _scrapes(candidate) if first else []
+    last = await _scrapes(server) if between else []
+    return one_process(first, between, last, (server.model, candidate.model))
 
 
 async def moved_with(
-    one: BaselineSettings, others: Mapping[str, BaselineSettings], send: Callable[[], Awaitable[None]]
+    server: BaselineSettings, candidates: Mapping[str, BaselineSettings], send: Callable[[], Awaitable[None]]
 ) -> dict[str, str]:
-    """Await `send`, which sends a request to the server `one` alone. Of `others`, servers by name: those
-    whose counters show that they got it, each with the reason."""
-    before = {name: await _scrapes(other) for name, other in others.items()}
+    """Await `send`, which sends a request to `server` alone. Of `candidates`, servers by name:
+    those whose counters show that they got it, each with the reason."""
+    before = {name: await _scrapes(candidate) for name, candidate in candidates.items()}
     await send()
-    found = {}
-    for name, other in others.items():
-        first = await _scrapes(one) if before[name] else []
-        between = await _scrapes(other) if first else []
-        last = await _scrapes(one) if between else []
+    reasons = {}
+    for name, candidate in candidates.items():
+        first = await _scrapes(server) if before[name] else []
+        between = await _scrapes(candidate) if first else []
+        last = await _scrapes(server) if between else []
         reason = moved_along(before[name], first, between, last)
         if reason is not None:
-            found[name] = reason
-    return found
+            reasons[name] = reason
+    return reasons
 
 
 async def probe(settings: Mapping[str, BaselineSettings]) -> tuple[str | None, dict[str, Observed]]:
     """Sends short requests to each server, by name. Returns a reason where two of them are one server,
     else what each did while it answered; a server that does not answer is left out."""
     limits = {"timeout_s": ANSWER_S, "retries": 0}
-    settings = {name: each.model_copy(update=limits) for name, each in settings.items()}
+    settings = {name: server.model_copy(update=limits) for name, server in settings.items()}
     observed: dict[str, Observed] = {}
     names = list(settings)
-    for one, other in combinations(settings.values(), 2):
-        shared = one_address(one, other) or await same_process(one, other)
+    for server, candidate in combinations(settings.values(), 2):
+        shared = one_address(server, candidate) or await same_process(server, candidate)
         if shared is not None:
             return shared, {}
 
     async def send(name: str) -> None:
-        found = await _answer(settings[name])
-        if found is not None:
-            observed[name] = found
+        answered = await _answer(settings[name])
+        if answered is not None:
+            observed[name] = answered
 
     for number, name in enumerate(names):
-        others = {later: settings[later] for later in names[number + 1 :]}
-        moved = await moved_with(settings[name], others, partial(send, name))
+        candidates = {later: settings[later] for later in names[number + 1 :]}
+        moved = await moved_with(settings[name], candidates, partial(send, name))
         if moved:
             return next(iter(moved.values())), {}
     return None, observed
@@ -201,11 +208,11 @@ async def _answer(settings: BaselineSettings) -> Observed | None:
 
 async def _scrapes(settings: BaselineSettings) -> list[Scrape]:
     """Empty where the server has no metrics that can be read."""
-    found: list[Scrape] = []
+    scrapes: list[Scrape] = []
     credentials = settings.target().credentials
     for _ in range(SCRAPES):
         scraped = await counters.scrape(settings.base_url, credentials)
         if isinstance(scraped, NoData):
             break
-        found.append(scraped)
-    return found
+        scrapes.append(scraped)
+    return scrapes

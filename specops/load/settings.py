@@ -101,8 +101,8 @@ class Capabilities:
     """Fields of a request with which its answers report their drafts."""
 
     def stream_options(self) -> dict[str, bool]:
-        wanted = {"include_usage": self.usage, "continuous_usage_stats": self.continuous_usage}
-        return {option: True for option, on in wanted.items() if on}
+        requested = {"include_usage": self.usage, "continuous_usage_stats": self.continuous_usage}
+        return {option: True for option, on in requested.items() if on}
 
     def described(self, *, retokenised: bool) -> dict[str, Any]:
         """Return how this endpoint's tokens are counted, stored with the figures that depend on it."""

@@ -65,8 +65,8 @@ class TargetServer:
         scraped = await self._scrape()
         if isinstance(scraped, NoData):
             return None
-        known = {series.cache_config for series in tables()}
-        return next((dict(labels) for name, labels in scraped if name in known), None)
+        names = {series.cache_config for series in tables()}
+        return next((dict(labels) for name, labels in scraped if name in names), None)
 
     async def _scrape(self) -> Scrape | NoData:
         return await counters.scrape(self.settings.base_url, self.client.endpoint.credentials)
@@ -112,9 +112,9 @@ class TargetServer:
             )
         except (Interrupted, CellFailed) as stop:
             if stop.cell.observations:
-                keep(CellRecord.of(stop.cell.after(warmed), settings.slo))
+                keep(CellRecord.from_cell(stop.cell.after(warmed), settings.slo))
             raise
-        record = CellRecord.of(cell.after(warmed), settings.slo)
+        record = CellRecord.from_cell(cell.after(warmed), settings.slo)
         keep(counters.unread(record))
         after = await self._scrape()
         keep(counters.counted(record, before, after, settings.model))

@@ -62,7 +62,7 @@ def loops(text: str) -> bool:
     more."""
     if len(text) < STOCK_LENGTH:
         return False
-    longest = max((len(found[0]) for found in _LOOP.finditer(text)), default=0)
+    longest = max((len(match[0]) for match in _LOOP.finditer(text)), default=0)
     return 2 * longest > len(text)
 
 
@@ -80,13 +80,13 @@ class Doubt:
 def stock(cells: Collection[CellRecord]) -> Doubt | None:
     """Return where requests got the answer of another prompt."""
     rows = [row for cell in cells for row in cell.rows]
-    found = [row for row, same in zip(rows, is_stock(rows), strict=True) if same]
-    if not found:
+    affected = [row for row, same in zip(rows, is_stock(rows), strict=True) if same]
+    if not affected:
         return None
     return Doubt(
-        f"{len(found)} of {len(rows)} requests got the same answer as another prompt, such as: "
-        f"{found[0].text[:60]!r}",
-        len(found) / len(rows),
+        f"{len(affected)} of {len(rows)} requests got the same answer as another prompt, such as: "
+        f"{affected[0].text[:60]!r}",
+        len(affected) / len(rows),
         "lower the load or fix the server; if such answers are correct, use prompts with distinct answers",
     )
 
@@ -94,14 +94,17 @@ def stock(cells: Collection[CellRecord]) -> Doubt | None:
 def undercounted(cells: Collection[CellRecord]) -> Doubt | None:
     """Return where the server counts surely fewer tokens than it sent chunks of text."""
     rows = [row for cell in cells for row in cell.rows if row.error is None and row.tokens_from == "usage"]
-    found = [row for row in rows if row.tokens is not None and row.tokens < (1 - UNDERCOUNT) * row.chunks]
-    if not found:
+    affected = [row for row in rows if row.tokens is not None and row.tokens < (1 - UNDERCOUNT) * row.chunks]
+    if not affected:
         return None
-    tokens, chunks = sum(row.tokens or 0 for row in found), sum(row.chunks for row in found)
+    tokens, chunks = (
+        sum(row.tokens or 0 for row in affected),
+        sum(row.chunks for row in affected),
+    )
     return Doubt(
-        f"in {len(found)} of {len(rows)} answers the server counts fewer tokens than it sends chunks of text "
-        f"({tokens} and {chunks}): TPOT and tokens/s rest on its count",
-        len(found) / len(rows),
+        f"in {len(affected)} of {len(rows)} answers the server counts fewer tokens than it sends chunks of "
+        f"text ({tokens} and {chunks}): TPOT and tokens/s rest on its count",
+        len(affected) / len(rows),
         COUNT_ADVICE,
     )
 
@@ -110,13 +113,14 @@ def overcounted(cells: Collection[CellRecord], limits: Mapping[str, int]) -> Dou
     """Return where the server counts more tokens than `max_tokens` allowed; `limits` has that of each
     prompt."""
     rows = [row for cell in cells for row in cell.rows if row.error is None and row.tokens_from == "usage"]
-    found = [row for row in rows if contradicts(row.tokens, limits[row.prompt], None)]
-    if not found:
+    affected = [row for row in rows if contradicts(row.tokens, limits[row.prompt], None)]
+    if not affected:
         return None
     return Doubt(
-        f"in {len(found)} of {len(rows)} answers the server counts more tokens than max_tokens allows, such "
-        f"as {found[0].tokens} of at most {limits[found[0].prompt]}: TPOT and tokens/s rest on its count",
-        len(found) / len(rows),
+        f"in {len(affected)} of {len(rows)} answers the server counts more tokens than max_tokens allows, "
+        f"such as {affected[0].tokens} of at most {limits[affected[0].prompt]}: TPOT and tokens/s rest on its "
+        "count",
+        len(affected) / len(rows),
         COUNT_ADVICE,
     )
 
@@ -124,11 +128,11 @@ def overcounted(cells: Collection[CellRecord], limits: Mapping[str, int]) -> Dou
 def unanswered(cells: Collection[CellRecord]) -> str | None:
     """The sentence on answers that are reasoning and nothing else; None without such answers."""
     rows = [row for cell in cells for row in cell.rows]
-    found = sum(map(no_answer, rows))
-    if not found:
+    count = sum(map(no_answer, rows))
+    if not count:
         return None
     return (
-        f"{found} of {len(rows)} requests got reasoning and no answer: raise max_tokens, or repair the "
+        f"{count} of {len(rows)} requests got reasoning and no answer: raise max_tokens, or repair the "
         "server's reasoning parser"
     )
 
@@ -136,20 +140,20 @@ def unanswered(cells: Collection[CellRecord]) -> str | None:
 def filtered(cells: Collection[CellRecord]) -> str | None:
     """The sentence on answers that a content filter ended; None without such answers."""
     rows = [row for cell in cells for row in cell.rows]
-    found = sum(map(is_filtered, rows))
-    return f"{found} of {len(rows)} answers were ended by a content filter" if found else None
+    count = sum(map(is_filtered, rows))
+    return f"{count} of {len(rows)} answers were ended by a content filter" if count else None
 
 
-def without_reasons(rows: Collection[Row], of: str = "") -> str | None:
-    """The sentence on whole answers without a finish reason; `of` names whose they are. None without such
+def without_reasons(rows: Collection[Row], owner: str = "") -> str | None:
+    """The sentence on whole answers without a finish reason; `owner` names whose they are. None without such
     answers."""
     good = [row for row in rows if row.error is None]
-    found = sum(row.finish_reason is None for row in good)
-    if not found:
+    count = sum(row.finish_reason is None for row in good)
+    if not count:
         return None
     return (
-        f"{found} of {len(good)} answers{of} have no finish_reason: an answer that max_tokens cut off looks "
-        "complete"
+        f"{count} of {len(good)} answers{owner} have no finish_reason: an answer that max_tokens cut off "
+        "looks complete"
     )
 
 
@@ -167,26 +171,27 @@ def limited(cells: Collection[CellRecord], limits: Mapping[str, int]) -> str | N
     """The sentence on answers that ended at the length limit below their `max_tokens`, which `limits` has by
     prompt; None without such answers."""
     rows = [row for cell in cells for row in cell.rows if row.error is None]
-    found = [row for row in rows if row.finish_reason == "length"]
-    found = [row for row in found if row.tokens is not None and row.tokens < limits[row.prompt] - 1]
-    if not found:
+    affected = [row for row in rows if row.finish_reason == "length"]
+    affected = [row for row in affected if row.tokens is not None and row.tokens < limits[row.prompt] - 1]
+    if not affected:
         return None
     return (
-        f"{len(found)} of {len(rows)} answers end with finish_reason length below max_tokens, such as after "
-        f"{found[0].tokens} of {limits[found[0].prompt]} tokens: the server has a lower limit of its own"
+        f"{len(affected)} of {len(rows)} answers end with finish_reason length below max_tokens, such as "
+        f"after {affected[0].tokens} of {limits[affected[0].prompt]} tokens: the server has a lower limit of "
+        "its own"
     )
 
 
 def cached(cells: Collection[CellRecord], confidence: float = stats.LEVEL) -> list[Doubt]:
     """Return a doubt for each level at which repeats are surely faster than the first requests of the same
     prompts: then the figures are partly those of a cache."""
-    found = []
+    doubts = []
     for level in dict.fromkeys(cell.level for cell in cells):
-        ours = [cell for cell in cells if cell.level == level]
-        ratios = {name: _faster(ours, latency, confidence) for latency, name in _LATENCIES.items()}
+        level_cells = [cell for cell in cells if cell.level == level]
+        ratios = {name: _faster(level_cells, latency, confidence) for latency, name in _LATENCIES.items()}
         faster = [f"{name} {ratio}" for name, ratio in ratios.items() if ratio is not None]
         if faster:
-            found.append(
+            doubts.append(
                 Doubt(
                     f"at {level}, repeats are faster than first requests ({', '.join(faster)}), as with a "
                     "cache or a server that became faster; the figures mix first requests and repeats",
@@ -194,7 +199,7 @@ def cached(cells: Collection[CellRecord], confidence: float = stats.LEVEL) -> li
                     "leave out --same-prompts, or use --repeats 1 --warmup 0 (first requests only)",
                 )
             )
-    return found
+    return doubts
 
 
 def _faster(cells: Sequence[CellRecord], latency: str, confidence: float) -> str | None:
@@ -205,11 +210,11 @@ def _faster(cells: Sequence[CellRecord], latency: str, confidence: float) -> str
     begin = min(cell.repeat for cell in cells)
     for cell in cells:
         for row in cell.rows:
-            taken = positive(getattr(row, latency)) if row.error is None else None
-            if taken is not None and cell.repeat == begin:
-                first[row.prompt, row.variant] = taken
-            elif taken is not None:
-                later[row.prompt, row.variant].append(taken)
+            duration = positive(getattr(row, latency)) if row.error is None else None
+            if duration is not None and cell.repeat == begin:
+                first[row.prompt, row.variant] = duration
+            elif duration is not None:
+                later[row.prompt, row.variant].append(duration)
     prompts = sorted(first.keys() & later.keys())
     ratio = stats.paired_ratio(
         [first[prompt] for prompt in prompts], [median(later[prompt]) for prompt in prompts], level=confidence
@@ -251,13 +256,13 @@ class Change(Frozen):
 
 def changes(cells: Sequence[CellRecord]) -> list[Change]:
     """Return what was looked for in complete cells, drift or not; the intervals hold together."""
-    series = [one for cell in cells if cell.complete for one in _of_cell(cell)]
+    series = [latencies for cell in cells if cell.complete for latencies in _of_cell(cell)]
     for level in dict.fromkeys(cell.level for cell in cells):
-        ours = sorted((c for c in cells if c.level == level and c.complete), key=lambda cell: cell.repeat)
-        if len(ours) > 1:
-            series.append(_over_repeats(level, ours))
+        repeats = sorted((c for c in cells if c.level == level and c.complete), key=lambda cell: cell.repeat)
+        if len(repeats) > 1:
+            series.append(_over_repeats(level, repeats))
     confidence = 1 - FALSE_ALARMS / max(1, len(_PARTS) * len(series))
-    return [one.judged(confidence) for one in series]
+    return [latencies.judged(confidence) for latencies in series]
 
 
 def change_over_windows(level: Level, windows: Sequence[Sequence[Row]], looked_at: int) -> Change:
@@ -282,9 +287,11 @@ class SlowStart:
 def slow_starts(cells: Sequence[CellRecord]) -> list[SlowStart]:
     """Return a slow start for each latency of a complete cell that was surely longer at the beginning than
     afterwards."""
-    series = [one for cell in cells if cell.complete for one in _of_cell(cell)]
+    series = [latencies for cell in cells if cell.complete for latencies in _of_cell(cell)]
     confidence = 1 - FALSE_ALARMS / max(1, len(series))
-    return [found for one in series if (found := one.slow_start(confidence)) is not None]
+    return [
+        slow_start for latencies in series if (slow_start := latencies.slow_start(confidence)) is not None
+    ]
 
 
 class _Series:
@@ -313,10 +320,10 @@ class _Series:
         return [math.exp(median(block)) for block in _blocks(self.values)]
 
     def slow_start(self, confidence: float) -> SlowStart | None:
-        found = stats.changed_start(self.blocks, level=confidence)
-        if found is None or found[1].low <= DRIFT:
+        start = stats.changed_start(self.blocks, level=confidence)
+        if start is None or start[1].low <= DRIFT:
             return None
-        place, change = found
+        place, change = start
         count = sum(map(len, _blocks(self.values)[:place]))
         size = f"{change.estimate:.2f}× [{change.low:.2f}, {change.high:.2f}]"
         before = (self.level.concurrency or 1) - 1  # left out, and slow as well
@@ -328,7 +335,7 @@ class _Series:
 
     def judged(self, confidence: float) -> Change:
         blocks, head = self.blocks, self.head
-        found = Change(
+        undetected = Change(
             latency=self.latency,
             concurrency=self.level.concurrency,
             rate=self.level.rate,
@@ -336,19 +343,26 @@ class _Series:
             n=len(self.values),
             sentence=f"{head}: too few requests to see a drift ({len(self.values)})",
         )
-        compared = []
-        for end, ours, beginning, theirs in _PARTS:
+        part_changes = []
+        for end, end_divisor, beginning, beginning_divisor in _PARTS:
             change = stats.two_groups(
-                blocks[-(len(blocks) // ours) :], blocks[: len(blocks) // theirs], level=confidence
+                blocks[-(len(blocks) // end_divisor) :],
+                blocks[: len(blocks) // beginning_divisor],
+                level=confidence,
             )
             if change is not None:
                 ratio, low, high = (round(x, 4) for x in (change.estimate, change.low, change.high))
                 size = f"{ratio:.2f}× [{low:.2f}, {high:.2f}]"
-                said = f"{size} in the last {end}, compared with the first {beginning}"
+                description = f"{size} in the last {end}, compared with the first {beginning}"
                 drift = low > DRIFT or high < 1 / DRIFT
                 update = {"ratio": ratio, "low": low, "high": high, "drift": drift}
-                compared.append(found.model_copy(update=update | {"sentence": f"{head} was {said}"}))
-        return next((one for one in compared if one.drift), next(iter(compared), found))
+                part_changes.append(
+                    undetected.model_copy(update=update | {"sentence": f"{head} was {description}"})
+                )
+        return next(
+            (part_change for part_change in part_changes if part_change.drift),
+            next(iter(part_changes), undetected),
+        )
 
 
 _PARTS = (("quarter", 4, "half", 2), ("half", 2, "quarter", 4))

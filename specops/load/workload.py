@@ -82,13 +82,13 @@ class Prompt:
                 ids = [token for token in self.content if isinstance(token, int)]
                 content = (*random.Random(nonce).choices(ids, k=_NONCE_LENGTH), *ids)
             case _:
-                first, *others = (dict(message) for message in self.content if isinstance(message, dict))
+                first, *rest = (dict(message) for message in self.content if isinstance(message, dict))
                 parts = first.get("content")
                 if isinstance(parts, list):
                     first["content"] = [{"type": "text", "text": f"[{nonce}]"}, *parts]
                 else:
                     first["content"] = f"[{nonce}] {parts or ''}"
-                content = (first, *others)
+                content = (first, *rest)
         return replace(self, content=content, variant=variant)
 
     def completion_prompt(self) -> str | list[int]:

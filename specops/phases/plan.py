@@ -272,7 +272,7 @@ def _at(planner: Planner, batch: int, steps: int) -> BatchPlan:
     shown = list(dict.fromkeys([*options[:SHOWN], *kinds.values()]))
     shown.sort(key=planner.goal.worth, reverse=True)
     found = tuple(_candidate(planner, option, best, plain, batch) for option in shown)
-    here = planner.paid.here(batch, planner.most_nodes)
+    here = planner.paid.batch_costs(batch, planner.most_nodes)
     levels = [nodes for nodes in PASSES[1:] if nodes <= planner.most_nodes] if planner.grows else []
     return BatchPlan(
         batch=batch,

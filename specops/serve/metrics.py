@@ -210,26 +210,26 @@ class ServerMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         load, counters = self.load, self.load.counters
-        ours = Families("vllm:", self._labels)
-        yield ours.gauge("num_requests_running", "Requests in the engine's batch.", load.running)
-        yield ours.gauge("num_requests_waiting", "Requests waiting for a place in it.", load.waiting)
-        yield ours.gauge("kv_cache_usage_perc", "KV cache in use; 1 is all of it.", load.kv_usage)
-        yield ours.counter("prompt_tokens", "Prompt tokens read.", counters.prompt_tokens)
-        yield ours.counter("generation_tokens", "Tokens generated.", counters.generated_tokens)
-        yield ours.counter(
+        families = Families("vllm:", self._labels)
+        yield families.gauge("num_requests_running", "Requests in the engine's batch.", load.running)
+        yield families.gauge("num_requests_waiting", "Requests waiting for a place in it.", load.waiting)
+        yield families.gauge("kv_cache_usage_perc", "KV cache in use; 1 is all of it.", load.kv_usage)
+        yield families.counter("prompt_tokens", "Prompt tokens read.", counters.prompt_tokens)
+        yield families.counter("generation_tokens", "Tokens generated.", counters.generated_tokens)
+        yield families.counter(
             "corrupted_requests", "Requests that failed since logits were not finite.", counters.not_finite
         )
-        yield ours.counter("num_preemptions", "Preemptions; the embedded engine makes none.", 0)
+        yield families.counter("num_preemptions", "Preemptions; the embedded engine makes none.", 0)
         if self.speculative:
-            yield ours.counter("spec_decode_num_drafts", "Verifications with a draft.", counters.drafts)
-            yield ours.counter(
+            yield families.counter("spec_decode_num_drafts", "Verifications with a draft.", counters.drafts)
+            yield families.counter(
                 "spec_decode_num_draft_tokens", "Tokens proposed by the draft.", counters.draft_tokens
             )
-            yield ours.counter(
+            yield families.counter(
                 "spec_decode_num_accepted_tokens", "Proposed tokens accepted.", counters.accepted_tokens
             )
             positions = dict(enumerate(counters.accepted_per_position))
-            yield ours.counters(
+            yield families.counters(
                 "spec_decode_num_accepted_tokens_per_pos", "Accepted tokens by depth.", "position", positions
             )
         if self.restarts is not None:
@@ -243,7 +243,7 @@ class ServerMetrics(Collector):
                 "tree",
                 counters.steps_by_tree,
             )
-        yield ours.counters("request_success", "Finished requests.", "finished_reason", self.finished)
+        yield families.counters("request_success", "Finished requests.", "finished_reason", self.finished)
         if self._extra is not None and load.extra is not None:
             yield from self._extra(load.extra, self._labels)
         for histogram in (

@@ -194,8 +194,8 @@ class Api:
     @web.middleware
     async def _authorise(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if self.api_key is not None and request.path.startswith("/v1/"):
-            given = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
-            if not hmac.compare_digest(bearer_token(given), self.api_key.encode()):
+            header = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
+            if not hmac.compare_digest(bearer_token(header), self.api_key.encode()):
                 raise Refusal(
                     401, "wrong or missing API key; send it as a bearer token", code="invalid_api_key"
                 )

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 _END_WITHIN_S = 15.0  # after that a process is killed; one with ranks of its own waits 10 for those
 _END_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
-Made = TypeVar("Made")
+Product = TypeVar("Product")
 
 
 @dataclass(frozen=True)
@@ -59,17 +59,17 @@ class Channel(Protocol):
     def recv(self) -> Any: ...
 
 
-def in_thread(made: Made, work: Callable[[Made, Connection], None]) -> Worker:
-    """Run `work` on `made` in a thread of this process."""
-    ours, theirs = multiprocessing.Pipe()
-    thread = threading.Thread(target=work, args=(made, theirs), name="engine", daemon=True)
+def in_thread(product: Product, work: Callable[[Product, Connection], None]) -> Worker:
+    """Run `work` on `product` in a thread of this process."""
+    parent_end, child_end = multiprocessing.Pipe()
+    thread = threading.Thread(target=work, args=(product, child_end), name="engine", daemon=True)
     thread.start()
-    return Worker(ours, ours.recv(), thread.join)
+    return Worker(parent_end, parent_end.recv(), thread.join)
 
 
 @contextmanager
 def in_process(
-    make: Callable[[], Made], work: Callable[[Made, Connection], None], inherited: list[socket]
+    make: Callable[[], Product], work: Callable[[Product, Connection], None], inherited: list[socket]
 ) -> Iterator[Worker]:
     """Start a worker as `starting` does; return it once it is ready."""
     with starting(make, work, inherited) as wait:
@@ -78,7 +78,7 @@ def in_process(
 
 @contextmanager
 def starting(
-    make: Callable[[], Made], work: Callable[[Made, Connection], None], inherited: list[socket]
+    make: Callable[[], Product], work: Callable[[Product, Connection], None], inherited: list[socket]
 ) -> Iterator[Callable[[], Worker]]:
     """Start a process that runs `work(make(), connection)`; gives a function that waits until it is ready.
 
@@ -88,26 +88,28 @@ def starting(
     inherited: sockets that the process must close.
     """
     context = multiprocessing.get_context("fork")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_process, args=(make, work, theirs, [ours, *inherited]), name="engine")
+    parent_end, child_end = context.Pipe()
+    process = context.Process(
+        target=_process, args=(make, work, child_end, [parent_end, *inherited]), name="engine"
+    )
     ready = False
     before = signal.signal(signal.SIGTERM, _leave)  # its default would end this process and leave the other
     signal.pthread_sigmask(signal.SIG_BLOCK, _END_SIGNALS)  # until either process is ready to answer them
     try:
         process.start()
-        theirs.close()
+        child_end.close()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _END_SIGNALS)
 
         def wait() -> Worker:
             nonlocal ready
-            first = _first_message(ours)
+            first = _first_message(parent_end)
             ready = True
-            return Worker(ours, first, partial(_end, process), process.kill)
+            return Worker(parent_end, first, partial(_end, process), process.kill)
 
         yield wait
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _END_SIGNALS)  # also where no process could be started
-        ours.close()
+        parent_end.close()
         if process.pid is not None:
             if not ready:  # it notices a closed connection only after loading
                 process.terminate()
@@ -180,13 +182,13 @@ class Nursery:
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(preload)
 
-    def start(self, make: Callable[[], Made], work: Callable[[Made, Connection], None]) -> Starting:
+    def start(self, make: Callable[[], Product], work: Callable[[Product, Connection], None]) -> Starting:
         """Start a process that runs `work(make(), connection)`."""
-        ours, theirs = self._context.Pipe()
-        process = self._context.Process(target=_process, args=(make, work, theirs, []), name="engine")
+        parent_end, child_end = self._context.Pipe()
+        process = self._context.Process(target=_process, args=(make, work, child_end, []), name="engine")
         process.start()
-        theirs.close()
-        return Starting(process, ours)
+        child_end.close()
+        return Starting(process, parent_end)
 
 
 def obey(
@@ -238,18 +240,18 @@ def _end(process: BaseProcess) -> None:
 
 
 def _process(
-    make: Callable[[], Made],
-    work: Callable[[Made, Connection], None],
+    make: Callable[[], Product],
+    work: Callable[[Product, Connection], None],
     connection: Connection,
-    others: list[socket | Connection],
+    inherited: list[socket | Connection],
 ) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # from a terminal, to all processes: the server decides
     signal.signal(signal.SIGTERM, _leave)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _END_SIGNALS)
-    for other in others:
-        other.close()
+    for inherited_end in inherited:
+        inherited_end.close()
     try:
-        made = make()
+        product = make()
     except SpecopsError as error:
         connection.send(error)
         return
@@ -259,4 +261,4 @@ def _process(
         connection.send(fault)
         return
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # sent to the whole group: running requests may finish
-    work(made, connection)
+    work(product, connection)

@@ -109,11 +109,11 @@ def paired_difference(only_first: int, only_second: int, pairs: int, level: floa
     """
     if min(only_first, only_second) < 0 or only_first + only_second > pairs or pairs < 1:
         raise ValueError(f"{only_first} and {only_second} are not parts of {pairs} pairs")
-    apart = only_first + only_second
-    if not apart:
+    discordant = only_first + only_second
+    if not discordant:
         return Interval(0.0, 0.0, 0.0, pairs, level)
-    low, high = binomial_interval(only_second, apart, level)
-    share = apart / pairs
+    low, high = binomial_interval(only_second, discordant, level)
+    share = discordant / pairs
     estimate = (only_second - only_first) / pairs
     return Interval(estimate, share * (2 * low - 1), share * (2 * high - 1), pairs, level)
 

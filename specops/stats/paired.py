@@ -117,16 +117,16 @@ def log_ratio(
     """
     tops, bottoms = before.sum(axis=-1), after.sum(axis=-1)
     log = np.log(tops / bottoms)
-    there = before > 0
-    count = there.sum(axis=-1)
+    present = before > 0
+    count = present.sum(axis=-1)
     least = np.finfo(np.float64).tiny  # a difference of sums may round to nothing
     rest_before = np.maximum(tops[..., None] - before, least)
     rest_after = np.maximum(bottoms[..., None] - after, least)
     with np.errstate(divide="ignore", invalid="ignore"):
-        left_out = np.where(there, np.log(rest_before / rest_after), 0.0)
+        left_out = np.where(present, np.log(rest_before / rest_after), 0.0)
         mean = left_out.sum(axis=-1) / count
-        apart = np.where(there, (left_out - mean[..., None]) ** 2, 0.0).sum(axis=-1)
-        variance = np.where(count > 1, (count - 1) / count * apart, np.inf)
+        squared_deviations = np.where(present, (left_out - mean[..., None]) ** 2, 0.0).sum(axis=-1)
+        variance = np.where(count > 1, (count - 1) / count * squared_deviations, np.inf)
     squares = (before / tops[..., None] + after / bottoms[..., None]) ** 2
     freedom = squares.sum(axis=-1) ** 2 / (squares**2).sum(axis=-1) - 1
     return log, variance, freedom
@@ -161,8 +161,8 @@ def start_effect(stages: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]
     of_rounds, of_noise = between / freedom, within / freedom
     excess = max(0.0, of_rounds - of_noise)
     # The degrees of freedom are those of all that lies between rounds, of which the excess is a part.
-    known = freedom * (excess / of_rounds) ** 2 if of_rounds > 0 else float(freedom)
-    return Starts(excess / rounds_all, known)
+    excess_freedom = freedom * (excess / of_rounds) ** 2 if of_rounds > 0 else float(freedom)
+    return Starts(excess / rounds_all, excess_freedom)
 
 
 def pairs_needed(interval: Interval) -> int | None:
@@ -200,7 +200,7 @@ Times = tuple[float, float]
 class Block:
     """One arm in one rung, with the standard that it is compared with."""
 
-    taken: Mapping[str, Times]
+    times: Mapping[str, Times]
     """Times by prompt."""
 
     share: float | None
@@ -224,7 +224,7 @@ class Block:
 
     @property
     def weight(self) -> float:
-        return sum(ours for ours, _ in self.taken.values())
+        return sum(own for own, _ in self.times.values())
 
 
 @dataclass(frozen=True)
@@ -256,47 +256,47 @@ def one_start(
             noise += float(_scatter(before, after)[0])
             expected += 2.0
             freedom += 1
-    rungs = [[block for block in blocks if len(block.taken) >= MIN_PAIRS] for blocks in repeated.values()]
-    rungs = [known for known in rungs if len(known) >= 2]
-    shared = fmean(block.shared for known in rungs for block in known) if rungs else 0.0
+    rungs = [[block for block in blocks if len(block.times) >= MIN_PAIRS] for blocks in repeated.values()]
+    rungs = [rung for rung in rungs if len(rung) >= 2]
+    shared = fmean(block.shared for rung in rungs for block in rung) if rungs else 0.0
     # Arms of the same rungs vary together with their standard: so many are worth fewer.
     worth = 1 / (1 + max(0, len(rungs) - 1) * shared**2)
-    for known in rungs:
-        if known:
-            logs, scatter = _between([block.taken for block in known])
+    for rung in rungs:
+        if rung:
+            logs, scatter = _between([block.times for block in rung])
             squares += float(((logs - logs.mean()) ** 2).sum())
             noise += scatter
-            expected += sum(block.starts for block in known) * (1 - 1 / len(known))
-            freedom += worth * (len(known) - 1)
+            expected += sum(block.starts for block in rung) * (1 - 1 / len(rung))
+            freedom += worth * (len(rung) - 1)
     if not freedom:
         return None
     excess = max(0.0, squares - noise)
     return SingleStart(excess / expected, freedom * (excess / squares) ** 2 if squares else float(freedom))
 
 
-def _between(taken: Sequence[Mapping[str, Times]]) -> tuple[NDArray[np.float64], float]:
+def _between(times: Sequence[Mapping[str, Times]]) -> tuple[NDArray[np.float64], float]:
     """The logarithm of each block's ratio, and the sum of squares that its requests' scatter explains.
 
     Over prompts that all blocks have, where there are enough: what is a prompt's own cancels between them.
     """
-    common = sorted(set.intersection(*(set(block) for block in taken)))
+    common = sorted(set.intersection(*(set(block) for block in times)))
     if len(common) >= MIN_PAIRS:
-        before, after = _columns(taken, common)
+        before, after = _columns(times, common)
         pulls = _pulls(before, after)
         scatter = float(((pulls - pulls.mean(axis=0)) ** 2).sum()) / (len(common) * (len(common) - 1))
         return _log_ratios(before, after), scatter
-    columns = [_columns([block], sorted(block)) for block in taken]
-    logs = np.array([_log_ratios(*both)[0] for both in columns])
-    scatters = [float(_scatter(*both)[0]) for both in columns]
+    columns = [_columns([block], sorted(block)) for block in times]
+    logs = np.array([_log_ratios(*pair)[0] for pair in columns])
+    scatters = [float(_scatter(*pair)[0]) for pair in columns]
     return logs, sum(scatters) * (1 - 1 / len(scatters))
 
 
 def _columns(
-    taken: Sequence[Mapping[str, Times]], prompts: Sequence[str]
+    times: Sequence[Mapping[str, Times]], prompts: Sequence[str]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return what both took, as two arrays [blocks, prompts]."""
-    both = np.array([[block[prompt] for prompt in prompts] for block in taken], dtype=np.float64)
-    return both[:, :, 0], both[:, :, 1]
+    durations = np.array([[block[prompt] for prompt in prompts] for block in times], dtype=np.float64)
+    return durations[:, :, 0], durations[:, :, 1]
 
 
 def _log_ratios(before: NDArray[np.float64], after: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -55,15 +55,17 @@ def quantile_interval(clusters: Sequence[Sequence[float]], q: float, level: floa
     cluster, read off the ordered samples. Not narrower than for independent samples. None with fewer than
     two clusters, or where the interval would reach beyond the samples.
     """
-    samples = np.sort(np.array([value for one in clusters for value in one], dtype=np.float64))
+    samples = np.sort(np.array([value for cluster in clusters for value in cluster], dtype=np.float64))
     estimate = percentile(samples.tolist(), q)
-    sizes = np.array([len(one) for one in clusters if len(one)], dtype=np.float64)
+    sizes = np.array([len(cluster) for cluster in clusters if len(cluster)], dtype=np.float64)
     if estimate is None or len(sizes) < 2:
         return None
-    below = np.array([np.count_nonzero(np.asarray(one) <= estimate) for one in clusters if len(one)])
+    below = np.array(
+        [np.count_nonzero(np.asarray(cluster) <= estimate) for cluster in clusters if len(cluster)]
+    )
     number, total = len(sizes), len(samples)
-    apart = below - below.sum() / total * sizes
-    variance = float(number / (number - 1) * (apart**2).sum() / total**2)
+    deviations = below - below.sum() / total * sizes
+    variance = float(number / (number - 1) * (deviations**2).sum() / total**2)
     half = t_quantile(level, number - 1) * math.sqrt(max(variance, q * (1 - q) / total))
     first, last = math.floor((q - half) * total), math.ceil((q + half) * total) + 1
     if first < 1 or last > total:
@@ -76,11 +78,11 @@ def rate_interval(counts: Sequence[tuple[float, float]], level: float = LEVEL) -
 
     Student's t interval of a ratio estimator. `n` is the number of clusters. None with fewer than two.
     """
-    known = [(part, whole) for part, whole in counts if whole > 0]
-    if len(known) < 2:
+    nonempty = [(part, whole) for part, whole in counts if whole > 0]
+    if len(nonempty) < 2:
         return None
-    parts, wholes = np.array(known, dtype=np.float64).T
-    rate, number = float(parts.sum() / wholes.sum()), len(known)
+    parts, wholes = np.array(nonempty, dtype=np.float64).T
+    rate, number = float(parts.sum() / wholes.sum()), len(nonempty)
     variance = number / (number - 1) * float(((parts - rate * wholes) ** 2).sum()) / float(wholes.sum()) ** 2
     half = t_quantile(level, number - 1) * math.sqrt(variance)
     return Interval(rate, rate - half, rate + half, number, level)
@@ -99,22 +101,26 @@ def trend(instants: Sequence[float], values: Sequence[float], *, level: float = 
     soon after each other, the mean. (A value divided by its prompt's own mean has no trend left when all of
     the prompt's visits lie close together.) None with fewer than `MIN_SAMPLES`, or one instant.
     """
-    at = np.asarray(instants, dtype=np.float64)
-    if at.shape != (len(values),) or not np.all(np.isfinite(at)):
+    times = np.asarray(instants, dtype=np.float64)
+    if times.shape != (len(values),) or not np.all(np.isfinite(times)):
         raise ValueError(f"a trend needs an instant for each of its {len(values)} values")
-    if len(at) < MIN_SAMPLES or np.ptp(at) == 0:
+    if len(times) < MIN_SAMPLES or np.ptp(times) == 0:
         return None
-    return _change((at - at.min()) / np.ptp(at), _logs(values), level)
+    return _change((times - times.min()) / np.ptp(times), _logs(values), level)
 
 
-def two_groups(one: Sequence[float], other: Sequence[float], *, level: float = LEVEL) -> Interval | None:
-    """Return how many times `other` the values of `one` are; both positive, all independent samples.
+def two_groups(
+    values: Sequence[float], reference: Sequence[float], *, level: float = LEVEL
+) -> Interval | None:
+    """Return how many times `reference` the values of `values` are; both positive, all independent samples.
 
     None where the two have fewer than `MIN_SAMPLES` together, or one of them too few for that `level`.
     """
-    if len(one) + len(other) < MIN_SAMPLES:
+    if len(values) + len(reference) < MIN_SAMPLES:
         return None
-    return _change(np.concatenate([np.ones(len(one)), np.zeros(len(other))]), _logs([*one, *other]), level)
+    return _change(
+        np.concatenate([np.ones(len(values)), np.zeros(len(reference))]), _logs([*values, *reference]), level
+    )
 
 
 def changed_start(values: Sequence[float], *, level: float = LEVEL) -> tuple[int, Interval] | None:
@@ -130,39 +136,43 @@ def changed_start(values: Sequence[float], *, level: float = LEVEL) -> tuple[int
     if n < MIN_SAMPLES:
         return None
     places = range(max(2, n // 8), n // 2 + 1)
-    spread, place = min((float(logs[:at].var() * at + logs[at:].var() * (n - at)), at) for at in places)
-    apart = float(logs[:place].mean() - logs[place:].mean())
+    spread, place = min(
+        (float(logs[:split].var() * split + logs[split:].var() * (n - split)), split) for split in places
+    )
+    log_ratio = float(logs[:place].mean() - logs[place:].mean())
     error = math.sqrt(spread / (n - 2) * (1 / place + 1 / (n - place)))
     half = t_quantile(1 - (1 - level) / len(places), n - 2) * error
-    return place, Interval(math.exp(apart), math.exp(apart - half), math.exp(apart + half), n, level)
+    return place, Interval(
+        math.exp(log_ratio), math.exp(log_ratio - half), math.exp(log_ratio + half), n, level
+    )
 
 
 def _logs(values: Sequence[float]) -> NDArray[np.float64]:
-    taken = np.asarray(values, dtype=np.float64)
-    if not np.all(taken > 0):
+    durations = np.asarray(values, dtype=np.float64)
+    if not np.all(durations > 0):
         raise ValueError("durations to compare must be positive")
-    return np.log(taken)
+    return np.log(durations)
 
 
-def _change(at: NDArray[np.float64], logs: NDArray[np.float64], level: float) -> Interval | None:
-    """exp of Sen's slope of `logs` over `at`; None where no rank is far enough out for `level`."""
-    order = np.argsort(at, kind="stable")[:: math.ceil(len(at) / _MOST_SAMPLES)]
-    at, logs = at[order], logs[order]
-    earlier, later = np.triu_indices(len(at), k=1)
-    apart = at[later] > at[earlier]
-    earlier, later = earlier[apart], later[apart]
-    slopes = np.sort((logs[later] - logs[earlier]) / (at[later] - at[earlier]))
-    reach = NormalDist().inv_cdf((1 + level) / 2) * math.sqrt(_kendall_variance(at))
+def _change(times: NDArray[np.float64], logs: NDArray[np.float64], level: float) -> Interval | None:
+    """exp of Sen's slope of `logs` over `times`; None where no rank is far enough out for `level`."""
+    order = np.argsort(times, kind="stable")[:: math.ceil(len(times) / _MOST_SAMPLES)]
+    times, logs = times[order], logs[order]
+    earlier, later = np.triu_indices(len(times), k=1)
+    untied = times[later] > times[earlier]
+    earlier, later = earlier[untied], later[untied]
+    slopes = np.sort((logs[later] - logs[earlier]) / (times[later] - times[earlier]))
+    reach = NormalDist().inv_cdf((1 + level) / 2) * math.sqrt(_kendall_variance(times))
     rank = math.floor((len(slopes) - reach) / 2)
     if rank < 1:
         return None
     estimate, low, high = (math.exp(x) for x in (np.median(slopes), slopes[rank - 1], slopes[-rank]))
-    return Interval(estimate, low, high, len(at), level)
+    return Interval(estimate, low, high, len(times), level)
 
 
-def _kendall_variance(at: NDArray[np.float64]) -> float:
+def _kendall_variance(times: NDArray[np.float64]) -> float:
     """Return the variance of the concordant less the discordant pairs, where nothing changes; instants may be
     tied."""
-    n = len(at)
-    _, ties = np.unique(at, return_counts=True)
+    n = len(times)
+    _, ties = np.unique(times, return_counts=True)
     return float(n * (n - 1) * (2 * n + 5) - (ties * (ties - 1) * (2 * ties + 5)).sum()) / 18

@@ -43,17 +43,17 @@ def boundaries(fractions: Sequence[float], confidence: float) -> tuple[float, ..
     """
     _check(fractions, confidence)
     side = (1 - confidence) / 2
-    found: list[float] = []
+    critical_values: list[float] = []
     nodes, mass = np.zeros(1), np.ones(1)  # where the motion may be, having crossed nothing, how probably
     spent = before = 0.0
-    for k, at in enumerate(fractions):
-        step = math.sqrt(at - before)
-        bound = _bound(nodes, mass, step, _spent(at, side) - spent)
-        found.append(bound / math.sqrt(at))
-        spent, before = _spent(at, side), at
+    for k, fraction in enumerate(fractions):
+        step = math.sqrt(fraction - before)
+        bound = _bound(nodes, mass, step, _spent(fraction, side) - spent)
+        critical_values.append(bound / math.sqrt(fraction))
+        spent, before = _spent(fraction, side), fraction
         if k + 1 < len(fractions):
-            nodes, mass = _carried(nodes, mass, step, bound, at, fractions[k + 1] - at)
-    return tuple(found)
+            nodes, mass = _carried(nodes, mass, step, bound, fraction, fractions[k + 1] - fraction)
+    return tuple(critical_values)
 
 
 def _check(fractions: Sequence[float], confidence: float) -> None:
@@ -64,11 +64,11 @@ def _check(fractions: Sequence[float], confidence: float) -> None:
         raise ValueError(f"looks are rising shares of the information, above 0 and at most 1: {fractions}")
 
 
-def _spent(at: float, side: float) -> float:
-    """Return what one side may have spent by the share `at`: 2 - 2 Phi(z / sqrt(at)), z of half of what it
-    has."""
+def _spent(fraction: float, side: float) -> float:
+    """Return what one side may have spent by the share `fraction`: 2 - 2 Phi(z / sqrt(at)), z of half of what
+    it has."""
     z = _NORMAL.inv_cdf(1 - side / 2)
-    return math.erfc(z / math.sqrt(2 * at))
+    return math.erfc(z / math.sqrt(2 * fraction))
 
 
 def _bound(nodes: NDArray[np.float64], mass: NDArray[np.float64], step: float, share: float) -> float:
@@ -86,11 +86,11 @@ def _carried(
     mass: NDArray[np.float64],
     step: float,
     bound: float,
-    at: float,
+    fraction: float,
     following: float,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Gauss-Legendre nodes within the bound and the probability at each, as fine as the next step needs."""
-    edge = min(bound, _REACH * math.sqrt(at))
+    edge = min(bound, _REACH * math.sqrt(fraction))
     count = max(64, math.ceil(_NODES_A_STEP * edge / math.sqrt(following)))
     roots, weights = np.polynomial.legendre.leggauss(count)
     reached = edge * roots

@@ -90,11 +90,11 @@ def compare_samples(
         -weights @ np.clip(surprise, -3, 1),
     ]
     shares = list(SHARES)
-    known = [answer for prompt in prompts for answer in likely.get(prompt, ())]
-    if known:
+    likely_answers = [answer for prompt in prompts for answer in likely.get(prompt, ())]
+    if likely_answers:
         answers_of = np.repeat(np.arange(len(prompts)), [len(likely.get(prompt, ())) for prompt in prompts])
         means = np.zeros((len(prompts), FEATURES))
-        np.add.at(means, answers_of, _features(known))
+        np.add.at(means, answers_of, _features(likely_answers))
         means /= np.maximum(np.linalg.norm(means, axis=1, keepdims=True), np.finfo(np.float64).tiny)
         likeness = (features * means[owners]).sum(axis=1)
         statistics.append(-weights @ likeness)
@@ -123,8 +123,8 @@ def _surprise(texts: Sequence[str], owners: Integers) -> Array:
     smoothing, MacKay and Peto 1995). The usual is the median, a deviation that of a normal distribution with
     the same median deviation.
     """
-    numbers, (ones, twos, threes) = _grams(texts, 3, MODEL_BUCKETS)
-    place = np.flatnonzero(threes >= 0)
+    numbers, (unigrams, bigrams, trigrams) = _grams(texts, 3, MODEL_BUCKETS)
+    place = np.flatnonzero(trigrams >= 0)
     owner = owners[numbers[place]]
 
     def count(grams: Integers, offset: int) -> Array:
@@ -136,11 +136,11 @@ def _surprise(texts: Sequence[str], owners: Integers) -> Array:
         return counts
 
     sizes = np.bincount(owners[numbers], minlength=owners[-1] + 1)
-    chance = (count(ones, 2) + 0.5) / ((len(numbers) - sizes)[owner] + 0.5 * ALPHABET)
-    for grams, contexts, offset in ((twos, ones, 1), (threes, twos, 0)):
-        both = count(grams, offset)
+    chance = (count(unigrams, 2) + 0.5) / ((len(numbers) - sizes)[owner] + 0.5 * ALPHABET)
+    for grams, contexts, offset in ((bigrams, unigrams, 1), (trigrams, bigrams, 0)):
+        pair_count = count(grams, offset)
         # Hashes may meet: a context is not rarer than what it begins.
-        chance = (both + BACKOFF * chance) / (np.maximum(count(contexts, offset), both) + BACKOFF)
+        chance = (pair_count + BACKOFF * chance) / (np.maximum(count(contexts, offset), pair_count) + BACKOFF)
     lengths = np.bincount(numbers[place], minlength=len(texts))
     sums = np.bincount(numbers[place], weights=-np.log(chance), minlength=len(texts))
     usual = float(np.median(sums[lengths > 0] / lengths[lengths > 0])) if len(place) else 0.0

@@ -101,7 +101,7 @@ class Drafting:
         known = len(self.output)
         await stream.say(
             open_request(
-                self.number, self.key, self.prompt, sampling, known=known, server_drafts=server_drafts
+                self.number, self.key, self.prompt, sampling, acknowledged=known, server_drafts=server_drafts
             )
         )
 

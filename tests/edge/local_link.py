@@ -96,7 +96,7 @@ class LocalLink:
         delay: Callable[[], float] = lambda: 0.015,
         chance: Callable[[Sampling], Chance] = lambda sampling: Dice(sampling.seed),
     ) -> None:
-        self.served, self.traffic, self.clock = served, Traffic(), Clock()
+        self.limits, self.traffic, self.clock = served, Traffic(), Clock()
         self.there: dict[bytes, There] = {}
         self.proposals: list[tuple[int, Proposal]] = []
         self.taken: list[tuple[int, Proposal]] = []  # of what was sent ahead
@@ -115,7 +115,7 @@ class LocalLink:
         prompt: list[int],
         sampling: Sampling,
         *,
-        known: int = 0,
+        acknowledged: int = 0,
         server_drafts: bool = False,
     ) -> None:
         assert self._up, "opened while the link is down"
@@ -125,11 +125,11 @@ class LocalLink:
             return
         there = self.there.get(key)
         if there is not None:
-            assert known <= len(there.output)
+            assert acknowledged <= len(there.output)
             there.at, there.server_drafts = session, server_drafts
-            self._say(ClientTurn(session, there.due, there.output[known:], there.ended))
+            self._say(ClientTurn(session, there.due, there.output[acknowledged:], there.ended))
             self._draft(there)
-        elif known or not prompt:
+        elif acknowledged or not prompt:
             self._say(SessionRefused(session, "unknown", "there is no such session", 0.0))
         else:
             there = There(key, list(prompt), sampling, self._chance(sampling), at=session)
@@ -143,13 +143,13 @@ class LocalLink:
         there = self._at(session)
         assert not there.ended
         assert number == there.due, "a round that is not due"
-        assert len(proposal.tokens) <= self.served.max_nodes
+        assert len(proposal.tokens) <= self.limits.max_nodes
         self.proposals.append((number, proposal))
         self._rule(there, number, proposal)
 
     def ahead(self, session: int, number: int, version: int, branches: Sequence[Branch]) -> None:
         assert self._up, "told while the link is down"
-        assert 0 < len(branches) <= self.served.max_ahead
+        assert 0 < len(branches) <= self.limits.max_ahead
         there = self._at(session)
         assert number == there.due - 1, "nothing is out that it could be ahead of"
         assert version > there.ahead[0]
@@ -243,8 +243,8 @@ class LocalLink:
         for token in tokens:
             taken.append(token)
             there.output.append(token)
-            stops = () if there.sampling.ignore_eos else self.served.eos
-            full = len(there.prompt) + len(there.output) >= self.served.max_length
+            stops = () if there.sampling.ignore_eos else self.limits.eos
+            full = len(there.prompt) + len(there.output) >= self.limits.max_length
             if token in stops or token in there.sampling.stop_token_ids or full:
                 there.ended = True
             if there.ended or len(there.output) == there.sampling.max_tokens:
@@ -258,10 +258,10 @@ class LocalLink:
 
     def _verified(self, there: There, proposal: Proposal) -> tuple[list[int], list[int]]:
         before = (*there.prompt, *there.output)
-        topology = Topology.of((-1, *proposal.parents))
+        topology = Topology.from_parents((-1, *proposal.parents))
         q: list[tuple[Tensor, ...]] = [() for _ in range(len(topology))]
         for node, (some, weights) in parted(proposal.drawn).items():
-            q[node] = (distribution_of(some, weights, self.served.vocabulary),)
+            q[node] = (distribution_of(some, weights, self.limits.vocabulary),)
         tokens = [before[-1], *proposal.tokens]
         tree = TokenTree(topology, tokens, proposal.draw, tuple(q))
 

@@ -77,7 +77,7 @@ def observe(
         failure=failure,
     )
     return Observation(
-        prompt, "chat", sent, sent, sent, chunks[-1].at, answer, temperature=temperature, connection=1
+        prompt, "chat", sent, sent, sent, chunks[-1].time_s, answer, temperature=temperature, connection=1
     )
 
 
@@ -90,7 +90,7 @@ def window(
     busy: float = 1.0,
     kind: Kind = "measured",
 ) -> EdgeWindow:
-    cell = CellRecord.of(Cell(Level(clients), cycle, tuple(observations), True), Objectives())
+    cell = CellRecord.from_cell(Cell(Level(clients), cycle, tuple(observations), True), Objectives())
     verifications = sum(max(len(o.answer.chunks) - 1, 0) for o in observations)
     drafts = arm != AUTOREGRESSIVE
     counts = DraftCounts(drafts=10, draft_tokens=80, accepted_tokens=12, accepted_per_position=(8.0, 4.0))

@@ -72,7 +72,7 @@ def verdict(number: int) -> pb.Response:
 def test_what_a_client_says_arrives_and_what_comes_back_is_told(verifier: Any, linked: Any) -> None:
     server = verifier(token="secret")
     link = linked(server.port, token="secret")
-    assert (link.served.model, link.served.max_nodes, link.served.eos) == ("target", 64, frozenset({0}))
+    assert (link.limits.model, link.limits.max_nodes, link.limits.eos) == ("target", 64, frozenset({0}))
     link.open(1, KEY, [5, 6], Sampling(temperature=0.5, seed=3), server_drafts=True)
     drawn = Proposal((9,), (0,), Draw.WITHOUT_REPLACEMENT, put_together({0: ((8, 9), (1, 2))}))
     link.propose(1, 4, drawn)
@@ -114,7 +114,7 @@ def test_nothing_goes_out_on_a_new_stream_before_its_end_was_told(verifier: Any,
     second = server.stream()  # connected again, but nobody has looked
     link.propose(1, 2, Proposal((9,), (0,)))
     assert [type(event) for event in wait_for(link, LinkUp)] == [LinkDown, LinkUp]
-    link.open(1, KEY, [], Sampling(), known=3)
+    link.open(1, KEY, [], Sampling(), acknowledged=3)
     assert second.next().open.known == 3
     assert second.came.empty()
 

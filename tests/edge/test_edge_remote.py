@@ -195,7 +195,7 @@ class Grows(Autoregressive):
     nodes = depth = 1
 
     def draft(self, sequences: Batch[Sequence]) -> list[TokenTree]:
-        shape = Topology.of((-1, 0))
+        shape = Topology.from_parents((-1, 0))
         return [TokenTree(shape, [sequence.tokens[-1], 0], Draw.DETERMINISTIC) for sequence in sequences]
 
 

@@ -19,7 +19,7 @@ from calling_edge import Drafting, Stream, finish
 
 from specops.edge.link import Branch, Proposal, SessionRefused, Verdict
 from specops.edge.service import own_token
-from specops.edge.wire import ahead_request, round_request, served_of
+from specops.edge.wire import ahead_request, limits_of, round_request
 from specops.engine import Sampling, load_engine
 from specops.errors import UsageError
 
@@ -76,7 +76,7 @@ def test_greedy_output_is_that_of_the_engine_alone_metrics_say_what_was_done_and
 
     async def scenario() -> None:
         stream = Stream(int(line[1]))
-        served = served_of(await stream.describe())
+        served = limits_of(await stream.describe())
         assert (served.model, served.own_tree, served.max_length) == ("target", "ngram:4", 512)
         sessions = [Random(number, prompt, 20) for number, prompt in enumerate(prompts)]
         for session in sessions:
@@ -143,8 +143,8 @@ def test_rounds_sent_ahead_are_verified_without_being_sent_and_the_output_is_tha
             assert isinstance(verdict, Verdict)
             assert verdict.number == number
             output += verdict.tokens
-            taken.append(verdict.taken)
-            if not verdict.taken and not verdict.ended:
+            taken.append(verdict.version)
+            if not verdict.version and not verdict.ended:
                 sent += 1
                 await stream.say(round_request(1, number + 1, chain(wanted[len(output) :][:2])))
         assert output == wanted

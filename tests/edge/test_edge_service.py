@@ -20,7 +20,7 @@ from specops.edge.link import Branch, Proposal, SessionRefused, Verdict
 from specops.edge.messages import Propose
 from specops.edge.server import Tls
 from specops.edge.service import Access
-from specops.edge.wire import ahead_request, mode_request, open_request, round_request, served_of
+from specops.edge.wire import ahead_request, limits_of, mode_request, open_request, round_request
 from specops.engine.request import Sampling
 
 
@@ -28,7 +28,7 @@ def test_sessions_of_one_stream_get_what_is_right_and_what_is_served_is_told() -
     async def scenario() -> None:
         async with serving(own_tree="chain:2") as (_, engine, port):
             stream = Stream(port)
-            served = served_of(await stream.describe())
+            served = limits_of(await stream.describe())
             assert (served.model, served.vocabulary, served.own_tree) == ("scripted", VOCABULARY, "chain:2")
             sessions = [Drafting(number, [number, 5]) for number in range(1, 6)]
             for session in sessions:
@@ -54,7 +54,7 @@ GARBAGE: dict[str, Any] = {
     "a prompt that is too long": open_request(9, b"k" * 16, [1] * LENGTH, Sampling()),
     "a temperature that is no number": open_request(9, b"k" * 16, [1], Sampling(temperature=float("nan"))),
     "what the engine will not have": open_request(9, b"k" * 16, [UNFIT], Sampling()),
-    "tokens known of a session that is not": open_request(9, b"k" * 16, [1], Sampling(), known=3),
+    "tokens known of a session that is not": open_request(9, b"k" * 16, [1], Sampling(), acknowledged=3),
 }
 
 
@@ -209,7 +209,7 @@ def test_a_session_belongs_to_the_name_of_its_token() -> None:
             hers = Drafting(1, [3])
             await hers.open(ann)
             await hers.take(ann, await ann.hear())
-            await bob.say(open_request(1, hers.key, [], Sampling(), known=1))
+            await bob.say(open_request(1, hers.key, [], Sampling(), acknowledged=1))
             event = await bob.hear()
             assert isinstance(event, SessionRefused)
             assert event.reason == "unknown"
@@ -345,7 +345,7 @@ def test_a_round_foreseen_goes_on_by_itself_and_the_output_stays(right: list[boo
         async with serving() as (server, engine, port):
             engine.gate = OneStep()  # type: ignore[assignment]
             stream, session, rounds = Stream(port), Foreseeing(1, [3, 4], right), 0
-            assert served_of(await stream.describe()).max_ahead == 32
+            assert limits_of(await stream.describe()).max_ahead == 32
             await session.open(stream)
             for number in count():
                 await session.ahead(stream, number)
@@ -353,12 +353,12 @@ def test_a_round_foreseen_goes_on_by_itself_and_the_output_stays(right: list[boo
                 engine.gate.set()
                 event = await stream.hear()
                 assert isinstance(event, Verdict)
-                assert (event.number, event.taken) == (number, 0 if event.ended else taken)
+                assert (event.number, event.version) == (number, 0 if event.ended else taken)
                 assert len(event.path) == len(event.tokens) - 1 or event.ended
                 session.output += event.tokens
                 if event.ended:
                     break
-                if not event.taken:
+                if not event.version:
                     rounds += 1
                     await stream.say(round_request(1, number + 1, session.proposal(number + 1)))
             assert session.output == continued(session.prompt, session.max_tokens)

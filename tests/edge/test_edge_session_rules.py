@@ -150,7 +150,7 @@ def ruled(table: Sessions, *, path: tuple[int, ...] = (1, 2), bonus: int = 8, en
 
 def taken_of(effects: Effects) -> list[int]:
     """By each answer that is a verdict."""
-    return [answer.taken for _, answer in effects.answers if isinstance(answer, RoundVerdict)]
+    return [answer.version for _, answer in effects.answers if isinstance(answer, RoundVerdict)]
 
 
 def reason_of(effects: Effects) -> str:

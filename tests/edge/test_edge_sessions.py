@@ -160,7 +160,7 @@ class Client:
             self.owed -= 1
             self.ended, due, taken = answer.ended, answer.number, 0
         else:
-            self.ended, due, taken = answer.ruling.ended, answer.ruling.number + 1, answer.taken
+            self.ended, due, taken = answer.ruling.ended, answer.ruling.number + 1, answer.version
             assert not taken or tokens[-1] in self.ahead[taken - 1], "taken for another outcome"
         self.may = due if not (self.ended or self.owed or self.server or taken) else None
         self.sent(due if taken else None)

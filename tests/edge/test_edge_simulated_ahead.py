@@ -77,8 +77,8 @@ def test_a_round_that_was_foreseen_spares_the_way_there_and_back() -> None:
     waiting, ahead = (run(edge(ahead=count), sure(), costs) for count in (0, 16))
     assert periods(waiting) == pytest.approx([0.001 + 0.002 + VERIFY + RTT] * len(periods(waiting)))
     assert periods(ahead) == pytest.approx([0.001 + 0.002 + VERIFY] * len(periods(ahead)))
-    assert {verdict.taken for verdict in rounds_of(ahead)} == {True}
-    assert {verdict.taken for verdict in waiting.verdicts} == {False}
+    assert {verdict.used_ahead for verdict in rounds_of(ahead)} == {True}
+    assert {verdict.used_ahead for verdict in waiting.verdicts} == {False}
     assert {verdict.waited_s for verdict in rounds_of(ahead)} == {0.0}
 
 
@@ -117,7 +117,7 @@ def test_what_nobody_foresaw_costs_nothing() -> None:
 def test_over_a_long_way_every_other_round_is_ahead() -> None:
     """The server has verified the second before the client hears of the first."""
     log = run(edge(rtt_s=0.2), sure())
-    taken = [verdict.taken for verdict in rounds_of(log)]
+    taken = [verdict.used_ahead for verdict in rounds_of(log)]
     assert all(one != other for one, other in pairwise(taken))
     after = [period for period, had in zip(periods(log), taken, strict=False) if had]
     assert after == pytest.approx([VERIFY] * len(after))
@@ -179,7 +179,7 @@ def test_conservation(clients: int, rtt_ms: int, jitter_ms: int, depth: str, rou
             assert later.since <= later.at
             assert later.first or later.since == earlier.at
             brought = later.tokens if later.first else brought + later.tokens
-            assert not (later.first and earlier.taken)  # nothing follows the end of a request
+            assert not (later.first and earlier.used_ahead)  # nothing follows the end of a request
             assert brought <= 60
         ends = [earlier for earlier, later in pairwise(verdicts) if later.first]
         assert sum(verdict.tokens for verdict in verdicts[: verdicts.index(ends[-1]) + 1]) == 60 * len(ends)
@@ -224,7 +224,7 @@ class _Client:
         sequence = cast(Any, SimpleNamespace(id=0, greedy=True))
         self._talk = ClientSession(sequence, 1, [], cast(Any, None))
         self._talk.proposal = Proposal((), ())
-        self._talk.stage, self._talk.sent_at, self._talk.taken = Stage.AWAY, sent_at, taken
+        self._talk.stage, self._talk.sent_at, self._talk.used_ahead = Stage.AWAY, sent_at, taken
         self._talks._add(self._talk)
 
     def drafts_until(self, heard: float) -> None:

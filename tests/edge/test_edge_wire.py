@@ -38,12 +38,12 @@ from specops.edge.wire import (
     close_request,
     description_of,
     event_of,
+    limits_of,
     mode_request,
     open_request,
     read_request,
     refusal_response,
     round_request,
-    served_of,
     turn_response,
     verdict_response,
 )
@@ -145,7 +145,7 @@ def test_what_is_sent_ahead_arrives_as_it_was(
 def test_a_session_is_opened_as_it_was_asked_for(
     key: bytes, prompt: list[int], sampling: Sampling, known: int, server_drafts: bool
 ) -> None:
-    sent = open_request(5, key, prompt, sampling, known=known, server_drafts=server_drafts)
+    sent = open_request(5, key, prompt, sampling, acknowledged=known, server_drafts=server_drafts)
     asked = read_request(sent.SerializeToString(), SERVED)
     assert asked == Open(5, key, prompt, sampling, known, server_drafts)
 
@@ -397,12 +397,12 @@ def test_a_verdict_a_turn_and_a_refusal_arrive() -> None:
 
 def test_what_is_served_is_told_whole_and_revisions_before_the_first_are_not_spoken() -> None:
     said = description_of(SERVED)
-    assert served_of(said) == SERVED
+    assert limits_of(said) == SERVED
     said.ClearField("max_ahead")  # none is taken
-    assert served_of(said) == replace(SERVED, max_ahead=0)
+    assert limits_of(said) == replace(SERVED, max_ahead=0)
     said.revision = 0
     with pytest.raises(EndpointError, match="revision 0"):
-        served_of(said)
+        limits_of(said)
 
 
 def test_the_digest_of_a_tokenizer_is_of_its_tokens_and_their_numbers() -> None:

@@ -124,7 +124,7 @@ def _has(config: Any, name: str) -> bool:
     return name in config.to_dict() or (not isinstance(described, property) and hasattr(config, name))
 
 
-TREE = Topology.of((-1, 0, 0, 2, 1, 3, 5, 4))
+TREE = Topology.from_parents((-1, 0, 0, 2, 1, 3, 5, 4))
 
 
 def verdict(family: str, folder: Path, *, limited: bool, limit: int = LIMIT) -> str:

@@ -38,7 +38,7 @@ def grow(model: Any, passes: int, sizes: tuple[int, ...] = (2, 3, 4)) -> tuple[l
         spans = []
         for row in sorted(generator.sample(range(4), 3)):
             size = generator.choice(sizes)
-            tree = Topology.of((-1, *(generator.randrange(node) for node in range(1, size))))
+            tree = Topology.from_parents((-1, *(generator.randrange(node) for node in range(1, size))))
             spans.append(Span(row, read[row], size, read[row] + tree.depths, tree.mask))
             read[row] += 1  # the root alone was right
         fed = [generator.randrange(VOCABULARY) for span in spans for _ in range(span.count)]

@@ -92,7 +92,13 @@ def test_attend(
     cache.data.normal_(generator=generator)  # slots that nobody may see hold garbage
     untouched = cache.data.clone()
     spans = [
-        Span(r.row, r.before, len(r.parents), torch.zeros(len(r.parents)), Topology.of(r.parents).mask)
+        Span(
+            r.row,
+            r.before,
+            len(r.parents),
+            torch.zeros(len(r.parents)),
+            Topology.from_parents(r.parents).mask,
+        )
         for r in batch
     ]
     n = sum(span.count for span in spans)

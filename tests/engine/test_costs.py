@@ -78,17 +78,17 @@ def test_one_disturbed_round_of_three_changes_nothing() -> None:
 
 def test_context_lies_between_the_two_that_were_measured() -> None:
     sheet = sheet_of((100, 300), [(known(), known(slow=2.0))], opens_bare=False)
-    assert sheet.at(100) == sheet.at(0) == sheet.at_short
-    assert [sheet.at(context).plain for context in (300, 500)] == pytest.approx([2.05, 3.05])
-    middle = sheet.at(200)
+    assert sheet.at_context(100) == sheet.at_context(0) == sheet.at_short
+    assert [sheet.at_context(context).plain for context in (300, 500)] == pytest.approx([2.05, 3.05])
+    middle = sheet.at_context(200)
     assert middle.plain == pytest.approx(1.55)
-    assert middle.target.at(3) == pytest.approx(1.8)
+    assert middle.target.seconds(3) == pytest.approx(1.8)
 
 
 def test_copied_drafts_cost_what_they_drafted() -> None:
     sheet = sheet_of((100, 300), [(known(), known())], opens_bare=False)
     assert sheet.copied is not None
-    assert [sheet.copied.at(count) for count in (0, 4, 8)] == pytest.approx([1.05, 1.45, 1.85])
+    assert [sheet.copied.seconds(count) for count in (0, 4, 8)] == pytest.approx([1.05, 1.45, 1.85])
     nothing = {
         tree: replace(reading, steps=reading.steps[3:]) if tree == measured.COPYING else reading
         for tree, reading in known().items()
@@ -111,12 +111,12 @@ def test_a_curve_never_falls_and_keeps_the_mean(found: dict[int, list[float]]) -
     assert all(after >= before - 1e-9 for before, after in pairwise(seconds))
     weighted = sum(len(found[count]) * value for count, value in curve.points)
     assert weighted == pytest.approx(sum(map(sum, found.values())), abs=1e-6)
-    assert curve.at(0) == pytest.approx(seconds[0])
+    assert curve.seconds(0) == pytest.approx(seconds[0])
 
 
 def test_beyond_its_end_a_curve_goes_on_as_it_ended() -> None:
     curve = Curve(((1, 1.0), (2, 1.5), (4, 3.5)))
-    assert [curve.at(count) for count in (1, 1.5, 3, 6)] == pytest.approx([1.0, 1.25, 2.5, 5.5])
+    assert [curve.seconds(count) for count in (1, 1.5, 3, 6)] == pytest.approx([1.0, 1.25, 2.5, 5.5])
 
 
 def test_probes_read_a_real_pair(tiny_pair: tuple[Path, Path]) -> None:
@@ -129,8 +129,8 @@ def test_probes_read_a_real_pair(tiny_pair: tuple[Path, Path]) -> None:
         assert all(len(reading.steps) == measured.STEPS for reading in readings.values())
         assert all(step.drafted == 8 for step in readings["chain:8"].steps)
     sheet = sheet_of((3, 40), [(short, long)], opens_bare=False)
-    assert isinstance(sheet.at(20), Costs)
-    assert sheet.at(20).step((1, 1, 1)) > sheet.at(20).commit > 0
+    assert isinstance(sheet.at_context(20), Costs)
+    assert sheet.at_context(20).step((1, 1, 1)) > sheet.at_context(20).commit > 0
 
 
 def test_a_probe_without_room_is_left_out(tiny_pair: tuple[Path, Path]) -> None:

@@ -20,7 +20,7 @@ def test_what_it_remembers_has_a_bound() -> None:
     for batch in range(1, 60):
         for tokens in range(batch, batch * 17, batch):
             paid.verified(batch, tokens, 1e-3, ragged=tokens % 2 == 0)
-    assert paid.known <= 2 * MOST_KINDS
+    assert paid.observed_kinds <= 2 * MOST_KINDS
 
 
 def test_copies_of_one_sequence_cost_what_a_chain_does() -> None:
@@ -29,9 +29,9 @@ def test_copies_of_one_sequence_cost_what_a_chain_does() -> None:
     for _ in range(9):
         paid.verified(8, 24, 10 * FORM.verify(8, 24), ragged=True)
         paid.verified(1, 1, FORM.verify(1, 1), ragged=False)
-    here = paid.here(1, NODES)
+    here = paid.batch_costs(1, NODES)
     assert here.copied == here.verify
-    assert paid.here(8, NODES).copied[2] == pytest.approx(10 * FORM.verify(8, 24))
+    assert paid.batch_costs(8, NODES).copied[2] == pytest.approx(10 * FORM.verify(8, 24))
 
 
 def test_copies_of_a_batch_never_take_less_than_even_trees() -> None:
@@ -39,7 +39,7 @@ def test_copies_of_a_batch_never_take_less_than_even_trees() -> None:
     paid = CostModel(FORM)
     for _ in range(9):
         paid.verified(8, 9, 0.1 * FORM.verify(8, 9), ragged=True)
-    here = paid.here(8, NODES)
+    here = paid.batch_costs(8, NODES)
     assert here.copied == here.verify
 
 
@@ -51,7 +51,7 @@ def test_copies_of_one_sequence_take_what_their_lengths_do() -> None:
     lengths = copies.lengths(4)
     assert lengths == pytest.approx([0.5, 0, 0, 0, 0.5], abs=0.03)
     concave = replace(FORM, target={1: Curve(((1, 1e-3), (2, 2e-3), (5, 2e-3)))})
-    here = CostModel(concave).here(1, 4)
+    here = CostModel(concave).batch_costs(1, 4)
     assert here.copying(2.0, lengths) == pytest.approx(1.5e-3 + here.rest, rel=0.03)
 
 
@@ -70,7 +70,7 @@ def test_prompts_that_a_draft_has_to_read_are_its_cost() -> None:
 
 def test_reading_is_measured() -> None:
     paid = CostModel(FORM)
-    growing = FORM.first.at(2) + FORM.level.at(2)
+    growing = FORM.first.seconds(2) + FORM.level.seconds(2)
     for _ in range(9):
         paid.grew(2, (1, 1), growing)
         paid.caught_up(2, (1, 1), 100, growing + 7e-3)
@@ -96,7 +96,7 @@ def test_a_slowness_that_is_over_is_not_held_against_the_others() -> None:
     for _ in range(12):
         paid.verified(1, 5, FORM.verify(1, 5), ragged=False)
     assert paid.slowness == pytest.approx(1)
-    assert paid.here(1, NODES).plain == pytest.approx(Truth(1).step(()))
+    assert paid.batch_costs(1, NODES).plain == pytest.approx(Truth(1).step(()))
 
 
 def test_rates_follow_what_is_seen_level_by_level() -> None:

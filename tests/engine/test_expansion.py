@@ -77,7 +77,7 @@ class Spy(ModelGrower):
 @given(parents(max_nodes=12), st.sampled_from([*DRAWN, Draw.DETERMINISTIC]), st.integers(0, 5))
 def test_a_tree_has_the_shape_that_was_asked_for(shape: tuple[int, ...], draw: Draw, room: int) -> None:
     """As deep as the sequence has room for; only nodes that have children are run, each once."""
-    topology = Topology.of(shape)
+    topology = Topology.from_parents(shape)
     if len(shape) == 1 or max(map(len, topology.children)) > 3:  # of a vocabulary of three
         return
     spec = "shape:" + ",".join(map(str, shape[1:]))

@@ -268,7 +268,7 @@ def test_few_forms_for_all_passes() -> None:
     for sequences, nodes, start in product(range(1, 17), range(1, 17), (0, 100, 1500)):
         mask = Topology.expansion((nodes - 1,)).mask if nodes > 1 else causal(1)
         spans = [Span(row, start, nodes, torch.full((nodes,), start), mask) for row in range(sequences)]
-        form = GraphKey.of(Layout(spans, cache, 2))
+        form = GraphKey.for_layout(Layout(spans, cache, 2))
         assert form is not None
         assert sequences * nodes <= form.tokens <= max(1.5 * sequences * nodes, sequences * nodes + 1)
         assert sequences <= form.sequences < 2 * sequences
@@ -286,7 +286,7 @@ def test_a_pass_of_many_tokens_has_none(counts: list[int]) -> None:
         Span(row, 0, count, torch.arange(count), mask)
         for row, (count, mask) in enumerate(zip(counts, masks, strict=True))
     ]
-    assert GraphKey.of(Layout(spans, cache, 2)) is None
+    assert GraphKey.for_layout(Layout(spans, cache, 2)) is None
 
 
 @pytest.mark.slow

@@ -102,7 +102,7 @@ def test_a_draft_equal_to_the_target_is_always_right(
     assert engine.counters.accepted_tokens == engine.counters.draft_tokens > 0
 
 
-TREE = Topology.of((-1, 0, 0, 0, 1, 1, 2, 4, 4, 5, 6, 7, 7, 9, 11, 13, 15))
+TREE = Topology.from_parents((-1, 0, 0, 0, 1, 1, 2, 4, 4, 5, 6, 7, 7, 9, 11, 13, 15))
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["at once", "in levels"])
@@ -149,7 +149,7 @@ def test_the_logits_of_every_node(family: str, whole: bool, limited: Callable[[s
     form=st.sampled_from(["window", "chunk"]),
 )
 def test_a_limit_goes_by_positions(shape: tuple[int, ...], before: int, size: int, form: Any) -> None:
-    tree, limit = Topology.of(shape), Limit(form, size)
+    tree, limit = Topology.from_parents(shape), Limit(form, size)
     sees = limit.mask(tree.mask, before + len(tree)).sees
     for node in range(len(tree)):
         path = [*range(before), *(before + above for above in ancestors(shape, node)[::-1])]
@@ -192,7 +192,7 @@ def test_caps_and_sinks_over_a_batch(tile: int, cap: float | None, sinks: bool) 
     torch.manual_seed(0)
     kv_heads, dim, pool = 2, 4, KVCache(1, 2, 20, 2, 4, torch.float32)
     pool.data.normal_()
-    tree = Topology.of((-1, 0, 0, 1))
+    tree = Topology.from_parents((-1, 0, 0, 1))
     spans = [Span(row, start, 4, start + tree.depths, tree.mask) for row, start in enumerate((3, 11))]
     q, kv = torch.randn(8, kv_heads * tile, dim), torch.randn(8, 2 * kv_heads, dim)
     extra = torch.randn(kv_heads * tile) if sinks else None

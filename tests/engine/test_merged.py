@@ -88,7 +88,7 @@ def test_the_union_has_every_path_once(data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 4))):
         shape = data.draw(parents(max_nodes=14))
         tokens = data.draw(st.lists(st.integers(0, 2), min_size=len(shape), max_size=len(shape)))
-        trees.append(TokenTree(Topology.of(shape), [0, *tokens[1:]], Draw.DETERMINISTIC))
+        trees.append(TokenTree(Topology.from_parents(shape), [0, *tokens[1:]], Draw.DETERMINISTIC))
     union, numbers = merge(trees)
     paths = [path_of(union, node) for node in range(len(union))]
     assert len(set(paths)) == len(paths)
@@ -115,7 +115,12 @@ def test_what_two_drafts_drew_alike_is_one_node_with_two_turns() -> None:
 
 def test_trees_that_are_drawn_unlike_are_not_merged() -> None:
     with pytest.raises(ValueError, match="cannot be merged"):
-        merge([TokenTree(Topology.of((-1,)), [0], draw) for draw in (Draw.IID, Draw.WITHOUT_REPLACEMENT)])
+        merge(
+            [
+                TokenTree(Topology.from_parents((-1,)), [0], draw)
+                for draw in (Draw.IID, Draw.WITHOUT_REPLACEMENT)
+            ]
+        )
 
 
 def test_as_many_drafts_as_parts_that_need_one() -> None:

@@ -62,7 +62,7 @@ def test_lean_and_generic_agree(family: str, pair_of: Callable[[str], Pair]) -> 
 def test_a_tree_of_two_sequences_in_one_pass(family: str, pair_of: Callable[[str], Pair]) -> None:
     """Each node's logits are those of the plain sequence of its ancestors; only the wanted ones come back."""
     pair = pair_of(family)
-    model, topology = pair.target_model, Topology.of((-1, 0, 0, 1, 1, 2))
+    model, topology = pair.target_model, Topology.from_parents((-1, 0, 0, 1, 1, 2))
     prefixes = [TOKENS[:9], TOKENS[20:24]]
     cache = model.shape.cache(rows=2, capacity=20)
     for row, prefix in enumerate(prefixes):

@@ -72,7 +72,7 @@ class World:
             emitted,
             draft=self._noisy(drafting),
             verify=self._noisy(FORM.verify(batch, tokens)),
-            rest=self._noisy(FORM.rest.at(batch)),
+            rest=self._noisy(FORM.rest.seconds(batch)),
         )
         self.planner.learn(seen)
         self.seconds += seen.seconds
@@ -85,7 +85,7 @@ class World:
         if not spec.needs_draft:
             return 0.0
         further = tree_choice.levels(spec.widths)[:-1]
-        return FORM.first.at(batch) + sum(FORM.level.at(batch * nodes) for nodes in further)
+        return FORM.first.seconds(batch) + sum(FORM.level.seconds(batch * nodes) for nodes in further)
 
     def _verify(self, tree: str) -> int:
         spec = parse_tree(tree)
@@ -122,9 +122,9 @@ class Truth:
         self.batch = batch
 
     def step(self, levels: tuple[int, ...], batch: int = 1) -> float:
-        further = sum(FORM.level.at(self.batch * nodes) for nodes in levels[:-1])
-        draft = FORM.first.at(self.batch) + further if levels else 0.0
-        return draft + FORM.verify(self.batch, self.batch * (1 + sum(levels))) + FORM.rest.at(self.batch)
+        further = sum(FORM.level.seconds(self.batch * nodes) for nodes in levels[:-1])
+        draft = FORM.first.seconds(self.batch) + further if levels else 0.0
+        return draft + FORM.verify(self.batch, self.batch * (1 + sum(levels))) + FORM.rest.seconds(self.batch)
 
 
 def best_there_is(first: float, batch: int) -> list[tree_choice.Option]:

@@ -40,7 +40,7 @@ def topology_of(forest: Forest) -> Topology:
             add(child, len(parents) - 1)
 
     add(forest, 0)
-    return Topology.of(tuple(parents))
+    return Topology.from_parents(tuple(parents))
 
 
 @st.composite
@@ -112,5 +112,5 @@ def test_a_rollout_file_can_carry_it(table: list[list[float]], nodes: int) -> No
         assert shape_spec(tree) == "none"
     else:
         read = parse_tree(shape_spec(tree))
-        assert Topology.of(read.parents) is tree
+        assert Topology.from_parents(read.parents) is tree
         assert (read.nodes, read.depth) == (len(tree) - 1, max(tree.depth))

@@ -73,7 +73,7 @@ def test_expansion_has_k_children_at_each_level(widths: list[int]) -> None:
 
 @given(parents(max_nodes=40))
 def test_level_order_is_the_same_shape(shape: tuple[int, ...]) -> None:
-    topology = Topology.of(shape)
+    topology = Topology.from_parents(shape)
     ordered = topology.level_order
     assert list(ordered.depth) == sorted(topology.depth)
     assert ordered.level_order is ordered
@@ -90,7 +90,7 @@ def test_level_order_is_the_same_shape(shape: tuple[int, ...]) -> None:
 @given(parents(max_nodes=30), st.data())
 def test_without_cuts_off_what_is_below(shape: tuple[int, ...], data: st.DataObject) -> None:
     cut = data.draw(st.sets(st.integers(1, len(shape)), max_size=4))
-    left = Topology.of(shape).without(cut)
+    left = Topology.from_parents(shape).without(cut)
     kept = [node for node in range(len(shape)) if not cut & set(ancestors(shape, node))]
     assert left.parents[0] == -1
     assert [kept[parent] for parent in left.parents[1:]] == [shape[node] for node in kept[1:]]
@@ -103,8 +103,8 @@ def test_expansion_of_two_levels() -> None:
 
 def test_one_shape_is_one_object() -> None:
     """Rows of a batch are attended together where they share a mask: it must be the same one."""
-    assert Topology.of((-1, 0, 1)) is Topology.expansion((1, 1))
-    assert Topology.of((-1, 0, 1)).mask is Topology.expansion((1, 1)).mask
+    assert Topology.from_parents((-1, 0, 1)) is Topology.expansion((1, 1))
+    assert Topology.from_parents((-1, 0, 1)).mask is Topology.expansion((1, 1)).mask
 
 
 @given(parents(max_nodes=40))

@@ -128,7 +128,7 @@ def grown(
             parents += [node] * len(found)
             q += [()] * len(found)
         level = list(range(start, len(tokens)))
-    topology = Topology.of(tuple(parents))
+    topology = Topology.from_parents(tuple(parents))
     return TokenTree(topology, tokens, draw, None if draw is Draw.DETERMINISTIC else tuple(q))
 
 

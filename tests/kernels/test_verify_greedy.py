@@ -35,7 +35,7 @@ def _poison() -> Iterator[None]:
 def tree(parents: tuple[int, ...], seed: int, *, duplicates: bool = False) -> TokenTree:
     """Siblings differ, unless there are to be duplicates."""
     generator = torch.Generator().manual_seed(seed)
-    topology = Topology.of((-1, *parents))
+    topology = Topology.from_parents((-1, *parents))
     tokens = [0] * len(topology)
     for children in topology.children:
         chosen = torch.randperm(VOCAB, generator=generator)[: len(children)].tolist()

@@ -38,7 +38,7 @@ def test_a_whole_answer(body: dict[str, Any]) -> None:
 def test_a_role_is_no_token() -> None:
     answer = read(stream(CHAT, CHUNKS))
     assert len(answer.chunks) == len(CHUNKS)
-    assert answer.chunks[0].at == 1.0  # the role came at 0
+    assert answer.chunks[0].time_s == 1.0  # the role came at 0
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_role_is_no_token() -> None:
 )
 def test_reasoning_and_tools_are_output(fields: dict[str, Any]) -> None:
     answer = read([delta(role="assistant", content=""), delta(**fields), delta(content="x"), DONE])
-    assert [chunk.at for chunk in answer.chunks] == [1.0, 2.0]
+    assert [chunk.time_s for chunk in answer.chunks] == [1.0, 2.0]
 
 
 def test_tokens_whose_text_was_held_back_come_with_the_next_chunk() -> None:

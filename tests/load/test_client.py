@@ -53,7 +53,7 @@ def test_arrivals_are_stamped_in_order_and_never_before_the_server_wrote(stub: S
     stub.answer = lambda body: Reply(stream(body, CHUNKS), first_s=0.05, gap_s=0.02)
     found = observe(stub)
     assert found.ok
-    stamps = [chunk.at for chunk in found.answer.chunks]
+    stamps = [chunk.time_s for chunk in found.answer.chunks]
     assert stamps == sorted(stamps)
     assert stamps[0] - found.sent >= 0.05 + 0.02  # the role came first
     assert stamps[-1] - stamps[0] >= 3 * 0.02 - 0.001
@@ -100,7 +100,9 @@ def test_a_429_is_retried_after_what_it_asks_for_and_counted(stub: Stub) -> None
     assert found.ok
     assert found.retries == 1
     assert found.sent - found.first_sent >= 0.3  # TTFT counts from the attempt that was answered
-    assert found.answer.chunks[0].at - found.sent < found.answer.chunks[0].at - found.first_sent - 0.29
+    assert (
+        found.answer.chunks[0].time_s - found.sent < found.answer.chunks[0].time_s - found.first_sent - 0.29
+    )
 
 
 @pytest.mark.parametrize(

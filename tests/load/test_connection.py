@@ -278,7 +278,7 @@ def test_what_passes_before_a_request_leaves_is_lag_and_no_latency(stub: Stub) -
     found = asyncio.run(run())
     assert found.first_sent - found.scheduled >= 0.5
     assert found.connecting > 0
-    assert found.answer.chunks[0].at - found.sent < 0.5
+    assert found.answer.chunks[0].time_s - found.sent < 0.5
 
 
 @kernel_stamps
@@ -315,7 +315,7 @@ def test_a_clock_that_is_set_does_not_move_arrivals(
     stub.answer = lambda body: Reply(stream(body, CHUNKS), first_s=0.02, gap_s=0.002)
     found = cell(stub.base_url, 3, 1)
     for one in found.observations:
-        instants = [one.sent, *(chunk.at for chunk in one.answer.chunks), one.ended]
+        instants = [one.sent, *(chunk.time_s for chunk in one.answer.chunks), one.ended]
         assert instants == sorted(instants)
         assert 0.02 <= instants[1] - instants[0] < 5
 
@@ -407,7 +407,7 @@ def test_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
         found = cell(server.base_url, 6, 2)
     assert kinds(found) == [None] * 6
-    assert all(0.04 <= one.answer.chunks[0].at - one.sent < 1 for one in found.observations)
+    assert all(0.04 <= one.answer.chunks[0].time_s - one.sent < 1 for one in found.observations)
 
 
 def test_by_way_of_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,22 +66,22 @@ class Passes:
 def sent_after(passes: Passes, late: float) -> list[int]:
     """Numbers of passes after which trees are sent ahead: as late as possible in time, or when no pass is
     left; and again after each further pass, until `late`."""
-    found: list[int] = []
+    counts: list[int] = []
     for count in range(passes.most + 1):
         now = passes.ended(count)
         if count < passes.most and now + SLACK * passes.pass_s < late - TICK:
             continue
-        if len(found) == VERSIONS or (found and now > late + TICK):
+        if len(counts) == VERSIONS or (counts and now > late + TICK):
             break
-        found.append(count)
-    return found
+        counts.append(count)
+    return counts
 
 
 @dataclass(frozen=True)
 class _Version:
     """A version of the tree that is sent ahead for the outcome that will occur."""
 
-    there: float
+    arrived: float
     """Time at which the server has it."""
 
     passes: int
@@ -139,13 +139,13 @@ class _Client:
         first: bool = False,
         ahead: int = 0,
         retained: int = 0,
-        taken: bool = False,
+        used_ahead: bool = False,
     ) -> float:
         """Record a verdict. Returns its time. retained: number of levels drafted ahead below the next
         root."""
         now, waited, wasted = self._env.now, work.began - work.arrived, max(ahead - retained, 0)
         self._server.log.verdicts.append(
-            Verdict(self._number, now, since, tokens, first, ahead, retained > 0, wasted, waited, taken)
+            Verdict(self._number, now, since, tokens, first, ahead, retained > 0, wasted, waited, used_ahead)
         )
         return now
 
@@ -181,7 +181,7 @@ class Edge(_Client):
     def __init__(self, server: Server, number: int, chance: random.Random) -> None:
         super().__init__(server, number, chance)
         self._depth, self._pacing = parse_depth(self._setting.depth), Pacing()
-        self._ahead_s = server.costs.draft.at(self._setting.beams)
+        self._ahead_s = server.costs.draft.seconds(self._setting.beams)
         self._left = 0  # tokens of the request that are to come
         self._retained = 0  # levels below the root, drafted ahead
         self._since = self._received = 0.0  # when it went on last, and when what it went on by had come
@@ -227,7 +227,7 @@ class Edge(_Client):
             following.sent_at, following.since = self._received, self._env.now
             following.already = out.already + ahead - following.version.passes
         self._since = self._heard(
-            self._since, tokens, out.work, ahead=ahead, retained=retained, taken=following is not None
+            self._since, tokens, out.work, ahead=ahead, retained=retained, used_ahead=following is not None
         )
         return following
 
@@ -250,7 +250,7 @@ class Edge(_Client):
 
     def _pass_s(self, levels: int) -> float:
         """Seconds of a pass at this level; the first reads the bonus only."""
-        return self._server.costs.draft.at(self._setting.beams if levels else 1)
+        return self._server.costs.draft.seconds(self._setting.beams if levels else 1)
 
     def _verdict(self, work: ServerWork) -> Steps:
         """Wait for the verdict of `work`, which may have been sent for some time and comes after the one
@@ -283,24 +283,24 @@ class Edge(_Client):
         if self._setting.ahead == 0 or self._setting.heads == "none" or pace is None:
             return []
         late = out.sent_at + pace.served_s - (0.0 if out.version is None else pace.way_s)
-        versions, there = [], 0.0
+        versions, arrived = [], 0.0
         for count in sent_after(passes, late):
             drafted = out.already + count
             levels = min(out.fate.retained(drafted), self._rounds.levels)
             if levels and self._depth.ahead(levels, self._rounds.promised(levels), pace):
                 # A message that was sent later does not arrive earlier.
-                there = max(there, passes.ended(count) + self._server.way(self._chance))
-                versions.append(_Version(there, drafted, levels))
+                arrived = max(arrived, passes.ended(count) + self._server.way(self._chance))
+                versions.append(_Version(arrived, drafted, levels))
         return versions
 
     def _go_on(self, out: _Out, versions: list[_Version]) -> _Out | None:
         """The round that the server verifies next, at the end of the step, if its tree has arrived; else
         None."""
         accepted = out.fate.accepted + 1
-        there = [version for version in versions if version.there <= out.work.ended + TICK]
-        if not there or accepted >= self._left:
+        arrived = [version for version in versions if version.arrived <= out.work.ended + TICK]
+        if not arrived or accepted >= self._left:
             return None
-        version = there[-1]
+        version = arrived[-1]
         self._stream.go_on(accepted)
         fate = self._stream.fate(version.levels, self._setting.heads)
         work = self._ask(version.levels, own=False, after_s=self._server.costs.round_s)

@@ -86,16 +86,16 @@ class Outcome:
 def outcome(log: Log, setting: Setting, prices: Prices) -> Outcome:
     began = SETTLING * log.ended
     span = log.ended - began
-    verdicts = [verdict for verdict in log.verdicts if verdict.at >= began]
+    verdicts = [verdict for verdict in log.verdicts if verdict.time_s >= began]
     rounds = [verdict for verdict in verdicts if not verdict.first]
     prompts = [verdict for verdict in verdicts if verdict.first]
     steps = [step for step in log.steps if step.ended >= began]
     tokens = sum(verdict.tokens for verdict in verdicts)
     brought = sum(verdict.tokens for verdict in rounds)
-    streamed = sum(verdict.at - verdict.since for verdict in rounds)
+    streamed = sum(verdict.time_s - verdict.since for verdict in rounds)
     itl = _share(1000 * streamed, brought)
-    each = [
-        1000 * (verdict.at - verdict.since) / verdict.tokens
+    itls_ms = [
+        1000 * (verdict.time_s - verdict.since) / verdict.tokens
         for verdict in rounds
         for _ in range(verdict.tokens)
     ]
@@ -105,16 +105,16 @@ def outcome(log: Log, setting: Setting, prices: Prices) -> Outcome:
     return Outcome(
         tokens_per_s=tokens / span,
         itl_ms=itl,
-        itl_p50_ms=percentile(each, 0.5),
-        itl_p95_ms=percentile(each, 0.95),
-        ttft_ms=_share(1000 * sum(prompt.at - prompt.since for prompt in prompts), len(prompts)),
+        itl_p50_ms=percentile(itls_ms, 0.5),
+        itl_p95_ms=percentile(itls_ms, 0.95),
+        ttft_ms=_share(1000 * sum(prompt.time_s - prompt.since for prompt in prompts), len(prompts)),
         tokens_per_verification=_share(brought, len(rounds)),
         client_tokens_per_s=None if itl is None else 1000 / itl,
         busy=sum(step.ended - max(step.began, began) for step in steps) / span,
         batch=_share(sum(step.trees for step in steps), len(steps)),
         waited_ms=_share(1000 * sum(verdict.waited_s for verdict in rounds), len(rounds)),
         hit_rate=_share(sum(verdict.hit for verdict in rounds), len(rounds)),
-        taken=_share(sum(verdict.taken for verdict in rounds), len(rounds)),
+        taken=_share(sum(verdict.used_ahead for verdict in rounds), len(rounds)),
         wasted=_share(sum(verdict.wasted for verdict in rounds), ahead),
         thousands_per_unit=spent.thousands_per_unit(prices),
     )
@@ -132,8 +132,8 @@ class Summary:
     runs: tuple[Outcome, ...]
 
     def mean(self, name: str) -> float | None:
-        found = self._found(name)
-        return sum(found) / len(found) if found else None
+        measured = self._values(name)
+        return sum(measured) / len(measured) if measured else None
 
     def known_mean(self, name: str) -> float:
         """Return the mean of a figure that every run has."""
@@ -143,9 +143,9 @@ class Summary:
 
     def interval(self, name: str) -> Interval | None:
         """95% interval of a figure, by Student's t over the replications; None without data."""
-        return mean_interval(self._found(name))
+        return mean_interval(self._values(name))
 
-    def _found(self, name: str) -> list[float]:
+    def _values(self, name: str) -> list[float]:
         values = (getattr(run, name) for run in self.runs)
         return [value for value in values if value is not None]
 

@@ -73,10 +73,10 @@ def depth_at(rtt_s: float) -> int:
 
 
 def costs(server_draft_s: float = SERVER_DRAFT_S) -> EdgeCosts:
-    one = DOLLARS["autoregressive"] / 1e6 / A100_80
+    pass_s = DOLLARS["autoregressive"] / 1e6 / A100_80
     return EdgeCosts(
         draft=_flat(DRAFT_S),
-        verify=Curve(((1, one), (1 + NODES, VERIFY_S))),
+        verify=Curve(((1, pass_s), (1 + NODES, VERIFY_S))),
         server_draft=_flat(server_draft_s),
     )
 
@@ -88,11 +88,11 @@ def _flat(seconds: float) -> Curve:
 def acceptance(server_draft_s: float = SERVER_DRAFT_S) -> float:
     """Acceptance rate of a level at which server-only speculation has its published cost, at its best
     depth."""
-    wanted = DOLLARS["server-only"] / 1e6 / A100_80
+    target_s = DOLLARS["server-only"] / 1e6 / A100_80
     low, high = 0.0, 0.999
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if _server_only_s(middle, server_draft_s) > wanted else (low, middle)
+        low, high = (middle, high) if _server_only_s(middle, server_draft_s) > target_s else (low, middle)
     return (low + high) / 2
 
 
@@ -158,13 +158,13 @@ def cases() -> list[Case]:
 def needed_server_draft() -> float:
     """Seconds of a draft pass on the server at which the published throughput follows, by bisection, for a
     server that always verifies and gives the tokens of a tree every VERIFY_S."""
-    served = DOLLARS["server-only"] / 1e6 / A100_80
+    token_s = DOLLARS["server-only"] / 1e6 / A100_80
     depth = depth_at(RTT_S)
     low, high = 0.001, 0.060
     for _ in range(50):
         middle = (low + high) / 2
         rate = acceptance(middle)
-        ratio = served * sum(rate**level for level in range(depth + 1)) / VERIFY_S
+        ratio = token_s * sum(rate**level for level in range(depth + 1)) / VERIFY_S
         low, high = (middle, high) if ratio < THROUGHPUT else (low, middle)
     return (low + high) / 2
 
@@ -177,18 +177,18 @@ def figures(case: Case, *, seeds: Sequence[int], seconds: float) -> Figures:
         return replicate(setting, passes, table, PRICES, seeds=seeds, seconds=seconds)
 
     own = f"included:{server_only_depth(rate, case.server_draft_s)}"
-    served = run(Setting("server-only", 1, rtt_s=RTT_S, depth=own, nodes=NODES, max_batch=1))
+    server_only = run(Setting("server-only", 1, rtt_s=RTT_S, depth=own, nodes=NODES, max_batch=1))
     edge = run(assisted(RTT_S, "one", "included"))
     none = run(assisted(RTT_S, "none", "included"))
     deeper = run(assisted(RTT_S, "one", "excluded"))
-    itl = served.known_mean("itl_ms")
+    itl = server_only.known_mean("itl_ms")
     by_rtt = [(rtt_s, run(assisted(rtt_s, "one", "included")).known_mean("itl_ms")) for rtt_s in RTTS_S]
     thousands = edge.known_mean("thousands_per_unit")
     return Figures(
         case=case,
         rate=rate,
-        throughput=edge.known_mean("tokens_per_s") / served.known_mean("tokens_per_s"),
-        cost_efficiency=thousands / served.known_mean("thousands_per_unit"),
+        throughput=edge.known_mean("tokens_per_s") / server_only.known_mean("tokens_per_s"),
+        cost_efficiency=thousands / server_only.known_mean("thousands_per_unit"),
         itl_change=edge.known_mean("itl_ms") / itl - 1,
         proactive=deeper.known_mean(TOKENS) / none.known_mean(TOKENS) - 1,
         proactive_itl=edge.known_mean("itl_ms") / none.known_mean("itl_ms") - 1,

@@ -102,7 +102,7 @@ class Planner:
         progress.start("settings", len(clients) * (1 + len(rtts_s)) + 2 * len(rtts_s))
         by_clients = []
         for count in clients:
-            by_clients.append(self._served(count))
+            by_clients.append(self._measure_clients(count))
             progress.advance()
         bound = itl_bound_ms or by_clients[0].server_only.known_mean("itl_ms")
         cells, by_rtt = [], []
@@ -112,14 +112,14 @@ class Planner:
                 row.append(self._cell(rtt_s, alone))
                 progress.advance()
             cells += row
-            by_rtt.append(self._at(rtt_s, row, bound, progress))
+            by_rtt.append(self._capacity(rtt_s, row, bound, progress))
         even = [
             BreakEven(count, crossing([(c.rtt_s, c.itl_ratio) for c in cells if c.clients == count], 1.0))
             for count in clients
         ]
         return Plan(tuple(cells), tuple(by_clients), tuple(by_rtt), tuple(even), bound)
 
-    def _served(self, clients: int) -> ServerFigures:
+    def _measure_clients(self, clients: int) -> ServerFigures:
         own = replace(self._base, arm="server-only", clients=clients, depth="included:4")
         plain = replace(own, arm="autoregressive")
         return ServerFigures(clients, self._run(self._best(own)), self._run(plain))
@@ -144,7 +144,7 @@ class Planner:
         tried = [replace(setting, depth=f"{kind}:{depth}") for depth in range(1, self._rounds.levels + 1)]
         return min(tried, key=lambda one: self._run(one, SEEDS[:1]).known_mean("itl_ms"))
 
-    def _at(self, rtt_s: float, row: Sequence[Cell], bound: float, progress: Progress) -> RttCapacity:
+    def _capacity(self, rtt_s: float, row: Sequence[Cell], bound: float, progress: Progress) -> RttCapacity:
         def busy(summary: Summary) -> bool:
             return summary.known_mean("idle") < IDLE
 
@@ -161,13 +161,13 @@ class Planner:
     def _first(self, row: Sequence[Cell], holds: Callable[[Summary], bool]) -> int | None:
         """Smallest number of clients for which `holds` is true, by bisection between those of `row`; None
         without any."""
-        at = next((i for i, cell in enumerate(row) if holds(cell.edge)), None)
-        if at is None:
+        index = next((i for i, cell in enumerate(row) if holds(cell.edge)), None)
+        if index is None:
             return None
-        low, high = (row[at - 1].clients if at else 0), row[at].clients
+        low, high = (row[index - 1].clients if index else 0), row[index].clients
         while high - low > 1:
             middle = (low + high) // 2
-            setting = replace(row[at].edge.setting, clients=middle)
+            setting = replace(row[index].edge.setting, clients=middle)
             low, high = (low, middle) if holds(self._run(setting, SEEDS[:1])) else (middle, high)
         return high
 
@@ -179,9 +179,9 @@ class Planner:
         """Simulated seconds of a run: enough for its rounds if each takes as long as one alone, or as its
         share of a full server."""
         costs, full = self._costs, min(setting.clients, setting.max_batch)
-        step_s = costs.step_s + costs.verify.at(full * (1 + setting.nodes))
+        step_s = costs.step_s + costs.verify.seconds(full * (1 + setting.nodes))
         if setting.arm == "server-only":
-            step_s += 4 * costs.server_draft.at(full * setting.beams)
-        alone_s = setting.rtt_s + 4 * costs.draft.at(setting.beams) + step_s
+            step_s += 4 * costs.server_draft.seconds(full * setting.beams)
+        alone_s = setting.rtt_s + 4 * costs.draft.seconds(setting.beams) + step_s
         period = max(alone_s, step_s * setting.clients / full)
         return period * max(ROUNDS / setting.clients, LEAST)

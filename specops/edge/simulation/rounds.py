@@ -78,7 +78,7 @@ class Rounds:
     accepted: tuple[Shares, ...]
     """[L - 1][k]: share of trees with L levels of which k nodes were accepted."""
 
-    found: Mapping[Heads, tuple[tuple[Shares, ...], ...]]
+    hits_by_pass: Mapping[Heads, tuple[tuple[Shares, ...], ...]]
     """[L - 1][k][p - 1]: share of those that continue by what pass p ahead runs."""
 
     source: str
@@ -95,7 +95,7 @@ class Rounds:
                     f" are not negative: {shares}; measure the rounds again",
                     hint=MEASURE,
                 )
-        for heads, table in self.found.items():
+        for heads, table in self.hits_by_pass.items():
             for by_k in table:
                 if any(min(shares, default=0) < 0 or sum(shares) > 1 + 1e-6 for shares in by_k):
                     raise UsageError(
@@ -130,8 +130,8 @@ class Rounds:
         levels = min(levels, self.levels)
         if heads == "none" or levels == 0:
             return 0.0
-        found = self.found[heads][levels - 1]
-        return sum(share * sum(found[k][:ahead]) for k, share in enumerate(self.accepted[levels - 1]))
+        by_accepted = self.hits_by_pass[heads][levels - 1]
+        return sum(share * sum(by_accepted[k][:ahead]) for k, share in enumerate(self.accepted[levels - 1]))
 
     def stream(self, chance: random.Random) -> Stream:
         return _Walked(self.texts, chance) if self.texts else _Drawn(self, chance)
@@ -144,9 +144,9 @@ class Rounds:
         accepted = min(bisect_right(cumulated, chance.random() * cumulated[-1]), levels)
         if heads == "none":
             return RoundOutcome(accepted, None)
-        found = tuple(accumulate(self.found[heads][levels - 1][accepted]))
-        run_by = bisect_right(found, chance.random()) + 1
-        return RoundOutcome(accepted, run_by if run_by <= len(found) else None)
+        cumulated_hits = tuple(accumulate(self.hits_by_pass[heads][levels - 1][accepted]))
+        run_by = bisect_right(cumulated_hits, chance.random()) + 1
+        return RoundOutcome(accepted, run_by if run_by <= len(cumulated_hits) else None)
 
     @cached_property
     def _cumulated(self) -> tuple[Shares, ...]:
@@ -162,7 +162,7 @@ class Rounds:
             "schema": ROUNDS_SCHEMA,
             "source": self.source,
             "accepted": self.accepted,
-            "found": dict(self.found),
+            "found": dict(self.hits_by_pass),
         }
 
     @staticmethod
@@ -174,16 +174,16 @@ class Rounds:
             if read["schema"] != ROUNDS_SCHEMA:
                 raise ValueError(f"schema {read['schema']}; this specops reads {ROUNDS_SCHEMA}")
             if "texts" in read:
-                return of_texts([_text(one) for one in read["texts"]], str(read["source"]))
+                return of_texts([_text(text_fields) for text_fields in read["texts"]], str(read["source"]))
             accepted = tuple(tuple(map(float, shares)) for shares in read["accepted"])
-            found: dict[Heads, tuple[tuple[Shares, ...], ...]] = {}
+            hits_by_pass: dict[Heads, tuple[tuple[Shares, ...], ...]] = {}
             for heads in GUESSING:
-                found[heads] = tuple(
+                hits_by_pass[heads] = tuple(
                     tuple(tuple(map(float, shares)) for shares in by_k) for by_k in read["found"][heads]
                 )
-                if [len(by_k) for by_k in found[heads]] != [len(shares) for shares in accepted]:
+                if [len(by_k) for by_k in hits_by_pass[heads]] != [len(shares) for shares in accepted]:
                     raise ValueError(f"{heads} is not of the trees that were accepted")
-            return Rounds(accepted, found, str(read["source"]))
+            return Rounds(accepted, hits_by_pass, str(read["source"]))
         except (ValueError, TypeError, KeyError, IndexError, UsageError) as error:
             missing = f"{error} is missing" if isinstance(error, KeyError) else str(error)
             raise FileError(
@@ -249,7 +249,7 @@ def of_texts(texts: Sequence[Text], source: str) -> Rounds:
             "no answer is long enough: expected more than one round", hint=with_options({"--tokens": "128"})
         )
     accepted: list[Shares] = []
-    found: dict[Heads, list[tuple[Shares, ...]]] = {heads: [] for heads in GUESSING}
+    hits_by_pass: dict[Heads, list[tuple[Shares, ...]]] = {heads: [] for heads in GUESSING}
     for levels in range(1, min(len(text.accepted) for text in texts) + 1):
         fates = [
             {heads: text.fate(levels, place, heads) for heads in GUESSING}
@@ -258,7 +258,7 @@ def of_texts(texts: Sequence[Text], source: str) -> Rounds:
         ]
         counts = Counter(fate["one"].accepted for fate in fates)
         accepted.append(tuple(counts[k] / len(fates) for k in range(levels + 1)))
-        for heads, tables in found.items():
+        for heads, tables in hits_by_pass.items():
             by = Counter((fate[heads].accepted, fate[heads].run_by) for fate in fates)
             latest = max((run_by for _, run_by in by if run_by is not None), default=0)
             tables.append(
@@ -268,7 +268,10 @@ def of_texts(texts: Sequence[Text], source: str) -> Rounds:
                 )
             )
     return Rounds(
-        tuple(accepted), {heads: tuple(tables) for heads, tables in found.items()}, source, tuple(texts)
+        tuple(accepted),
+        {heads: tuple(tables) for heads, tables in hits_by_pass.items()},
+        source,
+        tuple(texts),
     )
 
 
@@ -302,8 +305,8 @@ def of_rates(rates: Sequence[float], *, hit: float, hit_many: float, source: str
     accepted = []
     for levels in range(1, len(rates) + 1):
         reached = [1.0, *accumulate(rates[:levels], lambda left, right: left * right)]
-        ends = [here - below for here, below in pairwise(reached)]
+        ends = [above - below for above, below in pairwise(reached)]
         accepted.append((*ends, reached[-1]))
-    one = tuple(tuple((0.0, hit) for _ in shares) for shares in accepted)
-    many = tuple(tuple((0.0, hit_many) for _ in shares) for shares in accepted)
-    return Rounds(tuple(accepted), {"one": one, "many": many}, source)
+    one_head = tuple(tuple((0.0, hit) for _ in shares) for shares in accepted)
+    many_heads = tuple(tuple((0.0, hit_many) for _ in shares) for shares in accepted)
+    return Rounds(tuple(accepted), {"one": one_head, "many": many_heads}, source)

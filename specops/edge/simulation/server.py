@@ -117,5 +117,5 @@ class Server:
         costs, drafting, drafted = self.costs, sum(work.own for work in batch), 0.0
         if drafting:
             for level in range(self.own_levels):
-                drafted += costs.server_draft.at(drafting * (self.setting.beams if level else 1))
-        return costs.step_s + drafted + costs.verify.at(tokens)
+                drafted += costs.server_draft.seconds(drafting * (self.setting.beams if level else 1))
+        return costs.step_s + drafted + costs.verify.seconds(tokens)

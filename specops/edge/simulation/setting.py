@@ -52,8 +52,8 @@ class EdgeCosts:
     def __post_init__(self) -> None:
         curves = {"draft": self.draft, "verify": self.verify, "server_draft": self.server_draft}
         for name, curve in curves.items():
-            if not 0 < curve.at(1) < math.inf:
-                took = f"{name} takes {curve.at(1):g} s"
+            if not 0 < curve.seconds(1) < math.inf:
+                took = f"{name} takes {curve.seconds(1):g} s"
                 raise UsageError(
                     f"invalid time of a pass: {took}: expected more than 0",
                     hint="specops edge simulate --help",
@@ -79,15 +79,15 @@ class EdgeCosts:
         """The costs in `text`, as `to_json` writes them. Raises a FileError that begins with `where` for
         other text."""
         try:
-            found: Mapping[str, Any] = json.loads(text)
-            if found["schema"] != COSTS_SCHEMA:
-                raise ValueError(f"schema {found['schema']}; this specops reads {COSTS_SCHEMA}")
+            fields: Mapping[str, Any] = json.loads(text)
+            if fields["schema"] != COSTS_SCHEMA:
+                raise ValueError(f"schema {fields['schema']}; this specops reads {COSTS_SCHEMA}")
             return EdgeCosts(
-                draft=_curve(found["draft_s"]),
-                verify=_curve(found["verify_s"]),
-                server_draft=_curve(found["server_draft_s"]),
-                step_s=float(found["step_s"]),
-                round_s=float(found["round_s"]),
+                draft=_curve(fields["draft_s"]),
+                verify=_curve(fields["verify_s"]),
+                server_draft=_curve(fields["server_draft_s"]),
+                step_s=float(fields["step_s"]),
+                round_s=float(fields["round_s"]),
             )
         except (ValueError, TypeError, KeyError, IndexError) as error:
             missing = f"{error} is missing" if isinstance(error, KeyError) else str(error)
@@ -98,10 +98,10 @@ class EdgeCosts:
 
 
 def _curve(points: Any) -> Curve:
-    found = tuple((int(count), float(seconds)) for count, seconds in points)
-    if len(found) < 2 or any(left[0] >= right[0] for left, right in pairwise(found)):
+    curve_points = tuple((int(count), float(seconds)) for count, seconds in points)
+    if len(curve_points) < 2 or any(left[0] >= right[0] for left, right in pairwise(curve_points)):
         raise ValueError("a curve has two points or more, with counts that rise")
-    return Curve(found)
+    return Curve(curve_points)
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ class Verdict:
     """A verdict: a stream has new output."""
 
     client: int
-    at: float
+    time_s: float
     since: float
     """Time of the verdict before, or of the request."""
 
@@ -196,7 +196,7 @@ class Verdict:
     waited_s: float
     """Seconds from the round's arrival to the beginning of its step."""
 
-    taken: bool = False
+    used_ahead: bool = False
     """Whether the next round had been sent ahead, so that the server continued with it at once."""
 
 

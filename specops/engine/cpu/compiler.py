@@ -78,8 +78,8 @@ def load(module: str, name: str, *constants: int) -> Call:
     file = "-".join((module, name, *map(str, constants), _processor()[2])) + ".loop"
     code = next(filter(None, (_read(folder / file, key) for folder in _folders(module))), None)
     if code is None:
-        made = getattr(import_module(module), name)
-        code = _compiled(made(*constants) if constants else made)
+        source = getattr(import_module(module), name)
+        code = _compiled(source(*constants) if constants else source)
         for folder in _folders(module):
             if _written(folder / file, key, code):
                 break
@@ -92,11 +92,11 @@ def _compiled(source: Loop) -> _Code:
 
     # error_model: no check of divisions, which would keep loops from being vectorised.
     options = {"fastmath": ARITHMETIC, "error_model": "numpy"}
-    made = cfunc(types.void(*source.arguments), **options)(source.function)
-    module = llvm.parse_assembly(made.inspect_llvm())
+    compiled = cfunc(types.void(*source.arguments), **options)(source.function)
+    module = llvm.parse_assembly(compiled.inspect_llvm())
     # With internal linkage LLVM knows all callers of a part, and so that no caller needs its error code.
     for value in (*module.functions, *module.global_variables):
-        if not value.is_declaration and value.name != made.native_name:
+        if not value.is_declaration and value.name != compiled.native_name:
             value.linkage = "internal"
     machine = _machine()
     passes = llvm.create_new_module_pass_manager()
@@ -105,11 +105,11 @@ def _compiled(source: Loop) -> _Code:
     passes.add_global_dead_code_eliminate_pass()
     passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=0)))
     outside = {value.name for value in (*module.functions, *module.global_variables) if value.is_declaration}
-    needed = {each for each in outside - OF_C if not each.startswith("llvm.")}
+    needed = {symbol for symbol in outside - OF_C if not symbol.startswith("llvm.")}
     if needed:
         raise ValueError(f"the loop {source.function.__name__} needs {', '.join(sorted(needed))}")
     types_of = [str(argument) for argument in source.arguments]
-    return _Code(made.native_name, types_of, machine.emit_object(module))
+    return _Code(compiled.native_name, types_of, machine.emit_object(module))
 
 
 def _linked_in(code: _Code) -> Call:
@@ -117,8 +117,8 @@ def _linked_in(code: _Code) -> Call:
     engine.add_object_file(llvm.ObjectFileRef.from_data(code.machine_code))
     engine.finalize_object()
     _linked.append(engine)
-    taken = [_NUMBERS.get(argument, ctypes.c_void_p) for argument in code.arguments]
-    call: Call = ctypes.PYFUNCTYPE(None, *taken)(engine.get_function_address(code.symbol))
+    argument_types = [_NUMBERS.get(argument, ctypes.c_void_p) for argument in code.arguments]
+    call: Call = ctypes.PYFUNCTYPE(None, *argument_types)(engine.get_function_address(code.symbol))
     return call
 
 

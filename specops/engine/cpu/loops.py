@@ -34,7 +34,7 @@ def _pointer(element: Any) -> Any:
     """A function that makes the pointer to `element` whose address an integer holds."""
 
     @intrinsic  # type: ignore[untyped-decorator]
-    def at(context: Any, address: Any) -> Any:
+    def cast_address(context: Any, address: Any) -> Any:
         pointer = types.CPointer(element)
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -42,7 +42,7 @@ def _pointer(element: Any) -> Any:
 
         return pointer(types.int64), generate
 
-    return at
+    return cast_address
 
 
 _bytes_at, _weights_at, _floats_at = _pointer(types.uint8), _pointer(types.int8), _pointer(types.float32)
@@ -60,8 +60,10 @@ _REORDERED = ("reassoc", "contract")
 
 
 def _arrays(context: Any, builder: Any, signature: Any, arguments: Any) -> list[Any]:
-    found = zip(signature.args, arguments, strict=True)
-    return [context.make_array(t)(context, builder, a) for t, a in found if isinstance(t, types.Array)]
+    typed_arguments = zip(signature.args, arguments, strict=True)
+    return [
+        context.make_array(t)(context, builder, a) for t, a in typed_arguments if isinstance(t, types.Array)
+    ]
 
 
 def _in_every_lane(builder: Any, value: Any, lanes: int) -> Any:
@@ -76,17 +78,17 @@ def _repeated(
     """Emit a loop that holds its values in registers: body(i, values) for i from 0 to `count` - 1, `count` >
     0."""
     before = builder.block
-    each, after = builder.append_basic_block(), builder.append_basic_block()
-    builder.branch(each)
-    builder.position_at_end(each)
+    loop_block, after = builder.append_basic_block(), builder.append_basic_block()
+    builder.branch(loop_block)
+    builder.position_at_end(loop_block)
     i, held = builder.phi(_I64), [builder.phi(value.type) for value in first]
-    found, following = body(i, held), builder.add(i, _I64(1))
-    for phi, start, then in zip((i, *held), (_I64(0), *first), (following, *found), strict=True):
+    updated, following = body(i, held), builder.add(i, _I64(1))
+    for phi, start, then in zip((i, *held), (_I64(0), *first), (following, *updated), strict=True):
         phi.add_incoming(start, before)
-        phi.add_incoming(then, each)
-    builder.cbranch(builder.icmp_unsigned("<", following, count), each, after)
+        phi.add_incoming(then, loop_block)
+    builder.cbranch(builder.icmp_unsigned("<", following, count), loop_block, after)
     builder.position_at_end(after)
-    return found
+    return updated
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
@@ -99,8 +101,10 @@ def _dot(context: Any, a: Any, b: Any, dim: Any) -> Any:
             builder.load(builder.bitcast(array.data, lanes.as_pointer()), align=4)
             for array in _arrays(context, builder, signature, arguments)
         )
-        of = ir.FunctionType(ir.FloatType(), (ir.FloatType(), lanes))
-        summed = get_or_insert_function(builder.module, of, f"llvm.vector.reduce.fadd.v{lanes.count}f32")
+        reduction = ir.FunctionType(ir.FloatType(), (ir.FloatType(), lanes))
+        summed = get_or_insert_function(
+            builder.module, reduction, f"llvm.vector.reduce.fadd.v{lanes.count}f32"
+        )
         products = builder.fmul(x, y, flags=_REORDERED)
         return builder.call(summed, (ir.FloatType()(0.0), products), fastmath=_REORDERED)
 
@@ -114,7 +118,10 @@ def _add_weighted(context: Any, rows: Any, weights: Any, sums: Any, dim: Any) ->
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         read, weight, written = _arrays(context, builder, signature, arguments)
-        stride, at = builder.extract_value(read.strides, 0), builder.bitcast(written.data, lanes.as_pointer())
+        stride, pointer = (
+            builder.extract_value(read.strides, 0),
+            builder.bitcast(written.data, lanes.as_pointer()),
+        )
 
         def add(i: Any, total: list[Any]) -> list[Any]:
             place = builder.add(builder.ptrtoint(read.data, _I64), builder.mul(i, stride))
@@ -122,8 +129,8 @@ def _add_weighted(context: Any, rows: Any, weights: Any, sums: Any, dim: Any) ->
             share = _in_every_lane(builder, builder.load(builder.gep(weight.data, [i])), lanes.count)
             return [builder.fadd(*total, builder.fmul(share, row, flags=_REORDERED), flags=_REORDERED)]
 
-        n, first = builder.extract_value(weight.shape, 0), builder.load(at, align=4)
-        builder.store(*_repeated(builder, n, [first], add), at, align=4)
+        n, first = builder.extract_value(weight.shape, 0), builder.load(pointer, align=4)
+        builder.store(*_repeated(builder, n, [first], add), pointer, align=4)
         return context.get_dummy_value()
 
     return types.void(rows, weights, sums, dim), generate
@@ -140,7 +147,7 @@ def _multiply_rows(context: Any, weights: Any, short: Any, sums: Any) -> Any:
     Two products of neighbours and their sum are one instruction of the processor; with AVX-512's VNNI the
     running sum is included. LLVM recognises it in this form, with all products before any sum.
     """
-    narrow, both = ir.VectorType(ir.IntType(8), 2 * _LANES), ir.VectorType(ir.IntType(16), 2 * _LANES)
+    narrow, int16_lanes = ir.VectorType(ir.IntType(8), 2 * _LANES), ir.VectorType(ir.IntType(16), 2 * _LANES)
     wide, floats = ir.VectorType(_I32, 2 * _LANES), ir.VectorType(ir.FloatType(), _LANES)
     even, odd = (ir.Constant(ir.VectorType(_I32, _LANES), [2 * i + o for i in range(_LANES)]) for o in (0, 1))
     none = ir.Constant(ir.VectorType(_I32, _LANES), [0] * _LANES)
@@ -154,7 +161,7 @@ def _multiply_rows(context: Any, weights: Any, short: Any, sums: Any) -> Any:
 
         def add(pair: Any, totals: list[Any]) -> list[Any]:
             two = _in_every_lane(builder, builder.load(builder.gep(x, [pair])), _LANES)
-            two = builder.sext(builder.bitcast(two, both), wide)
+            two = builder.sext(builder.bitcast(two, int16_lanes), wide)
             sums, first = [], builder.mul(pair, _I64(len(totals)))
             for vector, total in enumerate(totals):
                 read = builder.load(builder.gep(w, [builder.add(first, _I64(vector))]), align=1)
@@ -233,10 +240,10 @@ def gate(y_: Any, scale: Any, h_: Any, n: Any, width: Any) -> None:
 
 
 @_part  # type: ignore[untyped-decorator]
-def _rotate(pairs: Any, scale: Any, rope: Any, at: Any, dim: Any) -> None:
+def _rotate(pairs: Any, scale: Any, rope: Any, position: Any, dim: Any) -> None:
     for d in range(dim // 2):
         a, b = pairs[2 * d] * scale, pairs[2 * d + 1] * scale
-        cos, sin = rope[at, 2 * d], rope[at, 2 * d + 1]
+        cos, sin = rope[position, 2 * d], rope[position, 2 * d + 1]
         pairs[2 * d] = a * cos - b * sin
         pairs[2 * d + 1] = a * sin + b * cos
 
@@ -427,7 +434,7 @@ def recurrent(
 
 
 @_part  # type: ignore[untyped-decorator]
-def _found(weights: Any, chance: Any) -> Any:
+def _sample_index(weights: Any, chance: Any) -> Any:
     # Computed in float64: otherwise a token far out in the tail would fall between two steps.
     total = types.float64(0)
     for j in range(weights.shape[0]):
@@ -480,7 +487,7 @@ def _drawn(logits: Any, heat: Any, chance: Any, q: Any) -> Any:
     for j in range(logits.shape[0]):
         q[j] *= share
         agree += q[j] * q[j]
-    return _found(q, chance), (f32(1) + agree) / f32(2)
+    return _sample_index(q, chance), (f32(1) + agree) / f32(2)
 
 
 def eagle_of(heads: int, kv_heads: int, dim: int) -> Loop:
@@ -548,7 +555,7 @@ def eagle_of(heads: int, kv_heads: int, dim: int) -> Loop:
                     entered[0, j] = row[j]
                 for j in range(last):
                     sees[0, j] = 1
-            end, stop, at = n - 1, start + n, min(base + done, final)
+            end, stop, position = n - 1, start + n, min(base + done, final)
             for i in range(n):
                 step = _quantise(features[i], short)
                 _add_product(matrices[1], short, step, width, sums, entered[i, width + queries :])
@@ -558,16 +565,16 @@ def eagle_of(heads: int, kv_heads: int, dim: int) -> Loop:
             for i in range(n):
                 new = entered[i, width + queries :]
                 if done == 0:
-                    at = positions[i]
+                    position = positions[i]
                 for h in range(kv_heads):
-                    _rotate(new[h * dim :], f32(1), rope, at, dim)
+                    _rotate(new[h * dim :], f32(1), rope, position, dim)
                     for d in range(dim):
                         cache[start + i, h, d] = new[h * dim + d]
                         cache[start + i, kv_heads + h, d] = new[keys + h * dim + d]
             for u in range(heads):
                 for d in range(dim):
                     q[0, u, d] = entered[end, width + u * dim + d]
-                _rotate(q[0, u], f32(1), rope, at, dim)
+                _rotate(q[0, u], f32(1), rope, position, dim)
             scores, attended = carray(_floats_at(scores_at), (tile, stop)), _floats_at(attended_at)
             by_head = carray(attended, (1, heads, dim))
             _attend_span(q, cache, sees, f32(dim**-0.5), scores, by_head, kv_heads, tile, dim)
@@ -597,8 +604,8 @@ def eagle_of(heads: int, kv_heads: int, dim: int) -> Loop:
 
 
 @loop(_FLOATS, _DOUBLE, _COUNTS, _COUNT)
-def sample(weights_: Any, chance: Any, found_: Any, width: Any) -> None:
-    carray(found_, (1,))[0] = _found(carray(weights_, (width,)), chance)
+def sample(weights_: Any, chance: Any, index_: Any, width: Any) -> None:
+    carray(index_, (1,))[0] = _sample_index(carray(weights_, (width,)), chance)
 
 
 @loop(_FLOATS, _FLOATS, _COUNT)
@@ -644,8 +651,8 @@ def draws_are_sound(
         if size < 1 or size > most:
             return
         total += size
-        for other in range(place):
-            if numbers[nodes + other] == numbers[nodes + place]:
+        for earlier in range(place):
+            if numbers[nodes + earlier] == numbers[nodes + place]:
                 return
     if tokens_size != 4 * total or weights_size != 2 * total:
         return
@@ -654,9 +661,9 @@ def draws_are_sound(
     for place in range(distributions):
         end = begin + numbers[sizes + place]
         least = 0
-        for at in range(begin, end):
-            token = types.int64(support[at])
-            if token < least or token >= vocabulary or weights[at] == 0:
+        for index in range(begin, end):
+            token = types.int64(support[index])
+            if token < least or token >= vocabulary or weights[index] == 0:
                 return
             least = token + 1
         begin = end

@@ -111,9 +111,9 @@ def store(
     cache: [rows, capacity, 2 * kv_heads, dim], keys before values.
     """
     _, capacity, kv, dim = cache.shape
-    of = _store_of(qkv.size(1) - kv, kv // 2, dim)
-    at = rope.data_ptr(), positions.data_ptr(), cache.data_ptr()
-    of(qkv.data_ptr(), scale, *at, capacity, spans.table.data_ptr(), len(spans.table))
+    call = _store_of(qkv.size(1) - kv, kv // 2, dim)
+    addresses = rope.data_ptr(), positions.data_ptr(), cache.data_ptr()
+    call(qkv.data_ptr(), scale, *addresses, capacity, spans.table.data_ptr(), len(spans.table))
 
 
 def attend(q: Tensor, heads: int, cache: Tensor, spans: SpanTable, scale: float) -> Tensor:
@@ -123,9 +123,9 @@ def attend(q: Tensor, heads: int, cache: Tensor, spans: SpanTable, scale: float)
     """
     _, capacity, kv, dim = cache.shape
     out = q.new_empty(q.size(0), heads * dim)
-    of, scores = _attend_of(heads, kv // 2, dim), spans.scores(heads // (kv // 2))
+    call, scores = _attend_of(heads, kv // 2, dim), spans.scores(heads // (kv // 2))
     to = scale, scores.data_ptr(), out.data_ptr()
-    of(q.data_ptr(), q.size(1), cache.data_ptr(), capacity, spans.table.data_ptr(), len(spans.table), *to)
+    call(q.data_ptr(), q.size(1), cache.data_ptr(), capacity, spans.table.data_ptr(), len(spans.table), *to)
     return out
 
 
@@ -151,11 +151,11 @@ def sample(weights: Tensor, chance: float) -> int:
 
     Raises NotFinite if the sum is not finite and above 0.
     """
-    found = ctypes.c_int64()
-    _sample(weights.data_ptr(), chance, ctypes.addressof(found), weights.size(0))
-    if found.value < 0:
+    index = ctypes.c_int64()
+    _sample(weights.data_ptr(), chance, ctypes.addressof(index), weights.size(0))
+    if index.value < 0:
         raise NotFinite("could not sample: the sum of the weights is not finite and above 0")
-    return found.value
+    return index.value
 
 
 def draws_are_sound(
@@ -201,8 +201,10 @@ class Quantised:
         self._scales = [torch.where(scale == 0, 1.0, scale).float() for scale in scales]
         rounded = [(m / scale[:, None]).round() for m, scale in zip(matrices, self._scales, strict=True)]
         self._packed = [_in_pairs(m.to(torch.int8)) for m in rounded]
-        both = zip(self._packed, self._scales, strict=True)
-        self.addresses = torch.tensor([[packed.data_ptr(), scale.data_ptr()] for packed, scale in both])
+        matrices_and_scales = zip(self._packed, self._scales, strict=True)
+        self.addresses = torch.tensor(
+            [[packed.data_ptr(), scale.data_ptr()] for packed, scale in matrices_and_scales]
+        )
         """[matrices, 2] int64: of the packed weights, and of the scales."""
         self.short = torch.empty(max(count for _, count in self.shapes) + 1, dtype=torch.int16)
         """Room for a vector in int16, to multiply with."""
@@ -215,11 +217,11 @@ class Quantised:
 
     def plain(self) -> list[Tensor]:
         """The rounded matrices, [out, in] float64 each."""
-        found = []
+        matrices = []
         for (out, count), packed, scale in zip(self.shapes, self._packed, self._scales, strict=True):
             rows = packed.transpose(1, 2).flatten(2).flatten(0, 1)  # of [blocks, pairs, ROWS, 2]
-            found.append(rows[:out, :count].double() * scale.double()[:, None])
-        return found
+            matrices.append(rows[:out, :count].double() * scale.double()[:, None])
+        return matrices
 
 
 def _in_pairs(matrix: Tensor) -> Tensor:
@@ -242,17 +244,17 @@ class Scratch:
         return self._room.data_ptr()
 
 
-def recurrent(state: Tensor, token: Tensor, of: Quantised) -> tuple[Tensor, Tensor]:
+def recurrent(state: Tensor, token: Tensor, weights: Quantised) -> tuple[Tensor, Tensor]:
     """A recurrent head's pass over one token (heads/recurrent.py) -> next state [1, width], [1, V] logits.
 
-    state: [1, width]. token: [1, width + 2 * inter], T times the token. `of`: R, D and the output layer.
+    state: [1, width]. token: [1, width + 2 * inter], T times the token. `weights`: R, D and the output layer.
     """
-    (width, inter), (vocab, _) = of.shapes[1:]
+    (width, inter), (vocab, _) = weights.shapes[1:]
     after, logits = state.new_empty(1, width), state.new_empty(1, vocab)
-    scratch = of.scratch.address(ROWS + width + 3 * inter)
+    scratch = weights.scratch.address(ROWS + width + 3 * inter)
     _recurrent(
-        *(state.data_ptr(), token.data_ptr(), of.addresses.data_ptr(), scratch),
-        of.short.data_ptr(),
+        *(state.data_ptr(), token.data_ptr(), weights.addresses.data_ptr(), scratch),
+        weights.short.data_ptr(),
         *(after.data_ptr(), logits.data_ptr(), width, inter, vocab),
     )
     return after, logits
@@ -278,7 +280,7 @@ class EaglePasses:
 
     def __init__(
         self,
-        of: Quantised,
+        weights: Quantised,
         norm: Tensor,
         eps: float,
         rope: Tensor,
@@ -288,13 +290,17 @@ class EaglePasses:
     ) -> None:
         """Compiling takes seconds the first time, so a head makes this when it is loaded.
 
-        of: the head's matrices on features (to width and queries; to keys and values), its output projection,
-        gate and up, down, and the target's output layer. norm: [width]. rope: [positions, 1, head_dim / 2]
-        complex. table: [V, width + queries + keys + values], the `entered` row of every token; None if there
-        is no such table, and so no `chain`.
+        weights: the head's matrices on features (to width and queries; to keys and values), its output
+        projection, gate and up, down, and the target's output layer. norm: [width]. rope: [positions, 1,
+        head_dim / 2] complex. table: [V, width + queries + keys + values], the `entered` row of every token;
+        None if there is no such table, and so no `chain`.
         """
-        (self.width, queries), (_, self.inter), (self.vocab, _) = of.shapes[2], of.shapes[4], of.shapes[5]
-        self.of, self.norm, self.eps, self.rope, self.table = of, norm, eps, rope, table
+        (self.width, queries), (_, self.inter), (self.vocab, _) = (
+            weights.shapes[2],
+            weights.shapes[4],
+            weights.shapes[5],
+        )
+        self.weights, self.norm, self.eps, self.rope, self.table = weights, norm, eps, rope, table
         self.heads, self.kv_heads, self.head_dim = queries // head_dim, kv_heads, head_dim
         entered = self.width + queries + 2 * kv_heads * head_dim
         self._scratch = ROWS + entered + 2 * queries + self.width + 3 * self.inter
@@ -327,15 +333,15 @@ class EaglePasses:
         return drawn[1 : 1 + drawn[0]], q[: drawn[0]]
 
     def _run(self, fed: EagleInput, passes: int, drawing: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
-        of, features = self.of, fed.features
+        weights, features = self.weights, fed.features
         n, last = fed.sees.shape
         guess, logits = features.new_empty(1, self.width), features.new_empty(1, self.vocab)
         tile = self.heads // self.kv_heads
-        scratch = of.scratch.address(self._scratch + (tile + 1) * (fed.start + n + passes - 1))
+        scratch = weights.scratch.address(self._scratch + (tile + 1) * (fed.start + n + passes - 1))
         self._call(
-            *(fed.entered.data_ptr(), features.data_ptr(), of.addresses.data_ptr()),
+            *(fed.entered.data_ptr(), features.data_ptr(), weights.addresses.data_ptr()),
             *(self.norm.data_ptr(), self.eps, self.rope.data_ptr(), fed.positions.data_ptr()),
-            *(fed.cache.data_ptr(), fed.sees.data_ptr(), scratch, of.short.data_ptr()),
+            *(fed.cache.data_ptr(), fed.sees.data_ptr(), scratch, weights.short.data_ptr()),
             *(guess.data_ptr(), logits.data_ptr(), fed.start, n, last),
             *(self.width, self.inter, self.vocab, *drawing),
         )

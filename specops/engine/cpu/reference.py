@@ -52,12 +52,12 @@ def rotated(x: Tensor, rope: Tensor, positions: Tensor) -> Tensor:
 
 
 def attend(q: Tensor, heads: int, cache: Tensor, spans: SpanTable, scale: float) -> Tensor:
-    found, first = [], 0
+    attended, first = [], 0
     for span in spans.rows:
         queries = q[first : first + span.count, :heads]
-        found.append(_attend(queries, cache[span.row], span, scale))
+        attended.append(_attend(queries, cache[span.row], span, scale))
         first += span.count
-    return torch.cat(found)
+    return torch.cat(attended)
 
 
 def _attend(q: Tensor, cache: Tensor, span: SpanRow, scale: float) -> Tensor:
@@ -84,8 +84,8 @@ def sample(weights: Tensor, chance: float) -> int:
     sums = weights.double().cumsum(0)
     if not 0 < sums[-1] < float("inf"):
         raise NotFinite("no sum")
-    found = int(torch.searchsorted(sums, chance * sums[-1], right=True))
-    return min(found, int(weights.nonzero()[-1]))
+    index = int(torch.searchsorted(sums, chance * sums[-1], right=True))
+    return min(index, int(weights.nonzero()[-1]))
 
 
 def draws_are_sound(
@@ -116,8 +116,8 @@ def draws_are_sound(
     )
 
 
-def recurrent(state: Tensor, token: Tensor, of: Quantised) -> tuple[Tensor, Tensor]:
-    r, d, output = of.plain()
+def recurrent(state: Tensor, token: Tensor, weights: Quantised) -> tuple[Tensor, Tensor]:
+    r, d, output = weights.plain()
     width, inter = d.shape
     x, gate_up = torch.split(state.double() @ r.T + token.double(), [width, 2 * inter], 1)
     after = x + gate(gate_up, 1.0) @ d.T
@@ -126,18 +126,18 @@ def recurrent(state: Tensor, token: Tensor, of: Quantised) -> tuple[Tensor, Tens
 
 def guess(passes: EaglePasses, fed: EagleInput) -> tuple[Tensor, Tensor]:
     """EaglePasses.guess. It writes the keys and values of all fed tokens to the cache."""
-    to_queries, to_keys, out, gate_up, down, output = passes.of.plain()
+    to_queries, to_keys, out, gate_up, down, output = passes.weights.plain()
     n, queries = fed.sees.size(0), passes.heads * passes.head_dim
     keys = passes.kv_heads * passes.head_dim
     y = fed.entered.double() + fed.features.double() @ torch.cat((to_queries, to_keys)).T
     x, q, k, v = torch.split(y, [passes.width, queries, keys, keys], 1)
-    q, k = (rotated(each.view(n, -1, passes.head_dim), passes.rope, fed.positions) for each in (q, k))
+    q, k = (rotated(states.view(n, -1, passes.head_dim), passes.rope, fed.positions) for states in (q, k))
     fed.cache[fed.start : fed.start + n] = torch.cat((k, v.reshape(n, -1, passes.head_dim)), 1)
     span = SpanRow(0, fed.start, n, fed.sees)
     attended = _attend(q, fed.cache, span, passes.head_dim**-0.5)[-1:]
-    found = x[-1:] + attended @ out.T
-    found = found + gate(norm(found, passes.norm, passes.eps) @ gate_up.T, 1.0) @ down.T
-    return found, found @ output.T
+    hidden = x[-1:] + attended @ out.T
+    hidden = hidden + gate(norm(hidden, passes.norm, passes.eps) @ gate_up.T, 1.0) @ down.T
+    return hidden, hidden @ output.T
 
 
 def chain(

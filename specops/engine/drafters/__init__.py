@@ -31,7 +31,7 @@ class Autoregressive:
     nodes = depth = 0
 
     @classmethod
-    def of(cls, spec: TreeSpec, recipe: Recipe) -> Autoregressive:
+    def from_spec(cls, spec: TreeSpec, recipe: Recipe) -> Autoregressive:
         return cls()
 
     def draft(self, sequences: Batch[Sequence]) -> list[TokenTree]:
@@ -45,17 +45,17 @@ class Autoregressive:
 
 
 DRAFTERS: dict[str, Callable[[TreeSpec, Recipe], Drafter]] = {
-    "none": Autoregressive.of,
-    "chain": Expansion.of,
-    "expand": Expansion.of,
-    "shape": Expansion.of,
-    "adaptive": Adaptive.of,
-    "dynamic": Dynamic.of,
-    "ngram": NGram.of,
-    "suffix": Suffix.of,
-    "merged": Union.of,
-    "either": CopyFirst.of,
-    "auto": Auto.of,
+    "none": Autoregressive.from_spec,
+    "chain": Expansion.from_spec,
+    "expand": Expansion.from_spec,
+    "shape": Expansion.from_spec,
+    "adaptive": Adaptive.from_spec,
+    "dynamic": Dynamic.from_spec,
+    "ngram": NGram.from_spec,
+    "suffix": Suffix.from_spec,
+    "merged": Union.from_spec,
+    "either": CopyFirst.from_spec,
+    "auto": Auto.from_spec,
 }
 """The registry: how the drafter of each kind of tree is made."""
 

@@ -96,7 +96,7 @@ class Auto:
         self._step: _Step | None = None
 
     @classmethod
-    def of(cls, spec: TreeSpec, recipe: Recipe) -> Auto:
+    def from_spec(cls, spec: TreeSpec, recipe: Recipe) -> Auto:
         return cls(spec.nodes, recipe.draw, next(recipe.growers, None), recipe.rows, recipe.length)
 
     def draft(self, sequences: Batch[Sequence]) -> list[TokenTree]:
@@ -114,17 +114,17 @@ class Auto:
         if spec.kind == "ngram":
             trees.update((sequence.row, self._copy(sequence, spec.nodes)) for sequence in deciding)
         elif spec.kind != NONE:
-            others = [sequence for sequence in sequences if sequence is not alone]
-            read = self._grow(spec, turn.common, self._followed(others), trees)
+            common = [sequence for sequence in sequences if sequence is not alone]
+            read = self._grow(spec, turn.common, self._followed(common), trees)
         if alone is not None and turn.trial is not None:
             self._grow(parse_tree(turn.trial), turn.trial, [alone], trees)
-        found = [trees[sequence.row] for sequence in sequences]
-        self._trees.update((s.row, tree) for s, tree in zip(sequences, found, strict=True) if len(tree) > 1)
+        drafted = [trees[sequence.row] for sequence in sequences]
+        self._trees.update((s.row, tree) for s, tree in zip(sequences, drafted, strict=True) if len(tree) > 1)
         if deciding:
             self.steps_by_tree[turn.common] = self.steps_by_tree.get(turn.common, 0) + 1
-            shape, tokens = self._levels(spec, deciding), sum(map(len, found))
+            shape, tokens = self._levels(spec, deciding), sum(map(len, drafted))
             self._step = _Step(turn, len(deciding), shape, tokens, decoding, read)
-        return found
+        return drafted
 
     def _turn(self, deciding: Batch[Sequence], decoding: bool) -> StepTrees:
         if not deciding:

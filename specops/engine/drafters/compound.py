@@ -31,12 +31,12 @@ class Union:
         self._numbers: dict[int, list[Numbers]] = {}  # by row: of each drafter's last tree
 
     @classmethod
-    def of(cls, spec: TreeSpec, recipe: Recipe) -> Union:
+    def from_spec(cls, spec: TreeSpec, recipe: Recipe) -> Union:
         return cls([recipe.make(part, recipe) for part in spec.parts])
 
     def draft(self, sequences: Batch[Sequence]) -> list[TokenTree]:
         trees = zip(*(drafter.draft(sequences) for drafter in self._drafters), strict=True)
-        merged = [merge(each) for each in trees]
+        merged = [merge(alternatives) for alternatives in trees]
         self._numbers.update((s.row, numbers) for s, (_, numbers) in zip(sequences, merged, strict=True))
         return [tree for tree, _ in merged]
 
@@ -78,19 +78,19 @@ def merge(trees: Batch[TokenTree]) -> tuple[TokenTree, list[Numbers]]:
                 turns.append([])
             number.append(below[parent, token])
         numbers.append(number)
-        for node, at in enumerate(number):
-            drawn_before = len(q[at])
+        for node, union_node in enumerate(number):
+            drawn_before = len(q[union_node])
             if tree.q is not None:
-                q[at] += tree.q[node]
+                q[union_node] += tree.q[node]
             for child, source in tree.turns(node):
                 turn = number[child], None if source is None else drawn_before + source
                 # A copy of a tried token has no probability left to accept, but it counts as drawn.
-                if source is not None or all(earlier != turn[0] for earlier, _ in turns[at]):
-                    turns[at].append(turn)
+                if source is not None or all(earlier != turn[0] for earlier, _ in turns[union_node]):
+                    turns[union_node].append(turn)
     draw = _common({tree.draw for tree in trees})
     finite = all(tree.finite for tree in trees)
     turns_of = tuple(map(tuple, turns))
-    whole = TokenTree(Topology.of(tuple(parents)), tokens, draw, tuple(q), turns_of, finite=finite)
+    whole = TokenTree(Topology.from_parents(tuple(parents)), tokens, draw, tuple(q), turns_of, finite=finite)
     return whole, numbers
 
 
@@ -132,7 +132,7 @@ class CopyFirst:
         self._records: dict[int, _Record] = {}  # by sequence
 
     @classmethod
-    def of(cls, spec: TreeSpec, recipe: Recipe) -> CopyFirst:
+    def from_spec(cls, spec: TreeSpec, recipe: Recipe) -> CopyFirst:
         return cls(*(recipe.make(part, recipe) for part in spec.parts))
 
     def draft(self, sequences: Batch[Sequence]) -> list[TokenTree]:

@@ -62,7 +62,7 @@ class _Growing:
             self.places[node] = len(self.run)
             self.run.append(node)
             self.run_parents.append(self.places[self.parents[node]])
-        mask = Topology.of(tuple(self.run_parents)).level_mask(start, len(self.run))
+        mask = Topology.from_parents(tuple(self.run_parents)).level_mask(start, len(self.run))
         tokens = [self.tokens[node] for node in self.frontier]
         return Level(self.sequence, tokens, self.run_parents[start:], start, depth, mask)
 
@@ -74,7 +74,7 @@ class _Growing:
         number = {node: i for i, node in enumerate(retained)}
         parents = (-1, *(number[self.parents[node]] for node in retained[1:]))
         tokens = [self.tokens[node] for node in retained]
-        tree = TokenTree(Topology.of(parents), tokens, Draw.DETERMINISTIC)
+        tree = TokenTree(Topology.from_parents(parents), tokens, Draw.DETERMINISTIC)
         return tree, [self.places[node] for node in retained]
 
     def _best(self, nodes: range) -> list[int]:
@@ -95,7 +95,7 @@ class Dynamic:
         self._places: dict[int, list[int]] = {}  # by row: of the nodes of the last tree
 
     @classmethod
-    def of(cls, spec: TreeSpec, recipe: Recipe) -> Dynamic:
+    def from_spec(cls, spec: TreeSpec, recipe: Recipe) -> Dynamic:
         nodes, depth = spec.sizes
         return cls(nodes, depth, next(recipe.growers), recipe.rows, recipe.length)
 

@@ -45,13 +45,13 @@ class _Plan:
 
     @staticmethod
     @lru_cache(maxsize=256)
-    def of(topology: Topology) -> _Plan:
+    def for_topology(topology: Topology) -> _Plan:
         children, depth = topology.children, topology.depth
         run = [node for node in range(len(topology)) if children[node]]
         places = [-1] * len(topology)
         for place, node in enumerate(run):
             places[node] = place
-        cached = Topology.of((-1, *(places[topology.parents[node]] for node in run[1:])))
+        cached = Topology.from_parents((-1, *(places[topology.parents[node]] for node in run[1:])))
         rounds = []
         for level in range(max(depth)):
             nodes = tuple(node for node in run if depth[node] == level)
@@ -74,7 +74,7 @@ class _Plan:
         if depth >= len(self.rounds):
             return self
         retained = sum(d <= max(depth, 0) for d in self.topology.depth)
-        return _Plan.of(Topology.of(self.topology.parents[:retained]))
+        return _Plan.for_topology(Topology.from_parents(self.topology.parents[:retained]))
 
 
 class PartialTree:
@@ -93,29 +93,29 @@ class PartialTree:
 
     def branch(self, depth: int, drawn: list[list[int]], q: Batch[Tensor] | None) -> None:
         """drawn[i], from q[i], follow the i-th node that has children at this depth."""
-        here = self.plan.rounds[depth]
+        level_round = self.plan.rounds[depth]
         for tokens in drawn:
             self.tokens += tokens
         if q is not None:
-            self.q.update((node, (row,)) for node, row in zip(here.nodes, q, strict=True))
-        if len(self.tokens) < here.stop:  # q had fewer tokens than were planned for
-            self._cut(here, drawn)
+            self.q.update((node, (row,)) for node, row in zip(level_round.nodes, q, strict=True))
+        if len(self.tokens) < level_round.stop:  # q had fewer tokens than were planned for
+            self._cut(level_round, drawn)
 
-    def _cut(self, here: _Round, drawn: list[list[int]]) -> None:
+    def _cut(self, level_round: _Round, drawn: list[list[int]]) -> None:
         """Remove the planned nodes below children that were not drawn."""
         shape = self.plan.topology
         lacking = [
             child
-            for node, tokens in zip(here.nodes, drawn, strict=True)
+            for node, tokens in zip(level_round.nodes, drawn, strict=True)
             for child in shape.children[node][len(tokens) :]
         ]
-        self.plan = _Plan.of(shape.without(lacking))
+        self.plan = _Plan.for_topology(shape.without(lacking))
 
     def level(self, depth: int) -> Level:
-        here = self.plan.rounds[depth]
-        assert here.mask is not None
-        tokens = [self.tokens[node] for node in here.nodes]
-        return Level(self.sequence, tokens, here.parents, here.place, depth, here.mask)
+        level_round = self.plan.rounds[depth]
+        assert level_round.mask is not None
+        tokens = [self.tokens[node] for node in level_round.nodes]
+        return Level(self.sequence, tokens, level_round.parents, level_round.place, depth, level_round.mask)
 
     def tree(self, draw: Draw) -> TokenTree:
         if not self.finite:
@@ -132,7 +132,7 @@ class Expansion:
     """Probability that all of a chain is accepted, below which no further pass is run; 0 runs all passes."""
 
     def __init__(self, shape: Topology, draw: Draw, draft: MakeGrower, rows: int, length: int) -> None:
-        self._plan = _Plan.of(shape.level_order)
+        self._plan = _Plan.for_topology(shape.level_order)
         self.draws = draw
         self.depth = len(self._plan.rounds)
         self.nodes = len(shape) - 1
@@ -143,16 +143,18 @@ class Expansion:
         self._places: dict[int, tuple[int, ...]] = {}  # by row: of the nodes of its last tree
 
     @classmethod
-    def of(cls, spec: TreeSpec, recipe: Recipe) -> Expansion:
-        shape = Topology.of(spec.parents) if spec.kind == "shape" else Topology.expansion(spec.widths)
+    def from_spec(cls, spec: TreeSpec, recipe: Recipe) -> Expansion:
+        shape = (
+            Topology.from_parents(spec.parents) if spec.kind == "shape" else Topology.expansion(spec.widths)
+        )
         return cls(shape, recipe.draw, next(recipe.growers), recipe.rows, recipe.length)
 
     def draft(self, sequences: Batch[Sequence]) -> list[TokenTree]:
         if self._chains is None:
             return self._by_levels(sequences)
         chains = [self._in_one_go(sequence) for sequence in sequences]
-        others = [s for s, chain in zip(sequences, chains, strict=True) if chain is None]
-        grown = iter(self._by_levels(others) if others else ())
+        unchained = [s for s, chain in zip(sequences, chains, strict=True) if chain is None]
+        grown = iter(self._by_levels(unchained) if unchained else ())
         return [next(grown) if chain is None else chain for chain in chains]
 
     def _by_levels(self, sequences: Batch[Sequence]) -> list[TokenTree]:
@@ -202,18 +204,20 @@ class Expansion:
         rounds = [tree.plan.rounds[depth] for tree in trees]
         best: list[list[int]] | None = None
         stop = 0
-        for tree, here in zip(trees, rounds, strict=True):
-            start, stop = stop, stop + len(here.nodes)
+        for tree, level_round in zip(trees, rounds, strict=True):
+            start, stop = stop, stop + len(level_round.nodes)
             sequence = tree.sequence
             if sequence.greedy or self.draws is Draw.DETERMINISTIC:
-                best = best or _most_likely(logits, max(max(here.counts) for here in rounds))
-                drawn = [row[:n] for row, n in zip(best[start:stop], here.counts, strict=True)]
+                best = best or _most_likely(logits, max(max(level_round.counts) for level_round in rounds))
+                drawn = [row[:n] for row, n in zip(best[start:stop], level_round.counts, strict=True)]
                 tree.branch(depth, drawn, None)
                 continue
             own = logits if len(logits) == stop - start else logits[start:stop]
             q = distribution(own, sequence.sampling).unbind()
             chance, replace = sequence.chance, self.draws is Draw.IID
-            drawn = [chance.draw(row, n, replace=replace) for row, n in zip(q, here.counts, strict=True)]
+            drawn = [
+                chance.draw(row, n, replace=replace) for row, n in zip(q, level_round.counts, strict=True)
+            ]
             tree.branch(depth, drawn, q)
 
     def commit(self, sequence: Sequence, path: list[int], features: Tensor | None) -> None:
@@ -243,7 +247,7 @@ class Adaptive(Expansion):
         super().__init__(Topology.expansion((1,) * most), draw, draft, rows, length)
 
     @classmethod
-    def of(cls, spec: TreeSpec, recipe: Recipe) -> Adaptive:
+    def from_spec(cls, spec: TreeSpec, recipe: Recipe) -> Adaptive:
         return cls(spec.nodes, recipe.draw, next(recipe.growers), recipe.rows, recipe.length)
 
     def branch(self, trees: list[PartialTree], depth: int, logits: Tensor) -> None:

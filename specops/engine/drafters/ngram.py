@@ -49,12 +49,12 @@ def _prior(length: int) -> float:
     return length / (length + 1)
 
 
-def alike(text: list[int], stop: int, other: list[int], other_stop: int) -> int:
-    """Number of equal tokens before `stop` in `text` and before `other_stop` in `other`, at most
+def alike(text: list[int], stop: int, earlier: list[int], earlier_stop: int) -> int:
+    """Number of equal tokens before `stop` in `text` and before `earlier_stop` in `earlier`, at most
     LONGEST_MATCH."""
     length = 0
-    most = min(LONGEST_MATCH, stop, other_stop)
-    while length < most and text[stop - 1 - length] == other[other_stop - 1 - length]:
+    most = min(LONGEST_MATCH, stop, earlier_stop)
+    while length < most and text[stop - 1 - length] == earlier[earlier_stop - 1 - length]:
         length += 1
     return length
 
@@ -105,9 +105,9 @@ class _Place:
 
     def _look_up(self, tokens: list[int], stop: int) -> None:
         for size in range(min(LONGEST_GRAM, stop), SHORTEST_GRAM - 1, -1):
-            found = self._after.get(tuple(tokens[stop - size : stop]))
-            if found is not None:
-                self._at, self._length = found, alike(tokens, found, tokens, stop)
+            place = self._after.get(tuple(tokens[stop - size : stop]))
+            if place is not None:
+                self._at, self._length = place, alike(tokens, place, tokens, stop)
                 return
 
 
@@ -120,7 +120,7 @@ class NGram:
         self._places: dict[int, _Place] = {}  # by sequence
 
     @classmethod
-    def of(cls, spec: TreeSpec, recipe: Recipe) -> NGram:
+    def from_spec(cls, spec: TreeSpec, recipe: Recipe) -> NGram:
         return cls(spec.nodes)
 
     def draft(self, sequences: Batch[Sequence]) -> list[TokenTree]:

@@ -53,7 +53,7 @@ class Texts:
     def __init__(self, most_tokens: int = MOST_TOKENS) -> None:
         self._most_tokens = most_tokens
         self._texts: dict[int, list[int]] = {}  # the oldest first
-        self._known: dict[int, int] = {}  # tokens of each that are indexed
+        self._indexed: dict[int, int] = {}  # tokens of each that are indexed
         self._ended: dict[int, None] = {}  # the first that ended first
         self._ended_tokens = 0
         self._after: dict[tuple[int, int], list[tuple[int, int]]] = {}  # of a pair: (sequence, next token)
@@ -61,19 +61,19 @@ class Texts:
     def extend(self, id: int, tokens: list[int]) -> None:
         """`tokens` is the text so far, the same list each time."""
         self._texts[id] = tokens
-        for place in range(max(self._known.get(id, 0), 2), len(tokens)):
+        for place in range(max(self._indexed.get(id, 0), 2), len(tokens)):
             places = self._after.setdefault((tokens[place - 2], tokens[place - 1]), [])
             places.append((id, place))
             if len(places) > 2 * MOST_PLACES:
                 del places[:-MOST_PLACES]
-        self._known[id] = len(tokens)
+        self._indexed[id] = len(tokens)
 
     def end(self, id: int) -> None:
         """Record that nothing more comes of this text. The oldest ended ones are forgotten."""
         if id not in self._texts:
             return
         self._ended[id] = None
-        self._ended_tokens += self._known[id]
+        self._ended_tokens += self._indexed[id]
         while self._ended_tokens > self._most_tokens:
             self._forget(next(iter(self._ended)))
 
@@ -82,23 +82,23 @@ class Texts:
         if len(tokens) < 2:
             return []
         places = self._after.get((tokens[-2], tokens[-1]), [])[-MOST_PLACES:]
-        found = []
+        matches = []
         for id, place in reversed(places):
             text = self._texts[id]
-            found.append(Match(text, place, alike(text, place, tokens, len(tokens))))
-        return found
+            matches.append(Match(text, place, alike(text, place, tokens, len(tokens))))
+        return matches
 
     def __len__(self) -> int:
         """Tokens that are indexed."""
-        return sum(self._known.values())
+        return sum(self._indexed.values())
 
     def _forget(self, id: int) -> None:
-        tokens, known = self._texts.pop(id), self._known.pop(id)
+        tokens, indexed = self._texts.pop(id), self._indexed.pop(id)
         del self._ended[id]
-        self._ended_tokens -= known
-        for place in range(2, known):
+        self._ended_tokens -= indexed
+        for place in range(2, indexed):
             pair = tokens[place - 2], tokens[place - 1]
-            left = [each for each in self._after.get(pair, ()) if each[0] != id]
+            left = [entry for entry in self._after.get(pair, ()) if entry[0] != id]
             if left:
                 self._after[pair] = left
             else:
@@ -119,26 +119,26 @@ def likeliest(matches: list[Match], holding: MatchLengths, count: int, depth: in
 
     Likelier nodes come first, and so each node after its parent; of equal ones the one that was found first.
     """
-    found = Branches([-1], [], [1.0])
-    at = [0]  # depth by node
+    branches = Branches([-1], [], [1.0])
+    depths = [0]  # depth by node
     # What may be added: (-odds, when it was found, parent, token, the matches that go on with it)
     waiting: list[tuple[float, int, int, int, list[Match]]] = []
     when = 0
-    node, here = 0, matches
+    node, continued = 0, matches
     while True:
-        if at[node] < depth:
-            for token, chance, further in continuations(here, holding):
-                if found.odds[node] * chance >= WORTH:
-                    heappush(waiting, (-found.odds[node] * chance, when, node, token, further))
+        if depths[node] < depth:
+            for token, chance, further in continuations(continued, holding):
+                if branches.odds[node] * chance >= WORTH:
+                    heappush(waiting, (-branches.odds[node] * chance, when, node, token, further))
                     when += 1
-        if not waiting or len(found.tokens) == count:
-            return found
-        less_odds, _, parent, token, here = heappop(waiting)
-        node = len(found.parents)
-        found.parents.append(parent)
-        found.tokens.append(token)
-        found.odds.append(-less_odds)
-        at.append(at[parent] + 1)
+        if not waiting or len(branches.tokens) == count:
+            return branches
+        less_odds, _, parent, token, continued = heappop(waiting)
+        node = len(branches.parents)
+        branches.parents.append(parent)
+        branches.tokens.append(token)
+        branches.odds.append(-less_odds)
+        depths.append(depths[parent] + 1)
 
 
 def continuations(matches: list[Match], holding: MatchLengths) -> Iterator[tuple[int, float, list[Match]]]:
@@ -176,7 +176,7 @@ class Suffix:
         self._followed: dict[int, _Followed] = {}  # by sequence
 
     @classmethod
-    def of(cls, spec: TreeSpec, recipe: Recipe) -> Suffix:
+    def from_spec(cls, spec: TreeSpec, recipe: Recipe) -> Suffix:
         return cls(spec.nodes)
 
     def draft(self, sequences: Batch[Sequence]) -> list[TokenTree]:
@@ -190,9 +190,9 @@ class Suffix:
         followed.learn(tokens)
         self._texts.extend(sequence.id, tokens)
         followed.matches = self._texts.matches(tokens)
-        found = likeliest(followed.matches, followed.holding, self.nodes, sequence.depth_left)
-        topology = Topology.of(tuple(found.parents))
-        return TokenTree(topology, [tokens[-1], *found.tokens], self.draws, odds=tuple(found.odds))
+        branches = likeliest(followed.matches, followed.holding, self.nodes, sequence.depth_left)
+        topology = Topology.from_parents(tuple(branches.parents))
+        return TokenTree(topology, [tokens[-1], *branches.tokens], self.draws, odds=tuple(branches.odds))
 
     def commit(self, sequence: Sequence, path: list[int], features: Tensor | None) -> None: ...
 
@@ -207,13 +207,13 @@ class Suffix:
 class _Followed:
     """The matches of one sequence's last look-up, and which went on."""
 
-    def __init__(self, known: int) -> None:
+    def __init__(self, learned: int) -> None:
         self.holding = MatchLengths()
         self.matches: list[Match] = []
-        self._known = known
+        self._learned = learned
 
     def learn(self, tokens: list[int]) -> None:
-        for token in tokens[self._known :]:
+        for token in tokens[self._learned :]:
             self.matches = [match for match in self.matches if match.next < len(match.text)]
             further = [match.follow(token) for match in self.matches]
             for length in sorted({match.length for match in self.matches}, reverse=True):
@@ -225,4 +225,4 @@ class _Followed:
                 if right:  # shorter matches would not have been tried
                     break
             self.matches = [match for match in further if match is not None]
-        self._known = len(tokens)
+        self._learned = len(tokens)

@@ -56,8 +56,8 @@ class EarlyExit(DraftModel):
 
     def __init__(self, folder: Path, target: FeatureModel) -> None:
         """Raises ModelError if the folder is damaged, or the adapter belongs to another target."""
-        what = "an adapter for early exit"
-        weights = read_weights(folder, what)
+        description = "an adapter for early exit"
+        weights = read_weights(folder, description)
         try:
             adapter = weights[EXIT]
             layers = json.loads((folder / "config.json").read_text(encoding="utf-8"))["exit_layers"]
@@ -65,7 +65,7 @@ class EarlyExit(DraftModel):
                 raise ValueError(f"exit_layers is {layers!r}")
         except (OSError, ValueError, KeyError, TypeError) as error:
             reason = str(error).partition("\n")[0]
-            raise ModelError(f"could not load {what} from {folder}: {reason}") from error
+            raise ModelError(f"could not load {description} from {folder}: {reason}") from error
         if adapter.shape != (target.width, target.width) or not 1 <= layers < target.shape.layers:
             raise ModelError(
                 f"could not pair the adapter {folder} with this target: it is of the shape "
@@ -125,8 +125,8 @@ class ModelGrower(CachedGrower):
             if not sequence.reading and sequence.depth_left > 0:
                 ready.append(index)
                 ends.append(len(tokens) - 1)
-        wanted = torch.tensor(ends, dtype=torch.int64) if len(ends) < len(tokens) else None
-        return ready, self._model.forward(torch.tensor(tokens), self._layout(spans), wanted)
+        indices = torch.tensor(ends, dtype=torch.int64) if len(ends) < len(tokens) else None
+        return ready, self._model.forward(torch.tensor(tokens), self._layout(spans), indices)
 
     def grow(self, levels: Batch[Level]) -> Tensor:
         tokens = [token for level in levels for token in level.tokens]

@@ -126,53 +126,53 @@ class EagleHead(Draft):
         return whole[:, self._width :]
 
     def draft(
-        self, tokens: list[int], features: Tensor, spans: list[Span], cache: KVCache, wanted: list[int]
+        self, tokens: list[int], features: Tensor, spans: list[Span], cache: KVCache, indices: list[int]
     ) -> tuple[Tensor, Tensor]:
-        """Guesses [wanted, hidden] and logits [wanted, V] at the `wanted` places in `tokens`, ascending.
+        """Guesses [indices, hidden] and logits [indices, V] at the `indices` places in `tokens`, ascending.
 
         features: [n, hidden] of the positions before the tokens. spans: as they follow each other in
-        `tokens`. Of a span, `wanted` has all its tokens, the last one, or none.
+        `tokens`. Of a span, `indices` has all its tokens, the last one, or none.
         """
         fed = torch.tensor(tokens)
         # One guess of a span is one call, others are packed. The last bits of the two differ, so the choice
         # for a sequence does not depend on those beside it.
-        calls: list[tuple[int, slice, Span]] = []  # with the place in `wanted`
+        calls: list[tuple[int, slice, Span]] = []  # with the place in `indices`
         spans_packed: list[Span] = []
         rows: list[int] = []  # of the packed, in `tokens`
-        ends: list[int] = []  # of those, what is wanted
-        places: list[int] = []  # and the places in `wanted`
+        ends: list[int] = []  # of those, the indices
+        places: list[int] = []  # and the places in `indices`
         start = index = 0
         for span in spans:
             first, stop = index, start + span.count
-            while index < len(wanted) and wanted[index] < stop:
+            while index < len(indices) and indices[index] < stop:
                 index += 1
             if index - first == 1 and span.count <= SHORT and self._in_one_call is not None:
                 calls.append((first, slice(start, stop), span))
             else:
-                ends += [len(rows) + at - start for at in wanted[first:index]]
+                ends += [len(rows) + i - start for i in indices[first:index]]
                 rows += range(start, stop)
                 places += range(first, index)
                 spans_packed.append(span)
             start = stop
         if not calls:
-            return self._packed(fed, features, spans, cache, wanted)
+            return self._packed(fed, features, spans, cache, indices)
         assert self._in_one_call is not None
-        guesses: list[Tensor] = [features] * len(wanted)
-        logits: list[Tensor] = [features] * len(wanted)
+        guesses: list[Tensor] = [features] * len(indices)
+        logits: list[Tensor] = [features] * len(indices)
         for place, part, span in calls:
             read = self._fed(fed[part], features[part], span, cache)
             guesses[place], logits[place] = self._in_one_call.guess(read)
         if spans_packed:
-            found = self._packed(fed[rows], features[rows], spans_packed, cache, ends)
-            for place, guess, row in zip(places, *(part[:, None] for part in found), strict=True):
+            packed = self._packed(fed[rows], features[rows], spans_packed, cache, ends)
+            for place, guess, row in zip(places, *(part[:, None] for part in packed), strict=True):
                 guesses[place], logits[place] = guess, row
         return joined(guesses), joined(logits)
 
     def _packed(
-        self, fed: Tensor, features: Tensor, spans: list[Span], cache: KVCache, wanted: list[int]
+        self, fed: Tensor, features: Tensor, spans: list[Span], cache: KVCache, indices: list[int]
     ) -> tuple[Tensor, Tensor]:
         layout = Layout(spans, cache, self.shape.tile)
-        rows = None if len(wanted) == len(fed) else torch.tensor(wanted, dtype=torch.int64)
+        rows = None if len(indices) == len(fed) else torch.tensor(indices, dtype=torch.int64)
         guessed = self.forward(fed, features, layout, rows)
         return guessed, self.logits(guessed)
 
@@ -202,16 +202,16 @@ class EagleHead(Draft):
         return EagleInput(self._of_token(tokens), features, span.positions, row, span.start, span.mask.sees)
 
     def forward(
-        self, tokens: Tensor, features: Tensor, layout: Layout, wanted: Tensor | None = None
+        self, tokens: Tensor, features: Tensor, layout: Layout, indices: Tensor | None = None
     ) -> Tensor:
         """tokens [n], features [n, hidden] of the positions before them -> guesses at theirs, [n, hidden], or
-        at the `wanted` ones only: of the others keys and values alone are made."""
+        at the `indices` ones only: of the others keys and values alone are made."""
         of_feature = self._of_feature
         y = torch.add(self._of_token(tokens), of_feature.product(features), alpha=of_feature.scale)
         x, qkv = y[:, : self._width].contiguous(), y[:, self._width :].contiguous()
         attended = attend_rotated(layout, 0, qkv.view(len(y), -1, self.shape.head_dim), 1.0, self._rope)
-        if wanted is not None:
-            x, attended = x[wanted], attended[wanted]
+        if indices is not None:
+            x, attended = x[indices], attended[indices]
         h = self._norm(x, (self._out.product(attended), self._out.scale))
         h = ops.gate(self._gate_up.product(h), self._gate_up.scale)
         return torch.add(x, self._down.product(h), alpha=self._down.scale)
@@ -280,7 +280,7 @@ class EagleGrower(CachedGrower):
         if not tokens:
             return [], torch.empty(0, self._head.shape.vocab)
         guessed, logits = self._head.draft(tokens, joined(features), spans, self._cache, ends)
-        for index, guess in zip(ready, _apart(guessed), strict=True):
+        for index, guess in zip(ready, _split_rows(guessed), strict=True):
             self._guessed[sequences[index].row] = [guess]
         return ready, logits
 
@@ -306,9 +306,9 @@ class EagleGrower(CachedGrower):
         tokens = [token for level in levels for token in level.tokens]
         parents = [self._guessed[level.sequence.row][place] for level in levels for place in level.parents]
         spans = [self._level_span(level) for level in levels]
-        wanted = list(range(len(tokens)))
-        guessed, logits = self._head.draft(tokens, joined(parents), spans, self._cache, wanted)
-        rows = iter(_apart(guessed))
+        indices = list(range(len(tokens)))
+        guessed, logits = self._head.draft(tokens, joined(parents), spans, self._cache, indices)
+        rows = iter(_split_rows(guessed))
         for level in levels:
             self._guessed[level.sequence.row] += [next(rows) for _ in level.tokens]
         return logits
@@ -326,7 +326,7 @@ class EagleGrower(CachedGrower):
         self._known[sequence.row] = []
 
 
-def _apart(rows: Tensor) -> list[Tensor]:
+def _split_rows(rows: Tensor) -> list[Tensor]:
     """[n, hidden] -> n times [1, hidden]."""
     return [rows] if len(rows) == 1 else list(rows[:, None].unbind())
 
@@ -341,16 +341,16 @@ def _config(raw: dict[str, Any]) -> Any:
     return config
 
 
-def _layer(found: Weights, wanted: dict[str, tuple[int, ...]]) -> Weights:
+def _layer(weights: Weights, shapes: dict[str, tuple[int, ...]]) -> Weights:
     """Return the layer's weights. Raises KeyError where some are missing, ValueError where one has another
     shape."""
-    lacking = sorted(name for name in wanted if name not in found and name != "input_layernorm.weight")
+    lacking = sorted(name for name in shapes if name not in weights and name != "input_layernorm.weight")
     if lacking:
         raise KeyError(f"the weights {', '.join(lacking)} are missing")
-    for name, shape in wanted.items():
-        if name in found and tuple(found[name].shape) != shape:
-            raise ValueError(f"{name} is {tuple(found[name].shape)}, and its config makes it {shape}")
-    return Weights({name: found[name] for name in wanted if name in found})
+    for name, shape in shapes.items():
+        if name in weights and tuple(weights[name].shape) != shape:
+            raise ValueError(f"{name} is {tuple(weights[name].shape)}, and its config makes it {shape}")
+    return Weights({name: weights[name] for name in shapes if name in weights})
 
 
 def halved(weight: Tensor) -> Tensor:

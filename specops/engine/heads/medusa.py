@@ -101,8 +101,8 @@ class MedusaGrower(FeatureGrower):
         return self._heads.predict(torch.cat(features), 1)
 
     def grow(self, levels: Batch[Level]) -> Tensor:
-        known = [self._feature[level.sequence.row] for level in levels]
-        features = torch.cat([feature for feature in known if feature is not None])
+        last_features = [self._feature[level.sequence.row] for level in levels]
+        features = torch.cat([feature for feature in last_features if feature is not None])
         assert len({level.depth for level in levels}) == 1  # drafters grow all trees level by level
         logits = self._heads.predict(features, levels[0].depth + 1)
         counts = [len(level.tokens) for level in levels]

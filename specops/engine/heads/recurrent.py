@@ -91,17 +91,17 @@ class Recurrent(Draft):
             yield below + 1, self.logits(states)
 
     def grower(self, rows: int, length: int, nodes: int) -> RecurrentGrower:
-        return RecurrentGrower(self, rows, apart=self._in_one_call is not None)
+        return RecurrentGrower(self, rows, per_sequence=self._in_one_call is not None)
 
 
 class RecurrentGrower(FeatureGrower):
     """Grows trees whose nodes have a state each."""
 
-    def __init__(self, head: Recurrent, rows: int, *, apart: bool = False) -> None:
-        """apart: draft for each sequence by itself, where one token is one call. Its last bits differ from
-        those of several multiplied together, and a draft must not depend on the other sequences."""
+    def __init__(self, head: Recurrent, rows: int, *, per_sequence: bool = False) -> None:
+        """per_sequence: draft for each sequence by itself, where one token is one call. Its last bits differ
+        from those of several multiplied together, and a draft must not depend on the other sequences."""
         super().__init__(rows, head.vocab)
-        self._head, self._apart = head, apart
+        self._head, self._per_sequence = head, per_sequence
         self._states: list[list[Tensor]] = [[] for _ in range(rows)]  # by row and place, [1, width]
 
     def first(self, ready: Batch[Sequence], features: list[Tensor]) -> Tensor:
@@ -120,7 +120,7 @@ class RecurrentGrower(FeatureGrower):
 
     def _draft(self, states: list[Tensor], tokens: list[list[int]]) -> tuple[Tensor, Tensor]:
         """States and logits after tokens that are listed by sequence, with a state [1, width] before each."""
-        if not self._apart or len(tokens) == 1:
+        if not self._per_sequence or len(tokens) == 1:
             return self._head.draft(joined(states), [token for own in tokens for token in own])
         parts, start = [], 0
         for own in tokens:

@@ -67,7 +67,7 @@ def _tree_attention(
         scaling = query.shape[3] ** -0.5
     if key.shape[1] < kv_heads:  # in another layer they are more
         key, value = (kv.repeat_interleave(kv_heads // key.shape[1], 1) for kv in (key, value))
-    query, key, value = (_wide(one, dim) for one in (query, key, value))
+    query, key, value = (_wide(states, dim) for states in (query, key, value))
     kv = torch.cat((key[0], value[0])).transpose(0, 1)  # [n, 2 * kv_heads, head_dim]
     scores = None if softcap is None and s_aux is None else Scores(softcap, s_aux)
     q = query[0].transpose(0, 1)
@@ -119,8 +119,8 @@ class _Places:
 def _count_positions(source: Any) -> None:
     """Let Llama 4's layers scale their queries by position: without a cache they count places in a pass."""
 
-    def place(module: Any, given: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Any]:
-        return given, named | {"past_key_values": _Places(named["position_ids"])}
+    def place(module: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Any]:
+        return positional, named | {"past_key_values": _Places(named["position_ids"])}
 
     for module in source.modules():
         if getattr(getattr(module, "self_attn", None), "attn_temperature_tuning", False):
@@ -163,7 +163,7 @@ class GenericModel:
                 self.shape = replace(whole, layers=layers, heads=heads, kv_heads=kv_heads)
             source.get_output_embeddings().register_forward_pre_hook(self._keep_features)
             source.set_attn_implementation(_NAME)
-            found = probe.run(source, self._in_two_parts, own.lowered, own.limits)
+            logits = probe.run(source, self._in_two_parts, own.lowered, own.limits)
         except (AttributeError, RuntimeError, TypeError, ValueError) as error:
             reason = str(error).partition("\n")[0]
             if isinstance(error, AttributeError | TypeError):
@@ -171,7 +171,7 @@ class GenericModel:
             raise ModelError(f"could not run {name} over the engine's cache: {reason}; {_OTHERS}") from error
         # A stage of a pipeline other than the last has no logits, and rank 0 looks at them for all.
         # Windows, biases, sinks or caps that the interface does not see would change the output silently.
-        if found.numel() and not close(found, own.logits.to(device), source.dtype):
+        if logits.numel() and not close(logits, own.logits.to(device), source.dtype):
             raise ModelError(
                 f"could not run {name} over the engine's cache: its logits differ from its own attention's; "
                 f"{_OTHERS}",
@@ -193,7 +193,7 @@ class GenericModel:
             logits.append(self.forward(tokens[start:stop], layout, last_first).flip(0))
         return torch.cat(logits)
 
-    def forward(self, tokens: Tensor, layout: Layout, wanted: Tensor | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, layout: Layout, indices: Tensor | None = None) -> Tensor:
         device = self.shape.device
         running = _pass.set((layout, self.limits))
         try:
@@ -201,7 +201,7 @@ class GenericModel:
                 input_ids=tokens[None].to(device),
                 position_ids=layout.positions[None],
                 use_cache=False,
-                logits_to_keep=0 if wanted is None else wanted.to(device),
+                logits_to_keep=0 if indices is None else indices.to(device),
             )
         finally:
             _pass.reset(running)
@@ -209,13 +209,13 @@ class GenericModel:
         return logits
 
     def with_features(
-        self, tokens: Tensor, layout: Layout, wanted: Tensor | None = None
+        self, tokens: Tensor, layout: Layout, indices: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         logits = self.forward(tokens, layout)  # of all, so that the output layer reads all
         features = self._features
         if self._ranks is not None and self._ranks.parallel.kind == "pipeline":
             features = self._ranks.broadcast_tensor(features.contiguous())
-        return logits if wanted is None else logits[wanted.to(logits.device)], features
+        return logits if indices is None else logits[indices.to(logits.device)], features
 
     def _keep_features(self, module: torch.nn.Module, inputs: tuple[Tensor, ...]) -> None:
         self._features = inputs[0].flatten(0, -2).float()  # [1, n, width] or [n, width]
@@ -226,8 +226,8 @@ def _shape(source: Any) -> Shape:
     attention (MLA) has keys that are wider than values. Raises ValueError if heads cannot be shared."""
     config = source.config.get_text_config()
     before = config._attn_implementation
-    found: dict[int, tuple[torch.Size, ...]] = {}
-    running = _measured.set(found)
+    shapes_by_layer: dict[int, tuple[torch.Size, ...]] = {}
+    running = _measured.set(shapes_by_layer)
     try:
         source.set_attn_implementation(_MEASURING)
         token = torch.zeros(1, 1, dtype=torch.int64, device=source.device)
@@ -235,17 +235,17 @@ def _shape(source: Any) -> Shape:
     finally:
         _measured.reset(running)
         source.set_attn_implementation(before)
-    if not found:
+    if not shapes_by_layer:
         raise ValueError("it does not take its attention from transformers' interface")
-    heads = {query[1] for query, _, _ in found.values()}
-    kv_heads = {key[1] for _, key, _ in found.values()}
+    heads = {query[1] for query, _, _ in shapes_by_layer.values()}
+    kv_heads = {key[1] for _, key, _ in shapes_by_layer.values()}
     if len(heads) > 1 or any(max(heads) % most or max(kv_heads) % most for most in kv_heads):
         raise ValueError(f"its layers have {sorted(heads)} heads and {sorted(kv_heads)} key-value heads")
     return Shape(
-        layers=max(found) + 1,
+        layers=max(shapes_by_layer) + 1,
         heads=max(heads),
         kv_heads=max(kv_heads),
-        head_dim=max(shape[3] for shapes in found.values() for shape in shapes),
+        head_dim=max(shape[3] for shapes in shapes_by_layer.values() for shape in shapes),
         vocab=source.get_output_embeddings().weight.shape[0],
         max_positions=_steady_positions(config),
         dtype=source.dtype,
@@ -325,19 +325,19 @@ class Probe:
 
         lowered: Limits = {}
         limits: Limits = {}
-        found, n = self.run(source, forward, lowered, limits), len(self.tokens)
+        logits, n = self.run(source, forward, lowered, limits), len(self.tokens)
         near = forward(self.tokens, self.near, limits)[:-1]
-        if not close(found[n:-1], near, source.dtype):
+        if not close(logits[n:-1], near, source.dtype):
             raise ValueError("its logits change with the position of a later token")
-        return Observed(found, lowered, limits)
+        return Observed(logits, lowered, limits)
 
 
-def close(found: Tensor, own: Tensor, dtype: torch.dtype) -> bool:
+def close(logits: Tensor, own: Tensor, dtype: torch.dtype) -> bool:
     """Return whether logits are finite and agree within the rounding of `dtype`."""
     if not all_finite(own):  # an infinite tolerance would accept everything
         return False
     tolerance = torch.finfo(dtype).eps ** 0.5 * float(own.abs().max())
-    return torch.allclose(found, own, rtol=0, atol=tolerance)
+    return torch.allclose(logits, own, rtol=0, atol=tolerance)
 
 
 @contextmanager
@@ -358,9 +358,9 @@ def _watched_masks(source: Any, positions: int, limits: Limits) -> Iterator[None
             masks.append((mask, error))
         return mask
 
-    def look(module: torch.nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def look(module: torch.nn.Module, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
         for mask, limit in masks:
-            if any(value is mask for value in (*given, *named.values())):
+            if any(value is mask for value in (*positional, *named.values())):
                 if isinstance(limit, ValueError):
                     raise limit
                 if limit is not None:
@@ -386,15 +386,15 @@ def _limit(mask_function: Callable[..., Any], size: int | None, positions: int) 
     marks = {1 << bit for bit in range(positions.bit_length())} | {positions}
     for multiple in range(1, 4):
         marks |= {multiple * size, positions // size * size - multiple * size} if size else set()
-    near = sorted({at + step for at in marks for step in (-1, 0, 1) if 0 <= at + step < positions})
-    pairs = [(q, k) for q in near for k in sorted({*near, *(q - at for at in near)}) if 0 <= k <= q]
-    token, other = torch.tensor(pairs).unbind(1)
-    sees = torch.stack([mask_function(0, 0, q, k) for q, k in zip(token, other, strict=True)])
+    near = sorted({mark + step for mark in marks for step in (-1, 0, 1) if 0 <= mark + step < positions})
+    pairs = [(q, k) for q in near for k in sorted({*near, *(q - mark for mark in near)}) if 0 <= k <= q]
+    token, earlier = torch.tensor(pairs).unbind(1)
+    sees = torch.stack([mask_function(0, 0, q, k) for q, k in zip(token, earlier, strict=True)])
     if bool(sees.all()):
         return None
     forms: tuple[Literal["window", "chunk"], ...] = ("window", "chunk") if size else ()
     for limit in (Limit(form, size or 0) for form in forms):
-        if torch.equal(limit.sees(token, other), sees):
+        if torch.equal(limit.sees(token, earlier), sees):
             return limit
     q, k = pairs[int((~sees).nonzero()[0])]
     raise ValueError(f"its token {q} does not see token {k}, which is not the rule of a window or of chunks")

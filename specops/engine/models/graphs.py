@@ -94,7 +94,7 @@ class GraphKey:
     longest: int
 
     @staticmethod
-    def of(layout: Layout) -> GraphKey | None:
+    def for_layout(layout: Layout) -> GraphKey | None:
         """The form of a pass, with every number rounded up; None if a graph does not pay.
 
         Tokens are rounded to quarters of a power of two, sequences to powers of two. `most` and `longest`
@@ -167,12 +167,12 @@ class _Inputs:
             numbers += part + [0] * (_room(size) - len(part))
         words = [span.mask.words for span in spans]
         if self._form.words > 1:
-            words = [F.pad(one, (0, self._form.words - one.shape[1])) for one in words]
+            words = [F.pad(mask_words, (0, self._form.words - mask_words.shape[1])) for mask_words in words]
         first = [span.row * layout.cache.capacity + span.start for span in spans]
         slots = [s for a, span in zip(first, spans, strict=True) for s in range(a, a + span.count)]
         parts = (
             torch.tensor(numbers, dtype=torch.int32).view(torch.int64),
-            *(one.flatten() for one in words),
+            *(mask_words.flatten() for mask_words in words),
             words[-1][-1].repeat(padding),
             tokens,
             tokens[-1:].expand(padding),
@@ -219,17 +219,17 @@ class Graphed:
         """Another model that runs in turn with this one."""
         return Graphed(model, self._capture)
 
-    def forward(self, tokens: Tensor, layout: Layout, wanted: Tensor | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, layout: Layout, indices: Tensor | None = None) -> Tensor:
         if self._ran(tokens, layout):
-            return _copied(self._logits[: len(tokens)], wanted)
-        return self._model.forward(tokens, layout, wanted)
+            return _copied(self._logits[: len(tokens)], indices)
+        return self._model.forward(tokens, layout, indices)
 
     def with_features(
-        self, tokens: Tensor, layout: Layout, wanted: Tensor | None = None
+        self, tokens: Tensor, layout: Layout, indices: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         if self._ran(tokens, layout):
-            return _copied(self._logits[: len(tokens)], wanted), self._features[: len(tokens)].clone()
-        return self._model.with_features(tokens, layout, wanted)
+            return _copied(self._logits[: len(tokens)], indices), self._features[: len(tokens)].clone()
+        return self._model.with_features(tokens, layout, indices)
 
     @cached_property
     def _logits(self) -> Tensor:
@@ -245,7 +245,7 @@ class Graphed:
     def _ran(self, tokens: Tensor, layout: Layout) -> bool:
         """Return whether a graph has run this pass; its logits and features are then in `_logits` and
         `_features`."""
-        form = GraphKey.of(layout) if layout.kernel and not self._given_up else None
+        form = GraphKey.for_layout(layout) if layout.kernel and not self._given_up else None
         if form is None:
             return False
         graph = self._graphs.pop(form, None)
@@ -296,6 +296,6 @@ class Graphed:
         log.warning("a model of %d layers runs without CUDA graphs: %s", self.shape.layers, reason)
 
 
-def _copied(rows: Tensor, wanted: Tensor | None) -> Tensor:
+def _copied(rows: Tensor, indices: Tensor | None) -> Tensor:
     """A copy of the wanted rows: the next replay overwrites them, and a drafter may hold its result."""
-    return rows.clone() if wanted is None else rows[wanted.to(rows.device)]
+    return rows.clone() if indices is None else rows[indices.to(rows.device)]

@@ -66,12 +66,12 @@ class Weights(Mapping[str, Tensor]):
         """The modules' matrices as one, row below row, and their biases, or None. Raises ValueError if only
         some have a bias."""
         biases = [self.get(f"{module}.bias") for module in modules]
-        known = [bias for bias in biases if bias is not None]
-        if known and len(known) < len(modules):
+        present = [bias for bias in biases if bias is not None]
+        if present and len(present) < len(modules):
             raise ValueError(f"of {', '.join(modules)} some have a bias and some have none")
         return torch.cat([self[f"{module}.weight"] for module in modules]), torch.cat(
-            known
-        ) if known else None
+            present
+        ) if present else None
 
     def __getitem__(self, name: str) -> Tensor:
         return self._every[self._prefix + name]
@@ -85,8 +85,8 @@ class Weights(Mapping[str, Tensor]):
 
 def head_dim(config: Any) -> int:
     """Dimensions of a head, from a config of transformers."""
-    found: int = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return found
+    size: int = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return size
 
 
 def layer_shapes(config: Any) -> dict[str, tuple[int, ...]]:
@@ -122,13 +122,13 @@ def layer_shapes(config: Any) -> dict[str, tuple[int, ...]]:
 def shapes(config: Any) -> dict[str, tuple[int, ...]]:
     """Shapes of all weights of a model, by name."""
     table = config.vocab_size, config.hidden_size
-    found = {"model.embed_tokens.weight": table, "model.norm.weight": (config.hidden_size,)}
+    by_name = {"model.embed_tokens.weight": table, "model.norm.weight": (config.hidden_size,)}
     if not config.tie_word_embeddings:
-        found["lm_head.weight"] = table
+        by_name["lm_head.weight"] = table
     for index in range(config.num_hidden_layers):
         of_layer = layer_shapes(config).items()
-        found.update({f"model.layers.{index}.{name}": shape for name, shape in of_layer})
-    return found
+        by_name.update({f"model.layers.{index}.{name}": shape for name, shape in of_layer})
+    return by_name
 
 
 def rotation(config: Any) -> tuple[Tensor, float]:
@@ -191,7 +191,7 @@ def read_family(folder: Path) -> tuple[Any, dict[str, Tensor]] | None:
         if not plain or config.hidden_act != "silu":
             return None
         stored = _stored(folder)
-        wanted = shapes(config)
+        expected = shapes(config)
     except (
         OSError,
         ValueError,
@@ -204,19 +204,19 @@ def read_family(folder: Path) -> tuple[Any, dict[str, Tensor]] | None:
         return None
     if config.tie_word_embeddings and "lm_head.weight" in stored:
         return None  # one of the two counts
-    if any(name not in stored or tuple(stored[name].shape) != shape for name, shape in wanted.items()):
+    if any(name not in stored or tuple(stored[name].shape) != shape for name, shape in expected.items()):
         return None
-    return config, {name: stored[name].float() for name in wanted}
+    return config, {name: stored[name].float() for name in expected}
 
 
 def _stored(folder: Path) -> dict[str, Tensor]:
     index, names = folder / "model.safetensors.index.json", ["model.safetensors"]
     if not (folder / names[0]).is_file() and index.is_file():
         names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    found: dict[str, Tensor] = {}
+    weights: dict[str, Tensor] = {}
     for name in names:
-        found.update(load_file(str(folder / name)))
-    return found
+        weights.update(load_file(str(folder / name)))
+    return weights
 
 
 Due = tuple[Tensor, float]
@@ -297,11 +297,11 @@ class LeanLlama:
         part._adapter = None if adapter is None else Linear(adapter)
         return part
 
-    def forward(self, tokens: Tensor, layout: Layout, wanted: Tensor | None = None) -> Tensor:
-        return self.with_features(tokens, layout, wanted)[0]
+    def forward(self, tokens: Tensor, layout: Layout, indices: Tensor | None = None) -> Tensor:
+        return self.with_features(tokens, layout, indices)[0]
 
     def with_features(
-        self, tokens: Tensor, layout: Layout, wanted: Tensor | None = None
+        self, tokens: Tensor, layout: Layout, indices: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         x = F.embedding(tokens, self._embedding)  # [n, hidden]
         due: Due | None = None
@@ -311,7 +311,7 @@ class LeanLlama:
             x.add_(due[0], alpha=due[1])
             due = self._adapter.product(x), self._adapter.scale
         features = self._norm(x, due)
-        return self._logits(features if wanted is None else features[wanted]), features
+        return self._logits(features if indices is None else features[indices]), features
 
 
 def rotations(frequencies: Tensor, scaling: float, positions: int) -> Tensor:

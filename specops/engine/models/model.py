@@ -59,8 +59,8 @@ class Model(Protocol):
     @property
     def shape(self) -> Shape: ...
 
-    def forward(self, tokens: Tensor, layout: Layout, wanted: Tensor | None = None) -> Tensor:
-        """[n] packed token ids -> [n, vocab] float32 logits, or only the `wanted` rows of them, [w, vocab].
+    def forward(self, tokens: Tensor, layout: Layout, indices: Tensor | None = None) -> Tensor:
+        """[n] packed token ids -> [n, vocab] float32 logits, or only the `indices` rows of them, [w, vocab].
 
         The keys and values of all n tokens are written to the layout's cache.
         """
@@ -78,7 +78,7 @@ class FeatureModel(Model, Protocol):
         """The weight of the output layer, [vocab, width]."""
 
     def with_features(
-        self, tokens: Tensor, layout: Layout, wanted: Tensor | None = None
+        self, tokens: Tensor, layout: Layout, indices: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """The logits of `forward`, and the features of all n tokens, [n, width]."""
 

@@ -55,7 +55,7 @@ class TensorLocation:
 def places(folder: Path) -> dict[str, TensorLocation]:
     """The place of each tensor in a folder's safetensors files, by name. Raises ModelError for an unusable
     file."""
-    source, found = Folder(folder), {}
+    source, locations = Folder(folder), {}
     for name in source.names():
         if not name.endswith(".safetensors"):
             continue
@@ -80,13 +80,13 @@ def places(folder: Path) -> dict[str, TensorLocation]:
                     f"could not read {tensor} of {path}: the file is damaged; copy or download it again",
                     hint=listing(path),
                 )
-            found[tensor] = place
-    if not found:
+            locations[tensor] = place
+    if not locations:
         raise ModelError(
             f"could not read weights from {folder}: expected a safetensors file, as transformers writes it",
             hint=listing(folder),
         )
-    return found
+    return locations
 
 
 def _data(path: Path) -> int:
@@ -236,16 +236,16 @@ class Stream(Generic[S]):
             target=_read_on, args=(layers, self._free, self._ready), name="offload", daemon=True
         ).start()
 
-    def take(self, wanted: int) -> S:
-        """The slot with layer `wanted`, until `give_back` or the next `take`. Raises the error of reading."""
+    def take(self, layer: int) -> S:
+        """The slot with this layer, until `give_back` or the next `take`. Raises the error of reading."""
         self.give_back()  # of a pass that was broken off
         while True:
-            found = self._ready.get()
-            if isinstance(found, Exception):
-                self._ready.put(found)  # nothing will come after it
-                raise found
-            index, self._held = found
-            if index == wanted:
+            delivered = self._ready.get()
+            if isinstance(delivered, Exception):
+                self._ready.put(delivered)  # nothing will come after it
+                raise delivered
+            index, self._held = delivered
+            if index == layer:
                 return self._held
             self.give_back()
 
@@ -321,16 +321,16 @@ def load_streamed(
         source = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="eager")
     finally:
         hook.remove()
-    found = places(folder)
+    locations = places(folder)
     path, modules = _layers(source, config.num_hidden_layers)
     layers = [
-        {name: _place(folder, found, f"{path}.{i}.{name}", w) for name, w in module.named_parameters()}
+        {name: _place(folder, locations, f"{path}.{i}.{name}", w) for name, w in module.named_parameters()}
         for i, module in enumerate(modules)
     ]
     tied = set(getattr(source, "all_tied_weights_keys", None) or ())
     for name, weight in list(source.named_parameters(remove_duplicate=False)):
         if not name.startswith(f"{path}.") and name not in tied:
-            held = read(_place(folder, found, name, weight)).to(dtype)
+            held = read(_place(folder, locations, name, weight)).to(dtype)
             refuse_not_finite(folder, [(name, held)])
             _assign(source, name, nn.Parameter(held, requires_grad=False))
     source.tie_weights()
@@ -381,23 +381,23 @@ def _layers(source: nn.Module, count: int) -> tuple[str, list[nn.Module]]:
     )
 
 
-def _place(folder: Path, found: dict[str, TensorLocation], name: str, weight: Tensor) -> TensorLocation:
+def _place(folder: Path, locations: dict[str, TensorLocation], name: str, weight: Tensor) -> TensorLocation:
     """The place of a weight. Raises ModelError if it is missing, or its shape is not what config.json
     requires."""
-    if name not in found:
+    if name not in locations:
         raise ModelError(
             f"could not load a model from {folder}: its weights lack {name}; config.json and the weights "
             "must be of the same model",
             hint=listing(folder),
         )
-    if found[name].shape != tuple(weight.shape):
+    if locations[name].shape != tuple(weight.shape):
         raise ModelError(
-            f"could not load a model from {folder}: {name} has the shape {found[name].shape}, but "
+            f"could not load a model from {folder}: {name} has the shape {locations[name].shape}, but "
             f"config.json requires {tuple(weight.shape)}; config.json and the weights must be of the same "
             "model",
             hint=listing(folder),
         )
-    return found[name]
+    return locations[name]
 
 
 def _assign(module: nn.Module, name: str, parameter: nn.Parameter) -> None:

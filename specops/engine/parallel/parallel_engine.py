@@ -170,8 +170,8 @@ class Followers:
 
     def _await(self, word: str, patience: float) -> None:
         deadline = time.monotonic() + patience
-        wanted = [f"{word}/{rank}" for rank in range(1, len(self._processes) + 1)]
-        while not self._store.check(wanted):
+        keys = [f"{word}/{rank}" for rank in range(1, len(self._processes) + 1)]
+        while not self._store.check(keys):
             ended = [process.returncode for process in self._processes if process.poll() is not None]
             if ended or time.monotonic() > deadline:
                 raise EnvironmentFailure(
@@ -204,7 +204,7 @@ _OTHER = 1 << 64
 """Added to a request's seed for its draft, above all seeds of requests."""
 
 # A shape is one object in a process, and its masks are not to travel.
-copyreg.pickle(Topology, lambda topology: (Topology.of, (topology.parents,)))
+copyreg.pickle(Topology, lambda topology: (Topology.from_parents, (topology.parents,)))
 
 
 class DataParallel:

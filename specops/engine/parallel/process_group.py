@@ -114,33 +114,33 @@ class Ranks:
             dist.broadcast(x, 0)
         return x
 
-    def broadcast_work(self, what: Any = None) -> Any:
+    def broadcast_work(self, value: Any = None) -> Any:
         """Rank 0's object, on all ranks, as `broadcast`; a follower without work waits for it without a
         timeout."""
-        return self._object_of_first(what, self._idle)
+        return self._object_of_first(value, self._idle)
 
-    def broadcast(self, what: Any = None) -> Any:
+    def broadcast(self, value: Any = None) -> Any:
         """Rank 0's object, on all ranks."""
-        return self._object_of_first(what, self._control)
+        return self._object_of_first(value, self._control)
 
-    def _object_of_first(self, what: Any, group: dist.ProcessGroup | None) -> Any:
-        box = [what]
+    def _object_of_first(self, value: Any, group: dist.ProcessGroup | None) -> Any:
+        box = [value]
         with reported("receive from rank 0"):
             dist.broadcast_object_list(box, 0, group=group)
         return box[0]
 
-    def all_gather(self, what: Any) -> list[Any]:
+    def all_gather(self, value: Any) -> list[Any]:
         """The objects of all ranks, on all of them."""
         boxes: list[Any] = [None] * self.size
         with reported("receive from the other ranks"):
-            dist.all_gather_object(boxes, what, group=self._control)
+            dist.all_gather_object(boxes, value, group=self._control)
         return boxes
 
-    def gather(self, what: Any) -> list[Any]:
+    def gather(self, value: Any) -> list[Any]:
         """The objects of all ranks, on rank 0; empty on the others."""
         boxes: list[Any] | None = [None] * self.size if self.first else None
         with reported("report to rank 0"):
-            dist.gather_object(what, boxes, 0, group=self._control)
+            dist.gather_object(value, boxes, 0, group=self._control)
         return boxes or []
 
 

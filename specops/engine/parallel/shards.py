@@ -124,14 +124,16 @@ def deal_layers(source: Any, ranks: Ranks) -> int:
     """
     body, name = source.base_model, type(source).__name__
     plan = list(getattr(source.config, "base_model_pp_plan", None) or {})
-    found = [at for at, path in enumerate(plan) if isinstance(getattr(body, path, None), nn.ModuleList)]
-    if len(found) != 1 or plan[: found[0]] != ["embed_tokens"] or len(plan) != found[0] + 2:
+    layer_lists = [
+        index for index, path in enumerate(plan) if isinstance(getattr(body, path, None), nn.ModuleList)
+    ]
+    if len(layer_lists) != 1 or plan[: layer_lists[0]] != ["embed_tokens"] or len(plan) != layer_lists[0] + 2:
         raise ModelError(
             f"could not divide the layers of {name}: transformers has no pipeline plan for it from an "
             "embedding over layers to a norm; one of the Llama family has one",
             hint=with_options({"--parallel": None}),
         )
-    path, norm = plan[found[0]], plan[found[0] + 1]
+    path, norm = plan[layer_lists[0]], plan[layer_lists[0] + 1]
     layers = getattr(body, path)
     stage, last = (ranks.rank - 1) % ranks.size, ranks.size - 1
     if len(layers) < ranks.size:

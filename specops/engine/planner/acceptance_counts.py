@@ -74,19 +74,19 @@ class TreeAcceptance:
     def rates(self) -> list[list[float]]:
         """rates[d][r] as tree_choice.py wants them. What was seldom tried is near what it is one level above,
         and the first level near the prior."""
-        above, found = list(PRIOR[: len(self._tried[0])]), []
+        above, rows = list(PRIOR[: len(self._tried[0])]), []
         weight = PRIOR_WEIGHT * self._fading.weight
         for tried, accepted in zip(self._tried, self._accepted, strict=True):
             above = [
-                (yes + weight * before) / (of + weight)
-                for yes, of, before in zip(accepted, tried, above, strict=True)
+                (yes + weight * before) / (trials + weight)
+                for yes, trials, before in zip(accepted, tried, above, strict=True)
             ]
             row, left = [], 1.0
             for rate in above:
                 row.append(left * rate)
                 left -= row[-1]
-            found.append(row)
-        return found
+            rows.append(row)
+        return rows
 
 
 class CopyAcceptance:
@@ -99,11 +99,11 @@ class CopyAcceptance:
         self._right = [[0.0] * most]
         self._fading = _Fading()
 
-    def see(self, found: int, right: int) -> None:
-        """A look-up gave `found` tokens, of which the first `right` are what was written."""
+    def see(self, count: int, right: int) -> None:
+        """A look-up gave `count` tokens, of which the first `right` are what was written."""
         weight = self._fading.next(MEMORY, self._looks, self._offered, self._right)
         self._looks[0][0] += weight
-        for depth in range(min(found, self.most)):
+        for depth in range(min(count, self.most)):
             self._offered[0][depth] += weight
         for depth in range(min(right, self.most)):
             self._right[0][depth] += weight
@@ -122,7 +122,7 @@ class CopyAcceptance:
         """Shares of look-ups that give 0, 1, …, `count` tokens, with copies of up to `count` tokens."""
         looks = self._looks[0][0] + PRIOR_WEIGHT * self._fading.weight
         reached = [1.0, *(offered / looks for offered in self._offered[0][:count]), 0.0]
-        return [here - further for here, further in pairwise(reached)]
+        return [share - further for share, further in pairwise(reached)]
 
 
 @dataclass(frozen=True)

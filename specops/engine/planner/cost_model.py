@@ -34,12 +34,12 @@ class Curve:
     """(count, seconds), at least two, by ascending count."""
 
     @staticmethod
-    def rising(found: Mapping[int, Sequence[float]]) -> Curve:
+    def rising(times: Mapping[int, Sequence[float]]) -> Curve:
         """Return a curve through the mean at each count that never falls: more tokens take no less time, and
         where they seem to, the machine was disturbed. Neighbours that fall are pooled (isotonic
         regression)."""
         pools: list[tuple[list[int], list[float]]] = []
-        for count, seconds in sorted(found.items()):
+        for count, seconds in sorted(times.items()):
             pools.append(([count], list(seconds)))
             while len(pools) > 1 and statistics.fmean(pools[-2][1]) > statistics.fmean(pools[-1][1]):
                 counts, pooled = pools.pop()
@@ -47,14 +47,14 @@ class Curve:
                 pools[-1][1].extend(pooled)
         return Curve(tuple((count, statistics.fmean(pooled)) for counts, pooled in pools for count in counts))
 
-    def at(self, count: float) -> float:
+    def seconds(self, count: float) -> float:
         counts = [point[0] for point in self.points]
         right = min(max(bisect_right(counts, count), 1), len(counts) - 1)
         (low, below), (high, above) = self.points[right - 1], self.points[right]
         return below + max(count - low, 0) / (high - low) * (above - below)
 
-    def towards(self, other: Curve, share: float) -> Curve:
-        pairs = zip(self.points, other.points, strict=True)
+    def towards(self, end: Curve, share: float) -> Curve:
+        pairs = zip(self.points, end.points, strict=True)
         return Curve(tuple((count, a + share * (b - a)) for (count, a), (_, b) in pairs))
 
 
@@ -106,9 +106,9 @@ class BaseCosts:
         if (batch, nodes) not in self._forms:
             self._forms[batch, nodes] = _Form(
                 verify=tuple(self.verify(batch, batch * (1 + count)) for count in range(nodes + 1)),
-                first=self.first.at(batch),
-                level=tuple(self.level.at(batch * count) for count in range(nodes + 1)),
-                rest=self.rest.at(batch),
+                first=self.first.seconds(batch),
+                level=tuple(self.level.seconds(batch * count) for count in range(nodes + 1)),
+                rest=self.rest.seconds(batch),
             )
         return self._forms[batch, nodes]
 
@@ -119,10 +119,10 @@ class BaseCosts:
     def verify(self, batch: int, tokens: float) -> float:
         below = max((size for size in self.target if size <= batch), default=min(self.target))
         above = min((size for size in self.target if size >= batch), default=max(self.target))
-        low = self.target[below].at(tokens)
+        low = self.target[below].seconds(tokens)
         if above == below:
             return low
-        return low + (batch - below) / (above - below) * (self.target[above].at(tokens) - low)
+        return low + (batch - below) / (above - below) * (self.target[above].seconds(tokens) - low)
 
 
 ROUGH = BaseCosts(
@@ -196,25 +196,25 @@ class _Ratios:
         spread = statistics.median(abs(ratio - middle) for ratio in ratios)
         return 1.86 * spread / middle / math.sqrt(len(ratios))  # 1.48 to a deviation, 1.25 for a median
 
-    def known(self, batch: int, count: float) -> float | None:
+    def settled(self, batch: int, count: float) -> float | None:
         ratios = self._observed.get((batch, _bucket(count)), ())
         return statistics.median(ratios) if len(ratios) >= KNOWN else None
 
-    def at(self, batch: int) -> _At:
+    def at_batch(self, batch: int) -> _BatchRatios:
         """The median ratios of this batch size, or of the nearest one that was observed."""
         sizes = {size for size, _ in self._observed}
         if not sizes:
-            return _At(())
+            return _BatchRatios(())
         nearest = min(sizes, key=lambda size: abs(math.log(size / batch)))
-        found = ((b, statistics.median(r)) for (size, b), r in self._observed.items() if size == nearest)
-        return _At(tuple(sorted(found)))
+        medians = ((b, statistics.median(r)) for (size, b), r in self._observed.items() if size == nearest)
+        return _BatchRatios(tuple(sorted(medians)))
 
     def __len__(self) -> int:
         return len(self._observed)
 
 
 @dataclass(frozen=True)
-class _At:
+class _BatchRatios:
     points: tuple[tuple[int, float], ...]
 
     def __call__(self, count: float) -> float:
@@ -254,11 +254,11 @@ class CostModel:
         """Record a pass over `tokens` tokens of `batch` trees. ragged: the trees have different shapes."""
         ratios = self._copied if ragged else self._verify
         ratio = seconds / self.base.verify(batch, tokens)
-        usual = ratios.known(batch, tokens)
+        usual = ratios.settled(batch, tokens)
         if usual is not None:
             self._recent.append(ratio / usual)
             self.slowness = statistics.median(self._recent)
-        expected = usual or ratios.at(batch)(tokens)
+        expected = usual or ratios.at_batch(batch)(tokens)
         now = ratio / self.slowness
         mistaken = abs(math.log(self.slowness)) > math.log(SLOW) and (
             abs(math.log(ratio / expected)) < abs(math.log(now / expected))
@@ -272,26 +272,26 @@ class CostModel:
     def caught_up(self, batch: int, levels: Sequence[int], tokens: int, seconds: float) -> None:
         """Record a step that drafted trees and read `tokens` tokens to catch up; the time beyond the
         trees' own counts as reading."""
-        growing = self._grow(batch, levels) * self._draft.at(batch)(1)
+        growing = self._grow(batch, levels) * self._draft.at_batch(batch)(1)
         reading = max(0.0, seconds / self.slowness - growing)
-        self._read.add(1, tokens, reading / self.base.level.at(tokens))
+        self._read.add(1, tokens, reading / self.base.level.seconds(tokens))
 
     def looked_up(self, batch: int, seconds: float) -> None:
         self._look_up.add(batch, 1, seconds / batch / self.slowness)
 
     def committed(self, batch: int, seconds: float) -> None:
-        self._rest.add(batch, 1, seconds / self.base.rest.at(batch) / self.slowness)
+        self._rest.add(batch, 1, seconds / self.base.rest.seconds(batch) / self.slowness)
 
     @property
-    def known(self) -> int:
+    def observed_kinds(self) -> int:
         """Number of kinds of steps with observations."""
         return sum(map(len, (self._verify, self._copied, self._draft, self._read, self._look_up, self._rest)))
 
-    def here(self, batch: int, nodes: int) -> BatchCosts:
+    def batch_costs(self, batch: int, nodes: int) -> BatchCosts:
         """The expected times of steps with trees of up to `nodes` nodes."""
-        verify, copied, slow = self._verify.at(batch), self._copied.at(batch), self.slowness
+        verify, copied, slow = self._verify.at_batch(batch), self._copied.at_batch(batch), self.slowness
         form = self.base.form(batch, nodes)
-        draft, rest = slow * self._draft.at(batch)(1), slow * form.rest * self._rest.at(batch)(1)
+        draft, rest = slow * self._draft.at_batch(batch)(1), slow * form.rest * self._rest.at_batch(batch)(1)
         counts = [batch * (1 + more) for more in range(nodes + 1)]
         even = tuple(slow * passed * verify(count) for passed, count in zip(form.verify, counts, strict=True))
         uneven = even
@@ -306,19 +306,19 @@ class CostModel:
             first=form.first * draft,
             level=tuple(seconds * draft for seconds in form.level),
             rest=rest,
-            look_up=slow * batch * self._look_up.at(batch)(1) if len(self._look_up) else 0.0,
+            look_up=slow * batch * self._look_up.at_batch(batch)(1) if len(self._look_up) else 0.0,
             copied=(even[0], *uneven[1:]),
         )
 
     def read(self, tokens: int) -> float:
         """Seconds of the draft's pass over `tokens` tokens of a sequence that it catches up with."""
-        ratio = self._read.at(1)(tokens) if len(self._read) else self._draft.at(1)(1)
-        return self.slowness * self.base.level.at(tokens) * ratio
+        ratio = self._read.at_batch(1)(tokens) if len(self._read) else self._draft.at_batch(1)(1)
+        return self.slowness * self.base.level.seconds(tokens) * ratio
 
     def error(self, batch: int, tokens: int) -> float:
         """Relative error of the expected time of a pass over `tokens` tokens of `batch` trees."""
         return self._verify.error(batch, tokens)
 
     def _grow(self, batch: int, levels: Sequence[int]) -> float:
-        further = sum(self.base.level.at(batch * nodes) for nodes in levels[:-1])
-        return self.base.first.at(batch) + further
+        further = sum(self.base.level.seconds(batch * nodes) for nodes in levels[:-1])
+        return self.base.first.seconds(batch) + further

@@ -87,11 +87,11 @@ def multi_step_of(p: Tensor, q: Tensor, tokens: Tensor, k: int, generator: torch
     `tokens` are drawn from p, as verification's output is. What a row is short of 1 is the probability that
     every draw was rejected and the residual gave the token. Unbiased over the histories, token by token.
     """
-    wanted = tokens[:, None]
-    chance = p.gather(-1, wanted)[:, 0]
+    index = tokens[:, None]
+    chance = p.gather(-1, index)[:, 0]
     left = [chance]
     for rejected, rest in _without_replacement(p, q, k, generator):
-        left.append(rejected * rest.gather(-1, wanted)[:, 0])
+        left.append(rejected * rest.gather(-1, index)[:, 0])
     return (-torch.stack(left, -1).diff() / chance[:, None]).clamp_(0, 1)
 
 
@@ -115,8 +115,8 @@ def _without_replacement(
 def _sample(weights: Tensor, generator: torch.Generator) -> Tensor:
     """[n, V] -> [n, 1], an index of each row, by the inverse of its cumulated weights."""
     cumulated = weights.cumsum(-1)
-    at = torch.rand(len(weights), 1, generator=generator, dtype=weights.dtype) * cumulated[:, -1:]
-    return torch.searchsorted(cumulated, at, right=True).clamp_(max=weights.shape[-1] - 1)
+    targets = torch.rand(len(weights), 1, generator=generator, dtype=weights.dtype) * cumulated[:, -1:]
+    return torch.searchsorted(cumulated, targets, right=True).clamp_(max=weights.shape[-1] - 1)
 
 
 def _rejection(p: Tensor, q: Tensor) -> Tensor:
@@ -162,11 +162,11 @@ def trace(
     for level, (place, drafted) in enumerate(pair.draft.unroll(whole, first, features, depth)):
         tokens = torch.tensor(written[place:])
         if temperature == 0:
-            found = greedy_of(drafted, tokens, ranks)
+            accepted = greedy_of(drafted, tokens, ranks)
         else:
             p, q = distribution(logits[place:], sampling), distribution(drafted, sampling)
-            found = multi_step_of(p, q, tokens, ranks, generator)
-        hits[level, place:] = found.numpy()
+            accepted = multi_step_of(p, q, tokens, ranks, generator)
+        hits[level, place:] = accepted.numpy()
     return Trace(tuple(prompt), tuple(written), hits, opens_bare=pair.draft.reads_features)
 
 
@@ -189,7 +189,7 @@ def rates(pair: Pair, prompt: list[int], tokens: int, widths: int, seed: int) ->
     widths = min(widths, pair.target.shape.vocab)
     generator = torch.Generator().manual_seed(seed)
     p, q = _along(pair, prompt, Sampling(max_tokens=tokens, ignore_eos=True))
-    found = {GREEDY: greedy(p, q, widths)}
+    by_rule = {GREEDY: greedy(p, q, widths)}
     p, q = _along(pair, prompt, Sampling(temperature=1.0, seed=seed, max_tokens=tokens, ignore_eos=True))
     measured = (
         multi_step_iid(p, q, widths),
@@ -197,8 +197,8 @@ def rates(pair: Pair, prompt: list[int], tokens: int, widths: int, seed: int) ->
         naive_top(p, q, widths),
         naive_iid(p, q, widths),
     )
-    found |= dict(zip(SAMPLED, measured, strict=True))
-    return {rule: rate.mean(0).tolist() for rule, rate in found.items()}
+    by_rule |= dict(zip(SAMPLED, measured, strict=True))
+    return {rule: rate.mean(0).tolist() for rule, rate in by_rule.items()}
 
 
 def _along(pair: Pair, prompt: list[int], sampling: Sampling) -> tuple[Tensor, Tensor]:
@@ -238,14 +238,14 @@ class Trace:
         """[n, depth]: from a root before each token, the probability that the expansion <widths> is accepted
         to each depth. Nothing after the last token is."""
         n, depths = len(self.written), len(self.hits)
-        found = np.zeros((n, len(widths)))
+        reached = np.zeros((n, len(widths)))
         chance = np.ones(n)
         for depth, width in enumerate(widths):
-            at = np.zeros(n)
-            at[: max(n - depth, 0)] = self.hits[min(depth, depths - 1), depth:, :width].sum(-1)
-            chance = chance * at
-            found[:, depth] = chance
-        return found
+            rate = np.zeros(n)
+            rate[: max(n - depth, 0)] = self.hits[min(depth, depths - 1), depth:, :width].sum(-1)
+            chance = chance * rate
+            reached[:, depth] = chance
+        return reached
 
     def steps(self, widths: Sequence[int]) -> float:
         """Expected number of steps with the expansion <widths>, the step that reads the prompt included."""

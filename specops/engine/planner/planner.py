@@ -128,8 +128,8 @@ class Plans(Protocol):
     def grown(self, topology: Topology, path: Sequence[int]) -> None:
         """Record the verdict on a tree: the nodes on `path` were accepted."""
 
-    def copied(self, found: int, right: int) -> None:
-        """Record a look-up of `found` tokens, of which the first `right` agree with the output."""
+    def copied(self, count: int, right: int) -> None:
+        """Record a look-up of `count` tokens, of which the first `right` agree with the output."""
 
 
 @dataclass
@@ -242,25 +242,25 @@ class Planner:
     def grown(self, topology: Topology, path: Sequence[int]) -> None:
         self.accepted.see(topology, path, MEMORY if self._grows_now else SELDOM)
 
-    def copied(self, found: int, right: int) -> None:
-        self.copies.see(found, right)
+    def copied(self, count: int, right: int) -> None:
+        self.copies.see(count, right)
 
     def options(self, batch: int) -> list[Option]:
         """All ways to decode a batch of `batch` sequences, the best first."""
-        here = self.paid.here(batch, self.most_nodes)
-        found = tree_choice.ranked(self._rates(), here, batch=batch, most_nodes=self.most_nodes)
-        found = [*self._with_prompts(found, batch), *self._copying(here)]
-        return sorted(found, key=self.goal.worth, reverse=True)  # stable: among equals the smallest first
+        costs = self.paid.batch_costs(batch, self.most_nodes)
+        options = tree_choice.ranked(self._rates(), costs, batch=batch, most_nodes=self.most_nodes)
+        options = [*self._with_prompts(options, batch), *self._copying(costs)]
+        return sorted(options, key=self.goal.worth, reverse=True)  # stable: among equals the smallest first
 
     def _rates(self) -> list[list[float]]:
         return self.accepted.rates if self.grows else []
 
-    def _copying(self, here: BatchCosts) -> list[Option]:
-        return [self._copy(count, here) for count in COPIES if count <= self.most_nodes]
+    def _copying(self, costs: BatchCosts) -> list[Option]:
+        return [self._copy(count, costs) for count in COPIES if count <= self.most_nodes]
 
-    def _copy(self, count: int, here: BatchCosts) -> Option:
+    def _copy(self, count: int, costs: BatchCosts) -> Option:
         tokens, drafted = self.copies.expected(count)
-        return Option(f"ngram:{count}", tokens, here.copying(drafted, self.copies.lengths(count)))
+        return Option(f"ngram:{count}", tokens, costs.copying(drafted, self.copies.lengths(count)))
 
     def _with_prompts(self, options: Sequence[Option], batch: int) -> list[Option]:
         """The options with the time in which the draft reads prompts, spread over the output; all
@@ -292,17 +292,17 @@ class Planner:
         return self.paid.error(batch, round(batch * (1 + drafted)))
 
     def _some(self, trees: Sequence[str], batch: int) -> list[Option]:
-        here, rates = self.paid.here(batch, self.most_nodes), self._rates()
-        found = []
+        costs, rates = self.paid.batch_costs(batch, self.most_nodes), self._rates()
+        options = []
         for tree in trees:
             spec = parse_tree(tree)
             if spec.kind == "ngram":
-                found.append(self._copy(spec.nodes, here))
+                options.append(self._copy(spec.nodes, costs))
             else:
-                found += self._with_prompts(
-                    [tree_choice.option(spec.widths, rates, here, batch=batch)], batch
+                options += self._with_prompts(
+                    [tree_choice.option(spec.widths, rates, costs, batch=batch)], batch
                 )
-        return found
+        return options
 
     def _reckon(self, batch: int, held: _Held) -> None:
         held.reckoned, held.reckonings = self._steps, held.reckonings + 1
@@ -311,13 +311,13 @@ class Planner:
             held.short, held.grown = _short(options), _grown(options)
         options = self._some([held.option.tree, *held.short], batch)
         held.option = options[0]
-        current, *rivals = self._to_beat(options, batch)
-        best = max(rivals, key=self.goal.worth)
+        current, *alternatives = self._to_beat(options, batch)
+        best = max(alternatives, key=self.goal.worth)
         held.wins = held.wins + 1 if self.goal.beats(best, current, MARGIN) else 0
         near = held.reckonings < YOUNG or self.goal.beats(best, current, -NEAR)
         held.pause = RECKON if near else SELDOM_RECKON
         if held.wins >= PATIENCE:
-            held.option, held.wins = next(each for each in options if each.tree == best.tree), 0
+            held.option, held.wins = next(option for option in options if option.tree == best.tree), 0
 
     def _question(self, batch: int, behind: int, held: _Held) -> StepTrees | None:
         """The trial of this step; None if the credit does not cover its cost."""
@@ -339,38 +339,42 @@ class Planner:
         one that shows further ranks."""
         tree = held.option.tree
         follows = (batch == 1 and behind <= DEPTH + 1) or parse_tree(tree).needs_draft
-        rivals = [each for each in held.short if each not in (tree, NONE)]
+        alternatives = [candidate for candidate in held.short if candidate not in (tree, NONE)]
         if tree != NONE:  # tried as often as all others: what must not be slower than it
-            rivals = [each for rival in rivals for each in (NONE, rival)]
-        trial = [StepTrees(tree, each) for each in rivals if follows or not parse_tree(each).needs_draft]
+            alternatives = [candidate for rival in alternatives for candidate in (NONE, rival)]
+        trial = [
+            StepTrees(tree, candidate)
+            for candidate in alternatives
+            if follows or not parse_tree(candidate).needs_draft
+        ]
         if self.grows:
-            wide = next(each for each in WIDE if parse_tree(each).nodes <= self.most_nodes)
+            wide = next(candidate for candidate in WIDE if parse_tree(candidate).nodes <= self.most_nodes)
             alone = (wide,) if follows else (wide, held.grown, held.grown)
-            trial += [StepTrees(tree, each, alone=True) for each in alone]
+            trial += [StepTrees(tree, candidate, alone=True) for candidate in alone]
         return trial
 
     def _cost(self, question: StepTrees, batch: int, behind: int, held: _Held) -> float:
         """Predicted cost of a trial, in seconds. A trial on one sequence counts as if nothing of it were
         accepted."""
         assert question.trial is not None
-        here = self.paid.here(batch, self.most_nodes)
-        least = RARELY * here.plain
+        costs = self.paid.batch_costs(batch, self.most_nodes)
+        least = RARELY * costs.plain
         if not question.alone:
             (option,) = self._some([question.trial], batch)
             usual = option.tokens_per_step / held.option.tokens_per_second
             return LASTS * max(least, option.seconds_per_step - usual)
         spec = parse_tree(question.trial)
-        alone = self.paid.here(1, self.most_nodes)
+        alone = self.paid.batch_costs(1, self.most_nodes)
         drafted = alone.first + sum(alone.level[nodes] for nodes in tree_choice.levels(spec.widths)[:-1])
-        each = (here.verify[-1] - here.verify[0]) / (batch * self.most_nodes)
-        return max(least, drafted + self.paid.read(max(behind, 1)) + each * spec.nodes)
+        node_cost = (costs.verify[-1] - costs.verify[0]) / (batch * self.most_nodes)
+        return max(least, drafted + self.paid.read(max(behind, 1)) + node_cost * spec.nodes)
 
 
 def _short(options: Sequence[Option]) -> list[str]:
     """The best few trees and the best of each kind, the smallest first, which wins among equals."""
     kinds = {parse_tree(option.tree).kind: option.tree for option in reversed(options)}
-    found = {*(option.tree for option in options[:SHORT]), *kinds.values()}
-    return sorted(found, key=lambda tree: (parse_tree(tree).nodes, tree))
+    trees = {*(option.tree for option in options[:SHORT]), *kinds.values()}
+    return sorted(trees, key=lambda tree: (parse_tree(tree).nodes, tree))
 
 
 def _grown(options: Sequence[Option]) -> str:

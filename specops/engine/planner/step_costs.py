@@ -130,11 +130,11 @@ def _read(engine: Engine, prompt: list[int], sampling: Sampling) -> Reading:
             opening_steps += 1
             tokens += len(emission.tokens)
     opening = perf_counter() - started
-    taken: list[ProbeStep] = []
-    while not engine.idle and len(taken) < STEPS:
-        taken.append(_timed(engine))
+    steps: list[ProbeStep] = []
+    while not engine.idle and len(steps) < STEPS:
+        steps.append(_timed(engine))
     engine.cancel(sequence)
-    return Reading(opening, opening_steps, tuple(taken) if len(taken) == STEPS else ())
+    return Reading(opening, opening_steps, tuple(steps) if len(steps) == STEPS else ())
 
 
 def _timed(engine: Engine) -> ProbeStep:
@@ -183,23 +183,23 @@ class Costs:
         A batch is one packed row of tokens, and costs as much as the same number of tokens of one sequence.
         """
         if not levels:
-            return self.plain if batch == 1 else self.target.at(batch) + self.commit
-        passes = self.first_pass + self.level.at(batch) - self.level.at(1)
-        passes += sum(self.level.at(batch * nodes) for nodes in levels[:-1])
-        forward = self.target.at(batch * (1 + sum(levels))) + self.crowding * (len(levels) - 1)
+            return self.plain if batch == 1 else self.target.seconds(batch) + self.commit
+        passes = self.first_pass + self.level.seconds(batch) - self.level.seconds(1)
+        passes += sum(self.level.seconds(batch * nodes) for nodes in levels[:-1])
+        forward = self.target.seconds(batch * (1 + sum(levels))) + self.crowding * (len(levels) - 1)
         return passes + forward + self.commit + (self.gather if max(levels) > 1 else 0.0)
 
-    def towards(self, other: Costs, share: float) -> Costs:
-        """Costs between this (share 0) and `other` (share 1)."""
+    def towards(self, end: Costs, share: float) -> Costs:
+        """Costs between this (share 0) and `end` (share 1)."""
 
         def mixed(part: Callable[[Costs], float]) -> float:
-            return part(self) + share * (part(other) - part(self))
+            return part(self) + share * (part(end) - part(self))
 
         return Costs(
             plain=mixed(lambda costs: costs.plain),
             first_pass=mixed(lambda costs: costs.first_pass),
-            level=self.level.towards(other.level, share),
-            target=self.target.towards(other.target, share),
+            level=self.level.towards(end.level, share),
+            target=self.target.towards(end.target, share),
             crowding=mixed(lambda costs: costs.crowding),
             commit=mixed(lambda costs: costs.commit),
             gather=mixed(lambda costs: costs.gather),
@@ -219,14 +219,14 @@ def costs_of(rounds: Sequence[Readings], *, opens_bare: bool) -> Costs:
     rounds = _levelled(rounds)
 
     def median(tree: str, part: Callable[[ProbeStep], float]) -> float:
-        found = [readings[tree].mean(part) for readings in rounds if readings[tree].steps]
-        if not found:
+        means = [readings[tree].mean(part) for readings in rounds if readings[tree].steps]
+        if not means:
             raise UsageError(
                 f"could not measure what {tree} costs: no prompt leaves it room for its steps: expected "
                 "shorter prompts, or a pair with more positions",
                 hint=with_options({"--prompts": "SHORTER_PROMPTS.json"}),
             )
-        return statistics.median(found)
+        return statistics.median(means)
 
     def draft(tree: str) -> float:
         return median(tree, lambda step: step.draft)
@@ -239,8 +239,8 @@ def costs_of(rounds: Sequence[Readings], *, opens_bare: bool) -> Costs:
 
     def opening(tree: str, without: int) -> float:
         step = median(tree, lambda step: step.whole)
-        found = (readings[tree] for readings in rounds)
-        over = [reading.opening - (reading.opening_steps - without) * step for reading in found]
+        measured = (readings[tree] for readings in rounds)
+        over = [reading.opening - (reading.opening_steps - without) * step for reading in measured]
         return max(0.0, statistics.median(over))
 
     crowding = max(0.0, (forward(DEEP) - forward(WIDE)) / (_passes(DEEP) - _passes(WIDE)))
@@ -292,7 +292,7 @@ class CostsByContext:
     def ends(self) -> tuple[tuple[int, Costs], tuple[int, Costs]]:
         return (self.short, self.at_short), (self.long, self.at_long)
 
-    def at(self, context: float) -> Costs:
+    def at_context(self, context: float) -> Costs:
         """Costs at a length of context, in tokens: linear from `short` on, also beyond `long`; below
         `short`, those at `short`."""
         share = (context - self.short) / max(self.long - self.short, 1)
@@ -311,14 +311,14 @@ def sheet_of(
 def _copied(rounds: Sequence[tuple[Readings, Readings]]) -> Curve | None:
     """The time of a step by copied tokens, from steps with the most copies and steps without; None if
     either is missing."""
-    found: dict[int, list[float]] = {0: [], parse_tree(COPYING).nodes: []}
+    means_by_count: dict[int, list[float]] = {0: [], parse_tree(COPYING).nodes: []}
     for readings in (readings for pair in rounds for readings in pair):
-        for count, means in found.items():
+        for count, means in means_by_count.items():
             times = [step.whole for step in readings[COPYING].steps if step.drafted == count]
             means += [statistics.fmean(times)] if times else []
-    if not all(found.values()):
+    if not all(means_by_count.values()):
         return None
-    return Curve.rising({count: [statistics.median(means)] for count, means in found.items()})
+    return Curve.rising({count: [statistics.median(means)] for count, means in means_by_count.items()})
 
 
 def _passes(tree: str) -> int:

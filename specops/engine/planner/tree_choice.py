@@ -72,12 +72,12 @@ class Goal:
         fastest."""
         return self.met(option), option.tokens_per_second
 
-    def beats(self, option: Option, other: Option, margin: float) -> bool:
+    def beats(self, option: Option, alternative: Option, margin: float) -> bool:
         """Return whether `option` is worth more by a share of `margin`, or meets limits that the other does
         not."""
-        if self.met(option) != self.met(other):
+        if self.met(option) != self.met(alternative):
             return self.met(option)
-        return option.tokens_per_second > (1 + margin) * other.tokens_per_second
+        return option.tokens_per_second > (1 + margin) * alternative.tokens_per_second
 
 
 def choose(rates: Rates, costs: StepCosts, *, batch: int = 1, most_nodes: int = 32) -> Option:
@@ -103,13 +103,15 @@ def option(widths: Widths, rates: Rates, costs: StepCosts, *, batch: int = 1) ->
 def expansions(most_nodes: int, depth: int, width: int) -> tuple[Widths, ...]:
     """Every <k1..km> of up to `most_nodes` nodes, `depth` levels and `width` children a node; by size."""
 
-    def of(nodes: int, left: int) -> Iterator[Widths]:
+    def enumerate_widths(nodes: int, left: int) -> Iterator[Widths]:
         for first in range(1, min(width, nodes) + 1 if left else 1):
             yield (first,)
-            for rest in of(nodes // first - 1, left - 1):
+            for rest in enumerate_widths(nodes // first - 1, left - 1):
                 yield (first, *rest)
 
-    return tuple(sorted(of(most_nodes, depth), key=lambda widths: (sum(levels(widths)), len(widths))))
+    return tuple(
+        sorted(enumerate_widths(most_nodes, depth), key=lambda widths: (sum(levels(widths)), len(widths)))
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -195,7 +197,7 @@ def best_tree(rates: Rates, nodes: int) -> Topology:
             parents += [node] * len(children)
         start += len(level)
         level = [child for children in level for child in children]
-    return Topology.of(tuple(parents))
+    return Topology.from_parents(tuple(parents))
 
 
 def shape_spec(tree: Topology) -> str:
@@ -221,8 +223,8 @@ def _split(rate: float, below: list[_Best], siblings: list[_Best], spent: int) -
     """
     best = _Best(0.0, ())
     for rest in range(spent):
-        child, others = below[spent - 1 - rest], siblings[rest]
-        tokens = rate * child.tokens + others.tokens
+        child, later = below[spent - 1 - rest], siblings[rest]
+        tokens = rate * child.tokens + later.tokens
         if tokens > best.tokens:
-            best = _Best(tokens, (child.children, *others.children))
+            best = _Best(tokens, (child.children, *later.children))
     return best

@@ -63,7 +63,7 @@ class _Rehearsal:
 
     def grown(self, topology: Topology, path: Sequence[int]) -> None: ...
 
-    def copied(self, found: int, right: int) -> None: ...
+    def copied(self, count: int, right: int) -> None: ...
 
 
 class _Blank:
@@ -155,7 +155,7 @@ def _timed(
             engine.cancel(sequence)
         rehearsal.observed.clear()
 
-    found: list[tuple[str, Observation]] = []
+    timed_steps: list[tuple[str, Observation]] = []
     ids = begin()
     began = perf_counter()
     for number in range(ROUNDS):
@@ -171,9 +171,9 @@ def _timed(
                 if engine.running == batch:
                     engine.step()
             timed = [observed for observed in rehearsal.observed[-TIMED:] if observed.batch == batch]
-            found += [(tree, observed) for observed in timed]
+            timed_steps += [(tree, observed) for observed in timed]
     end(ids)
-    return found
+    return timed_steps
 
 
 def _base(times: dict[tuple[int, str], list[Observation]], trees: Sequence[str]) -> BaseCosts:
@@ -212,9 +212,9 @@ def _base(times: dict[tuple[int, str], list[Observation]], trees: Sequence[str])
     )
 
 
-def _curve(found: dict[int, list[float]]) -> Curve:
+def _curve(times: dict[int, list[float]]) -> Curve:
     """The curve through the points; constant if there is only one."""
-    if len(found) == 1:
-        ((count, seconds),) = found.items()
-        found = {count: seconds, 2 * count: seconds}
-    return Curve.rising(found)
+    if len(times) == 1:
+        ((count, seconds),) = times.items()
+        times = {count: seconds, 2 * count: seconds}
+    return Curve.rising(times)

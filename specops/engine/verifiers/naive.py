@@ -36,8 +36,8 @@ class Naive:
             first = {tree.tokens[child]: child for child in reversed(tree.topology.children[node])}
             if not first:
                 return 0.0
-            here = p[node]
-            return sum(float(here[token]) * (1 + below(child)) for token, child in first.items())
+            probabilities = p[node]
+            return sum(float(probabilities[token]) * (1 + below(child)) for token, child in first.items())
 
         return below(0)
 

@@ -74,7 +74,7 @@ def _plan(m: Floats, q: Floats, count: int, draw: Draw) -> Plan | None:
 def _ranked(siblings: list[tuple[int, int]], order: NDArray[np.int64], plan: Plan) -> list[Trial]:
     """The siblings in ranked order, each with the share that it may claim."""
     places = sorted((int((order == token).argmax()), node) for node, token in siblings)
-    return [(node, float(share[at])) for share, (at, node) in zip(plan[0], places, strict=True)]
+    return [(node, float(share[rank])) for share, (rank, node) in zip(plan[0], places, strict=True)]
 
 
 def _floats(distribution: Tensor) -> Floats:
@@ -143,8 +143,8 @@ def _of_independent_in_turn(m: Floats, q: Floats, count: int) -> float:
     """The probability that `count` independent draws claim in the order drawn."""
     claimed = 0.0
     for _ in range(count):
-        here = np.minimum(m, (1 - claimed) * q)
-        m, claimed = m - here, claimed + float(here.sum())
+        claim = np.minimum(m, (1 - claimed) * q)
+        m, claimed = m - claim, claimed + float(claim.sum())
     return claimed
 
 

@@ -56,17 +56,17 @@ class Traversal:
             claim.keep(children.reject(claim.p, claim.weight))
 
     def verify(self, tree: TokenTree, p: Target, chance: Chance) -> Verified:
-        def at(node: int, weight: float) -> tuple[Claim, Iterator[Trial]]:
+        def visit(node: int, weight: float) -> tuple[Claim, Iterator[Trial]]:
             claim = Claim(node, weight, p[node])
             return claim, self.trials(claim, Proposals(tree, node))
 
-        path = [at(0, 1.0)]
+        path = [visit(0, 1.0)]
         while True:
             claim, trials = path[-1]
             child, weight = next(trials, (0, 0.0))
             if child:
                 if weight > 0:
-                    path.append(at(child, weight))
+                    path.append(visit(child, weight))
             elif chance.accept(claim.weight):
                 return Verified([below.node for below, _ in path[1:]], chance.sample(claim.p))
             else:

@@ -93,12 +93,12 @@ class Proposals:
     def siblings(self, most: int | None = None) -> list[tuple[int, int]]:
         """The current child and those behind it that were drawn from the same distribution, as (child,
         token), `most` in all. A certain child is alone."""
-        found = [(self.child, self.token)]
+        siblings = [(self.child, self.token)]
         for child, source in self._left:
-            if self._source is None or source != self._source or len(found) == most:
+            if self._source is None or source != self._source or len(siblings) == most:
                 break
-            found.append((child, self._tokens[child]))
-        return found
+            siblings.append((child, self._tokens[child]))
+        return siblings
 
     def skip(self, count: int) -> None:
         """Leave out the next `count` children, which were tried already."""

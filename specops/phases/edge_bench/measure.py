@@ -134,7 +134,7 @@ class BenchTestbed:
         blocks: list[BlockResult] = [received(pipe, ANSWERING_S, "a client of the bench") for pipe in pipes]
         after, late = scrape(page), self._lateness(tree).since(late)
         observations = sorted((o for block in blocks for o in block.observations), key=lambda o: o.ended)
-        cell = CellRecord.of(Cell(window.level, window.cycle, tuple(observations), True), Objectives())
+        cell = CellRecord.from_cell(Cell(window.level, window.cycle, tuple(observations), True), Objectives())
         cell = counters.counted(cell, before, after, str(settings.target))
         return EdgeWindow(
             cycle=window.cycle,

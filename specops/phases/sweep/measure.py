@@ -406,4 +406,4 @@ async def _send_greedy(
         progress=progress,
         count_tokens=arm.count_tokens,
     )
-    return CellRecord.of(cell, arm.settings.slo)
+    return CellRecord.from_cell(cell, arm.settings.slo)

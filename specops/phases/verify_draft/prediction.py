@@ -84,18 +84,18 @@ class Machine:
     overhead: Overhead
 
     def at(self, context: float) -> HttpSteps:
-        return HttpSteps(self.sheet.at(context), self.overhead.chunk)
+        return HttpSteps(self.sheet.at_context(context), self.overhead.chunk)
 
     def seconds(self, text: Text, spec: TreeSpec, steps: Steps) -> float:
         """Return the seconds of one request, alone, from its being sent to its last token."""
-        prompt, during = self.sheet.at(len(text.trace.prompt)), self.at(text.context)
+        prompt, during = self.sheet.at_context(len(text.trace.prompt)), self.at(text.context)
         goes_on = text.length / len(text.trace.written)
         if spec.kind == "none":
             return self.overhead.request + prompt.prompt + text.length * during.step(())
         if spec.kind == "ngram":
             if self.sheet.copied is None:
                 raise ValueError("no costs of copied drafts were measured")
-            taken = sum(self.sheet.copied.at(count) + self.overhead.chunk for count in steps.drafted)
+            taken = sum(self.sheet.copied.seconds(count) + self.overhead.chunk for count in steps.drafted)
             return self.overhead.request + prompt.prompt + goes_on * taken
         count, first = goes_on * steps.count, prompt.prompt_drafted
         if text.trace.opens_bare:  # all of the first step is in what reading the prompt takes
@@ -142,8 +142,8 @@ class Predictor:
         copied = self.machine.sheet.copied
         if spec.kind == "ngram" and copied is not None:
             drafted = [count for steps in self._replay(tree) for count in steps.drafted]
-            return statistics.fmean(copied.at(count) for count in drafted)
-        costs = self.machine.sheet.at(self._context)
+            return statistics.fmean(copied.seconds(count) for count in drafted)
+        costs = self.machine.sheet.at_context(self._context)
         return costs.step(levels(spec.widths) if spec.needs_draft else ())
 
     def ranked(self, rates: Rates, most_nodes: int) -> list[Option]:
@@ -402,7 +402,7 @@ def _ask(base_url: str, prompt: tuple[int, ...], temperature: float) -> tuple[fl
                 hint=f"{with_options({})}  # tries again; report it as a bug if it fails again",
             )
         answer = observation.answer
-        return _pace(observation.sent, answer.chunks[0].at, answer.finished or observation.ended)
+        return _pace(observation.sent, answer.chunks[0].time_s, answer.finished or observation.ended)
 
     return asyncio.run(ask())
 

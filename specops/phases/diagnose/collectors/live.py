@@ -370,10 +370,10 @@ def _marks(one: Observation) -> list[Mark]:
     if not chunks:
         return []
     if all(chunk.tokens is not None for chunk in chunks):
-        return [(chunk.at, float(chunk.tokens or 0)) for chunk in chunks]
+        return [(chunk.time_s, float(chunk.tokens or 0)) for chunk in chunks]
     if tokens is None:
         return []
-    return [(chunk.at, tokens / len(chunks)) for chunk in chunks]
+    return [(chunk.time_s, tokens / len(chunks)) for chunk in chunks]
 
 
 def _held(marks: Sequence[Mark], pace: float) -> float:
