@@ -140,7 +140,8 @@ class Access(Section):
         for name, secret in secrets.items():
             if not (secret.isascii() and secret.isprintable()):
                 raise UsageError(
-                    f"the environment variable {name}{_of(owner)} has characters that no header can carry",
+                    f"the environment variable {name}{_owner_suffix(owner)} has characters that no header "
+                    "can carry",
                     hint=f"export {name}=YOUR_SECRET",
                 )
         sent = {
@@ -164,7 +165,8 @@ class Access(Section):
         if missing:
             variables = "variable" if len(missing) == 1 else "variables"
             raise UsageError(
-                f"nothing was sent: the environment {variables} {' and '.join(missing)}{_of(owner)} "
+                f"nothing was sent: the environment {variables} "
+                f"{' and '.join(missing)}{_owner_suffix(owner)} "
                 f"{'is' if len(missing) == 1 else 'are'} not set",
                 hint=f"export {' '.join(f'{name}=YOUR_SECRET' for name in missing)}  "
                 "# then run the same command again",
@@ -184,7 +186,8 @@ class Access(Section):
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
             raise UsageError(
-                f"could not use {file}{_of(owner)}: {reason}; expected PEM, and a private key that fits its "
+                f"could not use {file}{_owner_suffix(owner)}: {reason}; expected PEM, and a private key that "
+                "fits its "
                 "certificate and has no passphrase",
                 hint=f"head -n 1 {shlex.quote(str(file))}",
             ) from None
@@ -210,7 +213,7 @@ OPEN = Access()
 """An endpoint that says nothing of its own."""
 
 
-def _of(owner: str) -> str:
+def _owner_suffix(owner: str) -> str:
     return f" of {owner}" if owner else ""
 
 
@@ -244,13 +247,13 @@ class Credentials:
         return key | dict(self.headers)
 
     @property
-    def shown(self) -> str:
+    def description(self) -> str:
         """Return in words what says who asks."""
         if self.variable is None and self.headers:
             return f"the headers {', '.join(self.headers)}"
         return f"the API key in {self.variable}" if self.variable else "the API key"
 
-    def at(self, base_url: str) -> str:
+    def endpoint_name(self, base_url: str) -> str:
         """Return what messages call the endpoint at this address."""
         return f"{self.owner} ({base_url})" if self.owner else base_url
 

@@ -284,11 +284,11 @@ def read(run_folder: File) -> RunFolder:
 def _call(
     command: Sequence[str],
     options: Mapping[str, Any] = MappingProxyType({}),
-    known: Mapping[str, Any] = MappingProxyType({}),
+    accepted: Mapping[str, Any] = MappingProxyType({}),
 ) -> Iterator[None]:
     """The work of a function that does what `specops COMMAND…` does. Raises TypeError, as Python does, for an
-    option that is not `known`."""
-    for option in options.keys() - known.keys():
+    option that is not `accepted`."""
+    for option in options.keys() - accepted.keys():
         raise TypeError(f"unexpected keyword argument {option!r}")
     with as_command(*command), run_pages(), _without_running_loop():
         yield

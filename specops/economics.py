@@ -81,11 +81,11 @@ def fit_steps(steps: Mapping[int, float]) -> StepCost | None:
     if len(steps) < 2:
         return None
     ks = np.array(sorted(steps), dtype=np.float64)
-    taken = np.array([steps[int(k)] for k in ks])
-    slope, intercept = (float(x) for x in np.polyfit(ks, taken, 1))
+    step_ms = np.array([steps[int(k)] for k in ks])
+    slope, intercept = (float(x) for x in np.polyfit(ks, step_ms, 1))
     if intercept <= 0:
         return None
-    missed = taken - (intercept + slope * ks)
+    missed = step_ms - (intercept + slope * ks)
     residual = math.sqrt(float((missed**2).sum()) / (len(ks) - 2)) / intercept if len(ks) > 2 else None
     return StepCost(intercept, slope, residual, tuple(int(k) for k in ks))
 
@@ -144,14 +144,14 @@ def positions(curve: Sequence[float], cost: StepCost) -> list[Position]:
     One position more saves the time of the tokens it brings at the pace without it, and costs `draft_ms`:
     t(k) = step(k) / (1 + curve[0] + … + curve[k-1]) falls exactly where that saving is larger.
     """
-    found = []
+    curve_positions = []
     before, tokens = cost.step_ms(0), 1.0
     for k, accepted in enumerate(curve, start=1):
         pays = accepted * before > cost.draft_ms
         tokens += accepted
         before = cost.step_ms(k) / tokens
-        found.append(Position(k, accepted, before, pays))
-    return found
+        curve_positions.append(Position(k, accepted, before, pays))
+    return curve_positions
 
 
 def cut(positions: Sequence[Position]) -> int:

@@ -30,8 +30,8 @@ def install_command(extra: str, *more: str) -> str:
     that was installed as editable, the checkout's own."""
     package = Path(__file__).parent
     packed = (package / "_assets").is_dir()  # as in a wheel
-    what = f"'specops[{extra}]'" if packed else f"-e '{package.parent}[{extra}]'"
-    return " ".join(["pip install", what, *more])
+    requirement = f"'specops[{extra}]'" if packed else f"-e '{package.parent}[{extra}]'"
+    return " ".join(["pip install", requirement, *more])
 
 
 _ERRNO = re.compile(r"\[Errno (\d+)\]")
@@ -42,24 +42,24 @@ _NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACK
 def reason_of(error: BaseException) -> str:
     """Return why the system or the network refused something: one event has one wording in all messages."""
     causes = _causes(error)
-    for one in causes:
-        number = getattr(one, "errno", None)
-        written = _ERRNO.search(str(one))
+    for cause in causes:
+        number = getattr(cause, "errno", None)
+        written = _ERRNO.search(str(cause))
         if not isinstance(number, int) or number <= 0:
             number = int(written[1]) if written else None
         if number == errno.ECONNREFUSED:
             return "nothing listens there"
-        if getattr(one, "reason", None) in _NO_TLS:
+        if getattr(cause, "reason", None) in _NO_TLS:
             return "it does not use TLS: write http:// in place of https://"
-        if (refused := getattr(one, "verify_message", None)) is not None:
+        if (refused := getattr(cause, "verify_message", None)) is not None:
             return f"its certificate is not accepted: {refused}"
-        if getattr(one, "library", None) == "SSL":
-            return f"TLS failed: {str(getattr(one, 'reason', '')).replace('_', ' ').lower()}"
-        if isinstance(one, socket.gaierror):
+        if getattr(cause, "library", None) == "SSL":
+            return f"TLS failed: {str(getattr(cause, 'reason', '')).replace('_', ' ').lower()}"
+        if isinstance(cause, socket.gaierror):
             return "its name is not known"
-        if isinstance(one, UnicodeDecodeError):
+        if isinstance(cause, UnicodeDecodeError):
             return "it is not text in UTF-8"
-        if isinstance(one, TimeoutError):
+        if isinstance(cause, TimeoutError):
             return "it did not answer in time"
         if number is not None:
             return os.strerror(number)
@@ -68,13 +68,18 @@ def reason_of(error: BaseException) -> str:
 
 def _causes(error: BaseException) -> list[BaseException]:
     """The exception and what led to it, the innermost first. Libraries wrap an OSError in their own."""
-    found: list[BaseException] = []
-    one: BaseException | None = error
-    while one is not None and one not in found:
-        found.append(one)
-        inner = (getattr(one, "os_error", None), getattr(one, "reason", None), one.__cause__, one.__context__)
-        one = next((each for each in inner if isinstance(each, BaseException)), None)
-    return found[::-1]
+    causes: list[BaseException] = []
+    current: BaseException | None = error
+    while current is not None and current not in causes:
+        causes.append(current)
+        inner = (
+            getattr(current, "os_error", None),
+            getattr(current, "reason", None),
+            current.__cause__,
+            current.__context__,
+        )
+        current = next((candidate for candidate in inner if isinstance(candidate, BaseException)), None)
+    return causes[::-1]
 
 
 class Exit(IntEnum):

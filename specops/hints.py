@@ -102,10 +102,10 @@ def in_rollout(key: str, note: str) -> str:
     if rollout is None:
         return f"{_help()}  # {note}"
     try:
-        there = re.search(rf"\b{re.escape(key)}:", Path(rollout).read_text(encoding="utf-8"))
+        key_match = re.search(rf"\b{re.escape(key)}:", Path(rollout).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError):
-        there = None
-    if there is None:
+        key_match = None
+    if key_match is None:
         return f"{REFERENCE}; {note}"
     return f"grep -n -e {shlex.quote(f'{key}:')} {shlex.quote(rollout)}  # {note}"
 
@@ -128,8 +128,8 @@ def json_check(path: Path | str, *, lines: bool = False) -> str:
 
 def folder_state(folder: Path) -> str:
     """Return the command that shows why a file cannot be written there: no room, or no permission."""
-    there = next(one for one in (folder, *folder.absolute().parents) if one.is_dir())
-    return f"df -h {shlex.quote(str(there))}; ls -ld {shlex.quote(str(there))}"
+    parent = next(candidate for candidate in (folder, *folder.absolute().parents) if candidate.is_dir())
+    return f"df -h {shlex.quote(str(parent))}; ls -ld {shlex.quote(str(parent))}"
 
 
 def http_request(url: str, options: str = "") -> str:

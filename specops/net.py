@@ -50,19 +50,21 @@ def machine_address(url: str) -> str:
     with suppress(OSError, UnicodeError):
         looked_up = within(LOOK_UP_S, lambda: socket.getaddrinfo(host, None, type=socket.SOCK_STREAM))
         addresses = sorted({str(entry[4][0]) for entry in looked_up})
-    here = _host(addresses[0]) == HERE or any(_is_of_this_machine(found) for found in addresses)
-    netloc = HERE if here else _host(addresses[0])
+    is_local = _host(addresses[0]) == HERE or any(
+        _is_of_this_machine(looked_up_address) for looked_up_address in addresses
+    )
+    netloc = HERE if is_local else _host(addresses[0])
     port = f":{parts.port}" if parts.port else ""
     return parts._replace(netloc=f"{netloc}{port}").geturl()
 
 
-def _is_of_this_machine(found: str) -> bool:
+def _is_of_this_machine(text: str) -> bool:
     """Return whether an interface has this address: only then can a socket be bound to it."""
     try:
-        parsed = ip_address(found)
+        parsed = ip_address(text)
         family = socket.AF_INET6 if parsed.version == 6 else socket.AF_INET
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.bind((found, 0))
+            probe.bind((text, 0))
     except (OSError, ValueError):
         return False
     return not parsed.is_loopback
@@ -102,9 +104,9 @@ def within(seconds: float, do: Callable[[], _Answer]) -> _Answer:
 
     Thread(target=run, daemon=True).start()
     try:
-        found = done.get(timeout=seconds)
+        outcome = done.get(timeout=seconds)
     except Empty:
         raise TimeoutError(f"it did not answer within {seconds:g} s") from None
-    if isinstance(found, BaseException):
-        raise found
-    return found
+    if isinstance(outcome, BaseException):
+        raise outcome
+    return outcome

@@ -17,15 +17,15 @@ WRITABLE = stat.S_IWGRP | stat.S_IWOTH
 
 def check_owned(path: Path, descriptor: int) -> None:
     """Raises FileError where the open file belongs to another user, or where others may write to it."""
-    found = os.fstat(descriptor)
-    if found.st_uid != os.geteuid():
+    info = os.fstat(descriptor)
+    if info.st_uid != os.geteuid():
         raise FileError(
-            f"{path} belongs to user {found.st_uid}, expected {os.geteuid()}, the user of this process",
+            f"{path} belongs to user {info.st_uid}, expected {os.geteuid()}, the user of this process",
             hint=f"sudo chown {os.geteuid()} {shlex.quote(str(path))}  # after a look at who wrote it",
         )
-    if found.st_mode & WRITABLE:
+    if info.st_mode & WRITABLE:
         raise FileError(
-            f"{path} has mode {stat.S_IMODE(found.st_mode):04o}: others may write to it, expected {MODE:04o}",
+            f"{path} has mode {stat.S_IMODE(info.st_mode):04o}: others may write to it, expected {MODE:04o}",
             hint=f"chmod {MODE:o} {shlex.quote(str(path))}  # after a look at what it says",
         )
 

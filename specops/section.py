@@ -27,12 +27,14 @@ from specops.trees import VERIFIER_NAMES, exit_layers, known_verifier, parse_tre
 
 
 @contextmanager
-def _invalid(what: str) -> Iterator[None]:
+def _invalid(problem_type: str) -> Iterator[None]:
     """Turn a UsageError into a problem of the rollout file, which is reported with its line."""
     try:
         yield
     except UsageError as error:
-        raise PydanticCustomError(what, "{message}", {"message": error.message, "advice": None}) from None
+        raise PydanticCustomError(
+            problem_type, "{message}", {"message": error.message, "advice": None}
+        ) from None
 
 
 def _resolve(value: object, info: Info) -> object:
@@ -173,10 +175,12 @@ class Section(Frozen):
         unknown = [key for key in data if key not in cls.model_fields] if isinstance(data, dict) else []
         if not unknown:
             return handler(data)
-        known = sorted(cls.model_fields)
+        known_keys = sorted(cls.model_fields)
         errors = [
             InitErrorDetails(
-                type=PydanticCustomError("unknown_key", "unknown key", {"key": str(key), "known": known}),
+                type=PydanticCustomError(
+                    "unknown_key", "unknown key", {"key": str(key), "known": known_keys}
+                ),
                 input=data,
             )
             for key in unknown

@@ -136,10 +136,10 @@ class TreeSpec:
 def parse_tree(text: str) -> TreeSpec:
     """Return the tree that `text` describes. Raises UsageError for an invalid tree, or one of too many
     nodes."""
-    first, either, other = text.partition("/")
+    first, slash, second = text.partition("/")
     spec = _union(text, first)
-    if either:
-        spec = TreeSpec("either", (), (spec, _union(text, other)))
+    if slash:
+        spec = TreeSpec("either", (), (spec, _union(text, second)))
         if spec.parts[0].kind not in COPYING or not spec.parts[1].needs_draft:
             raise UsageError(
                 f"invalid tree {text!r}: expected COPY_TREE/DRAFT_TREE, such as ngram:8/chain:3",

@@ -30,18 +30,18 @@ def problem(detail: ErrorDetails) -> str:
         return "is missing"
     if detail["type"] == "extra_forbidden":
         return "is not known here"
-    said = detail["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    message = detail["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
     expected = _MATCHING.get(context.get("pattern", ""))
     if expected is None and detail["type"] in _EXPECTED:
         expected = _EXPECTED[detail["type"]].format_map(context)
     if expected is None:
-        expected = said.removeprefix("Input should be ")
-        if expected == said:  # specops's own words
-            return said
-    return f"is {_shown(detail['input'])}, and should be {expected}"
+        expected = message.removeprefix("Input should be ")
+        if expected == message:  # specops's own words
+            return message
+    return f"is {_quoted(detail['input'])}, and should be {expected}"
 
 
-def _shown(value: object) -> str:
+def _quoted(value: object) -> str:
     if isinstance(value, dict):
         return "a mapping"
     if value in (None, []):

@@ -359,7 +359,7 @@ class HeadForm:
     has_cache: bool = True
     """Whether it has keys and values of its own, for each token."""
 
-    ours: bool = False
+    embedded_only: bool = False
     """Whether no other serving engine has the form."""
 
 
@@ -370,7 +370,7 @@ HEAD_FORMS: dict[Kind, HeadForm] = {
         ("recurrent.weight",),
         ("token.weight", "down.weight"),
         has_cache=False,
-        ours=True,
+        embedded_only=True,
     ),
     "medusa": HeadForm(
         # The second name is in the authors' separate files of heads.
@@ -659,7 +659,7 @@ def _tokens(kind: Kind, config: Config, names: set[str]) -> int | None:
         named = (
             config.whole("medusa_num_heads") or config.whole("num_heads") or config.whole("hydra_num_heads")
         )
-        numbers = {int(found[1]) for name in names if (found := re.match(r"\D*(\d+)\.", name + "."))}
+        numbers = {int(match[1]) for name in names if (match := re.match(r"\D*(\d+)\.", name + "."))}
         return named or config.whole("n_predict") or (max(numbers) + 1 if numbers else None)
     if bound == "layers":
         counted = next((layers for key in MTP_LAYERS if (layers := config.whole(key))), None)

@@ -156,10 +156,10 @@ class Gguf:
 
 
 def _shards(path: Path) -> list[Path]:
-    found = SHARD.fullmatch(path.name)
-    if found is None:
+    match = SHARD.fullmatch(path.name)
+    if match is None:
         return [path]
-    stem, count = found[1], int(found[3])
+    stem, count = match[1], int(match[3])
     parts = [path.with_name(f"{stem}-{number:05}-of-{count:05}.gguf") for number in range(1, count + 1)]
     missing = [part.name for part in parts if not part.is_file()]
     if missing:
@@ -173,32 +173,32 @@ def _shards(path: Path) -> list[Path]:
 
 class _Reader:
     def __init__(self, data: mmap.mmap) -> None:
-        self.data, self.at = data, len(MAGIC)
+        self.data, self.offset = data, len(MAGIC)
 
     def number(self, letter: str) -> Any:
-        (value,) = struct.unpack_from(f"<{letter}", self.data, self.at)
-        self.at += struct.calcsize(f"<{letter}")
+        (value,) = struct.unpack_from(f"<{letter}", self.data, self.offset)
+        self.offset += struct.calcsize(f"<{letter}")
         return value
 
     def text(self) -> str:
         length = self.number("Q")
-        if length > len(self.data) - self.at:
+        if length > len(self.data) - self.offset:
             raise ValueError(f"a text in it would be {length:,} bytes long")
-        self.at += length
-        return self.data[self.at - length : self.at].decode("utf-8", errors="replace")
+        self.offset += length
+        return self.data[self.offset - length : self.offset].decode("utf-8", errors="replace")
 
     def value(self, kind: int) -> Any:
         if kind == STRING:
             return self.text()
         if kind == ARRAY:
             inner, count = self.number("I"), self.number("Q")
-            if count > len(self.data) - self.at:
+            if count > len(self.data) - self.offset:
                 raise ValueError(f"a list in it would have {count:,} entries")
             if inner in (STRING, ARRAY):
                 return [self.value(inner) for _ in range(count)]
             form = f"<{count}{NUMBERS[inner]}"
-            self.at += struct.calcsize(form)
-            return list(struct.unpack_from(form, self.data, self.at - struct.calcsize(form)))
+            self.offset += struct.calcsize(form)
+            return list(struct.unpack_from(form, self.data, self.offset - struct.calcsize(form)))
         return self.number(NUMBERS[kind])
 
 
@@ -226,7 +226,7 @@ def _part(path: Path, reader: _Reader) -> _Part:
     metadata = {reader.text(): reader.value(reader.number("I")) for _ in range(entries)}
     described = [_tensor(reader) for _ in range(tensors)]
     alignment = metadata.get("general.alignment", 32)
-    start = -(-reader.at // alignment) * alignment
+    start = -(-reader.offset // alignment) * alignment
     end = start + max((info["data_offsets"][1] for _, info in described), default=0)
     if end > len(reader.data):
         raise ValueError(f"the file has {len(reader.data):,} bytes, its header describes {end:,}")
@@ -246,11 +246,11 @@ def _tensor(reader: _Reader) -> tuple[str, dict[str, Any]]:
 
 
 def _files(metadata: dict[str, Any], tensors: dict[str, Any], name: str) -> dict[str, dict[str, Any]]:
-    found = {"config.json": _config(metadata, tensors), "generation_config.json": _generation(metadata)}
+    files = {"config.json": _config(metadata, tensors), "generation_config.json": _generation(metadata)}
     if "tokenizer.ggml.tokens" in metadata:
-        found["tokenizer.json"] = _tokenizer(metadata, name)
-        found["tokenizer_config.json"] = _tokenizer_config(metadata)
-    return found
+        files["tokenizer.json"] = _tokenizer(metadata, name)
+        files["tokenizer_config.json"] = _tokenizer_config(metadata)
+    return files
 
 
 def _config(metadata: dict[str, Any], tensors: dict[str, Any]) -> dict[str, Any]:
@@ -301,8 +301,8 @@ def _architecture(architecture: str, tensors: dict[str, Any]) -> str:
 
 def _ends(metadata: dict[str, Any]) -> dict[str, Any]:
     named = {"bos_token_id": "bos", "eos_token_id": "eos", "pad_token_id": "padding"}
-    found = {key: metadata.get(f"tokenizer.ggml.{name}_token_id") for key, name in named.items()}
-    return {key: value for key, value in found.items() if value is not None}
+    ids = {key: metadata.get(f"tokenizer.ggml.{name}_token_id") for key, name in named.items()}
+    return {key: value for key, value in ids.items() if value is not None}
 
 
 def _generation(metadata: dict[str, Any]) -> dict[str, Any]:
@@ -317,14 +317,14 @@ def _generation(metadata: dict[str, Any]) -> dict[str, Any]:
 def _tokenizer(metadata: dict[str, Any], name: str) -> dict[str, Any]:
     model, pre = metadata.get("tokenizer.ggml.model"), str(metadata.get("tokenizer.ggml.pre", "default"))
     pre = SAME.get(pre, pre)
-    made = {"gpt2": _byte_level, "llama": _pieces, "t5": _pieces, "bert": _word_pieces}.get(str(model))
-    if made is None:
+    converter = {"gpt2": _byte_level, "llama": _pieces, "t5": _pieces, "bert": _word_pieces}.get(str(model))
+    if converter is None:
         raise ModelError(
             f"could not read the tokenizer of {name}: invalid kind {model!r}: expected gpt2, llama, t5, "
             "bert, or a folder in transformers' format",
             hint=listing(name),
         )
-    return {"version": "1.0", "added_tokens": list(_added(metadata)), **made(metadata, pre)}
+    return {"version": "1.0", "added_tokens": list(_added(metadata)), **converter(metadata, pre)}
 
 
 def _added(metadata: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -387,13 +387,13 @@ def _word_pieces(metadata: dict[str, Any], pre: str) -> dict[str, Any]:
 
 
 def _tokenizer_config(metadata: dict[str, Any]) -> dict[str, Any]:
-    tokens, found = metadata["tokenizer.ggml.tokens"], {}
+    tokens, config = metadata["tokenizer.ggml.tokens"], {}
     for role, key in (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding")):
         index = metadata.get(f"tokenizer.ggml.{key}_token_id")
         if index is not None and index < len(tokens):
-            found[f"{role}_token"] = tokens[index]
+            config[f"{role}_token"] = tokens[index]
     template = metadata.get("tokenizer.chat_template")
     architecture = metadata.get("general.architecture")
     longest = metadata.get(f"{architecture}.context_length")
-    found |= {"chat_template": template} if template else {}
-    return found | ({"model_max_length": longest} if longest else {})
+    config |= {"chat_template": template} if template else {}
+    return config | ({"model_max_length": longest} if longest else {})

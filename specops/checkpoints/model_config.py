@@ -62,8 +62,8 @@ class Config:
 
     @property
     def architectures(self) -> list[str]:
-        found = self.raw.get("architectures") or self.text.get("architectures") or []
-        return [str(name) for name in found] if isinstance(found, list) else []
+        names = self.raw.get("architectures") or self.text.get("architectures") or []
+        return [str(name) for name in names] if isinstance(names, list) else []
 
     @property
     def model_type(self) -> str:
@@ -96,8 +96,8 @@ class Config:
 
     @property
     def quantization(self) -> str | None:
-        found = self.raw.get("quantization_config") or self.text.get("quantization_config")
-        return str(found.get("quant_method", "unnamed")) if isinstance(found, dict) else None
+        section = self.raw.get("quantization_config") or self.text.get("quantization_config")
+        return str(section.get("quant_method", "unnamed")) if isinstance(section, dict) else None
 
     def whole(self, key: str) -> int | None:
         """The whole number at `key`; None without this key. Raises ModelError for any other value."""
@@ -154,11 +154,11 @@ def config_of(checkpoint: Checkpoint) -> Config:
             "expected a folder with the merged model",
             hint=access_check(checkpoint.name),
         )
-    if raw is None and (found := snapshot(checkpoint)) is not None:
+    if raw is None and (snapshot_path := snapshot(checkpoint)) is not None:
         raise ModelError(
             f"could not read {checkpoint.name}: it is a model's folder in the hub's cache: "
             "expected its snapshot",
-            hint=with_value(checkpoint.name, found),
+            hint=with_value(checkpoint.name, snapshot_path),
         )
     if raw is None:
         raise ModelError(

@@ -124,8 +124,8 @@ class Folder:
         return path if path.is_file() else None
 
     def names(self) -> list[str]:
-        found = sorted(path.name for path in self.path.iterdir() if path.is_file() or path.is_symlink())
-        return [name for name in found if self.file(name) is not None]
+        names = sorted(path.name for path in self.path.iterdir() if path.is_file() or path.is_symlink())
+        return [name for name in names if self.file(name) is not None]
 
     def header(self, name: str) -> dict[str, Any]:
         return _read_header(self.path / name)
@@ -166,11 +166,11 @@ def _read_header(path: Path) -> dict[str, Any]:
 def _offsets(entry: Any) -> tuple[int, int]:
     """Return data_offsets of a tensor in a header. Raises ValueError unless they are two ascending
     numbers."""
-    found = entry.get("data_offsets") if isinstance(entry, dict) else None
-    match found:
+    offsets = entry.get("data_offsets") if isinstance(entry, dict) else None
+    match offsets:
         case [int(begin), int(end)] if 0 <= begin <= end:
             return begin, end
-    raise ValueError(f"invalid data_offsets {found!r}: expected two ascending numbers")
+    raise ValueError(f"invalid data_offsets {offsets!r}: expected two ascending numbers")
 
 
 class Repository:
@@ -198,13 +198,13 @@ class Repository:
         return sorted(self._files)
 
     def header(self, name: str) -> dict[str, Any]:
-        found = _from_hub(
+        metadata = _from_hub(
             self.name,
             lambda: self._api.parse_safetensors_file_metadata(self.name, name, revision=self.revision),
         )
         return {
             tensor: {"dtype": info.dtype, "shape": info.shape, "data_offsets": info.data_offsets}
-            for tensor, info in found.tensors.items()
+            for tensor, info in metadata.tensors.items()
         }
 
     def tensor(self, name: str, offsets: tuple[int, int]) -> bytes | None:
@@ -402,20 +402,20 @@ def pickled_weights(checkpoint: Checkpoint, names: Sequence[str]) -> Weights | N
 def _whole(checkpoint: Checkpoint, files: list[str]) -> None:
     """Raise ModelError where names such as model-00001-of-00003.safetensors say that there are more files."""
     for name in files:
-        found = SHARD.fullmatch(name)
-        if found is None:
+        match = SHARD.fullmatch(name)
+        if match is None:
             continue
-        stem, count, width = found[1], int(found[3]), len(found[2])
-        shards = [f"{stem}-{n:0{width}}-of-{found[3]}.safetensors" for n in range(1, count + 1)]
-        here = [shard for shard in shards if shard in files]
-        if len(here) < count:
-            raise _missing(checkpoint, here, shards)
+        stem, count, width = match[1], int(match[3]), len(match[2])
+        shards = [f"{stem}-{n:0{width}}-of-{match[3]}.safetensors" for n in range(1, count + 1)]
+        present = [shard for shard in shards if shard in files]
+        if len(present) < count:
+            raise _missing(checkpoint, present, shards)
 
 
-def _missing(checkpoint: Checkpoint, here: list[str], shards: list[str]) -> ModelError:
-    missing = next(shard for shard in shards if shard not in here)
+def _missing(checkpoint: Checkpoint, present: list[str], shards: list[str]) -> ModelError:
+    missing = next(shard for shard in shards if shard not in present)
     return ModelError(
-        f"could not use the weights of {checkpoint.name}: {len(here)} of {len(shards)} shards are here, "
+        f"could not use the weights of {checkpoint.name}: {len(present)} of {len(shards)} shards are here, "
         f"{missing} is missing: the download is not complete",
         hint=access_check(checkpoint.name),
     )
@@ -424,20 +424,20 @@ def _missing(checkpoint: Checkpoint, here: list[str], shards: list[str]) -> Mode
 def _sharded(checkpoint: Checkpoint, index: dict[str, Any], names: set[str]) -> Weights:
     """Return the tensors from all shards, or from the index alone if none of them is here (a download of the
     small files)."""
-    what = f"{INDEX} of {checkpoint.name}"
+    description = f"{INDEX} of {checkpoint.name}"
     try:
         shards = sorted(set(index["weight_map"].values()))
-        here = sorted(names.intersection(shards))
-        if len(here) == len(shards):
-            return _weights(checkpoint, shards, what)
-        if not here:
+        present = sorted(names.intersection(shards))
+        if len(present) == len(shards):
+            return _weights(checkpoint, shards, description)
+        if not present:
             return Weights(int(index["metadata"]["total_size"]), {}, tuple(index["weight_map"]))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _damaged(checkpoint, what, error) from error
-    raise _missing(checkpoint, here, shards)
+        raise _damaged(checkpoint, description, error) from error
+    raise _missing(checkpoint, present, shards)
 
 
-def _weights(checkpoint: Checkpoint, files: list[str], what: str) -> Weights:
+def _weights(checkpoint: Checkpoint, files: list[str], description: str) -> Weights:
     tensors = {}
     try:
         for file in files:
@@ -446,7 +446,7 @@ def _weights(checkpoint: Checkpoint, files: list[str], what: str) -> Weights:
                     tensors[name] = _tensor(file, name, entry)
         return Weights(sum(tensor.size for tensor in tensors.values()), tensors)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _damaged(checkpoint, what, error) from error
+        raise _damaged(checkpoint, description, error) from error
 
 
 def _tensor(file: str, name: str, entry: dict[str, Any]) -> Tensor:
@@ -458,8 +458,8 @@ def _tensor(file: str, name: str, entry: dict[str, Any]) -> Tensor:
     return Tensor(dtype, shape, end - begin, file, (begin, end))
 
 
-def _damaged(checkpoint: Checkpoint, what: str, error: Exception) -> ModelError:
+def _damaged(checkpoint: Checkpoint, description: str, error: Exception) -> ModelError:
     return ModelError(
-        f"could not read {what}: {type(error).__name__} {error}; copy or download the weights again",
+        f"could not read {description}: {type(error).__name__} {error}; copy or download the weights again",
         hint=access_check(checkpoint.name),
     )

@@ -114,10 +114,10 @@ def rendering(
 
         def __init__(*args: Any, **named: Any) -> None:  # `self` may be one of the names
             self, *rest = args
-            found = dict(*rest, **named)
-            for name in found:
+            values = dict(*rest, **named)
+            for name in values:
                 refuse_hidden(name)
-            Namespace.__init__(self, found)
+            Namespace.__init__(self, values)
 
         def __setitem__(self, name: str, value: Any) -> None:
             refuse_hidden(name)

@@ -60,22 +60,22 @@ class Tokenizer:
     @cached_property
     def added(self) -> dict[int, dict[str, Any]]:
         """Added tokens by id: {content, special, normalized, lstrip, rstrip, single_word}."""
-        found = {token["id"]: token for token in self.content.get("added_tokens") or []}
+        tokens = {token["id"]: token for token in self.content.get("added_tokens") or []}
         named = self.config.get("added_tokens_decoder")
         for key, token in named.items() if isinstance(named, dict) else ():
             if key.isdigit() and isinstance(token, dict) and "content" in token:
-                found.setdefault(int(key), token | {"id": int(key)})  # transformers adds these when loading
-        return found
+                tokens.setdefault(int(key), token | {"id": int(key)})  # transformers adds these when loading
+        return tokens
 
     @cached_property
     def tokens(self) -> dict[int, str]:
         """The token of each id, added tokens included."""
         vocab = self.model["vocab"]
         if isinstance(vocab, dict):
-            found = {index: token for token, index in vocab.items()}
+            tokens = {index: token for token, index in vocab.items()}
         else:  # Unigram: [[token, score], …]
-            found = {index: entry[0] for index, entry in enumerate(vocab)}
-        return found | {index: token["content"] for index, token in self.added.items()}
+            tokens = {index: entry[0] for index, entry in enumerate(vocab)}
+        return tokens | {index: token["content"] for index, token in self.added.items()}
 
     def merges(self) -> list[tuple[str, str]]:
         """Merges of a BPE model, in order.
@@ -163,13 +163,13 @@ def _special(checkpoint: Checkpoint, config: dict[str, Any]) -> dict[str, str]:
     named = (read_json(checkpoint, "special_tokens_map.json") or {}) | {
         key: value for key, value in config.items() if value is not None
     }
-    found = {}
+    special = {}
     for key in SPECIAL:
         value = named.get(key)
         token = value.get("content") if isinstance(value, dict) else value
         if isinstance(token, str):
-            found[key] = token
-    return found
+            special[key] = token
+    return special
 
 
 def _template(checkpoint: Checkpoint, config: dict[str, Any]) -> str | None:
@@ -181,11 +181,11 @@ def _template(checkpoint: Checkpoint, config: dict[str, Any]) -> str | None:
         except (OSError, UnicodeDecodeError) as error:
             raise _unreadable(checkpoint, "chat_template.jinja", error) from error
     own = read_json(checkpoint, "chat_template.json") or {}
-    found = own.get("chat_template") or config.get("chat_template")
-    if isinstance(found, list):  # several, by name
-        named = {entry.get("name"): entry.get("template") for entry in found if isinstance(entry, dict)}
-        found = named.get("default") or next(iter(named.values()), None)
-    return found if isinstance(found, str) else None
+    template = own.get("chat_template") or config.get("chat_template")
+    if isinstance(template, list):  # several, by name
+        named = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
+        template = named.get("default") or next(iter(named.values()), None)
+    return template if isinstance(template, str) else None
 
 
 def _unreadable(checkpoint: Checkpoint, name: str, error: Exception) -> ModelError:

@@ -60,16 +60,20 @@ def explain(path: str) -> Explanation:
     """Explain the key or the section at `path`; "": the whole file. Raises UsageError for another one."""
     if not path:
         return Explanation(path="", meaning=_summary(Rollout), keys=_below(()), is_section=True)
-    found = by_path(path)
-    if found and not found[0].inner:
-        return Explanation(path=path, meaning=_meaning(found[0]), keys=_alike(found), is_section=False)
-    if found:
-        members = {f"{path}.{tag}": _summary(section) for tag, section in found[0].inner if tag is not None}
-        if len(found) > 1:
-            members = {".".join(key.place): _summary(key.inner[0][1]) for key in found}
-        below = [] if members else _below(found[0].place)
+    path_keys = by_path(path)
+    if path_keys and not path_keys[0].inner:
         return Explanation(
-            path=path, meaning=_meaning(found[0]), keys=below, is_section=True, members=members
+            path=path, meaning=_meaning(path_keys[0]), keys=_alike(path_keys), is_section=False
+        )
+    if path_keys:
+        members = {
+            f"{path}.{tag}": _summary(section) for tag, section in path_keys[0].inner if tag is not None
+        }
+        if len(path_keys) > 1:
+            members = {".".join(key.place): _summary(key.inner[0][1]) for key in path_keys}
+        below = [] if members else _below(path_keys[0].place)
+        return Explanation(
+            path=path, meaning=_meaning(path_keys[0]), keys=below, is_section=True, members=members
         )
     place = tuple(path.split("."))
     if below := _below(place):  # of one engine or kind
@@ -82,12 +86,12 @@ def explain(path: str) -> Explanation:
     )
 
 
-def _alike(found: list[Key]) -> list[KeyExplanation]:
+def _alike(path_keys: list[Key]) -> list[KeyExplanation]:
     """The explanations of keys of one path. The key that selects the engine or kind has one, with all
     values."""
-    explained = [_explained(key) for key in found]
-    if found[0].selects_member:
-        values = ", ".join(str(key.member) for key in found)
+    explained = [_explained(key) for key in path_keys]
+    if path_keys[0].selects_member:
+        values = ", ".join(str(key.member) for key in path_keys)
         return [explained[0].model_copy(update={"member": None, "allowed": f"one of {values}"})]
     return explained
 
@@ -130,7 +134,7 @@ def _schema(section: type[Section]) -> dict[str, Any]:
 
 def _top(key: Key) -> type[Section]:
     """The section of the file in which a key is; the whole file, for its name and prompts."""
-    first = next(one for one in keys() if one.place == key.place[:1])
+    first = next(candidate for candidate in keys() if candidate.place == key.place[:1])
     return first.inner[0][1] if first.inner else Rollout
 
 
@@ -172,11 +176,13 @@ _RANGES = {
 
 def _type_and_range(schema: Mapping[str, Any], parts: Mapping[str, Any]) -> tuple[str, str | None]:
     """The type of a JSON schema in words, and what is allowed; None: any value of the type."""
-    options = [one for one in schema.get("anyOf", schema.get("oneOf", [])) if one.get("type") != "null"]
+    options = [
+        option for option in schema.get("anyOf", schema.get("oneOf", [])) if option.get("type") != "null"
+    ]
     if options:
-        pairs = [_type_and_range(one, parts) for one in options]
-        allowed = ", or ".join(dict.fromkeys(one for _, one in pairs if one))
-        return " or ".join(dict.fromkeys(one for one, _ in pairs)), allowed or None
+        pairs = [_type_and_range(option, parts) for option in options]
+        allowed = ", or ".join(dict.fromkeys(limit for _, limit in pairs if limit))
+        return " or ".join(dict.fromkeys(type_name for type_name, _ in pairs)), allowed or None
     if "$ref" in schema:
         part = parts[schema["$ref"].rpartition("/")[2]]
         return ("section", None) if part.get("type") == "object" else _type_and_range(part, parts)
@@ -198,7 +204,7 @@ def _type_and_range(schema: Mapping[str, Any], parts: Mapping[str, Any]) -> tupl
         inner, of_values = _type_and_range(values if isinstance(values, dict) else {}, parts)
         return f"mapping of names to {inner}", of_values
     if schema.get("pattern") == DURATION:
-        name = next((_TYPES[one] for one in kind if one != "string"), "text")
+        name = next((_TYPES[type_name] for type_name in kind if type_name != "string"), "text")
         return f"{name}, or a text such as 30s, 5m, 1h30m", ", ".join(ranges) or None
     if "pattern" in schema:
         ranges.append(f"text that matches {schema['pattern']}")
@@ -237,12 +243,12 @@ def _line(value: object) -> str:
 def _examples() -> dict[tuple[str, ...], tuple[tuple[str, ...], Any]]:
     """The values in the commented rollout file, also of keys that are comments there, by the places of keys.
     Beside each is its own place, which has the names of the example where a key's place has NAME."""
-    found: dict[tuple[str, ...], tuple[tuple[str, ...], Any]] = {}
+    examples: dict[tuple[str, ...], tuple[tuple[str, ...], Any]] = {}
     for place, value in _lines():
         key = at_place(place)
         if key is not None and len(key.place) == len(place):
-            found.setdefault(_without_pool(key.place), (place, value))
-    return found
+            examples.setdefault(_without_pool(key.place), (place, value))
+    return examples
 
 
 def _lines() -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -85,17 +85,17 @@ def keys() -> tuple[Key, ...]:
 
 def _keys(section: type[Section], place: tuple[str, ...], members: frozenset[int]) -> Iterator[Key]:
     for name, field in section.model_fields.items():
-        here = (*place, name)
+        key_place = (*place, name)
         inner, named = tuple(_sections(field.annotation)), get_origin(field.annotation) is dict
         tagged = len(inner) > 1
-        kinds = tuple((_tag(one) if tagged else None, one) for one in inner)
-        yield Key(here, members, section, kinds)
-        for tag, one in kinds:
-            below = (*here, NAME) if named else here
+        kinds = tuple((_tag(member_section) if tagged else None, member_section) for member_section in inner)
+        yield Key(key_place, members, section, kinds)
+        for tag, member_section in kinds:
+            below = (*key_place, NAME) if named else key_place
             if tag is None:
-                yield from _keys(one, below, members)
+                yield from _keys(member_section, below, members)
             else:
-                yield from _keys(one, (*below, tag), members | {len(below)})
+                yield from _keys(member_section, (*below, tag), members | {len(below)})
 
 
 def _sections(annotation: Any) -> Iterator[type[Section]]:
@@ -124,9 +124,9 @@ def at_place(place: Sequence[str | int]) -> Key | None:
     """The key in whose value an error is, by the place that pydantic reports; None: it is in no key."""
     parts = tuple(str(part) for part in place if not isinstance(part, int))
     for end in range(len(parts), 0, -1):
-        found = next((key for key in keys() if _fits(key.place, parts[:end])), None)
-        if found is not None:
-            return found
+        innermost = next((key for key in keys() if _fits(key.place, parts[:end])), None)
+        if innermost is not None:
+            return innermost
     return None
 
 
@@ -150,5 +150,5 @@ def nearest(path: str) -> str | None:
     """The path that is most like an unknown one: of the same last key, or of a similar one."""
     paths = list(dict.fromkeys(key.path for key in keys()))
     last = path.rpartition(".")[2]
-    same = [one for one in paths if one.rpartition(".")[2] == last]
+    same = [candidate for candidate in paths if candidate.rpartition(".")[2] == last]
     return next(iter(difflib.get_close_matches(path, same or paths, 1, 0.0 if same else 0.6)), None)

@@ -52,11 +52,11 @@ class Problem:
 
 def _refused(path: Path, problems: Iterable[Problem]) -> ConfigError:
     """Return all problems in the order of the file, with the first hint that corrects one."""
-    found = sorted(dict.fromkeys(problems), key=lambda one: (one.line, one.column))
-    hint = next((one.correction for one in found if one.correction), found[0].hint)
-    if len(found) == 1:
-        return ConfigError(f"{path}, {found[0]}", hint=hint)
-    return ConfigError("\n  ".join([f"{path} has {len(found)} problems:", *map(str, found)]), hint=hint)
+    ordered = sorted(dict.fromkeys(problems), key=lambda entry: (entry.line, entry.column))
+    hint = next((entry.correction for entry in ordered if entry.correction), ordered[0].hint)
+    if len(ordered) == 1:
+        return ConfigError(f"{path}, {ordered[0]}", hint=hint)
+    return ConfigError("\n  ".join([f"{path} has {len(ordered)} problems:", *map(str, ordered)]), hint=hint)
 
 
 def load(path: Path) -> Rollout:
@@ -66,12 +66,12 @@ def load(path: Path) -> Rollout:
     except FileNotFoundError:
         raise ConfigError(f"there is no rollout file {path}", hint=_instead_of(path)) from None
     except IsADirectoryError:
-        found = next(
-            iter(sorted(path.glob("*.yaml"), key=lambda one: (one.name != "rollout.yaml", one))), None
+        candidate = next(
+            iter(sorted(path.glob("*.yaml"), key=lambda file: (file.name != "rollout.yaml", file))), None
         )
         raise ConfigError(
             f"{path} is a folder: expected a rollout file",
-            hint=with_value(path, found) if found else f"specops init {shlex.quote(str(path))}",
+            hint=with_value(path, candidate) if candidate else f"specops init {shlex.quote(str(path))}",
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
@@ -88,15 +88,17 @@ def load(path: Path) -> Rollout:
 def _instead_of(path: Path) -> str:
     """Return the command that was typed with the file that was probably meant; where there is none, the
     command that writes one, and then the typed one."""
-    found = [*path.parent.glob("*.yaml"), *path.parent.glob("*.yml"), *path.parent.glob("*/rollout.yaml")]
-    there = [one for one in found if not one.name.startswith(".")]
+    files = [*path.parent.glob("*.yaml"), *path.parent.glob("*.yml"), *path.parent.glob("*/rollout.yaml")]
+    visible = [file for file in files if not file.name.startswith(".")]
     meant = path.with_suffix("") / "rollout.yaml"
-    by_stem = {one.stem: one for one in there if one.parent == path.parent}
+    by_stem = {file.stem: file for file in visible if file.parent == path.parent}
     near = difflib.get_close_matches(path.stem, list(by_stem), n=1)
-    if meant in there or near:
-        return with_value(path, meant if meant in there else by_stem[near[0]])
-    if there:
-        return f"ls {' '.join(shlex.quote(str(one)) for one in sorted(there)[:8])}  # the rollout files here"
+    if meant in visible or near:
+        return with_value(path, meant if meant in visible else by_stem[near[0]])
+    if visible:
+        return (
+            f"ls {' '.join(shlex.quote(str(file)) for file in sorted(visible)[:8])}  # the rollout files here"
+        )
     folder = path.parent if path.name == "rollout.yaml" else path.with_suffix("")
     write = f"specops init {shlex.quote(str(folder))}"
     if path.name == "rollout.yaml" or str(path) not in sys.argv:
@@ -161,9 +163,9 @@ def _explain(path: Path, root: yaml.Node, error: ValidationError) -> ConfigError
     for detail in error.errors(include_url=False):
         (line, column), keys = _locate(root, detail)
         key = at_place(detail["loc"])
-        found = Problem(line, column, *_describe(".".join(keys) or "the rollout file", detail, key))
+        reported = Problem(line, column, *_describe(".".join(keys) or "the rollout file", detail, key))
         hint = f"specops explain {'.'.join(key.place)}" if key is not None else "specops explain"
-        problems.append(replace(found, hint=hint, correction=_renamed(path, line, detail)))
+        problems.append(replace(reported, hint=hint, correction=_renamed(path, line, detail)))
     return _refused(path, problems)
 
 
@@ -191,8 +193,8 @@ def _locate(root: yaml.Node, detail: ErrorDetails) -> tuple[tuple[int, int], lis
 
 
 def _one_of(names: Iterable[str]) -> str:
-    *others, last = names
-    return f"{', '.join(others)} or {last}"
+    *head, last = names
+    return f"{', '.join(head)} or {last}"
 
 
 def _about_engines() -> str:
@@ -261,8 +263,8 @@ def _describe(where: str, detail: ErrorDetails, key: Key | None) -> tuple[str, s
     if detail["type"] == "missing":
         return f"{where} lacks the key '{detail['loc'][-1]}'", None
     if detail["type"] in ("union_tag_not_found", "union_tag_invalid") and _tag(detail) == "kind":
-        said = f"is '{detail['ctx']['tag']}'" if "tag" in detail["ctx"] else "lacks the key 'kind'"
-        return f"{where} {said}", f"it is {_one_of(KINDS)}"
+        fault = f"is '{detail['ctx']['tag']}'" if "tag" in detail["ctx"] else "lacks the key 'kind'"
+        return f"{where} {fault}", f"it is {_one_of(KINDS)}"
     if detail["type"] == "union_tag_not_found":
         return f"{where} lacks the key 'engine'", f"it is {_one_of(ENGINES)}"
     if detail["type"] == "union_tag_invalid":
@@ -291,13 +293,13 @@ def run_folder(file: Path, name: str, out: Path | None = None) -> Path:
     """
     if out is not None:
         return out
-    here = Path.cwd()
+    working_directory = Path.cwd()
     folder = beside(file, name)
-    earlier = here / "runs" / name
+    earlier = working_directory / "runs" / name
     if not folder.exists() and earlier.resolve() != folder and any(earlier.glob("*.json")):
         raise ConfigError(
             f"there are no results in {folder}, the run folder of {file}; results of a rollout with this name"
             f" are in {earlier}: move them there if they are of this rollout, else make a new folder",
             hint=f"mkdir -p {shlex.quote(str(folder))}  # for a new rollout",
         )
-    return folder.relative_to(here) if folder.is_relative_to(here) else folder
+    return folder.relative_to(working_directory) if folder.is_relative_to(working_directory) else folder

@@ -69,10 +69,12 @@ class Pools(Section):
 
     @model_validator(mode="after")
     def _nothing_else_differs(self) -> Pools:
-        one, other = self.standard.comparable, self.speculative.comparable
-        if one is None or other is None or self.standard.engine != self.speculative.engine:
+        standard, speculative = self.standard.comparable, self.speculative.comparable
+        if standard is None or speculative is None or self.standard.engine != self.speculative.engine:
             return self
-        unlike = sorted(key for key in {**one, **other} if one.get(key) != other.get(key))
+        unlike = sorted(
+            key for key in {**standard, **speculative} if standard.get(key) != speculative.get(key)
+        )
         if unlike:
             raise PydanticCustomError(
                 "pools",

@@ -108,8 +108,8 @@ def running(
 def _group(keeper: subprocess.Popen[bytes]) -> int | None:
     """The server's process group, in the one line that the keeper ever writes; None where it wrote none."""
     assert keeper.stdout is not None
-    said = keeper.stdout.readline()
-    return int(said) if said else None
+    line = keeper.stdout.readline()
+    return int(line) if line else None
 
 
 def _wait_until_up(
@@ -126,7 +126,7 @@ def _wait_until_up(
     while time.monotonic() < deadline:
         if keeper.poll() is not None:
             raise _ended(name, keeper, log, "before it was up")
-        root = address.found(log)
+        root = address.find_root(log)
         if root is not None:
             try:
                 model = _ask(root)
@@ -193,7 +193,7 @@ def tail(log: Path, lines: int = TAIL_LINES) -> str:
 
 
 class Address(Protocol):
-    def found(self, log: Path) -> str | None:
+    def find_root(self, log: Path) -> str | None:
         """The server's root, such as http://127.0.0.1:8000; None while the log does not say it."""
 
 
@@ -203,9 +203,9 @@ class LoggedAddress:
 
     pattern: str
 
-    def found(self, log: Path) -> str | None:
-        said = re.search(self.pattern, log.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
-        return said[1] if said else None
+    def find_root(self, log: Path) -> str | None:
+        match = re.search(self.pattern, log.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
+        return match[1] if match else None
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ class FixedAddress:
     def on(cls, port: int) -> FixedAddress:
         return cls(f"http://127.0.0.1:{port}")
 
-    def found(self, log: Path) -> str | None:
+    def find_root(self, log: Path) -> str | None:
         return self.root
 
 
@@ -272,15 +272,15 @@ def contained(pool: Pool, deploy: Deploy, *, model: str, version: str | None) ->
     if not isinstance(pool, Startable):
         assert pool.endpoint is not None
         return f"it runs already, at {pool.endpoint.base_url}"
-    found = pool.container(deploy.port, model, version, deploy.drain_s)
-    image = deploy.image or found.image
+    container = pool.container(deploy.port, model, version, deploy.drain_s)
+    image = deploy.image or container.image
     if image is None:
         engine = ENGINES[pool.engine].title
         return f"{engine} has no published image; name one that holds it as deploy.image"
     for key, path in pool.models.items():
         if path.startswith(("/", ".", "~")) and not _mounted(path, deploy.model_folder):
             return f"{key} {path} would not be in them; name a folder that holds it as deploy.model_folder"
-    return replace(found, image=image, gpus=found.gpus if deploy.gpus is None else deploy.gpus)
+    return replace(container, image=image, gpus=container.gpus if deploy.gpus is None else deploy.gpus)
 
 
 def _mounted(path: str, folder: str | None) -> bool:

@@ -435,7 +435,8 @@ def endpoint_error(
     match kind:
         case _ if "CERTIFICATE_VERIFY_FAILED" in detail:
             return EndpointError(
-                f"{credentials.at(base_url)} has a certificate that this machine does not trust: {detail}; "
+                f"{credentials.endpoint_name(base_url)} has a certificate that this machine does not trust: "
+                f"{detail}; "
                 "name the certificate of its authority as the ca_file of its pool",
                 hint=look,
             )
@@ -447,7 +448,8 @@ def endpoint_error(
         case "http_401" | "http_403":
             variable = credentials.variable or API_KEYS[0]
             return EndpointError(
-                f"{credentials.at(base_url)} refused {credentials.shown} ({kind[5:]}): {detail}",
+                f"{credentials.endpoint_name(base_url)} refused {credentials.description} ({kind[5:]}): "
+                f"{detail}",
                 hint=f"export {variable}=YOUR_KEY  # then run the same command again",
             )
         case "http_404":
@@ -479,7 +481,8 @@ def endpoint_error(
             )
         case "cut" if base_url.startswith("https:") and " --cert " not in credentials.curl:
             return EndpointError(
-                f"{credentials.at(base_url)} ended the connection: {detail}; a server that requires a client "
+                f"{credentials.endpoint_name(base_url)} ended the connection: {detail}; a server that "
+                "requires a client "
                 "certificate does so: client_cert of its pool",
                 hint=look,
             )

@@ -118,8 +118,8 @@ def overcounted(cells: Collection[CellRecord], limits: Mapping[str, int]) -> Dou
         return None
     return Doubt(
         f"in {len(affected)} of {len(rows)} answers the server counts more tokens than max_tokens allows, "
-        f"such as {affected[0].tokens} of at most {limits[affected[0].prompt]}: TPOT and tokens/s rest on its "
-        "count",
+        f"such as {affected[0].tokens} of at most {limits[affected[0].prompt]}: TPOT and tokens/s rest on "
+        "its count",
         len(affected) / len(rows),
         COUNT_ADVICE,
     )

@@ -64,9 +64,9 @@ class Api:
             self.url, session=self._session, retry=Retry(0, read=False), timeout=timeout_s, method="POST"
         )
 
-    def instant(self, expr: str, at: float | None = None) -> list[Sample]:
-        """Return `expr` as it is at the instant `at`; by Prometheus' own clock where that is None."""
-        params = {"timeout": f"{self.timeout_s:g}s"} | ({} if at is None else {"time": f"{at:.3f}"})
+    def instant(self, expr: str, time_s: float | None = None) -> list[Sample]:
+        """Return `expr` as it is at the instant `time_s`; by Prometheus' own clock where that is None."""
+        params = {"timeout": f"{self.timeout_s:g}s"} | ({} if time_s is None else {"time": f"{time_s:.3f}"})
         return self._requested(lambda: _samples(self._connect.custom_query(expr, params=params)))
 
     def range(self, expr: str, start: float, end: float, step_s: float) -> list[Series]:
@@ -82,11 +82,13 @@ class Api:
         with the instant at which it was scraped."""
         params = {"timeout": f"{self.timeout_s:g}s", "time": f"{end:.3f}"}
         span = f"{which}[{round((end - start) * 1000)}ms]"
-        found = self._requested(lambda: _series(self._connect.custom_query(span, params=params)))
+        series = self._requested(lambda: _series(self._connect.custom_query(span, params=params)))
         # Before Prometheus 3 a range has both its ends.
         return [
-            Series(one.labels, one.points[1:]) if one.points and one.points[0][0] <= start else one
-            for one in found
+            Series(selected.labels, selected.points[1:])
+            if selected.points and selected.points[0][0] <= start
+            else selected
+            for selected in series
         ]
 
     def ready(self) -> None:
@@ -175,8 +177,8 @@ class _Session(requests.Session):
         over_in_a_moment = status in _PASSING and response.elapsed.total_seconds() < self.timeout_s / 2
         raise _Passing(error) if over_in_a_moment else error
 
-    def _error(self, what: str, hint: str | None = None) -> EndpointError:
-        return EndpointError(f"could not ask Prometheus at {self.given_url}: {what}", hint=hint)
+    def _error(self, problem: str, hint: str | None = None) -> EndpointError:
+        return EndpointError(f"could not ask Prometheus at {self.given_url}: {problem}", hint=hint)
 
 
 HINT_ACCESS = f"export {TOKEN}=…  # or {HEADERS}='Name: value, …'"
@@ -262,11 +264,13 @@ def _warning(response: requests.Response) -> str | None:
 def _samples(result: Any) -> list[Sample]:
     if len(result) == 2 and not isinstance(result[0], dict):  # a scalar
         return [Sample({}, float(result[1]), float(result[0]))]
-    return [Sample(one["metric"], float(one["value"][1]), float(one["value"][0])) for one in result]
+    return [
+        Sample(sample["metric"], float(sample["value"][1]), float(sample["value"][0])) for sample in result
+    ]
 
 
 def _series(result: Any) -> list[Series]:
     return [
-        Series(one["metric"], tuple((float(ts), float(value)) for ts, value in one["values"]))
-        for one in result
+        Series(series["metric"], tuple((float(ts), float(value)) for ts, value in series["values"]))
+        for series in result
     ]

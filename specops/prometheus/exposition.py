@@ -51,7 +51,7 @@ class DraftCounts:
 
     def __add__(self, other: DraftCounts) -> DraftCounts:
         length = max(len(self.accepted_per_position), len(other.accepted_per_position))
-        ours, theirs = (
+        own_positions, added_positions = (
             counts.accepted_per_position + (0.0,) * (length - len(counts.accepted_per_position))
             for counts in (self, other)
         )
@@ -59,7 +59,7 @@ class DraftCounts:
             self.drafts + other.drafts,
             self.draft_tokens + other.draft_tokens,
             self.accepted_tokens + other.accepted_tokens,
-            tuple(a + b for a, b in zip(ours, theirs, strict=True)),
+            tuple(a + b for a, b in zip(own_positions, added_positions, strict=True)),
             self.estimated or other.estimated,
         )
 
@@ -106,8 +106,8 @@ def scrape(base_url: str, credentials: Credentials = NOTHING, timeout_s: float =
         )
     text = _read(url, credentials, timeout_s)
     if text.lstrip()[:1] in ("[", "{"):
-        others = dict.fromkeys(series.path for series in tables() if series.path != USUAL.path)
-        for url in (metrics_url(base_url, path) for path in others):
+        paths = dict.fromkeys(series.path for series in tables() if series.path != USUAL.path)
+        for url in (metrics_url(base_url, path) for path in paths):
             text = _read(url, credentials, timeout_s)
     try:
         return parse(text)
@@ -191,15 +191,22 @@ def draft_counts(before: Scrape, after: Scrape, model: str | None = None) -> Dra
         names = sorted({name for name, _ in after})
         exposed = f"such as {', '.join(names[:2])}" if names else "none at all"
         return NoData(f"its metrics are of no engine whose names are known: {exposed}")
-    read = [_shown(before, after, series, names, model) for names in series.acceptance]
-    counts = next((one for one in read if isinstance(one, DraftCounts) or one.drafts is not None), None)
+    read = [_count_drafts(before, after, series, names, model) for names in series.acceptance]
+    counts = next(
+        (
+            candidate
+            for candidate in read
+            if isinstance(candidate, DraftCounts) or candidate.drafts is not None
+        ),
+        None,
+    )
     if counts is not None:
         return counts
-    missing = next(one for one in read if isinstance(one, NoData))
+    missing = next(candidate for candidate in read if isinstance(candidate, NoData))
     return _without_drafts(before, after, series, missing, model)
 
 
-def _shown(
+def _count_drafts(
     before: Scrape, after: Scrape, series: Series, names: Drafts, model: str | None
 ) -> DraftCounts | NoData:
     if names.counted:
@@ -239,9 +246,9 @@ def _gauged(
     if isinstance(drafts, NoData) and not isinstance(generated, NoData) and length is not None:
         drafts = generated / length
     if isinstance(drafts, NoData):
-        shown = [name for name in sorted(names.names) if any(name == scraped for scraped, _ in after)]
-        what = f"{names.drafts} is missing, and {' and '.join(shown)} show nothing"
-        return NoData(what) if shown else drafts
+        exposed = [name for name in sorted(names.names) if any(name == scraped for scraped, _ in after)]
+        reason = f"{names.drafts} is missing, and {' and '.join(exposed)} show nothing"
+        return NoData(reason) if exposed else drafts
     if isinstance(generated, NoData):
         return NoData(generated.reason, drafts)
     if not drafts:
@@ -281,11 +288,11 @@ def _without_drafts(
     exposed = {name for name, _ in (*before, *after)}
     if exposed & {*series.draft_names}:
         return missing
-    others = sorted(
+    unread = sorted(
         name for name in exposed if name.startswith(prefix) and any(word in name for word in _OF_DRAFTS)
     )
-    if others:
-        return NoData(f"it has names for drafts that specops does not read, such as {others[0]}")
+    if unread:
+        return NoData(f"it has names for drafts that specops does not read, such as {unread[0]}")
     generated = increase(before, after, series.generated, model)
     if series.drafts_come_late and not isinstance(generated, NoData) and generated > 0:
         return NoData(f"it generated {generated:.0f} tokens and exposes no counters of drafts", drafts=0.0)
@@ -313,10 +320,10 @@ def _gauge(before: Scrape, after: Scrape, name: str | None, model: str | None) -
 def _verified(before: Scrape, after: Scrape, names: Drafts, model: str | None) -> float | NoData:
     """Verifications between two scrapes, by the engine's counter."""
     held = names.which.items()
-    found = _increases(
+    increases = _increases(
         before, after, names.drafts, model, lambda labels: "held" if held <= labels else "other"
     )
-    return found if isinstance(found, NoData) else found.get("held", 0.0)
+    return increases if isinstance(increases, NoData) else increases.get("held", 0.0)
 
 
 def mean(before: Scrape, after: Scrape, histogram: str, model: str | None = None) -> float | NoData:
@@ -336,11 +343,13 @@ def _increases(
     series = {labels for scraped, labels in (*before, *after) if scraped == name}
     if name is None or not series:
         return NoData(f"the server exposes no {name}")
-    ours = {labels for labels in series if model is None or dict(labels).get("model_name", model) == model}
-    if not ours:
+    model_series = {
+        labels for labels in series if model is None or dict(labels).get("model_name", model) == model
+    }
+    if not model_series:
         return NoData(f"{name} has no series of model {model}, only of {_models(series)}")
     grown: dict[str, float] = {}
-    for labels in ours:
+    for labels in model_series:
         end = after.get((name, labels))
         start = before.get((name, labels), 0.0)
         if end is None or end < start:

@@ -108,7 +108,7 @@ class Signals:
 
     def finished(self) -> str:
         """Requests that ended within the window."""
-        return f"{self._aggregate('sum')} (increase({self._of(self.series.finished)}))"
+        return f"{self._aggregate('sum')} (increase({self._range_vector(self.series.finished)}))"
 
     def drafted(self) -> str:
         """Tokens that were drafted within the window."""
@@ -124,18 +124,20 @@ class Signals:
 
     def not_drafting(self, least: int) -> str:
         """Tokens of each server that made `least` or more in the window and drafted none, by `instance`."""
-        made, by, drafted = self._made_and_drafted(least)
-        return f"{made} unless on ({by}) {drafted} > 0"
+        generated, by, drafted = self._made_and_drafted(least)
+        return f"{generated} unless on ({by}) {drafted} > 0"
 
     def stopped_drafting(self, least: int) -> str:
         """The same, of servers whose counters of drafts are there and stand still."""
-        made, by, drafted = self._made_and_drafted(least)
-        return f"{made} and on ({by}) {drafted} == 0"
+        generated, by, drafted = self._made_and_drafted(least)
+        return f"{generated} and on ({by}) {drafted} == 0"
 
     def _made_and_drafted(self, least: int) -> tuple[str, str, str]:
         servers = replace(self, by=(*self.by, "instance"))
-        made = f"{servers._aggregate('sum')} (increase({self._of(self.series.generated)})) >= {least}"
-        return made, ", ".join(servers.by), servers.drafts()
+        generated = (
+            f"{servers._aggregate('sum')} (increase({self._range_vector(self.series.generated)})) >= {least}"
+        )
+        return generated, ", ".join(servers.by), servers.drafts()
 
     def http(self, *, failed: bool = False) -> str | None:
         """Requests that the server's API answered within the window, also those that the engine never had; or
@@ -146,16 +148,16 @@ class Signals:
         labels = [f'{responses.path}=~"/v1/.*"', 'method="POST"']
         if failed:
             labels.append(f'{responses.status}=~"5.."')
-        of = self._of(responses.counter, ",".join(labels))
-        return f"{self._aggregate('sum')} (increase({of}))"
+        responses_range = self._range_vector(responses.counter, ",".join(labels))
+        return f"{self._aggregate('sum')} (increase({responses_range}))"
 
     def stuck(self) -> str:
         """Requests of each server that had some all the time and made no token, by `instance`."""
         servers = replace(self, by=(*self.by, "instance"))
-        each, name = servers._aggregate("sum"), self.series.running
-        running = f"{each} (min_over_time({self._of(name)})) > 0"
+        aggregate, name = servers._aggregate("sum"), self.series.running
+        running = f"{aggregate} (min_over_time({self._range_vector(name)})) > 0"
         # Scraped for as long as the window: what has just begun has made no token yet.
-        since = f"{each} ({name}{selector(self.labels)} offset {self.window}) > 0"
+        since = f"{aggregate} ({name}{selector(self.labels)} offset {self.window}) > 0"
         return f"{running} and {since} and {servers._sum(self.series.generated)} == 0"
 
     def load(self) -> str:
@@ -176,7 +178,7 @@ class Signals:
 
     def waiting(self) -> str:
         """Requests that wait for a place, of all servers."""
-        return f"{self._aggregate('sum')} (avg_over_time({self._of(self.series.waiting)}))"
+        return f"{self._aggregate('sum')} (avg_over_time({self._range_vector(self.series.waiting)}))"
 
     def tokens_per_second(self) -> str:
         """Return the tokens a second that all servers generated."""
@@ -186,7 +188,7 @@ class Signals:
         """Share of the KV cache in use, of the server where it is largest. None where it has no gauge."""
         if self.series.kv_usage is None:
             return None
-        return f"{self._aggregate('max')} (avg_over_time({self._of(self.series.kv_usage)}))"
+        return f"{self._aggregate('max')} (avg_over_time({self._range_vector(self.series.kv_usage)}))"
 
     def preemptions(self) -> str | None:
         """A second, of all servers. None where it counts none."""
@@ -197,7 +199,7 @@ class Signals:
         reasons = self.series.aborted_reasons
         which = f'finished_reason=~"{reasons}"' if reasons else ""
         finished = self._sum(self.series.finished)
-        given_up = f"{self._aggregate('sum')} (rate({self._of(self.series.aborted, which)}))"
+        given_up = f"{self._aggregate('sum')} (rate({self._range_vector(self.series.aborted, which)}))"
         # A counter with labels may be there only from its first count on.
         return f"({given_up} or {finished} * 0) / ({finished} > 0)"
 
@@ -208,8 +210,8 @@ class Signals:
         if len(ways) == 1 and ways[0].counted:
             return self._counted(ways[0], amount, function)
         servers = replace(self, by=tuple(dict.fromkeys((*self.by, "instance"))))
-        shown = " or ".join(servers._shown_by(names, amount, function) for names in ways)
-        return f"{self._aggregate('sum')} ({shown})"
+        by_way = " or ".join(servers._shown_by(names, amount, function) for names in ways)
+        return f"{self._aggregate('sum')} ({by_way})"
 
     def _counted(self, names: Drafts, amount: Amount, function: str) -> str:
         held = self.held_to(names.which) if amount == "drafts" else self
@@ -244,12 +246,12 @@ class Signals:
         return f"{self._sum(part)} / ({self._sum(whole)} > 0)"
 
     def _sum(self, counter: str, function: str = "rate") -> str:
-        return f"{self._aggregate('sum')} ({function}({self._of(counter)}))"
+        return f"{self._aggregate('sum')} ({function}({self._range_vector(counter)}))"
 
     def _rate(self, counter: str) -> str:
-        return f"rate({self._of(counter)})"
+        return f"rate({self._range_vector(counter)})"
 
-    def _of(self, name: str, more: str = "") -> str:
+    def _range_vector(self, name: str, more: str = "") -> str:
         which = selector(self.labels)
         if more:
             which = f"{which[:-1]},{more}}}" if which else f"{{{more}}}"

@@ -151,10 +151,10 @@ def exposed(rollout: Rollout, pool: PoolName) -> Series:
     check` finds out where that is wrong.
     """
     named = rollout.monitor.names.get(pool)
-    return namings()[named] if named is not None else _of(getattr(rollout.pools, pool))
+    return namings()[named] if named is not None else _series_of_pool(getattr(rollout.pools, pool))
 
 
-def _of(pool: Pool) -> Series:
+def _series_of_pool(pool: Pool) -> Series:
     if pool.series is not None:
         return pool.series
     words = [word for program in pool.programs for word in shlex.split(program)]

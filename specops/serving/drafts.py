@@ -34,7 +34,7 @@ class DraftRule:
 
 
 OURS = DraftRule(
-    tuple(kind for kind, form in HEAD_FORMS.items() if form.ours),
+    tuple(kind for kind, form in HEAD_FORMS.items() if form.embedded_only),
     FIRST,
     "refused",
     "the form is the embedded engine's own",

@@ -235,7 +235,7 @@ class LocalLink:
             return verdict
         self.taken.append((there.due, trees[outcome]))
         self._rule(there, there.due, trees[outcome])
-        return replace(verdict, taken=version)
+        return replace(verdict, version=version)
 
     def _rule(self, there: There, number: int, proposal: Proposal) -> None:
         path, tokens = self._verified(there, proposal)

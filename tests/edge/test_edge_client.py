@@ -342,7 +342,7 @@ def test_a_server_that_goes_on_with_what_it_was_never_sent_is_refused(
     engine = engine_over(llama, LocalLink(logits, served(VOCABULARY)), Drafting(nodes=6, ahead=0))
     hear = engine._talks.hear
     engine._talks.hear = lambda events: hear(  # type: ignore[method-assign]
-        [replace(event, taken=taken) if getattr(event, "number", 0) == 1 else event for event in events]
+        [replace(event, version=taken) if getattr(event, "number", 0) == 1 else event for event in events]
     )
     (failed,) = failures(engine, prompts[:1])
     assert failed.error == "could not take the server's verdict: it continues with a tree that was not sent"

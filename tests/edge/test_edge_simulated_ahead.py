@@ -66,7 +66,7 @@ def rounds_of(log: Log, client: int = 0) -> list[Verdict]:
 
 
 def periods(log: Log) -> list[float]:
-    return [later.at - earlier.at for earlier, later in pairwise(rounds_of(log))]
+    return [later.time_s - earlier.time_s for earlier, later in pairwise(rounds_of(log))]
 
 
 # --- what is spared -------------------------------------------------------------------------------
@@ -176,8 +176,8 @@ def test_conservation(clients: int, rtt_ms: int, jitter_ms: int, depth: str, rou
         verdicts = [verdict for verdict in log.verdicts if verdict.client == client]
         brought = 0
         for earlier, later in pairwise(verdicts):
-            assert later.since <= later.at
-            assert later.first or later.since == earlier.at
+            assert later.since <= later.time_s
+            assert later.first or later.since == earlier.time_s
             brought = later.tokens if later.first else brought + later.tokens
             assert not (later.first and earlier.used_ahead)  # nothing follows the end of a request
             assert brought <= 60

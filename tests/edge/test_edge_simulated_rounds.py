@@ -72,7 +72,7 @@ def test_a_stream_walks_a_text() -> None:
     # It has nothing to go on by, and a level is drafted from root 4, after which the text begins again.
     assert [verdict.tokens for verdict in rounds_seen[:6]] == [2, 2, 1, 2, 2, 1]
     assert [verdict.hit for verdict in rounds_seen[:6]] == [True, False, False] * 2
-    gaps = [later.at - earlier.at for earlier, later in pairwise(rounds_seen[:6])]
+    gaps = [later.time_s - earlier.time_s for earlier, later in pairwise(rounds_seen[:6])]
     assert gaps == pytest.approx([0.030, 0.045, 0.045, 0.030, 0.045])
 
 

@@ -48,7 +48,7 @@ def seen(setting: Setting, rounds: Rounds, *, costs: EdgeCosts = COSTS, seconds:
 
 def periods(log: Log, client: int = 0) -> list[float]:
     """Between the verdicts of a client, but for its first rounds."""
-    at = [verdict.at for verdict in log.verdicts if verdict.client == client]
+    at = [verdict.time_s for verdict in log.verdicts if verdict.client == client]
     return [later - earlier for earlier, later in pairwise(at[3:])]
 
 
@@ -82,7 +82,7 @@ def test_a_pass_begun_ahead_is_ended() -> None:
     slow = replace(COSTS, draft=straight(0.010))
     log = simulate(edge(heads="one"), slow, sure(), seed=1, seconds=1.0)
     assert log.verdicts[1].ahead == 5
-    assert log.verdicts[1].at - log.verdicts[0].at == pytest.approx(4 * 0.010 + 5 * 0.010)
+    assert log.verdicts[1].time_s - log.verdicts[0].time_s == pytest.approx(4 * 0.010 + 5 * 0.010)
 
 
 @pytest.mark.parametrize(("run_by", "kept"), [(1, 4), (2, 3), (4, 1), (6, 0)])
@@ -137,7 +137,7 @@ def test_conservation(arm: str) -> None:
     found = outcome(log, setting, PRICES)
     assert found.batch is not None
     per_step = sum(step.ended - step.began for step in steps) / len(steps)
-    verdicts = [verdict for verdict in log.verdicts if verdict.at >= began]
+    verdicts = [verdict for verdict in log.verdicts if verdict.time_s >= began]
     span = log.ended - began
     assert found.busy == pytest.approx(len(verdicts) / span * per_step / found.batch, rel=0.02)
     assert all(step.trees <= 3 for step in steps)
@@ -145,7 +145,7 @@ def test_conservation(arm: str) -> None:
     assert sum(step.trees for step in log.steps) <= len(log.verdicts) + setting.clients
     assert all(earlier.ended <= later.began + 1e-12 for earlier, later in pairwise(log.steps))
     if arm == "edge":  # where a client is always in some round
-        spent = sum(verdict.at - verdict.since for verdict in verdicts)
+        spent = sum(verdict.time_s - verdict.since for verdict in verdicts)
         assert spent == pytest.approx(6 * span, rel=0.02)
 
 

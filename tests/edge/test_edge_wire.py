@@ -382,7 +382,7 @@ def test_a_verdict_a_turn_and_a_refusal_arrive() -> None:
     verdict = event_of(verdict_response(2, ruling, 0.02).SerializeToString(), 5.0)
     assert verdict == Verdict(2, 4, [1, 3], [8, 9, 10], True, 0.0015, 0.02, 77, 5.0)
     assert event_of(verdict_response(2, ruling, 0.02, 3).SerializeToString(), 5.0) == replace(
-        verdict, taken=3
+        verdict, version=3
     )
     turn = ClientTurn(2, 5, [1, 2], False)
     assert event_of(turn_response(turn).SerializeToString(), 5.0) == turn

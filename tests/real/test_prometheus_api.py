@@ -94,7 +94,7 @@ def test_samples_of_a_real_one(tmp_path: Path) -> None:
         (sample,) = api.instant('label_replace(vector(3), "a", "b", "", "")')
         assert (sample.labels, sample.value) == ({"a": "b"}, 3.0)
         assert sample.ts == pytest.approx(now, abs=5)
-        assert api.instant("7", at=1000.25) == [Sample({}, 7.0, 1000.25)]
+        assert api.instant("7", time_s=1000.25) == [Sample({}, 7.0, 1000.25)]
         assert api.instant("nothing_of_this_name") == []
         assert [math.isnan(found.value) for found in api.instant("vector(0) / 0")] == [True]
         assert [found.value for found in api.instant("vector(1) / 0")] == [math.inf]

@@ -39,15 +39,15 @@ def command_of(words: Sequence[str]) -> Command:
 
     Raises UsageError where it calls no engine that is known. Flags alone are taken for the first engine's.
     """
-    here = Files(folder=Path())
+    files = Files(folder=Path())
     if len(words) == 1 and " " in words[0]:
-        commands = list(shell.commands(words[0], "the command", files=here))
+        commands = list(shell.commands(words[0], "the command", files=files))
         if commands:
             return _of_one_model(commands[0])
         words = shlex.split(words[0])
-    command = recognised(words, "the command", files=here)
+    command = recognised(words, "the command", files=files)
     if command is None and words and words[0].startswith("-"):
-        return Command("the command", next(iter(command_lines())), tuple(words), files=here)
+        return Command("the command", next(iter(command_lines())), tuple(words), files=files)
     if command is None:
         examples = ", or ".join(line.example for line in command_lines().values())
         refusal = f"not a command of {titles()}"

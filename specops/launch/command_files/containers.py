@@ -40,22 +40,22 @@ def commands(
 def _started(
     words: list[str], where: str, image: str, environment: Mapping[str, str], files: Files
 ) -> Iterator[Command]:
-    given: dict[str, shell.Value] = dict(environment)
+    values: dict[str, shell.Value] = dict(environment)
     script, beside = inner_script(words), script_beside(words, files)
     if script is not None:
         after = words[words.index(script) + 1 :]
         if after[:1]:  # bash -c SCRIPT NAME ARGUMENT …
-            given["@"] = list(after[1:])
+            values["@"] = list(after[1:])
         text = filled_in(script)
     elif beside is not None:
-        text, given["@"] = beside
+        text, values["@"] = beside
     else:
         command = recognised(words, where, image=image, environment=environment, files=files)
         if command is not None:
             yield command
         return
     for command in shell.commands(
-        text, where, given=given, image=image, environment=environment, files=files
+        text, where, values=values, image=image, environment=environment, files=files
     ):
         version = command.version or _version(image)
         yield replace(command, where=where, version=version, image=image or None)

@@ -93,14 +93,14 @@ def _assignments(text: str, names: dict[str, str]) -> dict[str, str]:
     if "=" not in text.split(" ")[0]:
         name, _, value = text.partition(" ")
         return {name: _filled(value.strip(), names)}
-    found = re.findall(r"""(\w+)=((?:"[^"]*"|'[^']*'|\\.|[^\s"'\\])*)""", text)
-    return {name: _filled(re.sub(r"""["']""", "", value), names) for name, value in found}
+    pairs = re.findall(r"""(\w+)=((?:"[^"]*"|'[^']*'|\\.|[^\s"'\\])*)""", text)
+    return {name: _filled(re.sub(r"""["']""", "", value), names) for name, value in pairs}
 
 
 def _filled(text: str, names: dict[str, str]) -> str:
-    def value(found: re.Match[str]) -> str:
-        name, other = found[1] or found[3], found[2]
-        return names.get(name, other if other is not None else found[0])
+    def value(match: re.Match[str]) -> str:
+        name, default = match[1] or match[3], match[2]
+        return names.get(name, default if default is not None else match[0])
 
     return re.sub(r"\$\{(\w+)(?::-([^}]*))?\}|\$(\w+)", value, text)
 

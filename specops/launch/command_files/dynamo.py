@@ -90,8 +90,10 @@ def unwrapped(command: Command) -> Command:
     if module in OWN_FLAGS:
         line = ENGINES[command.engine].command_line
         assert line is not None
-        served = _by_settings(line.call.programs[0], engine)
-        return replace(command, words=tuple(served), launcher=(*words[:start], *launcher), flags_file=True)
+        serve_words = _by_settings(line.call.programs[0], engine)
+        return replace(
+            command, words=tuple(serve_words), launcher=(*words[:start], *launcher), flags_file=True
+        )
     return replace(command, words=(*words[:start], *engine), launcher=tuple(launcher))
 
 

@@ -90,11 +90,11 @@ def _production_stack(engines: dict[str, Any], files: Files) -> Iterator[Command
         words = [*called, str(spec.get("modelURL", "")), *_switches(spec), *_configured(config)]
         image = f"{spec.get('repository', '')}:{spec.get('tag', '')}"
         where = f"modelSpec {spec.get('name', '')}"
-        found = recognised(
+        command = recognised(
             containers.filled(words, environment), where, image=image, environment=environment, files=files
         )
-        if found is not None:
-            yield found
+        if command is not None:
+            yield command
 
 
 def _switches(spec: dict[str, Any]) -> list[str]:

@@ -95,7 +95,7 @@ def _inference_service(spec: Document, name: str, files: Files) -> Iterator[Comm
 def _model(model: Document, where: str, files: Files) -> Iterator[Command]:
     form = model.get("modelFormat")
     named = [form.get("name") if isinstance(form, dict) else form, model.get("runtime"), model.get("image")]
-    text = " ".join(str(one).lower() for one in named if one)
+    text = " ".join(str(label).lower() for label in named if label)
     engine = next((name for name in command_lines() if name in text), None)
     if engine is None and SERVED in text:
         engine, _ = usual_in("KServe")
@@ -121,8 +121,8 @@ def _model(model: Document, where: str, files: Files) -> Iterator[Command]:
 
 
 def _target(words: list[str], target: str) -> list[str]:
-    given = any(word.replace("_", "-").partition("=")[0] in ("--model", "--model-path") for word in words)
-    return [] if given else ["--model", target]
+    has_model = any(word.replace("_", "-").partition("=")[0] in ("--model", "--model-path") for word in words)
+    return [] if has_model else ["--model", target]
 
 
 def _without_own(words: list[str]) -> list[str]:
@@ -152,13 +152,13 @@ def _without_own(words: list[str]) -> list[str]:
 def _llm(part: Document, spec: Document, name: str, files: Files) -> Iterator[Command]:
     """Yield the command of an LLMInferenceService. `part`: the service, or its prefill. Both serve the
     service's model."""
-    for template, what in ((part.get("template"), ""), (part.get("worker"), ", worker")):
+    for template, suffix in ((part.get("template"), ""), (part.get("worker"), ", worker")):
         for container in containers.items(containers.mapping(template).get("containers")):
             if not isinstance(container, dict) or container.get("name") != "main" or container.get("command"):
-                for command in of_container(container, name + what, files):
+                for command in of_container(container, name + suffix, files):
                     yield replace(command, unread=(*command.unread, *_not_added(part)))
                 continue
-            yield from _main(container, part, spec, f"{name}{what}, container main", files)
+            yield from _main(container, part, spec, f"{name}{suffix}, container main", files)
 
 
 def _main(
@@ -173,9 +173,9 @@ def _main(
     sizes = containers.mapping(part.get("parallelism"))
     words = [*usual_in("KServe")[1], target]
     words += [word for key, flag in SIZES.items() if sizes.get(key) for word in (flag, str(sizes[key]))]
-    given = containers.filled(containers.listed(container.get("args")), environment)
-    read = _as_a_shell(" ".join([environment.get(ADDITIONAL, ""), *given]))
-    if any(word.startswith("{") and word not in read for word in given):
+    arguments = containers.filled(containers.listed(container.get("args")), environment)
+    read = _as_a_shell(" ".join([environment.get(ADDITIONAL, ""), *arguments]))
+    if any(word.startswith("{") and word not in read for word in arguments):
         where += ", as the shell of KServe's template reads it"
     speculation, unread = _speculator(part)
     words += [*read, *speculation]

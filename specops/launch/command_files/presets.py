@@ -49,7 +49,7 @@ def sections(text: str) -> dict[str, dict[str, str]]:
 
 
 def commands(text: str, where: str, files: Files) -> Iterator[Command]:
-    yield from _served(
+    yield from _preset_commands(
         text, Command(where, _engine(), command_lines()[_engine()].call.programs[0], files=files)
     )
 
@@ -68,12 +68,12 @@ def expanded(command: Command) -> Iterator[Command]:
         yield command
         return
     around = {key: value for key, value in command.environment.items() if key != VARIABLE}
-    yield from _served(
+    yield from _preset_commands(
         text, replace(command, words=(*words[:start], *words[start + 2 :]), environment=around)
     )
 
 
-def _served(text: str, command: Command) -> Iterator[Command]:
+def _preset_commands(text: str, command: Command) -> Iterator[Command]:
     content = sections(text)
     shared = content.pop("", {}) | content.pop(EVERYWHERE, {})
     line = command_lines()[_engine()]

@@ -57,7 +57,7 @@ def configured(config: Document, where: str) -> Iterator[Command]:
     """Yield the configuration as the command that would serve it: `engine_kwargs` are the engine's flags."""
     loading = containers.mapping(config.get("model_loading_config"))
     model = loading.get("model_source") or loading.get("model_id")
-    served = loading.get("model_id")
+    model_id = loading.get("model_id")
     engine = str(config.get("llm_engine") or usual_in("Ray")[0]).lower()
     if engine not in command_lines() or not isinstance(config.get("engine_kwargs", {}), dict):
         return
@@ -69,7 +69,7 @@ def configured(config: Document, where: str) -> Iterator[Command]:
     target = ["--model", str(model)] if isinstance(model, str) else []
     variables = containers.mapping(containers.mapping(config.get("runtime_env")).get("env_vars"))
     environment = {str(k): str(v) for k, v in variables.items()}
-    place = f"{where}, model {served}" if served else where
+    place = f"{where}, model {model_id}" if model_id else where
     yield Command(place, engine, (*target, *words), environment=environment)
 
 

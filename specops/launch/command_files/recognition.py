@@ -14,8 +14,8 @@ SHELLS = ("sh", "bash", "dash", "zsh")
 
 def command_lines() -> dict[str, CommandLine]:
     """The command lines of engines that have one, by the engine's name."""
-    found = {name: engine.command_line for name, engine in ENGINES.items()}
-    return {name: line for name, line in found.items() if line is not None}
+    lines = {name: engine.command_line for name, engine in ENGINES.items()}
+    return {name: line for name, line in lines.items() if line is not None}
 
 
 def titles() -> str:
@@ -113,8 +113,8 @@ def program_of(words: Sequence[str]) -> tuple[str | None, int]:
     lines = command_lines()
     called = [(line.call.program(words), name) for name, line in lines.items()]
     run = [(line.call.container(words), name) for name, line in lines.items()]
-    for found in (called, run):
-        lengths = [(length, name) for length, name in found if length is not None]
+    for candidates in (called, run):
+        lengths = [(length, name) for length, name in candidates if length is not None]
         if lengths:
             length, engine = min(lengths)
             return engine, length

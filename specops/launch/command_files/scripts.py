@@ -28,7 +28,7 @@ def matches(document: Document) -> bool:
 def commands(document: Document, where: str, files: Files) -> Iterator[Command]:
     """A script that cannot be read is about something else."""
     variables = containers.variables(document.get("envs") or document.get("env"))
-    given: dict[str, shell.Value] = dict(variables)
+    values: dict[str, shell.Value] = dict(variables)
     defaults = containers.mapping(document.get("defaults"))
     for keys, script in _scripts(document, ()):
         text = GITHUB.sub(lambda match: "${" + re.sub(r"\W", "_", match[1]) + "}", script)
@@ -36,7 +36,7 @@ def commands(document: Document, where: str, files: Files) -> Iterator[Command]:
             text = formatted(text, defaults)
         with suppress(UsageError):
             place = f"{where}, {'.'.join(keys)}"
-            yield from list(shell.commands(text, place, given=given, environment=variables, files=files))
+            yield from list(shell.commands(text, place, values=values, environment=variables, files=files))
 
 
 def formatted(text: str, values: Mapping[str, Any]) -> str:

@@ -63,12 +63,12 @@ def commands(
     text: str,
     where: str,
     *,
-    given: Mapping[str, Value] | None = None,
+    values: Mapping[str, Value] | None = None,
     image: str | None = None,
     environment: Mapping[str, str] | None = None,
     files: Files | None = None,
 ) -> Iterator[Command]:
-    """Yield the commands of a script. `given`: variables that are known before the script. `image`: of the
+    """Yield the commands of a script. `values`: variables that are known before the script. `image`: of the
     container that it runs in.
 
     Raises UsageError for a quote or a bracket that is not closed.
@@ -76,7 +76,7 @@ def commands(
     source = _normalised(text)
     root = _parser().parse(source).root_node
     _refuse_unclosed(root, where)
-    reader = _Reader(where, dict(given or {}), image, dict(environment or {}), files or Files())
+    reader = _Reader(where, dict(values or {}), image, dict(environment or {}), files or Files())
     try:
         yield from reader.script(root, source)
     except RecursionError as error:
@@ -104,10 +104,10 @@ def _refuse_unclosed(root: Node, where: str) -> None:
         text = (node.text or b"").decode(errors="replace")
         quote = text.count("'") % 2 or re.sub(r"\\.", "", text).count('"') % 2
         if (node.is_missing and node.type in ('"', ")", "}")) or quote:
-            what = "no closing quotation" if quote or node.type == '"' else f"no closing {node.type}"
+            problem = "no closing quotation" if quote or node.type == '"' else f"no closing {node.type}"
             line = node.start_point.row + 1
             hint = f"sed -n {line}p {shlex.quote(where)}"
-            raise UsageError(f"could not read {where}, line {line}: {what}", hint=hint)
+            raise UsageError(f"could not read {where}, line {line}: {problem}", hint=hint)
 
 
 def _nodes(root: Node, kind: str, *, missing: bool = False) -> Iterator[Node]:
@@ -306,7 +306,7 @@ class _Reader:
         elif program == "eval":
             yield from self.inside(" ".join(words[1:]), place, self.image)
         elif words[0].endswith((".sh", ".bash")) and (text := self.files.text(words[0])) is not None:
-            yield from self.inside(text, place, None, given={**self.exports(), "@": words[1:]})
+            yield from self.inside(text, place, None, variables={**self.exports(), "@": words[1:]})
         elif (script := inner_script(words)) is not None:
             image = next((word for word in words if engine_of_image(word) is not None), self.image)
             yield from self.inside(script, place, image)
@@ -337,11 +337,14 @@ class _Reader:
         yield replace(command, unread=(*command.unread, *unread))
 
     def inside(
-        self, text: str, place: str, image: str | None, given: Mapping[str, Value] | None = None
+        self, text: str, place: str, image: str | None, variables: Mapping[str, Value] | None = None
     ) -> Iterator[Command]:
-        """Yield the commands of a script in this one. `given`: the variables that it has, by default all."""
-        around, values = self.environment | self.exports(), self.values if given is None else given
-        for command in commands(text, place, given=values, image=image, environment=around, files=self.files):
+        """Yield the commands of a script in this one. `variables`: the variables that it has, by default
+        all."""
+        around, values = self.environment | self.exports(), self.values if variables is None else variables
+        for command in commands(
+            text, place, values=values, image=image, environment=around, files=self.files
+        ):
             yield replace(command, where=place, unread=(*command.unread, *self.unread))
 
     def exports(self) -> dict[str, str]:
@@ -403,12 +406,12 @@ class _Reader:
             for name in targets:
                 self.files = self.files.with_texts({name: text})
             if any(word.rsplit("/", 1)[-1] in SHELLS for word in words):
-                yield from self.inside(text, place, None, given=self.exports())
+                yield from self.inside(text, place, None, variables=self.exports())
             elif "apply" in words[:3]:
                 yield from forms.held_commands("manifest.yaml", text, place, self.files)
             elif targets and targets[0].endswith((".sh", ".bash")):
                 # The script runs alone, with the exported variables.
-                yield from self.inside(text, place, None, given=self.exports())
+                yield from self.inside(text, place, None, variables=self.exports())
             elif targets:
                 yield from forms.held_commands(targets[0], text, place, self.files)
 

@@ -60,12 +60,12 @@ def _split(value: str) -> list[str]:
 def service_commands(text: str, where: str, files: Files) -> Iterator[Command]:
     unit = read_unit(text)
     environment, unread = _environment(unit, files)
-    given: dict[str, shell.Value] = dict(environment)
+    values: dict[str, shell.Value] = dict(environment)
     for value in unit.get("ExecStart", []):
         # systemd knows $NAME and ${NAME} alone, the second as one word, and %SPECIFIER.
         line = re.sub(r"(?<=[\s=])(\$\{\w+\})(?=\s|$)", r'"\1"', value.lstrip(PREFIXES).replace("$$", "\\$"))
         line = SPECIFIERS.sub(lambda match: "%" if match[1] == "%" else "${SPECIFIER_" + match[1] + "}", line)
-        for command in shell.commands(line, where, given=given, files=files):
+        for command in shell.commands(line, where, values=values, files=files):
             contained = any(engine_of_image(word) is not None for word in command.words)
             # A file decides where the words have variables that it may set, or are flags themselves.
             decides = any(map(is_unknown, command.words)) or command_lines()[command.engine].reads_environment

@@ -88,7 +88,7 @@ def endpoint(base_url: str, place: PoolSection | None = None) -> Iterator[Check]
         error.close()
         found = f"{base_url}/models answered {error.code}"
         if error.code in (401, 403):
-            found += f": it refused {credentials.shown}"
+            found += f": it refused {credentials.description}"
         yield _failed(found, **_refused(base_url, place, error, credentials))
         return
     except (http.client.HTTPException, ValueError, LookupError, TypeError) as error:
