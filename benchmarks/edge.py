@@ -26,7 +26,7 @@ from specops.assets import asset
 from specops.cli.progress import progress
 from specops.config import Rollout, load
 from specops.edge.link import Proposal
-from specops.edge.simulation.paper import Case, figures, needed_server_draft
+from specops.edge.simulation.paper import PaperCase, figures, needed_server_draft
 from specops.edge.wire import round_request
 from specops.phases.edge_bench.judging import EdgeComparison, Quality, read
 from specops.phases.edge_bench.measure import measure
@@ -114,7 +114,7 @@ def throughput(found: EdgeComparison, clients: int, how: str = "measured") -> It
 
 
 def simulated() -> Iterator[Line]:
-    for case in (Case(), Case(server_draft_s=needed_server_draft())):
+    for case in (PaperCase(), PaperCase(server_draft_s=needed_server_draft())):
         found = figures(case, **SIMULATED)  # type: ignore[arg-type]
         how = f"simulated, {1000 * case.server_draft_s:.0f} ms a draft pass on the server"
         yield Line(

@@ -146,7 +146,7 @@ class Access(Section):
                 )
         sent = {
             "Authorization" if name == authorization else name: _VARIABLE.sub(
-                lambda found: secrets[found[1]], value
+                lambda match: secrets[match[1]], value
             )
             for name, value in self.headers.items()
         }

@@ -104,7 +104,7 @@ layers: one a layer, repeated as often as one likes; free: a setting alone."""
 
 
 @dataclass(frozen=True)
-class Row:
+class KindRow:
     """A kind, and the tensors that tell it: patterns for names without quantisation suffixes."""
 
     kind: Kind
@@ -141,39 +141,39 @@ JOINED = (
 )
 """The projection that joins an embedding and a hidden state in a multi-token prediction layer."""
 
-ROWS: tuple[Row, ...] = (
-    Row(
+ROWS: tuple[KindRow, ...] = (
+    KindRow(
         "eagle",
         (BLOCK_FUSE, r"embed_tokens|token_embd"),
         never=(HIDDEN_NORM, BLOCK_NORM, CONTEXT_NORMS, MARKOV, "mask_hidden", NORM_3_1, CONV, SELECTOR),
         may=(BLOCK_FUSE,),
     ),
-    Row(
+    KindRow(
         "eagle3",
         (HIDDEN_NORM,),
         never=("mask_hidden", NORM_3_1, "mask_embedding"),
         may=(BLOCK_FUSE, VOCABULARY_MAP, HIDDEN_NORM),
     ),
-    Row(
+    KindRow(
         "eagle3_1",
         (HIDDEN_NORM, NORM_3_1),
         never=("mask_hidden",),
         may=(BLOCK_FUSE, VOCABULARY_MAP, HIDDEN_NORM, NORM_3_1),
     ),
-    Row(
+    KindRow(
         "p_eagle",
         (HIDDEN_NORM, "mask_hidden"),
         may=(BLOCK_FUSE, VOCABULARY_MAP, HIDDEN_NORM, NORM_3_1, "mask_hidden"),
         tokens="free",
     ),
-    Row(
+    KindRow(
         "dflash",
         (BLOCK_FUSE, BLOCK_NORM + "|" + CONTEXT_NORMS),
         never=(HIDDEN_NORM, MARKOV, CONV, SELECTOR, r"prefix_gru\..+", r"mask_hidden"),
         may=(BLOCK_FUSE, BLOCK_NORM, CONTEXT_NORMS, VOCABULARY_MAP, "mask_embedding"),
         tokens="block",
     ),
-    Row(
+    KindRow(
         "dflash2",
         (BLOCK_FUSE, BLOCK_NORM, CONV + "|" + SELECTOR),
         never=(HIDDEN_NORM, MARKOV),
@@ -189,13 +189,13 @@ ROWS: tuple[Row, ...] = (
         ),
         tokens="block",
     ),
-    Row(
+    KindRow(
         "domino",
         (BLOCK_FUSE, r"prefix_gru\..+"),
         may=(BLOCK_FUSE, BLOCK_NORM, r"prefix_gru\..+", r"embed_proj(\..+)?", VOCABULARY_MAP),
         tokens="block",
     ),
-    Row(
+    KindRow(
         "dspark",
         (MARKOV + "|" + STAGE,),
         never=(JOINED, HIDDEN_NORM),
@@ -215,7 +215,7 @@ ROWS: tuple[Row, ...] = (
         ),
         tokens="block",
     ),
-    Row(
+    KindRow(
         "mtp",
         (JOINED,),
         never=(MARKOV, STAGE),
@@ -230,12 +230,12 @@ ROWS: tuple[Row, ...] = (
         ),
         tokens="layers",
     ),
-    Row(
+    KindRow(
         "gemma4_assistant",
         (r"(nextn\.)?pre_projection", r"(nextn\.)?post_projection"),
         may=(r"(nextn\.)?(pre|post)_projection", r"masked_embedding\..+", r"masked_embd_\w+"),
     ),
-    Row(
+    KindRow(
         "medusa",
         (
             r"(medusa_heads?\.)?\d+\.\d+\.linear|(medusa_heads\.\d+\.)?medusa_layers\.\d+\.linear"
@@ -252,25 +252,25 @@ ROWS: tuple[Row, ...] = (
         body=False,
         tokens="heads",
     ),
-    Row(
+    KindRow(
         "hydra",
         (r"(.+\.)?hydra_\w+(\..+)?",),
         may=(r"(.+\.)?hydra_\w+(\..+)?", r"prefix_\w+(\..+)?", r"\d+(\.\d+)*(\.linear)?"),
         tokens="heads",
     ),
-    Row(
+    KindRow(
         "mlp_speculator",
         (r"emb\.\d+", r"proj\.\d+", r"head\.\d+"),
         may=(r"(emb|proj|head|ln)\.\d+", r"ln0"),
         body=False,
         tokens="heads",
     ),
-    Row("recurrent", (r"recurrent", r"token", r"down"), may=(r"\w+",), body=False),
-    Row("early_exit", (r"exit",), may=(r"\w+",), body=False),
+    KindRow("recurrent", (r"recurrent", r"token", r"down"), may=(r"\w+",), body=False),
+    KindRow("early_exit", (r"exit",), may=(r"\w+",), body=False),
 )
 """Kinds that extend a model's or another kind's tensors exclude each other by `never`."""
 
-MODEL = Row("independent", ())
+MODEL = KindRow("independent", ())
 
 SUFFIX = re.compile(
     r"\.(weight|bias|scale|weight_(scale(_inv|_2)?|packed|shape|zero_point|global_scale|g_idx|scale_inv)"
@@ -499,12 +499,12 @@ def _by_tensors(
     return Draft(kind, f"tensors {_some(telling)}")
 
 
-def _fits(row: Row, names: set[str]) -> bool:
+def _fits(row: KindRow, names: set[str]) -> bool:
     needed = all(matching((pattern,), names) for pattern in row.needs)
     return needed and not matching(row.never, names)
 
 
-def _explains(row: Row, name: str) -> bool:
+def _explains(row: KindRow, name: str) -> bool:
     return bool(matching((*row.needs, *row.may), (name,))) or (row.body and BODY.fullmatch(name) is not None)
 
 
@@ -546,7 +546,7 @@ def _model(names: set[str], config: Config, declared: tuple[Kind, str] | None) -
     return Draft("independent", f"{count}, no tensor of a head")
 
 
-def _unfit(fitting: list[Row], names: set[str], whole: str | None) -> Draft:
+def _unfit(fitting: list[KindRow], names: set[str], whole: str | None) -> Draft:
     find_out = "read in the model card, or in the code that trained it, which method it is for"
     if fitting:
         kinds = " and ".join(WORDS[row.kind] for row in fitting)

@@ -39,7 +39,7 @@ from specops.hints import with_options
 
 if TYPE_CHECKING:
     from specops.edge.client import EdgeEngine
-    from specops.edge.conversation import Conversation, Figures
+    from specops.edge.conversation import Conversation, ConversationFigures
     from specops.engine.request import Sampling
 
 TOKEN = "SPECOPS_EDGE_TOKEN"
@@ -192,9 +192,9 @@ def _talk(engine: EdgeEngine, conversation: Conversation, sampling: Sampling, *,
 
 def _answer(
     engine: EdgeEngine, conversation: Conversation, question: str, sampling: Sampling, *, show: bool
-) -> tuple[str, str, Figures]:
+) -> tuple[str, str, ConversationFigures]:
     """Return the text, why it ended, and what it took."""
-    from specops.edge.conversation import Figures
+    from specops.edge.conversation import ConversationFigures
 
     tokens, text, reason = 0, "", "cancelled"
     before, started = copy_of(engine.own), perf_counter()
@@ -218,7 +218,7 @@ def _answer(
         if show:
             print(flush=True)
     conversation.answered(question, text)
-    return text, reason, Figures.between(before, engine.own, tokens, perf_counter() - started)
+    return text, reason, ConversationFigures.between(before, engine.own, tokens, perf_counter() - started)
 
 
 @contextmanager
@@ -253,7 +253,7 @@ class ChatRecord(ChatFigures):
     finish_reason: str | None
 
 
-def _numbers(figures: Figures) -> ChatFigures:
+def _numbers(figures: ConversationFigures) -> ChatFigures:
     return {
         "tokens": figures.tokens,
         "seconds": figures.seconds,
@@ -265,7 +265,7 @@ def _numbers(figures: Figures) -> ChatFigures:
     }
 
 
-def _line(figures: Figures) -> str:
+def _line(figures: ConversationFigures) -> str:
     parts = [f"{figures.tokens} tokens"]
     if figures.rate is not None:
         parts.append(f"{figures.rate:.1f} a second")

@@ -18,7 +18,7 @@ from specops.edge.connection import Destination, connect
 from specops.edge.drafting import CopyDrafts, Drafts, ModelDrafts
 from specops.edge.fallback import Fallback
 from specops.edge.link import Link, tokenizer_digest
-from specops.edge.settings import DEFAULT, Draft, Drafting
+from specops.edge.settings import DEFAULT, DraftedTree, Drafting
 from specops.engine.heads import needs_target
 from specops.engine.models import load_model
 from specops.engine.models.model import Model
@@ -114,7 +114,7 @@ class EdgeEngine(Streaming):
         if promise is None or promise <= 0:
             return promise is not None
         pace = self._talks.pacing[talk.sequence.greedy].pace(self._pass_s)
-        return not self._settings.depth.more(Draft(talk.passes, talk.retained, promise), pace)
+        return not self._settings.depth.more(DraftedTree(talk.passes, talk.retained, promise), pace)
 
     def _pass(self) -> bool:
         """Run one pass of the draft. Returns False if there is nothing to run."""

@@ -52,7 +52,7 @@ class Conversation:
 
 
 @dataclass(frozen=True)
-class Figures:
+class ConversationFigures:
     """Figures of one answer."""
 
     tokens: int
@@ -64,8 +64,10 @@ class Figures:
     network_s: float
 
     @staticmethod
-    def between(before: EdgeCounters, after: EdgeCounters, tokens: int, seconds: float) -> Figures:
-        return Figures(
+    def between(
+        before: EdgeCounters, after: EdgeCounters, tokens: int, seconds: float
+    ) -> ConversationFigures:
+        return ConversationFigures(
             tokens,
             seconds,
             after.verdicts - before.verdicts,

@@ -21,7 +21,7 @@ CAUSES: tuple[Cause, ...] = ("link", "drafts", "healed", "trial")
 
 
 @dataclass(frozen=True)
-class Rules:
+class FallbackRules:
     margin: float = 0.15  # by which the other one must be faster
     dwell_rounds: int = 6  # verdicts, or probes, before a change is thought of
     dwell_s: float = 2.0  # between changes at least; after a return that did not last, twice as long
@@ -46,14 +46,14 @@ class Mean:
 
 
 @dataclass(frozen=True)
-class Pace:
+class TokenPace:
     """Mean tokens and seconds of verdicts."""
 
     tokens: Mean = Mean()
     seconds: Mean = Mean()
 
-    def add(self, tokens: int, seconds: float, memory: float) -> Pace:
-        return Pace(self.tokens.add(tokens, memory), self.seconds.add(seconds, memory))
+    def add(self, tokens: int, seconds: float, memory: float) -> TokenPace:
+        return TokenPace(self.tokens.add(tokens, memory), self.seconds.add(seconds, memory))
 
     def rate(self, more: float = 0.0) -> float:
         """Tokens a second, if each verdict takes `more` seconds more."""
@@ -69,18 +69,18 @@ class Fallback:
     """State of the choice, shared by all streams of a link."""
 
     server_drafts: bool = False
-    rules: Rules = Rules()
+    rules: FallbackRules = FallbackRules()
     fixed: bool = False
     """Whether the choice never changes."""
 
     switches: dict[Cause, int] = field(default_factory=dict)
-    rounds: Pace = Pace()
+    rounds: TokenPace = TokenPace()
     """Rounds drafted at the edge, without the round-trip time."""
 
     way: Mean = Mean()
     """Round-trip time in seconds: from rounds while the client drafts, from probes while the server does."""
 
-    own: Pace = Pace()
+    own: TokenPace = TokenPace()
     """Verdicts on the server's own drafts."""
 
     step: Mean = Mean()
@@ -170,7 +170,7 @@ class Fallback:
             self,
             server_drafts=not self.server_drafts,
             switches={**self.switches, cause: self.switches.get(cause, 0) + 1},
-            rounds=Pace() if self.server_drafts else self.rounds,  # now it shows anew what it can do
+            rounds=TokenPace() if self.server_drafts else self.rounds,  # now it shows anew what it can do
             way=Mean(),
             since=now,
             observed=0,

@@ -21,7 +21,7 @@ from grpc import aio
 from specops.edge.link import DRAWN_AHEAD, ServerLimits
 from specops.edge.messages import Ready
 from specops.edge.server_metrics import ServiceMetrics
-from specops.edge.service import Access, VerificationService
+from specops.edge.service import TokenAccess, VerificationService
 from specops.edge.sessions import Limits, Sessions
 from specops.edge.wire import SERVICE
 from specops.errors import EnvironmentFailure, FileError, ServerError
@@ -128,7 +128,7 @@ class VerifyServer:
             limits,
             sessions,
             self._metrics,
-            Access(settings.tokens),
+            TokenAccess(settings.tokens),
             max_streams=64 + 2 * settings.sessions,
         )
         self._tls = settings.tls

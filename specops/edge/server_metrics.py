@@ -65,7 +65,7 @@ class ServiceMetrics(Collector):
             "spec_decode_num_accepted_tokens", "Proposed tokens accepted.", counters.accepted_tokens
         )
         yield own.counter("rounds", "All rounds that clients sent.", self.rounds)
-        yield own.counter("rounds_ahead", "Rounds sent before the previous verdict.", sessions.taken)
+        yield own.counter("rounds_ahead", "Rounds sent before the previous verdict.", sessions.used_ahead)
         yield own.counter("received_bytes", "Bytes of clients' messages.", self.received)
         yield own.counter("sent_bytes", "Bytes of messages to clients.", self.sent)
         yield own.counter("resumed_sessions", "Sessions that were resumed.", sessions.resumed)

@@ -61,7 +61,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _TOKEN = re.compile(r"[!-~]{8,512}")
 
 
-class Access:
+class TokenAccess:
     def __init__(self, tokens: Mapping[str, str]) -> None:
         """tokens: by the name of the owner; the name "" is not allowed. Without any token, everyone has
         access, without a name."""
@@ -230,7 +230,7 @@ class VerificationService:
         limits: ServerLimits,
         sessions: Sessions,
         metrics: ServiceMetrics,
-        access: Access,
+        access: TokenAccess,
         max_streams: int,
     ) -> None:
         """The service ends the worker when it stops."""

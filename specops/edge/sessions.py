@@ -127,7 +127,7 @@ class Sessions:
         self._active = 0  # sessions that have not ended
         self._effects = Effects()
         self.resumed = 0
-        self.taken = 0  # rounds, of what was sent ahead
+        self.used_ahead = 0  # rounds, of what was sent ahead
 
     # --- streams ------------------------------------------------------------------------------
 
@@ -315,7 +315,7 @@ class Sessions:
             return 0
         session.out = True
         self._effects.commands.append(Propose(session.key, session.due, proposal, now))
-        self.taken += 1
+        self.used_ahead += 1
         return ahead.version
 
     def unfit(self, refused: messages.SequenceRefused) -> Effects:

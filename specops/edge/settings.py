@@ -17,7 +17,7 @@ from specops.hints import with_value
 
 
 @dataclass(frozen=True)
-class Pace:
+class RoundPace:
     """Means over a client's recent rounds."""
 
     tokens: float
@@ -48,7 +48,7 @@ class Pace:
 
 
 @dataclass(frozen=True)
-class Draft:
+class DraftedTree:
     """A tree that is being drafted."""
 
     passes: int
@@ -62,10 +62,10 @@ class Draft:
 
 
 class Depth(Protocol):
-    def more(self, draft: Draft, pace: Pace | None) -> bool:
+    def more(self, draft: DraftedTree, pace: RoundPace | None) -> bool:
         """Return whether another pass pays. pace: None before the first round."""
 
-    def ahead(self, levels: int, promise: float, pace: Pace) -> bool:
+    def ahead(self, levels: int, promise: float, pace: RoundPace) -> bool:
         """Return whether a tree with `levels` levels, and `promise` expected accepted tokens if its outcome
         occurs, is sent before the outcome is known."""
 
@@ -74,10 +74,10 @@ class Depth(Protocol):
 class Included:
     depth: int
 
-    def more(self, draft: Draft, pace: Pace | None) -> bool:
+    def more(self, draft: DraftedTree, pace: RoundPace | None) -> bool:
         return draft.retained + draft.passes < self.depth
 
-    def ahead(self, levels: int, promise: float, pace: Pace) -> bool:
+    def ahead(self, levels: int, promise: float, pace: RoundPace) -> bool:
         return levels >= self.depth
 
     def __str__(self) -> str:
@@ -88,10 +88,10 @@ class Included:
 class Excluded:
     depth: int
 
-    def more(self, draft: Draft, pace: Pace | None) -> bool:
+    def more(self, draft: DraftedTree, pace: RoundPace | None) -> bool:
         return draft.passes < self.depth
 
-    def ahead(self, levels: int, promise: float, pace: Pace) -> bool:
+    def ahead(self, levels: int, promise: float, pace: RoundPace) -> bool:
         return False  # what was drafted ahead does not count
 
     def __str__(self) -> str:
@@ -103,12 +103,12 @@ class Adaptive:
     first: int = 4
     """Number of levels before the first round."""
 
-    def more(self, draft: Draft, pace: Pace | None) -> bool:
+    def more(self, draft: DraftedTree, pace: RoundPace | None) -> bool:
         if pace is None:
             return Included(self.first).more(draft, pace)
         return draft.promise * pace.gain > pace.rate * pace.pass_s
 
-    def ahead(self, levels: int, promise: float, pace: Pace) -> bool:
+    def ahead(self, levels: int, promise: float, pace: RoundPace) -> bool:
         # It saves the round trip and the drafting; it must bring what the stream brings meanwhile.
         return 1 + promise * pace.gain > pace.rate * pace.served_s
 
@@ -165,14 +165,14 @@ class Pacing:
         self._accepted = self._accepted * memory + tokens - 1
         self._promised = self._promised * memory + promised
 
-    def pace(self, pass_s: float | None) -> Pace | None:
+    def pace(self, pass_s: float | None) -> RoundPace | None:
         """The means; None before the first round, or while `pass_s`, the seconds of a draft pass, is
         unknown."""
         if not self._rounds or pass_s is None:
             return None
         n = self._rounds
         gain = self._accepted / self._promised
-        return Pace(
+        return RoundPace(
             self._tokens / n,
             self._home_s / n,
             self._away_s / n,

@@ -30,7 +30,7 @@ class PassCost:
 
 
 @dataclass(frozen=True)
-class Pace:
+class TimingDeviation:
     """Deviations from the declared times since the model was made."""
 
     passes: float = 0
@@ -42,11 +42,11 @@ class Pace:
     over_s: float = 0.0
     """Seconds beyond the declared times, of all late passes."""
 
-    def since(self, earlier: Pace) -> Pace:
-        return Pace(*(getattr(self, f.name) - getattr(earlier, f.name) for f in fields(self)))
+    def since(self, earlier: TimingDeviation) -> TimingDeviation:
+        return TimingDeviation(*(getattr(self, f.name) - getattr(earlier, f.name) for f in fields(self)))
 
 
-FIGURES = len(fields(Pace))
+FIGURES = len(fields(TimingDeviation))
 
 
 class DelayedModel:
@@ -62,8 +62,8 @@ class DelayedModel:
         self._totals = [0.0] * FIGURES if totals is None else totals
 
     @property
-    def pace(self) -> Pace:
-        return Pace(*self._totals)
+    def pace(self) -> TimingDeviation:
+        return TimingDeviation(*self._totals)
 
     @property
     def shape(self) -> Shape:

@@ -267,8 +267,8 @@ def _take(reading: _Reading, event: Event) -> None:
             raise _malformed("a choice is not an object", data)
         if choice.get("error"):
             raise _refused(error_message(choice) or data)
-        thought, said = _output(choice, data)
-        if piece := thought + said:
+        thought, output = _output(choice, data)
+        if piece := thought + output:
             reading.reasoning += len(thought)
             reading.instants.append(time_s)
             reading.pieces.append(piece)

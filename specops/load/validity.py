@@ -234,7 +234,7 @@ FALSE_ALARMS = 0.05
 _MOST_BLOCKS = 24  # requests soon after each other share the server's moods, and count as one
 
 
-class Change(Frozen):
+class LatencyChange(Frozen):
     """One latency at the end of what was measured, over that at the beginning: of the first comparison that
     shows a drift, else of the first one."""
 
@@ -254,7 +254,7 @@ class Change(Frozen):
     sentence: str
 
 
-def changes(cells: Sequence[CellRecord]) -> list[Change]:
+def changes(cells: Sequence[CellRecord]) -> list[LatencyChange]:
     """Return what was looked for in complete cells, drift or not; the intervals hold together."""
     series = [latencies for cell in cells if cell.complete for latencies in _of_cell(cell)]
     for level in dict.fromkeys(cell.level for cell in cells):
@@ -265,7 +265,7 @@ def changes(cells: Sequence[CellRecord]) -> list[Change]:
     return [latencies.judged(confidence) for latencies in series]
 
 
-def change_over_windows(level: Level, windows: Sequence[Sequence[Row]], looked_at: int) -> Change:
+def change_over_windows(level: Level, windows: Sequence[Sequence[Row]], looked_at: int) -> LatencyChange:
     """Return how one server changed over its windows at a load, in order of time; `looked_at` series share
     the false alarms."""
     rows = [row for window in windows for row in sorted(window, key=lambda row: row.sent_s)]
@@ -333,9 +333,9 @@ class _Series:
             1 + count / len(self.values) * (change.low - 1),
         )
 
-    def judged(self, confidence: float) -> Change:
+    def judged(self, confidence: float) -> LatencyChange:
         blocks, head = self.blocks, self.head
-        undetected = Change(
+        undetected = LatencyChange(
             latency=self.latency,
             concurrency=self.level.concurrency,
             rate=self.level.rate,

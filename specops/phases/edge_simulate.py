@@ -15,9 +15,9 @@ from specops.economics import Prices
 from specops.edge.settings import Drafting
 from specops.edge.simulation import paper
 from specops.edge.simulation.outcome import Outcome, round_bytes
-from specops.edge.simulation.paper import Figures
-from specops.edge.simulation.planning import Plan, Planner
-from specops.edge.simulation.real_rounds import Answer, measure
+from specops.edge.simulation.paper import SimulatedFigures
+from specops.edge.simulation.planning import EdgePlan, EdgePlanner
+from specops.edge.simulation.real_rounds import GreedyText, measure
 from specops.edge.simulation.rounds import Rounds
 from specops.edge.simulation.setting import EdgeCosts, Heads, Setting
 from specops.engine.heads.draft_model import DraftModel
@@ -126,7 +126,7 @@ class PublishedFigures(TypedDict):
 
 
 class CaseFigures(TypedDict):
-    """`paper.Figures` of one case."""
+    """`paper.SimulatedFigures` of one case."""
 
     server_draft_ms: float
     hit: float
@@ -249,7 +249,7 @@ def rounds_of(settings: Measuring, progress: Progress) -> Rounds:
         ids = pair.tokenizer.encode(content) if isinstance(content, str) else list(content)
         ids = ids[-min(settings.prompt_tokens, pair.positions - settings.tokens) :]
         sampling = Sampling(max_tokens=settings.tokens, ignore_eos=True)
-        texts.append(Answer(ids, engine.generate(ids, sampling).tokens))
+        texts.append(GreedyText(ids, engine.generate(ids, sampling).tokens))
         progress.advance()
     source = f"{settings.target.name} with {settings.draft.name}, {len(texts)} prompts, greedy"
     drafting = Drafting(nodes=settings.nodes, beams=settings.beams, heads=settings.heads)
@@ -265,7 +265,7 @@ def plan(
     the numbers of clients.
     """
     prices = Prices(settings.server_per_hour, settings.edge_per_hour)
-    planner = Planner(settings.setting(), costs, rounds, prices, fixed_depth=settings.depth is not None)
+    planner = EdgePlanner(settings.setting(), costs, rounds, prices, fixed_depth=settings.depth is not None)
     rtts = sorted({rtt_ms / 1000 for rtt_ms in settings.rtt_ms})
     found = planner.plan(rtts, sorted(set(settings.clients)), settings.itl_ms, progress)
     nearest = [cell for cell in found.cells if cell.rtt_s == rtts[0]]
@@ -290,7 +290,7 @@ def plan(
     )
 
 
-def _plan(found: Plan) -> dict[str, Any]:
+def _plan(found: EdgePlan) -> dict[str, Any]:
     return {
         "itl_bound_ms": round(found.itl_bound_ms, 4),
         "cells": [
@@ -374,7 +374,7 @@ def replay_paper(progress: Progress) -> results.Result:
     )
 
 
-def _figures(found: Figures) -> dict[str, Any]:
+def _figures(found: SimulatedFigures) -> dict[str, Any]:
     stored = {
         name: round(value, 5) if isinstance(value, float) else value
         for name, value in asdict(found).items()

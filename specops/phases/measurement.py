@@ -18,7 +18,7 @@ from specops.errors import FileError, SpecopsError, Stopped, UsageError
 from specops.hints import with_options
 from specops.load.record import Acceptance, CellRecord, Errors, Latencies, LevelFigures
 from specops.load.settings import StoredCounting
-from specops.load.validity import Change
+from specops.load.validity import LatencyChange
 from specops.load.workload import StoredProvenance
 from specops.progress import Progress
 from specops.results import Result
@@ -34,7 +34,7 @@ class _Cells(BaseModel):
 
 
 class BaselineSteadiness(BaseModel):
-    steadiness: list[Change] = Field(default_factory=list)
+    steadiness: list[LatencyChange] = Field(default_factory=list)
     """How the server changed while it was measured."""
 
 

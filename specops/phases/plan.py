@@ -18,8 +18,8 @@ from specops import results
 from specops.engine import Engine, Sampling, load_engine
 from specops.engine.drafters.auto import Auto
 from specops.engine.planner import tree_choice
-from specops.engine.planner.planner import COPIES, LASTS, NONE, Observation, Planner, StepTrees
-from specops.engine.planner.tree_choice import Goal, Option
+from specops.engine.planner.planner import COPIES, LASTS, NONE, Planner, StepObservation, StepTrees
+from specops.engine.planner.tree_choice import Goal, TreeOption
 from specops.engine.tree import Topology
 from specops.errors import UsageError
 from specops.hints import with_options
@@ -149,7 +149,7 @@ class _Survey:
         self._turns += 1
         return StepTrees(self._trees[self._turns // TOGETHER % len(self._trees)])
 
-    def learn(self, observed: Observation) -> None:
+    def learn(self, observed: StepObservation) -> None:
         self.observed.append(observed.batch)
         self._planner.learn(observed)
 
@@ -288,7 +288,9 @@ def _at(planner: Planner, batch: int, steps: int) -> BatchPlan:
     )
 
 
-def _candidate(planner: Planner, option: Option, best: Option, plain: Option, batch: int) -> Candidate:
+def _candidate(
+    planner: Planner, option: TreeOption, best: TreeOption, plain: TreeOption, batch: int
+) -> Candidate:
     spec = parse_tree(option.tree)
     wins = best.tokens_per_second * option.seconds_per_step
     rates = planner.accepted.rates

@@ -96,7 +96,7 @@ FAULT = Refusal(500, "a fault in the server; its log has the details")
 """Text for an unforeseen error: its own text may hold what clients should not see."""
 
 
-class Gate:
+class RequestGate:
     """Counts the requests that are being answered; once closed, it refuses further ones."""
 
     def __init__(self) -> None:

@@ -37,7 +37,7 @@ class Job:
 
 
 @dataclass(eq=False)
-class Sequence:
+class RequestSequence:
     """One sequence of a request."""
 
     generation: Generation
@@ -53,7 +53,7 @@ class Generation:
     def __init__(self, jobs: list[Job], keys: Iterator[int], arrived: float) -> None:
         """`keys` gives unused keys. `arrived`: seconds of time.perf_counter."""
         self.sequences = [
-            Sequence(self, next(keys), index, job, Timeline(arrived)) for index, job in enumerate(jobs)
+            RequestSequence(self, next(keys), index, job, Timeline(arrived)) for index, job in enumerate(jobs)
         ]
         self._unfinished = len(jobs)  # sequences whose last emission has not been read
         self._output: list[tuple[int, Emission]] = []
@@ -95,12 +95,12 @@ Restart = Callable[[], Starting]
 """Starts a worker's process."""
 
 
-class Link:
+class WorkerLink:
     """The connection to one worker, and the sequences that it has."""
 
     def __init__(self, number: int, worker: Worker) -> None:
         self.number, self.worker = number, worker
-        self.active: dict[int, Sequence] = {}  # by key
+        self.active: dict[int, RequestSequence] = {}  # by key
         self.heard = asyncio.Event()  # a message, since it was last cleared
         self._busy = False  # as far as is known here: it may be in a step for clients that have gone
         self._due_since: float | None = None  # something is to come, and nothing came since
@@ -160,7 +160,9 @@ class EngineLoop:
         self.failed = asyncio.Event()
         self._keys = count()
         self._placement = Placement(places)
-        self._links: list[Link | None] = [Link(number, worker) for number, worker in enumerate(workers)]
+        self._links: list[WorkerLink | None] = [
+            WorkerLink(number, worker) for number, worker in enumerate(workers)
+        ]
         self._tasks: set[asyncio.Task[None]] = set()
         self._starting: dict[int, Starting] = {}  # by worker
         for link in self._live:
@@ -169,7 +171,7 @@ class EngineLoop:
             metrics.restarts = 0
 
     @property
-    def _live(self) -> list[Link]:
+    def _live(self) -> list[WorkerLink]:
         return [link for link in self._links if link is not None]
 
     @property
@@ -214,7 +216,7 @@ class EngineLoop:
         """
         self._admit(len(jobs))
         generation = Generation(jobs, self._keys, arrived=time.perf_counter())
-        placed: dict[Link, list[Sequence]] = {}
+        placed: dict[WorkerLink, list[RequestSequence]] = {}
         for sequence in generation.sequences:
             link = self._place(sequence.job.prompt)
             link.active[sequence.key] = sequence
@@ -233,7 +235,7 @@ class EngineLoop:
                         self._metrics.finished["abort"] += 1
                         link.send(Cancel(sequence.key))
 
-    def _place(self, prompt: list[int]) -> Link:
+    def _place(self, prompt: list[int]) -> WorkerLink:
         loads = [None if link is None else len(link.active) for link in self._links]
         link = self._links[self._placement.place(prompt, loads) if len(loads) > 1 else 0]
         assert link is not None
@@ -254,7 +256,7 @@ class EngineLoop:
         return sum(self._refuse_active(link, refusal) for link in self._live)
 
     @staticmethod
-    def _refuse_active(link: Link, refusal: Refusal) -> int:
+    def _refuse_active(link: WorkerLink, refusal: Refusal) -> int:
         for generation in {sequence.generation for sequence in link.active.values()}:
             generation.refuse(refusal)
         return len(link.active)
@@ -282,7 +284,7 @@ class EngineLoop:
 
     # --- messages of workers ----------------------------------------------------------------------
 
-    def _read(self, link: Link) -> None:
+    def _read(self, link: WorkerLink) -> None:
         try:
             for message in link.receive():
                 if isinstance(message, StepResult):
@@ -295,7 +297,7 @@ class EngineLoop:
         except (EOFError, OSError):
             self._lose(link, Failed("its process has ended"))
 
-    def _deliver(self, link: Link, turn: StepResult) -> None:
+    def _deliver(self, link: WorkerLink, turn: StepResult) -> None:
         active = link.active
         for key in turn.scheduled:
             if key in active:
@@ -318,13 +320,13 @@ class EngineLoop:
                 del active[key]
             sequence.generation.put(sequence.index, emission)
 
-    def _refuse(self, link: Link, refused: RequestRefused) -> None:
+    def _refuse(self, link: WorkerLink, refused: RequestRefused) -> None:
         if sequence := link.active.get(refused.key):
             sequence.generation.refuse(Refusal(400, refused.message, param="prompt"))
 
     # --- workers that die ---------------------------------------------------------------------------
 
-    def _lose(self, link: Link, failed: Failed) -> None:
+    def _lose(self, link: WorkerLink, failed: Failed) -> None:
         """Fail the requests of a worker that is gone. It is started again, or the engine has failed."""
         if self._restart is None and self.failure is not None:
             return
@@ -339,7 +341,7 @@ class EngineLoop:
         self._metrics.end(link.number)
         self._run(self._replace(link))
 
-    async def _replace(self, link: Link) -> None:
+    async def _replace(self, link: WorkerLink) -> None:
         link.worker.kill()
         await asyncio.to_thread(link.worker.join)
         link.worker.connection.close()
@@ -355,7 +357,7 @@ class EngineLoop:
                 continue
             finally:
                 del self._starting[link.number]
-            self._links[link.number] = new = Link(link.number, worker)
+            self._links[link.number] = new = WorkerLink(link.number, worker)
             self._metrics.begin(new.number, worker.ready.load)
             self._metrics.restarts = (self._metrics.restarts or 0) + 1
             self._events.add_reader(worker.connection, self._read, new)

@@ -36,7 +36,7 @@ Command = Submit | Cancel | None
 
 
 @dataclass(frozen=True)
-class Load:
+class EngineLoad:
     """The load of the engine, and its counters since it started."""
 
     running: int = 0
@@ -52,7 +52,7 @@ class Ready:
     """The first message: the engine is loaded."""
 
     max_length: int  # prompt and output tokens of one sequence
-    load: Load
+    load: EngineLoad
     model: str | None = None  # where only the engine knows
 
 
@@ -65,7 +65,7 @@ class StepResult:
     tokens: int  # prompt tokens read and tokens generated
     scheduled: list[int]  # keys of sequences that began to run
     emissions: list[tuple[int, Emission]]  # by key
-    load: Load
+    load: EngineLoad
 
 
 @dataclass(frozen=True)
@@ -156,9 +156,9 @@ class _Working:
         tokens = load.counters.prompt_tokens + load.counters.generated_tokens - before
         return StepResult(started, ended, tokens, scheduled, by_key, load)
 
-    def _load(self) -> Load:
+    def _load(self) -> EngineLoad:
         engine = self._engine
-        return Load(
+        return EngineLoad(
             engine.running, engine.waiting, engine.kv_usage, engine.counters, engine.unavailable, engine.extra
         )
 

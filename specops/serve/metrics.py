@@ -19,7 +19,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from specops.engine.request import Counters, Emission
-from specops.serve.engine_worker import Load, StepResult
+from specops.serve.engine_worker import EngineLoad, StepResult
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -117,7 +117,7 @@ class ServerMetrics(Collector):
         """`speculative`: the spec_decode series exist only where speculation is configured, as in vLLM.
         `extra` makes the series that only this kind of engine has."""
         self._extra = extra
-        self._loads: dict[int, Load] = {}  # by worker
+        self._loads: dict[int, EngineLoad] = {}  # by worker
         self._ended = Counters()  # of workers that have ended
         self.restarts: int | None = None  # of workers; None where none is started again
         self.finished = {"stop": 0, "length": 0, "abort": 0, "error": 0}
@@ -151,22 +151,22 @@ class ServerMetrics(Collector):
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
-    def begin(self, worker: int, load: Load) -> None:
+    def begin(self, worker: int, load: EngineLoad) -> None:
         """Record that a worker has started."""
         self._loads[worker] = load
 
     def end(self, worker: int) -> None:
         """Record that a worker has ended. Its counters stay in the totals."""
-        self._ended += self._loads.pop(worker, Load()).counters
+        self._ended += self._loads.pop(worker, EngineLoad()).counters
 
     @property
-    def load(self) -> Load:
+    def load(self) -> EngineLoad:
         """The load of all workers, and their counters since the server started."""
         loads = list(self._loads.values())
         if len(loads) == 1 and not self._ended.steps:
             return loads[0]
         reasons = [load.unavailable for load in loads]
-        return Load(
+        return EngineLoad(
             sum(load.running for load in loads),
             sum(load.waiting for load in loads),
             sum(load.kv_usage for load in loads) / max(len(loads), 1),

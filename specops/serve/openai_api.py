@@ -17,7 +17,7 @@ from typing import Any
 from aiohttp import web
 
 from specops import __version__
-from specops.serve.admission import FAULT, Gate, Refusal, bearer_token
+from specops.serve.admission import FAULT, Refusal, RequestGate, bearer_token
 from specops.serve.engine_loop import EngineLoop, Job
 from specops.serve.limits import Limits
 from specops.serve.metrics import CONTENT_TYPE, ServerMetrics
@@ -31,7 +31,7 @@ from specops.serve.protocol import (
     over_context,
     parse,
 )
-from specops.serve.responses import Answer, ChatAnswer, CompletionAnswer, patience, send_stream
+from specops.serve.responses import ChatAnswer, CompletionAnswer, OpenAIResponse, patience, send_stream
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class Api:
     metrics: ServerMetrics
     api_key: str | None
     limits: Limits
-    gate: Gate = field(default_factory=Gate)
+    gate: RequestGate = field(default_factory=RequestGate)
     created: int = field(default_factory=lambda: int(time.time()))
 
     def __post_init__(self) -> None:
@@ -150,7 +150,7 @@ class Api:
         return body
 
     async def _answer(
-        self, request: web.Request, body: GenerationRequest, prompts: list[list[int]], answer: Answer
+        self, request: web.Request, body: GenerationRequest, prompts: list[list[int]], answer: OpenAIResponse
     ) -> web.StreamResponse:
         jobs = [
             Job(prompt, body.sampling(choice, self._token_limit(body, prompt)))

@@ -30,7 +30,7 @@ def _written(logprob: float) -> float:
 
 
 @dataclass
-class Choice:
+class ChoiceOutput:
     """The output of one choice so far."""
 
     tokens: list[int] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Choice:
             self.accepted_by_step.append(emission.accepted)
 
 
-class Answer(ABC):
+class OpenAIResponse(ABC):
     """The answer to one request, as a whole or as chunks. Choices are numbered by prompt, then by `n`."""
 
     id_prefix: ClassVar[str]
@@ -74,7 +74,7 @@ class Answer(ABC):
         self._speculative = speculative
         self._prompts = prompts
         self._tokenizer = tokenizer
-        self._choices = [Choice() for _ in range(len(prompts) * request.n)]
+        self._choices = [ChoiceOutput() for _ in range(len(prompts) * request.n)]
         self._head = {"id": f"{self.id_prefix}-{token_hex(16)}", "created": int(time.time()), "model": model}
 
     def opening(self) -> list[dict[str, Any]]:
@@ -151,10 +151,10 @@ class Answer(ABC):
     def _delta(self, index: int, emission: Emission) -> dict[str, Any]: ...
 
     @abstractmethod
-    def _whole_choice(self, index: int, choice: Choice) -> dict[str, Any]: ...
+    def _whole_choice(self, index: int, choice: ChoiceOutput) -> dict[str, Any]: ...
 
 
-class ChatAnswer(Answer):
+class ChatAnswer(OpenAIResponse):
     id_prefix = "chatcmpl"
     kind = "chat.completion"
     chunk_kind = "chat.completion.chunk"
@@ -188,7 +188,7 @@ class ChatAnswer(Answer):
             choice["token_ids"] = emission.tokens
         return choice
 
-    def _whole_choice(self, index: int, choice: Choice) -> dict[str, Any]:
+    def _whole_choice(self, index: int, choice: ChoiceOutput) -> dict[str, Any]:
         return {
             "index": index,
             "message": {"role": "assistant", "content": "".join(choice.text), "refusal": None},
@@ -216,7 +216,7 @@ class ChatAnswer(Answer):
         return {"token": text, "logprob": _written(logprob), "bytes": list(text.encode())}
 
 
-class CompletionAnswer(Answer):
+class CompletionAnswer(OpenAIResponse):
     id_prefix = "cmpl"
     kind = chunk_kind = "text_completion"
 
@@ -245,7 +245,7 @@ class CompletionAnswer(Answer):
             choice["prompt_token_ids"] = None if self._choices[index].tokens else self._prompt(index)
         return choice
 
-    def _whole_choice(self, index: int, choice: Choice) -> dict[str, Any]:
+    def _whole_choice(self, index: int, choice: ChoiceOutput) -> dict[str, Any]:
         return {
             "index": index,
             "text": "".join(choice.text),
@@ -286,7 +286,12 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",",
 
 
 async def send_stream(
-    request: web.Request, generation: Generation, answer: Answer, *, include_usage: bool, write_s: float
+    request: web.Request,
+    generation: Generation,
+    answer: OpenAIResponse,
+    *,
+    include_usage: bool,
+    write_s: float,
 ) -> web.StreamResponse:
     """Send `answer` as it grows; all output that is available at one time goes out in one write.
 

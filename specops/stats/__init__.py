@@ -24,7 +24,7 @@ from specops.stats.interval import (
 )
 from specops.stats.paired import (
     MIN_PAIRS,
-    Block,
+    RungBlock,
     SingleStart,
     Starts,
     Times,
@@ -53,8 +53,8 @@ __all__ = [
     "LEVEL",
     "MIN_PAIRS",
     "PERCENTILE_METHOD",
-    "Block",
     "Interval",
+    "RungBlock",
     "SingleStart",
     "Starts",
     "Times",

@@ -197,7 +197,7 @@ Times = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Block:
+class RungBlock:
     """One arm in one rung, with the standard that it is compared with."""
 
     times: Mapping[str, Times]
@@ -234,7 +234,7 @@ class SingleStart:
 
     freedom: float
 
-    def over(self, blocks: Sequence[Block]) -> Starts | None:
+    def over(self, blocks: Sequence[RungBlock]) -> Starts | None:
         """Return what starts add to a ratio over all of `blocks`, each weighted by what it takes."""
         whole = sum(block.weight for block in blocks)
         if not whole or not self.variance:
@@ -244,7 +244,7 @@ class SingleStart:
 
 
 def one_start(
-    turns: Sequence[Mapping[str, Times]], repeated: Mapping[str, Sequence[Block]]
+    turns: Sequence[Mapping[str, Times]], repeated: Mapping[str, Sequence[RungBlock]]
 ) -> SingleStart | None:
     """The variance of one start, from the prompts of each arm that was started twice in a rung (`turns`, by
     prompt), and the blocks of each arm by its name. None with neither two starts nor two rungs."""

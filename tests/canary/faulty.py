@@ -32,7 +32,7 @@ from specops.phases.canary import conform
 from specops.progress import SilentProgress
 from specops.results import Result
 from specops.serve import responses
-from specops.serve.responses import Answer
+from specops.serve.responses import OpenAIResponse
 
 PAIR = Path(__file__).parents[2] / "playbooks" / "embedded"
 SPECULATIVE = "speculative"
@@ -285,16 +285,16 @@ class Servers:
 
     @contextmanager
     def _counted(self, more: int, where: str) -> Iterator[None]:
-        right = getattr(Answer, where)
+        right = getattr(OpenAIResponse, where)
 
-        def miscounted(answer: Answer) -> dict[str, Any]:
+        def miscounted(answer: OpenAIResponse) -> dict[str, Any]:
             body: dict[str, Any] = right(answer)
             if answer._head["model"] == SPECULATIVE:
                 body["usage"]["completion_tokens"] += more
                 body["usage"]["total_tokens"] += more
             return body
 
-        with patch.object(Answer, where, miscounted):
+        with patch.object(OpenAIResponse, where, miscounted):
             yield
 
     def usage_off_by_one(self) -> Any:

@@ -22,7 +22,7 @@ from live_verifier import LiveVerifier
 from specops.assets import asset
 from specops.edge.client import EdgeEngine
 from specops.edge.client_metrics import EdgeCounters
-from specops.edge.conversation import Conversation, Figures
+from specops.edge.conversation import Conversation, ConversationFigures
 from specops.engine import load_engine
 from specops.engine.request import Sampling
 from specops.engine.text import load_tokenizer
@@ -183,10 +183,10 @@ def test_without_a_template_texts_are_continued(tiny_pair: tuple[Path, Path]) ->
 def test_figures_are_differences() -> None:
     before = EdgeCounters(rounds=10, verdicts=12, hits=4, taken=3, network_s=1.0)
     after = EdgeCounters(rounds=14, verdicts=17, hits=7, taken=4, network_s=1.045)
-    figures = Figures.between(before, after, tokens=20, seconds=2.0)
+    figures = ConversationFigures.between(before, after, tokens=20, seconds=2.0)
     assert (figures.rate, figures.per_verification, figures.hit_rate) == (10, 4, 0.75)
     assert figures.ahead_rate == 0.25
     assert figures.rtt_s == pytest.approx(0.015)  # of the three that were not sent ahead
-    none = Figures.between(before, before, tokens=0, seconds=0.0)
+    none = ConversationFigures.between(before, before, tokens=0, seconds=0.0)
     assert (none.rate, none.per_verification, none.hit_rate, none.rtt_s) == (None, None, None, None)
     assert none.ahead_rate is None

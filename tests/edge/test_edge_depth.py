@@ -8,41 +8,52 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specops.edge.settings import Adaptive, Draft, Drafting, Excluded, Included, Pace, Pacing, parse_depth
+from specops.edge.settings import (
+    Adaptive,
+    DraftedTree,
+    Drafting,
+    Excluded,
+    Included,
+    Pacing,
+    RoundPace,
+    parse_depth,
+)
 from specops.errors import UsageError
 
 seconds = st.floats(1e-4, 1.0)
 paces = st.builds(
-    Pace, st.floats(1.0, 10.0), seconds, seconds, seconds, seconds, st.floats(0.05, 1.5), seconds
+    RoundPace, st.floats(1.0, 10.0), seconds, seconds, seconds, seconds, st.floats(0.05, 1.5), seconds
 )
 promises = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=30).map(lambda row: sorted(row, reverse=True))
 
 
-def passes(pace: Pace, promised: list[float]) -> int:
+def passes(pace: RoundPace, promised: list[float]) -> int:
     """How many passes are made where they promise this, one after the other."""
     made = 0
-    while made < len(promised) and Adaptive().more(Draft(made, 0, promised[made]), pace):
+    while made < len(promised) and Adaptive().more(DraftedTree(made, 0, promised[made]), pace):
         made += 1
     return made
 
 
 @given(paces, promises, st.floats(0.0, 1.0))
-def test_a_slower_link_never_makes_for_a_shallower_draft(pace: Pace, row: list[float], more: float) -> None:
+def test_a_slower_link_never_makes_for_a_shallower_draft(
+    pace: RoundPace, row: list[float], more: float
+) -> None:
     assert passes(replace(pace, away_s=pace.away_s + more), row) >= passes(pace, row)
 
 
 @given(paces, promises, st.floats(0.0, 1.0))
-def test_a_slower_draft_never_makes_for_a_deeper_one(pace: Pace, row: list[float], more: float) -> None:
+def test_a_slower_draft_never_makes_for_a_deeper_one(pace: RoundPace, row: list[float], more: float) -> None:
     assert passes(replace(pace, pass_s=pace.pass_s + more), row) <= passes(pace, row)
 
 
 @given(paces, promises, st.floats(0.0, 1.0))
-def test_a_better_draft_is_never_a_shallower_one(pace: Pace, row: list[float], more: float) -> None:
+def test_a_better_draft_is_never_a_shallower_one(pace: RoundPace, row: list[float], more: float) -> None:
     assert passes(replace(pace, gain=pace.gain + more), row) >= passes(pace, row)
 
 
 @given(paces, promises)
-def test_drafting_stops_where_it_no_longer_pays(pace: Pace, row: list[float]) -> None:
+def test_drafting_stops_where_it_no_longer_pays(pace: RoundPace, row: list[float]) -> None:
     """Were tokens as promised, no other number of passes from the front would give more of them a second,
     beyond the pace that there is anyway."""
     made = passes(pace, row)
@@ -52,14 +63,14 @@ def test_drafting_stops_where_it_no_longer_pays(pace: Pace, row: list[float]) ->
 
 def test_what_was_drafted_ahead_counts_or_it_does_not() -> None:
     def made(depth: Included | Excluded, kept: int) -> int:
-        return next(n for n in range(20) if not depth.more(Draft(n, kept, 1.0), None))
+        return next(n for n in range(20) if not depth.more(DraftedTree(n, kept, 1.0), None))
 
     assert [made(Included(4), kept) for kept in (0, 3, 4, 9)] == [4, 1, 0, 0]
     assert [made(Excluded(4), kept) for kept in (0, 3, 4, 9)] == [4, 4, 4, 4]
 
 
 def test_adaptive_begins_as_included() -> None:
-    assert [Adaptive(first=2).more(Draft(n, 0, 1.0), None) for n in range(3)] == [True, True, False]
+    assert [Adaptive(first=2).more(DraftedTree(n, 0, 1.0), None) for n in range(3)] == [True, True, False]
 
 
 def test_pacing_follows_what_was_measured() -> None:
@@ -71,14 +82,16 @@ def test_pacing_follows_what_was_measured() -> None:
         way_s = 0.005 if n % 2 else None  # every other round was sent ahead
         pacing.learn(tokens=5, promised=8.0, home_s=0.02, away_s=0.03, served_s=0.025, way_s=way_s)
     pace = pacing.pace(0.004)
-    expected = Pace(tokens=5, home_s=0.02, away_s=0.03, served_s=0.025, way_s=0.005, gain=0.5, pass_s=0.004)
+    expected = RoundPace(
+        tokens=5, home_s=0.02, away_s=0.03, served_s=0.025, way_s=0.005, gain=0.5, pass_s=0.004
+    )
     assert asdict(pace) == pytest.approx(asdict(expected), rel=1e-4)  # type: ignore[arg-type]
     assert pace.rate == pytest.approx(100)  # type: ignore[union-attr]
 
 
 @given(paces, st.floats(0.0, 5.0), st.floats(0.0, 5.0))
 def test_what_is_sent_ahead_must_bring_what_the_stream_brings_while_it_is_served(
-    pace: Pace, promise: float, more: float
+    pace: RoundPace, promise: float, more: float
 ) -> None:
     sent = Adaptive().ahead(3, promise, pace)
     assert sent == (1 + promise * pace.gain > pace.rate * pace.served_s)
@@ -87,7 +100,7 @@ def test_what_is_sent_ahead_must_bring_what_the_stream_brings_while_it_is_served
 
 
 @given(paces, st.integers(1, 9))
-def test_only_what_counts_is_sent_ahead(pace: Pace, levels: int) -> None:
+def test_only_what_counts_is_sent_ahead(pace: RoundPace, levels: int) -> None:
     assert Included(4).ahead(levels, 0.0, pace) == (levels >= 4)
     assert not Excluded(1).ahead(levels, 9.0, pace)
 

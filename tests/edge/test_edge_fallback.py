@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specops.edge.fallback import Fallback, Rules
+from specops.edge.fallback import Fallback, FallbackRules
 
-RULES = Rules()
+RULES = FallbackRules()
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from specops.edge import verification_pb2 as pb
 from specops.edge.link import Branch, Proposal, SessionRefused, Verdict
 from specops.edge.messages import Propose
 from specops.edge.server import Tls
-from specops.edge.service import Access
+from specops.edge.service import TokenAccess
 from specops.edge.wire import ahead_request, limits_of, mode_request, open_request, round_request
 from specops.engine.request import Sampling
 
@@ -195,7 +195,7 @@ def test_without_the_token_nothing_is_told(token: str | None) -> None:
 @pytest.mark.parametrize("header", ["Bearer a-token", "bearer a-token", "BEARER  a-token"])
 def test_the_scheme_of_a_token_in_any_case(header: str) -> None:
     """RFC 9110, section 11.1."""
-    access = Access({"ann": "a-token"})
+    access = TokenAccess({"ann": "a-token"})
     assert access.name(header) == access.name(header.encode()) == "ann"
     for wrong in (header.upper(), header + "s", header.replace(" ", ""), "Basic a-token", "a-token", ""):
         assert access.name(wrong) is None

@@ -172,10 +172,10 @@ def test_a_round_goes_on_with_what_was_sent_ahead_for_its_outcome(
     assert table.request(0, ahead(1), 2.5) == Effects()
     effects = ruled(table, path=path, bonus=bonus)
     if proposal is None:
-        assert (effects.commands, taken_of(effects), table.taken) == ([], [0], 0)
+        assert (effects.commands, taken_of(effects), table.used_ahead) == ([], [0], 0)
         assert table.request(0, Round(0, 2, EMPTY), 4.0).commands == [Propose(0, 2, EMPTY, 4.0)]
         return
-    assert (effects.commands, taken_of(effects), table.taken) == ([Propose(0, 2, proposal, 3.0)], [1], 1)
+    assert (effects.commands, taken_of(effects), table.used_ahead) == ([Propose(0, 2, proposal, 3.0)], [1], 1)
     # It is out like any other: it is ruled on, one ahead of it is taken, and a round beside it is nonsense.
     table.request(0, ahead(2, of=(0, 30)), 3.5)
     again = table.stepped(stepped(SequenceVerdict(0, 2, [], [30], False, 0, 0)), 4.0)

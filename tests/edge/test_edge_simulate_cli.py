@@ -15,8 +15,8 @@ from specops.assets import asset
 from specops.cli.app import app
 from specops.economics import Prices
 from specops.edge.settings import Drafting
-from specops.edge.simulation.planning import IDLE, SEEDS, Planner
-from specops.edge.simulation.real_rounds import LEVELS, Answer, measure
+from specops.edge.simulation.planning import IDLE, SEEDS, EdgePlanner
+from specops.edge.simulation.real_rounds import LEVELS, GreedyText, measure
 from specops.edge.simulation.rounds import of_rates
 from specops.edge.simulation.setting import EdgeCosts, Setting, straight
 from specops.engine.load import load_engine
@@ -134,7 +134,7 @@ def test_a_plan_against_every_setting_tried_by_hand() -> None:
     rounds = of_rates([0.8] * 3, hit=0.3, hit_many=0.3, source="")
     prices = Prices(4.0, 0.3)
     base = Setting(heads="many", nodes=8, max_batch=4)
-    planner = Planner(base, costs, rounds, prices, fixed_depth=False)
+    planner = EdgePlanner(base, costs, rounds, prices, fixed_depth=False)
     plan = planner.plan([0.005, 0.06], [1, 4], None, SilentProgress())
     for cell in plan.cells:
         depths = [
@@ -195,8 +195,8 @@ def test_rounds_of_a_pair_are_those_of_its_engine(tiny_pair: tuple[Path, Path]) 
     assert rounds.accepted[0] == pytest.approx((1 - accepted / total, accepted / total))
 
 
-def _texts(target: Path, tokens: int = 24) -> list[Answer]:
+def _texts(target: Path, tokens: int = 24) -> list[GreedyText]:
     engine = load_engine(target, tree="none")
     sampling = Sampling(max_tokens=tokens, ignore_eos=True)
     prompts = [[3, 1, 4, 1, 5], [9, 2, 6], [5, 3, 5, 8, 9, 7]]
-    return [Answer(prompt, engine.generate(prompt, sampling).tokens) for prompt in prompts]
+    return [GreedyText(prompt, engine.generate(prompt, sampling).tokens) for prompt in prompts]

@@ -23,7 +23,7 @@ from specops.edge.settings import Included
 from specops.edge.simulation.client import Passes, sent_after
 from specops.edge.simulation.outcome import Outcome, outcome, simulate
 from specops.edge.simulation.rounds import Rounds, of_rates
-from specops.edge.simulation.setting import EdgeCosts, Log, Setting, Verdict, straight
+from specops.edge.simulation.setting import EdgeCosts, Log, Setting, SimulatedVerdict, straight
 from specops.engine.request import Counters
 
 DRAFT, VERIFY, RTT = 0.004, 0.030, 0.015
@@ -60,7 +60,7 @@ def seen(setting: Setting, rounds: Rounds, seconds: float = 200.0) -> Outcome:
     return outcome(run(setting, rounds, seconds=seconds), setting, Prices(3.6, 0.36))
 
 
-def rounds_of(log: Log, client: int = 0) -> list[Verdict]:
+def rounds_of(log: Log, client: int = 0) -> list[SimulatedVerdict]:
     """But for a client's first ones, before which nothing can be expected."""
     return [verdict for verdict in log.verdicts if verdict.client == client][3:]
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from tiny_models import Pair
 
-from specops.edge.stand_in import FIGURES, DelayedModel, Pace, PassCost
+from specops.edge.stand_in import FIGURES, DelayedModel, PassCost, TimingDeviation
 from specops.engine.load import load_engine
 from specops.engine.request import Sampling
 
@@ -55,7 +55,7 @@ def test_a_pass_takes_what_is_declared_for_its_tokens(method: str, monkeypatch: 
     assert got == ("logits", tokens, "layout", "wanted")
     assert clock.now - began == pytest.approx(4.0)
     assert clock.slept == pytest.approx([3.5, 0.875])
-    assert paced.pace == Pace(passes=1, late=0, declared_s=4.0, computed_s=0.5, over_s=0.0)
+    assert paced.pace == TimingDeviation(passes=1, late=0, declared_s=4.0, computed_s=0.5, over_s=0.0)
 
 
 def test_computing_longer_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,10 +65,12 @@ def test_computing_longer_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None
     paced.forward(torch.zeros(8, dtype=torch.int64), "layout")  # type: ignore[arg-type]
     before = paced.pace
     assert clock.slept == []
-    assert before == Pace(passes=1, late=1, declared_s=4.0, computed_s=5.0, over_s=1.0)
+    assert before == TimingDeviation(passes=1, late=1, declared_s=4.0, computed_s=5.0, over_s=1.0)
     model.seconds = 1.0
     paced.forward(torch.zeros(4, dtype=torch.int64), "layout")  # type: ignore[arg-type]
-    assert paced.pace.since(before) == Pace(passes=1, late=0, declared_s=3.0, computed_s=1.0, over_s=0.0)
+    assert paced.pace.since(before) == TimingDeviation(
+        passes=1, late=0, declared_s=3.0, computed_s=1.0, over_s=0.0
+    )
 
 
 def test_another_process_may_look(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ from specops.engine.drafters.auto import Auto
 from specops.engine.heads.draft_model import ModelGrower
 from specops.engine.heads.eagle import EagleGrower
 from specops.engine.planner.cost_model import ROUGH
-from specops.engine.planner.planner import NONE, Observation, Planner, StepTrees
+from specops.engine.planner.planner import NONE, Planner, StepObservation, StepTrees
 from specops.engine.planner.warm_up import warm_up
 from specops.engine.request import Sampling
 from specops.engine.step import Engine
@@ -58,14 +58,14 @@ class Scripted:
 
     def __init__(self, turns: Iterable[StepTrees]) -> None:
         self._turns = cycle(turns)
-        self.seen: list[Observation] = []
+        self.seen: list[StepObservation] = []
         self.paths: list[tuple[int, ...]] = []
         self.copies: list[tuple[int, int]] = []
 
     def turn(self, batch: int, behind: Callable[[], int] | None) -> StepTrees:
         return next(self._turns)
 
-    def learn(self, seen: Observation) -> None:
+    def learn(self, seen: StepObservation) -> None:
         self.seen.append(seen)
 
     def grown(self, topology: Topology, path: Sequence[int]) -> None:

@@ -80,9 +80,9 @@ def test_reading_is_measured() -> None:
 def test_a_gain_within_the_errors_is_none() -> None:
     """What would gain a little is not drafted, what gains much is; and what is drafted is none the slower."""
     planner = world().planner
-    none = tree_choice.Option(NONE, 1.0, 1e-3)
+    none = tree_choice.TreeOption(NONE, 1.0, 1e-3)
     for gain, wanted in ((1.02, NONE), (1.3, "chain:1")):
-        options = planner._to_beat([none, tree_choice.Option("chain:1", gain * 2, 2e-3)], 1)
+        options = planner._to_beat([none, tree_choice.TreeOption("chain:1", gain * 2, 2e-3)], 1)
         assert max(options, key=Goal().worth).tree == wanted
 
 

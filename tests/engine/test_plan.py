@@ -124,4 +124,4 @@ def test_a_batch_that_fills_the_machine_drafts_less() -> None:
 
 
 def test_without_rates_there_is_no_draft() -> None:
-    assert tree_choice.choose([], MadeUp(1, 1, 1, 1)) == tree_choice.Option("none", 1.0, 2.0)
+    assert tree_choice.choose([], MadeUp(1, 1, 1, 1)) == tree_choice.TreeOption("none", 1.0, 2.0)

@@ -11,7 +11,7 @@ import pytest
 
 from specops.engine.planner import tree_choice
 from specops.engine.planner.cost_model import BaseCosts, CostModel, Curve
-from specops.engine.planner.planner import EXPLORED, NONE, Observation, Planner
+from specops.engine.planner.planner import EXPLORED, NONE, Planner, StepObservation
 from specops.engine.planner.tree_choice import Goal
 from specops.engine.tree import Topology
 from specops.trees import parse_tree
@@ -64,7 +64,7 @@ class World:
             nothing = parse_tree(tree).kind == "ngram" and not self.copied
             tokens, emitted = tokens + (0 if nothing else parse_tree(tree).nodes), emitted + accepted
         spec = parse_tree(usual)
-        seen = Observation(
+        seen = StepObservation(
             batch,
             turn,
             tree_choice.levels(spec.widths) if spec.needs_draft else (),
@@ -127,7 +127,7 @@ class Truth:
         return draft + FORM.verify(self.batch, self.batch * (1 + sum(levels))) + FORM.rest.seconds(self.batch)
 
 
-def best_there_is(first: float, batch: int) -> list[tree_choice.Option]:
+def best_there_is(first: float, batch: int) -> list[tree_choice.TreeOption]:
     rates = [[first, first / 5, first / 25, first / 125]] * 8
     return tree_choice.ranked(rates, Truth(batch), batch=batch, most_nodes=NODES)
 

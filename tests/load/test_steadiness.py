@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from specops.load.record import CellRecord, Row
-from specops.load.validity import DRIFT, FALSE_ALARMS, Change, changes, slow_starts
+from specops.load.validity import DRIFT, FALSE_ALARMS, LatencyChange, changes, slow_starts
 
 Speed = Callable[[float], float]
 """How many times as long everything takes, by the share of the requests that were sent before."""
@@ -74,7 +74,7 @@ def test_a_steady_server_is_not_accused(noise: dict[str, float]) -> None:
     assert wrong <= FALSE_ALARMS * runs + 2  # one is allowed, and chance may add to it
 
 
-def drifts(cells: list[CellRecord]) -> list[Change]:
+def drifts(cells: list[CellRecord]) -> list[LatencyChange]:
     return [change for change in changes(cells) if change.drift]
 
 

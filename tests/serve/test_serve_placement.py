@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from specops.engine.request import Counters
 from specops.serve import worker_count
-from specops.serve.engine_worker import Load
+from specops.serve.engine_worker import EngineLoad
 from specops.serve.metrics import ServerMetrics
 from specops.serve.placement import BLOCK, MOST, Placement
 
@@ -101,8 +101,8 @@ def test_totals_do_not_fall_when_a_worker_ends() -> None:
     metrics = ServerMetrics("tiny", speculative=True)
     one = Counters(steps=3, generated_tokens=5, accepted_per_position=[2, 1], steps_by_tree={"none": 3})
     two = Counters(steps=4, generated_tokens=7, accepted_per_position=[1], steps_by_tree={"chain:2": 4})
-    metrics.begin(0, Load(1, 2, 0.5, one))
-    metrics.begin(1, Load(3, 0, 0.1, two))
+    metrics.begin(0, EngineLoad(1, 2, 0.5, one))
+    metrics.begin(1, EngineLoad(3, 0, 0.1, two))
     total = metrics.load
     assert (total.running, total.waiting, total.kv_usage) == (4, 2, pytest.approx(0.3))
     assert total.counters == Counters(
@@ -112,5 +112,5 @@ def test_totals_do_not_fall_when_a_worker_ends() -> None:
     metrics.end(0)
     assert metrics.load.counters == total.counters
     assert metrics.load.running == 3
-    metrics.begin(0, Load(0, 0, 0.0, Counters(steps=1, generated_tokens=1)))
+    metrics.begin(0, EngineLoad(0, 0, 0.0, Counters(steps=1, generated_tokens=1)))
     assert metrics.load.counters.generated_tokens == 13

@@ -14,7 +14,7 @@ import pytest
 from specops.engine import Sampling
 from specops.serve.admission import Refusal
 from specops.serve.engine_loop import EngineLoop, Job
-from specops.serve.engine_worker import Load, Ready
+from specops.serve.engine_worker import EngineLoad, Ready
 from specops.serve.metrics import ServerMetrics
 from specops.serve.worker_process import Worker
 
@@ -79,7 +79,7 @@ def test_a_request_to_a_worker_that_has_just_died_is_told_so() -> None:
 
     async def ask() -> None:
         ours, theirs = multiprocessing.Pipe()
-        worker = Worker(ours, Ready(16, Load()), join=lambda: None)
+        worker = Worker(ours, Ready(16, EngineLoad()), join=lambda: None)
         loop = EngineLoop([worker], ServerMetrics("tiny", speculative=False), capacity=1)
         loop.start()
         theirs.close()

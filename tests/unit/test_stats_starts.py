@@ -8,17 +8,19 @@ import numpy as np
 import pytest
 
 from specops import stats
-from specops.stats import Block, SingleStart, Times
+from specops.stats import RungBlock, SingleStart, Times
 
 EIGHT = [f"p{n}" for n in range(8)]
 UNEVEN = [80.0, 90.0, 95.0, 100.0, 100.0, 105.0, 110.0, 120.0]
 
 
-def block(theirs: list[float], share: float | None = 0.5, own: int = 1, names: list[str] = EIGHT) -> Block:
-    return Block({name: (100.0, took) for name, took in zip(names, theirs, strict=True)}, share, own)
+def block(
+    theirs: list[float], share: float | None = 0.5, own: int = 1, names: list[str] = EIGHT
+) -> RungBlock:
+    return RungBlock({name: (100.0, took) for name, took in zip(names, theirs, strict=True)}, share, own)
 
 
-def even(took: float) -> Block:
+def even(took: float) -> RungBlock:
     return block([took] * 8)
 
 
@@ -40,7 +42,7 @@ def test_a_block_has_its_own_starts_and_the_standards(
 
 
 def test_blocks_count_by_their_weight() -> None:
-    light, heavy = even(100.0), Block({"a": (2400.0, 100.0)}, 0.5)
+    light, heavy = even(100.0), RungBlock({"a": (2400.0, 100.0)}, 0.5)
     found = SingleStart(0.04, 3.0).over([light, heavy])
     assert found is not None
     assert found.variance == pytest.approx(0.04 * 1.5 * (0.25**2 + 0.75**2))

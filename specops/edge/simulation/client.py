@@ -20,10 +20,10 @@ from typing import Any
 import simpy
 
 from specops.edge.client_sessions import SLACK, VERSIONS
-from specops.edge.settings import Draft, Pace, Pacing, parse_depth
+from specops.edge.settings import DraftedTree, Pacing, RoundPace, parse_depth
 from specops.edge.simulation.rounds import RoundOutcome
-from specops.edge.simulation.server import Server, ServerWork, Steps
-from specops.edge.simulation.setting import Verdict
+from specops.edge.simulation.server import ServerWork, SimulatedServer, Steps
+from specops.edge.simulation.setting import SimulatedVerdict
 
 TICK = 1e-9
 """Tolerance in seconds or passes: events within it count as simultaneous, whatever the rounding."""
@@ -115,7 +115,7 @@ class _Out:
 
 
 class _Client:
-    def __init__(self, server: Server, number: int, chance: random.Random) -> None:
+    def __init__(self, server: SimulatedServer, number: int, chance: random.Random) -> None:
         self._server, self._number, self._chance = server, number, chance
         self._env, self._setting = server.env, server.setting
         self._rounds = server.rounds
@@ -145,7 +145,9 @@ class _Client:
         root."""
         now, waited, wasted = self._env.now, work.began - work.arrived, max(ahead - retained, 0)
         self._server.log.verdicts.append(
-            Verdict(self._number, now, since, tokens, first, ahead, retained > 0, wasted, waited, used_ahead)
+            SimulatedVerdict(
+                self._number, now, since, tokens, first, ahead, retained > 0, wasted, waited, used_ahead
+            )
         )
         return now
 
@@ -178,7 +180,7 @@ class ServedStream(_Client):
 class Edge(_Client):
     """A stream whose client drafts at the edge."""
 
-    def __init__(self, server: Server, number: int, chance: random.Random) -> None:
+    def __init__(self, server: SimulatedServer, number: int, chance: random.Random) -> None:
         super().__init__(server, number, chance)
         self._depth, self._pacing = parse_depth(self._setting.depth), Pacing()
         self._ahead_s = server.costs.draft.seconds(self._setting.beams)
@@ -238,7 +240,9 @@ class Edge(_Client):
         pace, retained = self._pacing.pace(self._ahead_s), self._retained
         levels = retained
         while levels < self._rounds.levels:
-            if not self._depth.more(Draft(levels - retained, retained, self._rounds.reached(levels)), pace):
+            if not self._depth.more(
+                DraftedTree(levels - retained, retained, self._rounds.reached(levels)), pace
+            ):
                 break
             levels += 1
         yield self._env.timeout(sum(self._pass_s(level) for level in range(retained, levels)))
@@ -272,14 +276,14 @@ class Edge(_Client):
 
     # --- trees sent ahead ---------------------------------------------------------------------
 
-    def _passes(self, out: _Out, pace: Pace | None) -> Passes:
+    def _passes(self, out: _Out, pace: RoundPace | None) -> Passes:
         due = math.inf
         if pace is not None:
             due = out.sent_at + pace.served_s + (pace.way_s if out.version is None else 0.0)
         most = 0 if self._setting.heads == "none" else max(self._setting.most_ahead - out.already, 0)
         return Passes(out.since, self._ahead_s, most, due)
 
-    def _send_ahead(self, out: _Out, passes: Passes, pace: Pace | None) -> list[_Version]:
+    def _send_ahead(self, out: _Out, passes: Passes, pace: RoundPace | None) -> list[_Version]:
         if self._setting.ahead == 0 or self._setting.heads == "none" or pace is None:
             return []
         late = out.sent_at + pace.served_s - (0.0 if out.version is None else pace.way_s)

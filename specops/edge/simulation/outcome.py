@@ -14,7 +14,7 @@ from specops.economics import Prices, TokenTime
 from specops.edge.link import Proposal
 from specops.edge.simulation.client import Edge, ServedStream
 from specops.edge.simulation.rounds import Rounds
-from specops.edge.simulation.server import Server
+from specops.edge.simulation.server import SimulatedServer
 from specops.edge.simulation.setting import EdgeCosts, Log, Setting
 from specops.edge.wire import round_request
 from specops.stats import Interval, mean_interval
@@ -27,7 +27,7 @@ SETTLING = 0.1
 def simulate(setting: Setting, costs: EdgeCosts, rounds: Rounds, *, seed: int, seconds: float) -> Log:
     """The log of `seconds` simulated seconds, which begin with the first request of every client."""
     env, log = simpy.Environment(), Log()
-    server = Server(env, setting, costs, rounds, log)
+    server = SimulatedServer(env, setting, costs, rounds, log)
     kind = Edge if setting.arm == "edge" else ServedStream
     for number in range(setting.clients):
         # Each client has its own, so that what one meets with does not depend on how many others there are.

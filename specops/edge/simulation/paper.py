@@ -113,7 +113,7 @@ def rounds(rate: float, hit: float = HIT) -> Rounds:
 
 
 @dataclass(frozen=True)
-class Case:
+class PaperCase:
     """Assumptions of a case."""
 
     server_draft_s: float = SERVER_DRAFT_S
@@ -121,10 +121,10 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Figures:
+class SimulatedFigures:
     """Edge-assisted over server-only speculation, as simulated."""
 
-    case: Case
+    case: PaperCase
     rate: float
     """Acceptance rate that follows from the assumptions."""
 
@@ -149,10 +149,12 @@ class Figures:
     of RTTS_S on, inf where at none."""
 
 
-def cases() -> list[Case]:
+def cases() -> list[PaperCase]:
     """All cases: the base first, then the one fitted to the published throughput, then the variations."""
-    tried = [Case(server_draft_s=seconds) for seconds in SERVER_DRAFTS_S] + [Case(hit=hit) for hit in HITS]
-    return list(dict.fromkeys([Case(), Case(server_draft_s=needed_server_draft()), *tried]))
+    tried = [PaperCase(server_draft_s=seconds) for seconds in SERVER_DRAFTS_S] + [
+        PaperCase(hit=hit) for hit in HITS
+    ]
+    return list(dict.fromkeys([PaperCase(), PaperCase(server_draft_s=needed_server_draft()), *tried]))
 
 
 def needed_server_draft() -> float:
@@ -169,7 +171,7 @@ def needed_server_draft() -> float:
     return (low + high) / 2
 
 
-def figures(case: Case, *, seeds: Sequence[int], seconds: float) -> Figures:
+def figures(case: PaperCase, *, seeds: Sequence[int], seconds: float) -> SimulatedFigures:
     rate = acceptance(case.server_draft_s)
     table, passes = rounds(rate, case.hit), costs(case.server_draft_s)
 
@@ -184,7 +186,7 @@ def figures(case: Case, *, seeds: Sequence[int], seconds: float) -> Figures:
     itl = server_only.known_mean("itl_ms")
     by_rtt = [(rtt_s, run(assisted(rtt_s, "one", "included")).known_mean("itl_ms")) for rtt_s in RTTS_S]
     thousands = edge.known_mean("thousands_per_unit")
-    return Figures(
+    return SimulatedFigures(
         case=case,
         rate=rate,
         throughput=edge.known_mean("tokens_per_s") / server_only.known_mean("tokens_per_s"),

@@ -36,7 +36,7 @@ class ServerFigures:
 
 
 @dataclass(frozen=True)
-class Cell:
+class PlannedCell:
     rtt_s: float
     clients: int
     edge: Summary
@@ -73,15 +73,15 @@ class BreakEven:
 
 
 @dataclass(frozen=True)
-class Plan:
-    cells: tuple[Cell, ...]
+class EdgePlan:
+    cells: tuple[PlannedCell, ...]
     by_clients: tuple[ServerFigures, ...]
     by_rtt: tuple[RttCapacity, ...]
     break_even: tuple[BreakEven, ...]
     itl_bound_ms: float
 
 
-class Planner:
+class EdgePlanner:
     def __init__(
         self, base: Setting, costs: EdgeCosts, rounds: Rounds, prices: Prices, *, fixed_depth: bool
     ) -> None:
@@ -96,7 +96,7 @@ class Planner:
         clients: Sequence[int],
         itl_bound_ms: float | None,
         progress: Progress,
-    ) -> Plan:
+    ) -> EdgePlan:
         """The plan over round-trip times and numbers of clients, both ascending. itl_bound_ms: None for
         the inter-token latency of server-only with the fewest clients."""
         progress.start("settings", len(clients) * (1 + len(rtts_s)) + 2 * len(rtts_s))
@@ -117,19 +117,19 @@ class Planner:
             BreakEven(count, crossing([(c.rtt_s, c.itl_ratio) for c in cells if c.clients == count], 1.0))
             for count in clients
         ]
-        return Plan(tuple(cells), tuple(by_clients), tuple(by_rtt), tuple(even), bound)
+        return EdgePlan(tuple(cells), tuple(by_clients), tuple(by_rtt), tuple(even), bound)
 
     def _measure_clients(self, clients: int) -> ServerFigures:
         own = replace(self._base, arm="server-only", clients=clients, depth="included:4")
         plain = replace(own, arm="autoregressive")
         return ServerFigures(clients, self._run(self._best(own)), self._run(plain))
 
-    def _cell(self, rtt_s: float, alone: ServerFigures) -> Cell:
+    def _cell(self, rtt_s: float, alone: ServerFigures) -> PlannedCell:
         setting = replace(self._base, rtt_s=rtt_s, clients=alone.clients)
         edge = self._run(setting if self._fixed else self._best(setting))
         own = alone.server_only
         thousands = edge.mean("thousands_per_unit"), own.mean("thousands_per_unit")
-        return Cell(
+        return PlannedCell(
             rtt_s,
             alone.clients,
             edge,
@@ -142,9 +142,11 @@ class Planner:
         """The setting at the depth of the least inter-token latency."""
         kind = setting.depth.partition(":")[0]
         tried = [replace(setting, depth=f"{kind}:{depth}") for depth in range(1, self._rounds.levels + 1)]
-        return min(tried, key=lambda one: self._run(one, SEEDS[:1]).known_mean("itl_ms"))
+        return min(tried, key=lambda candidate: self._run(candidate, SEEDS[:1]).known_mean("itl_ms"))
 
-    def _capacity(self, rtt_s: float, row: Sequence[Cell], bound: float, progress: Progress) -> RttCapacity:
+    def _capacity(
+        self, rtt_s: float, row: Sequence[PlannedCell], bound: float, progress: Progress
+    ) -> RttCapacity:
         def busy(summary: Summary) -> bool:
             return summary.known_mean("idle") < IDLE
 
@@ -158,7 +160,7 @@ class Planner:
         carried = row[-1].clients if slow_from is None else slow_from - 1
         return RttCapacity(rtt_s, busy_from, carried or None, slow_from is None)
 
-    def _first(self, row: Sequence[Cell], holds: Callable[[Summary], bool]) -> int | None:
+    def _first(self, row: Sequence[PlannedCell], holds: Callable[[Summary], bool]) -> int | None:
         """Smallest number of clients for which `holds` is true, by bisection between those of `row`; None
         without any."""
         index = next((i for i, cell in enumerate(row) if holds(cell.edge)), None)

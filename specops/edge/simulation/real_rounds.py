@@ -32,14 +32,14 @@ AHEAD = 3
 
 
 @dataclass(frozen=True)
-class Answer:
+class GreedyText:
     prompt: list[int]
     written: list[int]
     """The target's greedy text."""
 
 
 def measure(
-    model: Model, answers: Batch[Answer], settings: Drafting, source: str, progress: Progress
+    model: Model, answers: Batch[GreedyText], settings: Drafting, source: str, progress: Progress
 ) -> Rounds:
     """Outcomes of rounds with `model` as the draft. Raises UsageError for an answer too short for a tree
     of LEVELS levels."""
@@ -60,7 +60,7 @@ class _Walk:
         self._heads: dict[Heads, int] = {"one": 1, "many": max(settings.heads, 2)}
 
     @torch.inference_mode()
-    def along(self, answer: Answer) -> Text:
+    def along(self, answer: GreedyText) -> Text:
         """The outcomes of rounds from every token of `answer` that LEVELS + 1 others follow."""
         sequence = Sequence(
             0,

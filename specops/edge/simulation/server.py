@@ -17,7 +17,7 @@ import simpy
 from specops.edge.batching import Batching, FairQueue, WaitingRound
 from specops.edge.settings import Excluded, Included, parse_depth
 from specops.edge.simulation.rounds import Rounds
-from specops.edge.simulation.setting import EdgeCosts, Log, Setting, Step
+from specops.edge.simulation.setting import EdgeCosts, Log, Setting, SimulatedStep
 
 Steps = Generator[simpy.Event, Any, None]
 
@@ -40,7 +40,7 @@ class ServerWork:
     """Time of the end of its step."""
 
 
-class Server:
+class SimulatedServer:
     def __init__(
         self, env: simpy.Environment, setting: Setting, costs: EdgeCosts, rounds: Rounds, log: Log
     ) -> None:
@@ -102,7 +102,7 @@ class Server:
             began = self.env.now
             tokens = sum(work.tokens for work in batch)
             yield self.env.timeout(self._seconds(batch, tokens))
-            self.log.steps.append(Step(began, self.env.now, len(batch), tokens))
+            self.log.steps.append(SimulatedStep(began, self.env.now, len(batch), tokens))
             for work in batch:
                 work.began, work.ended = began, self.env.now
                 work.stepped.succeed()

@@ -172,7 +172,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class SimulatedVerdict:
     """A verdict: a stream has new output."""
 
     client: int
@@ -201,7 +201,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Step:
+class SimulatedStep:
     began: float
     ended: float
     trees: int
@@ -211,6 +211,6 @@ class Step:
 
 @dataclass
 class Log:
-    verdicts: list[Verdict] = field(default_factory=list)
-    steps: list[Step] = field(default_factory=list)
+    verdicts: list[SimulatedVerdict] = field(default_factory=list)
+    steps: list[SimulatedStep] = field(default_factory=list)
     ended: float = 0.0

@@ -22,7 +22,7 @@ from specops.engine.draft import Grower, MakeGrower, Recipe
 from specops.engine.drafters.expansion import Expansion
 from specops.engine.drafters.ngram import NGram
 from specops.engine.planner.acceptance_counts import FinishedLengths
-from specops.engine.planner.planner import COPIES, DEPTH, NONE, Observation, Planner, Plans, StepTrees
+from specops.engine.planner.planner import COPIES, DEPTH, NONE, Planner, Plans, StepObservation, StepTrees
 from specops.engine.planner.tree_choice import levels
 from specops.engine.request import StepTimes
 from specops.engine.sequence import Sequence
@@ -261,7 +261,7 @@ class Auto:
         if step is None or not (step.decoding or step.read):
             return
         self.planner.learn(
-            Observation(
+            StepObservation(
                 step.batch,
                 step.turn,
                 step.levels,

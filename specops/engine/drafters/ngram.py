@@ -67,8 +67,8 @@ class _Place:
 
     def __init__(self) -> None:
         self._after: dict[tuple[int, ...], int] = {}  # where each n-gram was last followed by something
-        self._known = 0  # tokens that were looked at
-        self._at = -1  # what is to be copied next; -1: there is nothing like the last few tokens
+        self._learned = 0  # tokens that were looked at
+        self._source = -1  # what is to be copied next; -1: there is nothing like the last few tokens
         self._length = 0  # of the match before it
         self._holding = MatchLengths()
 
@@ -79,12 +79,12 @@ class _Place:
         copied: list[int] = []
         odds: list[float] = []
         chance = 1.0
-        while self._at >= 0 and len(copied) < count:
+        while self._source >= 0 and len(copied) < count:
             chance *= self._holding.chance(self._length + len(copied))
             if chance < WORTH:
                 break
             # A place that reaches the end of the tokens goes on with their copy: what repeats, repeats.
-            source = self._at + len(copied)
+            source = self._source + len(copied)
             copied.append(tokens[source] if source < len(tokens) else copied[source - len(tokens)])
             odds.append(chance)
         return copied, odds
@@ -92,22 +92,22 @@ class _Place:
     def _follow(self, tokens: list[int], prompt_length: int) -> None:
         """Update the match with each new token: it ends, goes on or begins. Tokens of the prompt only
         extend the text that is copied from."""
-        for place in range(self._known, len(tokens)):
-            if self._at >= 0:
-                right = tokens[self._at] == tokens[place]
+        for place in range(self._learned, len(tokens)):
+            if self._source >= 0:
+                right = tokens[self._source] == tokens[place]
                 self._holding.learn(self._length, right)
-                self._at, self._length = (self._at + 1, self._length + 1) if right else (-1, 0)
+                self._source, self._length = (self._source + 1, self._length + 1) if right else (-1, 0)
             for size in range(SHORTEST_GRAM, min(LONGEST_GRAM, place) + 1):
                 self._after[tuple(tokens[place - size : place])] = place
-            if self._at < 0 and place >= prompt_length - 1:
+            if self._source < 0 and place >= prompt_length - 1:
                 self._look_up(tokens, place + 1)
-        self._known = len(tokens)
+        self._learned = len(tokens)
 
     def _look_up(self, tokens: list[int], stop: int) -> None:
         for size in range(min(LONGEST_GRAM, stop), SHORTEST_GRAM - 1, -1):
             place = self._after.get(tuple(tokens[stop - size : stop]))
             if place is not None:
-                self._at, self._length = place, alike(tokens, place, tokens, stop)
+                self._source, self._length = place, alike(tokens, place, tokens, stop)
                 return
 
 

@@ -255,7 +255,7 @@ class EagleGrower(CachedGrower):
         super().__init__(head.shape, rows, length, nodes)
         self._head = head
         # By row:
-        self._known: list[list[Tensor]] = [[] for _ in range(rows)]  # features that were not read yet
+        self._unread: list[list[Tensor]] = [[] for _ in range(rows)]  # features that were not read yet
         self._guessed: list[list[Tensor]] = [[] for _ in range(rows)]  # by place, [1, hidden]
 
     def read(self, sequences: Batch[Sequence]) -> tuple[list[int], Tensor]:
@@ -266,13 +266,13 @@ class EagleGrower(CachedGrower):
         ends: list[int] = []
         for index, sequence in enumerate(sequences):
             row = sequence.row
-            if not self._known[row]:  # its prompt is new: the target has not read any of it
+            if not self._unread[row]:  # its prompt is new: the target has not read any of it
                 continue
             start, stop = self._read[row], sequence.cached
             tokens += sequence.tokens[start + 1 : stop + 1]
-            features += self._known[row]
+            features += self._unread[row]
             spans.append(self._span(row, start, stop))
-            self._known[row], self._read[row] = [], stop
+            self._unread[row], self._read[row] = [], stop
             # With more than the root uncached, the target's features do not reach it yet.
             if sequence.uncached == 1 and sequence.depth_left > 0:
                 ready.append(index)
@@ -287,7 +287,7 @@ class EagleGrower(CachedGrower):
     def chain(self, sequence: Sequence, most: int, worth: float) -> tuple[list[int], Tensor] | None:
         row, sampling, chance = sequence.row, sequence.sampling, sequence.chance
         start, stop, most = self._read[row], sequence.cached, min(most, sequence.depth_left)
-        if not self._known[row] or sequence.uncached != 1 or most < 1 or not self._head.chains(stop - start):
+        if not self._unread[row] or sequence.uncached != 1 or most < 1 or not self._head.chains(stop - start):
             return None
         if sequence.greedy:
             dice = [0.0] * most
@@ -295,9 +295,9 @@ class EagleGrower(CachedGrower):
             dice = chance.several(most)
         else:
             return None
-        tokens, features = sequence.tokens[start + 1 : stop + 1], joined(self._known[row])
+        tokens, features = sequence.tokens[start + 1 : stop + 1], joined(self._unread[row])
         span, temperature = self._span(row, start, stop), sampling.temperature
-        self._known[row], self._read[row] = [], stop
+        self._unread[row], self._read[row] = [], stop
         return self._head.chain(
             tokens, features, span, self._cache, dice, temperature=temperature, worth=worth
         )
@@ -315,15 +315,15 @@ class EagleGrower(CachedGrower):
 
     def commit(self, sequence: Sequence, places: list[int], features: Tensor | None) -> None:
         assert features is not None
-        self._known[sequence.row].append(features)
+        self._unread[sequence.row].append(features)
 
     def move(self, sequence: Sequence, row: int) -> None:
         super().move(sequence, row)
-        self._known[row], self._known[sequence.row] = self._known[sequence.row], []
+        self._unread[row], self._unread[sequence.row] = self._unread[sequence.row], []
 
     def release(self, sequence: Sequence) -> None:
         super().release(sequence)
-        self._known[sequence.row] = []
+        self._unread[sequence.row] = []
 
 
 def _split_rows(rows: Tensor) -> list[Tensor]:

@@ -81,7 +81,7 @@ def _wide(vectors: Tensor, dim: int) -> Tensor:
 
 
 def _measuring_attention(
-    module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, *given: Any, **more: Any
+    module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, *positional: Any, **more: Any
 ) -> tuple[Tensor, None]:
     """transformers' attention function that only notes the shapes of what it gets."""
     _measured.get()[module.layer_idx] = query.shape, key.shape, value.shape  # type: ignore[index]
@@ -274,7 +274,7 @@ _LIMIT = re.compile(r"window|chunk|span|floor_scale|block_size|original_max_posi
 
 
 @dataclass(frozen=True)
-class Observed:
+class ObservedAttention:
     """A probe of a model's own attention: logits, and the limits of each attention module."""
 
     logits: Tensor  # as of `Probe.run`
@@ -305,7 +305,7 @@ class Probe:
             near = forward(self.tokens, self.near, lowered)
         return torch.cat((near, forward(self.tokens, self.far, limits)))
 
-    def own(self, source: Any) -> Observed:
+    def own(self, source: Any) -> ObservedAttention:
         """The same with the model's own eager attention, in float32.
 
         Raises ValueError if a mask hides earlier tokens otherwise than a `Limit`, or if a token changes the
@@ -329,7 +329,7 @@ class Probe:
         near = forward(self.tokens, self.near, limits)[:-1]
         if not close(logits[n:-1], near, source.dtype):
             raise ValueError("its logits change with the position of a later token")
-        return Observed(logits, lowered, limits)
+        return ObservedAttention(logits, lowered, limits)
 
 
 def close(logits: Tensor, own: Tensor, dtype: torch.dtype) -> bool:
@@ -350,8 +350,8 @@ def _watched_masks(source: Any, positions: int, limits: Limits) -> Iterator[None
     right = ALL_MASK_ATTENTION_FUNCTIONS[EAGER]
     masks: list[tuple[Tensor, Limit | ValueError | None]] = []
 
-    def watched(*given: Any, mask_function: Callable[..., Any], **more: Any) -> Any:
-        mask = right(*given, mask_function=mask_function, **more)
+    def watched(*positional: Any, mask_function: Callable[..., Any], **more: Any) -> Any:
+        mask = right(*positional, mask_function=mask_function, **more)
         try:
             masks.append((mask, _limit(mask_function, more.get("local_size"), positions)))
         except ValueError as error:

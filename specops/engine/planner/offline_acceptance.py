@@ -263,7 +263,7 @@ class Trace:
 
 
 @dataclass(frozen=True)
-class Table:
+class AcceptanceTable:
     """Acceptance by depth and rank, over the roots of some traces, along each tree's first choices."""
 
     parents: Floats
@@ -279,7 +279,7 @@ class Table:
         return rates
 
 
-def table(traces: Sequence[Trace], depth: int) -> Table:
+def table(traces: Sequence[Trace], depth: int) -> AcceptanceTable:
     """The table of acceptance over `traces`, with every position as a root, for `depth` levels."""
     ranks = max(trace.hits.shape[-1] for trace in traces)
     parents, accepted = np.zeros(depth), np.zeros((depth, ranks))
@@ -293,7 +293,7 @@ def table(traces: Sequence[Trace], depth: int) -> Table:
             parents[below] += weight.sum()
             accepted[below, : hits.shape[-1]] += weight @ hits
             weight = weight * hits[:, 0]
-    return Table(parents, accepted)
+    return AcceptanceTable(parents, accepted)
 
 
 def copied(trace: Trace, count: int) -> list[int]:

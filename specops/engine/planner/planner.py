@@ -22,7 +22,7 @@ from typing import Protocol
 from specops.engine.planner import tree_choice
 from specops.engine.planner.acceptance_counts import MEMORY, SELDOM, CopyAcceptance, Lengths, TreeAcceptance
 from specops.engine.planner.cost_model import BatchCosts, CostModel
-from specops.engine.planner.tree_choice import Goal, Option
+from specops.engine.planner.tree_choice import Goal, TreeOption
 from specops.engine.tree import Topology
 from specops.trees import parse_tree
 
@@ -87,7 +87,7 @@ class StepTrees:
 
 
 @dataclass(frozen=True)
-class Observation:
+class StepObservation:
     """Observed times of a step, in seconds. From a step in which a draft caught up, only that is learned;
     other steps that read a prompt are not observed."""
 
@@ -123,7 +123,7 @@ class Plans(Protocol):
         a prompt, so that no trial is made.
         """
 
-    def learn(self, observed: Observation) -> None: ...
+    def learn(self, observed: StepObservation) -> None: ...
 
     def grown(self, topology: Topology, path: Sequence[int]) -> None:
         """Record the verdict on a tree: the nodes on `path` were accepted."""
@@ -136,7 +136,7 @@ class Plans(Protocol):
 class _Held:
     """The planner's choice at one batch size."""
 
-    option: Option
+    option: TreeOption
     short: list[str]
     grown: str
     """The best tree that the draft grows."""
@@ -209,7 +209,7 @@ class Planner:
             self._asking = batch, question, LASTS - 1
         return question or StepTrees(held.option.tree)
 
-    def learn(self, observed: Observation) -> None:
+    def learn(self, observed: StepObservation) -> None:
         self.lengths = observed.lengths
         if observed.read > 0:
             if observed.levels:
@@ -245,7 +245,7 @@ class Planner:
     def copied(self, count: int, right: int) -> None:
         self.copies.see(count, right)
 
-    def options(self, batch: int) -> list[Option]:
+    def options(self, batch: int) -> list[TreeOption]:
         """All ways to decode a batch of `batch` sequences, the best first."""
         costs = self.paid.batch_costs(batch, self.most_nodes)
         options = tree_choice.ranked(self._rates(), costs, batch=batch, most_nodes=self.most_nodes)
@@ -255,14 +255,14 @@ class Planner:
     def _rates(self) -> list[list[float]]:
         return self.accepted.rates if self.grows else []
 
-    def _copying(self, costs: BatchCosts) -> list[Option]:
+    def _copying(self, costs: BatchCosts) -> list[TreeOption]:
         return [self._copy(count, costs) for count in COPIES if count <= self.most_nodes]
 
-    def _copy(self, count: int, costs: BatchCosts) -> Option:
+    def _copy(self, count: int, costs: BatchCosts) -> TreeOption:
         tokens, drafted = self.copies.expected(count)
-        return Option(f"ngram:{count}", tokens, costs.copying(drafted, self.copies.lengths(count)))
+        return TreeOption(f"ngram:{count}", tokens, costs.copying(drafted, self.copies.lengths(count)))
 
-    def _with_prompts(self, options: Sequence[Option], batch: int) -> list[Option]:
+    def _with_prompts(self, options: Sequence[TreeOption], batch: int) -> list[TreeOption]:
         """The options with the time in which the draft reads prompts, spread over the output; all
         sequences wait for it."""
         if self.lengths.prompt == 0 or not self.grows:
@@ -275,7 +275,7 @@ class Planner:
             for option in options
         ]
 
-    def _to_beat(self, options: Sequence[Option], batch: int) -> list[Option]:
+    def _to_beat(self, options: Sequence[TreeOption], batch: int) -> list[TreeOption]:
         """The options as they are compared: `none` with the gain that a draft must have, the others
         without their error."""
         error = self.paid.error(batch, batch)
@@ -286,12 +286,12 @@ class Planner:
             for option in options
         ]
 
-    def _error(self, option: Option, batch: int) -> float:
+    def _error(self, option: TreeOption, batch: int) -> float:
         spec = parse_tree(option.tree)
         drafted = self.copies.expected(spec.nodes)[1] if spec.kind == "ngram" else spec.nodes
         return self.paid.error(batch, round(batch * (1 + drafted)))
 
-    def _some(self, trees: Sequence[str], batch: int) -> list[Option]:
+    def _some(self, trees: Sequence[str], batch: int) -> list[TreeOption]:
         costs, rates = self.paid.batch_costs(batch, self.most_nodes), self._rates()
         options = []
         for tree in trees:
@@ -370,12 +370,12 @@ class Planner:
         return max(least, drafted + self.paid.read(max(behind, 1)) + node_cost * spec.nodes)
 
 
-def _short(options: Sequence[Option]) -> list[str]:
+def _short(options: Sequence[TreeOption]) -> list[str]:
     """The best few trees and the best of each kind, the smallest first, which wins among equals."""
     kinds = {parse_tree(option.tree).kind: option.tree for option in reversed(options)}
     trees = {*(option.tree for option in options[:SHORT]), *kinds.values()}
     return sorted(trees, key=lambda tree: (parse_tree(tree).nodes, tree))
 
 
-def _grown(options: Sequence[Option]) -> str:
+def _grown(options: Sequence[TreeOption]) -> str:
     return next((option.tree for option in options if parse_tree(option.tree).needs_draft), NONE)

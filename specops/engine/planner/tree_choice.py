@@ -30,7 +30,7 @@ class StepCosts(Protocol):
 
 
 @dataclass(frozen=True)
-class Option:
+class TreeOption:
     """One way to decode, and its predicted speed."""
 
     tree: str
@@ -62,17 +62,17 @@ class Goal:
     token: float | None = None
     """Limit on the mean time of a token, in seconds; None for no limit."""
 
-    def met(self, option: Option) -> bool:
+    def met(self, option: TreeOption) -> bool:
         slow_step = self.gap is not None and option.seconds_per_step > self.gap
         slow_token = self.token is not None and option.tokens_per_second * self.token < 1
         return not slow_step and not slow_token
 
-    def worth(self, option: Option) -> tuple[bool, float]:
+    def worth(self, option: TreeOption) -> tuple[bool, float]:
         """Key to order options by, the best with the largest: an option within the limits first, then the
         fastest."""
         return self.met(option), option.tokens_per_second
 
-    def beats(self, option: Option, alternative: Option, margin: float) -> bool:
+    def beats(self, option: TreeOption, alternative: TreeOption, margin: float) -> bool:
         """Return whether `option` is worth more by a share of `margin`, or meets limits that the other does
         not."""
         if self.met(option) != self.met(alternative):
@@ -80,12 +80,12 @@ class Goal:
         return option.tokens_per_second > (1 + margin) * alternative.tokens_per_second
 
 
-def choose(rates: Rates, costs: StepCosts, *, batch: int = 1, most_nodes: int = 32) -> Option:
+def choose(rates: Rates, costs: StepCosts, *, batch: int = 1, most_nodes: int = 32) -> TreeOption:
     """The tree of the highest predicted tokens a second; `none` where nothing is faster than no draft."""
     return ranked(rates, costs, batch=batch, most_nodes=most_nodes)[0]
 
 
-def ranked(rates: Rates, costs: StepCosts, *, batch: int = 1, most_nodes: int = 32) -> list[Option]:
+def ranked(rates: Rates, costs: StepCosts, *, batch: int = 1, most_nodes: int = 32) -> list[TreeOption]:
     """Every expansion of up to `most_nodes` nodes that the rates reach, and `none`; the fastest first, and
     among equals the smallest."""
     every = [(), *expansions(most_nodes, len(rates), max(map(len, rates), default=0))]
@@ -94,9 +94,9 @@ def ranked(rates: Rates, costs: StepCosts, *, batch: int = 1, most_nodes: int = 
     return options
 
 
-def option(widths: Widths, rates: Rates, costs: StepCosts, *, batch: int = 1) -> Option:
+def option(widths: Widths, rates: Rates, costs: StepCosts, *, batch: int = 1) -> TreeOption:
     """The prediction for the expansion <widths>; () stands for no draft."""
-    return Option(spec(widths), expected_tokens(rates, widths), costs.step(levels(widths), batch))
+    return TreeOption(spec(widths), expected_tokens(rates, widths), costs.step(levels(widths), batch))
 
 
 @lru_cache(maxsize=16)

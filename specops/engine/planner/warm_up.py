@@ -19,7 +19,7 @@ from specops.engine.draft import Level, MakeGrower
 from specops.engine.drafters.auto import Auto
 from specops.engine.models.model import FeatureModel
 from specops.engine.planner.cost_model import BaseCosts, Curve
-from specops.engine.planner.planner import NONE, SETTLING, Observation, Planner, StepTrees
+from specops.engine.planner.planner import NONE, SETTLING, Planner, StepObservation, StepTrees
 from specops.engine.request import Sampling
 from specops.engine.sequence import Sequence as Decoded
 from specops.engine.step import Engine
@@ -53,12 +53,12 @@ class _Rehearsal:
 
     def __init__(self) -> None:
         self.tree = NONE
-        self.observed: list[Observation] = []
+        self.observed: list[StepObservation] = []
 
     def turn(self, batch: int, behind: Callable[[], int] | None) -> StepTrees:
         return StepTrees(self.tree)
 
-    def learn(self, observed: Observation) -> None:
+    def learn(self, observed: StepObservation) -> None:
         self.observed.append(observed)
 
     def grown(self, topology: Topology, path: Sequence[int]) -> None: ...
@@ -105,7 +105,7 @@ def _measure(
     trees = [tree for tree in TREES if parse_tree(tree).nodes <= nodes]
     sizes = dict.fromkeys((1, max_batch, round(max_batch**0.5)))
     length = min(target.shape.max_positions, PROMPT + ROUNDS * len(trees) * ROOM)
-    rehearsal, times = _Rehearsal(), defaultdict[tuple[int, str], list[Observation]](list)
+    rehearsal, times = _Rehearsal(), defaultdict[tuple[int, str], list[StepObservation]](list)
     blank: MakeGrower = lambda rows, length, nodes: _Blank(target.shape.vocab)  # noqa: E731
     auto = Auto(nodes, Draw.WITHOUT_REPLACEMENT, draft or blank, max_batch, length)
     auto.planner = rehearsal
@@ -131,7 +131,7 @@ def _measure(
 
 def _timed(
     engine: Engine, rehearsal: _Rehearsal, trees: Sequence[str], batch: int, seconds: float
-) -> list[tuple[str, Observation]]:
+) -> list[tuple[str, StepObservation]]:
     """Observed steps of every tree in turn, after all sequences have read their prompts; for `seconds` at
     most."""
     generator = random.Random(batch)
@@ -155,7 +155,7 @@ def _timed(
             engine.cancel(sequence)
         rehearsal.observed.clear()
 
-    timed_steps: list[tuple[str, Observation]] = []
+    timed_steps: list[tuple[str, StepObservation]] = []
     ids = begin()
     began = perf_counter()
     for number in range(ROUNDS):
@@ -176,10 +176,10 @@ def _timed(
     return timed_steps
 
 
-def _base(times: dict[tuple[int, str], list[Observation]], trees: Sequence[str]) -> BaseCosts:
+def _base(times: dict[tuple[int, str], list[StepObservation]], trees: Sequence[str]) -> BaseCosts:
     sizes = sorted({batch for batch, _ in times})
 
-    def usual(batch: int, tree: str, part: Callable[[Observation], float]) -> float:
+    def usual(batch: int, tree: str, part: Callable[[StepObservation], float]) -> float:
         ordered = sorted(map(part, times[batch, tree]))
         return ordered[len(ordered) // 4]  # the form does not include what a busy machine adds
 

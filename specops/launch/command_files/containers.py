@@ -78,7 +78,7 @@ def filled_in(script: str) -> str:
     configurations have scripts with {{- if .Spec.Parallelism.Expert -}}--enable-expert-parallel{{- end }}.
     What stands for a value becomes one word."""
     script = re.sub(r"\{\{-?\s*(?:if|else|end|range|with)\b[^}]*\}\}", " ", script)
-    return re.sub(r"\{\{[^}]*\}\}", lambda found: re.sub(r"\s+", "", found[0]), script)
+    return re.sub(r"\{\{[^}]*\}\}", lambda match: re.sub(r"\s+", "", match[0]), script)
 
 
 def _version(image: str) -> str | None:

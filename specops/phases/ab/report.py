@@ -38,7 +38,7 @@ from specops.experiment.records import Measurements
 from specops.hints import with_options
 from specops.load.arrivals import Level
 from specops.load.record import Acceptance, Spread
-from specops.load.validity import Change
+from specops.load.validity import LatencyChange
 from specops.load.workload import StoredProvenance
 from specops.phases.ab.earlier import Difference, measurements_of
 from specops.phases.measurement import checked
@@ -136,7 +136,7 @@ class ArmFigures(Frozen):
     tokens_per_sec: float | None
     acceptance: Acceptance | None
     acceptance_missing: str | None
-    steadiness: Change | None = None
+    steadiness: LatencyChange | None = None
     """How the arm's own latency changed during the comparison; None where this was not looked at."""
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from specops.experiment.findings import Finding
 from specops.experiment.sentences import divided, has_divided
-from specops.load.validity import Change
+from specops.load.validity import LatencyChange
 from specops.phases.ab.report import ArmFigures, Challenger, Report
 from specops.render.figures import count, times
 from specops.stats import Interval
@@ -38,7 +38,7 @@ class Doubt:
         return (*self.observed, *([self.unknown] if self.unknown else [])) or ("none observed",)
 
 
-def doubts(report: Report, name: str, steadiness: Sequence[Change] = ()) -> list[Doubt]:
+def doubts(report: Report, name: str, steadiness: Sequence[LatencyChange] = ()) -> list[Doubt]:
     """Every kind of doubt about the challenger `name`, observed or not; `steadiness` is the baseline's."""
     challenger = report.challengers[name]
     arms = {arm: report.arms.get(arm, []) for arm in (report.standard, name)}
@@ -51,7 +51,9 @@ def caution(found: Sequence[Doubt]) -> str:
     return f"Limits of this measurement: {'; '.join(briefs)}." if briefs else ""
 
 
-def _drift(arms: dict[str, list[ArmFigures]], challenger: Challenger, baseline: Sequence[Change]) -> Doubt:
+def _drift(
+    arms: dict[str, list[ArmFigures]], challenger: Challenger, baseline: Sequence[LatencyChange]
+) -> Doubt:
     looked = [(arm, one.steadiness) for arm, figures in arms.items() for one in figures]
     known = [("baseline", one) for one in baseline]
     known += [(arm, change) for arm, change in looked if change is not None]

@@ -26,7 +26,7 @@ from specops.edge.relay import relay
 from specops.edge.server import Ports
 from specops.edge.server_engine import EngineSettings
 from specops.edge.settings import Drafting, parse_depth
-from specops.edge.stand_in import FIGURES, Pace
+from specops.edge.stand_in import FIGURES, TimingDeviation
 from specops.engine.load import compute_with
 from specops.engine.models import load_model
 from specops.engine.request import Sampling
@@ -151,7 +151,7 @@ class BenchTestbed:
         )
 
     def _lateness(self, tree: str) -> Lateness:
-        paces = [Pace(*pace) for pace in (*self._server_paces[tree], *self._client_paces)]
+        paces = [TimingDeviation(*pace) for pace in (*self._server_paces[tree], *self._client_paces)]
         return Lateness.sum(
             Lateness(passes=p.passes, late=p.late, over_s=p.over_s, declared_s=p.declared_s) for p in paces
         )

@@ -29,7 +29,7 @@ from specops.phases.sweep.plan import Load, Stage, SweptCell, load_of
 from specops.render.figures import times
 from specops.results import rounded
 from specops.serving import Setting
-from specops.stats import Block, Interval, SingleStart, Starts, Times
+from specops.stats import Interval, RungBlock, SingleStart, Starts, Times
 
 Figure = Literal["e2e", "tpot", "ttft", "per_character", "tokens", "characters"]
 STARTED: tuple[Figure, ...] = ("e2e", "tpot", "ttft")
@@ -460,7 +460,7 @@ def _at(
     return {name: first.answers[name].towards(second.answers[name], share) for name in both}, share
 
 
-def _blocks(compared: Iterable[_Compared], figure: Figure) -> list[Block]:
+def _blocks(compared: Iterable[_Compared], figure: Figure) -> list[RungBlock]:
     """Return a block for each rung of the setting, the mean over its starts there: the loads share those
     starts."""
     taken: dict[tuple[int, str], dict[str, list[Times]]] = defaultdict(lambda: defaultdict(list))
@@ -481,7 +481,7 @@ def _blocks(compared: Iterable[_Compared], figure: Figure) -> list[Block]:
         }
         known = [share for share in shares[at] if share is not None]
         share = fmean(known) if len(known) == len(shares[at]) else None
-        found.append(Block(means, share, len(turns[at])))
+        found.append(RungBlock(means, share, len(turns[at])))
     return found
 
 

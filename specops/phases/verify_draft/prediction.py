@@ -20,7 +20,7 @@ from specops import stats
 from specops.engine.load import Pair
 from specops.engine.planner.offline_acceptance import Trace, copied, trace
 from specops.engine.planner.step_costs import ROOM, Costs, CostsByContext, Probes, Readings, sheet_of
-from specops.engine.planner.tree_choice import Option, Rates, levels, ranked
+from specops.engine.planner.tree_choice import Rates, TreeOption, levels, ranked
 from specops.engine.request import Sampling
 from specops.errors import EnvironmentFailure, PromptsError, UsageError
 from specops.hints import beginning, with_options
@@ -146,7 +146,7 @@ class Predictor:
         costs = self.machine.sheet.at_context(self._context)
         return costs.step(levels(spec.widths) if spec.needs_draft else ())
 
-    def ranked(self, rates: Rates, most_nodes: int) -> list[Option]:
+    def ranked(self, rates: Rates, most_nodes: int) -> list[TreeOption]:
         """The planner's options over HTTP, at the sample's mean context."""
         return ranked(rates, self.machine.at(self._context), most_nodes=most_nodes)
 
