@@ -344,7 +344,9 @@ class ClientSessions:
             if isinstance(event, LinkDown):
                 self._lost(event)
             elif isinstance(event, LinkUp):
-                self._reconnected()
+                self._down = None  # `tend` opens the sessions
+                for session in self._by_sequence.values():
+                    session.stuck_since = None
             elif isinstance(event, Pong):
                 self.fallback = self.fallback.pinged(self._clock(), event.rtt_s)
             elif (talk := self._by_number.get(event.session)) is not None:
@@ -440,12 +442,6 @@ class ClientSessions:
         for talk in self._by_sequence.values():
             talk.wait(now, down.why, now)
             talk.lost = 0
-
-    def _reconnected(self) -> None:
-        """Record that the link is up again; `tend` then opens the sessions."""
-        self._down = None
-        for talk in self._by_sequence.values():
-            talk.stuck_since = None
 
     # --- consequences -------------------------------------------------------------------------
 

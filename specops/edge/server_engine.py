@@ -67,15 +67,13 @@ class Remote:
 
     def draft(self, sequences: Batch[Sequence]) -> list[TokenTree]:
         trees = [self._proposed(sequence) for sequence in sequences]
-        own = [index for index, sequence in enumerate(sequences) if self._drafts(sequence)]
+        itself = self._itself - self._proposals.keys()
+        own = [index for index, sequence in enumerate(sequences) if sequence.id in itself]
         if own:
             drafted = self._own.draft([sequences[index] for index in own])
             for index, tree in zip(own, drafted, strict=True):
                 trees[index] = tree
         return trees
-
-    def _drafts(self, sequence: Sequence) -> bool:
-        return sequence.id in self._itself and sequence.id not in self._proposals
 
     def _proposed(self, sequence: Sequence) -> TokenTree:
         root = sequence.tokens[-1]

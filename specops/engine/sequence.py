@@ -13,8 +13,7 @@ class Sequence:
     """A prompt and its output so far.
 
     `tokens` holds both; the first `cached` of them are in the target's KV cache. At least the last token is
-    never
-    cached: it is the root of the next tree.
+    never cached: it is the root of the next tree.
     """
 
     def __init__(

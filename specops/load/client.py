@@ -166,10 +166,6 @@ class Client:
         if repeated.failure is not None or repeated.drafts is None:
             self.capabilities = without
 
-    def adopt(self, probed: Client) -> None:
-        """Take over what `probed` found out about the same endpoint."""
-        self._limit_name, self.capabilities = probed._limit_name, probed.capabilities
-
     async def only_model(self) -> str:
         """The only model that the endpoint lists. Raises EndpointError if it lists none, UsageError if
         more."""

@@ -260,7 +260,9 @@ def changes(cells: Sequence[CellRecord]) -> list[LatencyChange]:
     for level in dict.fromkeys(cell.level for cell in cells):
         repeats = sorted((c for c in cells if c.level == level and c.complete), key=lambda cell: cell.repeat)
         if len(repeats) > 1:
-            series.append(_over_repeats(level, repeats))
+            # All repeats as one. Not of TTFT: a cache makes that of repeated prompts shorter.
+            rows = [row for cell in repeats for row in _between_the_edges(cell)]
+            series.append(_whole_answers(level, rows))
     confidence = 1 - FALSE_ALARMS / max(1, len(_PARTS) * len(series))
     return [latencies.judged(confidence) for latencies in series]
 
@@ -374,11 +376,6 @@ def _of_cell(cell: CellRecord) -> list[_Series]:
     paced = sum(row.tpot_ms is not None for row in rows) * 2 > len(rows)
     latencies = ("ttft_ms", "tpot_ms") if paced else ("e2e_ms",)
     return [_Series(latency, cell.level, cell.repeat, rows) for latency in latencies]
-
-
-def _over_repeats(level: Level, cells: Sequence[CellRecord]) -> _Series:
-    """All repeats as one. Not of TTFT: a cache makes that of repeated prompts shorter."""
-    return _whole_answers(level, [row for cell in cells for row in _between_the_edges(cell)])
 
 
 def _whole_answers(level: Level, rows: Sequence[Row]) -> _Series:

@@ -160,7 +160,10 @@ class PromptSet:
 
         A server may answer these from a cache, even in the first round, so they add no evidence.
         """
-        first = {prompt.id for prompt in {_content(p): p for p in reversed(self.prompts)}.values()}
+        first = {
+            prompt.id
+            for prompt in {json.dumps(p.content, sort_keys=True): p for p in reversed(self.prompts)}.values()
+        }
         chosen = tuple(prompt for prompt in self.prompts if prompt.id in first)
         return replace(self, prompts=chosen, repeated=self.repeated + len(self.prompts) - len(chosen))
 
@@ -235,10 +238,6 @@ def load_prompts(path: Path, class_of: Callable[[Prompt], str] | None = None) ->
 def repeated_sentence(repeated: int, sent: int) -> str:
     """Return the sentence that `repeated` prompts were left out beside `sent` ones; empty for none."""
     return f"{repeated} of {repeated + sent} prompts repeat an earlier one and were left out" * bool(repeated)
-
-
-def _content(prompt: Prompt) -> str:
-    return json.dumps(prompt.content, ensure_ascii=False, sort_keys=True)
 
 
 class _Wrong(Exception):

@@ -12,7 +12,7 @@ import http.client
 import math
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -347,7 +347,8 @@ def _increases(
         labels for labels in series if model is None or dict(labels).get("model_name", model) == model
     }
     if not model_series:
-        return NoData(f"{name} has no series of model {model}, only of {_models(series)}")
+        models = ", ".join(sorted({dict(labels)["model_name"] for labels in series}))
+        return NoData(f"{name} has no series of model {model}, only of {models}")
     grown: dict[str, float] = {}
     for labels in model_series:
         end = after.get((name, labels))
@@ -356,7 +357,3 @@ def _increases(
             return NoData(f"{name} was reset: the server restarted between the scrapes")
         grown[key(labels)] = grown.get(key(labels), 0.0) + end - start
     return grown
-
-
-def _models(series: Iterable[Labels]) -> str:
-    return ", ".join(sorted({dict(labels)["model_name"] for labels in series}))

@@ -67,7 +67,7 @@ class Signals:
         names = next((names for names in self.series.acceptance if names.per_position), None)
         if names is None or names.per_position is None or names.drafts is None:
             return None
-        rate = self._rate(names.per_position)
+        rate = f"rate({self._range_vector(names.per_position)})"
         if names.position != "position":
             rate = f'label_replace({rate}, "position", "$1", "{names.position}", "(.+)")'
         grown = f"sum by ({', '.join((*self.by, 'position'))}) ({rate})"
@@ -247,9 +247,6 @@ class Signals:
 
     def _sum(self, counter: str, function: str = "rate") -> str:
         return f"{self._aggregate('sum')} ({function}({self._range_vector(counter)}))"
-
-    def _rate(self, counter: str) -> str:
-        return f"rate({self._range_vector(counter)})"
 
     def _range_vector(self, name: str, more: str = "") -> str:
         which = selector(self.labels)

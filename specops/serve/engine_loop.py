@@ -290,7 +290,8 @@ class EngineLoop:
                 if isinstance(message, StepResult):
                     self._deliver(link, message)
                 elif isinstance(message, RequestRefused):
-                    self._refuse(link, message)
+                    if sequence := link.active.get(message.key):
+                        sequence.generation.refuse(Refusal(400, message.message, param="prompt"))
                 else:
                     self._lose(link, message)
                     return
@@ -319,10 +320,6 @@ class EngineLoop:
             if emission.finish_reason is not None:
                 del active[key]
             sequence.generation.put(sequence.index, emission)
-
-    def _refuse(self, link: WorkerLink, refused: RequestRefused) -> None:
-        if sequence := link.active.get(refused.key):
-            sequence.generation.refuse(Refusal(400, refused.message, param="prompt"))
 
     # --- workers that die ---------------------------------------------------------------------------
 

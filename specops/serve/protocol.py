@@ -40,13 +40,9 @@ def _drop_nulls(value: Any) -> Any:
     )
 
 
-def _listed(value: Any) -> Any:
-    return [value] if isinstance(value, str) else value
-
-
 def _few_stops(value: Any) -> Any:
     """Check the limits before each string is validated: a body has room for a million."""
-    value = _listed(value)
+    value = [value] if isinstance(value, str) else value
     if isinstance(value, list):
         characters = sum(len(stop) for stop in value if isinstance(stop, str))
         if len(value) > MAX_STOPS or characters > MAX_STOP_CHARACTERS:

@@ -90,7 +90,7 @@ def test_chunks_that_arrive_together_hold_no_tokens_of_later_ones() -> None:
     made = [Chunk(10.5, None, 250)] * 2 + [Chunk(10.6 + n / 10, None, 2) for n in range(198)]
     answer = Answer(tuple(made), "x", 201, "usage", "length")
     held = Observation("p", "all", 10.0, 10.0, 10.0, 40.0, answer)
-    assert request_times.tpot(held) == pytest.approx((made[-1].at - 10.5) / (201 - 3), rel=1e-6)
+    assert request_times.tpot(held) == pytest.approx((made[-1].time_s - 10.5) / (201 - 3), rel=1e-6)
 
 
 def test_tpot_ends_with_the_last_token_also_where_it_has_no_text() -> None:

@@ -245,16 +245,17 @@ class Edge(_Client):
             ):
                 break
             levels += 1
-        yield self._env.timeout(sum(self._pass_s(level) for level in range(retained, levels)))
+        yield self._env.timeout(
+            sum(
+                self._server.costs.draft.seconds(self._setting.beams if level else 1)  # first the bonus alone
+                for level in range(retained, levels)
+            )
+        )
         sent_at = self._env.now
         fate = self._stream.fate(levels, self._setting.heads)
         yield from self._across()
         work = self._ask(levels, own=False)
         return _Out(levels, fate, work, home_s=sent_at - self._received, sent_at=sent_at, since=sent_at)
-
-    def _pass_s(self, levels: int) -> float:
-        """Seconds of a pass at this level; the first reads the bonus only."""
-        return self._server.costs.draft.seconds(self._setting.beams if levels else 1)
 
     def _verdict(self, work: ServerWork) -> Steps:
         """Wait for the verdict of `work`, which may have been sent for some time and comes after the one

@@ -92,16 +92,13 @@ def acceptance(server_draft_s: float = SERVER_DRAFT_S) -> float:
     low, high = 0.0, 0.999
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if _server_only_s(middle, server_draft_s) > target_s else (low, middle)
+        token_s = _token_s(middle, server_draft_s, server_only_depth(middle, server_draft_s))
+        low, high = (middle, high) if token_s > target_s else (low, middle)
     return (low + high) / 2
 
 
 def server_only_depth(rate: float, server_draft_s: float) -> int:
     return min(range(1, LEVELS + 1), key=lambda depth: _token_s(rate, server_draft_s, depth))
-
-
-def _server_only_s(rate: float, server_draft_s: float) -> float:
-    return _token_s(rate, server_draft_s, server_only_depth(rate, server_draft_s))
 
 
 def _token_s(rate: float, server_draft_s: float, depth: int) -> float:

@@ -81,7 +81,9 @@ class _Walk:
             follow = answer.written[place + 1 :]
             for level in range(LEVELS):
                 if level:
-                    self._pass(sequence, growth)
+                    beams, most = self._settings.beams, self._settings.nodes
+                    nodes, _ = growth.next_here(beams, most, LEVELS, width=None)
+                    self._run(sequence, growth, nodes)
                 sent = _twin(growth)
                 sent.propose(self._settings.nodes, LEVELS, sampled=False)
                 end, count = _end(sent, follow)
@@ -99,11 +101,6 @@ class _Walk:
         sequence.cached = len(sequence.tokens)
         growth.branch([0], *likeliest(logits))
         return growth
-
-    def _pass(self, sequence: Sequence, growth: Growth) -> None:
-        settings = self._settings
-        nodes, _ = growth.next_here(settings.beams, settings.nodes, LEVELS, width=None)
-        self._run(sequence, growth, nodes)
 
     def _run(self, sequence: Sequence, growth: Growth, nodes: list[int]) -> None:
         if nodes:

@@ -104,7 +104,7 @@ class Auto:
         self._by.clear()
         self._trees.clear()
         self._step = None
-        decoding = _decoding(sequences)
+        decoding = all(sequence.uncached == 1 for sequence in sequences)  # none reads its prompt
         turn = self._turn(deciding, decoding)
         spec = parse_tree(turn.common)
         alone = min(deciding, key=self._behind) if turn.alone else None
@@ -133,9 +133,6 @@ class Auto:
             len(deciding), (lambda: min(map(self._behind, deciding))) if decoding else None
         )
 
-    def _follows(self, sequence: Sequence) -> bool:
-        return self._behind(sequence) <= DEPTH + 1
-
     def _behind(self, sequence: Sequence) -> int:
         return len(sequence.tokens) - self._read.get(sequence.row, 0)
 
@@ -161,7 +158,9 @@ class Auto:
         if not chosen:
             return 0
         before = [
-            (sequence, self._read.get(sequence.row, 0)) for sequence in chosen if not self._follows(sequence)
+            (sequence, self._read.get(sequence.row, 0))
+            for sequence in chosen
+            if self._behind(sequence) > DEPTH + 1
         ]
         for sequence, grown in zip(chosen, by.draft(chosen), strict=True):
             trees[sequence.row] = grown
@@ -287,8 +286,3 @@ class Auto:
         self._ended.see(sequence.prompt_length, len(sequence.tokens) - sequence.prompt_length)
         self._looked_up.pop(sequence.id, None)
         self._copying.release(sequence)
-
-
-def _decoding(sequences: Batch[Sequence]) -> bool:
-    """Return whether no sequence is reading its prompt."""
-    return all(sequence.uncached == 1 for sequence in sequences)

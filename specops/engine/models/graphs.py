@@ -98,8 +98,8 @@ class GraphKey:
         """The form of a pass, with every number rounded up; None if a graph does not pay.
 
         Tokens are rounded to quarters of a power of two, sequences to powers of two. `most` and `longest`
-        only bound the
-        launch, and are rounded to powers of four: too high a bound starts programs that find nothing to do.
+        only bound the launch, and are rounded to powers of four: too high a bound starts programs that find
+        nothing to do.
         """
         counts = [span.count for span in layout.spans]
         fed = sum(counts)

@@ -2,9 +2,8 @@
 
 Two slots hold a layer each, in the form that runs. While the model computes with one, a thread fills the
 other. After the last layer follows the first again, so that reading also goes on while a draft is grown and
-verified. A
-pass then takes about as long as its bytes take to read, for any number of tokens: the offloading of FlexGen
-(arXiv 2303.06865) and SpecInfer (arXiv 2305.09781, figure 8), where large trees pay.
+verified. A pass then takes about as long as its bytes take to read, for any number of tokens: the offloading
+of FlexGen (arXiv 2303.06865) and SpecInfer (arXiv 2305.09781, figure 8), where large trees pay.
 
 transformers would use accelerate, which reads a layer when it is reached, so that reading and computing take
 turns.

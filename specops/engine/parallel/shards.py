@@ -42,7 +42,9 @@ def cut_layers(source: Any, ranks: Ranks) -> None:
     """Tensor parallel (Megatron-LM, arXiv 1909.08053): a rank has some heads, and a part of the MLP's
     width."""
     config, name = source.config, type(source).__name__
-    plan = _tensor_plan(source)
+    base: dict[str, str] = getattr(source.config, "base_model_tp_plan", None) or {}
+    plan = {f"{source.base_model_prefix}.{path}": style for path, style in base.items()}
+    plan |= type(source)._tp_plan or {}
     if not plan:
         raise ModelError(
             f"could not cut {name} into parts: transformers has no tensor-parallel plan for it",
@@ -75,12 +77,6 @@ def cut_layers(source: Any, ranks: Ranks) -> None:
             raise ModelError(
                 f"could not cut {name} into parts: {path} is to be cut {style}", _by_layers(ranks)
             )
-
-
-def _tensor_plan(source: Any) -> dict[str, str]:
-    base = getattr(source.config, "base_model_tp_plan", None) or {}
-    prefix = source.base_model_prefix
-    return {f"{prefix}.{path}": style for path, style in base.items()} | dict(type(source)._tp_plan or {})
 
 
 def _keep_rows(module: nn.Linear, ranks: Ranks) -> None:

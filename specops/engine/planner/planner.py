@@ -249,14 +249,12 @@ class Planner:
         """All ways to decode a batch of `batch` sequences, the best first."""
         costs = self.paid.batch_costs(batch, self.most_nodes)
         options = tree_choice.ranked(self._rates(), costs, batch=batch, most_nodes=self.most_nodes)
-        options = [*self._with_prompts(options, batch), *self._copying(costs)]
+        options = self._with_prompts(options, batch)
+        options += [self._copy(count, costs) for count in COPIES if count <= self.most_nodes]
         return sorted(options, key=self.goal.worth, reverse=True)  # stable: among equals the smallest first
 
     def _rates(self) -> list[list[float]]:
         return self.accepted.rates if self.grows else []
-
-    def _copying(self, costs: BatchCosts) -> list[TreeOption]:
-        return [self._copy(count, costs) for count in COPIES if count <= self.most_nodes]
 
     def _copy(self, count: int, costs: BatchCosts) -> TreeOption:
         tokens, drafted = self.copies.expected(count)

@@ -245,7 +245,8 @@ def costs_of(rounds: Sequence[Readings], *, opens_bare: bool) -> Costs:
 
     crowding = max(0.0, (forward(DEEP) - forward(WIDE)) / (_passes(DEEP) - _passes(WIDE)))
     level = {1: [(draft(DEEP) - draft(LEAST)) / (_passes(DEEP) - 1)]}
-    level |= {_widest(tree): [draft(tree) - draft(LEAST)] for tree in BRANCHING}
+    # The further pass of an expansion runs a level of as many nodes as its first width.
+    level |= {parse_tree(tree).widths[0]: [draft(tree) - draft(LEAST)] for tree in BRANCHING}
     target: dict[int, list[float]] = defaultdict(list, {1: [forward(PLAIN)]})
     for tree in DRAFTED:
         target[1 + parse_tree(tree).nodes].append(forward(tree) - crowding * (_passes(tree) - 1))
@@ -323,8 +324,3 @@ def _copied(rounds: Sequence[tuple[Readings, Readings]]) -> Curve | None:
 
 def _passes(tree: str) -> int:
     return len(parse_tree(tree).widths)
-
-
-def _widest(tree: str) -> int:
-    """Number of nodes of the level that the further pass of an expansion runs."""
-    return parse_tree(tree).widths[0]

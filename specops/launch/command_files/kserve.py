@@ -109,20 +109,16 @@ def _model(model: Document, where: str, files: Files) -> Iterator[Command]:
     if command is None:
         target = model.get("storageUri") or MOUNTED
         flags = _without_own(words)
-        command = Command(
-            where, engine, (*_target(flags, str(target)), *flags), environment=environment, files=files
-        )
+        names = {word.replace("_", "-").partition("=")[0] for word in flags}
+        if names.isdisjoint(("--model", "--model-path")):
+            flags = ["--model", str(target), *flags]
+        command = Command(where, engine, tuple(flags), environment=environment, files=files)
     runtime = str(model.get("runtime") or "kserve-")
     if not runtime.startswith("kserve-"):  # KServe's own add the model's name and folder alone
         reason = "the runtime's own arguments were not judged with these"
         how = f"kubectl get servingruntime,clusterservingruntime {runtime} -o yaml"
         command = replace(command, unread=(*command.unread, Unknown(f"runtime {runtime}", reason, how)))
     yield command
-
-
-def _target(words: list[str], target: str) -> list[str]:
-    has_model = any(word.replace("_", "-").partition("=")[0] in ("--model", "--model-path") for word in words)
-    return [] if has_model else ["--model", target]
 
 
 def _without_own(words: list[str]) -> list[str]:
