@@ -23,7 +23,6 @@ from specops.assets import asset
 from specops.config import StandIn, load
 from specops.economics import Prices
 from specops.edge.simulation.outcome import replicate
-from specops.edge.simulation.planning import mean
 from specops.edge.simulation.real_rounds import LEVELS
 from specops.edge.simulation.rounds import Rounds
 from specops.edge.simulation.setting import EdgeCosts, Setting, straight
@@ -216,7 +215,7 @@ def _compared(
         "tokens_per_verification": real.tokens_a_verification,
         TAKEN: real.effort.taken / max(real.effort.rounds, 1),
     }
-    told = {name: mean(foretold, name) for name in (*MEASURES, TAKEN)}
+    told = {name: foretold.known_mean(name) for name in (*MEASURES, TAKEN)}
     return Pair(rtt_ms, arm, clients, found, told, calibrates)
 
 
