@@ -7,7 +7,7 @@ from typing import Literal
 from typing_extensions import TypedDict
 
 from specops.experiment.findings import Ratio
-from specops.phases import Phase
+from specops.phases import PhaseName
 from specops.phases.ab.report import DeployTarget
 from specops.results import Verdict
 
@@ -136,5 +136,5 @@ class EdgeLevel(TypedDict):
 EdgeLevels = dict[str, EdgeLevel]
 
 
-Walk = dict[Phase, Verdict]
+Walk = dict[PhaseName, Verdict]
 Counts = dict[str, int]

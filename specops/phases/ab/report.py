@@ -56,6 +56,9 @@ EXPECTED: Mapping[str, tuple[float, float]] = {
 """The ranges that the playbook expects, shown beside what is measured. No verdict depends on them."""
 
 
+CHALLENGER = "speculative"
+"""The name of the rollout's own challenger."""
+
 FORMAT = 3
 """Format of `data`; what has another is refused."""
 
@@ -247,6 +250,13 @@ class Report(Frozen):
 
     same_prompts: bool = False
     """Whether prompts were sent as they are, so that a cache may know them."""
+
+    @property
+    def main_challenger(self) -> str:
+        """The rollout's own challenger, else the best, else the first."""
+        if CHALLENGER in self.challengers:
+            return CHALLENGER
+        return self.best or next(iter(self.challengers))
 
 
 def read(result: Result, name: str) -> Report:

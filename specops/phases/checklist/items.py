@@ -56,7 +56,7 @@ REPORT_AGE = timedelta(days=8)
 
 
 def baseline(look: CheckInput) -> ItemDecision:
-    found = look.baseline()
+    found = look.measured("baseline")
     return ItemDecision(found.result.verdict == "yes", found.result.reason, (found.evidence,))
 
 
@@ -180,7 +180,7 @@ def _no_traffic(look: CheckInput) -> str:
 
 
 def _compared_acceptance(look: CheckInput) -> tuple[float, Evidence]:
-    found = look.ab()
+    found = look.measured("ab")
     report = ab_report.read(found.result, found.path.name)
     counted = [one.acceptance for one in report.arms.get(CHALLENGER, []) if one.acceptance is not None]
     drafted = sum(one.draft_tokens for one in counted)
@@ -197,7 +197,7 @@ def _compared_acceptance(look: CheckInput) -> tuple[float, Evidence]:
 def speedup(look: CheckInput) -> ItemDecision:
     """Judge the lowest speed-up of the classes and levels that the comparison deploys. The lower end of its
     interval has to reach the gate: an estimate above it is as often below as not."""
-    found = look.ab()
+    found = look.measured("ab")
     challenger = ab_report.read(found.result, found.path.name).challengers.get(CHALLENGER)
     if challenger is None:
         raise OpenItem(f"{found.path.name} compares no arm called {CHALLENGER}", found.evidence)
@@ -532,7 +532,7 @@ def _change(hint: str | None) -> str | None:
 
 
 def canary(look: CheckInput) -> ItemDecision:
-    found = look.canary()
+    found = look.measured("canary")
     if found.result.verdict == "undecided":
         raise OpenItem(found.result.reason, found.evidence)
     return ItemDecision(found.result.verdict == "yes", found.result.reason, (found.evidence,))

@@ -16,7 +16,9 @@ from specops.config import Pool, Rollout
 from specops.config.monitor import ALERTS, AlertName, AlertRecord, AlertSetting, alert_record
 from specops.errors import FileError, SpecopsError
 from specops.guard.signals.criteria import break_even
+from specops.hints import ROLLOUT
 from specops.load.record import LevelFigures
+from specops.phases import phase_named
 from specops.phases.ab import report as ab_report
 from specops.phases.ab.settings import AbSettings
 from specops.phases.measurement import BaselineLevels, checked
@@ -29,13 +31,6 @@ from specops.results import Result
 from specops.trees import parse_tree
 
 STATS: tuple[Stat, ...] = ("mean", "p50", "p95")
-AGAIN: Mapping[str, str] = {
-    "baseline": "specops run ROLLOUT --only baseline",
-    "ab": "specops run ROLLOUT",
-    "sweep": "specops sweep ROLLOUT",
-}
-
-
 NONE: Mapping[str, str] = {}
 
 
@@ -98,7 +93,8 @@ def measurements(rollout: Rollout, folder: Path, unfit: Mapping[str, str] = NONE
                 raise FileError(f"{found.path.name} is not used: {unfit[phase]}")
             value = make(found)
         except SpecopsError as error:
-            missing[phase] = f"{error.message}: {AGAIN[phase]}"
+            command = phase_named(phase).remake.format(rollout=ROLLOUT)
+            missing[phase] = f"{error.message}: specops {command}"
             return None
         read[phase] = found.sha256
         return value
