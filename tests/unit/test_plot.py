@@ -58,7 +58,7 @@ def test_what_has_no_plot_is_one_sentence_and_exit_code_2(tmp_path: Path) -> Non
     write(path, Result(phase="canary", verdict="yes", reason="the pools agree"))
     done = specops("plot", str(path))
     assert done.returncode == 2
-    assert "a result of canary: expected one of baseline, ab, sweep" in done.stderr
+    assert "a result of canary: expected one of baseline, sweep, ab" in done.stderr
     shutil.copy(EXAMPLES / "ab.json", tmp_path)
     for wrong in (path, tmp_path):
         done = specops("plot", str(wrong))

@@ -17,7 +17,7 @@ from specops.experiment.findings import Decision
 from specops.guard.journal import FILE as JOURNAL
 from specops.guard.switch import decided
 from specops.phases.ab import report as ab_report
-from specops.phases.ab.report import Challenger, DeployTarget
+from specops.phases.ab.report import CHALLENGER, Challenger, DeployTarget
 from specops.phases.capacity import AGAIN, Rate
 from specops.phases.capacity import capacity as gate
 from specops.phases.checklist.evidence import (
@@ -47,7 +47,6 @@ from specops.render.figures import times
 
 ENOUGH_DRAFTED = 1000
 """Tokens drafted within a day, below which live traffic says little about acceptance."""
-CHALLENGER = "speculative"
 LATE_LOOKS = 5
 """Number of looks of the guard, in a row, that may be missing: as the alert SpecopsGuardDown has it."""
 REPORTS = "reports"
@@ -182,16 +181,14 @@ def _no_traffic(look: CheckInput) -> str:
 def _compared_acceptance(look: CheckInput) -> tuple[float, Evidence]:
     found = look.measured("ab")
     report = ab_report.read(found.result, found.path.name)
-    counted = [one.acceptance for one in report.arms.get(CHALLENGER, []) if one.acceptance is not None]
-    drafted = sum(one.draft_tokens for one in counted)
-    if not drafted:
+    total = report.acceptance(CHALLENGER)
+    if total is None:
         missing = [one.acceptance_missing for one in report.arms.get(CHALLENGER, [])]
         raise OpenItem(
             f"ab.json has no acceptance: {next(filter(None, missing), 'nothing was drafted')}", found.evidence
         )
-    rate = sum(one.accepted_tokens for one in counted) / drafted
-    figure = f"{rate:.4f} of {drafted:.0f} drafted"
-    return rate, found.evidence.model_copy(update={"figure": figure})
+    figure = f"{total.rate:.4f} of {total.draft_tokens:.0f} drafted"
+    return total.rate, found.evidence.model_copy(update={"figure": figure})
 
 
 def speedup(look: CheckInput) -> ItemDecision:

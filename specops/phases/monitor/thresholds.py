@@ -145,14 +145,9 @@ def _token_s(level: LevelFigures) -> float | None:
 
 
 def _compared(read: _Read) -> Figure | None:
-    """Acceptance over all loads, of the rollout's challenger, else of the best one."""
     report = ab_report.read(read.result, str(read.path))
-    arm = "speculative" if "speculative" in report.arms else report.best
-    counted = [m.acceptance for m in report.arms.get(arm or "", []) if m.acceptance is not None]
-    drafted = sum(acceptance.draft_tokens for acceptance in counted)
-    if not drafted:
-        return None
-    return Figure(sum(acceptance.accepted_tokens for acceptance in counted) / drafted, read.source)
+    total = report.acceptance(report.main_challenger)
+    return Figure(total.rate, read.source) if total else None
 
 
 def _swept(read: _Read) -> Figure | None:

@@ -229,7 +229,7 @@ class PayingLoads:
 
 
 def compared(folder: Path) -> list[MeasuredSpeedup]:
-    """The rollout's own challenger, else the best one, by load; empty where there is no finished comparison.
+    """The speed-ups of the main challenger by load; empty where there is no finished comparison.
     That it is missing or damaged is said where acceptance is read."""
     found = _challenger(folder)
     if found is None:
@@ -249,10 +249,8 @@ def paid(folder: Path) -> PayingLoads | None:
     if found is None:
         return None
     challenger, source = found
-    if all(each.speedups.level.concurrency is None for each in challenger.levels):
-        return None
-    streams = [one.level.concurrency for one in challenger.deploy if one.level.concurrency is not None]
-    return PayingLoads(max(streams, default=0), source)
+    streams = challenger.deployed_up_to
+    return None if streams is None else PayingLoads(streams, source)
 
 
 def _challenger(folder: Path) -> tuple[ab_report.Challenger, str] | None:
@@ -264,8 +262,7 @@ def _challenger(folder: Path) -> tuple[ab_report.Challenger, str] | None:
         found = ab_report.read(result, str(path))
     except SpecopsError:
         return None
-    arm = "speculative" if "speculative" in found.challengers else found.best
-    return (found.challengers[arm], f"ab.json of {result.created:%Y-%m-%d}") if arm is not None else None
+    return found.challengers[found.main_challenger], f"ab.json of {result.created:%Y-%m-%d}"
 
 
 class _Cost(BaseModel):

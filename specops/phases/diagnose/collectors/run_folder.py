@@ -19,7 +19,7 @@ from specops.guard.journal import history
 from specops.guard.signals.criteria import deployed_setting
 from specops.launch.command_files import command_of, judge
 from specops.phases.ab import report as ab_report
-from specops.phases.ab.report import ArmFigures, Challenger, ParityCounts
+from specops.phases.ab.report import CHALLENGER, ArmFigures, Challenger, ParityCounts
 from specops.phases.diagnose.observations import (
     AbFigures,
     AcceptanceAtLoad,
@@ -50,7 +50,6 @@ from specops.prometheus.api import Api
 from specops.results import Result, milliseconds
 from specops.serving import ENGINES, Finding, Startable
 
-CHALLENGER = "speculative"
 WEEK = timedelta(days=7)
 
 
@@ -94,19 +93,18 @@ def compared(folder: Path, unfit: str | None = None) -> AbFigures | str:
     challenger = report.challengers.get(CHALLENGER)
     if challenger is None:
         return f"ab.json compares no arm called {CHALLENGER}"
-    counted = [one.acceptance for one in report.arms.get(CHALLENGER, []) if one.acceptance is not None]
-    drafted = sum(one.draft_tokens for one in counted)
+    total = report.acceptance(CHALLENGER)
     lightest = challenger.levels[0].speedups if challenger.levels else None
     worst = _parity(challenger)
     return AbFigures(
         source=stored.source,
         e2e=_ends(lightest.e2e) if lightest else None,
         streams=lightest.level.concurrency if lightest else None,
-        up_to=_up_to(challenger),
+        up_to=challenger.deployed_up_to,
         ttft=_ends(lightest.ttft) if lightest else None,
         ttft_change_ms=lightest.ttft_change_ms if lightest else None,
-        acceptance=sum(one.accepted_tokens for one in counted) / drafted if drafted else None,
-        drafts=sum(one.drafts or 0.0 for one in counted),
+        acceptance=total.rate if total else None,
+        drafts=total.drafts if total else 0.0,
         by_streams=_by_streams(report.arms.get(CHALLENGER, [])),
         classes={
             name: ClassVerdict(
@@ -132,13 +130,6 @@ def _by_streams(arms: Sequence[ArmFigures]) -> tuple[AcceptanceAtLoad, ...]:
         and arm.acceptance.rate is not None
     ]
     return tuple(sorted(rates, key=lambda one: one.streams))
-
-
-def _up_to(challenger: Challenger) -> int | None:
-    if all(each.speedups.level.concurrency is None for each in challenger.levels):
-        return None
-    streams = [one.level.concurrency for one in challenger.deploy if one.level.concurrency is not None]
-    return max(streams, default=0)
 
 
 def _parity(challenger: Challenger) -> ParityCounts | None:
