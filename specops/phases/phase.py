@@ -27,7 +27,7 @@ from specops.phases.measurement import Keep, checked, partial_results
 from specops.phases.sweep.plan import Sample
 from specops.progress import Progress
 from specops.prometheus.series import PoolName
-from specops.results import Result
+from specops.results import Content, Result
 
 ASSUMED_TOKEN_S = 0.02
 ASSUMED_START_S = 30.0
@@ -155,6 +155,11 @@ class Phase(ABC):
 
     files_use: str = ""
     """What the files that it renders are for."""
+
+    @property
+    def content(self) -> Content:
+        """The types of what its results hold."""
+        return Content(self.data or ())
 
     data: type[BaseModel] | None = None
     """The part of a complete result's `data` that other phases and pages read."""

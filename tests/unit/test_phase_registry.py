@@ -10,6 +10,7 @@ import pytest
 from calling import specops
 
 from specops import results
+from specops.cli.schema import document as document_of
 from specops.config import load
 from specops.phases import PHASES, REGISTRY, phase_named, phase_of_result
 from specops.phases.inputs import left_out
@@ -147,6 +148,12 @@ def test_a_registered_phase_is_planned_by_the_command(registered: PhaseInput) ->
     done = specops("run", str(registered.file), "--plan")
     assert done.returncode == 0, done.stderr
     assert "warm-up" in done.stdout
+
+
+def test_the_schema_of_a_registered_phases_result_is_printed(registered: PhaseInput) -> None:
+    found = document_of("warmth")
+    assert found["properties"]["phase"] == {"const": "warmth"}
+    assert found["properties"]["data"]["properties"].keys() == {"degrees"}
 
 
 def test_each_phase_of_the_registry_has_its_name(tmp_path: Path) -> None:

@@ -6,25 +6,49 @@ import shlex
 from itertools import takewhile
 from pathlib import Path
 
+from typing_extensions import TypedDict
+
 from specops.config import Rollout
 from specops.errors import ConfigError
 from specops.experiment.arms import Arm
+from specops.experiment.findings import Ratio
 from specops.experiment.plan import MIXED_STREAMS
 from specops.experiment.run import FEWEST_CYCLES, plan_of
 from specops.phases.ab import report
 from specops.phases.ab.earlier import measurements_of
 from specops.phases.ab.measure import compare
-from specops.phases.ab.report import Report
+from specops.phases.ab.report import AbData, DeployTarget, Report
 from specops.phases.ab.settings import AbSettings
 from specops.phases.commands import Commands
 from specops.phases.inputs import changed_where_served, inputs_of_arms, settings_of
 from specops.phases.measurement import Keep
 from specops.phases.phase import MeasuredPhase, PhaseInput, PlannedPhase, Skipped, Step, Timing, next_lines
-from specops.results import Result
+from specops.results import Content, Result
+
+
+class Summary(TypedDict):
+    """The summary of a comparison: the best challenger at the lightest load; the first one where none may be
+    deployed."""
+
+    challenger: str
+    deploy: list[DeployTarget]
+    e2e_speedup: Ratio
+    tpot_speedup: Ratio
+    throughput_ratio: float | None
+    pays_up_to: int | None
+    parity: str | None
+    parity_control: str | None
+    parity_mixed: str | None
+    acceptance_rate: float | None
+    acceptance_length: float | None
+    more_prompts: int | None
+    looks: str
+    duration_s: float
 
 
 class _Ab(MeasuredPhase):
     name = "ab"
+    content = Content(AbData, finished=Report, summary=Summary)
     pools = ("standard", "speculative")
     gate = False
     reference = True

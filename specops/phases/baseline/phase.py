@@ -8,6 +8,7 @@ from typing import Any
 
 from specops.config import Rollout
 from specops.launch.servers import serving
+from specops.load.record import PlaybookSummary
 from specops.load.settings import OF_THE_RUN
 from specops.phases import measurement
 from specops.phases.baseline import measure
@@ -15,11 +16,12 @@ from specops.phases.inputs import ADDED, changed_where_served, inputs_of, settin
 from specops.phases.measurement import BaselineData, Keep, checked
 from specops.phases.phase import MeasuredPhase, PhaseInput, PlannedPhase, Skipped, Step, Timing
 from specops.phases.playbook.endpoints import check_servers
-from specops.results import Result
+from specops.results import Content, Result
 
 
 class _Baseline(MeasuredPhase):
     name = "baseline"
+    content = Content(BaselineData, summary=PlaybookSummary)
     pools = ("standard",)
     reference = True
     plots = True

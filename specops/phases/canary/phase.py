@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing_extensions import TypedDict
+
 from specops.config import Rollout
 from specops.errors import ServerError
 from specops.phases.canary import canary, inputs, resumable
@@ -9,7 +11,7 @@ from specops.phases.canary.pool_pair import Conformance
 from specops.phases.inputs import changed_where_served
 from specops.phases.measurement import Keep
 from specops.phases.phase import MeasuredPhase, PhaseInput, PlannedPhase, Skipped, Step, Timing, no_room
-from specops.results import Result
+from specops.results import Content, Result
 
 CHECKS_SENT = 24
 """Checks that send requests of their own, about."""
@@ -18,8 +20,17 @@ STREAMS_TIMED = 8
 """Streams at which the canary's requests are timed in a forecast."""
 
 
+class Summary(TypedDict):
+    checks: int
+    passed: int
+    failed: list[str]
+    undecided: list[str]
+    unsupported: list[str]
+
+
 class _Canary(MeasuredPhase):
     name = "canary"
+    content = Content(Conformance, summary=Summary)
     pools = ("standard", "speculative")
     noiseless = True
     data = Conformance

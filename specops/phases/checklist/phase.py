@@ -8,10 +8,13 @@ from specops.phases.checklist.checklist import checklist
 from specops.phases.checklist.evidence import ChecklistData
 from specops.phases.commands import Commands
 from specops.phases.phase import Phase, PhaseInput, Step, next_lines
+from specops.phases.summaries import Counts
+from specops.results import Content
 
 
 class _Checklist(Phase):
     name = "checklist"
+    content = Content(ChecklistData, summary=Counts)
     gate = False
     data = ChecklistData
 

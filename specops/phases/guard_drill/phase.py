@@ -6,10 +6,12 @@ with this phase by name.
 
 from __future__ import annotations
 
+from typing_extensions import TypedDict
+
 from specops.config import Rollout
 from specops.errors import ServerError
 from specops.phases.commands import Commands
-from specops.phases.guard_drill import drill
+from specops.phases.guard_drill import Rehearsal, drill
 from specops.phases.guard_drill.stage import STAGED, missing, staged
 from specops.phases.inputs import changed, inputs_of_settings, settings_of
 from specops.phases.phase import (
@@ -23,6 +25,7 @@ from specops.phases.phase import (
     no_room,
     set_aside,
 )
+from specops.results import Content
 
 LIMIT_S = 60.0
 """Longest time that the fallback of a rehearsal lasts."""
@@ -31,8 +34,15 @@ ASSUMED_S = 60.0
 """Seconds of a rehearsal, without the starts of its servers."""
 
 
+class Summary(TypedDict):
+    switched_ms: float
+    returned_ms: float
+    lost: float | None
+
+
 class _Drill(Phase):
     name = "guard-drill"
+    content = Content(Rehearsal, summary=Summary)
     change = "fix what {result} names; its logs are {folder}/logs/guard-drill-*.log"
     again = "run {rollout} --only guard-drill"
     remake = "guard drill {rollout}"

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from typing_extensions import TypedDict
+
 from specops.phases.commands import Commands
 from specops.phases.launch import LaunchData, render
 from specops.phases.phase import Phase, PhaseInput, Step, next_lines
 from specops.phases.playbook.rendered import RenderedFiles
+from specops.results import Content, Verdict
+
+
+class Summary(TypedDict):
+    files: int
+    errors: int
+    warnings: int
+    unknown: int
+    capacity: Verdict
 
 
 class _Launch(Phase):
     name = "launch"
+    content = Content(LaunchData, summary=Summary)
     data = RenderedFiles
     files_use = "start the pools"
 

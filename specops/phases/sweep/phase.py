@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import TypedDict
+
 from specops.config import Pool, Rollout
+from specops.experiment.findings import Ratio
 from specops.load.settings import OF_THE_RUN
 from specops.phases.commands import Commands
 from specops.phases.inputs import inputs_of_settings, settings_of
@@ -14,17 +17,36 @@ from specops.phases.measurement import Keep
 from specops.phases.phase import MeasuredPhase, PhaseInput, PlannedPhase, Skipped, Step, Timing
 from specops.phases.sweep import report
 from specops.phases.sweep.measure import machines
-from specops.phases.sweep.plan import STANDARD, measurements_of
-from specops.phases.sweep.report import Report
+from specops.phases.sweep.plan import STANDARD, SweepData, measurements_of
+from specops.phases.sweep.report import Recommendation, Report
 from specops.phases.sweep.spec import SweepSpec, forecast, samples_of, spec_of
 from specops.phases.sweep.stages import BudgetError
 from specops.phases.sweep.sweep import sweep
-from specops.results import Result
+from specops.results import Content, Result
 from specops.serving import pool_of, relocated, without_places
+
+
+class Summary(TypedDict):
+    """The summary of a sweep: the recommended setting at the load that decided."""
+
+    recommended: int | None
+    setting: str | None
+    concurrency: int | None
+    prompts: int | None
+    e2e_speedup: Ratio
+    tpot_speedup: Ratio
+    ttft_change_ms: float | None
+    tokens_per_sec: float | None
+    acceptance_rate: float | None
+    break_even_acceptance: float | None
+    on_max: int | None
+    off_min: int | None
+    more_prompts: int | None
 
 
 class _Sweep(MeasuredPhase):
     name = "sweep"
+    content = Content(SweepData, finished=Report, recommendation=Recommendation, summary=Summary)
     reference = True
     plots = True
     remake = "sweep {rollout}"
