@@ -151,9 +151,9 @@ def test_a_registered_phase_is_planned_by_the_command(registered: PhaseInput) ->
 
 
 def test_the_schema_of_a_registered_phases_result_is_printed(registered: PhaseInput) -> None:
-    found = document_of("warmth")
-    assert found["properties"]["phase"] == {"const": "warmth"}
-    assert found["properties"]["data"]["properties"].keys() == {"degrees"}
+    schema = document_of("warmth")
+    assert schema["properties"]["phase"] == {"const": "warmth"}
+    assert schema["properties"]["data"]["properties"].keys() == {"degrees"}
 
 
 def test_each_phase_of_the_registry_has_its_name(tmp_path: Path) -> None:

@@ -27,12 +27,6 @@ RECORD = "run.json"
 VERDICTS: Mapping[Exit, Verdict] = {Exit.YES: "yes", Exit.NO: "no", Exit.UNDECIDED: "undecided"}
 
 
-class SkippedPhase(Frozen):
-    phase: PhaseName
-    reason: str
-    hint: str | None
-
-
 class Record(Frozen):
     """`data` of run.json: what no phase's own result holds."""
 
@@ -40,7 +34,7 @@ class Record(Frozen):
     rollout_file: str | None
     """Path relative to the run folder."""
 
-    skipped: list[SkippedPhase] = Field(default=[])
+    skipped: list[Skipped] = Field(default=[])
     stopped: PhaseName | None = None
 
 
@@ -83,19 +77,19 @@ def run(
     resumes. Raises ConfigError for pools that are one server, and UsageError for one whose secrets are not in
     the environment.
     """
-    given = PhaseInput(rollout, file, folder, progress, fresh=fresh, by_name=only is not None)
-    check_endpoints(given)
+    task = PhaseInput(rollout, file, folder, progress, fresh=fresh, by_name=only is not None)
+    check_endpoints(task)
     walk = Walk(rollout.rollout, folder)
-    progress.phases(_expected(given, only))
+    progress.phases(_expected(task, only))
     order = tuple(PHASES) if only is None else (only,)
-    before = {phase: _stamp(given.path(phase)) for phase in order}
-    _record(walk, given, order)
+    before = {phase: _stamp(task.path(phase)) for phase in order}
+    _record(walk, task, order)
     for phase in order:
         progress.phase(phase, "running")
         try:
-            made = phase_named(phase).run(given)
+            outcome = phase_named(phase).run(task)
         except BaseException as error:
-            _set_aside_later(given, phase, before)
+            _set_aside_later(task, phase, before)
             if isinstance(error, KeyboardInterrupt) and walk.steps:
                 path = error.path if isinstance(error, Stopped) else None
                 raise Stopped(path, tuple(step.phase for step in walk.steps), folder) from None
@@ -103,43 +97,42 @@ def run(
                 done = ", ".join(step.phase for step in walk.steps)
                 progress.note(f"{phase} failed; the same command resumes at {phase} (done: {done})")
             raise
-        if isinstance(made, Skipped):
-            walk.skipped.append(made)
-            _record(walk, given, order)
-            progress.phase(phase, "skipped", made.reason)
-            progress.note(f"{phase}: skipped: {made.reason}")
+        if isinstance(outcome, Skipped):
+            walk.skipped.append(outcome)
+            _record(walk, task, order)
+            progress.phase(phase, "skipped", outcome.reason)
+            progress.note(f"{phase}: skipped: {outcome.reason}")
             continue
-        walk.steps.append(made)
-        verdict = made.result.verdict
+        walk.steps.append(outcome)
+        verdict = outcome.result.verdict
         state: PhaseState = "undecided" if verdict == "partial" else verdict
-        progress.phase(phase, state, made.result.reason, reused=made.reused)
-        if phase_named(phase).times_requests and not made.reused:
-            progress.phases(_expected(given, only))  # now by what it measured
-        if made.reused:
-            why = "its own command wrote this result" if made.by_hand else "its inputs have not changed"
-            progress.note(f"{phase}: reused, {why} ({made.path})")
-        if made.result.verdict == "no" and phase != order[-1] and not go_on:
+        progress.phase(phase, state, outcome.result.reason, reused=outcome.reused)
+        if phase_named(phase).times_requests and not outcome.reused:
+            progress.phases(_expected(task, only))  # now by what it measured
+        if outcome.reused:
+            why = "its own command wrote this result" if outcome.by_hand else "its inputs have not changed"
+            progress.note(f"{phase}: reused, {why} ({outcome.path})")
+        if outcome.result.verdict == "no" and phase != order[-1] and not go_on:
             walk.stopped = phase
             again = Commands(rollout, file, folder).of("run {rollout} --continue")
-            progress.note(f"{phase} failed: {made.result.reason}; to continue past this gate: {again}")
-            _set_aside_later(given, phase, before)
+            progress.note(f"{phase} failed: {outcome.result.reason}; to continue past this gate: {again}")
+            _set_aside_later(task, phase, before)
             break
-    _record(walk, given, order)
+    _record(walk, task, order)
     return walk
 
 
-def _record(walk: Walk, at: PhaseInput, order: Sequence[PhaseName]) -> None:
+def _record(walk: Walk, task: PhaseInput, order: Sequence[PhaseName]) -> None:
     """Write run.json. What an earlier walk said of phases that are not in `order` is carried over."""
-    path = at.folder / RECORD
+    path = task.folder / RECORD
     try:
         earlier = Record.model_validate(results.read(path).data)
     except (SpecopsError, ValidationError):
         earlier = Record(rollout=walk.rollout, rollout_file=None)
-    skipped = [SkippedPhase(phase=one.phase, reason=one.reason, hint=one.hint) for one in walk.skipped]
-    skipped += [one for one in earlier.skipped if one.phase not in order]
+    skipped = [*walk.skipped, *(phase for phase in earlier.skipped if phase.phase not in order)]
     record = Record(
         rollout=walk.rollout,
-        rollout_file=os.path.relpath(at.file.resolve(), at.folder.resolve()),
+        rollout_file=os.path.relpath(task.file.resolve(), task.folder.resolve()),
         skipped=skipped,
         stopped=walk.stopped if len(order) > 1 else earlier.stopped,
     )
@@ -156,10 +149,10 @@ def _record(walk: Walk, at: PhaseInput, order: Sequence[PhaseName]) -> None:
     )
 
 
-def _expected(at: PhaseInput, only: PhaseName | None) -> Mapping[str, float | None]:
+def _expected(task: PhaseInput, only: PhaseName | None) -> Mapping[str, float | None]:
     """Seconds by phase, for progress. What is wrong with a phase's settings, the phase itself says."""
     try:
-        return forecast(at, only).known_s
+        return forecast(task, only).known_s
     except SpecopsError:
         return dict.fromkeys(PHASES if only is None else (only,))
 
@@ -167,22 +160,22 @@ def _expected(at: PhaseInput, only: PhaseName | None) -> Mapping[str, float | No
 def _stamp(path: Path) -> tuple[int, int] | None:
     """Return what changes when the file at `path` is replaced; None where there is no file."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_ino, found.st_mtime_ns
+    return status.st_ino, status.st_mtime_ns
 
 
 def _set_aside_later(
-    at: PhaseInput, stopped: PhaseName, before: Mapping[PhaseName, tuple[int, int] | None]
+    task: PhaseInput, stopped: PhaseName, before: Mapping[PhaseName, tuple[int, int] | None]
 ) -> None:
     """A fresh walk that stopped at a phase resumes without `--fresh`. So it must not find the earlier results
     of later phases. Nothing is set aside where the walk has stored nothing yet."""
     order = tuple(before)
     reached = order[: order.index(stopped) + 1]
-    if at.fresh and any(_stamp(at.path(phase)) != before[phase] for phase in reached):
+    if task.fresh and any(_stamp(task.path(phase)) != before[phase] for phase in reached):
         for phase in order[len(reached) :]:
-            set_aside(phase, at.path(phase), at.progress)
+            set_aside(phase, task.path(phase), task.progress)
 
 
 @dataclass(frozen=True)

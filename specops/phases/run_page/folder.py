@@ -26,7 +26,7 @@ from specops.phases.ab.earlier import measurements_of
 from specops.phases.canary.pool_pair import Conformance
 from specops.phases.checklist.evidence import ChecklistData
 from specops.phases.measurement import cells_of, checked
-from specops.phases.phase import Skipped, Step
+from specops.phases.phase import Step
 from specops.phases.playbook.rendered import RenderedFiles
 from specops.phases.playbook.walk import RECORD, Record, Walk
 from specops.phases.sweep import report as sweep_report
@@ -99,15 +99,13 @@ class RunFolder:
 
     def walk(self) -> Walk:
         """The walk, read from its results as they are now."""
-        steps = [Step(phase, self.path / f"{phase}.json", one) for phase, one in self.results.items()]
-        known = self.record or Record(rollout=self.name, rollout_file=None)
-        skipped = [Skipped(one.phase, one.reason, one.hint) for one in known.skipped]
-        stopped = known.stopped
-        if stopped is not None and (one := self.results.get(stopped)) and one.verdict != "no":
+        steps = [Step(phase, self.path / f"{phase}.json", result) for phase, result in self.results.items()]
+        record = self.record or Record(rollout=self.name, rollout_file=None)
+        skipped = [phase for phase in record.skipped if phase.phase not in self.results]
+        stopped = record.stopped
+        if stopped is not None and (result := self.results.get(stopped)) and result.verdict != "no":
             stopped = None  # its own command has passed since
-        return Walk(
-            self.name, self.path, steps, [one for one in skipped if one.phase not in self.results], stopped
-        )
+        return Walk(self.name, self.path, steps, skipped, stopped)
 
     def rollout(self) -> tuple[Rollout, Path] | None:
         """The rollout and its file, for commands; None if the file is unknown, moved or damaged."""
@@ -147,10 +145,10 @@ def read(folder: Path) -> RunFolder:
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
+    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 @lru_cache(maxsize=2 * len(PHASES))  # a page is written after each phase, and earlier results stay the same
