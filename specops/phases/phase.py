@@ -195,6 +195,10 @@ class Phase(ABC):
             return None
         return checked(self.data, result.data, f"{source} is damaged: data")
 
+    def usable(self, result: Result) -> bool:
+        """Return whether other phases may use the figures of `result`."""
+        return result.verdict != "partial"
+
     def unlike(self, rollout: Rollout, result: Result) -> str | None:
         """Return in words what changed in the rollout since `result` was measured; None where nothing did,
         or where it measures nothing. Raises SpecopsError where the prompts, or a model of the rollout, cannot

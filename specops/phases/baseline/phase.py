@@ -69,6 +69,9 @@ class _Baseline(MeasuredPhase):
             self.name, starts, prompts * len(streams), seconds, max(streams), self.reusable(task)
         )
 
+    def usable(self, result: Result) -> bool:
+        return result.verdict == "yes"
+
     def read(self, result: Result, source: str) -> BaselineData:
         return checked(BaselineData, result.data, f"{source} is damaged: data")
 

@@ -14,18 +14,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from pydantic import BaseModel, ValidationError
 
-from specops import results
 from specops.config.rollout import Costs
 from specops.economics import StepCost
 from specops.errors import SpecopsError
 from specops.phases.ab import report as ab_report
 from specops.phases.baseline_at_load import at_load, e2e
+from specops.phases.measurement import finished
 from specops.phases.monitor.thresholds import Figure
 from specops.phases.report.pools import divided, extremes, hours, increases, load, ratio, sums
 from specops.phases.report.prometheus_data import Floats, PoolData
 from specops.phases.report.report import Acceptance, Day, Drift, LatencySpeedup, SavedTime, Speedup, Window
+from specops.phases.sweep import report as sweep_report
 from specops.prometheus.promql import LATENCIES, Latency
 from specops.render.prometheus.alerts import MIN_REQUESTS
 from specops.render.prometheus.rules import Load
@@ -254,32 +254,22 @@ def paid(folder: Path) -> PayingLoads | None:
 
 
 def _challenger(folder: Path) -> tuple[ab_report.Challenger, str] | None:
-    path = folder / "ab.json"
     try:
-        result = results.read(path)
-        if result.phase != "ab" or result.verdict == "partial":
-            return None
-        found = ab_report.read(result, str(path))
+        stored = finished(folder, "ab")
+        report = ab_report.read(stored.result, stored.path.name)
     except SpecopsError:
         return None
-    return found.challengers[found.main_challenger], f"ab.json of {result.created:%Y-%m-%d}"
-
-
-class _Cost(BaseModel):
-    target_ms: float
-    draft_ms: float
-
-
-class _Recommended(BaseModel):
-    cost: _Cost
+    return report.challengers[report.main_challenger], stored.source
 
 
 def step_cost(folder: Path) -> StepCost | None:
     """Return the cost of a step that the sweep measured; None where there is no sweep, or it could not fit
     one."""
     try:
-        result = results.read(folder / "sweep.json")
-        found = _Recommended.model_validate(result.recommendation).cost
-    except (SpecopsError, ValidationError):
+        stored = finished(folder, "sweep")
+        cost = sweep_report.recommendation(stored.result, stored.path.name).cost
+    except SpecopsError:
         return None
-    return StepCost(found.target_ms, found.draft_ms, None, ())
+    if cost.target_ms is None or cost.draft_ms is None:
+        return None
+    return StepCost(cost.target_ms, cost.draft_ms, None, ())
