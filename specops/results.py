@@ -16,6 +16,7 @@ import re
 import shlex
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -95,6 +96,24 @@ HASH = "sha256"
 
 Verdict = Literal["yes", "no", "undecided", "partial"]
 """`partial`: the phase was stopped before its end; what it had measured is in `data`."""
+
+
+Types = Any
+"""A type, or the reference "module:Name" of one in specops; or a tuple of several, whose keys lie side by
+side in one object."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a result's `data` holds."""
+
+    always: Types
+    finished: Types = ()
+    """Absent from a result that was stopped before its end (verdict `partial`)."""
+
+    recommendation: Types = ()
+    summary: Types = ()
+    """The type of `summary`; (): it is empty."""
 
 
 Listener = Callable[[Path, "Result"], None]

@@ -159,13 +159,13 @@ def picture_of(result: Result, path: Path, drawn: Path | None) -> Iterator[str]:
     plot."""
     if path.suffix != ".json":
         return
-    from specops.phases.plot import PLOTS
+    from specops.phases.plot import plotter
     from specops.phases.run_page import INDEX
     from specops.phases.run_page.document import is_run_folder
 
     if is_run_folder(path.parent) and (path.parent / INDEX).exists():
         yield f"page: {path.parent / INDEX}"
-    elif drawn is None and result.phase in PLOTS and result.verdict != "partial":
+    elif drawn is None and result.verdict != "partial" and plotter(result.phase) is not None:
         yield f"plot: specops plot {shlex.quote(str(path))}"
 
 

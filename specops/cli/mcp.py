@@ -21,7 +21,7 @@ from specops.config.explanation import Explanation
 from specops.config.explanation import explain as explained
 from specops.errors import SpecopsError, UsageError
 from specops.hints import as_command
-from specops.phases import Phase
+from specops.phases import PhaseName
 from specops.results import Result, Verdict
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ INSTRUCTIONS = (
 
 
 class PhaseVerdict(TypedDict):
-    phase: Phase
+    phase: PhaseName
     verdict: Verdict
     reason: str
     created: str

@@ -12,7 +12,7 @@ from specops.cli.ab_page import items, measured, tails, trust
 from specops.cli.output import COMMAND
 from specops.cli.route import unmatched_lines
 from specops.config import Rollout
-from specops.phases import PHASES, Phase
+from specops.phases import PHASES, PhaseName, phase_named
 from specops.phases.ab.report import Report, read
 from specops.phases.commands import Commands
 from specops.phases.playbook import Skipped, Step, Walk
@@ -94,7 +94,7 @@ def _headline(walk: Walk) -> str:
 
 def _phases(walk: Walk) -> Iterator[str]:
     """A line for each phase, in order; nothing for a walk of one phase, which the page is about."""
-    found: dict[Phase, Step | Skipped] = {step.phase: step for step in walk.steps}
+    found: dict[PhaseName, Step | Skipped] = {step.phase: step for step in walk.steps}
     found |= {one.phase: one for one in walk.skipped}
     if len(found) < 2:
         return
@@ -107,7 +107,7 @@ def _phases(walk: Walk) -> Iterator[str]:
             yield from _phase(phase, SKIPPED[1], f"{each.reason}{hint}")
 
 
-def _phase(phase: Phase, state: str, reason: str) -> list[str]:
+def _phase(phase: PhaseName, state: str, reason: str) -> list[str]:
     head = f"  {phase:11}  {state:9}  "
     return _wrapped(reason, head, " " * len(head))
 
@@ -130,13 +130,6 @@ def _wrapped(text: str, head: str, below: str) -> list[str]:
 
 
 # --- measurements of both pools by load -------------------------------------------------------
-
-MEASURES: dict[Phase, tuple[str, ...]] = {
-    "baseline": ("standard",),
-    "ab": ("standard", "speculative"),
-    "canary": ("standard", "speculative"),
-}
-"""The pools whose figures a phase measures."""
 
 
 def figures(walk: Walk) -> list[str]:
@@ -176,7 +169,7 @@ def reused(walk: Walk, rollout: Rollout) -> Iterator[str]:
     """Yield when a running server was measured: a new configuration under its address shows in no hash."""
     for step in walk.steps:
         when = f"{step.result.created:%Y-%m-%d %H:%M} UTC"
-        for name in MEASURES.get(step.phase, ()) if step.reused else ():
+        for name in phase_named(step.phase).pools if step.reused else ():
             at = getattr(rollout.pools, name).endpoint
             if at is not None:
                 yield f"{at.base_url} as it was on {when} ({step.phase}); --fresh measures it again"

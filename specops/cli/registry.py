@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import import_module
-from typing import Any
+
+from specops.phases import phase_of_result
+from specops.results import Content, Types
 
 COMMANDS = {
     "Start": {
@@ -68,24 +69,6 @@ OTHER_NAMES = {
 """Names by which people look for a command, with the command."""
 
 
-Types = Any
-"""A type, or the reference "module:Name" of one in specops; or a tuple of several, whose keys lie side by
-side in one object."""
-
-
-@dataclass(frozen=True)
-class Content:
-    """What a result's `data` holds."""
-
-    always: Types
-    finished: Types = ()
-    """Absent from a result that was stopped before its end (verdict `partial`)."""
-
-    recommendation: Types = ()
-    summary: Types = ()
-    """The type of `summary`; (): it is empty."""
-
-
 @dataclass(frozen=True)
 class Shape:
     """One document."""
@@ -94,21 +77,11 @@ class Shape:
     """The commands that print it with --json, as they are typed."""
 
     about: str
-    holds: Types | Content
+    holds: Types | Content | None = None
+    """None of the result of a phase of the playbook, which says itself what its results hold."""
+
     many: bool = False
     """Whether the document is a list of such objects."""
-
-
-def types_of(types: Types) -> tuple[Any, ...]:
-    """Import the types that are given as references."""
-    return tuple(map(_imported, types if isinstance(types, tuple) else (types,)))
-
-
-def _imported(named: Any) -> Any:
-    if not isinstance(named, str):
-        return named
-    module, _, name = named.partition(":")
-    return getattr(import_module(f"specops.{module}"), name)
 
 
 PHASES_OF = {"run-record": "run", "edge-simulate": "edge_simulate"}
@@ -138,66 +111,27 @@ SHAPES: Mapping[str, Shape] = {
         "run.json: what a run skipped, and where it stopped.",
         Content("phases.playbook.walk:Record", summary="phases.summaries:Walk"),
     ),
-    "baseline": Shape(
-        ("baseline",),
-        "baseline.json: one endpoint, by load and class.",
-        Content("phases.measurement:BaselineData", summary="load.record:PlaybookSummary"),
-    ),
-    "ab": Shape(
-        ("ab",),
-        "ab.json: speed-ups and decisions, with every request.",
-        Content("phases.ab.report:AbData", finished="phases.ab.report:Report", summary="phases.summaries:Ab"),
-    ),
-    "sweep": Shape(
-        ("sweep",),
-        "sweep.json: every cell, and the recommended setting.",
-        Content(
-            "phases.sweep.plan:SweepData",
-            finished="phases.sweep.report:Report",
-            recommendation="phases.sweep.report:Recommendation",
-            summary="phases.summaries:Sweep",
-        ),
-    ),
+    "baseline": Shape(("baseline",), "baseline.json: one endpoint, by load and class."),
+    "ab": Shape(("ab",), "ab.json: speed-ups and decisions, with every request."),
+    "sweep": Shape(("sweep",), "sweep.json: every cell, and the recommended setting."),
     "sweep-plan": Shape(("sweep",), "With --plan: what a sweep would measure.", "phases.sweep.spec:Forecast"),
-    "verify-draft": Shape(
-        ("verify-draft",),
-        "drafts.json: whether a draft fits a target.",
-        Content(
-            (
-                "phases.verify_draft.verify:VerifyDraftData",
-                "phases.verify_draft.estimate_record:EstimateData",
-            ),
-            summary="phases.verify_draft.verify:Summary",
-        ),
-    ),
+    "verify-draft": Shape(("verify-draft",), "drafts.json: whether a draft fits a target."),
     "verify-draft-guide": Shape(
         ("verify-draft",), "With --guide: drafts that suit a target.", "phases.verify_draft.guide:Advice"
     ),
-    "canary": Shape(
-        ("canary",),
-        "canary.json: every check of both pools.",
-        Content("phases.canary.pool_pair:Conformance", summary="phases.summaries:Canary"),
-    ),
+    "canary": Shape(("canary",), "canary.json: every check of both pools."),
     "plan": Shape(
         ("plan explain",),
         "The planner's choice at each batch size.",
         Content("phases.plan:PlanExplanation", summary="phases.summaries:Plan"),
     ),
-    "launch": Shape(
-        ("launch render",),
-        "launch.json: how both pools start; the capacity gate.",
-        Content("phases.launch:LaunchData", summary="phases.summaries:Launch"),
-    ),
+    "launch": Shape(("launch render",), "launch.json: how both pools start; the capacity gate."),
     "lint": Shape(
         ("launch lint",),
         "Findings on each command of an engine.",
         Content("phases.launch:LintData", summary="phases.summaries:Lint"),
     ),
-    "route": Shape(
-        ("route render",),
-        "route.json: the router's rules and their sources.",
-        Content("phases.route:RouteData", summary="phases.summaries:Route"),
-    ),
+    "route": Shape(("route render",), "route.json: the router's rules and their sources."),
     "route-check": Shape(
         ("route check",),
         "Requests to a real router, and where they went.",
@@ -206,32 +140,20 @@ SHAPES: Mapping[str, Shape] = {
     "route-explain": Shape(
         ("route explain",), "The pool of one request, and why.", "phases.route.explain:Explanation"
     ),
-    "monitor": Shape(
-        ("monitor render",),
-        "monitor.json: alert thresholds and their sources.",
-        Content("phases.monitor.render:MonitorData", summary="phases.summaries:Monitor"),
-    ),
+    "monitor": Shape(("monitor render",), "monitor.json: alert thresholds and their sources."),
     "monitor-check": Shape(
         ("monitor check",),
         "Which series Prometheus has.",
         Content("phases.monitor.check:MonitorCheckData", summary="phases.summaries:Counts"),
     ),
     "guard": Shape(GUARD, "The guard's state and its last evaluation.", "guard.guard:Status"),
-    "guard-drill": Shape(
-        ("guard drill",),
-        "guard-drill.json: a rehearsed fallback.",
-        Content("phases.guard_drill:Rehearsal", summary="phases.summaries:Drill"),
-    ),
+    "guard-drill": Shape(("guard drill",), "guard-drill.json: a rehearsed fallback."),
     "guard-simulate": Shape(
         ("guard simulate",),
         "What the guard's rules do with a trace.",
         ("guard.simulation.simulate:Simulated", "cli.guard:SimulationOutput"),
     ),
-    "checklist": Shape(
-        ("checklist show",),
-        "checklist.json: every item and its evidence.",
-        Content("phases.checklist.evidence:ChecklistData", summary="phases.summaries:Counts"),
-    ),
+    "checklist": Shape(("checklist show",), "checklist.json: every item and its evidence."),
     "checklist-attest": Shape(
         ("checklist attest",), "A person's confirmation of an item.", "phases.checklist.evidence:Attestation"
     ),
@@ -288,6 +210,14 @@ SHAPES: Mapping[str, Shape] = {
     "rollout": Shape((), "A rollout file, for editors.", "config:Rollout"),
 }
 """The documents by the name that `specops schema` takes. A result's name is its `phase`."""
+
+
+def shape_named(name: str) -> Shape | None:
+    """The document called `name`: one of SHAPES, or the result of another phase of the playbook."""
+    if name in SHAPES:
+        return SHAPES[name]
+    phase = phase_of_result(name)
+    return None if phase is None else Shape((), f"{phase.name}.json: the result of the phase.")
 
 
 def of_command(words: str) -> list[str]:

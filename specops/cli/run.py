@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typing_extensions import TypedDict
@@ -13,20 +13,24 @@ from specops.cli.call import Answer, RolloutCall, shared_options
 from specops.cli.progress import duration
 from specops.errors import UsageError
 from specops.hints import with_options
-from specops.phases import PHASES, Phase
+from specops.phases import PHASES, PhaseName
 from specops.results import Verdict
 
 ONLY = f"Phase to run alone: {', '.join(PHASES)}."
 
 if TYPE_CHECKING:
     from specops.config import Rollout
+    from specops.phases.phase import PhaseInput
     from specops.phases.playbook.walk import WalkForecast
-    from specops.phases.playbook.walk_step import PhaseInput
     from specops.progress import Progress
+
+    Choice = str
+else:
+    Choice = Literal[tuple(PHASES)]  # of which Typer makes the option's values
 
 
 class WalkedPhase(TypedDict):
-    phase: Phase
+    phase: PhaseName
     file: str
     reused: bool
     """Whether its inputs have not changed, so that an earlier result stands."""
@@ -37,7 +41,7 @@ class WalkedPhase(TypedDict):
 
 
 class SkippedPhase(TypedDict):
-    phase: Phase
+    phase: PhaseName
     reason: str
     hint: str | None
 
@@ -46,7 +50,7 @@ class RunOutput(TypedDict):
     rollout: str
     folder: str
     exit_code: int
-    stopped: Phase | None
+    stopped: PhaseName | None
     """The phase at whose gate it ended before the last phase."""
 
     phases: list[WalkedPhase]
@@ -56,7 +60,7 @@ class RunOutput(TypedDict):
 @shared_options()
 def run(
     call: RolloutCall,
-    only: Annotated[Phase | None, typer.Option("--only", metavar="PHASE", help=ONLY)] = None,
+    only: Annotated[Choice | None, typer.Option("--only", metavar="PHASE", help=ONLY)] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Measure again; reuse no earlier result.")] = False,
     go_on: Annotated[bool, typer.Option("--continue", help="Continue past a failed gate.")] = False,
     yes: Annotated[
@@ -102,7 +106,7 @@ def run(
     return Answer(value, page(walk, call.file, call.path), walk.exit_code)
 
 
-def _prepare(call: RolloutCall, only: Phase | None, *, fresh: bool, yes: bool) -> None:
+def _prepare(call: RolloutCall, only: PhaseName | None, *, fresh: bool, yes: bool) -> None:
     """Check what the requests need, and ask whether endpoints may be sent them. Raises what `preflight`
     raises, and UsageError where nobody has agreed."""
     from specops.phases.playbook.preflight import preflight
@@ -145,8 +149,8 @@ def load_sentence(plan: WalkForecast, rollout: Rollout) -> str | None:
     )
 
 
-def _input(call: RolloutCall, only: Phase | None, progress: Progress, *, fresh: bool) -> PhaseInput:
-    from specops.phases.playbook.walk_step import PhaseInput
+def _input(call: RolloutCall, only: PhaseName | None, progress: Progress, *, fresh: bool) -> PhaseInput:
+    from specops.phases.phase import PhaseInput
 
     return PhaseInput(call.file, call.path, call.folder, progress, fresh=fresh, by_name=only is not None)
 
@@ -157,7 +161,7 @@ class ForecastOutput(TypedDict):
     total_s: float
 
 
-def _planned(call: RolloutCall, only: Phase | None, *, fresh: bool) -> Answer:
+def _planned(call: RolloutCall, only: PhaseName | None, *, fresh: bool) -> Answer:
     from dataclasses import asdict
 
     from specops.phases.playbook.walk import forecast
@@ -172,7 +176,7 @@ def _planned(call: RolloutCall, only: Phase | None, *, fresh: bool) -> Answer:
 
 def plan_page(plan: WalkForecast, run_command: str, load: str | None = None) -> Iterator[str]:
     """The lines of a plan. `load`: what it sends to endpoints, by `load_sentence`."""
-    from specops.phases.playbook.walk import ASSUMED_START_S, ASSUMED_TOKEN_S
+    from specops.phases.phase import ASSUMED_START_S, ASSUMED_TOKEN_S
     from specops.render.figures import count
 
     yield "phase         starts  requests         about"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from importlib import import_module
 from types import GenericAlias
 from typing import Annotated, Any
 
@@ -15,9 +16,10 @@ from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
 from specops.cli.call import Answer, Call, extra, shared_options
-from specops.cli.registry import PHASES_OF, SHAPES, Content, Shape, types_of
+from specops.cli.registry import PHASES_OF, SHAPES, Shape, shape_named
 from specops.errors import UsageError
-from specops.results import HASH, Result
+from specops.phases import phase_of_result
+from specops.results import HASH, Content, Result, Types
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 REFERENCE = "#/$defs/{model}"
@@ -26,13 +28,27 @@ REFERENCE = "#/$defs/{model}"
 def document(name: str) -> dict[str, Any]:
     """The JSON schema (draft 2020-12) of the document called `name`. Raises UsageError for an unknown name,
     EnvironmentFailure where its types need an extra that is not installed."""
-    if name not in SHAPES:
+    shape = shape_named(name)
+    if shape is None:
         raise UsageError(f"no schema {name!r}: expected {', '.join(SHAPES)}", hint="specops schema")
-    shape = SHAPES[name]
     with extra("edge", f"print the schema {name}"):
-        found = _result(name, shape.holds) if isinstance(shape.holds, Content) else _printed(shape)
+        phase = phase_of_result(name) if shape.holds is None else None
+        content = shape.holds if phase is None else phase.content
+        found = _result(name, content) if isinstance(content, Content) else _printed(shape)
     head = {"$schema": DIALECT, "title": name, "description": shape.about}
     return head | found | head
+
+
+def types_of(types: Types) -> tuple[Any, ...]:
+    """Import the types that are given as references."""
+    return tuple(map(_imported, types if isinstance(types, tuple) else (types,)))
+
+
+def _imported(named: Any) -> Any:
+    if not isinstance(named, str):
+        return named
+    module, _, name = named.partition(":")
+    return getattr(import_module(f"specops.{module}"), name)
 
 
 def _printed(shape: Shape) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -18,13 +18,13 @@ from specops.config import Pool, Rollout
 from specops.errors import ConfigError, EndpointError, ModelError, SpecopsError, UsageError
 from specops.experiment.arms import Arm
 from specops.hints import in_rollout, listing
-from specops.load.settings import OF_THE_RUN, BaselineSettings
+from specops.load.settings import BaselineSettings
 from specops.load.workload import PromptSet, load_prompts
 from specops.net import address
+from specops.phases import PHASES, phase_named, phase_of_result
 from specops.phases.ab.settings import AbSettings
-from specops.phases.sweep.plan import STANDARD
 from specops.results import Result, environment, sha256
-from specops.serving import ENGINES, pool_of, relocated, without_places
+from specops.serving import ENGINES
 from specops.validation import problem
 
 NO_ADDRESS_YET = "http://127.0.0.1:0/v1"
@@ -212,16 +212,16 @@ def unlike(rollout: Rollout, result: Result, version: str | None = None) -> str 
     then = result.environment.get("server")
     if version is not None and isinstance(then, str) and then != version:
         return f"the engine version ({then} then, {version} now)"
-    check = CHECKS.get(result.phase)
-    return check(rollout, result) if check is not None else None
+    phase = phase_of_result(result.phase)
+    return None if phase is None else phase.unlike(rollout, result)
 
 
 def left_out(rollout: Rollout, folder: Path, version: str | None = None) -> dict[str, str]:
     """Return by phase why a result of the run folder is not a reference. Missing and damaged results are
     not among them: whoever reads them says so."""
-    found = {}
-    for phase in CHECKS:
-        path = folder / f"{phase}.json"
+    reasons = {}
+    for phase in (phase for phase in map(phase_named, PHASES) if phase.reference):
+        path = folder / f"{phase.name}.json"
         if not path.exists():
             continue
         try:
@@ -229,13 +229,13 @@ def left_out(rollout: Rollout, folder: Path, version: str | None = None) -> dict
         except SpecopsError:
             continue
         try:
-            what = unlike(rollout, result, version) if result.phase == phase else None
+            change = unlike(rollout, result, version) if result.phase == phase.result_name else None
         except SpecopsError as error:
-            found[phase] = f"whether it is of this rollout is not known: {error.message}"
+            reasons[phase.name] = f"whether it is of this rollout is not known: {error.message}"
         else:
-            if what is not None:
-                found[phase] = f"{what} changed since"
-    return found
+            if change is not None:
+                reasons[phase.name] = f"{change} changed since"
+    return reasons
 
 
 def version_of(rollout: Rollout) -> str | None:
@@ -259,66 +259,11 @@ def version_of(rollout: Rollout) -> str | None:
     return version if isinstance(version, str) and version else None
 
 
-def _baseline(rollout: Rollout, result: Result) -> str | None:
-    pool = rollout.pools.standard
-    now = inputs_of(settings_of(rollout, pool), pool)
-    return _changed(result, now, here=pool.own is not None)
-
-
-def _ab(rollout: Rollout, result: Result) -> str | None:
-    pools = rollout.pools
-    arms = [Arm("standard", pools.standard), Arm("speculative", pools.speculative)]
-    requested = settings_of(rollout, pools.standard)
-    now = inputs_of_arms(arms, requested, AbSettings(**rollout.ab.model_dump()), requested.prompt_set())
-    return _changed(result, now, here=any(arm.pool.own is not None for arm in arms))
-
-
-def _sweep(rollout: Rollout, result: Result) -> str | None:
-    """Return the inputs of a sweep: its standard, its models and the settings of its requests; not its grid,
-    which may have grown."""
-    pool, requested = rollout.pools.standard, settings_of(rollout, rollout.pools.standard)
-    swept = result.settings.get("settings") or {}
-    if without_places(swept.get(STANDARD)) != without_places(pool.model_dump(mode="json")):
-        return "the standard pool"
-    prompts = requested.prompt_set()
-    if result.inputs.get("prompts") != prompts.sha256:
-        return "the prompts"
-    plan = {name: value for name, value in requested.plan().items() if name not in OF_THE_RUN}
-    if any(result.settings.get(name) != value for name, value in plan.items()):
-        return "the settings"
-    now = inputs_of_settings(_pools(swept, _places(rollout)), requested, {}, prompts)
-    return None if now.get("models") == result.inputs.get("models") else "a model"
-
-
-Places = Mapping[tuple[str, str], str]
-
-
-def _places(rollout: Rollout) -> Places:
-    """Where the rollout's model folders are now, by setting and name of the folder."""
-    folders: list[tuple[str, Path]] = []
-    for pool in (rollout.pools.standard, rollout.pools.speculative):
-        folders += _model_folders(pool).items()
-    return {(role, folder.name): str(folder) for role, folder in folders}
-
-
-def _pools(swept: Mapping[str, Any], places: Places) -> dict[str, Pool]:
-    try:
-        return {name: pool_of(relocated(pool, places)) for name, pool in swept.items()}
-    except ValueError:  # of an earlier version, which knew other pools; pydantic's ValidationError is one
-        return {}
-
-
-def _changed(result: Result, now: dict[str, str], *, here: bool) -> str | None:
-    """The machine counts where it serves as well (`here`): who drives the load changes little."""
-    then = dict(result.inputs)
-    if not here:
+def changed_where_served(result: Result, inputs: Mapping[str, str], pools: Sequence[Pool]) -> str | None:
+    """`changed` for a result of these pools. The machine counts where it serves as well: who drives the load
+    changes little, and a checklist may be made elsewhere."""
+    before, now = dict(result.inputs), dict(inputs)
+    if not any(pool.own is not None for pool in pools):
+        before.pop("machine", None)
         now.pop("machine", None)
-        then.pop("machine", None)
-    return changed(result.model_copy(update={"inputs": then}), now)
-
-
-CHECKS: Mapping[str, Callable[[Rollout, Result], str | None]] = {
-    "baseline": _baseline,
-    "sweep": _sweep,
-    "ab": _ab,
-}
+    return changed(result.model_copy(update={"inputs": before}), now)

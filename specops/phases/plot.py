@@ -4,14 +4,14 @@ use it."""
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from specops import results
 from specops.errors import UsageError
-from specops.phases import tool_results
+from specops.phases import PHASES, phase_named, tool_results
 from specops.phases.run_page.conclusion import STATES
 from specops.phases.tool_results import views
 from specops.render.plot import Heading, Line, LinesPanel, LinesPicture, check_suffix
@@ -24,20 +24,33 @@ def plot(result: Result, source: Path, out: Path) -> None:
     """Draw `result`, read from `source`, into `out` (.svg or .png). Raises UsageError if there is nothing to
     draw, and for a result of a phase without a plot."""
     check_suffix(out)
-    if result.phase not in PLOTS:
-        known = ", ".join(PLOTS)
+    draw = plotter(result.phase)
+    if draw is None:
         raise UsageError(
-            f"no plot for {source}, a result of {result.phase}: expected one of {known}",
+            f"no plot for {source}, a result of {result.phase}: expected one of {', '.join(_plotted())}",
             hint=_beside(source.parent),
         )
-    if not PLOTS[result.phase](result, source, out):
+    if not draw(result, source, out):
         raise UsageError(f"nothing to draw in {source}: {result.reason}")
+
+
+def plotter(name: str) -> Callable[[Result, Path, Path], bool] | None:
+    """The function that draws results of the phase called `name`, read from the first path, into the second.
+    It returns False if there is nothing to draw. None: they have no plot."""
+    if name in PLOTS or name not in PHASES:
+        return PLOTS.get(name)
+    phase = phase_named(name)
+    return phase.plot if phase.plots else None
+
+
+def _plotted() -> list[str]:
+    return [*(phase.name for phase in map(phase_named, PHASES) if phase.plots), *PLOTS]
 
 
 def _beside(folder: Path) -> str | None:
     """The command that plots a result of this folder; None where it has none with a plot."""
-    found = next((path for phase in PLOTS if (path := folder / f"{phase}.json").is_file()), None)
-    return None if found is None else f"specops plot {shlex.quote(str(found))}"
+    path = next((path for phase in _plotted() if (path := folder / f"{phase}.json").is_file()), None)
+    return None if path is None else f"specops plot {shlex.quote(str(path))}"
 
 
 def heading(result: Result, title: str, samples: str) -> Heading:
@@ -64,62 +77,8 @@ def _named(place: Any) -> str | None:
     return next((found for inner in place.values() if (found := _named(inner))), None)
 
 
-def _count(number: int, what: str) -> str:
+def count_of(number: int, what: str) -> str:
     return f"n = {number} {what}"
-
-
-def _ab(result: Result, source: Path, out: Path) -> bool:
-    from specops.phases.ab.report import picture, read
-    from specops.render.ab_plot import draw
-
-    report = read(result, str(source))
-    drawn = picture(report)
-    if not any(mark for panel in drawn.panels for row in panel.rows for mark in row.marks):
-        return False
-    prompts = max(level.speedups.prompts for one in report.challengers.values() for level in one.levels)
-    draw(drawn, heading(result, "Comparison", _count(prompts, "prompts")), out)
-    return True
-
-
-def _sweep(result: Result, source: Path, out: Path) -> bool:
-    from specops.phases.sweep.report import picture, read
-    from specops.render.sweep_plot import draw
-
-    report = read(result, str(source))
-    drawn = picture(report)
-    if not any(square.ends for panel in drawn.panels for square in panel.squares) and not drawn.points:
-        return False
-    requests = sum(cell.requests for cell in report.cells)
-    draw(drawn, heading(result, "Sweep", _count(requests, "requests")), out)
-    return True
-
-
-def _baseline(result: Result, source: Path, out: Path) -> bool:
-    from specops.render.plot import draw
-
-    levels: Sequence[Mapping[str, Any]] = result.data["by_concurrency"]
-    if not any(level["e2e_ms"]["p50"] is not None for level in levels):
-        return False
-    closed = all(level["concurrency"] is not None for level in levels)
-
-    def line(latency: str, stat: str) -> Line:
-        spread = [level.get("over_repeats", {}).get(f"{latency}_{stat}_ms") for level in levels]
-        ends = tuple((max(0.0, one["low"]), one["high"]) if one else None for one in spread)
-        return Line(stat, tuple(level[f"{latency}_ms"][stat] for level in levels), ends)
-
-    panels = tuple(
-        LinesPanel(title, "ms", tuple(line(latency, stat) for stat in ("p50", "p95")))
-        for latency, title in (("ttft", "TTFT"), ("tpot", "TPOT"), ("e2e", "E2E"))
-    )
-    drawn = LinesPicture(
-        "concurrency (requests at a time)" if closed else "rate (requests/s)",
-        tuple(level["concurrency"] if closed else level["rate"] for level in levels),
-        panels,
-        "Bars: 95% intervals over the repeats. ^: an interval that ends above the axis.",
-    )
-    requests = sum(level["requests"] for level in levels)
-    draw(drawn, heading(result, "Baseline", _count(requests, "requests")), out)
-    return True
 
 
 def _edge_bench(result: Result, source: Path, out: Path) -> bool:
@@ -158,7 +117,7 @@ def _edge_bench(result: Result, source: Path, out: Path) -> bool:
         axis="ratio of the first arm over the second (×, logarithmic)",
     )
     answers = sum(len(window["cell"]["rows"]) for window in result.data["windows"])
-    draw(drawn, heading(result, "Edge bench", _count(answers, "answers")), out)
+    draw(drawn, heading(result, "Edge bench", count_of(answers, "answers")), out)
     return True
 
 
@@ -190,7 +149,7 @@ def _edge_simulation(result: Result, source: Path, out: Path) -> bool:
         LinesPanel("server idle", "%", tuple(idle), highest=100.0),
     )
     drawn = LinesPicture("round trip, ms", rtts, panels, "Simulated: nothing was served.")
-    draw(drawn, heading(result, "Edge simulation", _count(len(cells), "cells")), out)
+    draw(drawn, heading(result, "Edge simulation", count_of(len(cells), "cells")), out)
     return True
 
 
@@ -222,19 +181,16 @@ def _report(result: Result, source: Path, out: Path) -> bool:
         ticks=tuple(f"{at:%d %b\n%H:%M}" for at in begins),
     )
     requests = round(sum(pool["requests"] or 0 for pool in result.data["pools"].values()))
-    draw(drawn, heading(result, f"Report of {report.rollout}", _count(requests, "requests")), out)
+    draw(drawn, heading(result, f"Report of {report.rollout}", count_of(requests, "requests")), out)
     return True
 
 
 PLOTS: Mapping[str, Callable[[Result, Path, Path], bool]] = {
-    "baseline": _baseline,
-    "ab": _ab,
-    "sweep": _sweep,
     "edge-bench": _edge_bench,
     "edge_simulate": _edge_simulation,
     "report": _report,
 }
-"""The function that draws each phase's result. A function returns False if the result has nothing to draw."""
+"""The functions that draw results of no phase of the playbook."""
 
 
 def from_file(source: Path, out: Path | None) -> Path:

@@ -14,7 +14,7 @@ from stub import CHUNKS, Body, Reply, Stub, running_stub, stream
 from specops.config import Rollout, load
 from specops.errors import ConfigError, UsageError
 from specops.experiment.arms import Arm
-from specops.phases import PHASES, Phase, playbook
+from specops.phases import PHASES, PhaseName, playbook
 from specops.phases.ab.measure import compare
 from specops.phases.ab.settings import AbSettings
 from specops.phases.doctor.deployment import pools
@@ -161,7 +161,7 @@ def rollout(folder: Path, prompts: Path, standard: Stub, speculative: Stub, **mo
     return path
 
 
-def walk(path: Path, only: Phase = "baseline") -> playbook.Walk:
+def walk(path: Path, only: PhaseName = "baseline") -> playbook.Walk:
     file: Rollout = load(path)
     return playbook.run(file, path, path.parent / "run", SilentProgress(), only=only)
 

@@ -21,7 +21,7 @@ from specops.access import Access, Credentials
 from specops.config import load
 from specops.config.rollout import CheckName
 from specops.errors import ConfigError, EndpointError, UsageError
-from specops.phases import Phase, playbook
+from specops.phases import PhaseName, playbook
 from specops.phases.canary import canary
 from specops.phases.diagnose.collectors.live import ScrapedPool, access_at
 from specops.phases.doctor.deployment import deployment
@@ -151,7 +151,7 @@ def test_a_walk_sends_each_pool_its_own_secrets_and_stores_none(gateway: Gateway
 
 @pytest.mark.parametrize("phase", ["baseline", "ab", "canary"])
 def test_a_wrong_key_is_one_sentence_with_the_pool_and_its_variable(
-    gateway: Gateway, phase: Phase, monkeypatch: pytest.MonkeyPatch
+    gateway: Gateway, phase: PhaseName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool = "standard" if phase == "baseline" else "speculative"
     variable = "KEY_A" if phase == "baseline" else "KEY_B"

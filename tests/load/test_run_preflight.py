@@ -22,7 +22,8 @@ from specops.cli import app
 from specops.cli.run import load_sentence
 from specops.config import load
 from specops.phases.doctor import machine
-from specops.phases.playbook.walk import PlannedPhase, WalkForecast
+from specops.phases.phase import PlannedPhase
+from specops.phases.playbook.walk import WalkForecast
 
 NOBODY = "http://127.0.0.1:9"
 

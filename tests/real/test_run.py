@@ -23,9 +23,9 @@ from specops import results
 from specops.config import load
 from specops.errors import EndpointError, Exit
 from specops.phases import PHASES
+from specops.phases.guard_drill.phase import drill_inputs
+from specops.phases.guard_drill.stage import STAGED, missing
 from specops.phases.init import write_commented
-from specops.phases.playbook.phases import drill_inputs
-from specops.phases.playbook.stage import STAGED, missing
 from specops.results import Result
 
 ELSEWHERE = ("drafts", "sweep", "guard-drill")

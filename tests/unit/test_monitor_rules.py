@@ -21,11 +21,11 @@ from made_monitoring import ADDRESSES, FULL, MEASURED, NOTHING, POOLS, Watched, 
 
 from specops.config.monitor import ALERTS, alert_record
 from specops.guard.signals import noise, verdicts
+from specops.phases import phase_named
 from specops.phases.monitor.check import needs
 from specops.phases.monitor.render import FOLDER, texts
 from specops.phases.monitor.thresholds import Figure, left_out, limits
-from specops.phases.playbook.phases import PHASE_RUNS
-from specops.phases.playbook.walk_step import PhaseInput
+from specops.phases.phase import PhaseInput
 from specops.progress import SilentProgress
 from specops.prometheus import series
 from specops.prometheus.series import exposed
@@ -161,7 +161,7 @@ def test_the_playbooks_walk_and_the_command_write_a_runbook_with_the_rollout_fil
     made = rollout()
     file.write_text(yaml.safe_dump({"rollout": made.rollout, "pools": POOLS, "addresses": ADDRESSES}))
     walked, typed = tmp_path / "walked", tmp_path / "typed"
-    PHASE_RUNS["monitor"](PhaseInput(made, file, walked, SilentProgress()))
+    phase_named("monitor").run(PhaseInput(made, file, walked, SilentProgress()))
     done = specops("monitor", "render", str(file), "--out", str(typed), "--quiet")
     assert done.returncode == 0, done.stderr
     for folder in (walked, typed):

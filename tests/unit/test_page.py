@@ -12,7 +12,7 @@ from made_windows import judgement, windows
 from specops.cli.page import _wrapped, page
 from specops.config import Rollout
 from specops.experiment.records import WindowRecord
-from specops.phases import Phase
+from specops.phases import PhaseName
 from specops.phases.playbook import Skipped, Step, Walk
 from specops.results import Result, Verdict
 
@@ -62,7 +62,7 @@ def compared(made: list[WindowRecord], **asked: Any) -> Result:
 
 
 def lines(*steps: Result, reused: bool = False, **pools: Any) -> list[str]:
-    phases: tuple[Phase, ...] = ("baseline", "ab")
+    phases: tuple[PhaseName, ...] = ("baseline", "ab")
     walk = Walk("demo", Path("runs/demo"))
     for phase, result in zip(phases, steps, strict=False):
         walk.steps.append(Step(phase, walk.folder / f"{phase}.json", result, reused=reused))
@@ -193,11 +193,11 @@ def test_a_running_server_that_was_not_asked_again_is_named() -> None:
     assert shown[-1] == "next: specops run rollout.yaml"
 
 
-def made(phase: Phase, verdict: Verdict = "yes", reason: str = "well", **data: Any) -> Result:
+def made(phase: PhaseName, verdict: Verdict = "yes", reason: str = "well", **data: Any) -> Result:
     return Result(phase=phase, verdict=verdict, reason=reason, environment={"cores": 2}, data=data)
 
 
-def whole(*results: Result, skipped: tuple[Skipped, ...] = (), stopped: Phase | None = None) -> list[str]:
+def whole(*results: Result, skipped: tuple[Skipped, ...] = (), stopped: PhaseName | None = None) -> list[str]:
     walk = Walk("demo", Path("runs/demo"), skipped=list(skipped), stopped=stopped)
     for result in results:
         phase: Any = result.phase

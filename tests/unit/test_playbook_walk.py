@@ -11,13 +11,15 @@ import pytest
 from specops import results
 from specops.config import Rollout
 from specops.errors import ConfigError, EnvironmentFailure, Exit, ServerError, SpecopsError
-from specops.phases import PHASES, Phase
+from specops.phases import PHASES, PhaseName, phase_named
 from specops.phases.canary import inputs as asked
-from specops.phases.playbook import Skipped, Step, Walk, phases, walk
-from specops.phases.playbook.phases import PHASE_RUNS, drill_inputs, no_room
-from specops.phases.playbook.stage import STAGED, staged
+from specops.phases.canary import phase as canary_phase
+from specops.phases.guard_drill import phase as drill_phase
+from specops.phases.guard_drill.phase import drill_inputs
+from specops.phases.guard_drill.stage import STAGED, staged
+from specops.phases.phase import Phase, PhaseInput, no_room
+from specops.phases.playbook import Skipped, Step, Walk, walk
 from specops.phases.playbook.walk import RECORD, Record
-from specops.phases.playbook.walk_step import PhaseInput
 from specops.progress import SilentProgress
 from specops.results import Result, Verdict
 
@@ -52,23 +54,29 @@ def result(phase: str, verdict: Verdict = "yes", **more: Any) -> Result:
     return Result(phase=phase, verdict=verdict, reason=f"because of {phase}", **more)
 
 
-def kept(at: PhaseInput, phase: Phase, verdict: Verdict = "yes", **more: Any) -> Result:
+def kept(at: PhaseInput, phase: PhaseName, verdict: Verdict = "yes", **more: Any) -> Result:
     results.write(at.path(phase), result(phase, verdict, **more))
     return results.read(at.path(phase))
 
 
 def walked(
-    monkeypatch: pytest.MonkeyPatch, said: dict[Phase, Verdict | SpecopsError | None], **options: Any
+    monkeypatch: pytest.MonkeyPatch, said: dict[PhaseName, Verdict | SpecopsError | None], **options: Any
 ) -> tuple[Walk, Notes]:
     """What each phase says, yes where it is not named; None: it does not apply."""
 
-    def run(at: PhaseInput, phase: Phase) -> Step | Skipped:
-        answer = said.get(phase, "yes")
-        if isinstance(answer, SpecopsError):
-            raise answer
-        return Step(phase, at.path(phase), result(phase, answer)) if answer else Skipped(phase, "it cannot")
+    class Answering(Phase):
+        def __init__(self, name: PhaseName) -> None:
+            self.name = name
 
-    monkeypatch.setattr(walk, "PHASE_RUNS", {phase: lambda at, p=phase: run(at, p) for phase in PHASES})
+        def run(self, task: PhaseInput) -> Step | Skipped:
+            answer = said.get(self.name, "yes")
+            if isinstance(answer, SpecopsError):
+                raise answer
+            if answer is None:
+                return Skipped(self.name, "it cannot")
+            return Step(self.name, task.path(self.name), result(self.name, answer))
+
+    monkeypatch.setattr(walk, "phase_named", Answering)
     at, notes = given(Path("runs/demo")), Notes()
     return walk.run(at.rollout, at.file, at.folder, notes, **options), notes
 
@@ -79,7 +87,7 @@ def test_all_phases_in_the_playbooks_order(monkeypatch) -> None:
     assert (done.stopped, done.exit_code) == (None, Exit.YES)
 
 
-@pytest.mark.parametrize("phase", PHASES[:-1])
+@pytest.mark.parametrize("phase", list(PHASES)[:-1])
 def test_a_phase_that_says_no_ends_the_walk_unless_it_is_to_go_on(monkeypatch, phase) -> None:
     done, notes = walked(monkeypatch, {phase: "no"})
     assert done.stopped == done.steps[-1].phase == phase
@@ -140,17 +148,17 @@ def test_a_fresh_walk_that_stops_leaves_no_earlier_result_of_later_phases(
         kept(at, phase)
     names = [path.name for path in sorted(tmp_path.iterdir())]
 
-    def baseline(at: PhaseInput) -> Step:
+    def baseline(task: PhaseInput) -> Step:
         if stored:
-            kept(at, "baseline", "partial" if stop else "no")
+            kept(task, "baseline", "partial" if stop else "no")
         if stop:
             raise stop
-        return Step("baseline", at.path("baseline"), result("baseline", "no"))
+        return Step("baseline", task.path("baseline"), result("baseline", "no"))
 
-    monkeypatch.setattr(walk, "PHASE_RUNS", {"baseline": baseline})
+    monkeypatch.setattr(phase_named("baseline"), "run", baseline)
     with nullcontext() if stop is None else pytest.raises(type(stop)):
         walk.run(at.rollout, at.file, at.folder, Notes(), fresh=fresh)
-    later = [at.path(phase) for phase in PHASES[1:]]
+    later = [at.path(phase) for phase in list(PHASES)[1:]]
     assert at.path("baseline").exists()
     if fresh and stored:
         assert not any(path.exists() for path in later)
@@ -170,7 +178,7 @@ def test_a_fresh_walk_that_stops_leaves_no_earlier_result_of_later_phases(
 def test_what_a_walk_cannot_do_with_pools_that_run_is_told_and_taken_where_it_was_done(
     tmp_path, phase, hint
 ) -> None:
-    run = PHASE_RUNS[phase]
+    run = phase_named(phase).run
     at = given(tmp_path)
     skipped = run(at)
     assert isinstance(skipped, Skipped)
@@ -187,15 +195,15 @@ def test_commands_are_swept_where_they_say_k_and_compared_where_they_do_not(tmp_
         speculative = {"engine": "command", "command": command}
         return given(tmp_path, {"standard": ENDPOINT, "speculative": speculative})
 
-    skipped = PHASE_RUNS["sweep"](at("serve --port {port}"))
+    skipped = phase_named("sweep").run(at("serve --port {port}"))
     assert isinstance(skipped, Skipped)
     assert "{k}" in skipped.reason
     with pytest.raises(ConfigError, match=r"says \{k\}") as caught:
-        PHASE_RUNS["ab"](at("serve --port {port} -k {k}"))
+        phase_named("ab").run(at("serve --port {port} -k {k}"))
     assert "rollout.yaml" in str(caught.value.hint)
 
 
-@pytest.mark.parametrize("run", [PHASE_RUNS["monitor"], PHASE_RUNS["route"]])
+@pytest.mark.parametrize("run", [phase_named("monitor").run, phase_named("route").run])
 def test_nothing_is_rendered_for_pools_that_answer_nowhere_yet(tmp_path, run) -> None:
     skipped = run(given(tmp_path, OWN))
     assert isinstance(skipped, Skipped)
@@ -215,8 +223,8 @@ def test_a_server_without_room_beside_the_other_is_no_error_where_they_share_a_d
 
 def test_without_a_router_there_is_no_stage(tmp_path, monkeypatch) -> None:
     lacking = EnvironmentFailure("could not find nginx", hint="apt-get install nginx")
-    monkeypatch.setattr(phases, "missing", lambda _: lacking)
-    assert PHASE_RUNS["guard-drill"](given(tmp_path, OWN)) == Skipped(
+    monkeypatch.setattr(drill_phase, "missing", lambda _: lacking)
+    assert phase_named("guard-drill").run(given(tmp_path, OWN)) == Skipped(
         "guard-drill", "no router for the rehearsal: could not find nginx", "apt-get install nginx"
     )
 
@@ -234,11 +242,11 @@ def test_without_a_router_there_is_no_stage(tmp_path, monkeypatch) -> None:
 def test_a_drill_stands_on_the_live_set_up_or_of_the_same_inputs(
     tmp_path, monkeypatch, verdict, settings, inputs, stands
 ) -> None:
-    monkeypatch.setattr(phases, "missing", lambda _: EnvironmentFailure("none"))
+    monkeypatch.setattr(drill_phase, "missing", lambda _: EnvironmentFailure("none"))
     at = given(tmp_path, OWN)
     known = drill_inputs(at.rollout) if inputs is None else inputs
     kept(at, "guard-drill", verdict, settings=settings, inputs=known)
-    made = PHASE_RUNS["guard-drill"](at)
+    made = phase_named("guard-drill").run(at)
     assert isinstance(made, Step if stands else Skipped)
 
 
@@ -280,8 +288,8 @@ def test_a_canary_is_reused_resumed_or_made_anew(
         given_previous.append(previous)
         return result("canary", "yes", data={"made": "anew"})
 
-    monkeypatch.setattr(phases, "canary", made)
-    step = PHASE_RUNS["canary"](at)
+    monkeypatch.setattr(canary_phase, "canary", made)
+    step = phase_named("canary").run(at)
     assert isinstance(step, Step)
     assert step.reused == reused
     assert given_previous == ([] if reused else [earlier if resumed else None])

@@ -25,7 +25,7 @@ from specops.serving.sglang import releases
 from specops.serving.vllm import lint as vllm
 from specops.serving.vllm import versions
 
-SOURCES = ("cli/launch.py", "phases/launch.py", "phases/init.py")
+SOURCES = ("cli/launch.py", "phases/launch/__init__.py", "phases/init.py")
 WORDS = (
     "clean",
     "no finding",

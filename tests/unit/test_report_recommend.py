@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 from made_monitoring import MEASURED, rollout
 from made_reports import DRAFTED, FILE, WINDOW, gauge, pool, seen, without_pool
-from made_rules import ab_result, kept, pays_up_to
+from made_rules import ab_result, kept, pays_up_to, sweep_result
 
-from specops import results
 from specops.guard.journal import FILE as JOURNAL
 from specops.guard.journal import Entry, Evidence
 from specops.guard.state import State
@@ -294,8 +293,7 @@ def test_a_draft_is_cut_where_it_costs_more_than_it_brings(
 ) -> None:
     """0.7, 0.49 and 0.34 of the drafts get that far; a plain step takes 10 ms."""
     cost = {"target_ms": 10.0, "draft_ms": draft_ms}
-    swept = Result(phase="sweep", verdict="yes", reason="made", recommendation={"cost": cost})
-    results.write(folder / "sweep.json", swept)
+    kept(folder, "sweep", sweep_result(cost=cost))
     told = [one.threshold for one in made(fast(), folder).recommendations if one.rule == "draft length"]
     assert told == ([] if pays is None else [pays])
 

@@ -20,7 +20,7 @@ from specops import results
 from specops.assets import asset
 from specops.cli.page import page as terminal_page
 from specops.config import load
-from specops.phases import PHASES, Phase
+from specops.phases import PHASES, PhaseName
 from specops.phases.run_page.document import PageUpdates, document, write_page
 from specops.phases.run_page.folder import read
 from specops.render.report.charts import draw, ticks
@@ -50,7 +50,7 @@ HOSTILE = '<script>alert("1")</script>\'&{{ 7*7 }}'
 CHECK = {"name": "parity", "status": "fail", "message": "7 of 12 answers are equal", "request": "curl"}
 
 
-def made(phase: Phase, verdict: Verdict = "yes", reason: str = "well", **data: Any) -> Result:
+def made(phase: PhaseName, verdict: Verdict = "yes", reason: str = "well", **data: Any) -> Result:
     return Result(phase=phase, verdict=verdict, reason=reason, data=data)
 
 

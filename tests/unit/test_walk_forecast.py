@@ -13,8 +13,8 @@ from specops.assets import asset
 from specops.cli.run import plan_page
 from specops.config import load
 from specops.phases.inputs import settings_of
-from specops.phases.playbook.walk import PlannedPhase, WalkForecast, forecast
-from specops.phases.playbook.walk_step import PhaseInput
+from specops.phases.phase import PhaseInput, PlannedPhase
+from specops.phases.playbook.walk import WalkForecast, forecast
 from specops.progress import SilentProgress
 
 EMBEDDED = asset("playbooks") / "embedded" / "rollout.yaml"

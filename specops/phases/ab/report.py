@@ -25,6 +25,7 @@ at every lighter load that was measured.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -55,6 +56,9 @@ EXPECTED: Mapping[str, tuple[float, float]] = {
 }
 """The ranges that the playbook expects, shown beside what is measured. No verdict depends on them."""
 
+
+CHALLENGER = "speculative"
+"""The name of the rollout's own challenger."""
 
 FORMAT = 3
 """Format of `data`; what has another is refused."""
@@ -218,6 +222,26 @@ class Challenger(Frozen):
     findings: list[Finding]
     """The table on which the decision rests."""
 
+    @property
+    def deployed_up_to(self) -> int | None:
+        """The most streams at which it is to be deployed, for any class; 0 where it is not; None where the
+        loads were rates of arrivals."""
+        if all(level.speedups.level.concurrency is None for level in self.levels):
+            return None
+        streams = (target.level.concurrency for target in self.deploy)
+        return max((number for number in streams if number is not None), default=0)
+
+
+@dataclass(frozen=True)
+class TotalAcceptance:
+    """Acceptance of an arm over all its loads."""
+
+    rate: float
+    """Accepted over drafted tokens."""
+
+    draft_tokens: float
+    drafts: float
+
 
 class Noise(Frozen):
     """Differences of one server from itself in an A/A, all classes together."""
@@ -247,6 +271,23 @@ class Report(Frozen):
 
     same_prompts: bool = False
     """Whether prompts were sent as they are, so that a cache may know them."""
+
+    @property
+    def main_challenger(self) -> str:
+        """The rollout's own challenger, else the best, else the first."""
+        if CHALLENGER in self.challengers:
+            return CHALLENGER
+        return self.best or next(iter(self.challengers))
+
+    def acceptance(self, arm: str) -> TotalAcceptance | None:
+        """The acceptance of `arm` over all loads; None where nothing was drafted, or it is not known."""
+        counts = [level.acceptance for level in self.arms.get(arm, []) if level.acceptance is not None]
+        draft_tokens = sum(count.draft_tokens for count in counts)
+        if not draft_tokens:
+            return None
+        accepted = sum(count.accepted_tokens for count in counts)
+        drafts = sum(count.drafts or 0.0 for count in counts)
+        return TotalAcceptance(accepted / draft_tokens, draft_tokens, drafts)
 
 
 def read(result: Result, name: str) -> Report:

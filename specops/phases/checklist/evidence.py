@@ -18,14 +18,12 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 from specops import results
 from specops.config import Pool, Rollout
 from specops.errors import FileError
-from specops.experiment.arms import Arm
 from specops.hints import renaming
 from specops.owned_file import check_evidence, read_file
-from specops.phases.ab.settings import AbSettings
-from specops.phases.canary import inputs as inputs_of_canary
+from specops.phases import PhaseName, phase_named
 from specops.phases.checklist.signatures import signer
 from specops.phases.commands import Commands
-from specops.phases.inputs import changed, identity, inputs_of, inputs_of_arms, settings_of
+from specops.phases.inputs import changed_where_served, identity
 from specops.phases.sweep.spec import SweepSpec, endpoints_in, spec_of
 from specops.prometheus.api import Api
 from specops.render import write_files
@@ -221,19 +219,6 @@ class RefusedFile(OpenItem):
     takes its place."""
 
 
-COMMANDS: Mapping[str, str] = {
-    "baseline": "run {rollout} --only baseline",
-    "drafts": "run {rollout} --only drafts",
-    "ab": "run {rollout} --only ab",
-    "canary": "canary {rollout}",
-    "guard-drill": "guard drill {rollout}",
-    "route": "route render {rollout}",
-    "monitor": "monitor render {rollout}",
-}
-"""What makes the result of a phase; `sweep` depends on the pools."""
-REUSED = ("baseline", "ab", "sweep", "canary")
-"""Phases whose command reuses an earlier result, unless it is given --fresh."""
-
 CLOCK_SKEW = timedelta(minutes=5)
 FRESH_DAYS = 30
 """Older results do not count: engines come out every few weeks, and traffic changes."""
@@ -265,10 +250,7 @@ class CheckInput:
 
     def command(self, phase: str, *, fresh: bool = False) -> str:
         """The complete command that makes the result of `phase`, whatever result there is with `fresh`."""
-        fresh = fresh and phase in REUSED
-        if phase == "sweep":
-            return self.commands.sweep(fresh=fresh)
-        return self.commands.of(COMMANDS[phase], fresh=fresh)
+        return phase_named(phase).command(self.commands, fresh=fresh)
 
     def attest(self, item: str) -> str:
         """The command by which the user of this process attests an item."""
@@ -312,22 +294,16 @@ class CheckInput:
             figure=figure,
         )
 
-    def baseline(self) -> ResultEvidence:
-        pool = self.rollout.pools.standard
-        here = pool.own is not None
-        return self.measured("baseline", lambda: inputs_of(settings_of(self.rollout, pool), pool), here=here)
-
-    def ab(self) -> ResultEvidence:
-        pools = self.rollout.pools
-        arms = [Arm("standard", pools.standard), Arm("speculative", pools.speculative)]
-        requested = settings_of(self.rollout, pools.standard)
-        settings = AbSettings(**self.rollout.ab.model_dump())
-        return self.measured(
-            "ab", lambda: inputs_of_arms(arms, requested, settings, requested.prompt_set()), here=self._here
-        )
+    def measured(self, phase: PhaseName) -> ResultEvidence:
+        """A result of `phase` that is still of the rollout as it is."""
+        return self._unchanged(phase, lambda result: phase_named(phase).unlike(self.rollout, result))
 
     def sweep(self) -> ResultEvidence:
-        return self.measured("sweep", lambda: self.sweep_spec().inputs(), here=self._here)
+        """A sweep of what the rollout would sweep now, its grid included."""
+        pools = [self.rollout.pools.standard, self.rollout.pools.speculative]
+        return self._unchanged(
+            "sweep", lambda result: changed_where_served(result, self.sweep_spec().inputs(), pools)
+        )
 
     def sweep_spec(self) -> SweepSpec:
         """Return what a sweep of this rollout measures: of endpoints, those of sweep.json."""
@@ -346,25 +322,16 @@ class CheckInput:
                 "sweep.json is of pools that specops started, not of endpoints", found.evidence
             ) from None
 
-    def canary(self) -> ResultEvidence:
-        return self.measured("canary", lambda: inputs_of_canary(self.rollout), here=self._here)
-
-    def measured(self, phase: str, inputs: Callable[[], Mapping[str, str]], *, here: bool) -> ResultEvidence:
-        """A result whose inputs are still the rollout's. The machine counts where it serves as well (`here`):
-        who drives the load changes little, and a checklist may be made elsewhere."""
-        found = self.result(phase)
-        now, then = dict(inputs()), dict(found.result.inputs)
-        if not here:
-            now.pop("machine", None)
-            then.pop("machine", None)
-        unlike = changed(found.result.model_copy(update={"inputs": then}), now)
-        if unlike:
+    def _unchanged(self, phase: PhaseName, unlike: Callable[[Result], str | None]) -> ResultEvidence:
+        measured = self.result(phase)
+        change = unlike(measured.result)
+        if change:
             raise OpenItem(
-                f"{found.path.name} is not used: {unlike} changed since",
-                found.evidence,
+                f"{measured.path.name} is not used: {change} changed since",
+                measured.evidence,
                 decide=self.command(phase),
             )
-        return found
+        return measured
 
     def set_up(self, phase: str, parts: Mapping[str, Any], reads: Sequence[str]) -> ResultEvidence:
         """A result whose settings have the rollout's `parts` by these names, and that knows the results of
@@ -427,8 +394,3 @@ class CheckInput:
                 evidence,
                 decide=decide,
             )
-
-    @property
-    def _here(self) -> bool:
-        pools = self.rollout.pools
-        return pools.standard.own is not None or pools.speculative.own is not None

@@ -17,7 +17,7 @@ from specops.experiment.findings import Decision
 from specops.guard.journal import FILE as JOURNAL
 from specops.guard.switch import decided
 from specops.phases.ab import report as ab_report
-from specops.phases.ab.report import Challenger, DeployTarget
+from specops.phases.ab.report import CHALLENGER, Challenger, DeployTarget
 from specops.phases.capacity import AGAIN, Rate
 from specops.phases.capacity import capacity as gate
 from specops.phases.checklist.evidence import (
@@ -47,7 +47,6 @@ from specops.render.figures import times
 
 ENOUGH_DRAFTED = 1000
 """Tokens drafted within a day, below which live traffic says little about acceptance."""
-CHALLENGER = "speculative"
 LATE_LOOKS = 5
 """Number of looks of the guard, in a row, that may be missing: as the alert SpecopsGuardDown has it."""
 REPORTS = "reports"
@@ -56,7 +55,7 @@ REPORT_AGE = timedelta(days=8)
 
 
 def baseline(look: CheckInput) -> ItemDecision:
-    found = look.baseline()
+    found = look.measured("baseline")
     return ItemDecision(found.result.verdict == "yes", found.result.reason, (found.evidence,))
 
 
@@ -180,24 +179,22 @@ def _no_traffic(look: CheckInput) -> str:
 
 
 def _compared_acceptance(look: CheckInput) -> tuple[float, Evidence]:
-    found = look.ab()
+    found = look.measured("ab")
     report = ab_report.read(found.result, found.path.name)
-    counted = [one.acceptance for one in report.arms.get(CHALLENGER, []) if one.acceptance is not None]
-    drafted = sum(one.draft_tokens for one in counted)
-    if not drafted:
+    total = report.acceptance(CHALLENGER)
+    if total is None:
         missing = [one.acceptance_missing for one in report.arms.get(CHALLENGER, [])]
         raise OpenItem(
             f"ab.json has no acceptance: {next(filter(None, missing), 'nothing was drafted')}", found.evidence
         )
-    rate = sum(one.accepted_tokens for one in counted) / drafted
-    figure = f"{rate:.4f} of {drafted:.0f} drafted"
-    return rate, found.evidence.model_copy(update={"figure": figure})
+    figure = f"{total.rate:.4f} of {total.draft_tokens:.0f} drafted"
+    return total.rate, found.evidence.model_copy(update={"figure": figure})
 
 
 def speedup(look: CheckInput) -> ItemDecision:
     """Judge the lowest speed-up of the classes and levels that the comparison deploys. The lower end of its
     interval has to reach the gate: an estimate above it is as often below as not."""
-    found = look.ab()
+    found = look.measured("ab")
     challenger = ab_report.read(found.result, found.path.name).challengers.get(CHALLENGER)
     if challenger is None:
         raise OpenItem(f"{found.path.name} compares no arm called {CHALLENGER}", found.evidence)
@@ -532,7 +529,7 @@ def _change(hint: str | None) -> str | None:
 
 
 def canary(look: CheckInput) -> ItemDecision:
-    found = look.canary()
+    found = look.measured("canary")
     if found.result.verdict == "undecided":
         raise OpenItem(found.result.reason, found.evidence)
     return ItemDecision(found.result.verdict == "yes", found.result.reason, (found.evidence,))

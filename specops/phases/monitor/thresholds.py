@@ -9,34 +9,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeVar
 
-from specops import results
 from specops.config import Pool, Rollout
 from specops.config.monitor import ALERTS, AlertName, AlertRecord, AlertSetting, alert_record
-from specops.errors import FileError, SpecopsError
+from specops.errors import SpecopsError
 from specops.guard.signals.criteria import break_even
+from specops.hints import ROLLOUT
 from specops.load.record import LevelFigures
+from specops.phases import phase_named
 from specops.phases.ab import report as ab_report
 from specops.phases.ab.settings import AbSettings
-from specops.phases.measurement import BaselineLevels, checked
+from specops.phases.measurement import BaselineLevels, StoredResult, checked, finished
 from specops.phases.sweep import report as sweep_report
 from specops.prometheus.promql import LATENCIES, Latency
 from specops.prometheus.series import POOLS, exposed
 from specops.render.prometheus.alerts import Limit
 from specops.render.prometheus.rules import Load, Stat
-from specops.results import Result
 from specops.trees import parse_tree
 
 STATS: tuple[Stat, ...] = ("mean", "p50", "p95")
-AGAIN: Mapping[str, str] = {
-    "baseline": "specops run ROLLOUT --only baseline",
-    "ab": "specops run ROLLOUT",
-    "sweep": "specops sweep ROLLOUT",
-}
-
-
-NONE: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -71,36 +64,26 @@ class Measurements:
     """The reason why a phase has no result that counts, and the command that makes one, by phase."""
 
 
-@dataclass(frozen=True)
-class _Read:
-    result: Result
-    path: Path
-    sha256: str
-
-    @property
-    def source(self) -> str:
-        return f"{self.path.name} of {self.result.created:%Y-%m-%d} (sha256 {self.sha256[:12]})"
-
-
 Made = TypeVar("Made")
 
 
-def measurements(rollout: Rollout, folder: Path, unfit: Mapping[str, str] = NONE) -> Measurements:
+def measurements(
+    rollout: Rollout, folder: Path, unfit: Mapping[str, str] = MappingProxyType({})
+) -> Measurements:
     """Read the run folder. `unfit`: by phase, why a result is not a reference. Such a result, or a damaged
     one, is in `missing`, so that the rest can be rendered without it."""
     read: dict[str, str] = {}
     missing: dict[str, str] = {}
 
-    def made(phase: str, make: Callable[[_Read], Made]) -> Made | None:
+    def made(phase: str, make: Callable[[StoredResult], Made]) -> Made | None:
         try:
-            found = _finished(folder / f"{phase}.json", phase)
-            if phase in unfit:
-                raise FileError(f"{found.path.name} is not used: {unfit[phase]}")
-            value = make(found)
+            stored = finished(folder, phase, unfit)
+            value = make(stored)
         except SpecopsError as error:
-            missing[phase] = f"{error.message}: {AGAIN[phase]}"
+            command = phase_named(phase).remake.format(rollout=ROLLOUT)
+            missing[phase] = f"{error.message}: specops {command}"
             return None
-        read[phase] = found.sha256
+        read[phase] = stored.sha256
         return value
 
     pool = rollout.pools.speculative
@@ -110,18 +93,7 @@ def measurements(rollout: Rollout, folder: Path, unfit: Mapping[str, str] = NONE
     return Measurements(loads, source, paying, compared or swept, _branches(pool), read, missing)
 
 
-def _finished(path: Path, phase: str) -> _Read:
-    if not path.exists():
-        raise FileError(f"there is no {path.name}")
-    result = results.read(path)
-    if result.phase != phase:
-        raise FileError(f"{path.name} is a result of {result.phase}")
-    if result.verdict == "partial" or (phase == "baseline" and result.verdict != "yes"):
-        raise FileError(f"{path.name} is not used: {result.reason}")
-    return _Read(result, path, results.sha256(path))
-
-
-def _loads(read: _Read) -> tuple[Load, ...]:
+def _loads(read: StoredResult) -> tuple[Load, ...]:
     levels = checked(BaselineLevels, read.result.data, f"{read.path} is damaged: data").by_concurrency
     loads = [_load(level, level.concurrency) for level in levels if level.concurrency is not None]
     return tuple(sorted(loads, key=lambda load: load.concurrency))
@@ -148,18 +120,13 @@ def _token_s(level: LevelFigures) -> float | None:
     return max(0.0, level.e2e_ms.mean - level.ttft_ms.mean) / 1000 / later
 
 
-def _compared(read: _Read) -> Figure | None:
-    """Acceptance over all loads, of the rollout's challenger, else of the best one."""
+def _compared(read: StoredResult) -> Figure | None:
     report = ab_report.read(read.result, str(read.path))
-    arm = "speculative" if "speculative" in report.arms else report.best
-    counted = [m.acceptance for m in report.arms.get(arm or "", []) if m.acceptance is not None]
-    drafted = sum(acceptance.draft_tokens for acceptance in counted)
-    if not drafted:
-        return None
-    return Figure(sum(acceptance.accepted_tokens for acceptance in counted) / drafted, read.source)
+    total = report.acceptance(report.main_challenger)
+    return Figure(total.rate, read.source) if total else None
 
 
-def _swept(read: _Read) -> Figure | None:
+def _swept(read: StoredResult) -> Figure | None:
     """Acceptance of the recommended setting at the load that decided."""
     report = sweep_report.read(read.result, str(read.path))
     rates = [
@@ -172,7 +139,7 @@ def _swept(read: _Read) -> Figure | None:
     return Figure(sum(rates) / len(rates), read.source) if rates else None
 
 
-def _swept_break_even(read: _Read, pool: Pool) -> Figure | None:
+def _swept_break_even(read: StoredResult, pool: Pool) -> Figure | None:
     share = break_even(pool, read.result)
     return None if share is None else Figure(share, read.source)
 

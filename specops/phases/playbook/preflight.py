@@ -7,12 +7,12 @@ from pathlib import Path
 
 from specops.errors import EnvironmentFailure, SpecopsError, UsageError
 from specops.hints import ROLLOUT
-from specops.phases import Phase
+from specops.phases import PhaseName
 from specops.phases.doctor.deployment import addressed
 from specops.phases.doctor.machine import Check, disk
-from specops.phases.playbook.phases import check_endpoints
+from specops.phases.phase import PhaseInput
+from specops.phases.playbook.endpoints import check_endpoints
 from specops.phases.playbook.walk import WalkForecast, forecast
-from specops.phases.playbook.walk_step import PhaseInput
 from specops.progress import Progress
 
 USAGE = ("prompts",)
@@ -22,7 +22,7 @@ LATER = ("router", "guard", "prometheus server")
 """Checks whose warning is worth a line: no phase that measures needs them, and a later one does."""
 
 
-def preflight(at: PhaseInput, only: Phase | None = None) -> WalkForecast:
+def preflight(at: PhaseInput, only: PhaseName | None = None) -> WalkForecast:
     """Return what the walk would do, once what its requests need is there. Nothing is checked where it sends
     none. The checks are those of `specops doctor`.
 

@@ -14,18 +14,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from pydantic import BaseModel, ValidationError
 
-from specops import results
 from specops.config.rollout import Costs
 from specops.economics import StepCost
 from specops.errors import SpecopsError
 from specops.phases.ab import report as ab_report
 from specops.phases.baseline_at_load import at_load, e2e
+from specops.phases.measurement import finished
 from specops.phases.monitor.thresholds import Figure
 from specops.phases.report.pools import divided, extremes, hours, increases, load, ratio, sums
 from specops.phases.report.prometheus_data import Floats, PoolData
 from specops.phases.report.report import Acceptance, Day, Drift, LatencySpeedup, SavedTime, Speedup, Window
+from specops.phases.sweep import report as sweep_report
 from specops.prometheus.promql import LATENCIES, Latency
 from specops.render.prometheus.alerts import MIN_REQUESTS
 from specops.render.prometheus.rules import Load
@@ -229,7 +229,7 @@ class PayingLoads:
 
 
 def compared(folder: Path) -> list[MeasuredSpeedup]:
-    """The rollout's own challenger, else the best one, by load; empty where there is no finished comparison.
+    """The speed-ups of the main challenger by load; empty where there is no finished comparison.
     That it is missing or damaged is said where acceptance is read."""
     found = _challenger(folder)
     if found is None:
@@ -249,40 +249,27 @@ def paid(folder: Path) -> PayingLoads | None:
     if found is None:
         return None
     challenger, source = found
-    if all(each.speedups.level.concurrency is None for each in challenger.levels):
-        return None
-    streams = [one.level.concurrency for one in challenger.deploy if one.level.concurrency is not None]
-    return PayingLoads(max(streams, default=0), source)
+    streams = challenger.deployed_up_to
+    return None if streams is None else PayingLoads(streams, source)
 
 
 def _challenger(folder: Path) -> tuple[ab_report.Challenger, str] | None:
-    path = folder / "ab.json"
     try:
-        result = results.read(path)
-        if result.phase != "ab" or result.verdict == "partial":
-            return None
-        found = ab_report.read(result, str(path))
+        stored = finished(folder, "ab")
+        report = ab_report.read(stored.result, stored.path.name)
     except SpecopsError:
         return None
-    arm = "speculative" if "speculative" in found.challengers else found.best
-    return (found.challengers[arm], f"ab.json of {result.created:%Y-%m-%d}") if arm is not None else None
-
-
-class _Cost(BaseModel):
-    target_ms: float
-    draft_ms: float
-
-
-class _Recommended(BaseModel):
-    cost: _Cost
+    return report.challengers[report.main_challenger], stored.source
 
 
 def step_cost(folder: Path) -> StepCost | None:
     """Return the cost of a step that the sweep measured; None where there is no sweep, or it could not fit
     one."""
     try:
-        result = results.read(folder / "sweep.json")
-        found = _Recommended.model_validate(result.recommendation).cost
-    except (SpecopsError, ValidationError):
+        stored = finished(folder, "sweep")
+        cost = sweep_report.recommendation(stored.result, stored.path.name).cost
+    except SpecopsError:
         return None
-    return StepCost(found.target_ms, found.draft_ms, None, ())
+    if cost.target_ms is None or cost.draft_ms is None:
+        return None
+    return StepCost(cost.target_ms, cost.draft_ms, None, ())

@@ -19,7 +19,7 @@ from specops.errors import FileError, UsageError
 from specops.experiment.findings import Basis, StoredInterval
 from specops.hints import listing
 from specops.load.arrivals import Level
-from specops.phases import PHASES, Phase
+from specops.phases import PHASES, PhaseName, phase_named
 from specops.phases.ab.report import Report, Speedups
 from specops.phases.measurement import checked
 from specops.phases.run_comparison import latencies
@@ -35,8 +35,6 @@ PHASE = "compare"
 ALL = "all classes"
 CONDITIONS = ("endpoint", "temperature", "top_p", "ignore_eos", "max_tokens", "arrivals")
 """Settings of ab.json that must be equal: they change what a request costs."""
-GATES: tuple[Phase, ...] = ("drafts", "canary")
-"""Phases whose no is sure, and does not depend on noise."""
 Outcome = Literal["better", "worse", "no sure change"]
 Figure = Literal["end to end", "per output token"]
 Key = tuple[str, Level]
@@ -68,7 +66,7 @@ class Change(Frozen):
 class UnmatchedPhase(Frozen):
     """A phase whose result only one run has."""
 
-    phase: Phase
+    phase: PhaseName
     run: Literal["A", "B"]
 
 
@@ -338,7 +336,7 @@ def _left(one: Report, other: Report) -> Iterator[Incomparable]:
 
 
 def _gates(a: RunFolder, b: RunFolder) -> Iterator[Gate]:
-    for phase in GATES:
+    for phase in (name for name in PHASES if phase_named(name).noiseless):
         one, other = a.results.get(phase), b.results.get(phase)
         if one is not None and other is not None:
             pair = (one.verdict, other.verdict)

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from specops.phases import phase_named
 from specops.phases.ab.report import Report, read
 from specops.phases.ab.sentences import answer
 from specops.phases.ab.trust import Doubt, caution, doubts
 from specops.phases.measurement import BaselineSteadiness, checked
+from specops.phases.phase import Skipped, Step
 from specops.phases.playbook.walk import Walk
-from specops.phases.playbook.walk_step import Skipped, Step
 from specops.phases.route import RouteData
 from specops.render.figures import sentence
 from specops.render.report.document import State
 from specops.results import Verdict
 from specops.stats import Interval
 
-CHALLENGER = "speculative"
 STATES: dict[Verdict, tuple[State, str]] = {
     "yes": ("good", "passed"),
     "no": ("bad", "failed"),
@@ -56,10 +56,7 @@ def shown_state(verdict: Verdict, shown: Interval | None) -> State:
 
 
 def challenger_of(report: Report) -> str:
-    """The rollout's own challenger, else the best, else the first."""
-    if CHALLENGER in report.challengers:
-        return CHALLENGER
-    return report.best or next(iter(report.challengers))
+    return report.main_challenger
 
 
 def conclusion(walk: Walk) -> Conclusion:
@@ -74,9 +71,9 @@ def conclusion(walk: Walk) -> Conclusion:
 
 
 def failed_gate(walk: Walk) -> Step | None:
-    """The first phase that said no, the comparison and the checklist aside."""
-    gates = (one for one in walk.steps if one.phase not in ("ab", "checklist"))
-    return next((one for one in gates if one.result.verdict == "no"), None)
+    """The first gate that said no."""
+    failed = (step for step in walk.steps if step.result.verdict == "no")
+    return next((step for step in failed if phase_named(step.phase).gate), None)
 
 
 def decision_line(found: Conclusion, failed: Step | None) -> str:
@@ -138,19 +135,7 @@ _VERDICTS: dict[State, str] = {
 
 
 def phase_reason(step: Step | Skipped) -> str:
-    """A phase in a line. For the comparison it is where speculation pays, since the answer says the rest."""
+    """A phase in a line."""
     if isinstance(step, Skipped):
         return step.reason
-    if step.phase != "ab" or step.result.verdict == "partial":
-        return step.result.reason
-    report = read(step.result, str(step.path))
-    found = report.challengers[challenger_of(report)]
-    if not found.deploy:
-        return {"no": "do not deploy", "undecided": "not enough evidence"}.get(step.result.verdict, "")
-    at: dict[tuple[str, ...], list[str]] = {}
-    for level in dict.fromkeys(one.level for one in found.deploy):
-        names = tuple(one.traffic_class for one in found.deploy if one.level == level)
-        at.setdefault(names, []).append(str(level))
-    return "deploy for " + "; ".join(
-        f"{', '.join(names)} at {' and '.join(levels)}" for names, levels in at.items()
-    )
+    return phase_named(step.phase).reason(step)

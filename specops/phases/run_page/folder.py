@@ -6,13 +6,13 @@ stops the reading of the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from specops import results
 from specops.config import Rollout, load
@@ -20,31 +20,19 @@ from specops.errors import FileError, SpecopsError
 from specops.experiment.records import WindowRecord
 from specops.hints import renaming
 from specops.load.record import CellRecord
-from specops.phases import PHASES, Phase
+from specops.phases import PHASES, PhaseName, phase_named, phase_of_result
 from specops.phases.ab import report as ab_report
 from specops.phases.ab.earlier import measurements_of
 from specops.phases.canary.pool_pair import Conformance
 from specops.phases.checklist.evidence import ChecklistData
 from specops.phases.measurement import cells_of, checked
-from specops.phases.measurement import read as read_measurement
+from specops.phases.phase import Step
+from specops.phases.playbook.rendered import RenderedFiles
 from specops.phases.playbook.walk import RECORD, Record, Walk
-from specops.phases.playbook.walk_step import Skipped, Step
 from specops.phases.sweep import report as sweep_report
 from specops.results import Result
 
-NAMES: Mapping[Phase, str] = {"drafts": "verify-draft"}
-"""How a result calls its phase, where that is not the phase's name."""
-
 Part = TypeVar("Part")
-
-
-class Files(BaseModel):
-    """The part of launch.json, monitor.json and route.json that names the rendered files."""
-
-    model_config = ConfigDict(frozen=True)
-
-    files: list[str]
-    """Paths relative to the run folder."""
 
 
 @dataclass(frozen=True)
@@ -57,15 +45,15 @@ class Unreadable:
 @dataclass(frozen=True)
 class RunFolder:
     path: Path
-    results: Mapping[Phase, Result]
+    results: Mapping[PhaseName, Result]
     """Readable results, in the order of the phases."""
 
     unreadable: tuple[Unreadable, ...] = ()
     record: Record | None = None
     """What the last walk left beside its results; None if there was no walk."""
 
-    parts: Mapping[Phase, Any] = field(default_factory=dict, repr=False)
-    """The typed data of a complete result, as `_PARTS` reads it."""
+    parts: Mapping[PhaseName, BaseModel | None] = field(default_factory=dict, repr=False)
+    """The typed part of each result, as its phase reads it."""
 
     @property
     def name(self) -> str:
@@ -87,11 +75,11 @@ class RunFolder:
     def conformance(self) -> Conformance | None:
         return self._part("canary", Conformance)
 
-    def files(self, phase: Phase) -> list[str]:
-        found = self._part(phase, Files)
-        return found.files if found is not None else []
+    def files(self, phase: PhaseName) -> list[str]:
+        rendered = self._part(phase, RenderedFiles)
+        return rendered.files if rendered is not None else []
 
-    def _part(self, phase: Phase, kind: type[Part]) -> Part | None:
+    def _part(self, phase: PhaseName, kind: type[Part]) -> Part | None:
         part = self.parts.get(phase)
         return part if isinstance(part, kind) else None
 
@@ -111,15 +99,13 @@ class RunFolder:
 
     def walk(self) -> Walk:
         """The walk, read from its results as they are now."""
-        steps = [Step(phase, self.path / f"{phase}.json", one) for phase, one in self.results.items()]
-        known = self.record or Record(rollout=self.name, rollout_file=None)
-        skipped = [Skipped(one.phase, one.reason, one.hint) for one in known.skipped]
-        stopped = known.stopped
-        if stopped is not None and (one := self.results.get(stopped)) and one.verdict != "no":
+        steps = [Step(phase, self.path / f"{phase}.json", result) for phase, result in self.results.items()]
+        record = self.record or Record(rollout=self.name, rollout_file=None)
+        skipped = [phase for phase in record.skipped if phase.phase not in self.results]
+        stopped = record.stopped
+        if stopped is not None and (result := self.results.get(stopped)) and result.verdict != "no":
             stopped = None  # its own command has passed since
-        return Walk(
-            self.name, self.path, steps, [one for one in skipped if one.phase not in self.results], stopped
-        )
+        return Walk(self.name, self.path, steps, skipped, stopped)
 
     def rollout(self) -> tuple[Rollout, Path] | None:
         """The rollout and its file, for commands; None if the file is unknown, moved or damaged."""
@@ -135,18 +121,18 @@ class RunFolder:
 
 
 def read(folder: Path) -> RunFolder:
-    found: dict[Phase, Result] = {}
-    parts: dict[Phase, Any] = {}
+    readable: dict[PhaseName, Result] = {}
+    parts: dict[PhaseName, BaseModel | None] = {}
     unreadable: list[Unreadable] = []
     for phase in PHASES:
         path = folder / f"{phase}.json"
         try:
-            one = _loaded(phase, path, _stamp(path))
+            loaded = _loaded(phase, path, _stamp(path))
         except SpecopsError as error:
             unreadable.append(Unreadable(path.name, error.message, error.hint))
             continue
-        if one is not None:
-            found[phase], parts[phase] = one
+        if loaded is not None:
+            readable[phase], parts[phase] = loaded
     record = None
     try:
         if (folder / RECORD).exists():
@@ -154,65 +140,37 @@ def read(folder: Path) -> RunFolder:
             record = checked(Record, data, f"{folder / RECORD} is damaged: data")
     except SpecopsError as error:
         unreadable.append(Unreadable(RECORD, error.message, error.hint))
-    return RunFolder(folder, found, tuple(unreadable), record, parts)
+    return RunFolder(folder, readable, tuple(unreadable), record, parts)
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
+    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 @lru_cache(maxsize=2 * len(PHASES))  # a page is written after each phase, and earlier results stay the same
-def _loaded(phase: Phase, path: Path, stamp: tuple[int, int, int] | None) -> tuple[Result, Any] | None:
+def _loaded(
+    name: PhaseName, path: Path, stamp: tuple[int, int, int] | None
+) -> tuple[Result, BaseModel | None] | None:
     """The result at `path` and its typed part; None if there is no file. Raises FileError."""
     if stamp is None:
         return None
-    result = read_measurement(path) if phase == "baseline" else results.read(path)
-    name = NAMES.get(phase, phase)
-    if result.phase != name:
+    result, phase = results.read(path), phase_named(name)
+    if result.phase != phase.result_name:
         raise FileError(
-            f"{path} is a result of {result.phase}: expected {name}",
+            f"{path} is a result of {result.phase}: expected {phase.result_name}",
             hint=renaming(path, results.AGAIN),
         )
-    return result, _part(phase, result, str(path))
-
-
-def _part(phase: Phase, result: Result, name: str) -> Any:
-    read_part = _PARTS.get(phase)
-    return read_part(result, name) if read_part is not None and result.verdict != "partial" else None
+    return result, phase.read(result, str(path))
 
 
 def of_one(result: Result) -> RunFolder:
     """A run with one result, which need not be in a file; without results where a run has no such phase.
     Raises FileError for a damaged result."""
-    phases = [phase for phase in PHASES if NAMES.get(phase, phase) == result.phase]
-    parts = {phase: _part(phase, result, "the result") for phase in phases}
-    return RunFolder(Path(), dict.fromkeys(phases, result), parts=parts)
-
-
-def _comparison(result: Result, name: str) -> ab_report.Report:
-    measurements_of(result, name)
-    return ab_report.read(result, name)
-
-
-def _sweep(result: Result, name: str) -> sweep_report.Report:
-    sweep_report.recommendation(result, name)
-    return sweep_report.read(result, name)
-
-
-def _model(model: type[BaseModel]) -> Callable[[Result, str], BaseModel]:
-    return lambda result, name: checked(model, result.data, f"{name} is damaged: data")
-
-
-_PARTS: Mapping[Phase, Callable[[Result, str], BaseModel]] = {
-    "launch": _model(Files),
-    "sweep": _sweep,
-    "ab": _comparison,
-    "canary": _model(Conformance),
-    "monitor": _model(Files),
-    "route": _model(Files),
-    "checklist": _model(ChecklistData),
-}
+    phase = phase_of_result(result.phase)
+    if phase is None:
+        return RunFolder(Path(), {})
+    return RunFolder(Path(), {phase.name: result}, parts={phase.name: phase.read(result, "the result")})

@@ -14,7 +14,7 @@ from specops.experiment.records import ordered
 from specops.experiment.sentences import table as items
 from specops.load.arrivals import Level
 from specops.load.record import Row, Spread
-from specops.phases import Phase
+from specops.phases import PHASES, phase_named
 from specops.phases.ab.report import ArmFigures, Challenger, ParityCounts, Speedups
 from specops.phases.ab.trust import WIDE, caution
 from specops.phases.canary.checks import CHECKS
@@ -633,11 +633,7 @@ def _routing(run: RunFolder) -> Section | None:
 
 
 def _files(run: RunFolder) -> Section | None:
-    uses: Mapping[Phase, str] = {
-        "launch": "start the pools",
-        "monitor": "alerts, dashboards and scrape configuration",
-        "route": "the router",
-    }
+    uses = {phase.name: phase.files_use for phase in map(phase_named, PHASES) if phase.files_use}
     rows = tuple(
         (Cell(name, link=name), uses[phase], "" if (run.path / name).exists() else "missing")
         for phase in uses

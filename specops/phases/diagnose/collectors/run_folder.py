@@ -4,13 +4,13 @@ command."""
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import MappingProxyType
 
 from pydantic import BaseModel
 
-from specops import results
 from specops.config import Rollout
 from specops.errors import ConfigError, SpecopsError
 from specops.experiment.findings import StoredInterval
@@ -19,7 +19,7 @@ from specops.guard.journal import history
 from specops.guard.signals.criteria import deployed_setting
 from specops.launch.command_files import command_of, judge
 from specops.phases.ab import report as ab_report
-from specops.phases.ab.report import ArmFigures, Challenger, ParityCounts
+from specops.phases.ab.report import CHALLENGER, ArmFigures, Challenger, ParityCounts
 from specops.phases.diagnose.observations import (
     AbFigures,
     AcceptanceAtLoad,
@@ -39,7 +39,7 @@ from specops.phases.diagnose.observations import (
     VocabularyLogLines,
 )
 from specops.phases.guard import GUARD
-from specops.phases.measurement import checked
+from specops.phases.measurement import checked, finished
 from specops.phases.monitor.check import GOOD, NameState, check
 from specops.phases.monitor.thresholds import Measurements
 from specops.phases.sweep import report as sweep_report
@@ -47,21 +47,10 @@ from specops.phases.sweep.advice import FamilySteps
 from specops.phases.sweep.report import Cell, Report
 from specops.progress import SilentProgress
 from specops.prometheus.api import Api
-from specops.results import Result, milliseconds
+from specops.results import milliseconds
 from specops.serving import ENGINES, Finding, Startable
 
-CHALLENGER = "speculative"
 WEEK = timedelta(days=7)
-
-
-class _Stored:
-    """A finished result of a phase. Raises SpecopsError without one."""
-
-    def __init__(self, folder: Path, phase: str) -> None:
-        self.path = folder / f"{phase}.json"
-        self.result: Result = results.read(self.path)
-        self.name = self.path.name
-        self.source = f"{self.name} {results.sha256(self.path)[:12]} of {self.result.created:%Y-%m-%d}"
 
 
 def baseline(known: Measurements) -> Baseline | str:
@@ -79,34 +68,29 @@ def baseline(known: Measurements) -> Baseline | str:
     return Baseline(source=known.baseline, loads=loads)
 
 
-def compared(folder: Path, unfit: str | None = None) -> AbFigures | str:
-    """Return the figures of ab.json, or why they cannot be used. `unfit`: why ab.json is not of this
-    rollout."""
-    if unfit is not None:
-        return f"ab.json is not used: {unfit}"
+def compared(folder: Path, unfit: Mapping[str, str] = MappingProxyType({})) -> AbFigures | str:
+    """Return the figures of ab.json, or why they cannot be used. `unfit`: by phase, why a result is not of
+    this rollout."""
     try:
-        stored = _Stored(folder, "ab")
-        if stored.result.verdict == "partial":
-            return f"ab.json was stopped before its end: {stored.result.reason}"
-        report = ab_report.read(stored.result, stored.name)
+        stored = finished(folder, "ab", unfit)
+        report = ab_report.read(stored.result, stored.path.name)
     except SpecopsError as error:
         return error.message
     challenger = report.challengers.get(CHALLENGER)
     if challenger is None:
         return f"ab.json compares no arm called {CHALLENGER}"
-    counted = [one.acceptance for one in report.arms.get(CHALLENGER, []) if one.acceptance is not None]
-    drafted = sum(one.draft_tokens for one in counted)
+    total = report.acceptance(CHALLENGER)
     lightest = challenger.levels[0].speedups if challenger.levels else None
     worst = _parity(challenger)
     return AbFigures(
         source=stored.source,
         e2e=_ends(lightest.e2e) if lightest else None,
         streams=lightest.level.concurrency if lightest else None,
-        up_to=_up_to(challenger),
+        up_to=challenger.deployed_up_to,
         ttft=_ends(lightest.ttft) if lightest else None,
         ttft_change_ms=lightest.ttft_change_ms if lightest else None,
-        acceptance=sum(one.accepted_tokens for one in counted) / drafted if drafted else None,
-        drafts=sum(one.drafts or 0.0 for one in counted),
+        acceptance=total.rate if total else None,
+        drafts=total.drafts if total else 0.0,
         by_streams=_by_streams(report.arms.get(CHALLENGER, [])),
         classes={
             name: ClassVerdict(
@@ -134,13 +118,6 @@ def _by_streams(arms: Sequence[ArmFigures]) -> tuple[AcceptanceAtLoad, ...]:
     return tuple(sorted(rates, key=lambda one: one.streams))
 
 
-def _up_to(challenger: Challenger) -> int | None:
-    if all(each.speedups.level.concurrency is None for each in challenger.levels):
-        return None
-    streams = [one.level.concurrency for one in challenger.deploy if one.level.concurrency is not None]
-    return max(streams, default=0)
-
-
 def _parity(challenger: Challenger) -> ParityCounts | None:
     """Return the parity of the load, or of greedy answers among sampled ones, where fewest are equal beside
     the control."""
@@ -163,18 +140,14 @@ def _control(parity: ParityCounts) -> float | None:
 
 
 def swept(
-    rollout: Rollout, folder: Path, known: Measurements, unfit: str | None = None
+    rollout: Rollout, folder: Path, known: Measurements, unfit: Mapping[str, str] = MappingProxyType({})
 ) -> SweepFigures | str:
-    """Return the figures of sweep.json, or why they cannot be used. `unfit`: why sweep.json is not of this
-    rollout."""
-    if unfit is not None:
-        return f"sweep.json is not used: {unfit}"
+    """Return the figures of sweep.json, or why they cannot be used. `unfit`: by phase, why a result is not of
+    this rollout."""
     try:
-        stored = _Stored(folder, "sweep")
-        if stored.result.verdict == "partial":
-            return f"sweep.json was stopped before its end: {stored.result.reason}"
-        report = sweep_report.read(stored.result, stored.name)
-        advice = sweep_report.recommendation(stored.result, stored.name)
+        stored = finished(folder, "sweep", unfit)
+        report = sweep_report.read(stored.result, stored.path.name)
+        advice = sweep_report.recommendation(stored.result, stored.path.name)
     except SpecopsError as error:
         return error.message
     setting = deployed_setting(rollout.pools.speculative, stored.result)
@@ -238,8 +211,8 @@ class _Pair(BaseModel):
 
 def drafts(folder: Path) -> Drafts | str:
     try:
-        stored = _Stored(folder, "drafts")
-        judged = checked(_Pair, stored.result.data, f"{stored.name} is damaged: data").findings
+        stored = finished(folder, "drafts")
+        judged = checked(_Pair, stored.result.data, f"{stored.path.name} is damaged: data").findings
     except SpecopsError as error:
         return error.message
     wrong = [f"{one.check}: {one.detail}" for one in judged if one.verdict != "compatible"]
@@ -274,8 +247,8 @@ def deployed(rollout: Rollout) -> DeployedSettings:
 
 def canary(folder: Path) -> Canary | str:
     try:
-        stored = _Stored(folder, "canary")
-        found = checked(_Checks, stored.result.data, f"{stored.name} is damaged: data").checks
+        stored = finished(folder, "canary")
+        found = checked(_Checks, stored.result.data, f"{stored.path.name} is damaged: data").checks
     except SpecopsError as error:
         return error.message
     return Canary(source=stored.source, checks=tuple(CanaryCheck(**one.model_dump()) for one in found))

@@ -24,7 +24,7 @@ from specops.load.client import Client
 from specops.load.settings import BaselineSettings
 from specops.load.workload import Prompt
 from specops.phases.inputs import settings_of
-from specops.phases.playbook.walk_step import PhaseInput
+from specops.phases.phase import PhaseInput
 from specops.phases.route import files_of, folder_of, render
 from specops.phases.route.check import refusal, started
 

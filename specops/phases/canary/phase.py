@@ -1,0 +1,72 @@
+"""The canary as a phase of the playbook: does the speculative pool answer as the standard one?"""
+
+from __future__ import annotations
+
+from typing_extensions import TypedDict
+
+from specops.config import Rollout
+from specops.errors import ServerError
+from specops.phases.canary import canary, inputs, resumable
+from specops.phases.canary.pool_pair import Conformance
+from specops.phases.inputs import changed_where_served
+from specops.phases.measurement import Keep
+from specops.phases.phase import MeasuredPhase, PhaseInput, PlannedPhase, Skipped, Step, Timing, no_room
+from specops.results import Content, Result
+
+CHECKS_SENT = 24
+"""Checks that send requests of their own, about."""
+
+STREAMS_TIMED = 8
+"""Streams at which the canary's requests are timed in a forecast."""
+
+
+class Summary(TypedDict):
+    checks: int
+    passed: int
+    failed: list[str]
+    undecided: list[str]
+    unsupported: list[str]
+
+
+class _Canary(MeasuredPhase):
+    name = "canary"
+    content = Content(Conformance, summary=Summary)
+    pools = ("standard", "speculative")
+    noiseless = True
+    data = Conformance
+    change = "fix what {result} shows"
+    again = "run {rollout} --only canary --fresh"
+    remake = "canary {rollout}"
+
+    def inputs(self, task: PhaseInput) -> dict[str, str]:
+        return inputs(task.rollout)
+
+    def unlike(self, rollout: Rollout, result: Result) -> str | None:
+        pools = [rollout.pools.standard, rollout.pools.speculative]
+        return changed_where_served(result, inputs(rollout), pools)
+
+    def stands(self, task: PhaseInput, previous: Result) -> bool:
+        return previous.verdict in ("yes", "no")
+
+    def resumes(self, task: PhaseInput, previous: Result) -> bool:
+        return resumable(previous, self.inputs(task), str(task.path(self.name)))
+
+    def measure(self, task: PhaseInput, previous: Result | None, keep: Keep) -> Result:
+        return canary(task.rollout, task.folder, task.progress, previous=previous, on_partial=keep)
+
+    def run(self, task: PhaseInput) -> Step | Skipped:
+        try:
+            return super().run(task)
+        except ServerError as error:
+            return no_room(task, self.name, error)
+
+    def forecast(self, task: PhaseInput, timing: Timing) -> PlannedPhase:
+        pools, settings = task.rollout.pools, task.rollout.canary
+        starts = sum(pool.endpoint is None for pool in (pools.standard, pools.speculative))
+        requests = 2 * (settings.samples + 4 * settings.prompts + 4 * CHECKS_SENT)
+        seconds = starts * timing.start_s() + requests * timing.request_s(STREAMS_TIMED)
+        reused = self.reusable(task)
+        return PlannedPhase(self.name, starts, requests, seconds, settings.concurrency, reused, "about")
+
+
+PHASE = _Canary()
