@@ -52,7 +52,7 @@ def p_of(
     verifier: str | None,
     count: int,
     *,
-    batch: int = 64,
+    batch: int = 256,
 ) -> float:
     """Of `count` seeded outputs. Raises LosslessError where the tree and the verifier do not fit."""
     folder = None if draft is None else small[draft]
