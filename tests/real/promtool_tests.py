@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -9,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from daemons import program
 
 from specops.prometheus.promql import selector
@@ -34,9 +34,10 @@ def check_rules(
 ) -> None:
     """Fails unless all `tests` of the rules pass; their file is written into `folder`."""
     file = {"rule_files": rule_files, "evaluation_interval": evaluation_interval, "tests": tests}
-    (folder / "tests.yml").write_text(yaml.safe_dump(file))
+    (folder / "tests.yml").write_text(json.dumps(file))  # which is YAML, and written in a tenth of the time
     done = run_promtool("test", "rules", folder / "tests.yml")
     assert done.returncode == 0, done.stdout + done.stderr
+
 
 LABELS = {
     "[[rollout]]": 'specops_rollout="example"',
@@ -66,13 +67,21 @@ def promtool_test(name: str, test: dict[str, Any]) -> dict[str, Any]:
         for at, alerts in test["firing"].items()
     ]
     written = {key: value for key, value in test.items() if key != "firing"}
-    text = yaml.safe_dump(
-        {"interval": "15s"} | written | {"promql_expr_test": [*written.get("promql_expr_test", []), *firing]}
-    )
-    for short, labels in LABELS.items():
-        text = text.replace(short, labels)
-    found: dict[str, Any] = yaml.safe_load(text)
-    return found
+    tests = [*written.get("promql_expr_test", []), *firing]
+    labelled: dict[str, Any] = _with_labels({"interval": "15s"} | written | {"promql_expr_test": tests})
+    return labelled
+
+
+def _with_labels(value: Any) -> Any:
+    """A copy of a part of a test, with `LABELS` in the place of their short forms."""
+    if isinstance(value, dict):
+        return {_with_labels(key): _with_labels(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_with_labels(item) for item in value]
+    if isinstance(value, str):
+        for short, labels in LABELS.items():
+            value = value.replace(short, labels)
+    return value
 
 
 def labels_of(alert: str) -> dict[str, str]:

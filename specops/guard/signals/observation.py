@@ -102,8 +102,8 @@ def repeated(criteria: Criteria, found: Evaluation, fresh: LiveFigures) -> bool:
 
 
 def windows_needed(criteria: Criteria, live: LiveFigures, judged: Mapping[Signal, Judgement]) -> int:
-    """Return how many windows have enough traffic where this one, with `verdicts.judge` of it, has too little,
-    also to judge its slowest requests; 0 where it has enough."""
+    """Return how many windows have enough traffic where this one has too little, also to judge its slowest
+    requests; 0 where it has enough. `judged`: `verdicts.judge` of this one."""
     needed = int(verdicts.windows_needed(judged))
     requests = parts.requests_for_slowest(criteria, live)
     windows = requests / max(float(np.nan_to_num(live.finished)), 1e-9)
