@@ -29,22 +29,22 @@ demo: $(VENV)/.serve
 
 # Four at a time on two cores, since tests wait for servers as well; a file's tests share its fixtures.
 # A test that fails gets a second try; tests/suite_report.py prints and counts those.
-PYTEST := $(BIN)/pytest --reruns 1
+PYTEST := $(BIN)/pytest --reruns 1 --slowest-files 20
 SIDE_BY_SIDE := -n 4 --dist loadfile
 
 test: $(VENV)/.dev
 	$(PYTEST) $(SIDE_BY_SIDE)
 
 test-slow: $(VENV)/.dev
-	$(PYTEST) $(SIDE_BY_SIDE) -m "(slow or hypothesis) and not vllm" --hypothesis-profile full --slowest-files 20 \
+	$(PYTEST) $(SIDE_BY_SIDE) -m "(slow or hypothesis) and not vllm" --hypothesis-profile full \
 		--ignore=tests/faults
 
 # Two at a time: a server takes 1.5 GB. The longest files come first, so that both end at about the same time.
-VLLM_LONGEST := tests/vllm/test_vllm_run.py tests/vllm/test_vllm_sweep.py
+VLLM_LONGEST := $(addprefix tests/vllm/,test_vllm_ab.py test_vllm_run.py test_canary.py test_vllm_sweep.py)
 VLLM_FILES := $(VLLM_LONGEST) $(filter-out $(VLLM_LONGEST),$(wildcard tests/vllm/test_*.py))
 
 test-vllm: $(VENV)/.dev $(VLLM)/.vllm
-	$(PYTEST) -n 2 --dist loadfile -m vllm $(VLLM_FILES) --slowest-files 20
+	$(PYTEST) -n 2 --dist loadfile -m vllm $(VLLM_FILES)
 
 faults: $(VENV)/.dev
 	$(BIN)/pytest -n 3 --dist load -m "not vllm" tests/faults

@@ -73,20 +73,25 @@ WAITING = ("serve", "real", "load", "faults", "llamacpp")
 """Folders whose tests wait for servers more than they compute, those with the longest files first."""
 
 LONGEST = (
-    "test_monitor_settings.py",
-    "test_canary_faults.py",
-    "test_sampled_output.py",
-    "test_sampled_mixtures.py",
-    "test_edge_sampling.py",
     "test_sampled_heads.py",
+    "test_canary_faults.py",
+    "test_edge_sampling.py",
+    "test_monitor_settings.py",
+    "test_sampled_mixtures.py",
+    "test_first_hour.py",
+    "test_sampled_output.py",
+    "test_guard_batches.py",
+    "test_run_pools.py",
+    "test_canary_cli.py",
+    "test_doctor_fixes.py",
     "test_run_again.py",
     "test_faults.py",
     "test_sweep.py",
     "test_sweep_ray.py",
     "test_ab_command.py",
-    "test_guard_batches.py",
 )
-"""Files that begin first, since one worker takes a whole file."""
+"""Files that begin first, from the longest on, since one worker takes a whole file: the last of them left one
+core without work for minutes."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out what `-m` does not ask for
@@ -110,16 +115,17 @@ def _mark_the_rest_slow(items: list[pytest.Item]) -> None:
 
 
 def _mix_waiting_and_computing(items: list[pytest.Item]) -> None:
-    """Files that wait come between files that compute, so that two at a time seldom do the same. pytest-xdist
-    hands files out in this order, by its option in pyproject.toml."""
-    files = sorted(
-        dict.fromkeys(item.path for item in items),
-        key=lambda file: LONGEST.index(file.name) if file.name in LONGEST else len(LONGEST),
-    )
+    """After the longest files, files that wait come between files that compute, so that two at a time seldom
+    do the same. pytest-xdist hands files out in this order, by its option in pyproject.toml."""
+    files = dict.fromkeys(item.path for item in items)
     waiting = [file for folder in WAITING for file in files if file.parent.name == folder]
     computing = [file for file in files if file.parent.name not in WAITING]
-    place = {file: number / len(some) for some in (waiting, computing) for number, file in enumerate(some)}
-    items.sort(key=lambda item: place[item.path])
+    mixed = {file: index / len(some) for some in (waiting, computing) for index, file in enumerate(some)}
+    order = {
+        file: (LONGEST.index(file.name) if file.name in LONGEST else len(LONGEST), mixed[file])
+        for file in files
+    }
+    items.sort(key=lambda item: order[item.path])
 
 
 PRELOADING = Path(__file__).parent / "preloading"

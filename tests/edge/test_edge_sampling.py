@@ -36,6 +36,9 @@ HOTTER = Sampling(temperature=1.25, top_k=3, max_tokens=4)
 SAMPLES = 20_000
 FEWER = 6_000
 """For each draw under each verifier, where the client over gRPC has `SAMPLES` of the default ones."""
+BATCH = 64
+"""Rounds that a step of the server verifies, and streams of its client."""
+
 DRAWN = [Draw.WITHOUT_REPLACEMENT, Draw.IID]
 VERIFIERS = ["traversal", "mss", "ranked", "naive"]
 
@@ -65,10 +68,10 @@ def test_small_trees_under_every_verifier(draw: Draw, verifier: str, llama: Pair
 def test_a_client_over_grpc(nodes: int, llama: Pair) -> None:
     """`--nodes` of so few, rounds sent ahead included. Chance is not seeded over a network: a correct server
     has such a p-value once in 100,000 runs."""
-    server = LiveVerifier(llama.target, max_batch=32)
+    server = LiveVerifier(llama.target, max_batch=BATCH)
     try:
         server.start()
-        drafting = Drafting(nodes=nodes, beams=4, depth=Included(2), streams=32)
+        drafting = Drafting(nodes=nodes, beams=4, depth=Included(2), streams=BATCH)
         client = open_client(Destination(f"127.0.0.1:{server.port}"), llama.draft, drafting)
         try:
             outputs = drain(client, [(list(PROMPT), SAMPLING)] * SAMPLES)  # type: ignore[arg-type]
@@ -107,10 +110,10 @@ def through_the_loop(pair: Pair, draw: Draw, verifier: str, count: int) -> Count
         pair.target_model,
         Autoregressive(),
         pair.tokenizer,
-        rows=65,
+        rows=4 * BATCH,  # as load_verifier has them: prompts are read in batches, too
         max_length=16,
         verifier=ByDraw(make_verifier(verifier)),
     )
     sessions = [session(key) for key in range(count)]
-    Clients(sessions, Random(0)).run(engine, max_batch=64)
+    Clients(sessions, Random(0)).run(engine, max_batch=BATCH)
     return Counter(tuple(each.output) for each in sessions)

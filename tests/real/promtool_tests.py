@@ -1,13 +1,43 @@
-"""The tests of an alert's record, as promtool reads them."""
+"""The tests of an alert's record, as promtool reads them, and promtool's run of tests."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-import yaml
+from daemons import program
 
 from specops.prometheus.promql import selector
+
+# A third of the CPU time went into promtool's garbage collection, and into its threads on a busy machine.
+ONE_THREAD = {"GOGC": "400", "GOMAXPROCS": "1"}
+
+
+def run_promtool(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [program("promtool"), *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+        env=os.environ | ONE_THREAD,
+    )
+
+
+def check_rules(
+    tests: Sequence[dict[str, Any]], rule_files: Sequence[str], folder: Path, evaluation_interval: str
+) -> None:
+    """Fails unless all `tests` of the rules pass; their file is written into `folder`."""
+    file = {"rule_files": rule_files, "evaluation_interval": evaluation_interval, "tests": tests}
+    (folder / "tests.yml").write_text(json.dumps(file))  # which is YAML, and written in a tenth of the time
+    done = run_promtool("test", "rules", folder / "tests.yml")
+    assert done.returncode == 0, done.stdout + done.stderr
+
 
 LABELS = {
     "[[rollout]]": 'specops_rollout="example"',
@@ -37,13 +67,21 @@ def promtool_test(name: str, test: dict[str, Any]) -> dict[str, Any]:
         for at, alerts in test["firing"].items()
     ]
     written = {key: value for key, value in test.items() if key != "firing"}
-    text = yaml.safe_dump(
-        {"interval": "15s"} | written | {"promql_expr_test": [*written.get("promql_expr_test", []), *firing]}
-    )
-    for short, labels in LABELS.items():
-        text = text.replace(short, labels)
-    found: dict[str, Any] = yaml.safe_load(text)
-    return found
+    tests = [*written.get("promql_expr_test", []), *firing]
+    labelled: dict[str, Any] = _with_labels({"interval": "15s"} | written | {"promql_expr_test": tests})
+    return labelled
+
+
+def _with_labels(value: Any) -> Any:
+    """A copy of a part of a test, with `LABELS` in the place of their short forms."""
+    if isinstance(value, dict):
+        return {_with_labels(key): _with_labels(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_with_labels(item) for item in value]
+    if isinstance(value, str):
+        for short, labels in LABELS.items():
+            value = value.replace(short, labels)
+    return value
 
 
 def labels_of(alert: str) -> dict[str, str]:

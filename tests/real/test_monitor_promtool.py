@@ -12,7 +12,7 @@ import pytest
 import yaml
 from adopting import adopted_by
 from daemons import program
-from promtool_tests import fired, promtool_test
+from promtool_tests import check_rules, fired, promtool_test, run_promtool
 
 from specops.config import Rollout, load
 from specops.config.monitor import ALERTS, alert_record
@@ -61,14 +61,11 @@ def test_each_alert_fires_where_its_record_says_and_nothing_else_does(name: str,
     tests = [promtool_test(name, test) for test in alert_record(name).tests]
     assert name in {alert for test in alert_record(name).tests for alert in fired(test)}
     rules = [str(RENDERED / file) for file in ("rules.yml", "alerts.yml")]
-    file = {"rule_files": rules, "evaluation_interval": "1m", "tests": tests}
-    (tmp_path / "tests.yml").write_text(yaml.safe_dump(file))
-    done = run("promtool", "test", "rules", tmp_path / "tests.yml")
-    assert done.returncode == 0, done.stdout + done.stderr
+    check_rules(tests, rules, tmp_path, evaluation_interval="1m")
 
 
 def test_recorded_series_have_the_right_values() -> None:
-    done = run("promtool", "test", "rules", SHIPPED / "tests" / "rules.yml")
+    done = run_promtool("test", "rules", SHIPPED / "tests" / "rules.yml")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -178,14 +175,7 @@ def rules_of(folder: Path) -> list[dict[str, Any]]:
 
 
 def asserted(test: dict[str, Any], rule_files: list[str], folder: Path) -> None:
-    file = {
-        "rule_files": rule_files,
-        "evaluation_interval": "15s",
-        "tests": [{"interval": "15s"} | test],
-    }
-    (folder / "test.yml").write_text(yaml.safe_dump(file))
-    done = run("promtool", "test", "rules", folder / "test.yml")
-    assert done.returncode == 0, done.stdout + done.stderr
+    check_rules([{"interval": "15s"} | test], rule_files, folder, evaluation_interval="15s")
 
 
 @pytest.mark.parametrize("long", [False, True])

@@ -4,6 +4,7 @@ them. Request by request, on a server whose time per token rises with the reques
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -59,28 +60,28 @@ def serve(
     one item for each minute."""
     ended = np.full(len(arrivals), np.nan)
     scrapes = np.zeros(int(length_s / SCRAPE_S))
-    running: list[int] = []
     left = np.full(len(arrivals), float(TOKENS))
-    following, now = 0, 0.0
+    # All requests have as many tokens, so they end in the order in which they began: these run now.
+    first_running, following, now = 0, 0, 0.0
     while now < length_s:
-        if not running and following < len(arrivals):
+        if first_running == following < len(arrivals):
             now = max(now, arrivals[following])  # nothing to do until then
         while following < len(arrivals) and arrivals[following] <= now:
-            running.append(following)
             following += 1
-        if not running:
+        count = following - first_running
+        if not count:
             break
         before = now
         now += STEP_S
         index = min(int(now / INTERVAL_S), len(slower) - 1)
-        left[running] -= STEP_S / (slower[index] * token_s(len(running)))
+        left[first_running:following] -= STEP_S / (slower[index] * token_s(count))
         first = int(np.ceil((before - phase) / SCRAPE_S))
         for scrape in range(max(first, 0), min(int((now - phase) / SCRAPE_S) + 1, len(scrapes))):
             if before <= phase + scrape * SCRAPE_S < now:
-                scrapes[scrape] = len(running)
-        done = [request for request in running if left[request] <= 0]
-        ended[done] = now
-        running = [request for request in running if left[request] > 0]
+                scrapes[scrape] = count
+        while first_running < following and left[first_running] <= 0:
+            ended[first_running] = now
+            first_running += 1
     return Served(arrivals, ended, scrapes)
 
 
@@ -120,10 +121,11 @@ def trace(seed: int, hours: float, gain: float, slow_from: float | None = None, 
 
 
 def _figures(served: Served, intervals: int) -> dict[str, NDArray[np.float64]]:
-    at = np.floor(served.ended / INTERVAL_S)
+    # Requests end in the order in which they began; those without an end, NaN, are last.
+    bounds = np.searchsorted(np.floor(served.ended / INTERVAL_S), np.arange(intervals + 1))
     e2e = served.ended - served.began
-    n = np.array([(at == index).sum() for index in range(intervals)], dtype=float)
-    seconds = np.array([e2e[at == index].sum() for index in range(intervals)])
+    n = np.diff(bounds).astype(float)
+    seconds = np.array([e2e[begin:end].sum() for begin, end in pairwise(bounds)])
     mean = np.where(n > 0, seconds / np.maximum(n, 1), np.nan)
     scrapes = served.scraped.reshape(intervals, -1)
     met = scrapes.mean(axis=1)

@@ -74,12 +74,13 @@ def observe(
         if late:
             end = float(window.live.ts) - late
             window = window_of(criteria.window_s)
-        found = evaluate(criteria, window.live, now)
-        further = windows_needed(criteria, window.live) if since is not None and found.findings else 0
+        judged = verdicts.judge(criteria, window.live)
+        found = evaluate(criteria, window.live, now, judged=judged)
+        further = windows_needed(criteria, window.live, judged) if since is not None and found.findings else 0
         longer = min(further * criteria.window_s, now - since) if since is not None else 0.0
         if longer > criteria.window_s:
             used_s = math.floor(longer)
-            found = evaluate(criteria, window.live, now, window_of(used_s))
+            found = evaluate(criteria, window.live, now, window_of(used_s), judged)
         if found.verdict == "bad" and row is not None:
             fresh_s = math.floor(row.fresh_s(float(window.live.ts), used_s))
             again = fresh_s > 0 and repeated(criteria, found, window_of(fresh_s).live)
@@ -100,18 +101,25 @@ def repeated(criteria: Criteria, found: Evaluation, fresh: LiveFigures) -> bool:
     return any(word(again[signal].codes) == "bad" for signal in bad)
 
 
-def windows_needed(criteria: Criteria, live: LiveFigures) -> int:
+def windows_needed(criteria: Criteria, live: LiveFigures, judged: Mapping[Signal, Judgement]) -> int:
     """Return how many windows have enough traffic where this one has too little, also to judge its slowest
-    requests; 0 where it has enough."""
-    needed = int(verdicts.windows_needed(verdicts.judge(criteria, live)))
+    requests; 0 where it has enough. `judged`: `verdicts.judge` of this one."""
+    needed = int(verdicts.windows_needed(judged))
     requests = parts.requests_for_slowest(criteria, live)
     windows = requests / max(float(np.nan_to_num(live.finished)), 1e-9)
     tail = next((step for step in FURTHER if step >= windows), FURTHER[-1]) if requests else 0
     return max(needed, tail if windows > 1 else 0)
 
 
-def evaluate(criteria: Criteria, live: LiveFigures, now: float, longer: Window | None = None) -> Evaluation:
-    """Judge one window, and a `longer` one for signals with too little traffic in it."""
+def evaluate(
+    criteria: Criteria,
+    live: LiveFigures,
+    now: float,
+    longer: Window | None = None,
+    judged: Mapping[Signal, Judgement] | None = None,
+) -> Evaluation:
+    """Judge one window, and a `longer` one for signals with too little traffic in it. `judged`:
+    `verdicts.judge` of the one window, where the caller has it."""
     apart = float(live.ts) - now
     if abs(apart) > criteria.window_s:
         side = "ahead of" if apart > 0 else "behind"
@@ -121,7 +129,7 @@ def evaluate(criteria: Criteria, live: LiveFigures, now: float, longer: Window |
         )
         return Evaluation(ts=now, verdict="no_data", reason=why)
     short = Window(criteria.window_s, live)
-    judged = dict(verdicts.judge(criteria, live))
+    judged = dict(verdicts.judge(criteria, live) if judged is None else judged)
     of = dict.fromkeys(judged, short)
     if longer is not None:
         windows = longer.seconds / criteria.window_s

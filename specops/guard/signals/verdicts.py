@@ -195,17 +195,21 @@ def judge(
         "errors": _errors(criteria, live, repeats),
     }
     ours = load(live)
+    standard = live.of_standard()
+    standard_load = load(standard)
     latencies: tuple[tuple[Signal, Numbers, Numbers], ...] = (
         ("tpot", live.tpot, live.tpot_n),
         ("e2e", live.e2e, live.e2e_n),
     )
     for signal, value, n in latencies:
         if isinstance(criteria.baseline, Baseline):
-            expected = _expected(criteria.baseline, criteria.query.series, signal, live)
+            expected = _expected(criteria.baseline, criteria.query.series, signal, live, ours)
             judged = judge_latency(
                 criteria, criteria.baseline, signal, value, n, expected, ours, live, repeats
             )
-            found[signal] = judged if repeats else _beside_standard(criteria, signal, judged, live, windows)
+            if not repeats:
+                judged = _beside_standard(criteria, signal, judged, standard, standard_load, windows)
+            found[signal] = judged
         else:
             found[signal] = _no_reference(n)
     unseen = ~scraped(live) if repeats else ~scraped(live) | too_many(live)
@@ -231,16 +235,20 @@ def _without_data(judged: Judgement, gone: NDArray[np.bool_]) -> Judgement:
     )
 
 
-def _expected(times: Baseline, series: Series, signal: str, live: LiveFigures) -> Range:
-    """Return what the baseline took at the load of the pool that `observed` has the figures of."""
-    ours = load(live)
+def _expected(times: Baseline, series: Series, signal: str, live: LiveFigures, pool_load: Load) -> Range:
+    """Return what the baseline took at the load of the pool that `live` has the figures of."""
     if signal == "tpot":
-        return times.tpot(ours.low, ours.high, of_tokens=series.tpot_of_events)
-    return times.e2e(ours.low, ours.high, live.tokens)
+        return times.tpot(pool_load.low, pool_load.high, of_tokens=series.tpot_of_events)
+    return times.e2e(pool_load.low, pool_load.high, live.tokens)
 
 
 def _beside_standard(
-    criteria: Criteria, signal: str, judged: Judgement, live: LiveFigures, windows: float
+    criteria: Criteria,
+    signal: str,
+    judged: Judgement,
+    standard: LiveFigures,
+    standard_load: Load,
+    windows: float,
 ) -> Judgement:
     """Bad by the baseline counts only where the pool is bad beside the standard pool's live latency, too:
     where both are slower than they were measured, each at its own load, speculation is not the reason.
@@ -250,21 +258,22 @@ def _beside_standard(
     decides where a longer window is there.
     """
     assert isinstance(criteria.baseline, Baseline)
-    theirs = live.of_standard()
-    value, n = (theirs.tpot, theirs.tpot_n) if signal == "tpot" else (theirs.e2e, theirs.e2e_n)
-    expected = _expected(criteria.baseline, criteria.query.standard, signal, theirs)
+    value, n = (standard.tpot, standard.tpot_n) if signal == "tpot" else (standard.e2e, standard.e2e_n)
+    expected = _expected(criteria.baseline, criteria.query.standard, signal, standard, standard_load)
     with np.errstate(divide="ignore", invalid="ignore"):
         low, high = np.divide(value, expected.high), np.divide(value, expected.low)
         beside = np.divide(judged.low, high)
         both_n = 1 / (1 / np.asarray(judged.n, dtype=float) + 1 / np.asarray(n, dtype=float))
-    cv, error = (criteria.baseline.known(f"{signal}_{what}", load(theirs).middle) for what in ("cv", "error"))
+    cv, error = (
+        criteria.baseline.known(f"{signal}_{what}", standard_load.middle) for what in ("cv", "error")
+    )
     regression = criteria.regression.value - 1
     missing = min(1 - COVERED, MISSING / windows)
-    answers = is_enough(theirs.covered, missing)
-    there = ~np.isnan(theirs.covered) & ~(answers & np.isnan(theirs.sampled))
-    whole = answers & is_enough(theirs.sampled, missing)
+    answers = is_enough(standard.covered, missing)
+    there = ~np.isnan(standard.covered) & ~(answers & np.isnan(standard.sampled))
+    whole = answers & is_enough(standard.sampled, missing)
     n = np.nan_to_num(n)
-    quiet = np.less(n, 1.0) & (whole if windows <= 1 else there & is_enough(theirs.covered, MOSTLY))
+    quiet = np.less(n, 1.0) & (whole if windows <= 1 else there & is_enough(standard.covered, MOSTLY))
     compared = there & whole & ~quiet & np.isfinite(beside)
     # Where both have just become slow, more of the one pool's few requests than of the other's may be slow.
     mixed = np.clip(np.nan_to_num(judged.low) - criteria.regression.value, 0.0, 2 * MIXED) / 2

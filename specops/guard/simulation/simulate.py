@@ -20,6 +20,7 @@ from specops.guard.policy import Rules, decide
 from specops.guard.signals.criteria import Criteria
 from specops.guard.signals.observation import Row, Window, evaluate, repeated, windows_needed
 from specops.guard.signals.query import LiveFigures
+from specops.guard.signals.verdicts import judge
 from specops.guard.simulation.traces import PlaybookGuard, Trace, cut_window, one, windows
 from specops.guard.state import FULL, Evaluation, Event, State
 from specops.progress import Progress, SilentProgress
@@ -174,10 +175,10 @@ def observed(
         return cut_window(trace, at, intervals, intervals + window, share)
 
     ours = one(live, at) if share == 1 else back(window)
-    found, used = evaluate(criteria, ours, ts), window
-    longer = min(windows_needed(criteria, ours) * window, at + 1 - since)
-    if longer > window:
-        found, used = evaluate(criteria, ours, ts, Window(longer * trace.interval_s, back(longer))), longer
+    judged = judge(criteria, ours)
+    longer = min(windows_needed(criteria, ours, judged) * window, at + 1 - since)
+    further = Window(longer * trace.interval_s, back(longer)) if longer > window else None
+    found, used = evaluate(criteria, ours, ts, further, judged), max(longer, window)
     if found.verdict == "bad" and state.row_began is not None and state.row_last is not None:
         fresh_s = Row(state.row_began, state.row_last).fresh_s(ts, used * trace.interval_s)
         fresh = math.floor(fresh_s / trace.interval_s)
