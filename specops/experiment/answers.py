@@ -54,7 +54,7 @@ class Difference(Frozen):
     variant: str
     character: int
     standard: str
-    other: str
+    challenger: str
     margin: float | None = None
     """Margin between the log-probabilities of the standard's two likeliest tokens there, in nats; None where
     not known."""
@@ -83,13 +83,13 @@ class Greedy:
 
     @property
     def beyond_ties(self) -> tuple[Difference, ...]:
-        return tuple(one for one in self.differences if not one.near_tie)
+        return tuple(difference for difference in self.differences if not difference.near_tie)
 
     @property
     def lasting(self) -> set[str]:
         """Prompts whose answers differ in each of several variants. Rounding is the reason where two tokens
         are nearly equally likely, and a variant makes that another place."""
-        differing = Counter(one.prompt for one in self.beyond_ties)
+        differing = Counter(difference.prompt for difference in self.beyond_ties)
         return {
             prompt
             for prompt, number in differing.items()
@@ -99,12 +99,19 @@ class Greedy:
     @property
     def without_ends(self) -> Greedy:
         """The same, where an answer that goes on after the other one's end counts as equal."""
-        return replace(self, differences=tuple(one for one in self.differences if one.standard and one.other))
+        return replace(
+            self,
+            differences=tuple(
+                difference for difference in self.differences if difference.standard and difference.challenger
+            ),
+        )
 
     def with_margins(self, margins: Mapping[Place, float | None]) -> Greedy:
         differences = tuple(
-            one.model_copy(update={"margin": margins[one.place]}) if one.place in margins else one
-            for one in self.differences
+            difference.model_copy(update={"margin": margins[difference.place]})
+            if difference.place in margins
+            else difference
+            for difference in self.differences
         )
         return replace(self, differences=differences)
 
@@ -133,7 +140,7 @@ def compare_greedy(
     """Compare each greedy answer of the challenger with the standard's first to the same request, as its own
     later ones are: with all of them, a challenger would be equal more often than the standard to itself.
     `scope` takes the answers of one kind of window and load."""
-    compared: Counter[str] = Counter()
+    numbers: Counter[str] = Counter()
     differences = []
     for key, answers in challenger.items():
         original = next((row for _, row in standard.get(key, ())), None)
@@ -142,39 +149,45 @@ def compare_greedy(
         for where, row in answers:
             if scope not in (None, where):
                 continue
-            compared[row.prompt] += 1
+            numbers[row.prompt] += 1
             if not _same(original, row):
                 differences.append(_difference(original, row))
-    return Greedy(compared.total(), tuple(differences), compared)
+    return Greedy(numbers.total(), tuple(differences), numbers)
 
 
 def compare_with_itself(standard: Mapping[Key, Sequence[tuple[Scope, Row]]]) -> Greedy:
     """Compare the standard's later greedy answers with its first to the same request: the control."""
     repeats = [[row for _, row in answers] for answers in standard.values() if len(answers) > 1]
     differences = [
-        _difference(first, later) for first, *others in repeats for later in others if not _same(first, later)
+        _difference(first, later)
+        for first, *repeated in repeats
+        for later in repeated
+        if not _same(first, later)
     ]
     return Greedy(sum(len(rows) - 1 for rows in repeats), tuple(differences))
 
 
-def _same(standard: Row, other: Row) -> bool:
-    counted = standard.tokens is not None and other.tokens is not None
-    by_usage = standard.tokens_from == other.tokens_from == "usage"
-    if counted and by_usage and standard.tokens != other.tokens:
+def _same(standard: Row, challenger: Row) -> bool:
+    counted = standard.tokens is not None and challenger.tokens is not None
+    by_usage = standard.tokens_from == challenger.tokens_from == "usage"
+    if counted and by_usage and standard.tokens != challenger.tokens:
         return False
-    return standard.text == other.text
+    return standard.text == challenger.text
 
 
-def _difference(standard: Row, other: Row) -> Difference:
+def _difference(standard: Row, challenger: Row) -> Difference:
     shared = 0
-    while shared < min(len(standard.text), len(other.text)) and standard.text[shared] == other.text[shared]:
+    while (
+        shared < min(len(standard.text), len(challenger.text))
+        and standard.text[shared] == challenger.text[shared]
+    ):
         shared += 1
     return Difference(
         prompt=standard.prompt,
         variant=standard.variant,
         character=shared,
         standard=standard.text[shared : shared + _EXCERPT],
-        other=other.text[shared : shared + _EXCERPT],
+        challenger=challenger.text[shared : shared + _EXCERPT],
     )
 
 
@@ -197,17 +210,17 @@ def unusable(windows: Sequence[WindowRecord], standard: str, arm: str) -> list[t
     sent = [
         ((w.kind, w.level), row) for w in windows if w.arm == arm for row in w.cell.sent if row.error is None
     ]
-    others = [row for w in windows if w.arm == standard for row in w.cell.sent if row.error is None]
+    originals = [row for w in windows if w.arm == standard for row in w.cell.sent if row.error is None]
     shortest: dict[tuple[str, bool], int] = {}
-    for row in others:
+    for row in originals:
         key = row.prompt, row.temperature == 0
         shortest[key] = min(shortest.get(key, len(row.text)), len(row.text))
     usual = {
-        greedy: [_reasoning_share(row) for row in others if (row.temperature == 0) == greedy]
+        greedy: [_reasoning_share(row) for row in originals if (row.temperature == 0) == greedy]
         for greedy in (True, False)
     }
     same_text: dict[tuple[str, str, str], list[float]] = defaultdict(list)
-    for row in others:
+    for row in originals:
         same_text[row.prompt, row.variant, row.text].append(_reasoning_share(row))
     stock = is_stock([row for _, row in sent])
     faults = []
@@ -257,14 +270,15 @@ Texts = dict[str, list[str]]
 """Answers by prompt."""
 
 
-def equally_long(standard: Texts, other: Texts) -> tuple[Texts, Texts]:
+def equally_long(standard: Texts, challenger: Texts) -> tuple[Texts, Texts]:
     """Return the beginnings of all answers: of each prompt as much as its shortest answer has."""
     shortest = {
-        prompt: min(map(len, standard[prompt] + other[prompt])) for prompt in standard.keys() & other.keys()
+        prompt: min(map(len, standard[prompt] + challenger[prompt]))
+        for prompt in standard.keys() & challenger.keys()
     }
     first, second = (
         {prompt: [text[: shortest[prompt]] for text in texts[prompt]] for prompt in shortest}
-        for texts in (standard, other)
+        for texts in (standard, challenger)
     )
     return first, second
 
@@ -304,11 +318,11 @@ def prompts_read_otherwise(
             if row.prompt_tokens is not None:
                 key = row.prompt, row.variant
                 counts[window.arm][key] = max(counts[window.arm].get(key, 0), row.prompt_tokens)
-    both = {
+    counted = {
         key[0]: (number, counts[arm][key]) for key, number in counts[standard].items() if key in counts[arm]
     }
-    return len(both), {
+    return len(counted), {
         prompt: pair
-        for prompt, pair in both.items()
+        for prompt, pair in counted.items()
         if abs(pair[0] - pair[1]) > max(SPECIAL_TOKENS, margin * pair[0])
     }

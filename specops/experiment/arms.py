@@ -39,8 +39,8 @@ def parse_arms(texts: Sequence[str]) -> list[Arm]:
     """The arms, the standard first. Raises UsageError for a wrong one, two of one name, or fewer than two."""
     bare = [text for text in texts if text.startswith(("http://", "https://"))]
     if bare:
-        given = dict(zip(bare, _NAMES, strict=False))
-        named = (f"{given[text]}={text}" if text in given else text for text in texts)
+        name_of = dict(zip(bare, _NAMES, strict=False))
+        named = (f"{name_of[text]}={text}" if text in name_of else text for text in texts)
         again = " ".join(f"--arm {shlex.quote(text)}" for text in named)
         raise UsageError(
             f"the arm {bare[0]} has no name: expected NAME=URL",

@@ -110,18 +110,18 @@ class Evidence:
         """By arm, the answers that nobody can use. A text that both arms gave to one request is as good in
         both: a model that loops is no fault of speculation."""
         arms = (self.standard, self.challenger)
-        given, given_too = (
+        texts_of_standard, texts_of_challenger = (
             {(row.prompt, row.variant, row.text) for row in sent_to(self.windows, arm) if row.error is None}
             for arm in arms
         )
-        both = given & given_too
+        in_both_arms = texts_of_standard & texts_of_challenger
         accepted = {"stump"} if self.settings.accept_length_change else set()
         return {
             arm: [
                 (scope, row, fault)
                 for scope, row, fault in answers.unusable(self.windows, self.standard, arm)
                 if fault not in accepted
-                and not (fault in answers.OF_TEXT and (row.prompt, row.variant, row.text) in both)
+                and not (fault in answers.OF_TEXT and (row.prompt, row.variant, row.text) in in_both_arms)
             ]
             for arm in arms
         }
@@ -418,11 +418,11 @@ def acceptable_answers(evidence: Evidence) -> list[Finding]:
     can use."""
     margin = evidence.settings.answer_margin
     originals = answers.greedy_answers(evidence.windows, evidence.standard)
-    others = answers.greedy_answers(evidence.windows, evidence.challenger)
+    challengers = answers.greedy_answers(evidence.windows, evidence.challenger)
     control = answers.compare_with_itself(originals)
     findings = []
     for scope in (None, *_scopes(evidence.windows)):
-        greedy = answers.compare_greedy(originals, others, scope=scope).with_margins(evidence.margins)
+        greedy = answers.compare_greedy(originals, challengers, scope=scope).with_margins(evidence.margins)
         if evidence.settings.accept_length_change:
             greedy = greedy.without_ends
         finding = _of_greedy(evidence, greedy, control, margin, scope)
@@ -466,13 +466,20 @@ def _of_greedy(
         challenger=len(differing),
         challenger_n=greedy.compared,
     )
-    examples = [f"{one.prompt}: {one.standard!r} / {one.other!r}" for one in differing[:3]]
+    examples = [
+        f"{difference.prompt}: {difference.standard!r} / {difference.challenger!r}"
+        for difference in differing[:3]
+    ]
     finding = _share_finding("answers", counts, margin, examples, scope)
     if differing and finding.verdict != "shown":
         finding = finding.model_copy(update={"cause": "other answers"})
     steady = control.compared >= FEWEST_CONTROLS and not control.differences
-    sure = [one for one in differing if one.margin is not None or one.character < answers.OPENING]
-    if steady and len({one.prompt for one in sure} | greedy.lasting) >= SURE_DIFFERENCES:
+    sure = [
+        difference
+        for difference in differing
+        if difference.margin is not None or difference.character < answers.OPENING
+    ]
+    if steady and len({difference.prompt for difference in sure} | greedy.lasting) >= SURE_DIFFERENCES:
         return finding.model_copy(update={"verdict": "against", "cause": "other answers"})
     # A standard that was compared with itself too rarely may be steady: few differences are no evidence of
     # rounding then, either.
@@ -503,8 +510,8 @@ def _of_openings(
     assert counts is not None
     openings = counts.model_copy(
         update={
-            "standard": sum(one.character < answers.OPENING for one in control.differences),
-            "challenger": sum(one.character < answers.OPENING for one in differing),
+            "standard": sum(difference.character < answers.OPENING for difference in control.differences),
+            "challenger": sum(difference.character < answers.OPENING for difference in differing),
         }
     )
     judged = _share_finding("answers", openings, finding.margin or 0.0, finding.examples)
@@ -541,10 +548,10 @@ def same_prompts_read(evidence: Evidence) -> list[Finding]:
     counted, unlike = answers.prompts_read_otherwise(
         evidence.windows, evidence.standard, evidence.challenger, evidence.settings.length_margin
     )
-    originals, others = (
+    originals, challengers = (
         answers.greedy_answers(evidence.windows, arm) for arm in (evidence.standard, evidence.challenger)
     )
-    greedy = answers.compare_greedy(originals, others)
+    greedy = answers.compare_greedy(originals, challengers)
     if not unlike:
         return []
     cut = all(challenger < standard for standard, challenger in unlike.values())
@@ -557,7 +564,10 @@ def same_prompts_read(evidence: Evidence) -> list[Finding]:
         cause="other prompts",
         counts=Counts(standard=0, standard_n=0, challenger=len(unlike), challenger_n=counted),
         n=counted,
-        examples=[f"{prompt}: {ours} / {theirs}" for prompt, (ours, theirs) in list(unlike.items())[:3]],
+        examples=[
+            f"{prompt}: {in_standard} / {in_challenger}"
+            for prompt, (in_standard, in_challenger) in list(unlike.items())[:3]
+        ],
     )
     return [finding]
 
@@ -566,10 +576,10 @@ def sampled_answers(evidence: Evidence) -> Finding:
     """Sampled answers cannot be distinguished from the standard's, by a two-sample test with the standard
     itself as control; and they are sampled."""
     originals = answers.sampled_texts(evidence.windows, evidence.standard)
-    others = answers.sampled_texts(evidence.windows, evidence.challenger)
+    challengers = answers.sampled_texts(evidence.windows, evidence.challenger)
     if evidence.settings.accept_length_change:
-        originals, others = answers.equally_long(originals, others)
-    count = sum(map(len, others.values()))
+        originals, challengers = answers.equally_long(originals, challengers)
+    count = sum(map(len, challengers.values()))
     own, own_n = answers.greedy_instead(evidence.windows, evidence.standard)
     instead, instead_n = answers.greedy_instead(evidence.windows, evidence.challenger)
     base: dict[str, Any] = {"claim": "sampled answers", "n": count, "margin": POSSIBLY_OTHER}
@@ -578,13 +588,13 @@ def sampled_answers(evidence: Evidence) -> Finding:
         return Finding(**base, verdict="against", cause="temperature", counts=counts)
     expected = evidence.temperature > 0 or evidence.settings.mixed_prompts > 0
     if not count or not originals:
-        return Finding(**base, verdict="open" if expected and not others else "unknown")
+        return Finding(**base, verdict="open" if expected and not challengers else "unknown")
     likely: dict[str, list[str]] = defaultdict(list)
     for (prompt, _), listed in answers.greedy_answers(evidence.windows, evidence.standard).items():
         likely[prompt] += [row.text for _, row in listed]
-    probability = texts.compare_samples(originals, others, likely, seed=0)
+    probability = texts.compare_samples(originals, challengers, likely, seed=0)
     if probability is not None and probability < POSSIBLY_OTHER:  # few swaps cannot show how rare it is
-        probability = texts.compare_samples(originals, others, likely, seed=0, swaps=MOST_SWAPS)
+        probability = texts.compare_samples(originals, challengers, likely, seed=0, swaps=MOST_SWAPS)
     halves = [
         {prompt: listed[part::2] for prompt, listed in originals.items() if len(listed) > 1}
         for part in (0, 1)

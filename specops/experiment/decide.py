@@ -170,9 +170,9 @@ _BESIDE = 2 * claims.ONE_SIDED - 1
 def _basis(evidence: Evidence, level: Level, lengths: Finding, confidence: float) -> Basis:
     """End to end where answers are as long as the standard's and the gain is in decoding, else by token, or
     by character."""
-    known = any(s.standard.tpot_ms and s.challenger.tpot_ms for s in evidence.at(level) if s.answered)
+    timed = any(s.standard.tpot_ms and s.challenger.tpot_ms for s in evidence.at(level) if s.answered)
     if lengths.verdict != "shown" or lengths.cause == "accepted":
-        return "tpot" if known else "per_character"
+        return "tpot" if timed else "per_character"
     whole, decoding = claims.gains(evidence, level, confidence)
     if whole is None or decoding is None or whole.low <= claims.LEAST_GAIN:
         return "e2e"
@@ -182,17 +182,17 @@ def _basis(evidence: Evidence, level: Level, lengths: Finding, confidence: float
 def _claims_at(evidence: Evidence, level: Level, confidences: Confidences) -> list[Claim]:
     """The claims of non-inferiority at one load. The open loop's rate is a share of what the standard answers
     at the heaviest, where sampled requests are sent, too."""
-    found: list[Claim] = [
+    listed: list[Claim] = [
         lambda part: claims.first_token(part, level, _BESIDE),
         lambda part: claims.length(part, level, confidences.of_loads),
         lambda part: claims.cost_of_late(part, level),
     ]
     kinds = {sample.kind for sample in evidence.samples if level == evidence.levels[-1]}
     if "open" in kinds:
-        found.append(lambda part: claims.open_first_token(part, level, _BESIDE))
+        listed.append(lambda part: claims.open_first_token(part, level, _BESIDE))
     if "mixed" in kinds:
-        found.append(lambda part: claims.sampled_wait(part, level, _BESIDE))
-    return found
+        listed.append(lambda part: claims.sampled_wait(part, level, _BESIDE))
+    return listed
 
 
 def _failures(evidence: Evidence) -> Finding:
@@ -237,10 +237,10 @@ def _split(
     whole = claim(evidence)
     if len(parts) < 2:
         return _Split(whole, whole, {})
-    found = {part: claim(only(evidence, [part])) for part in parts}
-    against = {part: finding for part, finding in found.items() if finding.verdict == "against"}
-    others = [part for part in parts if part not in against]
-    rest = claim(only(evidence, others)) if against and others else whole
+    by_part = {part: claim(only(evidence, [part])) for part in parts}
+    against = {part: finding for part, finding in by_part.items() if finding.verdict == "against"}
+    accepted = [part for part in parts if part not in against]
+    rest = claim(only(evidence, accepted)) if against and accepted else whole
     if rest is whole or not all(_surely_unlike(finding, rest) for finding in against.values()):
         return _Split(whole, whole, {})
     return _Split(whole, rest, {part: _of_part(finding, part) for part, finding in against.items()})
@@ -251,12 +251,14 @@ def _of_part(finding: Finding, part: str | Level) -> Finding:
     return finding.model_copy(update=update)
 
 
-def _surely_unlike(one: Finding, rest: Finding) -> bool:
-    if one.ratio is not None and rest.ratio is not None:
-        return one.ratio.low > rest.ratio.high or one.ratio.high < rest.ratio.low
-    if one.counts is not None and rest.counts is not None:
-        others = rest.counts.challenger, rest.counts.challenger_n
-        lower = shares.difference_lower(*others, one.counts.challenger, one.counts.challenger_n, _SURELY)
+def _surely_unlike(part: Finding, rest: Finding) -> bool:
+    if part.ratio is not None and rest.ratio is not None:
+        return part.ratio.low > rest.ratio.high or part.ratio.high < rest.ratio.low
+    if part.counts is not None and rest.counts is not None:
+        counts_of_rest = rest.counts.challenger, rest.counts.challenger_n
+        lower = shares.difference_lower(
+            *counts_of_rest, part.counts.challenger, part.counts.challenger_n, _SURELY
+        )
         return lower > 0
     return rest.verdict == "shown"
 

@@ -53,13 +53,13 @@ def log_ratios(samples: Sequence[Sample], figure: str) -> dict[object, float]:
     """The logarithm of the speed-up of each pair of windows, in order of time."""
     values: dict[object, list[tuple[float, float]]] = defaultdict(list)
     for sample in sorted(samples, key=lambda sample: sample.began):
-        if (both := FIGURES[figure](sample)) is not None:
-            values[sample.window].append(both)
+        if (pair := FIGURES[figure](sample)) is not None:
+            values[sample.window].append(pair)
     return {
         window: math.log(
-            fmean(standard for standard, _ in both) / fmean(challenger for _, challenger in both)
+            fmean(standard for standard, _ in pair) / fmean(challenger for _, challenger in pair)
         )
-        for window, both in values.items()
+        for window, pair in values.items()
     }
 
 
@@ -70,10 +70,10 @@ def _by(name: str, names: tuple[str, str]) -> Split:
         first = [sample for sample in samples if sample.factors[name]]
         second = [sample for sample in samples if not sample.factors[name]]
         logs = [log_ratios(part, figure) for part in (first, second)]
-        both = logs[0].keys() & logs[1].keys()
-        if both:  # a factor within windows: its contrast is paired by window, which cancels their noise
-            mean = stats.mean_interval([logs[0][window] - logs[1][window] for window in both], CONFIDENCE)
-            change = _exp(mean) if len(both) >= stats.MIN_PAIRS else None
+        windows = logs[0].keys() & logs[1].keys()
+        if windows:  # a factor within windows: its contrast is paired by window, which cancels their noise
+            mean = stats.mean_interval([logs[0][window] - logs[1][window] for window in windows], CONFIDENCE)
+            change = _exp(mean) if len(windows) >= stats.MIN_PAIRS else None
         else:
             change = stats.two_groups(
                 [math.exp(value) for value in logs[0].values()],

@@ -24,10 +24,10 @@ def check_addresses(arms: Sequence[Arm], *, same_server: bool) -> None:
             )
         return
     running = [(arm.name, arm.pool.endpoint) for arm in arms if arm.pool.endpoint is not None]
-    for (one, first), (other, second) in combinations(running, 2):
+    for (first_name, first), (second_name, second) in combinations(running, 2):
         reason = one_address(first, second)
         if reason is not None:
-            raise _one_server(one, other, reason, first.base_url)
+            raise _one_server(first_name, second_name, reason, first.base_url)
 
 
 async def introduce_all(
@@ -44,38 +44,38 @@ async def introduce_all(
     shared = {pair: await _shown_at_rest(arms, *pair) for pair in combinations(names, 2)}
     _refuse(arms, {} if same_server else shared)
     for number, name in enumerate(names):
-        open_ = [other for other in names[number + 1 :] if shared[name, other] is None]
-        others = {other: arms[other].settings for other in open_}
-        moved = await moved_with(arms[name].settings, others, partial(send, name))
-        shared |= {(name, other): reason for other, reason in moved.items()}
+        open_ = [second for second in names[number + 1 :] if shared[name, second] is None]
+        targets = {second: arms[second].settings for second in open_}
+        moved = await moved_with(arms[name].settings, targets, partial(send, name))
+        shared |= {(name, second): reason for second, reason in moved.items()}
         _refuse(arms, {} if same_server else shared)
     separate = next((pair for pair, reason in shared.items() if reason is None), None)
     if same_server and separate is not None:
-        one, other = separate
+        first, second = separate
         raise UsageError(
-            f"--same-server needs one server, and nothing shows that {one} and {other} are one",
-            hint=_same_server(separate, arms[one].settings.base_url),
+            f"--same-server needs one server, and nothing shows that {first} and {second} are one",
+            hint=_same_server(separate, arms[first].settings.base_url),
         )
 
 
-async def _shown_at_rest(arms: Mapping[str, TargetServer], one: str, other: str) -> str | None:
-    first, second = (arms[name].settings for name in (one, other))
-    return one_address(first, second) or await same_process(first, second)
+async def _shown_at_rest(arms: Mapping[str, TargetServer], first: str, second: str) -> str | None:
+    standard, challenger = (arms[name].settings for name in (first, second))
+    return one_address(standard, challenger) or await same_process(standard, challenger)
 
 
 def _refuse(arms: Mapping[str, TargetServer], shared: Mapping[tuple[str, str], str | None]) -> None:
-    for (one, other), reason in shared.items():
+    for (first, second), reason in shared.items():
         if reason is not None:
-            raise _one_server(one, other, reason, arms[one].settings.base_url)
+            raise _one_server(first, second, reason, arms[first].settings.base_url)
 
 
-def _one_server(one: str, other: str, reason: str, base_url: str) -> UsageError:
+def _one_server(first: str, second: str, reason: str, base_url: str) -> UsageError:
     return UsageError(
-        f"the arms {one} and {other} are one server: {reason}; expected the address of a second server",
-        hint=f"{_same_server((one, other), base_url)}  # measures this tool's own noise",
+        f"the arms {first} and {second} are one server: {reason}; expected the address of a second server",
+        hint=f"{_same_server((first, second), base_url)}  # measures this tool's own noise",
     )
 
 
 def _same_server(names: tuple[str, str], base_url: str) -> str:
-    one, other = names
-    return f"specops ab --same-server --arm {one}={base_url} --arm {other}={base_url}"
+    first, second = names
+    return f"specops ab --same-server --arm {first}={base_url} --arm {second}={base_url}"

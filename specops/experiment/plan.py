@@ -112,7 +112,10 @@ class Plan:
     def requests_a_cycle(self) -> int:
         """Requests to each arm, without the fillers at the end of a window, whose number is not known."""
         windows = self._cycle(0, 0)
-        return sum(len(one.requests) + min(len(one.fillers), one.level.concurrency or 0) for one in windows)
+        return sum(
+            len(window.requests) + min(len(window.fillers), window.level.concurrency or 0)
+            for window in windows
+        )
 
     def _turns(self, cycle: int) -> Iterator[Window]:
         for window in self._cycle(cycle, cycle):
@@ -157,15 +160,17 @@ class Plan:
             greedy = requests[: self.mixed_prompts]
         else:
             greedy = self._drawn(place // 2, self.mixed_prompts, "greedy", cycle // 2)
-        others = self._drawn(place, max(0, SAMPLED_REQUESTS - len(greedy)), "sampled", cycle)
+        sampled_alone = self._drawn(place, max(0, SAMPLED_REQUESTS - len(greedy)), "sampled", cycle)
         sampled = [
-            Request(one.prompt, one.variant, self.temperature or self.mixed_temperature)
-            for one in (*greedy, *others)
+            Request(request.prompt, request.variant, self.temperature or self.mixed_temperature)
+            for request in (*greedy, *sampled_alone)
         ]
-        again = [Request(one.prompt, one.variant, 0.0) for one in greedy]
+        again = [Request(request.prompt, request.variant, 0.0) for request in greedy]
         # In turn, so that each greedy request has a sampled one beside it.
         in_turn = chain.from_iterable(zip_longest(again, sampled))
-        return Window(cycle, "mixed", level, 0, 0, "", tuple(one for one in in_turn if one is not None))
+        return Window(
+            cycle, "mixed", level, 0, 0, "", tuple(request for request in in_turn if request is not None)
+        )
 
     def _drawn(self, place: int, size: int, purpose: str, cycle: int) -> tuple[Request, ...]:
         """`size` prompts, of all classes alike; each is drawn once before any is drawn again."""

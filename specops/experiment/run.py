@@ -10,8 +10,6 @@ import asyncio
 import math
 import random
 import secrets
-import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import replace
@@ -21,14 +19,16 @@ from typing import Any
 
 from specops.access import OPEN
 from specops.config import Ab
-from specops.errors import EndpointError, FileError, ServerError, UsageError
-from specops.experiment import answers, claims
+from specops.errors import EndpointError, ServerError, UsageError
+from specops.experiment import claims
 from specops.experiment.arms import Arm
 from specops.experiment.claims import Evidence
 from specops.experiment.decide import Confidences, Judged, judge_challenger, over_all
 from specops.experiment.identity import check_addresses, introduce_all
+from specops.experiment.margins import places_needed, request_margins
 from specops.experiment.plan import MIXED_STREAMS, Key, Plan, Request, Window
 from specops.experiment.records import Margin, Measurements, Place, WindowRecord
+from specops.experiment.storing import Storing
 from specops.hints import with_options
 from specops.launch.servers import SERVED_AS, Server, check, serving
 from specops.load import clock
@@ -57,10 +57,6 @@ OPEN_LOOP_LOAD = 0.7
 MOST_WINDOW_S = 60.0
 """An open window at a lower rate would take longer."""
 
-STORING_SHARE, STORING_S = 0.05, 1.0
-"""Most of the time that storing takes, beyond a second in all. Each time everything is written, so that after
-each of many short windows it would take longer than the windows, and the servers would rest."""
-
 
 class Experiment:
     """A comparison of arms that is under way: what was measured, what is next, what it means."""
@@ -78,8 +74,8 @@ class Experiment:
         same_server: bool,
         store: Callable[[Experiment], None],
     ) -> None:
-        """`requests` says what is sent to every arm; address and model are the arm's. `store` is called after
-        windows, within `STORING_SHARE`, and where the measurement is stopped.
+        """`requests` says what is sent to every arm; address and model are the arm's. `store` is called as
+        storing.py says.
 
         Raises UsageError for arms that the design cannot compare, or that are one server (with `same_server`:
         that are not).
@@ -104,7 +100,7 @@ class Experiment:
         self.store = store
         self.plan = plan_of(list(self.pools), requests, settings, prompts, mixed_temperature)
         self.run = secrets.token_hex(4)
-        self._began, self._storing_s = time.perf_counter(), 0.0
+        self._storing = Storing(self._store)
         self.windows: dict[Key, WindowRecord] = {}
         self.margins: dict[Place, Margin] = {}
         self.failed: dict[str, str] = {}
@@ -230,21 +226,15 @@ class Experiment:
             judged = [self.judge(name, windows, len(self._looks) + 1) for name in self.working[1:]]
             enough = sum(map(_seconds, windows)) >= self.settings.min_duration_s
             self._looks[cycle] = all(
-                one.settled and (enough or one.decision.verdict == "no") for one in judged
+                challenger.settled and (enough or challenger.decision.verdict == "no")
+                for challenger in judged
             )
         return self._looks[cycle]
 
     def places_needed(self) -> list[Place]:
         """Where greedy answers differ and the standard's margin is not known yet."""
         windows = list(self.windows.values())
-        originals = answers.greedy_answers(windows, self.standard)
-        greedy = [
-            answers.compare_greedy(originals, answers.greedy_answers(windows, name))
-            for name in self.working[1:]
-        ]
-        places = (difference.place for one in greedy for difference in one.differences)
-        missing = [place for place in dict.fromkeys(places) if place not in self.margins]
-        return missing[: max(0, MOST_MARGINS - len(self.margins))]
+        return places_needed(windows, self.standard, self.working[1:], self.margins)
 
     def judge(self, name: str, windows: Sequence[WindowRecord], look: int) -> Judged:
         evidence = self.evidence(name, windows)
@@ -273,7 +263,8 @@ class Experiment:
         while names := self._arms_needed():
             with ExitStack() as servers:
                 up = {name: servers.enter_context(self._served(name)) for name in names}
-                asyncio.run(self._measure(up))
+                with self._storing.at_a_stop():
+                    asyncio.run(self._measure(up))
             self.period += 1
         for name in self.pools:
             self._judge_failures(name)
@@ -337,18 +328,14 @@ class Experiment:
                     await self._measure_window(up[window.arm], window)
                 if self.standard in up:
                     await self._request_margins(up[self.standard])
-        except BaseException as stop:
-            # A result without windows would replace an earlier one by nothing; and one that could not be
-            # written a moment ago was saved elsewhere then.
-            if self.windows and not isinstance(stop, FileError):
-                self.store(self)
-            if isinstance(stop, CellFailed) and stop.__cause__:
+        except CellFailed as stop:
+            if stop.__cause__:
                 raise stop.__cause__ from None
             raise
 
     def _client(self, name: str, server: Server) -> TargetServer:
-        at = self.requests.at(server, name)
-        return TargetServer(at, self._pace, self._watches[name], self.progress, self._count_tokens)
+        settings = self.requests.at(server, name)
+        return TargetServer(settings, self._pace, self._watches[name], self.progress, self._count_tokens)
 
     async def _introduce(self, name: str, arm: TargetServer) -> None:
         try:
@@ -395,10 +382,11 @@ class Experiment:
         aborted = self.windows[window.key].cell.aborted
         if aborted:
             self._fail(window.arm, f"stopped at {window.level}: {aborted}")
-        before = time.perf_counter()
-        if self._storing_s <= STORING_S + STORING_SHARE * (before - self._began):
+        self._storing.measured()
+
+    def _store(self) -> None:
+        if self.windows:  # a result without windows would replace an earlier one by nothing
             self.store(self)
-            self._storing_s += time.perf_counter() - before
 
     def _open_rate(self, window: Window) -> float:
         """Requests a second, the same for all arms: a share of what the standard answered at that load in the
@@ -424,39 +412,27 @@ class Experiment:
         return replace(prompt, temperature=request.temperature, seed=seed)
 
     async def _request_margins(self, standard: TargetServer) -> None:
-        """Request how sure the standard was where answers differ."""
-        characters: dict[tuple[str, str], list[int]] = defaultdict(list)
-        for prompt, variant, character in self.places_needed():
-            characters[prompt, variant].append(character)
-        for (prompt, variant), places in characters.items():
-            await standard.pace.turn()
-            tokens = await standard.client.likeliest(self._prompt(Request(prompt, variant, 0.0)))
-            for character in places:
-                margin = Margin(
-                    prompt=prompt,
-                    variant=variant,
-                    character=character,
-                    nats=answers.margin_at(tokens, character),
-                )
-                self.margins[margin.place] = margin
+        def prompt_of(prompt: str, variant: str) -> Prompt:
+            return self._prompt(Request(prompt, variant))
+
+        async for margin in request_margins(standard, self.places_needed(), prompt_of):
+            self.margins[margin.place] = margin
 
     def _judge_failures(self, name: str) -> None:
         rows = [row for window in self.windows.values() if window.arm == name for row in window.cell.sent]
         failures = [row for row in rows if row.error is not None]
         if failures and len(failures) == len(rows) and name == self.standard:
             message = f"all {len(rows)} requests failed; {failures[0].detail}"
-            at = self.pools[name].endpoint
-            credentials = (OPEN if at is None else at.access).credentials("", self.requests.api_key_env)
+            endpoint = self.pools[name].endpoint
+            credentials = (OPEN if endpoint is None else endpoint.access).credentials(
+                "", self.requests.api_key_env
+            )
             raise endpoint_error(name, Failure(str(failures[0].error), message), credentials=credentials)
         hopeless = claims.always_failing(list(self.windows.values()), name)
         failures = [row for row in failures if (row.prompt, row.temperature) not in hopeless]
         if len(failures) > self.requests.max_error_share * len(rows):
             message = f"{len(failures)} of {len(rows)} requests failed, such as: {failures[0].detail}"
             self.failed.setdefault(name, message)
-
-
-MOST_MARGINS = 32
-"""Most places whose margins are requested: beyond so many differences, their share decides."""
 
 
 def plan_of(

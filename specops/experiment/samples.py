@@ -66,8 +66,8 @@ def pair_up(windows: Sequence[WindowRecord], standard: str, challenger: str) -> 
     sent: dict[tuple[str, str], int] = defaultdict(int)
     opened: dict[str, set[int]] = defaultdict(set)
     samples = []
-    both = [pair for pair in pairs.values() if len(pair) == 2]
-    for pair in sorted(both, key=lambda pair: min(window.began for window in pair.values())):
+    complete = [pair for pair in pairs.values() if len(pair) == 2]
+    for pair in sorted(complete, key=lambda pair: min(window.began for window in pair.values())):
         answers = {arm: _by_prompt(pair[arm].cell.rows) for arm in pair}
         first = pair[standard]
         for key in answers[standard].keys() & answers[challenger].keys():
@@ -114,8 +114,8 @@ def _by_prompt(rows: Iterable[Row]) -> dict[tuple[str, str, float, int], Row]:
 
 def _place(row: Row, rows: Sequence[Row]) -> float:
     """0.0 in the first half of the window, 1.0 in the second; requests that begin together are together."""
-    earlier = sum(other.sent_s < row.sent_s for other in rows)
-    return float(2 * earlier >= len(rows))
+    number = sum(earlier.sent_s < row.sent_s for earlier in rows)
+    return float(2 * number >= len(rows))
 
 
 Figure = Callable[[Sample], tuple[float, float] | None]
@@ -199,7 +199,7 @@ def ratio_of(
     With `restarts`, the interval is widened by what restarts of the servers add.
     """
     read = FIGURES[figure]
-    values = [(sample, both) for sample in samples if (both := read(sample)) is not None]
+    values = [(sample, pair) for sample in samples if (pair := read(sample)) is not None]
     clusters = [sample.window for sample, _ in values]
     return stats.paired_ratio(
         [standard for _, (standard, _) in values],
@@ -214,9 +214,9 @@ def ratio_of(
 def start_effect(values: Sequence[tuple[Sample, tuple[float, float]]]) -> stats.Starts | None:
     """What restarts add: the requests of one order of the arms share a start of each."""
     rounds: dict[float, dict[tuple[str, int], tuple[float, float]]] = defaultdict(dict)
-    for sample, both in values:
+    for sample, pair in values:
         numbers = sum(key[0] == sample.standard.prompt for key in rounds[sample.factors["order"]])
-        rounds[sample.factors["order"]][sample.standard.prompt, numbers] = both
+        rounds[sample.factors["order"]][sample.standard.prompt, numbers] = pair
     if len(rounds) < 2:
         return None
     common = sorted(set.intersection(*(set(by_prompt) for by_prompt in rounds.values())))
@@ -228,7 +228,7 @@ def start_effect(values: Sequence[tuple[Sample, tuple[float, float]]]) -> stats.
 
 def change_ms(samples: Sequence[Sample], figure: str) -> float | None:
     """The challenger's mean less the standard's."""
-    values = [both for sample in samples if (both := FIGURES[figure](sample)) is not None]
+    values = [pair for sample in samples if (pair := FIGURES[figure](sample)) is not None]
     return sum(challenger - standard for standard, challenger in values) / len(values) if values else None
 
 

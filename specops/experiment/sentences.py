@@ -99,13 +99,13 @@ def deployed(judged: Judged, deploy: Sequence[tuple[str, Level]]) -> str:
     for level in by_level:
         place = judged.levels.index(level)
         paying = [judged.classes[name][place] for name in by_level[level]]
-        together = judged.together[place]
-        shown = [together] if len(paying) == len(judged.classes) and together.speedup else paying
-        speedups = [one.speedup for one in shown if one.speedup is not None]
+        of_all = judged.together[place]
+        decisions = [of_all] if len(paying) == len(judged.classes) and of_all.speedup else paying
+        speedups = [decision.speedup for decision in decisions if decision.speedup is not None]
         estimates = dict.fromkeys(
-            f"{one.estimate:.2f}" for one in sorted(speedups, key=lambda one: one.estimate)
+            f"{speedup.estimate:.2f}" for speedup in sorted(speedups, key=lambda speedup: speedup.estimate)
         )
-        least = min(one.low for one in speedups)
+        least = min(speedup.low for speedup in speedups)
         gains.append(
             f"{' to '.join(list(estimates)[:: max(1, len(estimates) - 1)])}× (at least {least:.2f}×)"
             f"{PER[paying[0].basis]} at {level}"
@@ -246,10 +246,10 @@ def _answers(finding: Finding) -> str:
     if finding.counts is None or not finding.counts.challenger_n:
         return "no answers were compared"
     such = f", such as: {'; '.join(finding.examples)}" if finding.examples else ""
-    what = "differ from the standard's" if finding.cause == "other answers" else "are not acceptable"
+    trouble = "differ from the standard's" if finding.cause == "other answers" else "are not acceptable"
     counts = finding.counts
     return (
-        f"{counts.challenger} of {counts.challenger_n} answers {what} (control {counts.standard} of "
+        f"{counts.challenger} of {counts.challenger_n} answers {trouble} (control {counts.standard} of "
         f"{counts.standard_n}){_where(finding)}{_bound(finding)}{such}{_needs(finding)}"
     )
 
@@ -303,9 +303,9 @@ def _speculation(finding: Finding) -> str:
     return f"the gain is not speculation's: {accepted}" if finding.verdict == "against" else accepted
 
 
-def _counted(counts: Counts, what: str) -> str:
+def _counted(counts: Counts, trouble: str) -> str:
     standard = f"standard {counts.standard} of {counts.standard_n}"
-    return f"{counts.challenger} of {counts.challenger_n} requests {what} ({standard})"
+    return f"{counts.challenger} of {counts.challenger_n} requests {trouble} ({standard})"
 
 
 def _where(finding: Finding) -> str:

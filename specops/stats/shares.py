@@ -24,6 +24,11 @@ def share_upper(events: int, n: int, level: float = LEVEL) -> float:
     return 1 - share_lower(n - events, n, level)
 
 
+def requests_to_bound(share: float, level: float = LEVEL) -> int:
+    """Return the fewest requests, none of them an event, whose upper bound is at most `share`."""
+    return math.ceil(math.log(1 - level) / math.log(1 - share))
+
+
 def share_lower(events: int, n: int, level: float = LEVEL) -> float:
     """Return the smallest share that `events` in `n` requests do not exclude; 0 where there are no requests.
 

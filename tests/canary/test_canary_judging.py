@@ -110,7 +110,7 @@ def test_the_standard_decides_what_the_speculative_pool_is_held_to() -> None:
 
 
 def witness(margin: float | None) -> Difference:
-    return Difference(prompt="p0", variant="", character=3, standard="a", other="b", margin=margin)
+    return Difference(prompt="p0", variant="", character=3, standard="a", challenger="b", margin=margin)
 
 
 def compared(

@@ -27,6 +27,7 @@ def rollout(prompts: Path, **sections: Any) -> Rollout:
         "prompts": str(prompts),
         "pools": {"standard": endpoint, "speculative": endpoint},
         "measure": {"concurrency": [1], "repeats": 1, "warmup": 0} | sections.pop("measure", {}),
+        "ab": {"requests": 16},  # as few as may be: a confirmation has all prompts once
     }
     return Rollout.model_validate(fields | sections)
 

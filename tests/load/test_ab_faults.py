@@ -160,8 +160,8 @@ def test_the_api_key_is_sent_and_kept_nowhere(
 def test_windows_that_storing_left_out_are_stored_where_it_stops(
     stub, other, prompts_file, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("specops.experiment.run.STORING_S", 0.0)
-    monkeypatch.setattr("specops.experiment.run.STORING_SHARE", 0.0)
+    monkeypatch.setattr("specops.experiment.storing.STORING_S", 0.0)
+    monkeypatch.setattr("specops.experiment.storing.STORING_SHARE", 0.0)
 
     def scrape(*_: object) -> dict[Any, float]:
         if len(stub.requests) + len(other.requests) > 30:

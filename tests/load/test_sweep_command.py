@@ -35,6 +35,7 @@ def rollout(tmp_path: Path) -> Path:
         "prompts": "prompts.json",
         "pools": {"standard": endpoint, "speculative": endpoint},
         "measure": {"concurrency": [2], "repeats": 2, "warmup": 0},
+        "ab": {"failure_margin": 0.1, "answer_margin": 0.1},  # which 29 requests bound
     }
     path = tmp_path / "rollout.yaml"
     path.write_text(yaml.safe_dump(fields))

@@ -73,6 +73,7 @@ def write_rollout(
         "prompts": "prompts.json",
         "pools": {"standard": standard, "speculative": speculative},
         "measure": {"endpoint": "completions", "concurrency": [1, 2], "repeats": 1, "warmup": 0},
+        "ab": {"requests": 16},
     }
     path.write_text(yaml.safe_dump(fields | sections))
     return path

@@ -114,6 +114,7 @@ def rollout_of_this_machine(folder: Path, address: str) -> Path:
     file["measure"] |= {"endpoint": "completions", "repeats": 1, "warmup": 0}
     file["sweep"] |= {"cluster": address, "k": [2, 3], "concurrency": [1, 2], "temperature": [0.0]}
     del file["sweep"]["budget_min"]
+    file["ab"] = {"requests": 16}
     prompts = [{"id": f"p{n}", "class": "all", "text": f"say {n}", "max_tokens": 8} for n in range(4)]
     (folder / "prompts.json").write_text(json.dumps(prompts))
     (folder / "rollout.yaml").write_text(yaml.safe_dump(file | {"prompts": "prompts.json"}))

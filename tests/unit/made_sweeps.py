@@ -8,7 +8,7 @@ from typing import Any
 
 from made_cells import cell, row
 
-from specops.config import Pool
+from specops.config import Ab, Pool
 from specops.load.arrivals import Level
 from specops.load.record import Row
 from specops.phases.sweep.judging import SweepJudgement, judge, picked_by
@@ -16,6 +16,12 @@ from specops.phases.sweep.plan import ANY_LENGTH, FailedJob, Load, Memory, Swept
 from specops.prometheus.exposition import DraftCounts
 from specops.serving import Setting
 from specops.serving.embedded import EmbeddedPool, Speculation
+
+FEW_REQUESTS = Ab(failure_margin=0.2, answer_margin=0.2)
+"""Margins within which some dozens of requests bound rare events: most tests are of speed."""
+
+BOUND_BY_96 = Ab(failure_margin=0.04, answer_margin=0.04)
+"""Of 96 requests, none may fail."""
 
 CLASSES = ("edit", "long", "short")
 TOKENS = 60
@@ -134,4 +140,6 @@ def judged(
         for cell in cells
         if cell.stage == "confirmation" and cell.setting in names and cell.cell.concurrency in streams
     ]
-    return judge(asked, at, [*choice, *again], failed, finalists=finalists, **judging)
+    return judge(
+        asked, at, [*choice, *again], failed, finalists=finalists, **{"margins": FEW_REQUESTS} | judging
+    )

@@ -152,7 +152,7 @@ def test_a_near_tie_is_acceptable_and_a_sure_token_is_not() -> None:
         if window.arm == "draft" and row.prompt in ("p003", "p010")
         for one in [
             claims.answers.Difference(
-                prompt=row.prompt, variant=row.variant, character=18, standard="", other=""
+                prompt=row.prompt, variant=row.variant, character=18, standard="", challenger=""
             )
         ]
     }

@@ -3,14 +3,15 @@ prompts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from made_sweeps import judged, loads, settings, swept
+from made_sweeps import BOUND_BY_96, judged, loads, settings, swept
 
 from specops.config import Ab
 from specops.experiment.findings import ClaimName, Finding
+from specops.experiment.records import Place
 from specops.load.record import Row
 from specops.phases.sweep import claims
 from specops.phases.sweep.plan import Finalists, SweptCell
@@ -39,15 +40,17 @@ def changed(change: Change, temperature: float = 0.0, rungs: int = 2, **made: An
 
 
 def finding(claim: ClaimName, cells: list[SweptCell], margins: Ab | None = None) -> Finding:
-    evidence = claims.evidence_on(cells, "standard", "k=3", 1, margins or Ab())
+    evidence = claims.evidence_on(cells, "standard", "k=3", margins or Ab(), {})
     return next(one for one in claims.of_requests(evidence) if one.claim == claim)
 
 
-def verdict(change: Change) -> tuple[str, str]:
-    """The verdict on k=3 alone, confirmed, and its reason."""
+def verdict(change: Change, nats: Mapping[Place, float | None] | None = None) -> tuple[str, str]:
+    """The verdict on k=3 alone, confirmed by 96 requests, and its reason."""
     cells = [one.model_copy(update={"stage": "confirmation"}) for one in changed(change)]
     cells = [one for one in cells if one.setting != "k=5"]
-    found = judged(settings(3), loads(1), cells, [], finalists=FINALISTS)
+    found = judged(
+        settings(3), loads(1), cells, [], finalists=FINALISTS, margins=BOUND_BY_96, nats=nats or {}
+    )
     return found.verdict, found.reason
 
 
@@ -80,8 +83,12 @@ def test_answers_that_differ_later_may_be_near_ties_and_are_named() -> None:
     assert verdict(text(0))[0] == "yes"
     assert "answers" not in verdict(text(0))[1]
     found, reason = verdict(text(2))
-    assert found == "yes"
-    assert "answers differ from the standard's" in reason
+    assert found == "undecided"
+    assert "4 of 96 answers differ from the standard's" in reason
+    # The margins are requested (test_sweep_margins.py): near ties are no differences, and others are.
+    places = {("p000", "", 13): 0.1, ("p001", "", 13): 0.1}
+    assert verdict(text(2), places)[0] == "yes"
+    assert verdict(text(2), dict.fromkeys(places, 2.0))[0] == "no"
 
 
 def test_a_standard_that_differs_from_itself_as_much_is_no_evidence() -> None:
@@ -92,7 +99,9 @@ def test_a_standard_that_differs_from_itself_as_much_is_no_evidence() -> None:
             + ("" if own or number(row) >= 20 else f" {cell.setting} {cell.turn}")
         }
 
-    assert verdict(text)[0] == "yes"
+    found, reason = verdict(text)
+    assert found == "undecided"
+    assert "40 of 96 answers differ from the standard's (control 60 of 144)" in reason
 
 
 def test_other_prompts_are_named_unless_all_answers_are_the_same() -> None:
@@ -100,14 +109,14 @@ def test_other_prompts_are_named_unless_all_answers_are_the_same() -> None:
         return {"prompt_tokens": 15 if cell.setting == "k=3" and number(row) < 3 else 30}
 
     same = changed(cut)
-    found = claims.of_requests(claims.evidence_on(same, "standard", "k=3", 1, Ab()))
+    found = claims.of_requests(claims.evidence_on(same, "standard", "k=3", Ab(), {}))
     assert [(f.cause, f.verdict) for f in found if f.cause] == [("other prompts", "shown")]
 
     def unsteady(cell: SweptCell, row: Row) -> dict[str, Any]:
         return cut(cell, row) | {"text": f"{cell.setting} {cell.turn} {cell.rung} {row.prompt}"}
 
     assert verdict(unsteady)[0] != "yes"
-    found = claims.of_requests(claims.evidence_on(changed(unsteady), "standard", "k=3", 1, Ab()))
+    found = claims.of_requests(claims.evidence_on(changed(unsteady), "standard", "k=3", Ab(), {}))
     (prompts,) = [one for one in found if one.cause == "other prompts"]
     assert prompts.counts is not None
     assert (prompts.counts.challenger, prompts.counts.challenger_n) == (3, 48)

@@ -41,6 +41,7 @@ def spec(tmp_path: Path) -> SweepSpec:
         "pools": {"standard": endpoint.model_dump(), "speculative": endpoint.model_dump()},
         "measure": {"concurrency": [1, 4], "warmup": 0},
         "sweep": {"budget_min": 30.0},
+        "ab": {"failure_margin": 0.05},  # which 59 requests bound
     }
     return spec_of(Rollout.model_validate(fields), tmp_path, dict.fromkeys((0, *KS), endpoint))
 

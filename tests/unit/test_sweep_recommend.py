@@ -383,10 +383,12 @@ def changed(cells: list[SweptCell], name: str, change: Any) -> list[SweptCell]:
 
 
 def faulty(change: Any, name: str = "k=3") -> SweepJudgement:
+    """96 requests to the setting, within margins that they bound only without an event."""
     one = settings(3)
     finalists = Finalists(settings=("k=3",), streams=(1,))
     cells = swept(FASTER, one, rungs=0, confirming=2)
-    return judged({}, one, cells=changed(cells, name, change), finalists=finalists)
+    found = changed(cells, name, change)
+    return judged({}, one, cells=found, finalists=finalists, margins=made_sweeps.BOUND_BY_96)
 
 
 def took(ms: float) -> dict[str, float]:
@@ -557,7 +559,8 @@ def test_lengths_that_are_accepted_are_named_with_the_recommendation() -> None:
         return {"tokens": row.tokens // 2, "text": row.text[: len(row.text) // 2], **took(row.e2e_ms / 2)}
 
     cells = changed(swept(FASTER, one, rungs=0, confirming=2), "k=3", halved)
-    found = judged({}, one, cells=cells, finalists=finalists, margins=Ab(accept_length_change=True))
+    accepting = made_sweeps.FEW_REQUESTS.model_copy(update={"accept_length_change": True})
+    found = judged({}, one, cells=cells, finalists=finalists, margins=accepting)
     assert found.verdict == "yes"
     assert "answers are 50% [50, 50] shorter (margin 3%), which is accepted" in found.reason
     assert "per output token" in found.reason
@@ -634,7 +637,7 @@ def test_a_setting_whose_first_token_is_late_still_has_its_speed_up() -> None:
     )
     pairs = SweepCells(cells, settings(3)).pairs("k=3", Stratum(1))
     of_speed = claims.of_speed(pairs, Stratum(1), 0.95, Ab(), sampled=False)
-    found = recommend.candidate(settings(3)[-1], of_speed, [], Division(), Ab())
+    found = recommend.candidate(settings(3)[-1], of_speed, [], Division(), Ab(), confirmed=True)
     assert found.decision.verdict == "no"
     assert [one.claim for one in found.decision.findings] == ["first token"]
     assert found.speedup == pairs.ratio("e2e", 0.95)
@@ -658,6 +661,7 @@ def test_a_no_by_the_time_per_token_names_other_lengths(length: float, named: bo
             for n in range(48)
         )
     )
-    found = claims.decide(claims.of_speed(pairs, Stratum(1), 0.95, Ab(), sampled=False), Ab())
+    of_speed = claims.of_speed(pairs, Stratum(1), 0.95, Ab(), sampled=False)
+    found = claims.decide(of_speed, Ab(), confirmed=True)
     assert found.verdict == "no", found.reason
     assert ("answers are" in found.reason) == named, found.reason

@@ -38,7 +38,7 @@ def sweep(folder: Path, prompts: list[dict[str, Any]], speculative: str) -> tupl
     asked = {"endpoint": "completions", "concurrency": [1, 4], "repeats": 1, "warmup": 0, "max_tokens": 16}
     fields = {"rollout": "vllm", "prompts": "prompts.json", "pools": pools, "measure": asked}
     path = folder / "rollout.yaml"
-    path.write_text(yaml.safe_dump(fields | {"sweep": {"k": [K]}}))
+    path.write_text(yaml.safe_dump(fields | {"sweep": {"k": [K]}, "ab": {"requests": 16}}))
     done = specops("sweep", path, "--out", folder, "--json", "--quiet")
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout)

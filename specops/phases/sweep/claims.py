@@ -1,9 +1,10 @@
 """The claims on a setting, as `ab` has them (specops.experiment.claims), from the cells of a sweep. Pure.
 
 Rungs compare times (speedups.py). Every request that was sent is counted, warm-up too, and answers are
-compared by the claims of specops.experiment. A sweep selects: it has too few requests to bound rare events
-within the margins of the rollout file. So an event takes a yes away, and none leaves it, with the bound that
-it has. The comparison that follows decides.
+compared by the claims of specops.experiment. The choice selects: there, only a sign against a setting takes a
+yes away. What it selects so looks better than it is, in rare events as in speed. So a confirmed setting pays
+only where the requests of the confirmation alone, all loads together, bound rare events within the margins of
+the rollout file, and an event of the choice counts as well.
 
 What divides the samples of a sweep: repeats that come from a cache, the place in a visit, and time.
 """
@@ -11,18 +12,19 @@ What divides the samples of a sweep: repeats that come from a cache, the place i
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from statistics import fmean
 
 from specops import stats
 from specops.config import Ab
-from specops.experiment import answers, claims
+from specops.experiment import answers, claims, sentences
 from specops.experiment.claims import LEAST_GAIN, ONE_SIDED, Evidence, judge_first_token, judge_length
 from specops.experiment.decide import decide_claims
-from specops.experiment.findings import Basis, Cause, Decision, Finding, Part, Ternary
-from specops.experiment.records import WindowRecord
+from specops.experiment.findings import Basis, Cause, ClaimName, Decision, Finding, Part, Ternary
+from specops.experiment.records import Place, WindowRecord
 from specops.experiment.sentences import describe
 from specops.load.validity import CACHED
 from specops.phases.sweep.plan import SweptCell
@@ -52,13 +54,20 @@ def evidence_on(
     cells: Sequence[SweptCell],
     standard: str,
     setting: str,
-    concurrency: int,
-    margins: Ab,
-    timeout_ms: float = math.inf,
+    settings: Ab,
+    margins: Mapping[Place, float | None],
 ) -> SweptEvidence:
-    """Return all that was sent to `setting` and to the standard at this concurrency, in both stages."""
-    at = [c for c in cells if c.setting in (standard, setting) and c.cell.concurrency == concurrency]
-    windows = [
+    """Return all that was sent to `setting` and to the standard in `cells`."""
+    at = [cell for cell in cells if cell.setting in (standard, setting)]
+    temperature = max((cell.temperature for cell in at), default=0.0)
+    return SweptEvidence(
+        windows_of(at), standard, setting, settings, temperature, math.inf, margins=margins, cells=at
+    )
+
+
+def windows_of(cells: Iterable[SweptCell]) -> list[WindowRecord]:
+    """Return the cells as an experiment has them."""
+    return [
         WindowRecord(
             cycle=cell.rung,
             kind="measured",
@@ -69,12 +78,10 @@ def evidence_on(
             began=cell.began,
             cell=record,
         )
-        for cell in at
+        for cell in cells
         for record in (cell.cell, cell.greedy)
         if record is not None
     ]
-    temperature = max((cell.temperature for cell in at), default=0.0)
-    return SweptEvidence(windows, standard, setting, margins, temperature, timeout_ms, cells=at)
 
 
 def of_requests(evidence: Evidence) -> list[Finding]:
@@ -90,20 +97,31 @@ def of_requests(evidence: Evidence) -> list[Finding]:
     ]
     if troubled and all(row.part == "warm-up" for row in troubled):
         failures = failures.model_copy(update={"scope": "warm-up"})
-    findings = [
-        failures,
-        _acceptable_answers(evidence),
-        claims.sampled_answers(evidence),
-        claims.gain_of_speculation(evidence),
-    ]
+    findings = [failures, _acceptable_answers(evidence), claims.gain_of_speculation(evidence)]
+    if evidence.temperature > 0:
+        findings.append(claims.sampled_answers(evidence))
     return findings + claims.same_prompts_read(evidence)
 
 
+_SEVERITY = ("shown", "unknown", "open", "against")
+
+
+def worst_of(lists: Sequence[Sequence[Finding]]) -> list[Finding]:
+    """Return the worst finding on each claim; of equal ones the first."""
+    worst: dict[tuple[ClaimName, bool], Finding] = {}
+    for finding in chain.from_iterable(lists):
+        claim = finding.claim, finding.cause == "other prompts"
+        earlier = worst.get(claim)
+        if earlier is None or _SEVERITY.index(finding.verdict) > _SEVERITY.index(earlier.verdict):
+            worst[claim] = finding
+    return list(worst.values())
+
+
 def _acceptable_answers(evidence: Evidence) -> Finding:
-    """Later differences of greedy answers are open, however many: a sweep does not ask how sure the standard
-    was of its token, so they may be near ties. Different beginnings are another model."""
+    """Before it is known how sure the standard was of its tokens, later differences of greedy answers are
+    open, however many: they may be near ties. Different beginnings are another model."""
     finding = claims.acceptable_answers(evidence)[0]
-    if finding.verdict != "against" or finding.cause != "other answers":
+    if evidence.margins or finding.verdict != "against" or finding.cause != "other answers":
         return finding
     standard, setting = (
         answers.greedy_answers(evidence.windows, arm) for arm in (evidence.standard, evidence.challenger)
@@ -275,12 +293,14 @@ class Division:
         ]
 
 
-def decide(findings: Sequence[Finding], margins: Ab) -> Decision:
-    """The decision on a setting somewhere, from all findings on it; one is on the wait."""
-    return decide_claims([f for f in findings if not _leaves_a_yes(f)], margins.accept_length_change)
+def decide(findings: Sequence[Finding], margins: Ab, *, confirmed: bool) -> Decision:
+    """The decision on a setting somewhere, from all findings on it; one is on the wait. Before it is
+    confirmed, what is not shown only matters where something is a sign against it."""
+    needed = [finding for finding in findings if confirmed or not _without_a_sign(finding)]
+    return decide_claims(needed, margins.accept_length_change)
 
 
-def _leaves_a_yes(finding: Finding) -> bool:
+def _without_a_sign(finding: Finding) -> bool:
     """Return whether a claim that is not shown has no sign against it either."""
     if finding.verdict not in ("open", "unknown"):
         return False
@@ -314,11 +334,18 @@ def _surely_more(finding: Finding) -> bool:
 
 
 def noted(findings: Sequence[Finding]) -> list[str]:
-    """Sentences on what was observed and takes no yes away: other answers or lengths, trouble as often as the
-    standard's."""
-    accepted = [one for one in findings if one.claim == "length" and one.verdict == "against"]
-    return [f"{describe(one)}, which is accepted" for one in accepted] + [
-        describe(one)
-        for one in findings
-        if _leaves_a_yes(one) and one.counts is not None and one.counts.challenger
+    """Sentences on what was observed and takes no yes away: other lengths, events within their margins, and
+    what is not known."""
+    accepted = [finding for finding in findings if finding.claim == "length" and finding.verdict == "against"]
+    events = [
+        finding
+        for finding in findings
+        if finding.claim in ("failures", "answers")
+        and finding.counts is not None
+        and finding.counts.challenger
+    ]
+    return [
+        *(f"{describe(finding)}, which is accepted" for finding in accepted),
+        *map(describe, events),
+        *sentences.noted(findings),
     ]

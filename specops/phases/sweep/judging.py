@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from specops import stats
 from specops.config import Ab
+from specops.experiment.claims import Evidence
 from specops.experiment.findings import Finding
+from specops.experiment.records import Place
 from specops.load import validity
 from specops.load.record import CellRecord
 from specops.phases.ab.report import Speedups
@@ -39,6 +41,7 @@ from specops.results import Verdict
 from specops.serving import Setting
 
 MARGINS = Ab()
+NOT_QUERIED: Mapping[Place, float | None] = {}
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,7 @@ def judge(
     finalists: Finalists | None = None,
     look: int = 1,
     margins: Ab = MARGINS,
+    nats: Mapping[Place, float | None] = NOT_QUERIED,
 ) -> SweepJudgement:
     """Judge every setting at every load; the setting with k = 0 is the standard.
 
@@ -71,8 +75,9 @@ def judge(
     died, or did not come up. Where something was `skipped`, what was measured was chosen by what had been
     measured before, and the intervals hold for every rung after which that was done. `picked` is what the
     confirmation measured, None where there was nothing to confirm; `look` is the number of this judgement.
+    `nats` says how sure the standard was of its token, where answers differ.
     """
-    judging = _Judging(settings, loads, cells, failed, confidence, skipped, finalists, look, margins)
+    judging = _Judging(settings, loads, cells, failed, confidence, skipped, finalists, look, margins, nats)
     report = judging.report()
     recommendation = judging.recommendation(report)
     return SweepJudgement(
@@ -104,7 +109,7 @@ def picked_by(
     margins: Ab = MARGINS,
 ) -> Finalists | None:
     """Return what the evidence of the choice says to confirm; None where nothing may pay."""
-    judging = _Judging(settings, loads, cells, failed, confidence, skipped, None, 1, margins)
+    judging = _Judging(settings, loads, cells, failed, confidence, skipped, None, 1, margins, NOT_QUERIED)
     return pick(judging.choices, judging.several, fresh=fresh)
 
 
@@ -122,11 +127,14 @@ class _Judging:
         finalists: Finalists | None,
         look: int,
         margins: Ab,
+        nats: Mapping[Place, float | None],
     ) -> None:
         self.settings, self.loads, self.cells = settings, loads, cells
         self.swept = SweepCells(cells, settings)
         self.confidence, self.finalists, self.look, self.margins = confidence, finalists, look, margins
-        self._measured_at: dict[tuple[str, Stratum], tuple[list[Finding], Division]] = {}
+        self.nats = nats
+        self._requests_at: dict[tuple[str, int, bool], list[Finding]] = {}
+        self._divisions: dict[tuple[str, int], Division] = {}
         self.why = {one.setting: one.why for one in failed}
         narrowed = any(one.setting not in self.why for one in skipped)
         self.looks = max(1, self.swept.rungs) if narrowed else 1
@@ -193,7 +201,7 @@ class _Judging:
                 continue
             confirmed = self.swept.confirmed(setting.name, where)
             each = self.each_confirmed(groups) if confirmed else of_each
-            one = self.candidate(setting, where, pairs, each)
+            one = self.candidate(setting, where, pairs, each, confirmed=confirmed)
             found.append(one if confirmed else recommend.unconfirmed(one))
 
         def differs(one: str, other: str) -> bool:
@@ -211,18 +219,54 @@ class _Judging:
             for name in sorted(names)
         }
 
-    def candidate(self, setting: Setting, where: Stratum, pairs: Pairs, confidence: float) -> Candidate:
-        """What is decided on a setting's pairs, limited by all that was sent to it at this concurrency."""
-        at = Stratum(where.concurrency)
-        key = setting.name, at
-        if key not in self._measured_at:
-            evidence = claims.evidence_on(
-                self.cells, self.swept.standard, setting.name, at.concurrency, self.margins
-            )
-            self._measured_at[key] = claims.of_requests(evidence), Division.at(self.swept, evidence, at)
+    def candidate(
+        self, setting: Setting, where: Stratum, pairs: Pairs, confidence: float, *, confirmed: bool = False
+    ) -> Candidate:
+        """What is decided on a setting's pairs, limited by what was sent to it."""
         sampled = any(load.temperature > 0 and where.holds(load) for load in self.loads)
         of_speed = claims.of_speed(pairs, where, confidence, self.margins, sampled=sampled)
-        return recommend.candidate(setting, of_speed, *self._measured_at[key], self.margins)
+        if confirmed and where.traffic_class is not None:
+            # As in `ab`, a class has a wait of its own, and lengths and first tokens are of all classes.
+            everything = self.swept.evidence(setting.name, where.all_classes)
+            of_all = claims.of_speed(everything, where, confidence, self.margins, sampled=sampled)
+            of_speed[1:] = [
+                finding if finding.verdict == "against" else whole
+                for finding, whole in zip(of_speed[1:], of_all[1:], strict=True)
+            ]
+        of_requests = self._of_requests(setting.name, where.concurrency, confirmed)
+        division = self._division(setting.name, where.concurrency)
+        return recommend.candidate(
+            setting, of_speed, of_requests, division, self.margins, confirmed=confirmed
+        )
+
+    def _of_requests(self, setting: str, streams: int, confirmed: bool) -> list[Finding]:
+        """The findings on requests to a setting: at this concurrency; of a confirmed one, on those of the
+        confirmation at all of them, with what speaks against it in any others."""
+        key = setting, streams, confirmed
+        if key not in self._requests_at:
+            found = claims.of_requests(self._evidence(setting, self._at(streams)))
+            if confirmed:
+                confirmation = [cell for cell in self.cells if cell.stage == "confirmation"]
+                lists = [claims.of_requests(self._evidence(setting, confirmation))]
+                if len(confirmation) < len(self.cells):
+                    lists.append(claims.of_requests(self._evidence(setting, self.cells)))
+                lists.append([finding for finding in found if finding.verdict == "against"])
+                found = claims.worst_of(lists)
+            self._requests_at[key] = found
+        return self._requests_at[key]
+
+    def _division(self, setting: str, streams: int) -> Division:
+        key = setting, streams
+        if key not in self._divisions:
+            evidence = self._evidence(setting, self._at(streams))
+            self._divisions[key] = Division.at(self.swept, evidence, Stratum(streams))
+        return self._divisions[key]
+
+    def _at(self, streams: int) -> list[SweptCell]:
+        return [cell for cell in self.cells if cell.cell.concurrency == streams]
+
+    def _evidence(self, setting: str, cells: Sequence[SweptCell]) -> Evidence:
+        return claims.evidence_on(cells, self.swept.standard, setting, self.margins, self.nats)
 
     def notes(self, report: Report) -> list[str]:
         """Sentences on what was observed of the recommended setting and takes no yes away."""

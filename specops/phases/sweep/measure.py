@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from specops.errors import EndpointError, ServerError
+from specops.experiment.margins import request_margins
 from specops.gpus import GIB, NvmlUnavailable, devices, open_nvml
 from specops.launch.servers import SERVED_AS, Server, check, serving, tail
 from specops.load import clock
@@ -151,6 +153,10 @@ class _Running:
                         if len(at) == 1 and server.group is not None:
                             self.up_s = time.monotonic() - self.began
                     await self._cell(at[temperature], planned, footprint)
+                if self.job.places:
+                    greedy = await clients.enter_async_context(self._client(server, 0.0))
+                    async for margin in request_margins(greedy, self.job.places, self._prompt_sent):
+                        self.keep(margin)
         except CellFailed as stop:
             if stop.__cause__:
                 raise stop.__cause__ from None
@@ -173,9 +179,13 @@ class _Running:
         return [self._prompt(name, variant) for name in planned.warm_up or planned.prompts]
 
     def _prompt(self, name: str, variant: str) -> Prompt:
-        """A prompt in its variant for this rung; as it is where the job has no run."""
+        """A prompt in its variant for this rung."""
+        return self._prompt_sent(name, f"{self.job.rung} {variant}")
+
+    def _prompt_sent(self, name: str, variant: str) -> Prompt:
+        """A prompt in its variant; as it is where the job has no run."""
         prompt = self.prompts[name]
-        return prompt.fresh(self.job.run, f"{self.job.rung} {variant}") if self.job.run else prompt
+        return prompt.fresh(self.job.run, variant) if self.job.run else prompt
 
     async def _cell(self, server: TargetServer, planned: PlannedCell, footprint: Footprint) -> None:
         load, records = planned.load, []
@@ -201,7 +211,12 @@ class _Running:
             )
 
         # All temperatures and turns of a rung have one variant: answers to it are compared with each other.
-        prompts = [self._prompt(name, str(load.concurrency)) for name in planned.prompts]
+        sent: Counter[str] = Counter()
+        prompts = []
+        for name in planned.prompts:
+            again = f" again {sent[name]}" if sent[name] else ""
+            prompts.append(self._prompt(name, f"{load.concurrency}{again}"))
+            sent[name] += 1
         self.progress.start(f"{self.job.setting.name} at {load}", len(prompts))
         footprint.reset()
         began = clock.now()

@@ -20,8 +20,9 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Literal, Protocol
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
+from specops.experiment.records import Margin, Place
 from specops.load.arrivals import Level
 from specops.load.record import CellRecord
 from specops.load.workload import Prompt, StoredProvenance
@@ -84,6 +85,9 @@ class Job:
     stage: Stage = "choice"
     run: str = ""
     """Names the sweep in the nonces of its prompts; empty: prompts are sent as they are."""
+
+    places: tuple[Place, ...] = ()
+    """Where the standard is queried for how sure it was of its token, after the cells."""
 
 
 ALWAYS = 2
@@ -517,6 +521,9 @@ class Measurements(Frozen):
     finalists: Finalists | None = None
     """Null before the choice was made, and where nothing was worth confirming."""
 
+    margins: list[Margin] = Field(default=[])
+    """How sure the standard was where a confirmed setting answered otherwise."""
+
     looks: int = 0
     """Times that the confirmation was judged: each later one has a smaller share of the error allowed."""
 
@@ -546,5 +553,5 @@ def measurements_of(result: Result, name: str) -> Measurements:
     return checked(Measurements, result.data.get(STORED, {}), f"{name} is damaged: data.{STORED}")
 
 
-Keep = Callable[[SweptCell | FailedJob], None]
+Keep = Callable[[SweptCell | FailedJob | Margin], None]
 """Takes what was measured as soon as it is."""

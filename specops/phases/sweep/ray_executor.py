@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Self
 
 from specops.errors import EnvironmentFailure, SpecopsError
+from specops.experiment.records import Margin
 from specops.hints import with_options
 from specops.load import clock
 from specops.load.settings import BaselineSettings
@@ -28,7 +29,7 @@ from specops.phases.sweep.ray_testbed import NodeMessage, Task
 from specops.progress import Progress
 from specops.serving import Setting
 
-Record = SweptCell | FailedJob | SpecopsError
+Record = SweptCell | FailedJob | Margin | SpecopsError
 """What the process of an errand sends: what was measured, or the error that ended it."""
 
 
@@ -107,6 +108,7 @@ class RayExecutor:
 
     def _task(self, errand: ServerRun, machine: str) -> bytes:
         named = dict.fromkeys(name for cell in errand.job.cells for name in cell.prompts)
+        named |= dict.fromkeys(prompt for prompt, _, _ in errand.job.places)
         prompts = [self._prompts[name] for name in named]
         return pickle.dumps(Task(errand, machine, self._requests, prompts))
 
@@ -214,8 +216,10 @@ class Sharing:
             return ServerRun(self._standard, turn=1)
         return None
 
-    def stored(self, machine: str, record: SweptCell | FailedJob) -> bool:
+    def stored(self, machine: str, record: SweptCell | FailedJob | Margin) -> bool:
         """The machine measured this of its errand; whether it is a job's cell that was not there yet."""
+        if isinstance(record, Margin):
+            return False
         if isinstance(record, FailedJob):
             self._failed.add(machine)
             self._give_up(record.setting)

@@ -71,13 +71,15 @@ def candidate(
     of_requests: Sequence[Finding],
     division: Division,
     margins: Ab,
+    *,
+    confirmed: bool,
 ) -> Candidate:
-    """Return what is decided on a setting somewhere: by its times there, and by all requests at that
-    concurrency."""
-    by_speed = claims.decide(of_speed, margins)
-    wait, *others = of_speed
-    findings = (division.limit(wait), *others, *of_requests)
-    decision = claims.decide(findings, margins)
+    """Return what is decided on a setting somewhere: by its times there, and by requests to it. Only a
+    confirmed one needs all claims shown."""
+    by_speed = claims.decide(of_speed, margins, confirmed=confirmed)
+    wait, *beside = of_speed
+    findings = (division.limit(wait), *beside, *of_requests)
+    decision = claims.decide(findings, margins, confirmed=confirmed)
     if decision.speedup is not None:
         reason = f"{decision.reason}, n={decision.speedup.n}"
         decision = decision.model_copy(update={"reason": reason})

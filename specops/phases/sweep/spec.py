@@ -23,6 +23,7 @@ from specops import results
 from specops.config import Ab, Pool, Rollout, Sweep
 from specops.defaults import CONFIDENCE
 from specops.errors import ConfigError, FileError, UsageError
+from specops.experiment.claims import ONE_SIDED
 from specops.hints import ROLLOUT, in_rollout
 from specops.load.answer import token_counter
 from specops.load.settings import BaselineSettings
@@ -45,6 +46,7 @@ from specops.phases.sweep.plan import (
 )
 from specops.phases.sweep.stages import Halving, confirming
 from specops.serving import Grid, Setting, pool_of
+from specops.stats import shares
 
 
 def swept_settings(rollout: Rollout, folder: Path) -> list[Setting]:
@@ -132,6 +134,13 @@ class SweepSpec:
         chosen = {name: tuple(p for p in deck if p in ours) for name, deck in found.confirmation.items()}
         return replace(found, confirmation={name: deck for name, deck in chosen.items() if deck})
 
+    @property
+    def requests_needed(self) -> int:
+        """Requests to a setting of which none is an event that bound rare events within the margins; at most
+        as many as the rollout file allows a comparison."""
+        least = min(self.margins.failure_margin, self.margins.answer_margin)
+        return min(shares.requests_to_bound(least, ONE_SIDED), self.margins.requests)
+
     def inputs(self) -> dict[str, str]:
         """Hashes of all that decides a cell. The budget's minutes do not: more of them resume a sweep."""
         pools = {setting.name: setting.pool for setting in self.settings}
@@ -140,6 +149,7 @@ class SweepSpec:
             "classes": {name: [prompt.id for prompt in of] for name, of in self.lengths.classes.items()},
             "budget": self.budget_min is not None,
             "confidence": self.confidence,
+            "requests": self.requests_needed,
         }
         return inputs_of_settings(pools, self.requests, grid, self.prompts)
 
@@ -298,7 +308,15 @@ def _rungs(spec: SweepSpec, timing: Timing | None) -> Sequence[Rung]:
     if spec.budget_min is None:
         repeats = spec.requests.repeats
         chosen = plan.whole(spec.settings, spec.loads, decks, repeats) if several else []
-        last = confirming(finalists, spec.settings, spec.loads, decks, len(chosen), {})
+        last = confirming(
+            finalists,
+            spec.settings,
+            spec.loads,
+            decks,
+            len(chosen),
+            {},
+            requests=spec.requests_needed,
+        )
         return [*chosen, *last.rungs(last.even(repeats))]
     of_loads = {load: decks.choice[load.length] for load in spec.loads}
     halving = Halving(spec.settings, of_loads, confidence=spec.confidence)

@@ -305,6 +305,10 @@ class ConfirmationInputs:
     """Prompts that the rungs have at least, together: so many that the settings get LEAST_SHARE of all
     requests, whatever the standard had before."""
 
+    requests: int = 0
+    """Requests to each setting that the rungs have together, where there is time: so many bound rare events.
+    Beyond the end of a deck, its prompts come again in other variants."""
+
     def rungs(self, counts: Sequence[Mapping[Load, int]]) -> list[Rung]:
         return plan.confirmation(self.first, self.settings, self.loads, self.decks, counts, self.dealt)
 
@@ -315,7 +319,8 @@ class ConfirmationInputs:
         return {load: min(max(plan.fewest(load, deck), each), len(deck)) for load, deck in decks.items()}
 
     def even(self, rungs: int) -> list[dict[Load, int]]:
-        """All prompts, divided evenly between the rungs; never fewer than give an interval."""
+        """All prompts, divided evenly between the rungs; never fewer than give an interval, or than
+        `requests` needs."""
         return [self._at_least(self._share(rungs), rungs)] * rungs
 
     def within(self, timing: Timing, left_s: float) -> list[Rung] | None:
@@ -340,14 +345,13 @@ class ConfirmationInputs:
         return self._at_least(low, rungs)
 
     def _share(self, rungs: int) -> int:
-        """The prompts of a rung at a load, by those of the smallest class of length."""
-        return min(len(self.decks.confirmation[load.length]) for load in self.loads) // rungs
+        """The prompts of a rung at a load, by those of the smallest class of length, or by `requests`."""
+        turns = 2 if len(self.settings) == 2 else 1
+        needed = math.ceil(self.requests / (rungs * len(self.loads) * turns))
+        return max(needed, min(len(self.decks.confirmation[load.length]) for load in self.loads) // rungs)
 
     def _at_least(self, count: int, rungs: int) -> dict[Load, int]:
-        return {
-            load: min(max(few, count), len(self.decks.confirmation[load.length]))
-            for load, few in self.fewest(rungs).items()
-        }
+        return {load: max(few, count) for load, few in self.fewest(rungs).items()}
 
 
 def owed(standard: int, others: int) -> int:
@@ -401,11 +405,12 @@ def confirming(
     first: int,
     dealt: Mapping[str, int],
     owed: int = 0,
+    requests: int = 0,
 ) -> ConfirmationInputs:
     """The confirmation of what was `picked`, with the standard, at the loads that it names."""
     named = [next(one for one in settings if one.name == name) for name in finalists.settings]
     at = [one for one in loads if one.concurrency in finalists.streams and one.length in decks.confirmation]
-    return ConfirmationInputs([settings[0], *named], at, decks, first, dealt, owed)
+    return ConfirmationInputs([settings[0], *named], at, decks, first, dealt, owed, requests)
 
 
 def _seconds(timing: Timing, rungs: Sequence[Rung]) -> float:

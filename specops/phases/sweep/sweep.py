@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
 from collections import Counter
@@ -11,13 +12,18 @@ from typing import Any
 
 from specops import results
 from specops.errors import ServerError
+from specops.experiment.margins import places_needed
+from specops.experiment.records import Margin, Place
+from specops.experiment.storing import Storing
 from specops.hints import with_options
 from specops.load import clock
 from specops.phases.sweep import judging, plan
+from specops.phases.sweep.claims import windows_of
 from specops.phases.sweep.plan import (
     Executor,
     FailedJob,
     Finalists,
+    Job,
     Key,
     LengthCounts,
     Load,
@@ -67,9 +73,9 @@ def sweep(
     """Measure what `spec` says, starting from what `previous` has of the same inputs, and judge it.
 
     `earlier` says how long such servers took before, so that a budget that is too short is refused before a
-    server starts. `on_partial` gets a valid result after every cell. Raises BudgetError for a budget in
-    which nothing can be decided, ServerError when the standard cannot be measured at all, and what the
-    executor raises when there is nowhere to measure.
+    server starts. `on_partial` gets a valid result after cells, and where the sweep is stopped. Raises
+    BudgetError for a budget in which nothing can be decided, ServerError when the standard cannot be measured
+    at all, and what the executor raises when there is nowhere to measure.
     """
     run = _Sweep(spec, executor, progress, on_partial)
     run.resume(previous)
@@ -97,6 +103,8 @@ class _Sweep:
         self.finalists: Finalists | None = None
         self.looks = 0
         self.judged_cells = 0
+        self.margins: dict[Place, Margin] = {}
+        self.storing = Storing(self._store)
         self.token = secrets.token_hex(4)
         """Names this sweep in the nonces of its prompts."""
 
@@ -115,6 +123,7 @@ class _Sweep:
             for one in earlier.skipped
         ]
         self.finalists, self.looks, self.token = earlier.finalists, earlier.looks, earlier.run
+        self.margins = {margin.place: margin for margin in earlier.margins}
         self.judged_cells = len(self._confirming()) if previous.verdict != "partial" else 0
         self.spent_before_s = earlier.spent_s
         more = self.spec.budget_min or 0.0, previous.settings.get("budget_min") or 0.0
@@ -128,10 +137,12 @@ class _Sweep:
         if len(self.spec.settings) == 2:
             streams = sorted({load.concurrency for load in self.spec.loads})
             self.finalists = Finalists(settings=(self.spec.settings[1].name,), streams=tuple(streams))
-        if self.spec.budget_min is None:
-            self._all()
-        else:
-            self._spend(60 * self.spec.budget_min, earlier)
+        with self.storing.at_a_stop():
+            if self.spec.budget_min is None:
+                self._all()
+            else:
+                self._spend(60 * self.spec.budget_min, earlier)
+            self._request_margins()
 
     def _all(self) -> None:
         """Measure without a budget: as many rungs of each stage as there are repeats."""
@@ -152,6 +163,21 @@ class _Sweep:
             left = plan.missing(self._working(rung), self.cells.values())
             if left is not None and not self._run(left):
                 return
+
+    def _request_margins(self) -> None:
+        """Query the standard, once more, where a confirmed setting answered otherwise."""
+        if self.finalists is None or not self._confirming():
+            return
+        places = places_needed(
+            windows_of(self.cells.values()), self.standard, self.finalists.settings, self.margins
+        )
+        number = self._next_number() - 1
+        job = Job(number, self.spec.settings[0], (), stage="confirmation", places=tuple(places))
+        left_s = math.inf if self.spec.budget_min is None else 60 * self.spec.budget_min - self._spent_s()
+        if places and self._timing().job(job) <= left_s:
+            rung = Rung(job, ())
+            fresh = not self.spec.requests.same_prompts
+            self.executor.run(rung.in_run(self.token) if fresh else rung, self._keep)
 
     def _working(self, rung: Rung) -> Rung:
         """The rung without settings that failed: their failure is part of the answer."""
@@ -247,18 +273,25 @@ class _Sweep:
             if not self._run_within(rung, timing, budget_s - self._spent_s()):
                 return
         timing = self._timing()
-        left_s = budget_s - self._spent_s()
-        for less in _less_and_less(finalists):
-            rungs = self._to_confirm(less).within(timing, left_s)
-            if rungs is not None:
-                for number, rung in enumerate(rungs):
-                    left_s = budget_s - self._spent_s()
-                    # The clock may have run faster than planned: what does not fit is not begun.
-                    if number and timing.rung(rung) > left_s:
-                        return
-                    if not self._run_within(self._working(rung), timing, left_s):
-                        return
+        for number, rung in enumerate(self._fitting(finalists, timing, budget_s - self._spent_s())):
+            left_s = budget_s - self._spent_s()
+            # The clock may have run faster than planned: what does not fit is not begun.
+            if number and timing.rung(rung) > left_s:
                 return
+            if not self._run_within(self._working(rung), timing, left_s):
+                return
+
+    def _fitting(self, finalists: Finalists, timing: Timing, left_s: float) -> Sequence[Rung]:
+        """The most of a confirmation that fits and has the requests that bound rare events; where there is no
+        time for those, the most that fits."""
+        plans = []
+        for less in _less_and_less(finalists):
+            confirming = self._to_confirm(less)
+            rungs = confirming.within(timing, left_s) or []
+            if rungs and requests_to(less.settings[0], rungs) >= confirming.requests:
+                return rungs
+            plans.append(rungs)
+        return next((rungs for rungs in plans if rungs), [])
 
     def _run_within(self, rung: Rung, timing: Timing, left_s: float) -> bool:
         """Measure a rung that is expected to fit; how long it took corrects the expectation for the next."""
@@ -315,7 +348,20 @@ class _Sweep:
                 had[cell.length] += len(cell.cell.rows)
         decks = self.spec.decks(finalists.only)
         number = self._next_number()
-        return confirming(finalists, self.spec.settings, self.spec.loads, decks, number, had, self._owed())
+        requests = self.spec.requests_needed
+        if self.spec.budget_min is not None:
+            name = finalists.settings[0]
+            requests -= sum(len(cell.cell.rows) for cell in self._confirming() if cell.setting == name)
+        return confirming(
+            finalists,
+            self.spec.settings,
+            self.spec.loads,
+            decks,
+            number,
+            had,
+            self._owed(),
+            max(0, requests),
+        )
 
     def _confirming(self) -> list[SweptCell]:
         return [cell for cell in self.cells.values() if cell.stage == "confirmation"]
@@ -361,12 +407,18 @@ class _Sweep:
         self.progress.note(f"the sweep ends here: the standard could not be measured: {why.why}")
         return False
 
-    def _keep(self, record: SweptCell | FailedJob) -> None:
-        if isinstance(record, FailedJob):
-            self.failed.append(record)
-            self.progress.note(f"{record.setting} failed: {record.why}")
-        else:
-            self.cells[key_of(record)] = record
+    def _keep(self, record: SweptCell | FailedJob | Margin) -> None:
+        match record:
+            case FailedJob():
+                self.failed.append(record)
+                self.progress.note(f"{record.setting} failed: {record.why}")
+            case Margin():
+                self.margins[record.place] = record
+            case _:
+                self.cells[key_of(record)] = record
+        self.storing.measured()
+
+    def _store(self) -> None:
         if self.cells:  # a result without cells would replace an earlier one by nothing
             self.on_partial(self._partial())
 
@@ -394,6 +446,7 @@ class _Sweep:
             finalists=self.finalists,
             look=self._look(),
             margins=self.spec.margins,
+            nats={place: margin.nats for place, margin in self.margins.items()},
         )
         return self._result(judged.verdict, judged.reason, judged.summary, judged.data, judged.recommendation)
 
@@ -420,6 +473,7 @@ class _Sweep:
                 for one in self.skipped
             ],
             finalists=self.finalists,
+            margins=list(self.margins.values()),
             looks=self.looks if verdict == "partial" else self._look(),
             run=self.token,
             spent_s=round(self._spent_s(), 3),
@@ -445,6 +499,11 @@ class _Sweep:
             ).model_dump(mode="json", by_alias=True),
             recommendation=recommendation,
         )
+
+
+def requests_to(setting: str, rungs: Sequence[Rung]) -> int:
+    jobs = (job for rung in rungs for job in rung.jobs if job.setting.name == setting)
+    return sum(len(cell.prompts) for job in jobs for cell in job.cells)
 
 
 def _less_and_less(finalists: Finalists) -> Iterator[Finalists]:

@@ -206,7 +206,7 @@ async def _judged(pair: Pair, parity: Parity, again: Parity, among: tuple[Canary
     prompts = {prompt.id: prompt for prompt in pair.prompts}
     margins: dict[tuple[str, int], float | None] = {}
     differences = (*parity.pools.differences, *again.pools.differences)
-    written = {(one.prompt, one.character): one.other for one in differences}
+    written = {(one.prompt, one.character): one.challenger for one in differences}
     for name, character in sorted(written):
         ask = pair.standard.greedy(prompts[name], PLAIN_TOKENS).with_logprobs(TOP)
         tokens = (await pair.standard.plain(ask)).first.tokens or ()
@@ -252,11 +252,13 @@ def could_write(tokens: Sequence[Token], character: int, other: str) -> bool:
     return False
 
 
-def _difference(prompt: str, standard: str, other: str) -> Difference:
-    pairs = zip(standard, other, strict=False)
-    same = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(standard), len(other)))
+def _difference(prompt: str, standard: str, challenger: str) -> Difference:
+    pairs = zip(standard, challenger, strict=False)
+    same = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(standard), len(challenger)))
     shown = slice(same, same + _SHOWN)
-    return Difference(prompt=prompt, variant="", character=same, standard=standard[shown], other=other[shown])
+    return Difference(
+        prompt=prompt, variant="", character=same, standard=standard[shown], challenger=challenger[shown]
+    )
 
 
 PARITY = Check("parity", "greedy answers are the standard's", _alone)
