@@ -12,6 +12,8 @@ run.py       starts the arms, measures windows, stores each at once, resumes, lo
 samples.py   pairs: one request of each arm for the same prompt, with the factors that divide them
 answers.py   equal greedy answers, the standard beside itself, answers that nobody can use
 claims.py    what must hold, a list; from samples and requests to intervals
+margins.py   how sure the standard was where answers differ
+storing.py   when what was measured is stored
 factors.py   what divides the samples, a list: time, order, place, connection, repeat
 judge.py     claim × factor → Finding
 decide.py    findings → a decision on each class and load; looks; the order of loads; the error budget

@@ -27,6 +27,9 @@ Kind = Literal["measured", "open", "mixed"]
 """measured: at a load of the comparison. open: arrivals at a rate that the standard can serve. mixed: greedy
 requests among sampled ones, `MIXED_STREAMS` or more at a time."""
 
+MIXED_TEMPERATURE = 0.7
+"""Of sampled requests, where the measurement is greedy."""
+
 MIXED_STREAMS = 2
 """Requests that come one after another share no batch."""
 

@@ -10,7 +10,7 @@ from made_cells import cell, row
 
 from specops.config import Ab, Pool
 from specops.load.arrivals import Level
-from specops.load.record import Row
+from specops.load.record import CellRecord, Row
 from specops.phases.sweep.judging import SweepJudgement, judge, picked_by
 from specops.phases.sweep.plan import ANY_LENGTH, FailedJob, Load, Memory, SweptCell
 from specops.prometheus.exposition import DraftCounts
@@ -22,6 +22,8 @@ FEW_REQUESTS = Ab(failure_margin=0.2, answer_margin=0.2)
 
 BOUND_BY_96 = Ab(failure_margin=0.04, answer_margin=0.04)
 """Of 96 requests, none may fail."""
+
+AGAIN = 16
 
 CLASSES = ("edit", "long", "short")
 TOKENS = 60
@@ -57,6 +59,13 @@ def drafts(k: int, acceptance: float = 0.7, steps: float = 1000.0) -> DraftCount
     return DraftCounts(
         drafts=steps, draft_tokens=k * steps, accepted_tokens=sum(reached), accepted_per_position=reached
     )
+
+
+def sampled(rows: Sequence[Row]) -> CellRecord:
+    """Some of the prompts a second time, sampled: of both arms alike."""
+    update = {"temperature": 0.7, "prompt_tokens": None}
+    again = [made.model_copy(update=update | {"text": f"sampled {made.text}"}) for made in rows[:AGAIN]]
+    return cell(again, Level(concurrency=1), 0)
 
 
 def swept(
@@ -112,6 +121,7 @@ def swept(
                         began=1000.0 + began,
                         memory=memory,
                         cell=measured,
+                        again=sampled(rows) if rung >= rungs else None,
                     )
                 )
     return made

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from made_cells import cell, row
+from made_sweeps import sampled
 
 from specops.load.record import Row
 from specops.phases.sweep.plan import ALWAYS, FailedJob, Job, Keep, Load, Memory, Rung, SweptCell
@@ -75,6 +76,7 @@ class World:
                 up_s=self.start_s,
                 memory=Memory(),
                 cell=measured,
+                again=sampled(rows) if job.stage == "confirmation" else None,
             )
 
     def _row(self, setting: Setting, load: Load, prompt: str, luck: float) -> Row:

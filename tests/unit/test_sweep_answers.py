@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from made_sweeps import BOUND_BY_96, judged, loads, settings, swept
+from made_sweeps import BOUND_BY_96, judged, loads, sampled, settings, swept
 
 from specops.config import Ab
 from specops.experiment.findings import ClaimName, Finding
@@ -35,7 +35,8 @@ def changed(change: Change, temperature: float = 0.0, rungs: int = 2, **made: An
         counted = tuple(row for row in rows if row.part == "counted")
         beside = tuple(row for row in rows if row.part != "counted")
         cell = one.cell.model_copy(update={"rows": counted, "beside": beside})
-        found.append(one.model_copy(update={"cell": cell, "temperature": temperature}))
+        again = sampled(one.cell.rows)
+        found.append(one.model_copy(update={"cell": cell, "temperature": temperature, "again": again}))
     return found
 
 
@@ -45,7 +46,7 @@ def finding(claim: ClaimName, cells: list[SweptCell], margins: Ab | None = None)
 
 
 def verdict(change: Change, nats: Mapping[Place, float | None] | None = None) -> tuple[str, str]:
-    """The verdict on k=3 alone, confirmed by 96 requests, and its reason."""
+    """The verdict on k=3 alone, confirmed by 96 requests, and 32 sampled ones, and its reason."""
     cells = [one.model_copy(update={"stage": "confirmation"}) for one in changed(change)]
     cells = [one for one in cells if one.setting != "k=5"]
     found = judged(
@@ -143,7 +144,7 @@ def test_a_temperature_that_is_ignored_is_against_the_setting() -> None:
             },
             0.7,
         )
-        both = [one.model_copy(update={"greedy": of.cell}) for one, of in zip(cells, greedy, strict=True)]
+        both = [one.model_copy(update={"again": of.cell}) for one, of in zip(cells, greedy, strict=True)]
         return finding("sampled answers", both)
 
     assert sampled("own {} {}").verdict != "against"
@@ -170,7 +171,7 @@ def test_a_setting_with_trouble_of_its_own_is_not_recommended(trouble: dict[str,
 
     found, reason = verdict(change)
     assert found != "yes"
-    assert "2 of 96 requests failed, were refused or were late (standard 0 of 192)" in reason
+    assert "2 of 128 requests failed, were refused or were late (standard 0 of 256)" in reason
     assert ("in the warm-up" in reason) == (part == "warm-up")
 
 

@@ -50,8 +50,8 @@ def test_too_few_requests_are_undecided_and_the_reason_says_how_many_more() -> N
     assert found.recommendation["setting"] is None
     assert found.recommendation["k"] is None
     more = found.summary["more_prompts"]
-    assert 139 <= more <= 200
-    assert "0 of 160 requests failed, were refused or were late (standard 0 of 320): at most 1.9% more" in (
+    assert 107 <= more <= 200
+    assert "0 of 192 requests failed, were refused or were late (standard 0 of 384): at most 1.5% more" in (
         found.reason
     )
     assert f"about {more} more requests would decide" in found.reason
@@ -67,7 +67,7 @@ def test_an_event_of_the_choice_counts() -> None:
     assert verdict(made(2, 4)).verdict == "yes"
     found = verdict(failing(made(2, 4), "choice", 2))
     assert found.verdict == "undecided"
-    assert "2 of 480 requests failed, were refused or were late" in found.reason
+    assert "2 of 544 requests failed, were refused or were late" in found.reason
     assert verdict(failing(made(2, 4), "confirmation", 2)).verdict == "undecided"
 
 

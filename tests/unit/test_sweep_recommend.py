@@ -383,7 +383,7 @@ def changed(cells: list[SweptCell], name: str, change: Any) -> list[SweptCell]:
 
 
 def faulty(change: Any, name: str = "k=3") -> SweepJudgement:
-    """96 requests to the setting, within margins that they bound only without an event."""
+    """96 requests to the setting, and 32 sampled ones, within margins that they bound without an event."""
     one = settings(3)
     finalists = Finalists(settings=("k=3",), streams=(1,))
     cells = swept(FASTER, one, rungs=0, confirming=2)
@@ -406,13 +406,13 @@ def test_a_setting_whose_requests_fail_is_not_recommended(after_ms: float) -> No
     assert "each request of p005, p017 fails, which the standard answers" in found.reason
     once = faulty(lambda n, row, cell: {"error": "timeout", **took(after_ms)} if n == 5 + cell.rung else {})
     assert once.verdict != "yes"
-    assert "2 of 96 requests failed, were refused or were late (standard 0 of 192)" in once.reason
+    assert "2 of 128 requests failed, were refused or were late (standard 0 of 256)" in once.reason
 
 
 def test_a_setting_that_hangs_is_not_recommended() -> None:
     found = faulty(lambda n, row, cell: took(10_000.0) if n in (5, 17) else {})
     assert found.verdict != "yes"
-    assert "4 of 96 requests failed, were refused or were late (standard 0 of 192)" in found.reason
+    assert "4 of 128 requests failed, were refused or were late (standard 0 of 256)" in found.reason
 
 
 def test_a_setting_that_stops_early_is_not_recommended() -> None:

@@ -79,14 +79,14 @@ def windows_of(cells: Iterable[SweptCell]) -> list[WindowRecord]:
             cell=record,
         )
         for cell in cells
-        for record in (cell.cell, cell.greedy)
+        for record in (cell.cell, cell.again)
         if record is not None
     ]
 
 
-def of_requests(evidence: Evidence) -> list[Finding]:
-    """The findings on all requests to a setting: failures, answers, what a prompt was read as,
-    speculation."""
+def of_requests(evidence: Evidence, *, sampled: bool = True) -> list[Finding]:
+    """The findings on all requests to a setting: failures, answers, what a prompt was read as, speculation.
+    Without `sampled`, none on the distribution of sampled answers, which takes the longest."""
     failures = claims.failures(evidence)[0]
     troubled = [
         row
@@ -97,10 +97,13 @@ def of_requests(evidence: Evidence) -> list[Finding]:
     ]
     if troubled and all(row.part == "warm-up" for row in troubled):
         failures = failures.model_copy(update={"scope": "warm-up"})
-    findings = [failures, _acceptable_answers(evidence), claims.gain_of_speculation(evidence)]
-    if evidence.temperature > 0:
-        findings.append(claims.sampled_answers(evidence))
-    return findings + claims.same_prompts_read(evidence)
+    return [
+        failures,
+        _acceptable_answers(evidence),
+        *([claims.sampled_answers(evidence)] if sampled else []),
+        claims.gain_of_speculation(evidence),
+        *claims.same_prompts_read(evidence),
+    ]
 
 
 _SEVERITY = ("shown", "unknown", "open", "against")

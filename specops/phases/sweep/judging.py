@@ -244,12 +244,12 @@ class _Judging:
         confirmation at all of them, with what speaks against it in any others."""
         key = setting, streams, confirmed
         if key not in self._requests_at:
-            found = claims.of_requests(self._evidence(setting, self._at(streams)))
+            found = claims.of_requests(self._evidence(setting, self._at(streams)), sampled=not confirmed)
             if confirmed:
                 confirmation = [cell for cell in self.cells if cell.stage == "confirmation"]
                 lists = [claims.of_requests(self._evidence(setting, confirmation))]
                 if len(confirmation) < len(self.cells):
-                    lists.append(claims.of_requests(self._evidence(setting, self.cells)))
+                    lists.append(claims.of_requests(self._evidence(setting, self.cells), sampled=False))
                 lists.append([finding for finding in found if finding.verdict == "against"])
                 found = claims.worst_of(lists)
             self._requests_at[key] = found

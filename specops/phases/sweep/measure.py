@@ -10,6 +10,7 @@ only: nothing of it runs while a request is stamped.
 from __future__ import annotations
 
 import asyncio
+import random
 import re
 import time
 from collections import Counter
@@ -21,6 +22,7 @@ from typing import Any
 
 from specops.errors import EndpointError, ServerError
 from specops.experiment.margins import request_margins
+from specops.experiment.plan import MIXED_TEMPERATURE
 from specops.gpus import GIB, NvmlUnavailable, devices, open_nvml
 from specops.launch.servers import SERVED_AS, Server, check, serving, tail
 from specops.load import clock
@@ -45,9 +47,11 @@ from specops.phases.sweep.plan import (
 from specops.phases.sweep.spec import SweepSpec
 from specops.progress import Progress, SilentProgress
 
-GREEDY_PROMPTS = 12
-"""Prompts of a measurement at a higher temperature that are sent at temperature 0 too, at each load; more
-where the load has more streams."""
+AGAIN, GREEDY_AGAIN = 16, 0.25
+"""Prompts that a confirmation sends a second time at each load, sampled where its requests are greedy, and
+greedy where they are sampled; more where the load has more streams. The greedy ones are a share of all, since
+only they show other answers: with the default margins that takes a fifth of the requests that failures
+take."""
 
 LOG_LINES = 20
 """The last lines of the log of a failed server that are stored."""
@@ -185,12 +189,15 @@ class _Running:
     def _prompt_sent(self, name: str, variant: str) -> Prompt:
         """A prompt in its variant; as it is where the job has no run."""
         prompt = self.prompts[name]
+        # A sampled answer to the same prompt with the same seed would not be another sample.
+        seed = random.Random(f"{self.requests.seed}:{name}:{variant}:{self.turn}").getrandbits(31)
+        prompt = replace(prompt, seed=seed)
         return prompt.fresh(self.job.run, variant) if self.job.run else prompt
 
     async def _cell(self, server: TargetServer, planned: PlannedCell, footprint: Footprint) -> None:
         load, records = planned.load, []
 
-        def keep(cell: CellRecord, greedy: CellRecord | None = None) -> None:
+        def keep(cell: CellRecord, again: CellRecord | None = None) -> None:
             records.append(cell)
             self.keep(
                 SweptCell(
@@ -206,7 +213,7 @@ class _Running:
                     server=self.server,
                     memory=footprint.most(),
                     cell=cell,
-                    greedy=greedy,
+                    again=again,
                 )
             )
 
@@ -214,8 +221,8 @@ class _Running:
         sent: Counter[str] = Counter()
         prompts = []
         for name in planned.prompts:
-            again = f" again {sent[name]}" if sent[name] else ""
-            prompts.append(self._prompt(name, f"{load.concurrency}{again}"))
+            number = f" {sent[name]}" if sent[name] else ""
+            prompts.append(self._prompt(name, f"{load.concurrency}{number}"))
             sent[name] += 1
         self.progress.start(f"{self.job.setting.name} at {load}", len(prompts))
         footprint.reset()
@@ -224,9 +231,12 @@ class _Running:
             prompts, load.level, planned.repeat, warm_up_with=self._warming(planned), keep=keep
         )
         self._refuse_failing(records[-1])
-        if load.temperature > 0 and self.job.stage == "confirmation":
-            some = prompts[: max(GREEDY_PROMPTS, load.concurrency)]
-            keep(records[-1], await _send_greedy(server, some, load.level, planned.repeat, self.progress))
+        if self.job.stage == "confirmation":
+            count, temperature = max(AGAIN, load.concurrency), MIXED_TEMPERATURE
+            if load.temperature:
+                count, temperature = max(count, round(GREEDY_AGAIN * len(prompts))), 0.0
+            again = [replace(prompt, temperature=temperature) for prompt in prompts[:count]]
+            keep(records[-1], await _send_once(server, again, load.level, planned.repeat, self.progress))
 
     def _refuse_failing(self, cell: CellRecord) -> None:
         failures = [row for row in cell.sent if row.error is not None]
@@ -407,13 +417,13 @@ def _gib(count: int) -> float:
     return round(count / GIB, 3)
 
 
-async def _send_greedy(
+async def _send_once(
     arm: TargetServer, prompts: Sequence[Prompt], level: Level, repeat: int, progress: Progress
 ) -> CellRecord:
-    """Send each prompt once at temperature 0, at the load of the measurement."""
+    """Send each prompt once, without a warm-up, at the load of the measurement."""
     cell = await run_cell(
         arm.client,
-        [replace(prompt, temperature=0.0) for prompt in prompts],
+        prompts,
         level,
         repeat,
         seed=arm.settings.seed,

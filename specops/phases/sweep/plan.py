@@ -468,9 +468,9 @@ class SweptCell(Frozen):
     cell: CellRecord
     """The measured cell with concurrency and repeat; `wall_s` and rows."""
 
-    greedy: CellRecord | None = None
-    """The same server's answers at temperature 0 to some of the cell's prompts, where the cell has a higher
-    one. None before the confirmation, where only speed is compared."""
+    again: CellRecord | None = None
+    """The same server's answers to some of the cell's prompts, sampled where the cell's are greedy, and
+    greedy where they are sampled. None before the confirmation, where only speed is compared."""
 
 
 class SkippedCell(Frozen):
