@@ -258,11 +258,11 @@ SWEEPS = [
     ),
     sweep(
         "budget_goes_to_candidates",
-        "a budget of 48 s; of four settings one is 1.55 times as fast",
+        "a budget of 90 s; of four settings one is 1.55 times as fast",
         [FASTER, EQUAL, BETTER, EQUAL],
         "deploy",
         r"k=3",
-        options=("--budget=0.8",),
+        options=("--budget=1.5",),
         figures=candidates_get_two_fifths,
     ),
     sweep(
@@ -342,11 +342,11 @@ SWEEPS = [
     ),
     sweep(
         "clock_is_set_budgeted",
-        "the same with a budget of 24 s",
+        "the same with a budget of 72 s",
         [FASTER, EQUAL],
         "deploy",
         r"k=3",
-        options=("--budget=0.4",),
+        options=("--budget=1.2",),
         clock_step_s=3600.0,
     ),
     sweep(
