@@ -6,7 +6,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,12 +18,14 @@ from made_worlds import PROMPTS, World
 
 from specops.config import Rollout
 from specops.errors import Exit, ServerError
+from specops.load.record import Row
 from specops.phases.sweep import sweep as module
-from specops.phases.sweep.plan import Measurements, Sample, measurements_of
+from specops.phases.sweep.plan import Load, Measurements, Sample, measurements_of
 from specops.phases.sweep.spec import SweepSpec, spec_of
 from specops.phases.sweep.stages import BudgetError
 from specops.progress import SilentProgress
 from specops.results import Result
+from specops.serving import Setting
 from specops.serving.endpoint import EndpointPool
 
 KS = (3, 4, 5, 6, 8)
@@ -285,3 +287,42 @@ def test_without_the_standard_nothing_is_measured(spec, monkeypatch) -> None:
     world = World(SPEEDS, fails=frozenset({"standard", *SPEEDS}))
     with pytest.raises(ServerError, match="could not measure the standard, K = 0: it died"):
         swept(spec, world, monkeypatch)
+
+
+@dataclass
+class Refusing(World):
+    """Refuses some of the first requests to k=4 in the confirmation at first."""
+
+    refusals: int = 0
+
+    def _row(self, setting: Setting, load: Load, prompt: str, luck: float) -> Row:
+        made = super()._row(setting, load, prompt, luck)
+        stage = self.rungs[-1].standard.stage
+        if (setting.name, stage) != ("k=4", "confirmation") or not self.refusals:
+            return made
+        self.refusals -= 1
+        return made.model_copy(update={"retries": 1})
+
+
+@pytest.mark.parametrize(
+    ("refusals", "verdict", "rungs"), [(0, "yes", 1), (2, "yes", 2), (4, "undecided", 1)]
+)
+def test_without_a_budget_what_rare_events_leave_open_is_measured_further(
+    spec, monkeypatch, refusals: int, verdict: str, rungs: int
+) -> None:
+    """Up to as many requests as a comparison may send, and not again where it was decided so."""
+    unlimited = replace(
+        spec,
+        budget_min=None,
+        requests=spec.requests.model_copy(update={"repeats": 1}),
+        settings=spec.settings[:3],
+    )
+    world = Refusing({"k=3": 0.8, "k=4": 1.6}, refusals=refusals)
+    result = swept(unlimited, world, monkeypatch)
+    assert result.verdict == verdict, result.reason
+    confirmed = [cell for cell in kept(result).cells if cell.stage == "confirmation"]
+    assert len({cell.rung for cell in confirmed}) == rungs
+    assert kept(result).looks == rungs
+    again = swept(unlimited, world, monkeypatch, result)
+    assert kept(again).cells == kept(result).cells
+    assert (again.verdict, kept(again).looks) == (verdict, rungs)

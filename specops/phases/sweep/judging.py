@@ -55,6 +55,9 @@ class SweepJudgement:
     recommendation: dict[str, Any]
     """A Recommendation."""
 
+    requests_missing: int | None = None
+    """Further requests to the chosen setting that would decide, where nothing but rare events is open."""
+
 
 def judge(
     settings: Sequence[Setting],
@@ -86,6 +89,7 @@ def judge(
         _summary(report, judging.choice, recommendation),
         report.model_dump(mode="json"),
         recommendation.model_dump(mode="json"),
+        judging.requests_missing(),
     )
 
 
@@ -273,6 +277,19 @@ class _Judging:
         contest = next((one for one in self.finals if one.where.concurrency == report.decided_at), None)
         found = contest.of(report.recommended) if contest and report.recommended else None
         return claims.noted(found.findings) if found else []
+
+    def requests_missing(self) -> int | None:
+        if self.finalists is None or self.finalists.only:
+            return None
+        setting, streams = self.finalists.settings[0], self.finalists.streams[0]
+        contest = next((final for final in self.finals if final.where.concurrency == streams), None)
+        candidate = contest.of(setting) if contest else None
+        if candidate is None or candidate.decision.verdict != "undecided":
+            return None
+        findings = candidate.decision.findings
+        needs = [finding.needs for finding in findings if finding.claim in ("failures", "answers")]
+        known = [number for number in needs if number is not None]
+        return max(known) if known and len(known) == len(findings) else None
 
     def report(self) -> Report:
         setting = self.choice.setting

@@ -19,6 +19,7 @@ from specops.hints import with_options
 from specops.load import clock
 from specops.phases.sweep import judging, plan
 from specops.phases.sweep.claims import windows_of
+from specops.phases.sweep.judging import SweepJudgement
 from specops.phases.sweep.plan import (
     Executor,
     FailedJob,
@@ -56,6 +57,9 @@ from specops.results import Result, Verdict
 PHASE = "sweep"
 LOOKS = 3
 """Rungs that the choice usually has with a budget; their number is not known before the end."""
+
+MOST_LOOKS = 3
+"""Looks at a confirmation without a budget. Each later one has a smaller share of the error."""
 
 CONFIRMING = 0.5
 """The share of the time left that the choice leaves to the confirmation, where it can."""
@@ -163,6 +167,22 @@ class _Sweep:
             left = plan.missing(self._working(rung), self.cells.values())
             if left is not None and not self._run(left):
                 return
+        if self._finish_rung():
+            while self._measure_more(self.finalists):
+                pass
+
+    def _measure_more(self, finalists: Finalists) -> bool:
+        """Measure a further rung of the confirmation, where that decides rare events with no more requests to
+        the chosen setting than a comparison may send. Return whether one was measured."""
+        self._request_margins()
+        missing = self._judged().requests_missing
+        name = finalists.settings[0]
+        sent = sum(len(cell.cell.rows) for cell in self._confirming() if cell.setting == name)
+        if missing is None or sent + missing > self.spec.margins.requests or self._look() >= MOST_LOOKS:
+            return False
+        self.looks, self.judged_cells = self._look(), len(self._confirming())
+        confirming = replace(self._to_confirm(finalists), requests=missing)
+        return all(self._run(self._working(rung)) for rung in confirming.rungs(confirming.even(1)))
 
     def _request_margins(self) -> None:
         """Query the standard, once more, where a confirmed setting answered otherwise."""
@@ -435,8 +455,8 @@ class _Sweep:
     def _partial(self) -> Result:
         return self._result("partial", f"stopped after {len(self.cells)} cells", {}, {}, None)
 
-    def result(self) -> Result:
-        judged = judging.judge(
+    def _judged(self) -> SweepJudgement:
+        return judging.judge(
             self.spec.settings,
             self.spec.loads,
             list(self.cells.values()),
@@ -448,6 +468,9 @@ class _Sweep:
             margins=self.spec.margins,
             nats={place: margin.nats for place, margin in self.margins.items()},
         )
+
+    def result(self) -> Result:
+        judged = self._judged()
         return self._result(judged.verdict, judged.reason, judged.summary, judged.data, judged.recommendation)
 
     def _look(self) -> int:
