@@ -11,7 +11,10 @@ from sweeping import found, run, spec
 
 pytestmark = pytest.mark.usefixtures("any_speed")
 
-BEGINNING = "So it goes on, and then "
+
+def beginning(prompt: str) -> str:
+    """The answer to a prompt begins so, whatever its nonce."""
+    return f"{prompt.rpartition('] ')[2]}: so it goes on, and "
 
 
 def answering(word: str, nats: float) -> Any:
@@ -19,7 +22,7 @@ def answering(word: str, nats: float) -> Any:
 
     def answer(body: dict[str, Any]) -> Reply:
         prompt = str(body["messages"][-1]["content"])
-        pieces = [(BEGINNING, 4), (word if prompt.endswith(("Prompt 3", "Prompt 7")) else "ends", 1)]
+        pieces = [(beginning(prompt), 4), (word if prompt.endswith(("Prompt 3", "Prompt 7")) else "ends", 1)]
         if not body.get("logprobs"):
             return Reply(stream(body, pieces))
         top = [{"token": "x", "logprob": -0.5}, {"token": "y", "logprob": -0.5 - nats}]
@@ -43,7 +46,7 @@ def test_the_standard_is_queried_where_answers_differ(
     result = run(what)
     margins = found(result).margins
     assert {margin.prompt for margin in margins} == {"p3", "p7"}
-    assert {margin.character for margin in margins} == {len(BEGINNING)}
+    assert {margin.character for margin in margins} == {len(beginning("Prompt 3"))}
     assert [margin.nats for margin in margins] == pytest.approx([nats] * len(margins))
     differing = ("Prompt 3", "Prompt 7")
     assert len(queries(stub)) == 2 == sum(prompt.endswith(differing) for prompt in queries(stub))
