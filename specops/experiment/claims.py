@@ -25,7 +25,7 @@ from specops.experiment.judge import judge
 from specops.experiment.records import Place, WindowRecord, levels_of, sent_to
 from specops.experiment.samples import FIGURES, Lateness, Sample, pair_up, ratio_of, waited_ms
 from specops.load.arrivals import Level
-from specops.load.record import Row, acceptance
+from specops.load.record import Row, acceptance, positive
 from specops.load.request_times import Objectives
 from specops.stats import shares, texts
 
@@ -739,7 +739,9 @@ def _caches(evidence: Evidence, arm: str, level: Level) -> bool:
         for row in window.cell.sent:
             if (window.arm, window.level, row.temperature) != (arm, level, 0) or row.error:
                 continue
-            waited = waited_ms(row)
+            waited = positive(waited_ms(row))  # no clock resolves a zero
+            if waited is None:
+                continue
             if (request := (row.prompt, row.variant)) in first:
                 logs.append(math.log(first[request] / waited))
             else:

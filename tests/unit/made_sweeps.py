@@ -64,7 +64,7 @@ def drafts(k: int, acceptance: float = 0.7, steps: float = 1000.0) -> DraftCount
 def sampled(rows: Sequence[Row]) -> CellRecord:
     """Some of the prompts a second time, sampled: of both arms alike."""
     update = {"temperature": 0.7, "prompt_tokens": None}
-    again = [made.model_copy(update=update | {"text": f"sampled {made.text}"}) for made in rows[:AGAIN]]
+    again = [answer.model_copy(update=update | {"text": f"sampled {answer.text}"}) for answer in rows[:AGAIN]]
     return cell(again, Level(concurrency=1), 0)
 
 

@@ -34,18 +34,18 @@ def verdict(cells: list[SweptCell], margins: Ab | None = None) -> SweepJudgement
     return judged(TWO, loads(1), cells, finalists=FINALISTS, margins=margins or Ab())
 
 
-def made(rungs: int, confirming: int, prompts: int = 80) -> list[SweptCell]:
+def measured(rungs: int, confirming: int, prompts: int = 80) -> list[SweptCell]:
     return swept({"k=3": 1.6, "k=5": 1.2}, TWO, rungs=rungs, confirming=confirming, prompts=prompts)
 
 
 def test_a_setting_is_recommended_where_its_requests_bound_failures() -> None:
-    found = verdict(made(1, 4))
+    found = verdict(measured(1, 4))
     assert found.verdict == "yes", found.reason
     assert found.recommendation["k"] == 3
 
 
 def test_too_few_requests_are_undecided_and_the_reason_says_how_many_more() -> None:
-    found = verdict(made(1, 2))
+    found = verdict(measured(1, 2))
     assert found.verdict == "undecided"
     assert found.recommendation["setting"] is None
     assert found.recommendation["k"] is None
@@ -55,24 +55,24 @@ def test_too_few_requests_are_undecided_and_the_reason_says_how_many_more() -> N
         found.reason
     )
     assert f"about {more} more requests would decide" in found.reason
-    assert verdict(made(1, 2), Ab(failure_margin=0.02)).verdict == "yes"
+    assert verdict(measured(1, 2), Ab(failure_margin=0.02)).verdict == "yes"
 
 
 def test_requests_of_the_choice_bound_nothing() -> None:
     """Of several settings with rare events, the choice is likelier to pick one that had none there."""
-    assert verdict(made(4, 2)).verdict == "undecided"
+    assert verdict(measured(4, 2)).verdict == "undecided"
 
 
 def test_an_event_of_the_choice_counts() -> None:
-    assert verdict(made(2, 4)).verdict == "yes"
-    found = verdict(failing(made(2, 4), "choice", 2))
+    assert verdict(measured(2, 4)).verdict == "yes"
+    found = verdict(failing(measured(2, 4), "choice", 2))
     assert found.verdict == "undecided"
     assert "2 of 544 requests failed, were refused or were late" in found.reason
-    assert verdict(failing(made(2, 4), "confirmation", 2)).verdict == "undecided"
+    assert verdict(failing(measured(2, 4), "confirmation", 2)).verdict == "undecided"
 
 
 def test_a_candidate_of_the_choice_needs_no_bound_to_be_picked() -> None:
-    found = judged(TWO, loads(1), made(1, 4), margins=Ab())
+    found = judged(TWO, loads(1), measured(1, 4), margins=Ab())
     assert found.verdict == "yes"
     assert found.reason.startswith("deploy K=3 for all traffic at 1 stream (1.60× [")
 

@@ -296,12 +296,12 @@ class Refusing(World):
     refusals: int = 0
 
     def _row(self, setting: Setting, load: Load, prompt: str, luck: float) -> Row:
-        made = super()._row(setting, load, prompt, luck)
+        answer = super()._row(setting, load, prompt, luck)
         stage = self.rungs[-1].standard.stage
         if (setting.name, stage) != ("k=4", "confirmation") or not self.refusals:
-            return made
+            return answer
         self.refusals -= 1
-        return made.model_copy(update={"retries": 1})
+        return answer.model_copy(update={"retries": 1})
 
 
 @pytest.mark.parametrize(

@@ -248,15 +248,15 @@ class _Judging:
         confirmation at all of them, with what speaks against it in any others."""
         key = setting, streams, confirmed
         if key not in self._requests_at:
-            found = claims.of_requests(self._evidence(setting, self._at(streams)), sampled=not confirmed)
+            findings = claims.of_requests(self._evidence(setting, self._at(streams)), sampled=not confirmed)
             if confirmed:
                 confirmation = [cell for cell in self.cells if cell.stage == "confirmation"]
                 lists = [claims.of_requests(self._evidence(setting, confirmation))]
                 if len(confirmation) < len(self.cells):
                     lists.append(claims.of_requests(self._evidence(setting, self.cells), sampled=False))
-                lists.append([finding for finding in found if finding.verdict == "against"])
-                found = claims.worst_of(lists)
-            self._requests_at[key] = found
+                lists.append([finding for finding in findings if finding.verdict == "against"])
+                findings = claims.worst_of(lists)
+            self._requests_at[key] = findings
         return self._requests_at[key]
 
     def _division(self, setting: str, streams: int) -> Division:
@@ -288,8 +288,8 @@ class _Judging:
             return None
         findings = candidate.decision.findings
         needs = [finding.needs for finding in findings if finding.claim in ("failures", "answers")]
-        known = [number for number in needs if number is not None]
-        return max(known) if known and len(known) == len(findings) else None
+        numbers = [number for number in needs if number is not None]
+        return max(numbers) if numbers and len(numbers) == len(findings) else None
 
     def report(self) -> Report:
         setting = self.choice.setting
