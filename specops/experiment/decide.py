@@ -16,7 +16,7 @@ from itertools import chain
 from typing import Generic, TypeVar
 
 from specops import stats
-from specops.experiment import claims, sentences
+from specops.experiment import answer_claims, claims, sentences
 from specops.experiment.claims import Evidence
 from specops.experiment.findings import Basis, Decision, Finding
 from specops.load.arrivals import Level
@@ -131,7 +131,7 @@ def judge_challenger(evidence: Evidence, confidences: Confidences) -> Judged:
             cells[name, level] += [*claims.open_loop(evidence, level, name, _BESIDE), *doubts]
         row += claims.open_loop(evidence, level, None, _BESIDE)
     of_class: dict[str, list[Finding]] = {name: [] for name in classes}
-    for claim in (_failures, _answers, claims.sampled_answers, claims.gain_of_speculation):
+    for claim in (_failures, _answers, answer_claims.sampled_answers, claims.gain_of_speculation):
         by_load = _split(claim, evidence, levels, Evidence.of_loads)
         elsewhere = evidence.of_loads([level for level in levels if level not in by_load.alone])
         by_class = _split(claim, elsewhere, classes, Evidence.of_classes)
@@ -142,13 +142,13 @@ def judge_challenger(evidence: Evidence, confidences: Confidences) -> Judged:
             for name in classes if level in by_load.alone else ():
                 cells[name, level].append(by_load.alone[level])
     for name, common in of_class.items():
-        common += claims.same_prompts_read(evidence)
+        common += answer_claims.same_prompts_read(evidence)
         heaviest = cells[name, levels[-1]]
         # Where greedy requests gain at that load, it is sampling that loses, and it does so at lighter ones.
         if heaviest[0].verdict == "shown":
             common += [f for f in heaviest if f.claim == "sampled wait" and f.verdict == "against"]
     rows = {name: [[*cells[name, level], *of_class[name]] for level in levels] for name in classes}
-    counted = [*claims.failures(evidence)[1:], *claims.acceptable_answers(evidence)[1:]]
+    counted = [*claims.failures(evidence)[1:], *answer_claims.acceptable_answers(evidence)[1:]]
     listed = chain(*of_class.values(), counted, *together, *cells.values())
     accept = evidence.settings.accept_length_change
     return Judged(
@@ -200,7 +200,7 @@ def _failures(evidence: Evidence) -> Finding:
 
 
 def _answers(evidence: Evidence) -> Finding:
-    return _with_windows_beside(claims.acceptable_answers(evidence))
+    return _with_windows_beside(answer_claims.acceptable_answers(evidence))
 
 
 def _with_windows_beside(findings: Sequence[Finding]) -> Finding:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from made_windows import ARMS, CLASSES, evidence, judged, windows
 
-from specops.experiment import claims
+from specops.experiment import answer_claims, claims
 from specops.experiment.decide import Judged
 from specops.experiment.plan import Window
 from specops.experiment.records import WindowRecord
@@ -233,7 +233,7 @@ def test_a_temperature_that_is_ignored_is_against() -> None:
             {"text": f"always {prompt}"} if window.arm == "draft" and window.kind == "mixed" else {}
         ),
     )
-    found = claims.sampled_answers(evidence(made))
+    found = answer_claims.sampled_answers(evidence(made))
     assert found.verdict == "against"
 
 

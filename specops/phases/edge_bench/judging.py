@@ -15,7 +15,7 @@ from specops import stats
 from specops.economics import Prices, TokenTime
 from specops.edge.settings import DEFAULT
 from specops.errors import FileError
-from specops.experiment import claims
+from specops.experiment import answer_claims, claims
 from specops.experiment.answers import compare_greedy, greedy_answers
 from specops.experiment.claims import ONE_SIDED, Evidence
 from specops.experiment.decide import decide_claims
@@ -305,8 +305,8 @@ def _answers(arm: Arm, windows: Sequence[EdgeWindow], settings: EdgeBenchSetting
     """Whether answers are those of autoregressive decoding. All arms are sent the same token ids, so no claim
     on prompts applies; none on sampled answers does where all are greedy."""
     evidence = _evidence(windows, AUTOREGRESSIVE, arm.name, settings)
-    findings = [claims.acceptable_answers(evidence)[0]]
-    return [*findings, claims.sampled_answers(evidence)] if settings.temperature > 0 else findings
+    findings = [answer_claims.acceptable_answers(evidence)[0]]
+    return [*findings, answer_claims.sampled_answers(evidence)] if settings.temperature > 0 else findings
 
 
 def _compared(arms: Sequence[Arm]) -> Iterable[tuple[str, str]]:

@@ -20,7 +20,7 @@ from statistics import fmean
 
 from specops import stats
 from specops.config import Ab
-from specops.experiment import answers, claims, sentences
+from specops.experiment import answer_claims, answers, claims, sentences
 from specops.experiment.claims import LEAST_GAIN, ONE_SIDED, Evidence, judge_first_token, judge_length
 from specops.experiment.decide import decide_claims
 from specops.experiment.findings import Basis, Cause, ClaimName, Decision, Finding, Part, Ternary
@@ -100,9 +100,9 @@ def of_requests(evidence: Evidence, *, sampled: bool = True) -> list[Finding]:
     return [
         failures,
         _acceptable_answers(evidence),
-        *([claims.sampled_answers(evidence)] if sampled else []),
+        *([answer_claims.sampled_answers(evidence)] if sampled else []),
         claims.gain_of_speculation(evidence),
-        *claims.same_prompts_read(evidence),
+        *answer_claims.same_prompts_read(evidence),
     ]
 
 
@@ -123,7 +123,7 @@ def worst_of(lists: Sequence[Sequence[Finding]]) -> list[Finding]:
 def _acceptable_answers(evidence: Evidence) -> Finding:
     """Before it is known how sure the standard was of its tokens, later differences of greedy answers are
     open, however many: they may be near ties. Different beginnings are another model."""
-    finding = claims.acceptable_answers(evidence)[0]
+    finding = answer_claims.acceptable_answers(evidence)[0]
     if evidence.margins or finding.verdict != "against" or finding.cause != "other answers":
         return finding
     standard, setting = (
@@ -131,7 +131,7 @@ def _acceptable_answers(evidence: Evidence) -> Finding:
     )
     differences = answers.compare_greedy(standard, setting).differences
     beginnings = {one.prompt for one in differences if one.character < answers.OPENING}
-    sure = len(beginnings) >= claims.SURE_DIFFERENCES
+    sure = len(beginnings) >= answer_claims.SURE_DIFFERENCES
     return finding if sure else finding.model_copy(update={"verdict": "open"})
 
 
