@@ -30,6 +30,20 @@ ROUTE_IN_FLIGHT = "specops_route_in_flight"
 ROUTE_PERCENT = "specops_route_speculative_percent"
 """Percentage that goes to the speculative pool, of what the rules allow there: 0 switches all to standard."""
 
+EFFECT: Mapping[str, str] = {
+    "n": "specops_effect_requests_total",
+    "total": "specops_effect_sum_total",
+    "squares": "specops_effect_squares_total",
+    "load": "specops_effect_load_total",
+    "load_squares": "specops_effect_load_squares_total",
+    "load_product": "specops_effect_load_product_total",
+}
+"""Of the eligible requests, by figure, group (holdout, speculative), class and load (lower bound of the
+requests for each server of the pool): number, sum and sum of squares of the figure; of the loads, the sum,
+the sum of squares and the sum of load times figure. In the order of `Moments`."""
+EFFECT_LEFT_OUT = "specops_effect_left_out_total"
+"""class, reason: requests of a group that are in no latency: failover, failed, client-left."""
+
 GUARD_STATE = "specops_guard_state"
 """state: on, fallen, canary, held; 1 for the current state of the guard, 0 for the others."""
 GUARD_PERCENT = "specops_guard_speculative_percent"

@@ -1,0 +1,115 @@
+"""The routers' counters of the holdout, from Prometheus: increases by time bin."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from specops.effect.estimate import FIGURES, Counters, Figure, Moments
+from specops.effect.sequence import Array
+from specops.prometheus.api import Api, Series
+from specops.prometheus.promql import selector
+from specops.prometheus.series import EFFECT, EFFECT_LEFT_OUT, ROLLOUT, ROUTE_DECISIONS
+
+GROUPS = ("holdout", "speculative")
+ELIGIBLE = ("switch", "canary", "in-flight", "override")
+"""Reasons of the router for which an eligible request is in neither group."""
+
+_Key = tuple[str, str, str, str]
+"""figure, group, class, load."""
+
+
+def read_counters(
+    api: Api, rollout: str, labels: Mapping[str, str], start: float, end: float, bin_s: float
+) -> Counters:
+    """Return what the routers of `rollout` counted from `start` to `end`, by bins of `bin_s` whole seconds.
+
+    The bins end at multiples of `bin_s`. Raises EndpointError where Prometheus does not answer.
+    """
+    first, last = math.ceil(start / bin_s) * bin_s, math.floor(end / bin_s) * bin_s
+    which = selector({ROLLOUT: rollout, **labels})
+    names = "|".join(EFFECT.values())
+    span = f"{round(max(last - first, bin_s))}s"
+    sums = api.range(f'{{__name__=~"{names}",{which[1:]}', first, last, bin_s)
+    outside = f'sum by (reason) (increase({ROUTE_DECISIONS}{which[:-1]},pool="standard"}}[{span}]))'
+    unfinished = f"sum by (reason) (increase({EFFECT_LEFT_OUT}{which}[{span}]))"
+    left_out = {
+        sample.labels.get("reason", ""): round(sample.value)
+        for sample in api.instant(f"({outside}) or ({unfinished})", last)
+        if round(sample.value) > 0 and sample.labels.get("reason") != GROUPS[0]
+    }
+    times = first + bin_s * np.arange(round((last - first) / bin_s) + 1)
+    return counters_of(sums, times, bin_s, left_out)
+
+
+def counters_of(
+    series: Iterable[Series], times: Array, bin_s: float, left_out: Mapping[str, float]
+) -> Counters:
+    """Counters by bin, from the samples of the routers' series at `times`.
+
+    A router's bin is left out where it has no samples at the begin or at the end, or a counter went down:
+    the router started within it. A series that appears while its router is there began at 0.
+    """
+    by_router: dict[str, dict[tuple[str, _Key], Array]] = {}
+    for one_series in series:
+        label = one_series.labels
+        key = (label["figure"], label["group"], label["class"], label["load"])
+        rows = by_router.setdefault(label.get("instance", ""), {})
+        values = np.full(times.size, np.nan)
+        for ts, value in one_series.points:
+            values[round((ts - times[0]) / bin_s)] = value
+        same = rows.get((label["__name__"], key))  # as from a second replica of Prometheus
+        rows[label["__name__"], key] = values if same is None else np.fmax(same, values)
+    increases: dict[tuple[str, _Key], Array] = {}
+    for rows in by_router.values():
+        for row, increase in _increases(rows, times.size).items():
+            increases[row] = increases.get(row, 0.0) + increase
+    return _arranged(increases, times, bin_s, left_out)
+
+
+def _increases(rows: Mapping[tuple[str, _Key], Array], size: int) -> dict[tuple[str, _Key], Array]:
+    is_present = np.zeros(size, dtype=bool)
+    for values in rows.values():
+        is_present |= np.isfinite(values)
+    usable = is_present[1:] & is_present[:-1]
+    steps = {row: np.diff(np.nan_to_num(values)) for row, values in rows.items()}
+    for step in steps.values():
+        usable &= step >= 0
+    return {row: np.where(usable, step, 0.0) for row, step in steps.items()}
+
+
+def _arranged(
+    increases: Mapping[tuple[str, _Key], Array],
+    times: Array,
+    bin_s: float,
+    left_out: Mapping[str, float],
+) -> Counters:
+    strata = tuple(sorted({key[2:] for _, key in increases}))
+    nothing = np.zeros(max(times.size - 1, 0))
+
+    def moments(figure: Figure) -> Moments:
+        arrays: Sequence[Array] = [
+            np.stack(
+                [
+                    np.stack(
+                        [increases.get((name, (figure, group, *stratum)), nothing) for group in GROUPS], -1
+                    )
+                    for stratum in strata
+                ],
+                axis=1,
+            )
+            if strata
+            else np.zeros((nothing.size, 0, 2))
+            for name in EFFECT.values()
+        ]
+        return Moments(*arrays)
+
+    return Counters(
+        ends=times[1:],
+        bin_s=bin_s,
+        strata=strata,
+        figures={figure: moments(figure) for figure in FIGURES},
+        left_out=dict(left_out),
+    )
