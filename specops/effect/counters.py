@@ -17,8 +17,8 @@ GROUPS = ("holdout", "speculative")
 ELIGIBLE = ("switch", "canary", "in-flight", "override")
 """Reasons of the router for which an eligible request is in neither group."""
 
-_Key = tuple[str, str, str, str]
-"""figure, group, class, load."""
+_Key = tuple[str, str, str]
+"""figure, group, class."""
 
 
 def read_counters(
@@ -55,7 +55,7 @@ def counters_of(
     by_router: dict[str, dict[tuple[str, _Key], Array]] = {}
     for one_series in series:
         label = one_series.labels
-        key = (label["figure"], label["group"], label["class"], label["load"])
+        key = (label["figure"], label["group"], label["class"])
         rows = by_router.setdefault(label.get("instance", ""), {})
         values = np.full(times.size, np.nan)
         for ts, value in one_series.points:
@@ -86,7 +86,7 @@ def _arranged(
     bin_s: float,
     left_out: Mapping[str, float],
 ) -> Counters:
-    strata = tuple(sorted({key[2:] for _, key in increases}))
+    classes = tuple(sorted({traffic_class for _, (_, _, traffic_class) in increases}))
     nothing = np.zeros(max(times.size - 1, 0))
 
     def moments(figure: Figure) -> Moments:
@@ -94,13 +94,14 @@ def _arranged(
             np.stack(
                 [
                     np.stack(
-                        [increases.get((name, (figure, group, *stratum)), nothing) for group in GROUPS], -1
+                        [increases.get((name, (figure, group, name_of_class)), nothing) for group in GROUPS],
+                        -1,
                     )
-                    for stratum in strata
+                    for name_of_class in classes
                 ],
                 axis=1,
             )
-            if strata
+            if classes
             else np.zeros((nothing.size, 0, 2))
             for name in EFFECT.values()
         ]
@@ -109,7 +110,7 @@ def _arranged(
     return Counters(
         ends=times[1:],
         bin_s=bin_s,
-        strata=strata,
+        classes=classes,
         figures={figure: moments(figure) for figure in FIGURES},
         left_out=dict(left_out),
     )

@@ -1,8 +1,8 @@
 """The effect on each figure: how many times as large it is with speculation as without it.
 
-Requests are compared only with requests of the same time bin, traffic class and load of their server, so
-neither drifting traffic nor pools with other loads bias the ratio. A stratum with requests of one group only
-says nothing, and is counted.
+Requests are compared only with requests of the same time bin and traffic class, so drifting traffic does not
+bias the ratio. A stratum with requests of one group only says nothing, and is counted. Where the groups meet
+other loads, the means are adjusted to the same load, by the slope that the requests of both groups show.
 
 For a ratio r, each bin has the score  U(r) = Σ w (mean1 - r·mean0),  w = n1·n0 / (n1 + n0)  over its
 strata. At the true ratio its expectation is 0. The interval has the ratios for which the sum of the scores is
@@ -32,8 +32,8 @@ FIGURES: tuple[Figure, ...] = get_args(Figure)
 requests that failed."""
 
 ALPHA = 0.05
-WITHIN = (0.5, 2.0)
-"""What the load within a stratum may change, as a factor: a stratum spans loads up to twice the lowest."""
+WITHIN = (0.2, 5.0)
+"""What a load may change, as a factor of the mean at the middle load."""
 
 ITERATIONS = 4
 """Of the slope by load: each error is a small fraction of the one before."""
@@ -72,23 +72,18 @@ class Counters:
 
     bin_s: float
 
-    strata: tuple[tuple[str, str], ...]
-    """Traffic class and load of the server for each stratum."""
+    classes: tuple[str, ...]
+    """Traffic classes: the strata of a bin."""
 
     figures: Mapping[Figure, Moments]
     left_out: Mapping[str, float]
     """Requests outside the comparison, by reason."""
 
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return tuple(sorted({name for name, _ in self.strata}))
-
     def of_class(self, name: str) -> Counters:
         """The counters of one traffic class. `left_out` stays that of all."""
-        columns = [index for index, (traffic_class, _) in enumerate(self.strata) if traffic_class == name]
-        strata = tuple(self.strata[index] for index in columns)
-        figures = {figure: moments.part(slice(None), columns) for figure, moments in self.figures.items()}
-        return replace(self, strata=strata, figures=figures)
+        column = [self.classes.index(name)]
+        figures = {figure: moments.part(slice(None), column) for figure, moments in self.figures.items()}
+        return replace(self, classes=(name,), figures=figures)
 
     def after(self, ts: float) -> Counters:
         """The bins that end after `ts`."""
@@ -122,8 +117,17 @@ class Scores:
     leverage: Array
     """[bins, 2]: the variance of the score, if the relative variance of a request is 1."""
 
+    gap: Array
+    """[bins, classes]: change of the score by the slope of the class, at a ratio of 1."""
+
     matched: Array
     """[bins, 2]: requests of strata with both groups."""
+
+    loads: Array
+    """[bins, 2]: sum of the loads of these."""
+
+    slope_variance: Array
+    """[classes], not by bin: of the slope by load."""
 
     @classmethod
     def of(cls, moments: Moments) -> Scores:
@@ -135,7 +139,8 @@ class Scores:
             opposite = np.where(is_matched[..., None], n[..., ::-1] / requests[..., None], 0.0)
             pooled = np.where(requests > 0, total.sum(axis=2) / requests, 0.0)[..., None]
             within = np.where(n > 1, moments.squares - np.square(total) / n, 0.0)
-        at_load = total * _at_load_of_stratum(moments)
+        factor, gap, slope_variance = _same_load(moments)
+        at_load = total * factor
         holdout, speculative = np.moveaxis((opposite * at_load).sum(axis=1), -1, 0)
         pairs = (opposite[..., 1] * n[..., 1]).sum(axis=1)
         return cls(
@@ -149,13 +154,18 @@ class Scores:
             within=np.maximum(within, 0.0).sum(axis=1),
             freedom=(np.maximum(n - 1, 0.0) * np.square(pooled)).sum(axis=1),
             leverage=(np.square(opposite * pooled) * n).sum(axis=1),
+            gap=np.where(is_matched, opposite[..., 1] * n[..., 1] * pooled[..., 0] * gap, 0.0),
             matched=(n * is_matched[..., None]).sum(axis=1),
+            loads=(moments.load * is_matched[..., None]).sum(axis=1),
+            slope_variance=slope_variance,
         )
 
     def since(self, first: int = 0, stop: int | None = None) -> Scores:
         """The sums from the bin `first` on, up to each bin before `stop`."""
         bins = slice(first, stop)
-        return Scores(**{part.name: getattr(self, part.name)[bins].cumsum(axis=0) for part in fields(self)})
+        names = (part.name for part in fields(self) if part.name != "slope_variance")
+        sums = {name: getattr(self, name)[bins].cumsum(axis=0) for name in names}
+        return Scores(**sums, slope_variance=self.slope_variance)
 
     @property
     def ratio(self) -> Array:
@@ -174,12 +184,13 @@ class Scores:
         with np.errstate(divide="ignore", invalid="ignore"):
             spread = self.within / self.freedom
             own = self.leverage * np.where(np.isfinite(spread), spread, 0.0)
-            by_request = self._within(errors, own[:, 1], own[:, 0])
+            by_slope = (self.slope_variance * np.square(self.gap)).sum(axis=1)
+            by_request = self._within(errors, own[:, 1] + by_slope, own[:, 0])
             by_bin = self.bins / (self.bins - 1)
             around = self.speculative_squared - self.ratio * (
                 2 * self.product - self.ratio * self.holdout_squared
             )
-            half = errors * np.sqrt(np.maximum(by_bin * around, 0.0)) / self.holdout
+            half = errors * np.sqrt(np.maximum(by_bin * around, 0.0) + by_slope) / self.holdout
         by_score = self.ratio - half, self.ratio + half
         low = np.minimum(by_request[0], by_score[0])
         high = np.maximum(by_request[1], by_score[1])
@@ -195,27 +206,31 @@ class Scores:
         return low, np.where(is_bounded, (linear + root) / square, np.inf)
 
 
-def _at_load_of_stratum(moments: Moments) -> Array:
-    """Factor that turns a group's mean into its mean at the load that both groups of the stratum have.
+def _same_load(moments: Moments) -> tuple[Array, Array, Array]:
+    """Return the factors that turn the means of the groups into those at the mean load of the stratum,
+    [bins, classes, 2]; the difference of the groups' loads, [bins, classes]; and the variance of the slope,
+    [classes].
 
-    Within a stratum, loads still differ a little. There, a value is taken to be proportional to
-    1 + slope (load - middle), with the middle load of the stratum, and the slope that fits all requests
-    around the means of their bins and groups.
+    Of a class, a value is taken to be proportional to 1 + slope (load - middle), in both groups, with the
+    slope that fits all its requests around the means of their bins and groups.
     """
     n, load = moments.n, moments.load
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = np.where(n > 0, moments.total / n, 0.0)
         square = np.where(n > 1, moments.load_squares - np.square(load) / n, 0.0)
         product = np.where(n > 1, moments.load_product - load * mean, 0.0).sum(axis=(0, 2))
-        middle = load.sum(axis=(0, 2)) / n.sum(axis=(0, 2))
+        within = np.where(n > 1, moments.squares - moments.total * mean, 0.0).sum(axis=(0, 2))
+        middle = np.nan_to_num(load.sum(axis=(0, 2)) / n.sum(axis=(0, 2)))
         own = np.where(n > 0, load / n - middle[:, None], 0.0)
         pooled = np.where(n.sum(axis=2) > 0, load.sum(axis=2) / n.sum(axis=2) - middle, 0.0)
         slope = np.zeros_like(middle)
         for _ in range(ITERATIONS):
             level = mean / np.clip(1 + slope[:, None] * own, *WITHIN)
             slope = np.nan_to_num(product / (level * square).sum(axis=(0, 2)), posinf=0.0, neginf=0.0)
-    at_pooled, at_own = 1 + slope * pooled, 1 + slope[:, None] * own
-    return np.asarray(np.clip(at_pooled, *WITHIN)[..., None] / np.clip(at_own, *WITHIN))
+        freedom = (np.maximum(n - 1, 0.0) * np.square(mean)).sum(axis=(0, 2))
+        variance = np.nan_to_num(within / freedom / square.sum(axis=(0, 2)), posinf=0.0)
+    factor = np.clip(1 + slope * pooled, *WITHIN)[..., None] / np.clip(1 + slope[:, None] * own, *WITHIN)
+    return np.asarray(factor), own[..., 1] - own[..., 0], np.asarray(variance)
 
 
 class FigureEffect(Frozen):
@@ -244,6 +259,11 @@ class FigureEffect(Frozen):
     unmatched: int
     """Requests of strata that had requests of one group only."""
 
+    load: float | None = None
+    """Mean number of requests for each server, as the compared requests of the speculative group met it."""
+
+    holdout_load: float | None = None
+
 
 class ClassEffect(Frozen):
     traffic_class: str | None
@@ -257,8 +277,7 @@ class ClassEffect(Frozen):
 
 def effects(counters: Counters) -> tuple[ClassEffect, ...]:
     """The effect over all traffic, then by class."""
-    names = counters.classes
-    parts = [(None, counters), *((name, counters.of_class(name)) for name in names)]
+    parts = [(None, counters), *((name, counters.of_class(name)) for name in counters.classes)]
     return tuple(
         ClassEffect(traffic_class=name, figures=tuple(_effect(figure, part) for figure in FIGURES))
         for name, part in parts
@@ -291,6 +310,8 @@ def _effect(figure: Figure, counters: Counters) -> FigureEffect:
         requests=requests,
         holdout_requests=holdout_n,
         unmatched=round(float(moments.n.sum())) - holdout_n - requests,
+        load=float(sums.loads[-1, 1]) / requests if requests else None,
+        holdout_load=float(sums.loads[-1, 0]) / holdout_n if holdout_n else None,
     )
 
 

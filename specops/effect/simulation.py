@@ -12,13 +12,12 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.random import Generator
+from numpy.typing import NDArray
 
 from specops.effect.estimate import FIGURES, Counters, Figure, Moments
 from specops.effect.sequence import Array
 
 DAY_S = 86400.0
-LOADS = np.array([0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0])
-"""Lower bounds of the load strata, as in the router."""
 
 
 @dataclass(frozen=True)
@@ -89,13 +88,11 @@ def simulate(traffic: Traffic, rng: Generator, bin_s: float = 60.0) -> Simulated
         n = rng.poisson(traffic.per_s * bin_s * share * intensity)
         bin_of = np.repeat(np.arange(bins), n)
         load = rng.poisson(3 * traffic.loads[group] * intensity[bin_of]) / 3
-        stratum = np.searchsorted(LOADS, load, side="right") - 1
         own = level * _shocks(rng, bins, traffic.group_shock) * (ratio if group else 1.0)
         mean = own[bin_of] * (1 + traffic.slope * load)
-        cell = bin_of * LOADS.size + stratum
         for figure, cv in spread.items():
             values = mean * _noise(rng, bin_of.size, cv)
-            sums[figure].append(_summed(cell, values, load, bins))
+            sums[figure].append(_summed(bin_of, values, load, bins))
             if figure == "e2e":
                 e2e_means.append((values.sum(), values.size))
     figures = {figure: _moments(groups) for figure, groups in sums.items()}
@@ -106,7 +103,7 @@ def simulate(traffic: Traffic, rng: Generator, bin_s: float = 60.0) -> Simulated
     counters = Counters(
         ends=begins + bin_s,
         bin_s=bin_s,
-        strata=tuple(("default", f"{bound:g}") for bound in LOADS),
+        classes=("default",),
         figures=every,
         left_out={},
     )
@@ -130,13 +127,10 @@ def _noise(rng: Generator, size: int, cv: float) -> Array:
     return np.asarray(rng.lognormal(-sd * sd / 2, sd, size))
 
 
-def _summed(cell: Array, values: Array, load: Array, bins: int) -> tuple[Array, ...]:
-    """The sums of `Moments` for one group, each [bins, loads]."""
+def _summed(bin_of: NDArray[np.intp], values: Array, load: Array, bins: int) -> tuple[Array, ...]:
+    """The sums of `Moments` for one group, each [bins, 1]."""
     weights = (None, values, np.square(values), load, np.square(load), load * values)
-    return tuple(
-        np.bincount(cell, weight, minlength=bins * LOADS.size).reshape(bins, LOADS.size).astype(float)
-        for weight in weights
-    )
+    return tuple(np.bincount(bin_of, weight, minlength=bins)[:, None].astype(float) for weight in weights)
 
 
 def _moments(groups: list[tuple[Array, ...]]) -> Moments:

@@ -38,9 +38,9 @@ EFFECT: Mapping[str, str] = {
     "load_squares": "specops_effect_load_squares_total",
     "load_product": "specops_effect_load_product_total",
 }
-"""Of the eligible requests, by figure, group (holdout, speculative), class and load (lower bound of the
-requests for each server of the pool): number, sum and sum of squares of the figure; of the loads, the sum,
-the sum of squares and the sum of load times figure. In the order of `Moments`."""
+"""Of the eligible requests, by figure, group (holdout, speculative) and class: number, sum and sum of squares
+of the figure; of the loads (requests for each server of the pool), the sum, the sum of squares and the sum of
+load times figure. In the order of `Moments`."""
 EFFECT_LEFT_OUT = "specops_effect_left_out_total"
 """class, reason: requests of a group that are in no latency: failover, failed, client-left."""
 

@@ -15,11 +15,9 @@ from specops.prometheus.series import EFFECT
 TIMES = 600.0 + 60.0 * np.arange(5)
 
 
-def rows(
-    values: list[float | None], router: str = "a:1", group: str = "holdout", load: str = "1"
-) -> list[Series]:
+def rows(values: list[float | None], router: str = "a:1", group: str = "holdout") -> list[Series]:
     """The six counters of E2E, with the same values; None: no sample."""
-    labels = {"figure": "e2e", "group": group, "class": "chat", "load": load, "instance": router}
+    labels = {"figure": "e2e", "group": group, "class": "chat", "instance": router}
     points = tuple(
         (ts, value)
         for ts, value in zip(TIMES, values, strict=True)
@@ -37,7 +35,7 @@ def increases(*series: list[Series], group: int = 0) -> list[float]:
 def test_each_bin_has_the_increase_of_its_counters() -> None:
     counters = counters_of(rows([1, 3, 3, 8, 9]), TIMES, 60.0, {"short": 4})
     assert list(counters.ends) == [660.0, 720.0, 780.0, 840.0]
-    assert counters.strata == (("chat", "1"),)
+    assert counters.classes == ("chat",)
     assert counters.figures["e2e"].total[:, 0, 0].tolist() == [2.0, 0.0, 5.0, 1.0]
     assert counters.figures["tpot"].n.sum() == 0
     assert counters.left_out == {"short": 4}
@@ -69,5 +67,5 @@ def test_replicas_of_prometheus_do_not_count_twice() -> None:
 @pytest.mark.parametrize("times", [TIMES, TIMES[:1]])
 def test_no_series_are_no_requests(times: Array) -> None:
     counters = counters_of([], times, 60.0, {})
-    assert counters.strata == ()
+    assert counters.classes == ()
     assert counters.ends.size == times.size - 1
