@@ -14,39 +14,47 @@ from specops.prometheus.promql import selector
 from specops.prometheus.series import EFFECT, EFFECT_LEFT_OUT, ROLLOUT, ROUTE_DECISIONS
 
 GROUPS = ("holdout", "speculative")
-ELIGIBLE = ("switch", "canary", "in-flight", "override")
-"""Reasons of the router for which an eligible request is in neither group."""
-
 _Key = tuple[str, str, str]
 """figure, group, class."""
 
 
 def read_counters(
-    api: Api, rollout: str, labels: Mapping[str, str], start: float, end: float, bin_s: float
+    api: Api,
+    rollout: str,
+    labels: Mapping[str, str],
+    span: tuple[float, float],
+    bin_s: float,
+    figures: Sequence[Figure] = FIGURES,
 ) -> Counters:
-    """Return what the routers of `rollout` counted from `start` to `end`, by bins of `bin_s` whole seconds.
+    """Return what the routers of `rollout` counted within `span`, its two ends in seconds since the epoch, by
+    bins of `bin_s` whole seconds, which end at multiples of it.
 
-    The bins end at multiples of `bin_s`. Raises EndpointError where Prometheus does not answer.
+    Raises EndpointError where Prometheus does not answer.
     """
-    first, last = math.ceil(start / bin_s) * bin_s, math.floor(end / bin_s) * bin_s
-    which = selector({ROLLOUT: rollout, **labels})
-    names = "|".join(EFFECT.values())
-    span = f"{round(max(last - first, bin_s))}s"
-    sums = api.range(f'{{__name__=~"{names}",{which[1:]}', first, last, bin_s)
-    outside = f'sum by (reason) (increase({ROUTE_DECISIONS}{which[:-1]},pool="standard"}}[{span}]))'
-    unfinished = f"sum by (reason) (increase({EFFECT_LEFT_OUT}{which}[{span}]))"
-    left_out = {
-        sample.labels.get("reason", ""): round(sample.value)
-        for sample in api.instant(f"({outside}) or ({unfinished})", last)
-        if round(sample.value) > 0 and sample.labels.get("reason") != GROUPS[0]
-    }
+    first, last = math.ceil(span[0] / bin_s) * bin_s, math.floor(span[1] / bin_s) * bin_s
+    which = selector({ROLLOUT: rollout, **labels})[1:-1]
+    names = f'__name__=~"{"|".join(EFFECT.values())}",figure=~"{"|".join(figures)}"'
+    series = api.range(f"{{{names},{which}}}", first, last, bin_s)
     times = first + bin_s * np.arange(round((last - first) / bin_s) + 1)
-    return counters_of(sums, times, bin_s, left_out)
+    return counters_of(series, times, bin_s)
 
 
-def counters_of(
-    series: Iterable[Series], times: Array, bin_s: float, left_out: Mapping[str, float]
-) -> Counters:
+def read_left_out(
+    api: Api, rollout: str, labels: Mapping[str, str], span: tuple[float, float]
+) -> dict[str, int]:
+    """Return the requests within `span` that are in no mean, by the router's reason: those that one pool
+    alone may have had, and those of a group that have no time. Raises EndpointError."""
+    which = selector({ROLLOUT: rollout, **labels})[1:-1]
+    window = f"{round(span[1] - span[0])}s"
+    outside = f'{ROUTE_DECISIONS}{{pool="standard",reason!="{GROUPS[0]}",{which}}}[{window}]'
+    untimed = f"{EFFECT_LEFT_OUT}{{{which}}}[{window}]"
+    sums = " or ".join(f"sum by (reason) (increase({series}))" for series in (outside, untimed))
+    samples = api.instant(sums, span[1])
+    counts = {sample.labels.get("reason", ""): round(sample.value) for sample in samples}
+    return {reason: count for reason, count in counts.items() if count > 0}
+
+
+def counters_of(series: Iterable[Series], times: Array, bin_s: float) -> Counters:
     """Counters by bin, from the samples of the routers' series at `times`.
 
     A router's bin is left out where it has no samples at the begin or at the end, or a counter went down:
@@ -66,7 +74,7 @@ def counters_of(
     for rows in by_router.values():
         for row, increase in _increases(rows, times.size).items():
             increases[row] = increases.get(row, 0.0) + increase
-    return _arranged(increases, times, bin_s, left_out)
+    return _arranged(increases, times, bin_s)
 
 
 def _increases(rows: Mapping[tuple[str, _Key], Array], size: int) -> dict[tuple[str, _Key], Array]:
@@ -80,12 +88,7 @@ def _increases(rows: Mapping[tuple[str, _Key], Array], size: int) -> dict[tuple[
     return {row: np.where(usable, step, 0.0) for row, step in steps.items()}
 
 
-def _arranged(
-    increases: Mapping[tuple[str, _Key], Array],
-    times: Array,
-    bin_s: float,
-    left_out: Mapping[str, float],
-) -> Counters:
+def _arranged(increases: Mapping[tuple[str, _Key], Array], times: Array, bin_s: float) -> Counters:
     classes = tuple(sorted({traffic_class for _, (_, _, traffic_class) in increases}))
     nothing = np.zeros(max(times.size - 1, 0))
 
@@ -112,5 +115,4 @@ def _arranged(
         bin_s=bin_s,
         classes=classes,
         figures={figure: moments(figure) for figure in FIGURES},
-        left_out=dict(left_out),
     )

@@ -76,11 +76,9 @@ class Counters:
     """Traffic classes: the strata of a bin."""
 
     figures: Mapping[Figure, Moments]
-    left_out: Mapping[str, float]
-    """Requests outside the comparison, by reason."""
 
     def of_class(self, name: str) -> Counters:
-        """The counters of one traffic class. `left_out` stays that of all."""
+        """The counters of one traffic class."""
         column = [self.classes.index(name)]
         figures = {figure: moments.part(slice(None), column) for figure, moments in self.figures.items()}
         return replace(self, classes=(name,), figures=figures)
@@ -208,8 +206,8 @@ class Scores:
 
 def _same_load(moments: Moments) -> tuple[Array, Array, Array]:
     """Return the factors that turn the means of the groups into those at the mean load of the stratum,
-    [bins, classes, 2]; the difference of the groups' loads, [bins, classes]; and the variance of the slope,
-    [classes].
+    [bins, classes, 2]; the relative change of their ratio by the slope, [bins, classes]; and the variance of
+    the slope, [classes].
 
     Of a class, a value is taken to be proportional to 1 + slope (load - middle), in both groups, with the
     slope that fits all its requests around the means of their bins and groups.
@@ -218,19 +216,21 @@ def _same_load(moments: Moments) -> tuple[Array, Array, Array]:
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = np.where(n > 0, moments.total / n, 0.0)
         square = np.where(n > 1, moments.load_squares - np.square(load) / n, 0.0)
-        product = np.where(n > 1, moments.load_product - load * mean, 0.0).sum(axis=(0, 2))
-        within = np.where(n > 1, moments.squares - moments.total * mean, 0.0).sum(axis=(0, 2))
+        product = np.where(n > 1, moments.load_product - load * mean, 0.0)
         middle = np.nan_to_num(load.sum(axis=(0, 2)) / n.sum(axis=(0, 2)))
         own = np.where(n > 0, load / n - middle[:, None], 0.0)
         pooled = np.where(n.sum(axis=2) > 0, load.sum(axis=2) / n.sum(axis=2) - middle, 0.0)
         slope = np.zeros_like(middle)
         for _ in range(ITERATIONS):
-            level = mean / np.clip(1 + slope[:, None] * own, *WITHIN)
-            slope = np.nan_to_num(product / (level * square).sum(axis=(0, 2)), posinf=0.0, neginf=0.0)
-        freedom = (np.maximum(n - 1, 0.0) * np.square(mean)).sum(axis=(0, 2))
-        variance = np.nan_to_num(within / freedom / square.sum(axis=(0, 2)), posinf=0.0)
-    factor = np.clip(1 + slope * pooled, *WITHIN)[..., None] / np.clip(1 + slope[:, None] * own, *WITHIN)
-    return np.asarray(factor), own[..., 1] - own[..., 0], np.asarray(variance)
+            per_slope = mean / np.clip(1 + slope[:, None] * own, *WITHIN) * square
+            fitted = product.sum(axis=(0, 2)) / per_slope.sum(axis=(0, 2))
+            slope = np.nan_to_num(fitted, posinf=0.0, neginf=0.0)
+        errors = np.square(product - slope[:, None] * per_slope).sum(axis=(0, 2))
+        variance = np.nan_to_num(errors / np.square(per_slope.sum(axis=(0, 2))), posinf=0.0)
+    at_own = np.clip(1 + slope[:, None] * own, *WITHIN)
+    factor = np.clip(1 + slope * pooled, *WITHIN)[..., None] / at_own
+    by_slope = own / at_own
+    return np.asarray(factor), by_slope[..., 1] - by_slope[..., 0], np.asarray(variance)
 
 
 class FigureEffect(Frozen):

@@ -105,7 +105,6 @@ def simulate(traffic: Traffic, rng: Generator, bin_s: float = 60.0) -> Simulated
         bin_s=bin_s,
         classes=("default",),
         figures=every,
-        left_out={},
     )
     return Simulated(counters, _plain(e2e_means))
 

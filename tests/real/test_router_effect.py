@@ -125,7 +125,7 @@ def measured(up: Router) -> tuple[ClassEffect, list[tuple[str, str]]]:
         )
         for key in names
     ]
-    return effects(counters_of(series, times, 60.0, {}))[0], routes
+    return effects(counters_of(series, times, 60.0))[0], routes
 
 
 def test_the_intervals_have_the_difference_of_two_real_pools(standard: str, tmp_path: Path) -> None:

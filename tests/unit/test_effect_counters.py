@@ -27,18 +27,17 @@ def rows(values: list[float | None], router: str = "a:1", group: str = "holdout"
 
 
 def increases(*series: list[Series], group: int = 0) -> list[float]:
-    counters = counters_of([row for part in series for row in part], TIMES, 60.0, {})
+    counters = counters_of([row for part in series for row in part], TIMES, 60.0)
     n: Array = counters.figures["e2e"].n
     return [float(value) for value in n[:, :, group].sum(axis=1)]
 
 
 def test_each_bin_has_the_increase_of_its_counters() -> None:
-    counters = counters_of(rows([1, 3, 3, 8, 9]), TIMES, 60.0, {"short": 4})
+    counters = counters_of(rows([1, 3, 3, 8, 9]), TIMES, 60.0)
     assert list(counters.ends) == [660.0, 720.0, 780.0, 840.0]
     assert counters.classes == ("chat",)
     assert counters.figures["e2e"].total[:, 0, 0].tolist() == [2.0, 0.0, 5.0, 1.0]
     assert counters.figures["tpot"].n.sum() == 0
-    assert counters.left_out == {"short": 4}
 
 
 def test_routers_add_up() -> None:
@@ -66,6 +65,6 @@ def test_replicas_of_prometheus_do_not_count_twice() -> None:
 
 @pytest.mark.parametrize("times", [TIMES, TIMES[:1]])
 def test_no_series_are_no_requests(times: Array) -> None:
-    counters = counters_of([], times, 60.0, {})
+    counters = counters_of([], times, 60.0)
     assert counters.classes == ()
     assert counters.ends.size == times.size - 1

@@ -29,7 +29,7 @@ def of_values(cells: list[list[tuple[list[float], list[float]]]], load: float = 
     moments = Moments(n, total, squares, n * load, n * load * load, total * load)
     names = tuple(f"class{column}" for column in range(shape[1]))
     ends = 60.0 * (1 + np.arange(shape[0]))
-    return Counters(ends, 60.0, names, dict.fromkeys(FIGURES, moments), {})
+    return Counters(ends, 60.0, names, dict.fromkeys(FIGURES, moments))
 
 
 def test_the_ratio_is_that_within_strata_however_the_groups_are_spread_over_them() -> None:
