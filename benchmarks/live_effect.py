@@ -80,12 +80,63 @@ def detection(runs: int, traffic: Traffic) -> dict[str, float]:
     }
 
 
+def picture() -> str:
+    """An SVG of eight hours: E2E of the speculative group over that of the holdout in the last hour, with the
+    interval that the guard reads. After five hours speculation turns slow."""
+    traffic = Traffic(8 * 3600.0, per_s=5.0, ratio=0.75, later_ratio=1.15, change_s=5 * 3600.0)
+    scores = Scores.of(simulate(traffic, np.random.default_rng(2)).counters.figures["e2e"])
+    bars, minutes = [], 60
+    for end in range(minutes, scores.pairs.size + 1, 10):
+        first = (end - minutes) // 15 * 15
+        sums = scores.since(first, end)
+        low, high = (float(ends[-1]) for ends in bounds(sums))
+        bars.append((end, low, float(sums.ratio[-1]), high))
+
+    def x(minute: float) -> float:
+        return 60 + 640 * minute / scores.pairs.size
+
+    def y(ratio: float) -> float:
+        return 230 - 200 * (min(max(ratio, 0.5), 1.5) - 0.5)
+
+    rows = [
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 720 270" '
+        'font-family="sans-serif" font-size="12">',
+        '<rect width="720" height="270" fill="white"/>',
+    ]
+    for ratio in (0.5, 0.75, 1.0, 1.25, 1.5):
+        stroke = "#555" if ratio == 1 else "#ddd"
+        rows.append(f'<path d="M60 {y(ratio):.0f}H700" stroke="{stroke}"/>')
+        rows.append(f'<text x="52" y="{y(ratio) + 4:.0f}" text-anchor="end">{ratio:g}×</text>')
+    for minute, low, ratio, high in bars:
+        colour = "#c0392b" if low > 1 else "#1e8449" if high < 1 else "#888"
+        rows.append(
+            f'<path d="M{x(minute):.1f} {y(low):.1f}V{y(high):.1f}" stroke="{colour}" stroke-width="3"/>'
+        )
+        rows.append(f'<circle cx="{x(minute):.1f}" cy="{y(ratio):.1f}" r="3" fill="{colour}"/>')
+    change = x(traffic.change_s / MINUTE_S)
+    rows.append(f'<path d="M{change:.0f} 20V230" stroke="#555" stroke-dasharray="4 3"/>')
+    rows.append(f'<text x="{change + 6:.0f}" y="30">speculation turns slow</text>')
+    rows += [
+        f'<text x="{x(60 * hour):.0f}" y="248" text-anchor="middle">{hour} h</text>' for hour in range(9)
+    ]
+    rows.append(
+        '<text x="60" y="14">E2E, speculative over holdout, last hour; green: faster, red: slower</text>'
+    )
+    return "\n".join([*rows, "</svg>", ""])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--weeks", type=int, default=60)
     parser.add_argument("--worlds", type=int, default=300)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/live_effect.json"))
+    parser.add_argument(
+        "--picture", type=Path, help="SVG to write, such as docs/live-effect.svg; nothing else."
+    )
     options = parser.parse_args()
+    if options.picture:
+        options.picture.write_text(picture(), encoding="utf-8")
+        return
     week = Traffic(7 * DAY_S, per_s=0.3)
     change = Traffic(5 * 3600.0, per_s=5.0, loads=(4.0, 5.0), later_ratio=1.1, change_s=2 * 3600.0)
     balanced = Traffic(

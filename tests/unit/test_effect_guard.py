@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import pytest
 
+from specops.effect.counters import GROUPS
 from specops.effect.estimate import Counters
 from specops.effect.simulation import Traffic, simulate
 from specops.guard.policy import Rules, decide
 from specops.guard.signals.criteria import Baseline, Criteria, Level
+from specops.guard.signals.live_effect import read_effect, standings
 from specops.guard.signals.observation import evaluate, still_slower
 from specops.guard.signals.query import LiveFigures, Query
 from specops.guard.state import Evaluation, State, Threshold
+from specops.prometheus.api import Api, Series
+from specops.prometheus.series import EFFECT
 from specops.serving.vllm.pool import SERIES
 
 TS = 1_764_300_000.0
@@ -106,6 +111,36 @@ def test_a_slowdown_that_is_over_does_not_count_again() -> None:
     fast = counters(0.7, seed=2)
     assert not still_slower(evaluation, fast, fast.ends[-1] - 1200)
     assert not still_slower(evaluation, "could not ask", slow.ends[-1] - 1200)
+
+
+class CountedApi:
+    """A Prometheus that has a slowdown in its last six hours."""
+
+    def range(self, expr: str, start: float, end: float, step_s: float) -> list[Series]:
+        assert 'figure=~"tpot|e2e"' in expr
+        assert 'specops_rollout="demo"' in expr
+        drawn = simulate(Traffic(end - start, ratio=1.3), np.random.default_rng(1)).counters
+        times = [start + step_s * index for index in range(drawn.ends.size + 1)]
+        moments = drawn.figures["tpot"]
+        return [
+            Series(
+                {"__name__": name, "figure": "tpot", "group": group, "class": "default", "instance": "a:1"},
+                tuple(zip(times, [0.0, *getattr(moments, field)[:, 0, column].cumsum()], strict=True)),
+            )
+            for field, name in EFFECT.items()
+            for column, group in enumerate(GROUPS)
+        ]
+
+
+def test_what_was_before_the_last_change_of_the_share_does_not_count() -> None:
+    api = cast(Api, CountedApi())
+    whole = read_effect(api, WITH_HOLDOUT, TS, None)
+    assert {now.direction for now in standings(whole).values()} == {"slower"}
+    later = read_effect(api, WITH_HOLDOUT, TS, TS - 180)
+    assert isinstance(later, Counters)
+    assert (later.ends - later.bin_s).min() >= TS - 180
+    assert standings(later) == {}
+    assert read_effect(api, CRITERIA, TS, None) is None
 
 
 def test_the_guard_falls_back_for_the_effect() -> None:

@@ -7,11 +7,12 @@ same time, so it is the better yardstick. Where it leaves the answer open, the b
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal, get_args
 
 import numpy as np
 
 from specops.effect.counters import read_counters
-from specops.effect.estimate import Counters, Latency
+from specops.effect.estimate import Counters
 from specops.effect.watch import LOOKBACK_S, Standing, standing
 from specops.errors import EndpointError
 from specops.guard.signals.criteria import Criteria
@@ -21,19 +22,21 @@ from specops.guard.state import Finding, Signal, Threshold
 from specops.prometheus.api import Api
 
 BIN_S = 60.0
-SIGNALS: tuple[Latency, ...] = ("tpot", "e2e")
+LatencySignal = Literal["tpot", "e2e"]
+SIGNALS: tuple[LatencySignal, ...] = get_args(LatencySignal)
 NO_EFFECT = Threshold(value=1.0, source="live effect: as long as without speculation")
 
 
-def read_effect(api: Api, criteria: Criteria, ts: float) -> Counters | str | None:
-    """Return the counters of both groups up to `ts`, Prometheus' time; or why they could not be read. None
-    without a holdout."""
+def read_effect(api: Api, criteria: Criteria, ts: float, since: float | None) -> Counters | str | None:
+    """Return the counters of both groups up to `ts`, Prometheus' time, but not of before `since`, the last
+    change of the share; or why they could not be read. None without a holdout."""
     if not criteria.holdout:
         return None
     query = criteria.query
     try:
         span = (ts - LOOKBACK_S, ts)
-        return read_counters(api, query.rollout, query.labels, span, BIN_S, SIGNALS)
+        counters = read_counters(api, query.rollout, query.labels, span, BIN_S, SIGNALS)
+        return counters if since is None else counters.after(since + BIN_S)
     except EndpointError as error:
         return error.message
 
@@ -42,8 +45,7 @@ def standings(counters: Counters | str | None) -> dict[Signal, Standing]:
     """Return how each latency stands, where both groups have enough requests."""
     if not isinstance(counters, Counters):
         return {}
-    by_figure = {figure: standing(counters, figure) for figure in SIGNALS}
-    return {figure: now for figure, now in by_figure.items() if now is not None}
+    return {name: now for name in SIGNALS if (now := standing(counters, name)) is not None}
 
 
 def decided_by_effect(judged: Judgement, now: Standing) -> Judgement:

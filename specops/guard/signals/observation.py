@@ -84,7 +84,7 @@ def observe(
             end = float(window.live.ts) - late
             window = window_of(criteria.window_s)
         judged = verdicts.judge(criteria, window.live)
-        counters = read_effect(api, criteria, end or float(window.live.ts))
+        counters = read_effect(api, criteria, end or float(window.live.ts), since)
         found = evaluate(criteria, window.live, now, judged=judged, counters=counters)
         further = windows_needed(criteria, window.live, judged) if since is not None and found.findings else 0
         longer = min(further * criteria.window_s, now - since) if since is not None else 0.0
