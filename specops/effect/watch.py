@@ -22,6 +22,9 @@ LOOKBACK_S = 6 * 3600.0
 RECENT_S = 1800.0
 """Faster needs a comparison over at least half an hour, so that a lucky minute does not hide the baseline."""
 
+LEAST_WATCHED = 100
+"""Requests of each group: with fewer, means of skewed times are not normal as far out as `PER_START`."""
+
 WEEK_S = 7 * 86400.0
 PER_START = ALPHA / (WEEK_S / START_S) / len(LATENCIES)
 
@@ -85,7 +88,9 @@ def standing(counters: Counters, figure: Latency) -> Standing | None:
 def bounds(sums: Scores) -> tuple[Array, Array]:
     """The ends of the interval of a start at each look. Each of the two ends is wrong, at any moment, with
     probability `PER_START`."""
-    return sums.interval(always(sums.pairs, 2 * PER_START))
+    low, high = sums.interval(always(sums.pairs, 2 * PER_START))
+    is_enough = sums.matched.min(axis=1) >= LEAST_WATCHED
+    return np.where(is_enough, low, 0.0), np.where(is_enough, high, np.inf)
 
 
 def slower_after(counters: Counters, figure: Latency, ts: float) -> bool | None:
