@@ -49,6 +49,11 @@ class LiveEffect(Frozen):
     """By pool: servers of the rollout file times hours."""
 
 
+def has_effect(rollout: Rollout) -> bool:
+    """Return whether routers hold requests out, and are scraped."""
+    return bool(rollout.effect.holdout and rollout.addresses.routers)
+
+
 def live_effect(rollout: Rollout, api: Api, span: tuple[float, float]) -> LiveEffect:
     """Return the effect within `span`, its ends in seconds since the epoch. Raises ConfigError without a
     holdout or routers, EndpointError where Prometheus does not answer."""

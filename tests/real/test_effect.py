@@ -1,4 +1,4 @@
-"""`specops effect` at a real Prometheus, with a router's counters of more than a day whose effect is known."""
+"""`specops effect` at a real Prometheus, with a router's counters of more than a day: a known effect."""
 
 from __future__ import annotations
 
