@@ -35,7 +35,7 @@ NATIVE_LIMITS = (
     "the switch is switch.conf and a reload; it has no listener, and guard needs the action `command` for it",
     "a trusted caller that is on the standard side of the switch stays there, whatever it chooses",
     "callers are split by another hash than with Lua: a caller may change pools when the variant changes",
-    "no holdout: specops effect has no requests to compare",
+    "no holdout, so there is no live effect",
     "no metrics by class; the answer's X-Specops-Route names the pool decided on, not the one that answered",
     "a server that takes no connection in time costs that request a 504; after three, the next are spared",
     "the second server that answers 502 or 503 is the answer: the standard pool gets nothing after it",
