@@ -29,7 +29,7 @@ class LiveEffect(Frozen):
 
     until: float
     holdout: float
-    """Share of the eligible requests that chance kept standard, by the rollout file now."""
+    """Share of the eligible requests that chance leaves standard, as the rollout file has it now."""
 
     verdict: Verdict
     """yes: a latency is surely lower with speculation, over all traffic, and none is surely higher. no: one
