@@ -86,9 +86,9 @@ def standing(counters: Counters, figure: Latency) -> Standing | None:
 
 
 def bounds(sums: Scores) -> tuple[Array, Array]:
-    """The ends of the interval of a start at each look. Each of the two ends is wrong, at any moment, with
-    probability `PER_START`."""
-    low, high = sums.interval(always(sums.pairs, 2 * PER_START))
+    """The ends of the interval of a start at each look. With probability 1 - `PER_START`, they are right at
+    every moment."""
+    low, high = sums.interval(always(sums.pairs, PER_START))
     is_enough = sums.matched.min(axis=1) >= LEAST_WATCHED
     return np.where(is_enough, low, 0.0), np.where(is_enough, high, np.inf)
 

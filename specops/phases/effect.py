@@ -46,7 +46,7 @@ class LiveEffect(Frozen):
     """Requests in no mean, by the router's reason."""
 
     server_hours: dict[str, float]
-    """By pool: servers of the rollout file times hours."""
+    """By pool: servers in addresses of the rollout file, or its one endpoint, times hours."""
 
 
 def has_effect(rollout: Rollout) -> bool:
@@ -84,7 +84,7 @@ def live_effect(rollout: Rollout, api: Api, span: tuple[float, float]) -> LiveEf
         classes=classes,
         now=tuple(now for figure in LATENCIES if (now := standing(recent, figure)) is not None),
         left_out=read_left_out(api, name, labels, span),
-        server_hours={pool: len(servers) * hours for pool, servers in pools.items()},
+        server_hours={pool: max(len(servers), 1) * hours for pool, servers in pools.items()},
     )
 
 
