@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -198,3 +200,21 @@ def test_a_guard_without_requests_of_the_holdout_has_no_effect() -> None:
     assert slower_after(counters, "e2e", 0.0) is None
     assert standing(counters.after(1e9), "e2e") is None
     assert slower_after(counters.after(1e9), "e2e", 0.0) is None
+
+
+def test_the_page_has_the_figures_of_the_committed_result() -> None:
+    root = Path(__file__).parents[2]
+    result = json.loads((root / "benchmarks" / "results" / "live_effect.json").read_text(encoding="utf-8"))
+    page = (root / "docs" / "live-effect.md").read_text(encoding="utf-8")
+    weeks, intervals = result["weeks"], 2 * result["worlds"]
+    coverage, found = result["coverage"], result["detection_holdout_10"]
+    for figure in (
+        f"| {result['false_alarm_weeks'] * weeks:.0f} of {weeks} |",
+        f"| {result['healthy_weeks_with_alarm'] * weeks:.0f} of {weeks} |",
+        f"| {coverage['one_look']:.0%} of {intervals} |",
+        f"| {coverage['every_moment'] * intervals:.0f} of {intervals} |",
+        f"| {coverage['plain_bias_least']:.0%} and more |",
+        f"| {found['minutes_median']:.0f} minutes (p90: {found['minutes_p90']:.0f}) |",
+        f"| {result['detection_equal_groups']['requests_median']:.0f} requests of each |",
+    ):
+        assert figure in page
