@@ -4,6 +4,7 @@
 return {
   rollout = "chat",
   specops = "0.1.0",
+  servers = { standard = 2, speculative = 1 },
   speculate = { value = true, source = "playbook" },
   min_tokens = { value = 32, source = "playbook" },
   min_tokens_unstreamed = { value = 64, source = "playbook" },
@@ -40,6 +41,7 @@ return {
   },
   unsized = { ["/v1/completions"] = 16 },
   canary_key = "x-user",
+  holdout = { value = 0.05, source = "playbook" },
   paths = { "/v1/", "/health", "/ping", "/version", "/tokenize", "/detokenize" },
   speculative_percent = 100.0,
 }

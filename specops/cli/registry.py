@@ -31,6 +31,7 @@ COMMANDS = {
         "route": "Render, test and explain the router.",
         "monitor": "Render rules, alerts and a dashboard; check Prometheus.",
         "guard": "Turn speculation off when it stops paying, and back on.",
+        "effect": "Compare live traffic with and without speculation.",
         "checklist": "Decide whether it may go live, item by item.",
         "diagnose": "Find why serving is slow or odd, from metrics and results.",
         "report": "Report what speculation did over the last week.",
@@ -153,6 +154,7 @@ SHAPES: Mapping[str, Shape] = {
         "What the guard's rules do with a trace.",
         ("guard.simulation.simulate:Simulated", "cli.guard:SimulationOutput"),
     ),
+    "effect": Shape(("effect",), "The live effect, by class.", "phases.effect:LiveEffect"),
     "checklist": Shape(("checklist show",), "checklist.json: every item and its evidence."),
     "checklist-attest": Shape(
         ("checklist attest",), "A person's confirmation of an item.", "phases.checklist.evidence:Attestation"

@@ -3,8 +3,8 @@
 Read strictly. Relative paths are relative to the rollout file.
 
 deploy.py    where pools are deployed and where the parts answer
-monitor.py, route.py, guard.py, edge.py   what watches (with the alerts that ship), routes, switches, and
-             drafts elsewhere
+monitor.py, route.py, effect.py, guard.py, edge.py   what watches (with the alerts that ship), routes,
+             compares live traffic, switches, and drafts elsewhere
 rollout.py   the pools, each a section of its engine (specops/serving); what is measured, swept, compared and
              reported; prices; and the whole
 reading.py   from a file to a Rollout, or to an error that says where and what; its run folder
@@ -12,6 +12,7 @@ reading.py   from a file to a Rollout, or to an error that says where and what; 
 
 from specops.config.deploy import Addresses, Deploy, Peak
 from specops.config.edge import DeclaredPass, Edge, StandIn
+from specops.config.effect import Effect
 from specops.config.guard import Guard
 from specops.config.monitor import Monitor
 from specops.config.reading import beside, load, run_folder
@@ -29,6 +30,7 @@ __all__ = [
     "DeclaredPass",
     "Deploy",
     "Edge",
+    "Effect",
     "ExistingPath",
     "Guard",
     "Measure",

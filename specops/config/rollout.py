@@ -12,6 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from specops.config.deploy import Addresses, Deploy, Peak
 from specops.config.edge import Edge
+from specops.config.effect import Effect
 from specops.config.guard import Guard
 from specops.config.monitor import Monitor
 from specops.config.route import Route
@@ -448,6 +449,7 @@ class Rollout(Section):
     addresses: Addresses = Addresses()
     monitor: Monitor = Monitor()
     route: Route = Route()
+    effect: Effect = Effect()
     guard: Guard = Guard()
     report: Report = Report()
     edge: Edge | None = None

@@ -140,6 +140,14 @@ def _of_evaluation(evaluation: Evaluation) -> Iterator[Metric]:
     for labels, value in bad.items():
         parts.add_metric(list(labels), value)
     yield parts
+    effect = GaugeMetricFamily(
+        series.GUARD_EFFECT, "Latency of the speculative group over the holdout.", labels=["latency", "end"]
+    )
+    for now in evaluation.effect:
+        for end, ratio in (("low", now.low), ("estimate", now.ratio), ("high", now.high)):
+            if ratio is not None:
+                effect.add_metric([now.figure, end], ratio)
+    yield effect
     yield GaugeMetricFamily(
         series.GUARD_NOT_COVERED,
         "Replicas and routers whose samples are missing.",

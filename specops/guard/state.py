@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import model_validator
 
+from specops.effect.watch import Standing
 from specops.section import Frozen
 
 
@@ -134,6 +135,9 @@ class Evaluation(Record):
 
     both_slow: bool = False
     """The standard pool is slower than it was measured as well: speculation is not the cause."""
+
+    effect: tuple[Standing, ...] = ()
+    """How each latency stands in the live effect, where both groups have enough requests."""
 
     not_covered: tuple[str, ...] = ()
     """Replicas whose samples are missing, each with what is missing. The verdict is of the others."""

@@ -30,6 +30,20 @@ ROUTE_IN_FLIGHT = "specops_route_in_flight"
 ROUTE_PERCENT = "specops_route_speculative_percent"
 """Percentage that goes to the speculative pool, of what the rules allow there: 0 switches all to standard."""
 
+EFFECT: Mapping[str, str] = {
+    "n": "specops_effect_requests_total",
+    "total": "specops_effect_sum_total",
+    "squares": "specops_effect_squares_total",
+    "load": "specops_effect_load_total",
+    "load_squares": "specops_effect_load_squares_total",
+    "load_product": "specops_effect_load_product_total",
+}
+"""Of the eligible requests, by figure, group (holdout, speculative) and class: number, sum and sum of squares
+of the figure; of the loads (requests for each server of the pool), the sum, the sum of squares and the sum of
+load times figure. In the order of `Moments`."""
+EFFECT_LEFT_OUT = "specops_effect_left_out_total"
+"""class, reason: requests of a group that are in no latency: failover, failed, client-left."""
+
 GUARD_STATE = "specops_guard_state"
 """state: on, fallen, canary, held; 1 for the current state of the guard, 0 for the others."""
 GUARD_PERCENT = "specops_guard_speculative_percent"
@@ -52,6 +66,9 @@ GUARD_UNCONFIRMED = "specops_guard_action_unconfirmed"
 """1 while what it decided is not confirmed."""
 GUARD_BOTH_SLOW = "specops_guard_both_pools_slow"
 """1 while both pools are slower than they were measured: speculation is not the reason."""
+GUARD_EFFECT = "specops_guard_effect_ratio"
+"""latency, end (low, estimate, high): speculative over holdout, as the guard reads it; none without enough
+requests of both groups, and no high end where it is not bounded."""
 GUARD_LAST = "specops_guard_last_evaluation_timestamp_seconds"
 GUARD_TOOK = "specops_guard_evaluation_seconds"
 """Summary (_sum, _count): of one evaluation, Prometheus' time included."""

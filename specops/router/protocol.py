@@ -41,6 +41,10 @@ LOOPBACK = "127.0.0.1"
 CLASS_HEADER, REASON_HEADER = "X-Specops-Class", "X-Specops-Reason"
 """Headers of an answer: the request's class, and the reason of its pool."""
 
+REQUEST_ID = "x-request-id"
+"""Header by which the holdout is drawn. Without it a router makes an id; a judge then takes the request for
+one in no group of the live effect."""
+
 Pools = Mapping[str, int]
 """Ports of loopback, by `standard` and `speculative`."""
 
@@ -82,10 +86,12 @@ Decision = TypedDict(
         "about": NotRequired[str],
         "observed": NotRequired[float],
         "limit": NotRequired[float],
+        "group": NotRequired[str],
     },
 )
 """The pool of a request (speculative, standard or none), why, and the number of sequences that it asks for;
-`about` and `observed` are the parameter that decided and its value."""
+`about` and `observed` are the parameter that decided and its value; `group`, `holdout` or `speculative`, is
+that of the live effect."""
 
 
 class Judge(Protocol):

@@ -140,9 +140,11 @@ def rollout(
     standard: Sequence[str],
     speculative: Sequence[str],
     nginx: dict[str, object] | None = None,
+    holdout: float = 0.0,
     **changes: object,
 ) -> Rollout:
-    """Of pools that answer at HOST:PORT each; `changes` are of the section `route`, `nginx` of that in it."""
+    """Of pools that answer at HOST:PORT each; `changes` are of the section `route`, `nginx` of that in it.
+    Without a holdout, chance decides nothing."""
     route: dict[str, Any] = {"listen": f"127.0.0.1:{free_port()}", "admin": f"127.0.0.1:{free_port()}"}
     route["nginx"] = {"workers": 2} | (nginx or {})
     if os.geteuid() == 0:
@@ -154,16 +156,23 @@ def rollout(
             "pools": {"standard": POOL, "speculative": POOL},
             "addresses": {"standard": list(standard), "speculative": list(speculative)},
             "route": route | changes,
+            "effect": {"holdout": holdout},
         }
     )
 
 
 @contextmanager
 def router(
-    folder: Path, *, standard: Sequence[str], speculative: Sequence[str], **changes: object
+    folder: Path,
+    *,
+    standard: Sequence[str],
+    speculative: Sequence[str],
+    holdout: float = 0.0,
+    **changes: object,
 ) -> Iterator[Router]:
     """Rendered into `folder`, and up."""
-    with running(folder, rollout(standard=standard, speculative=speculative, **changes)) as up:
+    settings = rollout(standard=standard, speculative=speculative, holdout=holdout, **changes)
+    with running(folder, settings) as up:
         yield up
 
 

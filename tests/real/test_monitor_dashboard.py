@@ -146,6 +146,7 @@ def rollout_lines() -> list[Line]:
         *lines,
         Line("specops_guard_override", guard, lambda passed: float(STATES.get(passed // 3600) == "held")),
         gauge("specops_guard_speculative_percent", 100, **guard),
+        gauge("specops_guard_effect_ratio", 0.8, **guard, latency="tpot", end="estimate"),
         counter("specops_guard_evaluations_total", 1 / 60, **guard, verdict="healthy"),
         gauge("DCGM_FI_DEV_FB_USED", 60000, Hostname="a", gpu="0"),
         gauge("DCGM_FI_DEV_FB_FREE", 20000, Hostname="a", gpu="0"),

@@ -25,8 +25,8 @@ def rollout(speculative: dict[str, Any] | None = None, **sections: Any) -> Rollo
     return Rollout.model_validate({"rollout": "r", "pools": pools, **sections})
 
 
-def judge(**route: Any) -> Judge:
-    settings = rollout(route=route)
+def judge(holdout: float = 0.05, **route: Any) -> Judge:
+    settings = rollout(route=route, effect={"holdout": holdout})
     stored = StoredRules(rules(settings, NO_FOLDER).table, settings.route.trusted)
     return settings.route.router.judge(stored)
 

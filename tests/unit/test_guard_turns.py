@@ -163,6 +163,22 @@ def test_what_alerts_read_of_a_verdict_is_exported(world) -> None:
     assert f"{series.GUARD_BLIND} 120.0" in exported, "since the first of the three"
 
 
+def test_the_live_effect_is_exported_with_the_ends_that_it_has(world) -> None:
+    now = {"figure": "tpot", "direction": "open", "ratio": 1.1, "low": 0.9, "high": None, "since": 0.0}
+    standing = {**now, "requests": 500, "holdout_requests": 50}
+    evaluation = Evaluation.model_validate(
+        {"ts": 60.0, "verdict": "healthy", "reason": "r", "effect": (standing,)}
+    )
+    world.guard._observe = lambda at, *_: evaluation.model_copy(update={"ts": at})
+    world.wait(60)
+    world.guard.turn()
+    exported = GuardMetrics(world.guard).render().decode().splitlines()
+    assert {line for line in exported if line.startswith(f"{series.GUARD_EFFECT}{{")} == {
+        f'{series.GUARD_EFFECT}{{end="low",latency="tpot"}} 0.9',
+        f'{series.GUARD_EFFECT}{{end="estimate",latency="tpot"}} 1.1',
+    }
+
+
 def test_how_long_it_is_blind_does_not_follow_a_clock_that_is_set(world) -> None:
     world.see("no_data", "unknown")
     world.now += 86400.0

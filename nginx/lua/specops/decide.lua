@@ -9,8 +9,10 @@
 --   request.trusted                 whether it may choose the pool
 --   request.body                    its bytes; only asked for where `reads(request, rules)`
 --   request.unreadable              whether there are, and its host could not get at them
+--   request.id                      its id; nil: it is in no group of the live effect
 --   request.matches(pattern, text)  whether a regular expression, regardless of ASCII case, is found in the text
 --   state.percent                   of what the rules allow on the speculative pool, the share that goes there
+--   state.day                       days since the epoch: the holdout is drawn anew each day
 --   state.in_flight                 of the speculative pool without this request, each counted `weight` times
 --
 -- decide() returns
@@ -20,6 +22,8 @@
 --   about     the parameter that it is about, where it is
 --   observed  the number that decided: tokens asked for, the temperature, a bucket, requests in flight
 --   weight    how many sequences it asks for
+--   group     of the live effect: "speculative", or "holdout", which chance keeps on the standard pool; nil where
+--             not both pools could have had the request
 --   limit     how many its class may find in flight on the speculative pool, itself included
 
 local body = require("specops.body")
@@ -27,6 +31,8 @@ local bucket = require("specops.bucket")
 
 local byte, find, lower, sub = string.byte, string.find, string.lower, string.sub
 local huge = math.huge
+
+local bucket_count = 10000 -- that bucket.lua has
 
 local M = {}
 
@@ -203,6 +209,16 @@ local function held_back(request, decision, rules, state)
   end
 end
 
+-- The group of an eligible request, and the bucket that it was drawn by.
+local function group_of(request, rules, state)
+  local share = rules.holdout.value
+  if share <= 0 or not request.id then
+    return nil
+  end
+  local drawn = bucket(state.day .. ":" .. request.id)
+  return drawn < share * bucket_count and "holdout" or "speculative", drawn
+end
+
 function M.decide(request, rules, state)
   if not GENERATES[request.path] and not served(request.path, rules.paths) then
     return { pool = "none", class = "other", reason = "path", weight = 1 }
@@ -243,6 +259,12 @@ function M.decide(request, rules, state)
     local why, observed = held_back(request, decision, rules, state)
     if why then
       decision.pool, decision.reason, decision.observed = "standard", why, observed
+    else
+      local drawn
+      decision.group, drawn = group_of(request, rules, state)
+      if decision.group == "holdout" then
+        decision.pool, decision.reason, decision.observed = "standard", "holdout", drawn
+      end
     end
   end
   return decision

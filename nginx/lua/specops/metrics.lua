@@ -4,6 +4,7 @@
 -- counter is one key, `name{labels}` as it will be exposed: nothing is shared while a request is answered. A worker
 -- that is killed takes what it counted within that second with it.
 
+local effect = require("specops.effect")
 local in_flight = require("specops.in_flight")
 local rules = require("specops.rules")
 local switch = require("specops.switch")
@@ -23,6 +24,13 @@ local HELP = {
   { DECISIONS, "counter", "Decisions by reason, when a request begins." },
   { FAILOVERS, "counter", "Answered by the standard pool in place of a speculative one that did not." },
   { DURATION, "histogram", "From the request to the end of an answer with status 2xx." },
+  { "specops_effect_requests_total", "counter", "Eligible requests by figure and group: values of the figure." },
+  { "specops_effect_sum_total", "counter", "Sum of the figure: seconds, tokens, or failed requests." },
+  { "specops_effect_squares_total", "counter", "Sum of its squares." },
+  { "specops_effect_load_total", "counter", "Sum of the loads: requests for each server of the pool." },
+  { "specops_effect_load_squares_total", "counter", "Sum of their squares." },
+  { "specops_effect_load_product_total", "counter", "Sum of load times figure." },
+  { "specops_effect_left_out_total", "counter", "Requests of a group whose time is not counted, by reason." },
   { FIRST_BYTE, "histogram", "From the request to the first byte of the body of an answer with status 2xx." },
 }
 
@@ -124,6 +132,7 @@ end
 
 -- Once in a second, in each worker, and at its end.
 function M.publish()
+  effect.publish(add)
   for class, pools in pairs(decisions) do
     for pool, reasons in pairs(pools) do
       for reason, count in pairs(reasons) do
@@ -188,7 +197,7 @@ local function counter(lines, samples)
     return a.labels < b.labels
   end)
   for _, sample in ipairs(samples) do
-    table.insert(lines, ("%s{%s} %d"):format(sample.name, sample.labels, sample.value))
+    table.insert(lines, ("%s{%s} %.14g"):format(sample.name, sample.labels, sample.value))
   end
 end
 

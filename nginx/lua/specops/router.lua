@@ -4,6 +4,7 @@
 -- the standard pool. What runs for each request is written such that LuaJIT compiles it: no closures, no patterns.
 
 local decide = require("specops.decide")
+local effect = require("specops.effect")
 local in_flight = require("specops.in_flight")
 local metrics = require("specops.metrics")
 local rules = require("specops.rules")
@@ -12,6 +13,11 @@ local switch = require("specops.switch")
 local byte, find, sub = string.byte, string.find, string.sub
 local get_method, get_body, read_body = ngx.req.get_method, ngx.req.get_body_data, ngx.req.read_body
 local now, start_time, exiting = ngx.now, ngx.req.start_time, ngx.worker.exiting
+
+local floor = math.floor
+
+local DAY_S = 86400
+local STREAM = "text/event-stream"
 
 local M = {}
 
@@ -66,6 +72,7 @@ local function decided(request)
   local decision = decide.decide(request, rules, {
     percent = switch.percent(),
     in_flight = in_flight.of_speculative(),
+    day = floor(now() / DAY_S),
   })
   local pool, weight = decision.pool, decision.weight
   if pool == "speculative" then
@@ -73,7 +80,7 @@ local function decided(request)
     -- Another worker may have taken the last place since it was looked at.
     if decision.reason ~= "override" and decide.spills(weight, had, decision.limit) then
       in_flight.add_speculative(-weight)
-      pool, decision.reason = "standard", "in-flight"
+      pool, decision.reason, decision.group = "standard", "in-flight", nil
     end
   end
   if pool == "standard" then
@@ -81,6 +88,9 @@ local function decided(request)
   end
   local var = ngx.var
   var.specops_class, var.specops_pool, var.specops_reason = decision.class, pool, decision.reason
+  if decision.group then
+    var.specops_group, var.specops_load = decision.group, effect.load(pool)
+  end
   metrics.decided(decision.class, pool, decision.reason)
   if weight ~= 1 then
     var.specops_weight = weight
@@ -98,6 +108,7 @@ function M.route()
     path = query and sub(uri, 1, query - 1) or uri,
     header = header,
     address = address,
+    id = var.specops_request_id,
     trusted = var.specops_trusted == "1",
     matches = matches,
   }
@@ -134,11 +145,19 @@ function M.fail_over()
   in_flight.add_standard(weight)
 end
 
--- body_filter: only the first piece of a body is of interest.
+-- body_filter: when the first piece of a body came; of a request of the live effect also the last two pieces, since the
+-- number of tokens is at the end.
 function M.on_body()
   local ctx = ngx.ctx
   if not ctx.first_byte then
     ctx.first_byte = now()
+    ctx.has_group = ngx.var.specops_group ~= ""
+  end
+  if ctx.has_group then
+    local piece = ngx.arg[1]
+    if piece ~= "" then
+      ctx.before_last, ctx.last = ctx.last, piece
+    end
   end
 end
 
@@ -166,15 +185,19 @@ function M.done()
   if not header_time or byte(header_time, -1) == 45 then -- "-": no server answered
     served = "none"
   end
-  local started, first_byte = start_time(), ngx.ctx.first_byte
-  metrics.count(
-    var.specops_class,
-    pool,
-    served,
-    ngx.status,
-    now() - started,
-    first_byte and first_byte - started
-  )
+  local ctx = ngx.ctx
+  local started, first_byte = start_time(), ctx.first_byte
+  local duration = now() - started
+  metrics.count(var.specops_class, pool, served, ngx.status, duration, first_byte and first_byte - started)
+  local group = var.specops_group
+  if group ~= "" then
+    local streamed = first_byte and find(var.sent_http_content_type or "", STREAM, 1, true)
+    local tail = (ctx.before_last or "") .. (ctx.last or "")
+    local load, answered = tonumber(var.specops_load), served == pool
+    effect.count(
+      group, var.specops_class, load, ngx.status, answered, duration, streamed and first_byte - started, tail
+    )
+  end
   if exiting() then
     publish() -- a worker that only ends its requests has no timers
   end

@@ -283,6 +283,9 @@ class Criteria:
     ends_speculation: str | None = None
     """What may end the speculative pool's speculation until it is restarted."""
 
+    holdout: float = 0.0
+    """Share of the eligible requests without speculation, 0 to 1: with it, the live effect is read first."""
+
 
 def criteria_of(rollout: Rollout, folder: Path, left_out: Mapping[str, str]) -> Criteria:
     """Return the criteria from the run folder's sweep.json and baseline.json, where they are there and not
@@ -316,6 +319,7 @@ def criteria_of(rollout: Rollout, folder: Path, left_out: Mapping[str, str]) -> 
         min_requests=guard.min_requests,
         break_even_known_to=BREAK_EVEN_KNOWN if measured else 0.0,
         ends_speculation=rollout.pools.speculative.ends_speculation,
+        holdout=rollout.effect.holdout if rollout.addresses.routers else 0.0,
     )
 
 

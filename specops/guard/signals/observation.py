@@ -9,9 +9,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from specops.effect.estimate import Counters
+from specops.effect.watch import slower_after
 from specops.errors import EndpointError
 from specops.guard.signals import noise, parts, verdicts
 from specops.guard.signals.criteria import REACH, Baseline, Criteria, Missing
+from specops.guard.signals.live_effect import (
+    SIGNALS,
+    decided_by_effect,
+    read_effect,
+    standings,
+    with_effect,
+)
 from specops.guard.signals.query import LiveFigures, read, together
 from specops.guard.signals.replicas import COVERED, late_s, not_covered
 from specops.guard.signals.verdicts import DECIDING, FURTHER, NAMES, Judgement, word
@@ -75,15 +84,18 @@ def observe(
             end = float(window.live.ts) - late
             window = window_of(criteria.window_s)
         judged = verdicts.judge(criteria, window.live)
-        found = evaluate(criteria, window.live, now, judged=judged)
+        counters = read_effect(api, criteria, end or float(window.live.ts), since)
+        found = evaluate(criteria, window.live, now, judged=judged, counters=counters)
         further = windows_needed(criteria, window.live, judged) if since is not None and found.findings else 0
         longer = min(further * criteria.window_s, now - since) if since is not None else 0.0
         if longer > criteria.window_s:
             used_s = math.floor(longer)
-            found = evaluate(criteria, window.live, now, window_of(used_s), judged)
+            found = evaluate(criteria, window.live, now, window_of(used_s), judged, counters)
         if found.verdict == "bad" and row is not None:
             fresh_s = math.floor(row.fresh_s(float(window.live.ts), used_s))
-            again = fresh_s > 0 and repeated(criteria, found, window_of(fresh_s).live)
+            again = fresh_s > 0 and (
+                still_slower(found, counters, row.began) or repeated(criteria, found, window_of(fresh_s).live)
+            )
             found = found.model_copy(update={"repeated": again})
     except EndpointError as error:
         found = Evaluation(ts=now, verdict="unknown", reason=error.message)
@@ -99,6 +111,13 @@ def repeated(criteria: Criteria, found: Evaluation, fresh: LiveFigures) -> bool:
     again = verdicts.judge(criteria, fresh, repeats=True)
     bad = {one.signal for one in found.whole if one.verdict == "bad"} & again.keys()
     return any(word(again[signal].codes) == "bad" for signal in bad)
+
+
+def still_slower(found: Evaluation, counters: Counters | str | None, began: float) -> bool:
+    """Return whether a latency that the live effect has as slower was so after `began` as well, by the
+    requests since then alone."""
+    slower = [now.figure for now in found.effect if now.direction == "slower"]
+    return isinstance(counters, Counters) and any(slower_after(counters, name, began) for name in slower)
 
 
 def windows_needed(criteria: Criteria, live: LiveFigures, judged: Mapping[Signal, Judgement]) -> int:
@@ -117,9 +136,11 @@ def evaluate(
     now: float,
     longer: Window | None = None,
     judged: Mapping[Signal, Judgement] | None = None,
+    counters: Counters | str | None = None,
 ) -> Evaluation:
     """Judge one window, and a `longer` one for signals with too little traffic in it. `judged`:
-    `verdicts.judge` of the one window, where the caller has it."""
+    `verdicts.judge` of the one window, where the caller has it. Where `counters`, of the live effect, decide
+    on a latency, the baseline does not; text says why they could not be read."""
     apart = float(live.ts) - now
     if abs(apart) > criteria.window_s:
         side = "ahead of" if apart > 0 else "behind"
@@ -138,9 +159,17 @@ def evaluate(
             if word(judged[signal].codes) == "no_traffic":
                 both, of[signal] = replace(found, codes=both.codes, both_slow=both.both_slow), longer
             judged[signal] = both
+    effect = standings(counters)
+    judged |= {signal: decided_by_effect(judged[signal], of_effect) for signal, of_effect in effect.items()}
     verdict: Verdict = word(verdicts.together(judged, live.missing))
     both_slow = verdict != "bad" and bool(verdicts.both_slow(judged))
     findings = [_finding(criteria, of[signal], signal, found) for signal, found in judged.items()]
+    if criteria.holdout:
+        unread = counters if isinstance(counters, str) else None
+        findings = [
+            with_effect(finding, effect.get(finding.signal), unread) if finding.signal in SIGNALS else finding
+            for finding in findings
+        ]
     missing = tuple(
         not_covered(
             live.replicas,
@@ -178,6 +207,7 @@ def evaluate(
         both_slow=both_slow,
         not_covered=missing,
         probe=_probe(criteria, live, judged),
+        effect=tuple(effect.values()),
     )
 
 

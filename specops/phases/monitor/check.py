@@ -211,6 +211,8 @@ def _of_guard(labels: Mapping[str, str]) -> Iterator[Need]:
         (names.GUARD_PART_BAD, "parts that are bad"),
     ):
         yield Need(name, "guard", labels, what, fix=DOWN)
+    # It has no value until both groups have enough requests, whatever the traffic is.
+    yield Need(names.GUARD_EFFECT, "guard", labels, "the live effect", "vector(0)", fix=DOWN, optional=True)
 
 
 PHASE = "monitor-check"

@@ -115,6 +115,7 @@ def _report(
         recommendations=advice,
         missing=list(missing_data(rollout, path, observed, known, no_journal)),
         first_report=_first_report(observed),
+        effect=observed.effect,
         status="no data" if not there else "look" if advice else "good",
     )
 

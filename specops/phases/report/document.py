@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 
+from specops.phases.effect import LiveEffect
 from specops.phases.report import tables
 from specops.phases.report.comparison import AT_POSITION, BEFORE
 from specops.phases.report.report import (
@@ -184,6 +185,8 @@ def _capital(text: str) -> str:
 
 
 def _sections(report: Report) -> Iterator[Section]:
+    if report.effect is not None:
+        yield Section("Live effect", (_live_effect(report.effect),), (), (tables.live_effect(report.effect),))
     if report.pools:
         yield Section(
             "Speed-up against the baseline",
@@ -208,6 +211,13 @@ def _sections(report: Report) -> Iterator[Section]:
         yield Section("Drift", (), (), (tables.drift(report),))
     if report.missing:
         yield Section("Missing data", (), (), (tables.missing(report),))
+
+
+def _live_effect(effect: LiveEffect) -> str:
+    return (
+        f"Chance kept {effect.holdout:.0%} of the eligible requests on the standard pool; the ratios compare"
+        f" speculation with these. {_capital(effect.reason)}."
+    )
 
 
 def _compared(report: Report) -> str:

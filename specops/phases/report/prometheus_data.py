@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specops.config import Rollout
+from specops.phases.effect import LiveEffect, has_effect, live_effect
 from specops.phases.report.report import HOUR_S, Window
 from specops.progress import Progress
 from specops.prometheus import api as prometheus
@@ -280,6 +281,9 @@ class PrometheusData:
     scraped_from: float | None = None
     """Set if the window has no data: the time of the first scrape of a pool's server after the window."""
 
+    effect: LiveEffect | None = None
+    """None without routers or a holdout."""
+
 
 def query(rollout: Rollout, window: Window, api: Api, progress: Progress) -> PrometheusData:
     """Query all data. Raises EndpointError if Prometheus does not answer."""
@@ -305,6 +309,7 @@ def query(rollout: Rollout, window: Window, api: Api, progress: Progress) -> Pro
         firing=_gauges(api, f"ALERTS{selector(firing)}", long),
         gpu_used=_gauges(api, f"{GPU_USED}{selector(labels)}", window),
         gpu_free=_gauges(api, f"{GPU_FREE}{selector(labels)}", window),
+        effect=live_effect(rollout, api, (window.start, window.end)) if has_effect(rollout) else None,
     )
     if not any(pool.running for pool in observed.pools.values()):
         observed = replace(observed, scraped_from=_scraped_from(api, labels, window))

@@ -15,6 +15,7 @@ from typing import Literal
 from zoneinfo import ZoneInfo
 
 from specops.errors import UsageError
+from specops.phases.effect import LiveEffect
 from specops.prometheus.promql import Latency
 from specops.prometheus.series import PoolName
 from specops.quantities import days_and_hours
@@ -399,6 +400,9 @@ class Report(Frozen):
     missing: list[Missing]
     first_report: str | None = None
     """When the first report can be made: where Prometheus has begun to scrape, and no full hour is over."""
+
+    effect: LiveEffect | None = None
+    """The window's live effect; None without routers or a holdout."""
 
     status: Literal["good", "look", "no data"]
     """look: something is recommended."""

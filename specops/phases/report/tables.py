@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator
 from datetime import date, datetime
 
+from specops.phases import effect as effects
+from specops.phases.effect import LiveEffect
 from specops.phases.report.report import Extreme, Incident, Pool, Quantile, Report, SavedTime
 from specops.prometheus.promql import LATENCIES
 from specops.render.prometheus.alerts import MIN_DRAFTED
@@ -26,6 +28,21 @@ def speedups(report: Report) -> Table:
         rows,
         prose=(6,),
     )
+
+
+def live_effect(effect: LiveEffect) -> Table:
+    """By class: the ratio of each figure with the interval of one look, and the requests behind it."""
+    rows = tuple(
+        (part.traffic_class or "all classes", effects.NAMES[one.figure], times(one.ratio),
+         effects.interval(one.once_low, one.once_high) if one.ratio is not None else NONE,
+         f"{one.requests} / {one.holdout_requests}")
+        for part in effect.classes
+        for one in part.figures
+        if one.requests or one.holdout_requests
+    )  # fmt: skip
+    columns = ("class", "figure", "ratio", "95% interval", "requests: speculative / holdout")
+    hours = ", ".join(f"{pool} {count:.0f}" for pool, count in effect.server_hours.items())
+    return Table("", columns, rows, f"Server-hours of the pools: {hours}.")
 
 
 def acceptance(report: Report) -> Iterator[Table]:

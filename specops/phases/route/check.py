@@ -12,7 +12,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import islice
 from pathlib import Path
@@ -34,6 +34,7 @@ from specops.router import (
     CLASS_HEADER,
     LOOPBACK,
     REASON_HEADER,
+    REQUEST_ID,
     ROUTERS,
     Judge,
     Refusal,
@@ -172,6 +173,10 @@ FUZZED, SEED = 300, 0
 them may differ."""
 
 
+IDS = 20
+"""Ids that are tried for a case: at most a tenth of them is held out."""
+
+
 class CaseOutcome(Frozen):
     """A case and its outcome."""
 
@@ -246,9 +251,10 @@ def check(
     with trial(router, program, files, progress) as connection:
         progress.start("sending requests to the router", total=len(every) + FUZZED)
         for case in every:
-            tried.append(_try(connection, judge, case))
+            tried.append(_try(connection, judge, _eligible(judge, case)))
             progress.advance()
-        for request in islice(fuzz(SEED), FUZZED):
+        for number, fuzzed in enumerate(islice(fuzz(SEED), FUZZED)):
+            request = _with_id(fuzzed, number)
             if why := disagreement(request, ask(connection, request), judge):
                 name = f"fuzz: {request.body[:200]!r}"
                 tried.append(
@@ -265,7 +271,29 @@ def check(
     return _result(inputs, "yes", reason, found)
 
 
-_RULES = {"speculate", *PLAYBOOK, "classes", "default", "unsupported", "wanted", "unsized", "paths"}
+def _with_id(request: Request, number: int) -> Request:
+    """The request with an id, by which the router and `explain` draw the same holdout."""
+    return replace(request, headers={REQUEST_ID: f"check-{number}", **request.headers})
+
+
+def _eligible(judge: Judge, case: Case) -> Case:
+    """The case with an id that chance does not hold out, where it has none of its own."""
+    identified = [replace(case, request=_with_id(case.request, number)) for number in range(IDS)]
+    drawn = (one_case for one_case in identified if judge.decide(one_case.request)["reason"] != "holdout")
+    return next(drawn, case)
+
+
+_RULES = {
+    "speculate",
+    *PLAYBOOK,
+    "classes",
+    "default",
+    "unsupported",
+    "wanted",
+    "unsized",
+    "paths",
+    "holdout",
+}
 
 
 def whole(table: Mapping[str, Any]) -> Mapping[str, Any]:

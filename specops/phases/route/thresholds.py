@@ -99,6 +99,10 @@ def rules(rollout: Rollout, folder: Path) -> Rules:
     table["wanted"] = dict.fromkeys([*JUDGED, *(one["name"] for one in table["unsupported"])], True)
     table["unsized"] = UNSIZED
     table["canary_key"] = route.canary_key.lower() if route.canary_key else None
+    table["holdout"] = sourced(
+        rollout.effect.holdout,
+        IN_THE_FILE if "holdout" in rollout.effect.model_fields_set else IN_THE_PLAYBOOK,
+    )
     table["paths"] = list(route.paths)
     table["speculative_percent"] = route.speculative_percent
     known = {*RESERVED, *(one.name for one in route.classes)}

@@ -9,6 +9,7 @@ from typing import Literal
 from specops.prometheus import series
 from specops.prometheus.promql import LATENCIES, Latency
 from specops.prometheus.series import (
+    GUARD_EFFECT,
     GUARD_EVALUATIONS,
     GUARD_OVERRIDE,
     GUARD_PERCENT,
@@ -280,8 +281,16 @@ def acceptance() -> Row:
 
 def speed() -> Row:
     return Row(
-        "Latency against the baseline",
+        "Latency against the same traffic, and against the baseline",
         [
+            Panel(
+                "Live effect",
+                "Time with speculation over that of the holdout, with the interval that the guard reads."
+                " Below 1× is faster. Empty without a holdout.",
+                [Query(f"{GUARD_EFFECT}{ALL}", "{{latency}} {{end}}")],
+                TIMES,
+                width=24,
+            ),
             Panel(
                 "Speed-up by latency",
                 "Above 1× is faster than the baseline at the same load: first token (ttft), token after"

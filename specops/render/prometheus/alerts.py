@@ -21,7 +21,16 @@ from specops.config.monitor import ALERTS, AlertName, AlertRecord, alert_record
 from specops.errors import ConfigError
 from specops.prometheus import series
 from specops.prometheus.promql import LATENCIES, Latency, Signals, selector, stuck_window_s
-from specops.prometheus.series import GUARD_STATE, GUARD_VERDICT, POOL, POOLS, ROLLOUT, PoolName, exposed
+from specops.prometheus.series import (
+    GUARD_EFFECT,
+    GUARD_STATE,
+    GUARD_VERDICT,
+    POOL,
+    POOLS,
+    ROLLOUT,
+    PoolName,
+    exposed,
+)
 from specops.render.prometheus.rules import Alert, Record, duration, identity, rule_file
 from specops.render.prometheus.scrape import job_name, pool_targets
 from specops.serving import Series
@@ -148,6 +157,7 @@ def _names(rollout: Rollout) -> dict[str, Any]:
         "routers": bool(rollout.addresses.routers),
         "guard": bool(rollout.addresses.guard),
         "guard_up": f"up{selector({'job': job_name(rollout, 'guard')} | labels)}",
+        "guard_effect": lambda end: f"{GUARD_EFFECT}{selector(labels | {'end': end})}",
         "guard_state": lambda state: f"{GUARD_STATE}{selector(labels | {'state': state})}",
         "guard_verdict": lambda verdict: f"{GUARD_VERDICT}{selector(labels | {'verdict': verdict})}",
         "firing": lambda alert: f"ALERTS{selector(labels | {'alertname': alert})}",

@@ -25,7 +25,7 @@ SWITCH = "switch.conf"
 SWITCH_STATE = "switch.json"
 """The switch with Lua, which NGINX writes."""
 RULES = "lua/specops/rules.lua"
-LUA = ("body", "bucket", "decide", "in_flight", "metrics", "router", "switch")
+LUA = ("body", "bucket", "decide", "effect", "in_flight", "metrics", "router", "switch")
 """The modules in nginx/lua/specops. rules.lua is rendered beside them."""
 NATIVE_LIMITS = (
     "sizes, temperature, streaming and parameters that the engine refuses do not count: what a pool refuses"
@@ -35,6 +35,7 @@ NATIVE_LIMITS = (
     "the switch is switch.conf and a reload; it has no listener, and guard needs the action `command` for it",
     "a trusted caller that is on the standard side of the switch stays there, whatever it chooses",
     "callers are split by another hash than with Lua: a caller may change pools when the variant changes",
+    "no holdout, so there is no live effect",
     "no metrics by class; the answer's X-Specops-Route names the pool decided on, not the one that answered",
     "a server that takes no connection in time costs that request a 504; after three, the next are spared",
     "the second server that answers 502 or 503 is the answer: the standard pool gets nothing after it",
@@ -159,7 +160,8 @@ def _pcre(value: str) -> str:
 
 def rules_lua(deployment: Deployment) -> str:
     """rules.lua: the rules as a Lua table."""
-    rules = {"rollout": deployment.rollout, "specops": __version__, **deployment.rules}
+    servers = {"standard": len(deployment.standard), "speculative": len(deployment.speculative)}
+    rules = {"rollout": deployment.rollout, "specops": __version__, "servers": servers, **deployment.rules}
     head = f"-- {_made_by(deployment.rollout)}\n"
     head += "-- Rules of decide.lua. `source` is where a value comes from.\n\n"
     return f"{head}return {literal(rules)}\n"

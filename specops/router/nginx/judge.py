@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from specops.assets import asset
 from specops.errors import UsageError
 from specops.hints import ROLLOUT
-from specops.router.protocol import Decision, Request, may_choose
+from specops.router.protocol import REQUEST_ID, Decision, Request, may_choose
+
+DAY_S = 86400
 
 
 class LuaJudge:
@@ -48,12 +51,15 @@ class LuaJudge:
         question = self._lua.table()
         question[b"method"] = request.method.encode()
         question[b"path"] = request.path.partition("?")[0].encode()
+        if (request_id := request.headers.get(REQUEST_ID)) is not None:
+            question[b"id"] = request_id.encode()
         question[b"trusted"] = may_choose(request.address, self._trusted)
         question[b"body"] = request.body
         for name, callback in self._callbacks.items():
             question[name] = callback
         state = self._lua.table()
         state[b"percent"], state[b"in_flight"] = percent, in_flight
+        state[b"day"] = int(time.time() // DAY_S)
         decision = {
             key.decode(): value.decode() if isinstance(value, bytes) else value
             for key, value in self._decide(question, self._rules, state).items()
