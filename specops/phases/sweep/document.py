@@ -363,9 +363,9 @@ def _adoption(pool: Mapping[str, Any], standard: Mapping[str, Any], prompts: str
         return Step(f"set pools.speculative.speculation.{key}: {speculation.get(key)} in ROLLOUT", "", run)
     if engine is not None and engine.serve is not None:
         return Step(f"start the speculative pool with: {engine.serve(pool)}", "", run)
-    arms = (f"standard={standard.get('base_url')}", f"best={pool.get('base_url')}")
-    words = " ".join(f"--arm {shlex.quote(arm)}" for arm in arms)
-    return Step("", "", f"specops ab {words} --prompts {shlex.quote(prompts)}")
+    first = shlex.quote(f"standard={standard.get('base_url')}")
+    second = shlex.quote(f"best={pool.get('base_url')}")
+    return Step("", "", f"specops ab --arm {first} --arm {second} --prompts {shlex.quote(prompts)}")
 
 
 def _memory(cells: Sequence[Cell]) -> str:
