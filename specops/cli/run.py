@@ -71,7 +71,7 @@ def run(
     ] = False,
 ) -> Answer:
     """Stops at the first failed gate, skips unchanged phases and those that do not apply, resumes interrupted
-    ones. The page begins with what each load showed and the decision, by traffic class and load.
+    ones. The page ends with what each load showed and the decision, by traffic class and load.
 
     Before the first request it checks what the rollout names, and says what it will send. If a pool runs
     already, it asks; without a terminal it needs --yes, or measure.max_rps in the rollout file.

@@ -87,7 +87,7 @@ def _subtitle(result: Result, report: Report, path: Path) -> str:
     prompts, looks = result.data.get("prompts", {}), result.data.get("looks", {})
     classes = {name for challenger in report.challengers.values() for name in challenger.classes}
     parts = [
-        f"{count(len(report.arms), 'arm')}, {result.settings.get('design', '')}",
+        ", ".join(filter(None, (count(len(report.arms), "arm"), result.settings.get("design")))),
         f"{count(prompts.get('count', 0), 'prompt')} in {count(len(classes), 'class', 'classes')}",
         repeated_sentence(prompts.get("repeated", 0), prompts.get("count", 0)),
         f"look {looks.get('done')} of {looks.get('planned')}",
