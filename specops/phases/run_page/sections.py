@@ -5,7 +5,7 @@ Every figure is in the JSON file that the section names. A section that has noth
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 from specops.phases import PHASES, phase_named
