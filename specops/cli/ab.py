@@ -107,9 +107,9 @@ def ab(
     """
     assert call.out is not None
     from specops import results
-    from specops.cli.ab_page import page
     from specops.experiment.arms import parse_arms
     from specops.load.settings import BaselineSettings
+    from specops.phases.ab.document import document
     from specops.phases.ab.settings import LOOKS, AbSettings
 
     arms = parse_arms(arm)
@@ -155,7 +155,7 @@ def ab(
         results.write(call.out, result)
     if plot is not None:
         draw(result, call.out, plot)
-    return Answer(result, page(result, call.out))
+    return Answer(result, document(result, call.out))
 
 
 def _recorded(path: Path, requested: BaselineSettings, arms: list[Arm]) -> Result:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from itertools import chain, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -18,14 +15,8 @@ from specops.cli.call import (
     names,
     shared_options,
 )
-from specops.cli.output import Table, decimals
-
-if TYPE_CHECKING:
-    from specops.results import Result
 
 DEFAULT_OUT = Path("baseline.json")
-_SHORTAGE = re.compile(r"^(p\d+) needs (\d+) samples, there are \d+$")
-_SHOWN = (*product(("ttft_ms", "tpot_ms", "e2e_ms"), ("p50", "p95")), ("e2e_ms", "p99"))
 
 
 @shared_options(out=ResultOption, default_out=DEFAULT_OUT)
@@ -72,6 +63,7 @@ def baseline(
     assert call.out is not None
     from specops.load.settings import BaselineSettings
     from specops.phases.baseline import measure_into
+    from specops.phases.baseline_document import document
 
     fields: dict[str, Any] = {
         "base_url": base_url,
@@ -94,69 +86,4 @@ def baseline(
     settings = call.settings(BaselineSettings, load.settings() | fields)
     with call.progress() as shown:
         result = measure_into(call.out, settings, shown, fresh=fresh)
-    return Answer(result, _page(result, call.out))
-
-
-def _page(result: Result, out: Path) -> Iterator[str | Table]:
-    latencies = [f"{name[:-3].upper()} {q}" if q == "p50" else q for name, q in _SHOWN]
-    columns = ["load", "requests", "failed", *latencies, "tok/s"]
-    rows = [_row(_load(level), level) for level in result.data["by_concurrency"]]
-    for name, levels in result.data["by_class"].items():
-        if len(result.data["by_class"]) > 1:
-            rows += [_row(f"{_load(level)}, {name}", level) for level in levels]
-    yield Table(columns, rows, title=f"{result.settings['model']} (milliseconds)")
-    for reason in _reasons(result):
-        yield f"–: {reason}"
-    yield from _accepted(result)
-    yield f"{result.verdict}: {result.reason}"
-    yield f"result: {out}"
-
-
-def _accepted(result: Result) -> Iterator[str]:
-    """Acceptance of the whole run, and of each load where there are several; or why there is none."""
-    whole = result.data["acceptance"]
-    if not whole:
-        cells, why = result.data["cells"], result.data["acceptance_missing"]
-        surely_none = bool(cells) and all(cell["verified"] == 0 for cell in cells)
-        state = "none, this server does not speculate" if surely_none else "unknown"
-        yield f"acceptance: {state} ({why})"
-        return
-    rate, length = (decimals(whole[name], 2) for name in ("rate", "length"))
-    origin = " (by the server's gauges; it does not count drafted tokens)" if whole.get("estimated") else ""
-    yield f"accepted {rate} of drafted tokens, {length} tokens a step{origin}"
-    by_load = [level for level in result.data["by_concurrency"] if level.get("acceptance")]
-    for level in by_load if len(by_load) > 1 else []:
-        rate, length = (decimals(level["acceptance"][name], 2) for name in ("rate", "length"))
-        yield f"  {_load(level)}: accepted {rate}, {length} tokens a step"
-
-
-def _reasons(result: Result) -> list[str]:
-    """Return why figures of the table are missing: each reason once, and once for all rows with too few
-    requests."""
-    levels = [*result.data["by_concurrency"], *chain(*result.data["by_class"].values())]
-    missing = [(level[name]["missing"], quantile) for level in levels for name, quantile in _SHOWN]
-    shown = [of[quantile] for of, quantile in missing if quantile in of]
-    found = [*result.summary.get("reasons", {}).values(), *shown]
-    return list(
-        dict.fromkeys(
-            _SHORTAGE.sub(r"\1 is not shown for rows with fewer than \2 requests", reason) for reason in found
-        )
-    )
-
-
-def _load(level: dict[str, Any]) -> str:
-    from specops.load.arrivals import Level
-
-    return str(Level(concurrency=level["concurrency"], rate=level["rate"]))
-
-
-def _row(label: str, level: dict[str, Any]) -> list[str]:
-    rate = (level.get("over_repeats") or {}).get("tokens_per_sec")
-    latencies = [level[name][q] for name, q in _SHOWN]
-    return [
-        label,
-        str(level["requests"]),
-        str(level["failed"]),
-        *(decimals(value, 1) for value in latencies),
-        decimals(rate["estimate"] if rate else None, 1),
-    ]
+    return Answer(result, document(result, call.out))

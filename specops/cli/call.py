@@ -26,12 +26,13 @@ import typer
 from pydantic import BaseModel, ValidationError
 from typer.core import TyperGroup
 
-from specops.cli.output import Table, name_rollout, print_json, print_text
+from specops.cli.output import name_rollout, print_document, print_json, print_text
 from specops.cli.progress import progress
 from specops.defaults import LEVELS_HELP, REQUEST_TIMEOUT_S
 from specops.errors import EnvironmentFailure, Exit, UsageError, install_command
 from specops.hints import with_options
 from specops.quantities import SECONDS
+from specops.render.report.document import Document
 from specops.results import Result, write
 from specops.validation import problem
 
@@ -64,8 +65,8 @@ class Answer:
     value: BaseModel | Mapping[str, Any] | Sequence[Any]
     """Printed with --json."""
 
-    text: Iterable[str | Table] = ()
-    """Printed without --json: lines, and tables between them."""
+    text: Iterable[str] | Document = ()
+    """Printed without --json: a document, or lines."""
 
     exit_code: int | None = None
     """None: the result's own; 0 for other values."""
@@ -109,7 +110,10 @@ class Call:
         if self.as_json:
             print_json(answer.value)
             return
-        print_text(answer.text)
+        if isinstance(answer.text, Document):
+            print_document(answer.text)
+        else:
+            print_text(answer.text)
         if self.out is not None and isinstance(answer.value, Result) and not self.quiet:
             for line in picture_of(answer.value, self.out, self.context.params.get("plot")):
                 print_text([line])

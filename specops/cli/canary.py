@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,17 +19,11 @@ from specops.cli.call import (
 )
 from specops.errors import UsageError
 from specops.hints import with_options
-from specops.phases.commands import Commands
-from specops.phases.measurement import checked
-from specops.render.figures import aligned, count, sentence
-from specops.results import Result
 from specops.validation import problem
 
 if TYPE_CHECKING:
     from specops.config import Rollout
     from specops.config.rollout import CheckName
-    from specops.phases.canary.pool_pair import Conformance
-    from specops.serving import Pool
 
 HINT = "specops canary rollout.yaml"
 
@@ -76,6 +67,7 @@ def canary(
     from specops import results
     from specops.phases.canary import FILE, inputs, resumable
     from specops.phases.canary import canary as ask
+    from specops.phases.canary.document import document
     from specops.phases.commands import Commands
     from specops.phases.measurement import partial_results
 
@@ -107,7 +99,7 @@ def canary(
             )
     result = results.read(path)
     commands = Commands(file, rollout, folder) if rollout else None
-    return Answer(result, page(result, path, commands, shlex.join(["specops", *sys.argv[1:]])))
+    return Answer(result, document(result, path, commands))
 
 
 def _checks(only: str) -> list[CheckName]:
@@ -162,70 +154,3 @@ def _only_model(base_url: str) -> str:
         raise UsageError(f"{base_url} is not a usable address: it {error}", hint=HINT) from None
 
     return only_model(at)
-
-
-WORDS = {
-    "pass": "pass",
-    "fail": "FAIL",
-    "unsupported": "unsupported",
-    "differs": "differs",
-    "undecided": "undecided",
-}
-WIDEST = 150
-
-
-def page(result: Result, path: Path, commands: Commands | None, again: str) -> list[str]:
-    """The page's lines; requests that show what differs or is undecided are in `path`, the result. `again`
-    is the command that made it, `commands` those of its rollout; None for a canary of two addresses."""
-    from specops.phases.canary.pool_pair import Conformance
-
-    data = checked(Conformance, result.data, f"{path} is damaged: data")
-    requested = ", ".join(f"{number} to {pool}" for pool, number in data.requests.items())
-    lines = [f"canary · {count(len(data.checks), 'check')} · requests: {requested} · {path}"]
-    lines += aligned([[f"  {one.name}", WORDS[one.status], _short(one.message)] for one in data.checks])
-    for one in data.checks:
-        if one.status == "fail" and one.request:
-            lines += ["", f"{one.name}, as sent to the speculative pool:", one.request]
-        if one.status == "fail" and commands is not None:
-            lines += _known(commands.rollout.pools.speculative, one.name)
-    if any(one.status == "fail" for one in data.checks):
-        lines.append("")
-    for entry in data.unsupported:
-        if entry.pool == "speculative":
-            lines.append(f"  rule: requests with {entry.parameter} go to the standard pool")
-    return [*lines, sentence(result.reason), *_next(data, result, commands, again)]
-
-
-def _known(pool: Pool, check: str) -> Iterator[str]:
-    """Known issues of the pool's engine that a failure of `check` may be."""
-    from specops.serving import of_check
-
-    version = pool.pair.version if pool.pair else None
-    for issue in of_check(pool.engine, version, check):
-        yield f"  possibly {issue.id} ({issue.status}): {issue.symptom}"
-        yield f"    workaround: {issue.workaround}; {issue.source}"
-
-
-def _short(message: str) -> str:
-    return message if len(message) <= WIDEST else message[: WIDEST - 1] + "…"
-
-
-def _next(data: Conformance, result: Result, commands: Commands | None, again: str) -> Iterator[str]:
-    failed = {one.name for one in data.checks if one.status == "fail"}
-    routed = any(one.status == "fail" and one.parameter for one in data.checks)
-    if failed == {"mixed"} and commands is not None:
-        yield f"change: keep sampled requests standard: route.max_temperature: 0 in {commands.file}"
-        yield f"next: {commands.of('route render {rollout}')}"
-    elif failed:
-        yield "change: send the request above to both servers, and report it to the engine's maintainers"
-        if routed and commands is not None:  # meanwhile such requests stay standard
-            yield f"next: {commands.of('route render {rollout}')}"
-        else:
-            yield f"next: {again}"
-    elif result.verdict == "undecided":
-        yield "change: nothing else may send requests to the servers meanwhile"
-        yield f"next: {again}"
-    elif commands is not None:
-        yield f"next: {commands.of('monitor render {rollout}')}"
-    else:
-        yield "next: specops init"

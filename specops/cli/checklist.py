@@ -13,7 +13,7 @@ import typer
 from specops.cli.call import Answer, DefaultCommandGroup, RolloutCall, shared_options
 from specops.hints import with_options
 from specops.phases.measurement import checked
-from specops.render.figures import NONE, age, aligned, sentence
+from specops.render.figures import sentence
 from specops.results import Result
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ def show(
     from specops import results
     from specops.errors import UsageError
     from specops.phases.checklist.checklist import FILE, checklist
+    from specops.phases.checklist.document import document
 
     if call.as_json and form != "text":
         raise UsageError(
@@ -60,8 +61,8 @@ def show(
         )
     result = checklist(call.file, call.path, call.folder, datetime.now(UTC), signers)
     results.write(call.folder / FILE, result)
-    pages = {"text": page, "junit": junit, "github": github}
-    return Answer(result, pages[form](result, call.folder))
+    forms = {"junit": junit, "github": github}
+    return Answer(result, forms[form](result) if form in forms else document(result, call.folder / FILE))
 
 
 @checklist.command()
@@ -141,29 +142,7 @@ def sign_results(
     return Answer(SignedFiles(signed=names), [f"signed with {key}: {message}"])
 
 
-HASH_DIGITS = 12
-UNSIGNED = (
-    "A result's hash has no key: it shows edits in passing, not a forgery by who may write the file."
-    " For that, use `checklist sign` and --signers."
-)
-
-
-def page(result: Result, folder: Path) -> list[str]:
-    """The page's lines. All that is on it is in checklist.json."""
-    items = _items(result)
-    counts = ", ".join(f"{count} {status}" for status, count in result.summary.items() if count)
-    lines = [f"checklist · {result.settings['rollout']} · {folder} · {counts}"]
-    rows = aligned([[f"  {item.status}", item.name, _age(item), _evidence(item)] for item in items])
-    for item, line in zip(items, rows, strict=True):
-        lines += [line, f"            {item.found}"]
-    lines.append(sentence(result.reason))
-    if result.settings.get("signers") is None:
-        lines.append(UNSIGNED)
-    lines += _next(items)
-    return lines
-
-
-def junit(result: Result, folder: Path) -> list[str]:
+def junit(result: Result) -> list[str]:
     """The items as test cases in JUnit's XML: a failed item is a failure, an open one is skipped."""
     items = _items(result)
     counts = Counter(item.status for item in items)
@@ -192,7 +171,7 @@ OUTCOMES = {"failed": "failure", "open": "skipped"}
 LEVELS = {"failed": "error", "open": "warning", "attested": "notice"}
 
 
-def github(result: Result, folder: Path) -> list[str]:
+def github(result: Result) -> list[str]:
     """An annotation of GitHub Actions for each item that is not passed, and the verdict."""
     lines = []
     for item in _items(result):
@@ -229,27 +208,3 @@ def _data(text: str) -> str:
 
 def _property(text: str) -> str:
     return _data(text).replace(":", "%3A").replace(",", "%2C")
-
-
-def _evidence(item: Item) -> str:
-    """Return each file with the beginning of its hash; a live probe by who answered."""
-    message = (
-        f"{one.source} {one.sha256[:HASH_DIGITS]}" if one.sha256 else f"{one.source} (live)"
-        for one in item.evidence
-    )
-    return ", ".join(message) or NONE
-
-
-def _age(item: Item) -> str:
-    return age(max(one.age_s for one in item.evidence)) if item.evidence else NONE
-
-
-def _next(items: list[Item]) -> Iterator[str]:
-    """Yield what to change and the command after it; what follows its # is for people, and no shell reads
-    it."""
-    from specops.phases.checklist.evidence import todo
-
-    for one in todo(items):
-        for change, name in one.changes:
-            yield f"change: {change}  ({name})"
-        yield f"next: {one.command}  # {', '.join(one.items)}"

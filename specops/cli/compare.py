@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -33,12 +34,13 @@ def compare(
         pair = views.side_by_side(*(figures for _, figures in both if figures is not None))
         return Answer(pair, views.comparison_lines(pair))
     from specops.phases.run_comparison.comparison import compared
-    from specops.phases.run_comparison.document import document, lines
+    from specops.phases.run_comparison.document import document
     from specops.render import write_files
     from specops.render.report.formats import html
 
     result = compared(run_a, run_b)
+    page = document(result)
     if call.out is not None:
-        write_files(call.out.parent, {call.out.name: html(document(result))})
-    written = [f"open {call.out}"] if call.out is not None else []
-    return Answer(result, [*lines(result), *written])
+        write_files(call.out.parent, {call.out.name: html(page)})
+        page = replace(page, summary=(*page.summary, f"open {call.out}"))
+    return Answer(result, page)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from specops.cli.output import decimals
-from specops.render.figures import NONE, aligned, count, milliseconds, percent, sentence
+from specops.render.figures import NONE, aligned, count, decimals, milliseconds, percent, sentence
 from specops.results import Result
 
 

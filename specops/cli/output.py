@@ -13,7 +13,6 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import typer
@@ -23,17 +22,31 @@ from typing_extensions import TypedDict
 from specops import hints
 from specops.errors import Exit, SpecopsError
 from specops.hints import with_options
-from specops.render.figures import NONE
+from specops.render.report.document import Document
 from specops.results import Result, written
 
 GOOD, BAD, OPEN = "green", "red", "yellow"
 VERDICTS = {
-    GOOD: ("passed", "yes", "ok", "compatible", "faster", "deploy", "healthy", "use speculation", "better"),
+    GOOD: (
+        *("passed", "pass", "yes", "ok", "compatible", "faster", "deploy", "pays", "shown", "healthy"),
+        *("use speculation", "better"),
+    ),
     BAD: (
         *("failed", "no", "NO", "missing", "incompatible", "slower", "bad", "error", "worse"),
-        "keep speculation off",
+        *("keep speculation off", "do not deploy", "does not pay", "against", "FAIL", "differs", "CAUSE"),
     ),
-    OPEN: ("undecided", "open", "degraded", "warn", "warning", "skipped", "unknown", "partial"),
+    OPEN: (
+        "undecided",
+        "not shown",
+        "possible",
+        "open",
+        "degraded",
+        "warn",
+        "warning",
+        "skipped",
+        "unknown",
+        "partial",
+    ),
 }
 STYLES = {word: style for style, words in VERDICTS.items() for word in words}
 STATE = re.compile(rf"(?:^|(?<=\s))({'|'.join(sorted(STYLES, key=len, reverse=True))})(?=\s\s|$)")
@@ -125,20 +138,6 @@ def coloured(line: str) -> str:
     return STATE.sub(lambda found: typer.style(found[1], fg=STYLES[found[1]], bold=True), line, count=1)
 
 
-@dataclass(frozen=True)
-class Table:
-    """The first column is set to the left, the others to the right."""
-
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    title: str | None = None
-
-
-def decimals(value: float | None, digits: int) -> str:
-    """Return a cell with so many digits after the point."""
-    return NONE if value is None else f"{value:.{digits}f}"
-
-
 def print_json(value: BaseModel | Mapping[str, Any] | Sequence[Any]) -> None:
     """Print one JSON document on stdout. A result or another pydantic model is printed as it is written to
     disk."""
@@ -150,53 +149,18 @@ def print_json(value: BaseModel | Mapping[str, Any] | Sequence[Any]) -> None:
         typer.echo(json.dumps(value, indent=1, ensure_ascii=False, default=str))
 
 
-def print_text(parts: Iterable[str | Table]) -> None:
-    """Lines and tables on stdout, in their order."""
-    for part in parts:
-        if isinstance(part, Table):
-            _print_table(part)
-        else:
-            print_lines([part], fold=not isinstance(part, UnfoldedLine))
+def print_document(document: Document) -> None:
+    """Print a document on stdout, its tables within the width of the terminal."""
+    from specops.render.report.terminal import terminal
+
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    print_lines(terminal(document, width))
 
 
-def _print_table(table: Table) -> None:
-    """Print a table. Into a pipe or a file no line is folded, so that the output can be searched line by
-    line."""
-    from rich.console import Console
-    from rich.table import Table as Drawn
-
-    console = Console(highlight=False, markup=False)
-    if console.is_terminal:
-        table = fitted(table, console.width)
-    else:
-        console = Console(highlight=False, markup=False, width=240, color_system=None)
-    drawn = Drawn(title=table.title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for number, column in enumerate(table.columns):
-        drawn.add_column(
-            column,
-            justify="right" if number else "left",
-            no_wrap=not console.is_terminal,
-            overflow="fold",
-        )
-    for row in table.rows:
-        drawn.add_row(*map(named, row))
-    console.print(drawn)
-
-
-def fitted(table: Table, width: int) -> Table:
-    """Return the table, or, where it is too wide, with its rows as columns if that fits."""
-    if _width(table) <= width or not table.rows:
-        return table
-    columns = (table.columns[0], *(row[0] for row in table.rows))
-    rows = [[name, *(row[at] for row in table.rows)] for at, name in enumerate(table.columns) if at]
-    turned = Table(columns, rows, table.title)
-    return turned if _width(turned) <= width else table
-
-
-def _width(table: Table) -> int:
-    """Return the columns of a terminal that it takes, with two between its own."""
-    widths = (max(map(len, column)) for column in zip(table.columns, *table.rows, strict=True))
-    return sum(width + 2 for width in widths) - 2
+def print_text(lines: Iterable[str]) -> None:
+    """Lines on stdout, in their order."""
+    for line in lines:
+        print_lines([line], fold=not isinstance(line, UnfoldedLine))
 
 
 def wants_json(words: Sequence[str]) -> bool:

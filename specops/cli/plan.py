@@ -10,10 +10,9 @@ import typer
 
 from specops.assets import asset
 from specops.cli.call import Answer, AnswerOption, Call, extra, shared_options
-from specops.cli.output import decimals
 from specops.errors import UsageError
 from specops.hints import with_options
-from specops.render.figures import NONE, aligned, count, milliseconds, sentence
+from specops.render.figures import NONE, aligned, count, decimals, milliseconds, sentence
 
 if TYPE_CHECKING:
     from specops.phases.plan import BatchPlan, Candidate, PlanExplanation

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,9 +12,7 @@ from typing_extensions import TypedDict
 
 from specops.cli.call import Answer, DefaultCommandGroup, RolloutCall, shared_options
 from specops.hints import with_options
-from specops.phases.report.delivery import ReportFiles, WrittenSchedule
-from specops.phases.report.report import Report
-from specops.render.figures import aligned
+from specops.phases.report.delivery import WrittenSchedule
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
@@ -69,7 +68,7 @@ def make(
 
     from specops.phases.report import delivery as webhook
     from specops.phases.report.assembly import report
-    from specops.phases.report.delivery import read, write
+    from specops.phases.report.delivery import write
     from specops.phases.report.report import window as window_of
     from specops.prometheus.api import Api
 
@@ -82,7 +81,9 @@ def make(
     finally:
         api.close()
     written = write(call.folder, requested, result)
-    answer = Answer(result, page(written, read(result)))
+    files = f"written: {written.html}, beside it .md and .json"
+    document = replace(written.document, summary=(*written.document.summary, files))
+    answer = Answer(result, document)
     address = post or os.environ.get(webhook.WEBHOOK)
     if not address:
         return answer
@@ -138,19 +139,6 @@ def _zone(name: str) -> ZoneInfo:
             f"this machine knows no time zone {name!r}",
             hint=with_options({"--tz": "Asia/Seoul"}),
         ) from None
-
-
-def page(written: ReportFiles, report: Report) -> list[str]:
-    """The page's lines. Every figure on it is in the JSON."""
-    made = written.document
-    lines = [f"report · {report.rollout} · {made.subtitle}"]
-    lines += aligned([[f"  {tile.label.lower()}", tile.value, tile.note] for tile in made.tiles])
-    lines += [f"  missing  {one.what}: {one.why}" for one in report.missing]
-    for step in made.steps:
-        lines += [f"  to do: {step.action}", f"    {step.command}"]
-    lines.append(made.in_short())
-    lines.append(f"written: {written.html}, beside it .md and .json")
-    return lines
 
 
 def scheduled(made: WrittenSchedule) -> list[str]:

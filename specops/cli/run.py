@@ -71,13 +71,13 @@ def run(
     ] = False,
 ) -> Answer:
     """Stops at the first failed gate, skips unchanged phases and those that do not apply, resumes interrupted
-    ones. The page begins with what each load showed and the decision, by traffic class and load.
+    ones. The page ends with what each load showed and the decision, by traffic class and load.
 
     Before the first request it checks what the rollout names, and says what it will send. If a pool runs
     already, it asks; without a terminal it needs --yes, or measure.max_rps in the rollout file.
     """
-    from specops.cli.page import page
     from specops.phases import playbook
+    from specops.phases.run_page.document import walk_document
 
     if plan:
         return _planned(call, only, fresh=fresh)
@@ -103,7 +103,7 @@ def run(
         phases=phases,
         skipped=[SkippedPhase(phase=one.phase, reason=one.reason, hint=one.hint) for one in walk.skipped],
     )
-    return Answer(value, page(walk, call.file, call.path), walk.exit_code)
+    return Answer(value, walk_document(walk, call.file, call.path), walk.exit_code)
 
 
 def _prepare(call: RolloutCall, only: PhaseName | None, *, fresh: bool, yes: bool) -> None:

@@ -78,7 +78,6 @@ def sweep(
 
     Exit 0 where a setting pays, 1 where none does, 4 where it is undecided.
     """
-    from specops.cli.sweep_page import page
     from specops.phases.sweep.spec import spec_of
 
     file = _overridden(
@@ -93,6 +92,7 @@ def sweep(
         {"classes": names(classes) or None, "repeats": repeats, "same_prompts": same_prompts or None},
     )
     from specops.phases.plot import plot as draw
+    from specops.phases.sweep.document import document
     from specops.render.plot import check_suffix
 
     if plot is not None:
@@ -107,7 +107,7 @@ def sweep(
     result = _swept(call, spec, path, on or file.sweep.cluster, fresh=fresh)
     if plot is not None:
         draw(result, path, plot)
-    return Answer(result, page(result, path))
+    return Answer(result, document(result, path))
 
 
 def _path(out: Path) -> Path:

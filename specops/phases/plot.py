@@ -12,9 +12,9 @@ from typing import Any
 from specops import results
 from specops.errors import UsageError
 from specops.phases import PHASES, phase_named, tool_results
-from specops.phases.run_page.conclusion import STATES
 from specops.phases.tool_results import views
 from specops.render.plot import Heading, Line, LinesPanel, LinesPicture, check_suffix
+from specops.render.report.document import STATES
 from specops.results import Result
 
 UNKNOWN = "model not recorded"

@@ -22,6 +22,11 @@ def times(interval: Interval | None, estimate: float | None = None) -> str:
     return NONE if estimate is None else f"{estimate:.2f}×"
 
 
+def decimals(value: float | None, digits: int) -> str:
+    """Return a figure with so many digits after the point."""
+    return NONE if value is None else f"{value:.{digits}f}"
+
+
 def milliseconds(value: float | None) -> str:
     if value is None:
         return NONE

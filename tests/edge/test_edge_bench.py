@@ -15,7 +15,6 @@ from calling import specops
 
 from specops import results
 from specops.assets import asset
-from specops.cli.edge_bench import lines, tables
 from specops.config import load
 from specops.economics import Prices
 from specops.errors import FileError, UsageError
@@ -25,6 +24,7 @@ from specops.load.arrivals import Level
 from specops.load.record import Cell, CellRecord
 from specops.load.request_times import Objectives, Observation
 from specops.load.workload import Prompt
+from specops.phases.edge_bench.document import notes, sections
 from specops.phases.edge_bench.judging import ArmDecision, EdgeComparison, compare, figures, read
 from specops.phases.edge_bench.measure import _seeded, planned
 from specops.phases.edge_bench.records import ClientEffort, EdgeWindow, EdgeWindows, Lateness, ServerEffort
@@ -38,6 +38,7 @@ from specops.phases.edge_bench.settings import (
 )
 from specops.phases.plot import plot
 from specops.prometheus.exposition import DraftCounts
+from specops.render.report.document import text_of
 from specops.results import Result
 
 ARMS = arms_of([0, 1], ["adaptive"], [0])
@@ -363,7 +364,7 @@ def test_other_answers_are_never_a_yes_however_fast(
     answer, reason = verdict(comparison)
     assert answer == expected
     assert words in reason
-    assert f"greedy answers differ in {len(prompts) * len(cycles)} answer" in lines(comparison)[1]
+    assert f"greedy answers differ in {len(prompts) * len(cycles)} answer" in list(notes(comparison))[1]
 
 
 def test_a_loop_in_every_arm_is_the_same_answer_and_no_fault_of_an_arm() -> None:
@@ -377,7 +378,7 @@ def test_a_loop_in_every_arm_is_the_same_answer_and_no_fault_of_an_arm() -> None
         return each.model_copy(update={"cell": each.cell.model_copy(update={"rows": rows})})
 
     comparison = compare(ARMS, [looping(each) for each in all_arms(FASTER)], settings())
-    assert "greedy answers are the same in all arms (234 compared with autoregressive)" in lines(comparison)
+    assert "greedy answers are the same in all arms (234 compared with autoregressive)" in notes(comparison)
     assert verdict(comparison)[0] == "yes"
 
 
@@ -454,13 +455,15 @@ def test_throughput_and_cost_pair_by_window() -> None:
 
 def test_the_page_has_every_arm_every_ratio_and_what_must_hold() -> None:
     comparison = compare(ARMS, all_arms(FASTER, cycles=10), settings(failure_margin=0.01))
-    pages = tables(comparison, "USD")
+    (section,) = sections(comparison, "USD")
+    pages = section.tables
+    assert section.title == "1 client at a time"
     assert [table.title for table in pages] == [
-        "1 client at a time",
-        "a round, on average",
-        "drafts of which so many tokens were accepted",
-        "times as good",
-        f"{PAPER} at 1 client: what must hold",
+        "Speed",
+        "A round, on average",
+        "Drafts of which so many tokens were accepted",
+        "Times as good",
+        f"{PAPER}: what must hold",
     ]
     assert {row[0] for row in pages[0].rows} == {arm.name for arm in ARMS}
     assert all(len(row) == len(table.columns) for table in pages for row in table.rows)
@@ -471,9 +474,9 @@ def test_the_page_has_every_arm_every_ratio_and_what_must_hold() -> None:
     assert (bare["waiting ms"], bare["step ms"], bare["bytes up"]) == ("10.0", "30.0", "100")
     ratios = {row[0]: dict(zip(pages[3].columns, row, strict=True)) for row in pages[3].rows}
     assert "2.0" in ratios[f"{PAPER} over {SERVER_ONLY}"]["latency"]
-    assert [row[-1] for row in pages[4].rows].count("not shown") == 1
-    assert "too slow for some of the declared times" in lines(comparison)[-1]
-    assert "greedy answers are the same in all arms (180 compared with autoregressive)" in lines(comparison)
+    assert [text_of(row[-1]) for row in pages[4].rows].count("not shown") == 1
+    assert "too slow for some of the declared times" in list(notes(comparison))[-1]
+    assert "greedy answers are the same in all arms (180 compared with autoregressive)" in notes(comparison)
 
 
 def test_rounds_sent_ahead_are_shown_where_some_are_and_compared_with_none() -> None:
@@ -484,13 +487,13 @@ def test_rounds_sent_ahead_are_shown_where_some_are_and_compared_with_none() -> 
     assert over[PAPER] is not None
     estimates = (over[BARE].estimate, over[PAPER].estimate)
     assert estimates == pytest.approx((2.0, 1.5), rel=0.03)
-    table = tables(comparison, "USD")[1]
+    table = next(sections(comparison, "USD")).tables[1]
     shares = {row[0]: row[table.columns.index("ahead")] for row in table.rows}
     assert shares == {BARE: "0%", PAPER: "0%", AHEAD: "25%"}
-    assert "ahead: rounds sent before the previous verdict" in lines(comparison)[0]
+    assert "ahead: rounds sent before the previous verdict" in next(notes(comparison))
     without = judged({arm: gap for arm, gap in gaps.items() if arm != AHEAD}, cycles=2)
-    assert "ahead" not in tables(without, "USD")[1].columns
-    assert "ahead:" not in lines(without)[0]
+    assert "ahead" not in next(sections(without, "USD")).tables[1].columns
+    assert "ahead:" not in next(notes(without))
 
 
 def stored(comparison: EdgeComparison, windows: list[EdgeWindow], answer: str = "yes") -> Result:

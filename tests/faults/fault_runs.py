@@ -136,8 +136,8 @@ def complaints(row: Row, outcome: Outcome) -> list[str]:
     found += [f"it says {wrong!r}" for wrong in row.never if _matches(wrong, text)]
     found += [f"it shows {wrong!r}" for wrong in NEVER if _matches(wrong, text)]
     if row.command == "ab" and row.right in ("no", "undecided", "not deploy"):
-        rows = [line for line in outcome.out.splitlines() if line.endswith(" deploy")]
-        found += [f"a row ends with deploy: {line.strip()!r}" for line in rows if "do not" not in line]
+        rows = [line for line in outcome.out.splitlines() if re.search(r"  deploy(  |$)", line)]
+        found += [f"the verdict of a row is deploy: {line.strip()!r}" for line in rows]
     if outcome.code in (0, 1, 4) and (outcome.result or {}).get("verdict") != WORDS[outcome.code]:
         found.append("its result has another verdict than its exit code")
     if row.figures and outcome.result is not None:

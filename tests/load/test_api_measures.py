@@ -145,7 +145,7 @@ def test_it_runs_in_the_cell_of_a_notebook(stub, measured) -> None:
 def test_a_result_draws_itself(stub, measured) -> None:
     page = specops.baseline(stub.base_url, **measured)._repr_html_()
     assert page is not None
-    assert page.startswith('<iframe sandbox="" title="Result of baseline"')
+    assert page.startswith('<iframe sandbox="" title="baseline"')
     assert "First token at 1 stream" in page
     assert page.count("<") == 2  # the rest is escaped: the page cannot leave its frame
 

@@ -98,8 +98,8 @@ def test_a_table_on_stdout_and_the_result_in_its_file(stub: Stub, prompts_file: 
     assert "TTFT p50" in done.stdout
     assert "2 streams, long" in done.stdout
     assert "acceptance: unknown (" in done.stdout
-    missing = [line for line in done.stdout.splitlines() if line.startswith("–: p95")]
-    assert missing == ["–: p95 is not shown for rows with fewer than 20 requests"], "once for all rows"
+    missing = [line for line in done.stdout.splitlines() if line.startswith("  –: p95")]
+    assert missing == ["  –: p95 is not shown for rows with fewer than 20 requests"], "once for all rows"
     assert results.read(out).settings["model"] == "stub"  # the only one served
     assert "repeat 1 of 2" in done.stderr
     assert "repeat 1 of 2" not in done.stdout

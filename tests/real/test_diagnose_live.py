@@ -20,12 +20,13 @@ from safetensors.torch import load_file, save_file
 
 from specops import results
 from specops.assets import asset
-from specops.cli.diagnose import page
 from specops.errors import Exit
 from specops.launch.servers import serving
 from specops.phases.diagnose import FILE
+from specops.phases.diagnose.document import document
 from specops.progress import SilentProgress
 from specops.prometheus.api import Api
+from specops.render.report.terminal import terminal
 from specops.serving.embedded import EmbeddedPool
 
 Findings = dict[str, dict[str, Any]]
@@ -108,7 +109,7 @@ def diagnose(folder: Path, name: str, base_url: str, *words: str, **more: Any) -
     done = specops("diagnose", str(path), "--out", str(folder / name), "--quiet", "--json", *words)
     assert done.stdout, done.stderr
     told = json.loads(done.stdout)
-    lines = page(results.read(folder / name / FILE))
+    lines = list(terminal(document(results.read(folder / name / FILE), Path(FILE))))
     findings = {one["id"]: one for one in told["data"]["findings"]}
     return Diagnosed(done.returncode, findings, told["reason"], lines)
 
@@ -147,7 +148,7 @@ def test_a_good_draft_is_ruled_out_and_said_to_be(seen: dict[str, Diagnosed]) ->
     assert quality["severity"] == "ruled_out", quality["message"]
     assert quality["message"].endswith("is not below 0.50 (the playbook)")
     assert quality["evidence"][0]["threshold"] == 0.5
-    assert any(line.startswith("  ruled out") and "draft-quality" in line for line in good.page)
+    assert any(line.startswith("  draft-quality") and "  ruled out  " in line for line in good.page)
     assert bursts["severity"] in ("contributing", "symptom")  # by how long the gaps were on this machine
     unseen = [one["id"] for one in good.findings.values() if one["severity"] == "unknown"]
     assert unseen, "without a Prometheus and a run, much is unknown"

@@ -8,9 +8,10 @@ import yaml
 from walking import MEASURE, PROMPTS, reused, walk
 
 from specops import results
-from specops.cli.page import page
 from specops.config import load
 from specops.phases.playbook import Walk
+from specops.phases.run_page.document import walk_document
+from specops.render.report.terminal import terminal
 
 
 def files(done: Walk) -> list[str]:
@@ -25,9 +26,9 @@ def test_a_second_run_measures_nothing_again(walked, measured) -> None:
     assert reused(second) == ["baseline", "ab", "canary"]
     assert files(second) == files(measured)
     assert notes.said("baseline", "inputs have not changed")
-    shown = "\n".join(page(second, load(walked), walked))
+    shown = "\n".join(terminal(walk_document(second, load(walked), walked)))
     assert f"{second.steps[0].result.created:%Y-%m-%d %H:%M} UTC (baseline); --fresh" in shown
-    assert "  reused" not in "\n".join(page(measured, load(walked), walked))
+    assert "reused: " not in "\n".join(terminal(walk_document(measured, load(walked), walked)))
     third, _ = walk(walked, only="ab", fresh=True)
     assert reused(third) == []
 

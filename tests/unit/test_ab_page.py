@@ -10,13 +10,14 @@ import pytest
 from made_windows import ARMS, judgement, windows
 
 from specops import results
-from specops.cli.ab_page import page
 from specops.errors import FileError
+from specops.phases.ab.document import document
 from specops.phases.ab.judging import AbJudgement
 from specops.phases.ab.report import Report, picture, read, read_comparison
 from specops.render.ab_plot import draw
 from specops.render.figures import bar, sentence, times
 from specops.render.plot import Heading
+from specops.render.report.terminal import terminal
 from specops.results import Result
 from specops.stats import Interval
 
@@ -52,23 +53,32 @@ def result(found: AbJudgement, **data: Any) -> Result:
     return Result.model_validate(json.loads(made.model_dump_json(by_alias=True)))
 
 
+def page(result: Result) -> list[str]:
+    return list(terminal(document(result, Path("ab.json"))))
+
+
 def lines(found: AbJudgement, **data: Any) -> list[str]:
-    return page(result(found, **data), Path("ab.json"))
+    return page(result(found, **data))
 
 
 def test_a_whole_page() -> None:
     made = windows(lambda arm, name: 1.0 if arm == "standard" else {"edit": 0.5}.get(name, 2.0), noise=0.0)
     shown = lines(judgement(made))
-    assert shown[0] == "ab · 2 arms, interleaved · 48 prompts in 3 classes · look 2 of 4 · ab.json"
-    assert shown[1].startswith("  measured  standard  1 stream  TTFT ")
+    assert shown[0] == (
+        "ab · Speculation pays, with limits · 2 arms, interleaved · 48 prompts in 3 classes · look 2 of 4 · "
+        "ab.json"
+    )
     text = "\n".join(shown)
-    table = {line.split()[0]: line for line in shown if line.startswith("  ")}
-    assert table["edit"].endswith("do not deploy")
-    assert table["long"].endswith("  deploy")
+    assert "  standard, 1 stream " in text
+    table = {line.split(",")[0].strip(): line for line in reversed(shown) if line.startswith("  ")}
+    assert "  do not deploy  0.5" in table["edit"]
+    assert "  deploy         2.0" in table["long"]
     for item in ("failed, refused or late", "unacceptable answers", "sampled answers", "accepted tokens"):
         assert item in text
     assert "wait (long, 1 stream)" in text
-    assert "both arms for 2.2 min together; what changes more slowly was not observed" in text
+    assert "Both arms were observed for 2.2 min together; what changes more slowly was not observed" in text
+    assert "Deploy for long, short at 1 stream" in text
+    assert shown[-2].startswith("Use speculation for long and short at 1 stream a server.")
     assert shown[-1] == "next: specops serve --tree ngram:8"
 
 
@@ -95,16 +105,16 @@ def test_differences_and_an_earlier_run_have_their_lines() -> None:
         "differences": [{"of": "the environment", "what": "python", "one": "3.11", "other": "3.12"}],
     }
     shown = lines(judgement(windows(3.0), facts=facts), against=earlier)
-    assert "  differs   draft: server is 0.32, and 0.31 in standard" in shown
-    assert "  against   a run of 2026-11-01 10:00 UTC, which was not interleaved with this one:" in shown
-    assert "            the environment: python was 3.11, and is 3.12" in shown
+    assert "  draft  server  0.32   0.31" in shown
+    assert "  The run of 2026-11-01 10:00 UTC was not interleaved with this one." in shown
+    assert "  the environment  python  3.11  3.12" in shown
 
 
 def test_what_is_not_known_says_why() -> None:
     quiet = {"drafts": None, "drafts_missing": "no /metrics"}
     silent = [w.model_copy(update={"cell": w.cell.model_copy(update=quiet)}) for w in windows(2.0)]
     shown = "\n".join(lines(judgement(silent)))
-    assert "accepted  not known: no /metrics" in shown
+    assert "Acceptance\n  Unknown: no /metrics.\n" in shown
 
 
 def test_the_slowest_requests_and_failures_are_named() -> None:
@@ -128,7 +138,9 @@ def test_a_result_of_an_earlier_version_is_refused_in_one_sentence(tmp_path: Pat
 def test_an_arm_without_visits_has_a_page() -> None:
     shown = lines(judgement([w for w in windows(2.0) if w.arm == "standard"], failed={"draft": "it died"}))
     assert "draft failed: it died." in "\n".join(shown).lower()
-    assert lines(judgement([], failed={"standard": "down"}))[-3] == "The standard, standard, failed: down."
+    assert lines(judgement([], failed={"standard": "down"}))[-3].endswith(
+        ": the standard, standard, failed: down."
+    )
 
 
 def test_a_damaged_report_is_named(tmp_path: Path) -> None:
@@ -203,7 +215,10 @@ def test_a_reason_becomes_a_sentence() -> None:
 
 def test_requests_that_were_refused_at_first_are_named() -> None:
     whole = result(judgement(windows(2.0)))
-    assert "sent again" not in "".join(page(whole, Path("ab.json")))
     whole.data["arms"]["draft"][0]["retried"] = 12
-    (tail,) = [line for line in page(whole, Path("ab.json")) if "sent again" in line]
-    assert tail.startswith("  tail      draft at 1 stream: ")
+    head, _, draft = next(
+        page(whole)[number : number + 3] for number, line in enumerate(page(whole)) if "sent again" in line
+    )
+    place = head.index("sent again")
+    assert draft.startswith("  draft, 1 stream ")
+    assert draft[place : place + 12].strip() == "12"

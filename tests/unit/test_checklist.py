@@ -347,7 +347,7 @@ def test_the_page_has_a_line_for_every_item_and_what_to_do_next(made: Made) -> N
     (made.folder / "canary.json").unlink()
     done = specops("checklist", str(made.path), "--out", str(made.folder), "--quiet")
     assert done.returncode == 4, done.stderr
-    assert "checklist · made" in done.stdout
+    assert "checklist · undecided · made" in done.stdout
     for spec in ITEMS:
         assert spec.name in done.stdout
     assert f"next: specops canary {made.path} --out {made.folder}  # canary\n" in done.stdout

@@ -13,7 +13,6 @@ from specops.cli.checklist import github, junit
 from specops.phases.checklist.evidence import ChecklistData, Item
 from specops.results import Result
 
-FOLDER = Path("runs/made")
 AWKWARD = "50% of <it>, & \x1b[1mmore\x1b[0m\nsecond: line"
 
 
@@ -35,7 +34,7 @@ def made(**statuses: str) -> Result:
 
 
 def test_junit_has_a_case_for_each_item() -> None:
-    document = "\n".join(junit(made(speed="failed", canary="open", ab="passed", told="attested"), FOLDER))
+    document = "\n".join(junit(made(speed="failed", canary="open", ab="passed", told="attested")))
     suite = ElementTree.fromstring(document)[0]
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("4", "1", "1")
     outcomes = {case.get("name"): [child.tag for child in case] for case in suite}
@@ -49,7 +48,7 @@ def test_junit_has_a_case_for_each_item() -> None:
 
 
 def test_github_annotates_what_is_not_passed() -> None:
-    lines = github(made(speed="failed", canary="open", ab="passed", told="attested"), FOLDER)
+    lines = github(made(speed="failed", canary="open", ab="passed", told="attested"))
     assert [line.partition(" title=")[0] for line in lines] == [
         "::error", "::warning", "::notice", "1 item failed.",
     ]  # fmt: skip

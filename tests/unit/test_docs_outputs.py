@@ -36,6 +36,7 @@ JOINED = {
     *("file absent", "to sat", "since sat", "off since", "it cost"),
     *("now specops-report-mine", "serves specops-embedded", "to http", "init absent"),
     *("target switched", "ms per", "min in"),
+    *("checks unsupported", "of parity", "minutes old"),
 }
 """Pairs of words of which the program joins one to the other; read once each."""
 

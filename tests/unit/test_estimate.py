@@ -13,7 +13,6 @@ pytest.importorskip("torch", reason="needs the engine extra")
 
 import numpy as np
 
-from specops.cli.verify_draft import estimate_lines as lines
 from specops.engine.planner.cost_model import Curve
 from specops.engine.planner.offline_acceptance import Trace
 from specops.engine.planner.step_costs import Costs, CostsByContext
@@ -21,6 +20,7 @@ from specops.engine.text import load_tokenizer
 from specops.errors import PromptsError, UsageError
 from specops.load.workload import Prompt
 from specops.phases.verify_draft import prediction
+from specops.phases.verify_draft.document import answer, estimate_section
 from specops.phases.verify_draft.estimate import estimate, predict
 from specops.phases.verify_draft.estimate_record import Estimate
 from specops.phases.verify_draft.prediction import (
@@ -119,20 +119,20 @@ def made_estimate(share: float) -> Estimate:
 def test_the_page_says_what_to_take_and_what_it_rests_on() -> None:
     found = made_estimate(0.9)
     assert found.chosen == found.drafted.tree == found.alternatives[0].tree
-    page = "\n".join(lines(found))
-    assert page.splitlines()[-1].startswith(f"Take {found.chosen}: it is predicted to be ")
+    assert answer(found).startswith(f"take {found.chosen}: it is predicted to be ")
+    page = str(estimate_section(found))
     assert "20 of 64 prompts" in page
     assert "temperature 1" in page
     assert "2 answers are longer" in page
     assert "left out" in page
     assert "ngram" not in page  # nothing was measured of it
-    assert lines(Estimate.model_validate(found.model_dump(mode="json"))) == lines(found)
+    assert estimate_section(Estimate.model_validate(found.model_dump(mode="json"))) == estimate_section(found)
 
 
 def test_a_draft_that_is_always_wrong_is_not_taken() -> None:
     found = made_estimate(0.0)
     assert (found.chosen, found.best) == ("none", None)
-    assert lines(found)[-1].startswith("No tree is predicted to pay; the best of this draft is chain:1, 0.")
+    assert answer(found).startswith("no tree is predicted to pay; the best of this draft is chain:1, 0.")
 
 
 def test_the_sample_keeps_the_classes_proportions_and_any_beginning_is_spread() -> None:
@@ -172,7 +172,7 @@ def test_a_real_pair_end_to_end(
     assert any("left out" in assumption for assumption in found.assumptions)
     assert found.drafted.overall.interval is not None
     assert found.costs[0].context < found.costs[1].context
-    assert lines(found)
+    assert estimate_section(found).tables
 
 
 def test_prompts_that_cannot_be_asked(tiny_pair: tuple[Path, Path], tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from specops.cli.output import Table, coloured, fitted, folded
+from specops.cli.output import coloured, folded
 
 CODE = """
 from specops.cli.output import print_lines
@@ -105,15 +105,6 @@ def test_a_real_terminal(told: dict[str, str], plain: bool) -> None:
     lines = re.sub(r"\x1b\[[0-9;]*m", "", said).splitlines()
     assert all(len(line) <= 80 for line in lines if "specops" not in line)
     assert any(line.startswith("next: specops run") and line.endswith("a/folder") for line in lines)
-
-
-def test_a_table_that_is_too_wide_is_turned() -> None:
-    table = Table(("arm", "ms a token", "TTFT ms"), (("edge, 64 heads", "47.0", "164.8"),), "1 client")
-    assert fitted(table, 80) == table
-    turned = fitted(table, 32)
-    assert (turned.title, list(turned.columns)) == ("1 client", ["arm", "edge, 64 heads"])
-    assert list(turned.rows) == [["ms a token", "47.0"], ["TTFT ms", "164.8"]]
-    assert fitted(table, 20) == table, "neither way fits: its cells are folded"
 
 
 def test_a_pipe_gets_whole_lines_without_colour() -> None:

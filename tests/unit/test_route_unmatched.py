@@ -4,6 +4,7 @@ block that is printed repairs it."""
 from __future__ import annotations
 
 import json
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,13 @@ from made_rules import ab_result, group, kept, rollout, sweep_result
 from made_runs import ROLLOUT, compared, run
 
 from specops import results
-from specops.cli.page import page as terminal_page
 from specops.config import load
 from specops.phases.route import render
 from specops.phases.route.thresholds import rules
-from specops.phases.run_page.document import document, write_page
+from specops.phases.run_page.document import document, walk_document, write_page
 from specops.phases.run_page.folder import read
 from specops.render.report.document import text_of
+from specops.render.report.terminal import terminal
 
 
 def short_is_slower(arm: str, name: str) -> float:
@@ -39,9 +40,10 @@ def rollout_file(folder: Path) -> Path:
 def block(output: str) -> dict[str, Any]:
     """The block that is printed, as YAML."""
     lines = output.splitlines()
-    first = lines.index("  route:")
-    last = next(at for at in range(first, len(lines)) if not lines[at].startswith("  "))
-    return yaml.safe_load("\n".join(line[2:] for line in lines[first:last]))
+    first = next(number for number, line in enumerate(lines) if line.strip() == "route:")
+    margin = lines[first].index("route:")
+    inside = takewhile(lambda line: line.startswith(" " * (margin + 1)), lines[first + 1 :])
+    return yaml.safe_load("\n".join(line[margin:] for line in [lines[first], *inside]))
 
 
 def test_render_is_undecided_until_the_block_is_pasted(folder: Path) -> None:
@@ -73,7 +75,7 @@ def test_the_run_its_page_and_the_checklist_say_so(folder: Path) -> None:
     results.write(folder / "route.json", result)
     assert result.verdict == "undecided"
     walk = read(folder).walk()
-    shown = "\n".join(terminal_page(walk, load(path), path))
+    shown = "\n".join(terminal(walk_document(walk, load(path), path)))
     said = "The router cannot recognise short, which must stay off speculation"
     assert said in " ".join(shown.split())
     assert block(shown)["route"]["classes"][0]["name"] == "short"

@@ -18,10 +18,11 @@ from made_windows import cell, row
 from specops.errors import FileError
 from specops.load.arrivals import Level
 from specops.phases.run_comparison.comparison import Comparison, compared
-from specops.phases.run_comparison.document import document, lines
+from specops.phases.run_comparison.document import document
 from specops.phases.run_comparison.latencies import acceptances, ratio
 from specops.prometheus.exposition import DraftCounts
 from specops.render.report.formats import html
+from specops.render.report.terminal import terminal
 from specops.results import SCHEMA, Result, sha256
 from specops.stats import Interval, quantile_interval
 
@@ -203,7 +204,7 @@ def test_the_command(tmp_path: Path) -> None:
     page = tmp_path / "pages" / "compare.html"
     shown = specops("compare", str(a), str(b), "--out", str(page))
     assert shown.returncode == 1
-    verdict, written = shown.stdout.splitlines()[-2:]
+    written, verdict = shown.stdout.splitlines()[-2:]
     assert verdict.endswith(f"results are surely worse in {b}.")
     assert written == f"open {page}"
     text = page.read_text()
@@ -221,7 +222,7 @@ def test_the_command(tmp_path: Path) -> None:
 
 def test_the_page_and_the_terminal_say_the_same(tmp_path: Path) -> None:
     result = pair(tmp_path, [measured(2.0, concurrency=(1, 4))], [measured(1.5, seed=1, draft="b-draft")])
-    text, page = "\n".join(lines(result)), html(document(result))
+    text, page = "\n".join(terminal(document(result))), html(document(result))
     for one in data(result).changes:
         shown = f"{one.change.estimate:.2f}× [{one.change.low:.2f}, {one.change.high:.2f}]"
         assert shown in text
@@ -242,7 +243,8 @@ def test_latencies_and_acceptance_of_both_arms_have_intervals(tmp_path: Path) ->
     assert slower.change.low < 2.0 / 1.2 < slower.change.high
     assert found["standard", "E2E p50"].outcome == "no sure change"
     assert found["standard", "E2E p99"].outcome == "unknown"
-    assert "latencies, which the machine may have changed:" in lines(result)
+    (latencies,) = [section for section in document(result).sections if section.title == "Latencies"]
+    assert "the machine may have caused it" in latencies.text[0]
 
 
 def test_a_latency_changes_no_verdict(tmp_path: Path) -> None:
@@ -258,7 +260,7 @@ def test_a_latency_changes_no_verdict(tmp_path: Path) -> None:
 def test_phases_of_one_run_are_named(tmp_path: Path) -> None:
     result = pair(tmp_path, [measured(2.0), canary("yes")], [measured(2.0, seed=1)])
     assert [(one.phase, one.run) for one in data(result).unmatched] == [("canary", "A")]
-    assert "only in A: canary" in lines(result)
+    assert "  canary  only in A" in terminal(document(result))
     assert "<h2>Phases of one run" in html(document(result))
 
 

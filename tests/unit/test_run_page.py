@@ -18,10 +18,9 @@ from made_runs import ROLLOUT, compared, prompts, run
 
 from specops import results
 from specops.assets import asset
-from specops.cli.page import page as terminal_page
 from specops.config import load
 from specops.phases import PHASES, PhaseName
-from specops.phases.run_page.document import PageUpdates, document, write_page
+from specops.phases.run_page.document import PageUpdates, document, walk_document, write_page
 from specops.phases.run_page.folder import read
 from specops.render.report.charts import draw, ticks
 from specops.render.report.document import (
@@ -44,6 +43,7 @@ from specops.render.report.document import (
     Timeline,
 )
 from specops.render.report.formats import html
+from specops.render.report.terminal import terminal
 from specops.results import SCHEMA, Result, Verdict, sha256
 
 HOSTILE = '<script>alert("1")</script>\'&{{ 7*7 }}'
@@ -88,10 +88,11 @@ def both(arm: str, name: str) -> float:
 def test_the_page_says_what_the_terminal_says(folder: Path) -> None:
     run(folder, compared(both, concurrency=(1, 4), noise=0.1))
     found = document(read(folder))
-    shown = terminal_page(read(folder).walk(), load(folder / "../../rollout.yaml"), Path("rollout.yaml"))
+    rollout = load(folder / "../../rollout.yaml")
+    shown = terminal(walk_document(read(folder).walk(), rollout, Path("rollout.yaml")))
     text = " ".join(" ".join(shown).split())
     assert found.headline.startswith("Use speculation for ")
-    assert f"Decision: {found.headline.replace('Use speculation', 'use speculation')}" in text
+    assert found.headline in text
     *said, missing = found.summary
     for line in said:
         assert " ".join(str(line).split()) in text
@@ -112,13 +113,13 @@ def test_every_section_has_its_figures_and_links_to_its_file(folder: Path) -> No
     titles = re.findall(r"<h2>([^<]+)", page)
     assert [title.strip() for title in titles] == [
         "Where it pays", "Can this measurement be trusted?", "Latency", "Acceptance", "Answers",
-        "Go-live checklist", "Phases", "Rendered files", "Conditions",
+        "Conformance", "Go-live checklist", "Phases", "Rendered files", "Conditions",
     ]  # fmt: skip
     for name in ("ab.json", "canary.json", "checklist.json", "route.json", "rendered/nginx/nginx.conf"):
         assert f'href="{name}"' in page
     assert "The router uses speculation up to 4 requests in flight" in page
     assert "Not ready to go live: 1 item failed." in page
-    assert "Add a server." in page
+    assert "Add a server (capacity)." in page
     report = read(folder).comparison
     assert report is not None
     for level in report.challengers["speculative"].levels:
@@ -168,7 +169,7 @@ def test_what_passed_is_folded_and_what_did_not_is_shown(folder: Path) -> None:
     none = CHECK | {"name": "tools", "status": "unsupported", "message": "neither"}
     run(folder, compared(2.0), canary(CHECK, good, none), checklist(item("a", "passed"), item("b", "open")))
     sections = {one.title: one for one in document(read(folder)).sections}
-    _, shown, without, passed = sections["Answers"].tables
+    shown, without, passed = sections["Conformance"].tables
     assert [(one.folded, len(one.rows)) for one in (shown, without, passed)] == [
         ("", 1),
         ("1 check unsupported by both pools", 1),

@@ -44,7 +44,7 @@ def test_a_degraded_pair(pair, tmp_path: Path) -> None:
     out = tmp_path / "drafts.json"
     done = specops(*pair, "--out", str(out), "--quiet")
     assert (done.returncode, done.stderr) == (1, "")
-    assert "  degraded  merges " in done.stdout
+    assert "  merges  " in done.stdout
     assert "first: merge " in done.stdout
     assert "Degraded: " in done.stdout
     result = read(out)

@@ -18,7 +18,7 @@ import made_pairs as made
 import pytest
 
 import specops.phases.verify_draft as package
-from specops.cli.verify_draft import page
+from specops.phases.verify_draft.document import document
 from specops.phases.verify_draft.pair import Finding, VerifySettings, decide, worst
 from specops.phases.verify_draft.verify import verify
 from specops.progress import SilentProgress
@@ -248,14 +248,14 @@ def test_a_release_or_a_format_that_nobody_read_is_undecided(
     result = head(tmp_path, EAGLE3, **asked)
     assert check in result.summary["unknown"]
     assert result.verdict == "undecided"
-    command = page(result)[-1].splitlines()[-1]
+    command = document(result).steps[-1].command
     assert all(f"--{name.replace('_', '-')} {text}" in command for name, text in asked.items())
 
 
 def test_no_server_is_proposed_for_files_that_it_does_not_read(tmp_path: Path) -> None:
     result = judged(tmp_path, None, engine="llamacpp")
     assert result.summary["verdict"] == "needs_setting"
-    assert "llama-server" not in "\n".join(page(result))
+    assert "llama-server" not in str(document(result).steps)
 
 
 def test_a_head_without_a_tokenizer_gets_no_line_about_tokenizers(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The answer of a comparison in sentences: one for each load, equal answers, acceptance, the decision. Pure.
+"""The answer of a comparison in sentences: one for each load, notes, the decision. Pure.
 
 Each measured load has a sentence. "Use it" is said of a traffic class at a load only if the report deploys it
 there.
@@ -14,12 +14,20 @@ from typing import Literal
 from specops.experiment.findings import Decision
 from specops.experiment.sentences import PER, head, noted
 from specops.load.arrivals import Level
-from specops.phases.ab.report import ArmFigures, Challenger, DeployTarget, ParityCounts, Report
-from specops.render.figures import count, times
+from specops.phases.ab.report import Challenger, DeployTarget, Report
+from specops.render.figures import times
+from specops.render.report.document import STATES, State
 from specops.stats import Interval
 
 ROUND_FROM = 1.2
 """A speed-up from here on is written with one decimal in a sentence; a smaller one needs two."""
+
+DECISION = "Decision: "
+_VERDICTS: Mapping[State, str] = {
+    "good": "Speculation pays",
+    "bad": "Speculation does not pay",
+    "open": "Undecided",
+}
 
 Outcome = Literal["faster", "slower", "no gain", "other"]
 
@@ -49,12 +57,38 @@ class _Class:
         return f"{times(self.decision.speedup)}{PER[self.decision.basis]}"
 
 
+@dataclass(frozen=True)
+class Conclusion:
+    state: State
+    verdict: str
+    """The verdict in a few words."""
+
+    headline: str
+    """One sentence."""
+
+    support: tuple[str, ...] = ()
+    """The sentences that the headline rests on."""
+
+    caution: str = ""
+    """How far the measurement can be trusted, in one sentence; empty where nothing limits it."""
+
+
+def conclude(report: Report, name: str) -> Conclusion:
+    """What the comparison concludes on the challenger `name`."""
+    challenger = report.challengers[name]
+    *support, decision = answer(report, name)
+    state, _ = STATES[challenger.decision.verdict]
+    verdicts = [level.decision.verdict for figures in challenger.classes.values() for level in figures.levels]
+    limited = state == "good" and any(verdict != "yes" for verdict in verdicts)
+    verdict = f"{_VERDICTS[state]}, with limits" if limited else _VERDICTS[state]
+    return Conclusion(state, verdict, decision.removeprefix(DECISION), tuple(support))
+
+
 def answer(report: Report, name: str, *, subject: str = "speculation") -> list[str]:
     """The lines on the challenger `name`, which sentences call `subject`."""
     challenger = report.challengers[name]
     return [
         *load_sentences(challenger, subject),
-        same_answers(report, challenger, report.arms.get(name, [])),
         *(f"Note: {note}." for note in _notes(report, challenger)),
         decision_sentence(challenger),
     ]
@@ -134,45 +168,6 @@ def _verdict(decision: Decision) -> str:
 def _rounded(speedup: Interval) -> str:
     digits = 1 if speedup.estimate >= ROUND_FROM else 2
     return f"{speedup.estimate:.{digits}f}"
-
-
-def same_answers(report: Report, challenger: Challenger, measured: Sequence[ArmFigures]) -> str:
-    """Return whether the arms answered the same, and what was accepted."""
-    return f"{_same(report, challenger.parity)}  {_accepted(measured)}"
-
-
-def _same(report: Report, compared: Sequence[ParityCounts]) -> str:
-    if not compared:
-        return "Answers were not compared."
-    if all(each.equal == each.compared for each in compared):
-        total = sum(each.compared for each in compared)
-        return f"Same answers: {total} of {total}."
-    return f"Same answers: {'; '.join(map(_parity, compared))}."
-
-
-def _parity(counts: ParityCounts) -> str:
-    where = "among sampled requests" if counts.mixed else f"at {counts.level}"
-    more = [
-        f"the standard repeats itself in {counts.control.equal} of {counts.control.compared}"
-        if counts.control is not None
-        else "not known whether the standard repeats itself",
-        *([count(counts.near_ties, "near tie")] if counts.near_ties else []),
-    ]
-    return f"{counts.equal} of {counts.compared} {where} ({', '.join(more)})"
-
-
-def _accepted(measured: Sequence[ArmFigures]) -> str:
-    at: dict[str, list[str]] = {}
-    for each in measured:
-        counts = each.acceptance
-        if counts is None or counts.rate is None or counts.length is None:
-            said = f"not known ({each.acceptance_missing or 'nothing was drafted'})"
-        else:
-            said = f"{counts.rate:.2f} of drafted tokens, {counts.length:.1f} tokens a step"
-        at.setdefault(said, []).append(str(each.level))
-    if len(at) <= 1:
-        return f"Accepted: {next(iter(at), 'not known')}."
-    return f"Accepted: {'; '.join(f'{said} at {_and(levels)}' for said, levels in at.items())}."
 
 
 def _notes(report: Report, challenger: Challenger) -> Iterator[str]:

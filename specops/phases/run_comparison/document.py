@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from specops.phases.run_comparison.comparison import Comparison, read_comparison
 from specops.phases.run_comparison.latencies import Figure as Latency
-from specops.phases.run_page.conclusion import STATES
-from specops.render.figures import NONE, aligned, milliseconds, sentence, times
-from specops.render.report.document import Cell, Document, Ratio, Ratios, Section, State, Table, Tile
+from specops.render.figures import NONE, milliseconds, sentence, times
+from specops.render.report.document import STATES, Cell, Document, Ratio, Ratios, Section, State, Table, Tile
 from specops.results import Result
 from specops.stats import Interval
 
@@ -20,7 +19,7 @@ def document(result: Result) -> Document:
     data = read_comparison(result)
     state, _ = STATES[result.verdict]
     return Document(
-        title=f"{data.a} and {data.b}",
+        title="compare",
         subtitle=f"A: {data.a} · B: {data.b}",
         status=state,
         verdict=VERDICTS[result.verdict],
@@ -81,9 +80,9 @@ def _sections(data: Comparison) -> Iterator[Section]:
         unknown = tuple((one.what, one.why) for one in data.unknown)
         yield Section("Not compared", (), (), (Table("", ("what", "why"), unknown, prose=(1,)),))
     settings = tuple((one.name, one.a or NONE, one.b or NONE) for one in data.settings)
-    if settings:
-        table_of_settings = Table("", ("setting", "A", "B"), settings, prose=(1, 2))
-        yield Section("Settings that differ", (), (), (table_of_settings,))
+    table_of_settings = Table("", ("setting", "A", "B"), settings, prose=(1, 2))
+    title = "Settings that differ" if settings else "No setting differs"
+    yield Section(title, (), (), (table_of_settings,) if settings else ())
 
 
 LATENCIES = (
@@ -121,39 +120,3 @@ def _with(value: float | None, interval: Interval | None, shown: Callable[[float
         return NONE if value is None else shown(value)
     low, high = (shown(end).removesuffix(" ms") for end in (interval.low, interval.high))
     return f"{shown(value)} [{low}, {high}]"
-
-
-def lines(result: Result) -> list[str]:
-    """The terminal's page."""
-    data = read_comparison(result)
-    changed = [[f"  {one.name}", one.a or NONE, "→", one.b or NONE] for one in data.settings]
-    found = [
-        [f"  {one.outcome}", f"{one.traffic_class} at {one.load}", one.figure, times(one.a), "→",
-         times(one.b), f"change {times(one.change)}"]
-        for one in data.changes
-    ]  # fmt: skip
-    alone: dict[str, list[str]] = {}
-    for phase in data.unmatched:
-        alone.setdefault(phase.run, []).append(phase.phase)
-    parts = [
-        [f"compare · A {data.a} · B {data.b}"],
-        ["settings that differ:", *aligned(changed)] if changed else ["no setting differs"],
-        ["speed-ups over the standard:", *aligned(found)] if found else [],
-        ["latencies, which the machine may have changed:", *aligned(_listed(data.latencies))]
-        if data.latencies
-        else [],
-        ["acceptance:", *aligned(_listed(data.acceptances))] if data.acceptances else [],
-        [f"  {one.outcome}  {one.phase}  {one.a} → {one.b}" for one in data.gates],
-        [f"only in {run}: {', '.join(phases)}" for run, phases in alone.items()],
-        ["not compared:", *(f"  {one.what}: {one.why}" for one in data.unknown)] if data.unknown else [],
-        [sentence(result.reason)],
-    ]
-    return [line for part in parts if part for line in part]
-
-
-def _listed(found: Sequence[Latency]) -> list[list[str]]:
-    rows = []
-    for one in (each for each in found if each.a is not None or each.b is not None):
-        a, b, change = _values(one)
-        rows.append([f"  {one.outcome}", f"{one.arm} at {one.load}", one.figure, a, "→", b, change])
-    return rows

@@ -3,8 +3,8 @@
 folder.py       reads the run folder: each phase's result, or why it is unreadable
 conclusion.py   the answer of a run and the state of each phase; the terminal page uses it too
 document.py     the page, written after each result: the answer, the phases, the next step, the sections
-sections.py     one function a section; conditions.py has that of servers, prompts and machine
-result.py       the page of one result, in a notebook
+sections.py     the sections: those of each phase's own document.py, and what only a run has
+result.py       the document of any one result, for a notebook
 """
 
 from __future__ import annotations

@@ -5,54 +5,22 @@ The terminal page and the HTML page both take it from here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 
 from specops.phases import phase_named
 from specops.phases.ab.report import Report, read
-from specops.phases.ab.sentences import answer
+from specops.phases.ab.sentences import DECISION, Conclusion, conclude
 from specops.phases.ab.trust import Doubt, caution, doubts
 from specops.phases.measurement import BaselineSteadiness, checked
 from specops.phases.phase import Skipped, Step
 from specops.phases.playbook.walk import Walk
 from specops.phases.route import RouteData
 from specops.render.figures import sentence
-from specops.render.report.document import State
-from specops.results import Verdict
-from specops.stats import Interval
+from specops.render.report.document import STATES, State
 
-STATES: dict[Verdict, tuple[State, str]] = {
-    "yes": ("good", "passed"),
-    "no": ("bad", "failed"),
-    "undecided": ("open", "undecided"),
-    "partial": ("open", "stopped"),
-}
 SKIPPED: tuple[State, str] = ("none", "skipped")
-DECISION = "Decision: "
 BY_SPEED = "By speed alone: "
 """Heading in place of DECISION before a yes where another gate failed: it is not to be deployed as it is."""
-
-
-@dataclass(frozen=True)
-class Conclusion:
-    state: State
-    verdict: str
-    """The verdict in a few words."""
-
-    headline: str
-    """One sentence."""
-
-    support: tuple[str, ...] = ()
-    """The sentences that the headline rests on."""
-
-    caution: str = ""
-    """How far the measurement can be trusted, in one sentence; empty where nothing limits it."""
-
-
-def shown_state(verdict: Verdict, shown: Interval | None) -> State:
-    """The state of a speed-up that is shown beside its verdict: one that may be a loss is not good, whatever
-    else decided."""
-    state, _ = STATES[verdict]
-    return "open" if state == "good" and (shown is None or shown.low <= 1) else state
 
 
 def challenger_of(report: Report) -> str:
@@ -90,17 +58,7 @@ def decision(walk: Walk) -> Conclusion:
     compared = walk.step("ab")
     if compared is not None and compared.result.verdict != "partial":
         report = read(compared.result, str(compared.path))
-        name = challenger_of(report)
-        *support, decided = answer(report, name)
-        state, _ = STATES[report.challengers[name].decision.verdict]
-        limited = state == "good" and any(
-            one.decision.verdict != "yes"
-            for of in report.challengers[name].classes.values()
-            for one in of.levels
-        )
-        verdict = f"{_VERDICTS[state]}, with limits" if limited else _VERDICTS[state]
-        limits = caution(doubts_of(walk))
-        return Conclusion(state, verdict, decided.removeprefix(DECISION), tuple(support), limits)
+        return replace(conclude(report, challenger_of(report)), caution=caution(doubts_of(walk)))
     if not walk.steps:
         return Conclusion("none", "Not run", sentence(walk.skipped[-1].reason))
     step = walk.step("checklist") or compared or walk.steps[-1]
@@ -125,13 +83,6 @@ def unrouted(walk: Walk) -> RouteData | None:
     if step is None or not step.result.data.get("unmatched"):
         return None
     return checked(RouteData, step.result.data, f"{step.path} is damaged: data")
-
-
-_VERDICTS: dict[State, str] = {
-    "good": "Speculation pays",
-    "bad": "Speculation does not pay",
-    "open": "Undecided",
-}
 
 
 def phase_reason(step: Step | Skipped) -> str:

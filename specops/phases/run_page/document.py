@@ -3,50 +3,90 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from specops.config import Rollout
 from specops.errors import FileError, SpecopsError
 from specops.hints import beginning
-from specops.phases import PHASES
+from specops.phases import PHASES, phase_named
+from specops.phases.ab.document import tiles as ab_tiles
+from specops.phases.ab.sentences import Conclusion
+from specops.phases.commands import Commands
 from specops.phases.playbook.walk import RECORD, Walk, following_walk
 from specops.phases.route import unmatched_sentence
 from specops.phases.run_page import INDEX, conditions, sections
 from specops.phases.run_page.conclusion import (
     SKIPPED,
-    STATES,
-    Conclusion,
     challenger_of,
     conclusion,
     phase_reason,
-    shown_state,
     unrouted,
 )
 from specops.phases.run_page.folder import RunFolder, read
 from specops.render import write_files
-from specops.render.figures import NONE, count, sentence
-from specops.render.report.document import Badge, Cell, Document, Section, State, Step, Table, Tile
+from specops.render.figures import count, sentence
+from specops.render.report.document import (
+    STATES,
+    Badge,
+    Cell,
+    Document,
+    Section,
+    State,
+    Step,
+    Table,
+    Tile,
+)
 from specops.render.report.formats import GENERATOR, html
 from specops.results import Result
 
+ON_TERMINAL = ("Where it pays", "Can this measurement be trusted?", "Latency", "Routing", "Phases")
+"""Sections that the terminal shows of a run."""
 NEXT, CHANGE = "next: ", "change: "
 SAMPLES = "The prompts are samples that ship with specops: measure your own traffic before you decide."
 
 
 def document(run: RunFolder) -> Document:
-    walk = run.walk()
+    return _document(run, run.walk(), run.rollout())
+
+
+def walk_document(walk: Walk, rollout: Rollout, path: Path) -> Document:
+    """The document of a walk that has just ended, for the terminal; `path` is that of the rollout file. Each
+    phase's own command shows the sections that are left out, and so does the page."""
+    made = _document(read(walk.folder), walk, (rollout, path))
+    return replace(
+        made,
+        summary=(*_reused(walk, rollout), *made.summary, f"open {walk.folder / INDEX}"),
+        sections=tuple(section for section in made.sections if section.title in ON_TERMINAL),
+    )
+
+
+def _reused(walk: Walk, rollout: Rollout) -> Iterator[str]:
+    """Yield when a running server was measured: a new configuration under its address shows in no hash."""
+    for step in walk.steps:
+        when = f"{step.result.created:%Y-%m-%d %H:%M} UTC"
+        for name in phase_named(step.phase).pools if step.reused else ():
+            endpoint = getattr(rollout.pools, name).endpoint
+            if endpoint is not None:
+                base_url = endpoint.base_url
+                yield f"reused: {base_url} as it was on {when} ({step.phase}); --fresh measures it again"
+
+
+def _document(run: RunFolder, walk: Walk, known: tuple[Rollout, Path] | None) -> Document:
     found = _answer(run, walk)
     # The reason of a phase may have many parts; a decision has its support, and is one sentence.
     headline, *parts = [found.headline] if found.support else found.headline.split("; ")
+    again = Commands(*known, run.path).of("run {rollout} --continue") if known is not None else ""
     return Document(
         title=f"Rollout {run.name}: does speculative decoding pay?",
         subtitle=_subtitle(run),
         status=found.state,
         verdict=found.verdict,
         headline=capital(sentence(headline)),
-        summary=(*map(capital, (*map(sentence, parts), *found.support)), *_cautions(run, walk, found)),
+        summary=(*map(capital, (*map(sentence, parts), *found.support)), *_cautions(run, walk, found, again)),
         tiles=tuple(tiles(run)),
-        steps=tuple(_next(run, walk)),
+        steps=tuple(_next(walk, known)),
         sections=tuple(_sections(run, walk)),
         badges=tuple(_badges(run, walk)),
         badges_title="Phases",
@@ -63,13 +103,15 @@ def _answer(run: RunFolder, walk: Walk) -> Conclusion:
     return conclusion(walk)
 
 
-def _cautions(run: RunFolder, walk: Walk, found: Conclusion) -> Iterator[Cell]:
+def _cautions(run: RunFolder, walk: Walk, found: Conclusion, again: str) -> Iterator[str | Cell]:
     """Yield what limits the answer."""
     if found.caution:
         yield Cell(found.caution, "open")
     stopped = walk.step(walk.stopped) if walk.stopped else None
     if stopped is not None:
         yield Cell(f"Stopped at {stopped.phase}; later phases did not run.", "bad")
+        if again:
+            yield f"To continue past this gate: {again}"
     else:
         ended = {one.phase for one in walk.steps} | {one.phase for one in walk.skipped}
         unreadable = {one.name for one in run.unreadable}
@@ -124,32 +166,11 @@ def _subtitle(run: RunFolder) -> str:
 def tiles(run: RunFolder) -> Iterator[Tile]:
     report = run.comparison
     if report is not None:
-        name = challenger_of(report)
-        found = report.challengers[name]
-        ends = [found.levels[0], *([found.levels[-1]] if len(found.levels) > 1 else [])]
-        for level in ends:
-            speedups, shown = level.speedups, level.speedups.e2e
-            state = shown_state(level.decision.verdict, shown)
-            yield Tile(
-                f"Speed-up at {speedups.level}",
-                f"{shown.estimate:.2f}×" if shown else NONE,
-                f"[{shown.low:.2f}, {shown.high:.2f}], {count(speedups.prompts, 'prompt')}"
-                if shown
-                else f"too few of {count(speedups.prompts, 'prompt')}",
-                state,
-            )
-        counts = [one.acceptance for one in report.arms.get(name, []) if one.acceptance is not None]
-        if counts and counts[0].rate is not None and counts[0].length is not None:
-            yield Tile(
-                "Acceptance",
-                f"{counts[0].rate:.0%}",
-                f"of drafted tokens; {counts[0].length:.1f} tokens a step",
-            )
-        yield from _equality(run)
+        yield from ab_tiles(report, challenger_of(report))
     checked = run.checklist
     if checked is not None:
         counted = {
-            status: sum(one.status == status for one in checked.items) for status in ("failed", "open")
+            status: sum(item.status == status for item in checked.items) for status in ("failed", "open")
         }
         done = len(checked.items) - sum(counted.values())
         overall: State = "bad" if counted["failed"] else "open" if counted["open"] else "good"
@@ -159,20 +180,10 @@ def tiles(run: RunFolder) -> Iterator[Tile]:
         )
 
 
-def _equality(run: RunFolder) -> Iterator[Tile]:
-    report = run.comparison
-    assert report is not None
-    parity = [one for one in report.challengers[challenger_of(report)].parity if not one.mixed]
-    if parity:
-        worst = min(parity, key=lambda one: one.equal / max(one.compared, 1))
-        state: State = "good" if worst.equal == worst.compared else "open"
-        yield Tile("Equal answers", f"{worst.equal} of {worst.compared}", "greedy, at each load", state)
-
-
 def _sections(run: RunFolder, walk: Walk) -> Iterator[Section]:
     """The phases stand after what they found, before the files and conditions."""
     made = list(sections.sections(run))
-    columns = ("phase", "state", "result", "when (UTC)", "data")
+    columns = ("phase", "state", "result", "when (UTC)")
     rest = ("Rendered files", "Conditions")
     yield from (one for one in made if one.title not in rest)
     yield Section("Phases", (), (), (Table("", columns, tuple(_phases(run, walk)), prose=(2,)),))
@@ -191,33 +202,32 @@ def _phases(run: RunFolder, walk: Walk) -> Iterator[tuple[str | Cell, ...]]:
     skipped = {one.phase: one for one in walk.skipped}
     for phase in PHASES:
         name = f"{phase}.json"
-        head = Cell(phase, anchor=f"phase-{phase}")
         step = walk.step(phase)
+        head = Cell(phase, anchor=f"phase-{phase}", link=name if step or name in unreadable else None)
         if name in unreadable:
             one = unreadable[name]
-            yield head, Cell("unreadable", "bad"), one.why, "", Cell(name, link=name)
+            yield head, Cell("unreadable", "bad"), one.why, ""
         elif step is not None:
             state, word = STATES[step.result.verdict]
             when = f"{step.result.created:%Y-%m-%d %H:%M}"
-            yield head, Cell(word, state), phase_reason(step), when, Cell(name, link=name)
+            yield head, Cell(word, state), phase_reason(step), when
         elif phase in skipped:
             left = skipped[phase]
             hint = f"; next: {left.hint}" if left.hint else ""
-            yield head, Cell(SKIPPED[1], SKIPPED[0]), f"{left.reason}{hint}", "", ""
+            yield head, Cell(SKIPPED[1], SKIPPED[0]), f"{left.reason}{hint}", ""
         else:
-            yield head, Cell("not run", "none"), "", "", ""
+            yield head, Cell("not run", "none"), "", ""
 
 
-def _next(run: RunFolder, walk: Walk) -> Iterator[Step]:
-    """Yield the next command as the terminal says it; nothing if the rollout file is not known."""
-    known = run.rollout()
+def _next(walk: Walk, known: tuple[Rollout, Path] | None) -> Iterator[Step]:
+    """Yield what to change and the next command; nothing if the rollout file is not known."""
     if known is None or not (walk.steps or walk.skipped):
         return
     lines = following_walk(walk, *known)
     changes = [line.removeprefix(CHANGE) for line in lines if line.startswith(CHANGE)]
     for line in lines:
         if line.startswith(NEXT):
-            yield Step(" ".join(sentence(one) for one in changes), "", line.removeprefix(NEXT))
+            yield Step("; ".join(changes), "", line.removeprefix(NEXT))
 
 
 def capital(text: str) -> str:

@@ -1,6 +1,7 @@
-"""A report's pages: the same document as Markdown and as one HTML file.
+"""What a person reads of a result: one document, and its three writers.
 
-document.py   what a page is made of: words, tables, charts
-formats.py    the page as Markdown, without charts; and with them, by page.html, as one file that asks nobody
-              for anything; charts.py draws, as SVG
+document.py   what a document is made of: words, tables, charts, steps
+terminal.py   writes it for a terminal of any width
+formats.py    writes it as Markdown, without charts; and with them, by page.html, as one HTML file that asks
+              nobody for anything; charts.py draws, as SVG
 """

@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
+
+from specops.render.figures import sentence
+from specops.results import Result, Verdict
+from specops.stats import Interval
 
 State = Literal["good", "bad", "open", "none"]
 """Passed; failed; undecided or in need of attention; not known or not applicable. Pages show a state as a
 symbol and a word, never by colour alone."""
+STATES: Mapping[Verdict, tuple[State, str]] = {
+    "yes": ("good", "passed"),
+    "no": ("bad", "failed"),
+    "undecided": ("open", "undecided"),
+    "partial": ("open", "stopped"),
+}
+"""The state of a verdict, and its word."""
+
+
+def shown_state(verdict: Verdict, speedup: Interval | None) -> State:
+    """The state of a speed-up that is shown beside its verdict: one that may be a loss is not good, whatever
+    else decided."""
+    state, _ = STATES[verdict]
+    return "open" if state == "good" and (speedup is None or speedup.low <= 1) else state
 
 
 @dataclass(frozen=True)
@@ -40,6 +59,20 @@ class Table:
 
     folded: str = ""
     """If not empty, a screen shows this line, which opens the table. Paper shows the table."""
+
+    def without_empty_prose(self) -> Table:
+        """The table without the columns of sentences that are empty in each row."""
+        places = [
+            place
+            for place in range(len(self.columns))
+            if place not in self.prose or any(text_of(row[place]) for row in self.rows)
+        ]
+        return replace(
+            self,
+            columns=tuple(self.columns[place] for place in places),
+            rows=tuple(tuple(row[place] for place in places) for row in self.rows),
+            prose=tuple(number for number, place in enumerate(places) if place in self.prose),
+        )
 
 
 @dataclass(frozen=True)
@@ -107,6 +140,17 @@ class Ratio:
     low: float | None = None
     high: float | None = None
 
+    @classmethod
+    def of_interval(cls, label: str, group: str, state: State, interval: Interval | None) -> Ratio:
+        if interval is None:
+            return cls(label, group, state, None)
+        return cls(label, group, state, interval.estimate, interval.low, interval.high)
+
+    def __str__(self) -> str:
+        figure = "no figure" if self.estimate is None else f"{self.estimate:.2f}×"
+        ends = f" [{self.low:.2f}, {self.high:.2f}]" if self.low is not None else ""
+        return f"{self.group}, {self.label}: {figure}{ends}"
+
 
 @dataclass(frozen=True)
 class Ratios:
@@ -162,6 +206,7 @@ class Step:
     action: str
     why: str
     command: str
+    """A command, or a text of several lines to paste as it stands."""
 
 
 @dataclass(frozen=True)
@@ -214,18 +259,41 @@ class Document:
     headline: str
     """The answer in one sentence."""
 
-    summary: tuple[str | Cell, ...]
+    summary: tuple[str | Cell, ...] = ()
     """Sentences for a reader who reads nothing else. A caution is a cell with a state."""
 
-    tiles: tuple[Tile, ...]
-    steps: tuple[Step, ...]
-    sections: tuple[Section, ...]
+    tiles: tuple[Tile, ...] = ()
+    steps: tuple[Step, ...] = ()
+    sections: tuple[Section, ...] = ()
     badges: tuple[Badge, ...] = ()
     badges_title: str = ""
 
     axis: Axis = Axis(1, (), ())
     foot: tuple[str, ...] = ()
     steps_title: str = "To do"
+
+    @classmethod
+    def of_result(
+        cls,
+        result: Result,
+        details: Iterable[object],
+        sections: Iterable[Section] = (),
+        steps: Iterable[Step] = (),
+        summary: Sequence[str | Cell] = (),
+    ) -> Document:
+        """The document that answers with the verdict and the reason of `result`. `details` stand beside its
+        title; empty ones are left out."""
+        status, verdict = STATES[result.verdict]
+        return cls(
+            title=result.phase,
+            subtitle=" · ".join(str(detail) for detail in details if detail),
+            status=status,
+            verdict=verdict,
+            headline=sentence(result.reason),
+            summary=tuple(summary),
+            steps=tuple(steps),
+            sections=tuple(sections),
+        )
 
     def in_short(self) -> str:
         """The verdict, the answer and the summary as one paragraph."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from specops.render.figures import sentence
 from specops.render.report.charts import Drawn, draw
 from specops.render.report.document import Cell, Document, Section, Step, Table, text_of
 
@@ -54,6 +55,7 @@ def html(document: Document, *, linked: bool = True) -> str:
         generator=Markup(GENERATOR),
         anchor=anchor,
         alignment=alignment,
+        sentence=sentence,
         linked=linked,
     )
     # JSON may hold half of a surrogate pair, which no file can.
@@ -124,8 +126,11 @@ def _section(section: Section) -> Iterator[str]:
 def _steps(steps: Sequence[Step]) -> Iterator[str]:
     for number, step in enumerate(steps, start=1):
         why = f" ({_escaped(step.why)})" if step.why else ""
-        yield f"{number}. {_escaped(step.action)}{why}  "
-        yield f"   {_code(step.command)}"
+        yield f"{number}. {_escaped(sentence(step.action))}{why}  "
+        if "\n" in step.command:
+            yield from ("", "```", *step.command.splitlines(), "```")
+        elif step.command:
+            yield f"   {_code(step.command)}"
     if steps:
         yield ""
 
