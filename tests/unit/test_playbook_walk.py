@@ -289,6 +289,7 @@ def test_a_canary_is_reused_resumed_or_made_anew(
         return result("canary", "yes", data={"made": "anew"})
 
     monkeypatch.setattr(canary_phase, "canary", made)
+    assert canary_phase.PHASE.reusable(at) == reused, "the forecast says what the walk does"
     step = phase_named("canary").run(at)
     assert isinstance(step, Step)
     assert step.reused == reused
