@@ -53,17 +53,17 @@ from typing import Any
 
 import numpy as np
 
-from specops.guard.policy import Rules, decide
+from specops.guard.policy import GuardRules, decide
 from specops.guard.signals import noise, verdicts
-from specops.guard.signals.criteria import BREAK_EVEN_KNOWN, Baseline, Criteria, Level
+from specops.guard.signals.criteria import BREAK_EVEN_KNOWN, Baseline, BaselineLevel, Criteria
 from specops.guard.signals.noise import BAD, HEALTHY, NO_DATA, NO_TRAFFIC, UNKNOWN, VERDICTS, Codes
 from specops.guard.signals.observation import observe
-from specops.guard.signals.query import FIGURES, LiveFigures, Query
+from specops.guard.signals.query import FIGURES, LiveFigures, LiveQuery
 from specops.guard.signals.verdicts import FURTHER, Judgement
 from specops.guard.simulation import traces
 from specops.guard.simulation.simulate import observed, simulate, window_of
-from specops.guard.simulation.synthetic import Incident, WeekConstants, weeks
-from specops.guard.simulation.traces import Trace, windows
+from specops.guard.simulation.synthetic import SimulatedIncident, WeekConstants, weeks
+from specops.guard.simulation.traces import LiveTrace, windows
 from specops.guard.state import Signal, State, Threshold
 from specops.prometheus.api import Api
 from specops.serving.vllm.pool import SERIES as VLLM
@@ -74,7 +74,10 @@ LEVELS = [(1, 0.08, 0.020), (8, 0.12, 0.024), (32, 0.25, 0.034), (64, 0.5, 0.050
 """Streams, TTFT, TPOT: made up, as a model of some size on a GPU has them."""
 
 BASELINE = Baseline(
-    tuple(Level(float(n), first, token, token, first + token * 199, **SPREAD) for n, first, token in LEVELS),
+    tuple(
+        BaselineLevel(float(n), first, token, token, first + token * 199, **SPREAD)
+        for n, first, token in LEVELS
+    ),
     "made up",
 )
 BREAK_EVENS = (0.25, 0.4, 0.5)
@@ -92,7 +95,7 @@ AGAIN = 3
 def criteria_of(break_even: float, wrong: float = 0.0) -> Criteria:
     """`wrong`: by which the break-even was measured wrongly."""
     return Criteria(
-        query=Query("bench", VLLM, VLLM, {}, scrape_s=15.0, routed=True),
+        query=LiveQuery("bench", VLLM, VLLM, {}, scrape_s=15.0, routed=True),
         window_s=300.0,
         min_acceptance=Threshold(value=break_even + wrong, source="made up"),
         break_even_known_to=BREAK_EVEN_KNOWN,
@@ -161,12 +164,14 @@ def rows_of(bad: np.ndarray[Any, Any], times: int) -> Iterator[tuple[int, int]]:
     return ((int(begin), int(end)) for begin, end in edges.reshape(-1, 2) if end - begin >= times)
 
 
-def fell_at(trace: Trace, criteria: Criteria, bad: np.ndarray[Any, Any], within: LiveFigures) -> int | None:
+def fell_at(
+    trace: LiveTrace, criteria: Criteria, bad: np.ndarray[Any, Any], within: LiveFigures
+) -> int | None:
     """The interval in which the guard falls back first; None where it does not.
 
     Only within rows of bad evaluations are they walked one at a time: elsewhere no row is long enough.
     """
-    rules = Rules(interval_s=trace.interval_s)
+    rules = GuardRules(interval_s=trace.interval_s)
     for begin, end in rows_of(bad, rules.consecutive):
         state = State()
         for at in range(begin, end):
@@ -177,7 +182,7 @@ def fell_at(trace: Trace, criteria: Criteria, bad: np.ndarray[Any, Any], within:
     return None
 
 
-def judged_all(criteria: Criteria, trace: Trace) -> tuple[Codes, Mapping[Signal, Judgement]]:
+def judged_all(criteria: Criteria, trace: LiveTrace) -> tuple[Codes, Mapping[Signal, Judgement]]:
     """At each instant, further back where the window has too little traffic, as `look` does it; and what was
     judged of the window alone."""
     window = window_of(trace, criteria)
@@ -199,11 +204,13 @@ def judged_all(criteria: Criteria, trace: Trace) -> tuple[Codes, Mapping[Signal,
             codes[signal][where] = found.codes
             both_slow[signal][where] = found.both_slow
     both = np.any(list(both_slow.values()), axis=0)
-    return verdicts.overall(codes, both, trace.each.missing), judged
+    return verdicts.overall(codes, both, trace.figures.missing), judged
 
 
 def _at(live: LiveFigures, where: np.ndarray[Any, Any]) -> LiveFigures:
-    return LiveFigures.of({name: np.asarray(getattr(live, name))[where] for name in ("ts", *FIGURES)})
+    return LiveFigures.from_mapping(
+        {name: np.asarray(getattr(live, name))[where] for name in ("ts", *FIGURES)}
+    )
 
 
 def _judged_at(judged: Judgement, where: np.ndarray[Any, Any]) -> Judgement:
@@ -216,12 +223,12 @@ def _judged_at(judged: Judgement, where: np.ndarray[Any, Any]) -> Judgement:
     )
 
 
-def falls_of(criteria: Criteria, trace: Trace, codes: Codes) -> list[int | None]:
+def falls_of(criteria: Criteria, trace: LiveTrace, codes: Codes) -> list[int | None]:
     """Week by week, the interval in which the guard falls back first."""
     found: list[int | None] = []
     for week in range(len(codes)):
-        rows = any(True for _ in rows_of(codes[week] == BAD, Rules().consecutive))
-        one = trace.at(week) if rows else None
+        rows = any(True for _ in rows_of(codes[week] == BAD, GuardRules().consecutive))
+        one = trace.select(week) if rows else None
         window = window_of(trace, criteria)
         found.append(
             fell_at(one, criteria, codes[week] == BAD, windows(one, window, 2 * window)) if one else None
@@ -252,7 +259,7 @@ def healthy(seed: tuple[int, int], count: int, **changes: Any) -> Tally:
 def regressions(seed: tuple[int, int], count: int) -> Acted:
     random = np.random.default_rng(seed)
     break_even = float(random.choice(BREAK_EVENS))
-    criteria, rules = criteria_of(break_even), Rules()
+    criteria, rules = criteria_of(break_even), GuardRules()
     # Busier than most weeks are: where there is too little traffic, nothing is asked.
     world = replace(WeekConstants(BASELINE, break_even), length_s=HOURS * 3600, busy=(0.8, 1.6))
     interval, window = world.interval_s, round(criteria.window_s / world.interval_s)
@@ -352,7 +359,7 @@ def measure_delays(
     leak_hours: int = 0,
 ) -> Delays:
     measured = (
-        Level(float(n), first, token, token, first + token * (tokens - 1), **SPREAD)
+        BaselineLevel(float(n), first, token, token, first + token * (tokens - 1), **SPREAD)
         for n, first, token in levels
     )
     baseline = Baseline(tuple(measured), "made up")
@@ -361,7 +368,7 @@ def measure_delays(
     world = WeekConstants(baseline, 0.4, tokens=float(tokens), length_s=length * 60.0, steady=streams)
     world = replace(world, gain=(0.6, 0.9), both_slow=0.0, alone=0.2)
     shown = np.zeros(count, dtype=bool)
-    incident = Incident(np.full(count, HOUR), np.full(count, slower), shown, leak=leak_hours * HOUR)
+    incident = SimulatedIncident(np.full(count, HOUR), np.full(count, slower), shown, leak=leak_hours * HOUR)
     trace = weeks(world, count, np.random.default_rng(seed), incident)
     codes, _ = judged_all(criteria, trace)
     falls = falls_of(criteria, trace, codes)
@@ -372,11 +379,11 @@ def measure_delays(
             missed += 1
         else:
             minutes.append(max(fell - began + 1, 0))
-    requests = 5 * float(np.nanmean(trace.each.finished))
+    requests = 5 * float(np.nanmean(trace.figures.finished))
     return Delays(what, requests, sorted(minutes), missed)
 
 
-def _later(began: int, together: float, window: int, rules: Rules) -> int | None:
+def _later(began: int, together: float, window: int, rules: GuardRules) -> int | None:
     """The last interval to act in where the pools have so many requests in a window. None where not even the
     most windows that are looked back on have the minimum traffic."""
     for many in FURTHER:
@@ -385,9 +392,9 @@ def _later(began: int, together: float, window: int, rules: Rules) -> int | None
     return None
 
 
-def _incident(random: np.random.Generator, count: int, interval: int) -> Incident:
+def _incident(random: np.random.Generator, count: int, interval: int) -> SimulatedIncident:
     exactly = random.random(count) < 1 / 3
-    return Incident(
+    return SimulatedIncident(
         began=random.integers(2 * 3600 // interval, 4 * 3600 // interval, count),
         slower=np.where(exactly, 1.2, random.uniform(1.2, 2.0, count)),
         shown_by_acceptance=random.random(count) < 0.5,
@@ -396,7 +403,7 @@ def _incident(random: np.random.Generator, count: int, interval: int) -> Inciden
 
 def again(seed: int) -> dict[str, int]:
     """One evaluation at a time, of weeks and of regressions: how often the end differs from the arrays'."""
-    criteria, rules, differs, walked = criteria_of(0.4), Rules(), 0, 0
+    criteria, rules, differs, walked = criteria_of(0.4), GuardRules(), 0, 0
     for length_s, hit in ((WEEK, False), (HOURS * 3600, True)):
         random = np.random.default_rng((seed, int(hit)))
         world = replace(WeekConstants(BASELINE, 0.4), length_s=length_s)
@@ -404,7 +411,7 @@ def again(seed: int) -> dict[str, int]:
         trace = weeks(world, AGAIN, random, incident)
         falls = falls_of(criteria, trace, judged_all(criteria, trace)[0])
         for week in range(AGAIN):
-            found = simulate(trace.at(week), criteria, rules)
+            found = simulate(trace.select(week), criteria, rules)
             fell = falls[week]
             first = trace.ts[week][fell] if fell is not None else None
             differs += int((found.fallbacks[0].ts if found.fallbacks else None) != first)

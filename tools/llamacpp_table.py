@@ -54,7 +54,7 @@ class Seen:
 
     gone: dict[str, dict[int, str]] = field(default_factory=dict)
     types: dict[str, list[int]] = field(default_factory=dict)
-    together: set[tuple[str, ...]] = field(default_factory=set)
+    aliases: set[tuple[str, ...]] = field(default_factory=set)
     variables: dict[str, dict[int, str]] = field(default_factory=dict)
     """Flag of a variable by build, and behind a space the one that turns it off."""
     numbers: dict[str, list[int]] = field(default_factory=dict)
@@ -74,7 +74,7 @@ def main() -> None:
         seen.builds.append(build)
         for option in options(texts["arg.cpp"]):
             if option.gone is None:
-                seen.together.add(option.names)
+                seen.aliases.add(option.names)
             if option.variable is not None:
                 flags = (_long(option.names), _long(option.negated))
                 seen.variables.setdefault(option.variable, {})[build] = " ".join(filter(None, flags))
@@ -121,7 +121,7 @@ def _table(seen: Seen) -> dict[str, object]:
         },
         "numbers": {name: _ranges(seen.builds, found) for name, found in sorted(seen.numbers.items())},
         "types": {name: _ranges(seen.builds, found) for name, found in seen.types.items()},
-        "together": [list(names) for names in sorted(seen.together) if len(names) > 1],
+        "aliases": [list(names) for names in sorted(seen.aliases) if len(names) > 1],
     }
 
 

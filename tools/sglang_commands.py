@@ -35,10 +35,10 @@ def write(version: str, path: Path) -> None:
     real_commands = importlib.import_module("real_commands")
     from specops.launch.command_files import judge
     from specops.serving.argv import UNKNOWN
-    from specops.serving.sglang.lint import GivenCommand
+    from specops.serving.sglang.lint import ParsedCommand
 
     def flags(words: list[str]) -> list[str]:
-        return [UNKNOWN.sub("1", word) for word in words[GivenCommand.CALL.start(words) :]]
+        return [UNKNOWN.sub("1", word) for word in words[ParsedCommand.CALL.start(words) :]]
 
     stored = []
     for case in real_commands.cases("sglang"):

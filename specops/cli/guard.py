@@ -24,7 +24,7 @@ from dataclasses import asdict
 
 from typing_extensions import TypedDict
 
-from specops.guard.simulation.simulate import Detection, Fallback, Simulated
+from specops.guard.simulation.simulate import Detection, Simulated, SimulatedFallback
 from specops.render.figures import count
 
 MOST_MINUTES = 365 * 24 * 60
@@ -200,14 +200,14 @@ def simulate(
     file = call.file
     import time
 
-    from specops.guard.policy import Rules
+    from specops.guard.policy import GuardRules
     from specops.guard.simulation import simulate as simulation
     from specops.guard.simulation import synthetic, traces
     from specops.phases.guard import deployment_criteria
     from specops.prometheus.api import Api
 
     criteria, without = deployment_criteria(file, call.folder)
-    rules = Rules.of(file.guard)
+    rules = GuardRules.from_settings(file.guard)
     if trace is not None:
         replayed = traces.load(trace)
     elif last is None:
@@ -361,7 +361,7 @@ def _summary(found: Simulated) -> str:
     return f"guard: {ours}{_false(found.fallbacks)}{wrong}; playbook's guard: {theirs}"
 
 
-def _false(fallbacks: list[Fallback]) -> str:
+def _false(fallbacks: list[SimulatedFallback]) -> str:
     false = sum(one.rightly == "no" for one in fallbacks)
     return f", {false} of them false" if false else ""
 

@@ -13,7 +13,7 @@ from specops.cli.call import Answer, AnswerOption, Call, RolloutCall, shared_opt
 from specops.hints import with_options
 from specops.phases.measurement import checked as checked_model
 from specops.phases.monitor.check import GOOD, NameState
-from specops.phases.monitor.render import FOLDER, MonitorData, Threshold
+from specops.phases.monitor.render import FOLDER, AlertThreshold, MonitorData
 from specops.render.figures import NONE, aligned, count, sentence
 from specops.results import Result
 
@@ -95,7 +95,7 @@ def rendered(result: Result, rollout: Path) -> list[str]:
     return lines
 
 
-def _limit(each: Threshold) -> tuple[str, str, str]:
+def _limit(each: AlertThreshold) -> tuple[str, str, str]:
     minutes = f"{each.for_s // 60} min" if each.for_s % 60 == 0 else f"{each.for_s} s"
     return (
         NONE if each.value is None else f"{each.value:g}",

@@ -170,7 +170,7 @@ SHAPES: Mapping[str, Shape] = {
     "report": Shape(
         ("report make",),
         "reports/DAY.json: the weekly report.",
-        Content("phases.report.report:Report", summary="phases.summaries:Report"),
+        Content("phases.report.report:WeeklyReport", summary="phases.summaries:Report"),
     ),
     "report-schedule": Shape(("report schedule",), "The cron and systemd files.", "cli.report:ScheduleFiles"),
     "compare": Shape(

@@ -116,7 +116,7 @@ def guide_page(guide: Guide) -> list[str]:
     lines += aligned([[f"  {advice.draft}", advice.why, f"[{advice.source}]"] for advice in guide.drafts])
     rows = [["  kind", "such as", "accepted", "memory", "training", guide.engine, "figures from", "paper"]]
     for kind in guide.kinds:
-        figures = [kind.accepted, kind.memory, kind.training, kind.served, kind.source, kind.paper]
+        figures = [kind.accepted, kind.memory, kind.training, kind.serving, kind.source, kind.paper]
         rows.append([f"  {kind.kind}", kind.technique, *(figure or NONE for figure in figures)])
     lines += ["", *aligned(rows), *(f"  note  {note}" for note in guide.notes)]
     return [*lines, f"next: specops verify-draft {guide.target} DRAFT"]

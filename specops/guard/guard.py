@@ -19,22 +19,22 @@ from specops.actions import Message, Notification
 from specops.errors import SpecopsError
 from specops.guard.journal import (
     Entry,
-    Evidence,
+    EntryEvidence,
     Intent,
     Journal,
     JournalState,
     NotificationRecord,
-    Reading,
-    Result,
     SwitchRecord,
+    SwitchResult,
+    TargetReading,
 )
-from specops.guard.policy import HAND_BACK, Rules, decide, falls, pin, release
-from specops.guard.signals.observation import Row
-from specops.guard.state import Decision, Evaluation, Override, Record, State
+from specops.guard.policy import HAND_BACK, GuardRules, decide, falls, pin, release
+from specops.guard.signals.observation import BadRow
+from specops.guard.state import Evaluation, GuardDecision, Override, Record, State
 from specops.guard.switch import in_parallel
 from specops.hints import ROLLOUT, named
 
-Observe = Callable[[float, float | None, Row | None], Evaluation]
+Observe = Callable[[float, float | None, BadRow | None], Evaluation]
 """Evaluates the deployment. Arguments: the time; since when the percentage is unchanged, None where unknown;
 the row of bad evaluations so far."""
 
@@ -45,7 +45,7 @@ two readings."""
 
 
 @dataclass(frozen=True)
-class Gate:
+class CapacityGate:
     """The capacity gate's answer before traffic is moved to the standard pool."""
 
     reason: str
@@ -54,9 +54,9 @@ class Gate:
 
 
 class Switches(Protocol):
-    def read(self) -> tuple[Reading, ...]: ...
+    def read(self) -> tuple[TargetReading, ...]: ...
 
-    def to(self, percent: int, *, again: bool = False) -> Result: ...
+    def to(self, percent: int, *, again: bool = False) -> SwitchResult: ...
 
 
 @dataclass
@@ -75,11 +75,11 @@ class Guard:
     def __init__(
         self,
         *,
-        rules: Rules,
+        rules: GuardRules,
         observe: Observe,
         switch: Switches,
         journal: Journal,
-        gate: Callable[[], Gate],
+        gate: Callable[[], CapacityGate],
         dry_run: bool = False,
         rollout: str = "",
         place: str = ROLLOUT,
@@ -92,7 +92,7 @@ class Guard:
         self.rules = rules
         self.dry_run = dry_run
         self.tally = GuardCounts()
-        self.readings: tuple[Reading, ...] = ()
+        self.readings: tuple[TargetReading, ...] = ()
         self._observe = observe
         self._switch = switch
         self._journal = journal
@@ -139,7 +139,7 @@ class Guard:
         action = self._journal.standing.last_action
         if confirmed != target_percent:
             failed = action.result.targets if action is not None and action.result is not None else ()
-            errors = [f"{one.name}: {one.error}" for one in failed if one.error]
+            errors = [f"{target.name}: {target.error}" for target in failed if target.error]
             traffic = action.result.traffic if action is not None and action.result is not None else None
             return "; ".join(errors) or traffic or f"{target_percent}% is not confirmed yet"
         if self.dry_run:
@@ -213,37 +213,35 @@ class Guard:
 
     def _evaluation(self, now: float, state: State) -> Evaluation:
         try:
-            observed = self._observe(now, self._unchanged_since(), self._row(now, state))
+            # With little traffic, as at a canary step or at night, all samples since the last switch count.
+            standing = self._journal.standing
+            began = standing.last_action.ts if standing.last_action is not None else standing.began
+            since = began + self._set_s if began is not None else None
+            observed = self._observe(now, since, self._row(now, state))
         except SpecopsError as error:
             return Evaluation(ts=now, verdict="unknown", reason=error.message)
         findings = tuple(
-            one.model_copy(update={"why": named(one.why, self._place)}) for one in observed.findings
+            finding.model_copy(update={"why": named(finding.why, self._place)})
+            for finding in observed.findings
         )
         reason = named(observed.reason, self._place)
         return observed.model_copy(update={"reason": reason, "findings": findings})
 
-    def _row(self, now: float, state: State) -> Row | None:
+    def _row(self, now: float, state: State) -> BadRow | None:
         if state.row_began is None or state.row_last is None:
             return None
         passed_s = now - state.row_at if state.row_at is not None else math.inf
-        return Row(state.row_began, state.row_last, passed_s)
+        return BadRow(state.row_began, state.row_last, passed_s)
 
-    def _unchanged_since(self) -> float | None:
-        """Time of the last switch, else of the journal's first line. With little traffic, as at a canary step
-        or at night, all samples since then count."""
-        standing = self._journal.standing
-        since = standing.last_action.ts if standing.last_action is not None else standing.began
-        return since + self._set_s if since is not None else None
-
-    def _ask_gate(self) -> Gate:
+    def _ask_gate(self) -> CapacityGate:
         try:
             return self._gate()
         except SpecopsError as error:
-            return Gate(reason=f"the capacity gate failed: {error.message}")
+            return CapacityGate(reason=f"the capacity gate failed: {error.message}")
 
     def _carry_out(
         self,
-        decision: Decision,
+        decision: GuardDecision,
         now: float,
         evaluation: Evaluation | None = None,
         capacity: str | None = None,
@@ -255,7 +253,7 @@ class Guard:
             ts=now,
             id=last.id + 1 if last else 1,
             verdict=evaluation.verdict if evaluation else None,
-            evidence=Evidence(
+            evidence=EntryEvidence(
                 why=named(decision.why, self._place),
                 events=decision.events,
                 evaluation=evaluation,
@@ -284,14 +282,16 @@ class Guard:
         assert entry.action is not None
         before = self._outcome
         if self.dry_run:
-            result = Result(outcome="dry_run")
+            result = SwitchResult(outcome="dry_run")
         else:
             result = self._switch.to(entry.action.percent, again=again)
-            self._count(result)
+            for target in result.targets:
+                key = (target.name, "failed" if target.error else "done")
+                self.tally.actions[key] = self.tally.actions.get(key, 0) + 1
         done = entry.model_copy(update={"result": result})
         self._journal.append(done)
         if not self.dry_run:
-            self.readings = tuple(_reading(one) for one in result.targets)
+            self.readings = tuple(_reading(target) for target in result.targets)
         self._outcome = result.outcome
         return self._notify(done, again=before not in (None, result.outcome))
 
@@ -314,11 +314,6 @@ class Guard:
         self._journal.append(done)
         return done
 
-    def _count(self, result: Result) -> None:
-        for one in result.targets:
-            key = (one.name, "failed" if one.error else "done")
-            self.tally.actions[key] = self.tally.actions.get(key, 0) + 1
-
 
 def _sent(notification: Notification, message: Message) -> NotificationRecord:
     try:
@@ -328,12 +323,14 @@ def _sent(notification: Notification, message: Message) -> NotificationRecord:
     return NotificationRecord(name=notification.name)
 
 
-def _reading(one: SwitchRecord) -> Reading:
+def _reading(record: SwitchRecord) -> TargetReading:
     """The last percentage that a target had when it was switched: a router that hangs is not read again."""
-    return Reading(name=one.name, percent=one.after, error=one.error if one.after is None else None)
+    return TargetReading(
+        name=record.name, percent=record.after, error=record.error if record.after is None else None
+    )
 
 
-def _mismatch(readings: Sequence[Reading], target_percent: int) -> str | None:
+def _mismatch(readings: Sequence[TargetReading], target_percent: int) -> str | None:
     differences = []
     for reading in readings:
         if reading.percent is None:
@@ -374,7 +371,7 @@ class Status(Record):
     evaluation: Evaluation | None
     """The last one."""
 
-    result: Result | None
+    result: SwitchResult | None
     """Result of the last action."""
 
 

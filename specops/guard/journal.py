@@ -32,7 +32,7 @@ OLD_FILES = 8
 """Older journals that are stored: some weeks at one evaluation per minute."""
 
 
-class Reading(Record):
+class TargetReading(Record):
     """The percentage of a target; None where it could not be read, with the error."""
 
     name: str
@@ -53,7 +53,7 @@ class SwitchRecord(Record):
     took_ms: float
 
 
-class Result(Record):
+class SwitchResult(Record):
     outcome: Literal["done", "failed", "dry_run"]
     targets: tuple[SwitchRecord, ...] = ()
     traffic: str | None = None
@@ -73,7 +73,7 @@ class Intent(Record):
     percent: int
 
 
-class Evidence(Record):
+class EntryEvidence(Record):
     OLDER: ClassVar = {"found": "readings"}
 
     why: str
@@ -87,7 +87,7 @@ class Evidence(Record):
     alerts: tuple[str, ...] = ()
     """Names of firing alerts, received from Alertmanager since the previous line."""
 
-    readings: tuple[Reading, ...] = ()
+    readings: tuple[TargetReading, ...] = ()
     """The targets at the time of the decision."""
 
 
@@ -95,12 +95,12 @@ class Entry(Record):
     ts: float
     id: int
     verdict: Verdict | None
-    evidence: Evidence
+    evidence: EntryEvidence
     state: State
     """State after the decision."""
 
     action: Intent | None = None
-    result: Result | None = None
+    result: SwitchResult | None = None
     notified: tuple[NotificationRecord, ...] = ()
 
 
@@ -170,7 +170,8 @@ class Journal:
             if not self._size:
                 _flush_folder(self.path.parent)
         except OSError as error:
-            self._take_back()
+            with suppress(OSError):  # an incomplete line is removed when the journal is next opened
+                os.truncate(self.path, self._size)
             raise _unwritable(self.path, error) from error
         self._size += len(line)
         self.standing = replay([entry], self.standing)
@@ -180,10 +181,6 @@ class Journal:
         if not self._size:
             os.fchmod(descriptor, MODE)
         return descriptor
-
-    def _take_back(self) -> None:
-        with suppress(OSError):  # an incomplete line is removed when the journal is next opened
-            os.truncate(self.path, self._size)
 
     def _rotate(self) -> None:
         """`path` holds a whole journal at every moment."""

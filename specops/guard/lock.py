@@ -65,7 +65,7 @@ def locked(folder: Path, name: str = LOCK) -> Iterator[Lock]:
         ) from error
     try:
         check_owned(path, descriptor)
-        if not _taken(descriptor):
+        if not _acquire(descriptor):
             holder = _read(path)
             who = f"pid {holder.pid}" if holder else "its pid is not known"
             raise EnvironmentFailure(
@@ -88,9 +88,9 @@ def alone(switched: Sequence[str]) -> Iterator[None]:
     """
     with ExitStack() as held:
         for name in sorted(set(switched)):
-            one = held.enter_context(socket.socket(socket.AF_UNIX))
+            lock_socket = held.enter_context(socket.socket(socket.AF_UNIX))
             address = f"\0specops-guard-{hashlib.sha256(name.encode()).hexdigest()[:32]}"
-            if not _bound(one, address):
+            if not _bound(lock_socket, address):
                 raise EnvironmentFailure(
                     f"another guard on this machine switches {name} ({_peer(address)}); stop it first, or "
                     "override through it, with the --out that it was started with",
@@ -99,12 +99,12 @@ def alone(switched: Sequence[str]) -> Iterator[None]:
         yield
 
 
-def _bound(one: socket.socket, address: str) -> bool:
+def _bound(lock_socket: socket.socket, address: str) -> bool:
     deadline = time.monotonic() + LOOK_S
     while True:
         try:
-            one.bind(address)
-            one.listen(1)
+            lock_socket.bind(address)
+            lock_socket.listen(1)
             return True
         except OSError as error:
             if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
@@ -147,7 +147,7 @@ def holder(folder: Path, name: str = LOCK) -> Holder | None:
     return None
 
 
-def _taken(descriptor: int) -> bool:
+def _acquire(descriptor: int) -> bool:
     deadline = time.monotonic() + LOOK_S
     while True:
         try:

@@ -27,13 +27,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from specops.config.guard import Guard
-from specops.guard.state import FULL, Decision, Evaluation, Event, Finding, Mode, Override, Signal, State
+from specops.guard.state import (
+    FULL,
+    Evaluation,
+    Event,
+    GuardDecision,
+    Mode,
+    Override,
+    Signal,
+    SignalFinding,
+    State,
+)
 
 HAND_BACK = "specops guard override ROLLOUT none --why 'the cause is fixed'"
 
 
 @dataclass(frozen=True)
-class Rules:
+class GuardRules:
     """The settings of `guard` in the rollout file that decisions depend on."""
 
     interval_s: float = 60.0
@@ -50,7 +60,7 @@ class Rules:
     requests fail, all of them move."""
 
     @classmethod
-    def of(cls, guard: Guard) -> Rules:
+    def from_settings(cls, guard: Guard) -> GuardRules:
         return cls(
             interval_s=guard.interval_s,
             consecutive=guard.consecutive,
@@ -81,7 +91,7 @@ class Rules:
         grown = self.cooldown_s * self.backoff**attempts
         return float(max(min(grown, self.max_wait_s), self.cooldown_s))
 
-    def keeping(self, floor: int) -> Rules:
+    def keeping(self, floor: int) -> GuardRules:
         """The same rules, where the standard pool cannot carry `floor` per cent. No effect where the targets
         can only be switched as a whole."""
         return replace(self, floor=floor if self.steps else 0)
@@ -101,24 +111,24 @@ NO_ROW: Mapping[str, object] = {
 }
 
 
-def decide(state: State, evaluation: Evaluation, now: float, rules: Rules) -> Decision:
+def decide(state: State, evaluation: Evaluation, now: float, rules: GuardRules) -> GuardDecision:
     """The state after `evaluation`, made at `now`."""
     state, released = _passed(state, now, rules)
     unjudged = evaluation.verdict in ("no_data", "unknown") and not evaluation.both_slow
     blind = unjudged or bool(evaluation.not_covered)
     since = now if state.blind_since is None else min(state.blind_since, now)
     state = state.model_copy(update={"blind_since": since if blind else None})
-    if (apart := _too_close(state, now, rules)) is not None:
+    if (since_last_s := _too_close(state, now, rules)) is not None:
         if evaluation.verdict != "bad":
             state = state.model_copy(update=NO_ROW)
-        why = f"{_word(evaluation)}: not counted, only {apart:.0f} s after the last counted evaluation"
-        return Decision(state=state, why=why, events=released)
+        why = f"{_word(evaluation)}: not counted, only {since_last_s:.0f} s after the last counted evaluation"
+        return GuardDecision(state=state, why=why, events=released)
     state = _counted(state, evaluation, rules).model_copy(update={"counted_at": now})
     if state.override is not None:
         return _pinned(state, evaluation, rules, released)
-    next_, said, events = MODES[state.mode](state, evaluation, rules)
-    why = f"{_word(evaluation)}: {said}{_alone(evaluation)}"
-    return Decision(state=next_, why=why, events=(*released, *events))
+    next_, message, events = MODES[state.mode](state, evaluation, rules)
+    why = f"{_word(evaluation)}: {message}{_alone(evaluation)}"
+    return GuardDecision(state=next_, why=why, events=(*released, *events))
 
 
 def falls(before: State, after: State) -> bool:
@@ -126,44 +136,51 @@ def falls(before: State, after: State) -> bool:
     return after.percent < before.percent
 
 
-def pin(state: State, override: Override, now: float, rules: Rules) -> Decision:
+def pin(state: State, override: Override, now: float, rules: GuardRules) -> GuardDecision:
     """The state under a person's override, which holds until its time is over or somebody ends it."""
     state, _ = _passed(state, now, rules)
     state = state.model_copy(update={**NO_ROW, "override": override, "healthy_in_a_row": 0})
     until = "until ended" if override.left_s is None else f"for {override.left_s / 60:.0f} min"
-    return Decision(
+    return GuardDecision(
         state=state, why=f"{override.by} pinned {override.pool} {until}: {override.why}", events=("override",)
     )
 
 
-def release(state: State, by: str, why: str, now: float, rules: Rules, found: int | None = None) -> Decision:
+def release(
+    state: State, by: str, why: str, now: float, rules: GuardRules, observed_percent: int | None = None
+) -> GuardDecision:
     """The state after a person ends an override: the guard continues where it was. A held guard tries again.
-    Where a target was `found` below the decided percentage, the guard comes up from there by steps."""
+    `observed_percent`: what a target was found at. Below the decided percentage, the guard comes up from
+    there by steps."""
     state, _ = _passed(state, now, rules)
     handed = state.model_copy(update={"override": None})
-    below = state.mode in ("on", "canary") and found is not None and found < state.target_percent
+    below = (
+        state.mode in ("on", "canary")
+        and observed_percent is not None
+        and observed_percent < state.target_percent
+    )
     if state.mode == "held" or below:
-        start = rules.above(found if below and found is not None else 0)
+        start = rules.above(observed_percent if below and observed_percent is not None else 0)
         if below:
             start = min(start, state.percent)
         handed = handed.model_copy(update={"attempts": 0})
-        return Decision(
+        return GuardDecision(
             state=_at_step(handed, start, rules),
             why=f"{by} handed control back to the guard, which begins at {start}%: {why}",
             events=("released", "canary"),
         )
     if state.override is None:
-        return Decision(
+        return GuardDecision(
             state=handed, why=f"{by} handed control back to the guard, which had it already: {why}"
         )
-    return Decision(
+    return GuardDecision(
         state=handed,
         why=f"{by} handed control back to the guard (state: {_standing(handed)}): {why}",
         events=("released",),
     )
 
 
-def _passed(state: State, now: float, rules: Rules) -> tuple[State, tuple[Event, ...]]:
+def _passed(state: State, now: float, rules: GuardRules) -> tuple[State, tuple[Event, ...]]:
     """Shorten the cool-down and an override by the time since the last decision."""
     passed = 0.0 if state.at is None else max(now - state.at, 0.0)
     changes: dict[str, object] = {"at": now, "wait_s": max(state.wait_s - min(passed, rules.interval_s), 0.0)}
@@ -176,16 +193,16 @@ def _passed(state: State, now: float, rules: Rules) -> tuple[State, tuple[Event,
     return state.model_copy(update=changes), released
 
 
-def _too_close(state: State, now: float, rules: Rules) -> float | None:
+def _too_close(state: State, now: float, rules: GuardRules) -> float | None:
     """Seconds since the last evaluation that counted, where that is less than half an interval; else None.
     Alerts make the guard evaluate at once, and one dip evaluated three times is not three in a row."""
     if state.counted_at is None or now < state.counted_at:
         return None
-    apart = now - state.counted_at
-    return apart if apart < rules.interval_s / 2 else None
+    gap_s = now - state.counted_at
+    return gap_s if gap_s < rules.interval_s / 2 else None
 
 
-def _counted(state: State, evaluation: Evaluation, rules: Rules) -> State:
+def _counted(state: State, evaluation: Evaluation, rules: GuardRules) -> State:
     """The state with this evaluation added to its rows. One that is neither bad nor healthy ends a row of bad
     ones, and leaves a row of healthy ones.
 
@@ -202,22 +219,22 @@ def _counted(state: State, evaluation: Evaluation, rules: Rules) -> State:
 
 
 def _bad_row(state: State, evaluation: Evaluation) -> dict[str, object]:
-    at = evaluation.observed_at
+    observed_at = evaluation.observed_at
     bad = {finding.signal for finding in evaluation.whole if finding.verdict == "bad"}
-    stepped_back = state.row_last is not None and at is not None and at < state.row_last
+    stepped_back = state.row_last is not None and observed_at is not None and observed_at < state.row_last
     if not state.bad_in_a_row or stepped_back:  # Prometheus' clock was set: which samples are new is unknown
-        row = {"row_began": at, "row_last": at, "row_at": evaluation.ts}
+        row = {"row_began": observed_at, "row_last": observed_at, "row_at": evaluation.ts}
         return {"bad_in_a_row": 1, "row_signals": tuple(sorted(bad)), **row}
     if evaluation.repeated is False:
         return {}
     signals = tuple(sorted(bad | set(state.row_signals)))
-    return {"bad_in_a_row": state.bad_in_a_row + 1, "row_last": at, "row_signals": signals}
+    return {"bad_in_a_row": state.bad_in_a_row + 1, "row_last": observed_at, "row_signals": signals}
 
 
 Outcome = tuple[State, str, tuple[Event, ...]]
 
 
-def _on(state: State, evaluation: Evaluation, rules: Rules) -> Outcome:
+def _on(state: State, evaluation: Evaluation, rules: GuardRules) -> Outcome:
     if state.bad_in_a_row >= rules.consecutive:
         return _fall(state, evaluation, rules)
     if state.attempts and state.healthy_in_a_row >= rules.settled:
@@ -226,7 +243,7 @@ def _on(state: State, evaluation: Evaluation, rules: Rules) -> Outcome:
     return state, _row(state, evaluation, rules), ()
 
 
-def _fallen(state: State, evaluation: Evaluation, rules: Rules) -> Outcome:
+def _fallen(state: State, evaluation: Evaluation, rules: GuardRules) -> Outcome:
     if further := _further(state, evaluation, rules):
         return further
     if state.wait_s > 0:
@@ -235,16 +252,16 @@ def _fallen(state: State, evaluation: Evaluation, rules: Rules) -> Outcome:
         return state, f"{_standing(state)}; not re-enabling: {short}", ()
     start = rules.probe(state.percent, evaluation)
     attempt = state.model_copy(update={"attempts": state.attempts + 1})
-    said = f"cool-down over: attempt {attempt.attempts} of {rules.attempts} begins at {start}%"
-    return _at_step(attempt, start, rules), said, ("canary",)
+    message = f"cool-down over: attempt {attempt.attempts} of {rules.attempts} begins at {start}%"
+    return _at_step(attempt, start, rules), message, ("canary",)
 
 
-def _held(state: State, evaluation: Evaluation, rules: Rules) -> Outcome:
+def _held(state: State, evaluation: Evaluation, rules: GuardRules) -> Outcome:
     waits = state, f"{_standing(state)}: a person must act: {HAND_BACK}", ()
     return _further(state, evaluation, rules) or waits
 
 
-def _further(state: State, evaluation: Evaluation, rules: Rules) -> Outcome | None:
+def _further(state: State, evaluation: Evaluation, rules: GuardRules) -> Outcome | None:
     """The share that stayed, since the standard pool cannot carry it, moves as well once its requests
     fail."""
     if not (state.percent and state.bad_in_a_row >= rules.consecutive and _failing(evaluation)):
@@ -257,7 +274,7 @@ def _further(state: State, evaluation: Evaluation, rules: Rules) -> Outcome | No
     )
 
 
-def _canary(state: State, evaluation: Evaluation, rules: Rules) -> Outcome:
+def _canary(state: State, evaluation: Evaluation, rules: GuardRules) -> Outcome:
     if state.bad_in_a_row >= rules.consecutive:
         return _fall(state, evaluation, rules)
     if state.bad_in_a_row:
@@ -266,8 +283,10 @@ def _canary(state: State, evaluation: Evaluation, rules: Rules) -> Outcome:
     if state.healthy_in_a_row < rules.hold or short:
         thin = evaluation.verdict in ("no_traffic", "unknown") and state.wait_s <= 0
         if thin and (share := rules.probe(state.percent - 1, evaluation)) > state.percent:
-            said = f"too little traffic for a verdict at {state.percent}%: from {state.percent}% to {share}%"
-            return _at_step(state, share, rules), said, ("probe",)
+            message = (
+                f"too little traffic for a verdict at {state.percent}%: from {state.percent}% to {share}%"
+            )
+            return _at_step(state, share, rules), message, ("probe",)
         waits = f", waiting: {short}{_outlook(state, evaluation)}" if short else ""
         return state, f"{_standing(state)}, {state.healthy_in_a_row} of {rules.hold} healthy{waits}", ()
     if state.percent == FULL:
@@ -290,7 +309,7 @@ def _outlook(state: State, evaluation: Evaluation) -> str:
     return f"; {probe.requests:.0f} requests take about {minutes:.0f} min at {60 * rate:.1f} a minute"
 
 
-def _fall(state: State, evaluation: Evaluation, rules: Rules) -> Outcome:
+def _fall(state: State, evaluation: Evaluation, rules: GuardRules) -> Outcome:
     stays = 0 if _failing(evaluation) else min(rules.floor, state.percent)
     gave_up = state.attempts >= rules.attempts
     fallen = state.model_copy(
@@ -303,18 +322,24 @@ def _fall(state: State, evaluation: Evaluation, rules: Rules) -> Outcome:
             "wait_s": 0.0 if gave_up else rules.wait_s(state.attempts),
         }
     )
-    said = f"fallback to {stays}% after {state.bad_in_a_row} bad evaluations in a row ({evaluation.reason})"
+    message = (
+        f"fallback to {stays}% after {state.bad_in_a_row} bad evaluations in a row ({evaluation.reason})"
+    )
     if not gave_up:
-        return fallen, f"{said}; next attempt to re-enable in at least {fallen.wait_s:.0f} s", ("fell_back",)
-    said = f"{said}; after {state.attempts} attempts a person must act: {HAND_BACK}"
-    return fallen, said, ("fell_back", "gave_up")
+        return (
+            fallen,
+            f"{message}; next attempt to re-enable in at least {fallen.wait_s:.0f} s",
+            ("fell_back",),
+        )
+    message = f"{message}; after {state.attempts} attempts a person must act: {HAND_BACK}"
+    return fallen, message, ("fell_back", "gave_up")
 
 
 def _failing(evaluation: Evaluation) -> bool:
     return any(finding.signal == "errors" and finding.verdict == "bad" for finding in evaluation.whole)
 
 
-def _at_step(state: State, percent: int, rules: Rules) -> State:
+def _at_step(state: State, percent: int, rules: GuardRules) -> State:
     return state.model_copy(
         update={
             "mode": "canary",
@@ -326,7 +351,7 @@ def _at_step(state: State, percent: int, rules: Rules) -> State:
     )
 
 
-MODES: Mapping[Mode, Callable[[State, Evaluation, Rules], Outcome]] = {
+MODES: Mapping[Mode, Callable[[State, Evaluation, GuardRules], Outcome]] = {
     "on": _on,
     "fallen": _fallen,
     "canary": _canary,
@@ -334,7 +359,9 @@ MODES: Mapping[Mode, Callable[[State, Evaluation, Rules], Outcome]] = {
 }
 
 
-def _pinned(state: State, evaluation: Evaluation, rules: Rules, released: tuple[Event, ...]) -> Decision:
+def _pinned(
+    state: State, evaluation: Evaluation, rules: GuardRules, released: tuple[Event, ...]
+) -> GuardDecision:
     """An override stands whatever the evaluation is. Traffic pinned to a speculative pool that is healthy
     proves it: the guard is then on when the override ends. Traffic pinned to the standard pool proves
     nothing."""
@@ -344,17 +371,19 @@ def _pinned(state: State, evaluation: Evaluation, rules: Rules, released: tuple[
         state = state.model_copy(update={**NO_ROW, "healthy_in_a_row": 0})
     elif state.mode != "on" and state.healthy_in_a_row >= rules.hold:
         proved = {"mode": "on", "percent": FULL, "wait_s": 0.0, "healthy_in_a_row": 0, "fell_for": ()}
-        said = f"{_word(evaluation)}: {who}; healthy {rules.hold} times, so the guard is on afterwards"
-        return Decision(state=state.model_copy(update=proved), why=said, events=(*released, "returned"))
-    said = f"{_word(evaluation)}: {who}; the override still applies"
-    return Decision(state=state, why=said, events=released)
+        message = f"{_word(evaluation)}: {who}; healthy {rules.hold} times, so the guard is on afterwards"
+        return GuardDecision(
+            state=state.model_copy(update=proved), why=message, events=(*released, "returned")
+        )
+    message = f"{_word(evaluation)}: {who}; the override still applies"
+    return GuardDecision(state=state, why=message, events=released)
 
 
-def _row(state: State, evaluation: Evaluation, rules: Rules) -> str:
+def _row(state: State, evaluation: Evaluation, rules: GuardRules) -> str:
     if evaluation.verdict == "bad":
         waits = ", but the samples since the first bad evaluation are not bad by themselves"
-        said = waits if evaluation.repeated is False else ""
-        return f"{state.bad_in_a_row} of {rules.consecutive} in a row{said} ({evaluation.reason})"
+        message = waits if evaluation.repeated is False else ""
+        return f"{state.bad_in_a_row} of {rules.consecutive} in a row{message} ({evaluation.reason})"
     return f"{_standing(state)} ({evaluation.reason})"
 
 
@@ -402,7 +431,7 @@ def unproved(evaluation: Evaluation, fell_for: Sequence[Signal], margin: float) 
     return evaluation.reason if evaluation.both_slow else None
 
 
-def _short_of(finding: Finding, margin: float) -> str | None:
+def _short_of(finding: SignalFinding, margin: float) -> str | None:
     """Why a healthy finding is too close to its threshold for a step."""
     if finding.value is None or finding.threshold is None:
         return None

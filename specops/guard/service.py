@@ -36,7 +36,6 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails
 
 from specops.errors import EnvironmentFailure, SpecopsError
 from specops.guard.guard import Guard, OverrideRequest, Status, carry_out, status
@@ -176,8 +175,8 @@ def bind(address: str) -> socket.socket:
     try:
         if int(port) > MOST_PORT:  # which some systems take modulo 65536
             raise OSError(errno.EINVAL, "there is no such port")
-        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
-        family, kind, protocol, _, where = found[0]
+        addresses = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+        family, kind, protocol, _, where = addresses[0]
         bound = socket.socket(family, kind, protocol)
         try:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -288,13 +287,13 @@ class _Service:
             return
         now = (entry.verdict, entry.state.mode, entry.state.percent, entry.state.bad_in_a_row, unconfirmed)
         if entry.evidence.events or entry.action is not None or now != self._reported:
-            said = [
+            parts = [
                 entry.evidence.why,
                 entry.evidence.capacity,
                 unconfirmed and f"not confirmed: {unconfirmed}",
-                *(one.error for one in entry.notified),
+                *(notification.error for notification in entry.notified),
             ]
-            self._tell("; ".join(part for part in said if part))
+            self._tell("; ".join(part for part in parts if part))
         self._reported = now
 
     def _application(self) -> web.Application:
@@ -320,8 +319,8 @@ class _Service:
         unconfirmed = self._guard.unconfirmed
         if why is None and unconfirmed is not None:
             why = f"not confirmed: {unconfirmed}"
-        said = {"healthy": why is None, "why": why, "state": self._guard.state.mode}
-        return web.json_response(said, status=503 if why else 200)
+        body = {"healthy": why is None, "why": why, "state": self._guard.state.mode}
+        return web.json_response(body, status=503 if why else 200)
 
     def _status(self) -> Status:
         return status(
@@ -342,13 +341,15 @@ class _Service:
         return web.json_response({"noted": names})
 
     async def _on_override(self, request: web.Request) -> web.Response:
-        given = request.headers.get("Authorization", "").encode(errors="replace")
-        if not hmac.compare_digest(given, f"Bearer {self._token}".encode()):
+        authorization = request.headers.get("Authorization", "").encode(errors="replace")
+        if not hmac.compare_digest(authorization, f"Bearer {self._token}".encode()):
             raise web.HTTPForbidden(text="the token is the one in the guard's lock file")
         try:
             override = OverrideRequest.model_validate(await _json(request))
         except ValidationError as error:
-            raise web.HTTPBadRequest(text=_wrong(error.errors()[0])) from None
+            detail = error.errors()[0]
+            key = ".".join(map(str, detail["loc"])) or "the body"
+            raise web.HTTPBadRequest(text=f"{key} {problem(detail)}") from None
         try:
             entry = await self._in_turn(lambda: carry_out(self._guard, override))
         except SpecopsError as error:
@@ -380,7 +381,3 @@ def firing(body: Any, rollout: str) -> list[str]:
         if labels.get(ROLLOUT, rollout) == rollout:
             names.append(str(labels.get("alertname", "an alert without a name"))[:MOST])
     return names[:MOST]
-
-
-def _wrong(detail: ErrorDetails) -> str:
-    return f"{'.'.join(map(str, detail['loc'])) or 'the body'} {problem(detail)}"

@@ -59,7 +59,7 @@ class Threshold(Record):
     """The rollout file, a result's file with its hash, or the playbook."""
 
 
-class Finding(Record):
+class SignalFinding(Record):
     """The verdict on one signal, of all traffic or of a part of it."""
 
     signal: Signal
@@ -125,7 +125,7 @@ class Evaluation(Record):
     """Verdict on all traffic together (signals/verdicts.py). Findings of single classes do not change it."""
 
     reason: str
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[SignalFinding, ...] = ()
     observed_at: float | None = None
     """Time by Prometheus' clock; None where it did not answer."""
 
@@ -151,12 +151,12 @@ class Evaluation(Record):
     prometheus_ms: float = 0.0
 
     @property
-    def whole(self) -> tuple[Finding, ...]:
+    def whole(self) -> tuple[SignalFinding, ...]:
         """Findings of the whole pool."""
         return tuple(finding for finding in self.findings if finding.part is None)
 
     @property
-    def bad_parts(self) -> tuple[Finding, ...]:
+    def bad_parts(self) -> tuple[SignalFinding, ...]:
         """Findings of parts that are bad."""
         return tuple(finding for finding in self.findings if finding.part and finding.verdict == "bad")
 
@@ -217,7 +217,7 @@ class State(Record):
         return FULL if self.override.pool == "speculative" else 0
 
 
-class Decision(Record):
+class GuardDecision(Record):
     state: State
     why: str
     events: tuple[Event, ...] = ()

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from specops.actions.action import Target
 from specops.errors import EndpointError, EnvironmentFailure, SpecopsError
-from specops.guard.journal import Reading, Result, SwitchRecord
+from specops.guard.journal import SwitchRecord, SwitchResult, TargetReading
 from specops.router import Listener, RouterCounters
 
 Counts = dict[str, float]
@@ -62,17 +62,17 @@ class Switch:
         self.targets = tuple(targets)
         self.routers = tuple(routers)
 
-    def read(self) -> tuple[Reading, ...]:
+    def read(self) -> tuple[TargetReading, ...]:
         """Return what each target has."""
         return tuple(in_parallel(_reading, self.targets))
 
-    def to(self, percent: int, *, again: bool = False) -> Result:
+    def to(self, percent: int, *, again: bool = False) -> SwitchResult:
         """Give every target `percent`. `again`: an earlier attempt may have been cut short."""
         switched = tuple(in_parallel(lambda target: _switched(target, percent, again), self.targets))
         if any(one.error is not None for one in switched):  # what traffic does now shows nothing
-            return Result(outcome="failed", targets=switched)
+            return SwitchResult(outcome="failed", targets=switched)
         traffic, moved = self._traffic(percent)
-        return Result(outcome="done" if moved else "failed", targets=switched, traffic=traffic)
+        return SwitchResult(outcome="done" if moved else "failed", targets=switched, traffic=traffic)
 
     def _traffic(self, percent: int) -> tuple[str | None, bool]:
         """Return in words where traffic goes, and whether it is as it should be. Only all or nothing shows in
@@ -93,11 +93,11 @@ class Switch:
             return error.message, False
 
 
-def _reading(target: Target) -> Reading:
+def _reading(target: Target) -> TargetReading:
     try:
-        return Reading(name=target.name, percent=target.read())
+        return TargetReading(name=target.name, percent=target.read())
     except SpecopsError as error:
-        return Reading(name=target.name, percent=None, error=error.message)
+        return TargetReading(name=target.name, percent=None, error=error.message)
 
 
 def _switched(target: Target, percent: int, again: bool) -> SwitchRecord:

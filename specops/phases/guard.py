@@ -13,13 +13,13 @@ from specops.actions import counted_routers, notifications, targets
 from specops.actions.http_client import ask
 from specops.config import Rollout
 from specops.errors import ConfigError, EndpointError
-from specops.guard.guard import Gate, Guard, Observe, OverrideRequest, Status, carry_out, status
+from specops.guard.guard import CapacityGate, Guard, Observe, OverrideRequest, Status, carry_out, status
 from specops.guard.journal import FILE, Journal, read
 from specops.guard.lock import LOCK, Holder, Lock, alone, holder, locked
-from specops.guard.policy import Rules
+from specops.guard.policy import GuardRules
 from specops.guard.service import Settings, bind, serve
 from specops.guard.signals.criteria import Criteria, Missing, criteria_of
-from specops.guard.signals.observation import Row, observe
+from specops.guard.signals.observation import BadRow, observe
 from specops.guard.state import Evaluation
 from specops.guard.switch import Switch
 from specops.hints import in_rollout
@@ -109,7 +109,7 @@ def guarding(commands: Commands, see: Observe, *, dry_run: bool = False) -> Iter
         if not dry_run:
             held.enter_context(alone([target.identity for target in switch.targets]))
         guard = Guard(
-            rules=Rules.of(rollout.guard),
+            rules=GuardRules.from_settings(rollout.guard),
             observe=see,
             switch=switch,
             journal=Journal(where / (f"{DRY}.jsonl" if dry_run else FILE)),
@@ -174,18 +174,20 @@ def deployment_criteria(rollout: Rollout, folder: Path) -> tuple[Criteria, list[
     return criteria, lines
 
 
-def blind(now: float, since: float | None, row: Row | None) -> Evaluation:
+def blind(now: float, since: float | None, row: BadRow | None) -> Evaluation:
     """The evaluation of a guard that carries out what a person decided: it observes nothing, so this is
     never called."""
     raise AssertionError
 
 
-def gate(found: Capacity) -> Gate:
+def gate(found: Capacity) -> CapacityGate:
     """Return what the capacity gate's answer means for a fallback. Where it is a plain no, the standard pool
     gets what it was measured to carry and the rest stays: slower than it need be, which is better than a
     standard pool that breaks down. What was not measured holds nothing back; it is said."""
     if found.verdict != "no":
-        return Gate(reason=found.reason)
+        return CapacityGate(reason=found.reason)
     carried = min((demand.offered.low or demand.offered.estimate) / demand.peak for demand in found.demands)
     floor = min(max(math.ceil(round(100 * (1 - carried), 6)), 0), 99)
-    return Gate(reason=f"{found.reason}; so {floor}% stay speculative unless requests fail", floor=floor)
+    return CapacityGate(
+        reason=f"{found.reason}; so {floor}% stay speculative unless requests fail", floor=floor
+    )

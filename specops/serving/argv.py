@@ -34,7 +34,7 @@ def runs_containers(word: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Call:
+class CallPattern:
     """The words by which a command of an engine is recognised."""
 
     mark: str
@@ -56,8 +56,8 @@ class Call:
             if index < first or words[index - 1 : index] == ["--name"]:
                 continue
             for called in self.programs:
-                found = words[index + 1 - len(called) : index + 1] if index + 1 >= len(called) else ()
-                if found and (found[0].rsplit("/", 1)[-1], *found[1:]) == called:
+                candidate = words[index + 1 - len(called) : index + 1] if index + 1 >= len(called) else ()
+                if candidate and (candidate[0].rsplit("/", 1)[-1], *candidate[1:]) == called:
                     return index + 1
             if word.startswith(self.modules):
                 return index + (2 if words[index + 1 : index + 2] == ["serve"] else 1)
@@ -66,7 +66,7 @@ class Call:
     def container(self, words: Sequence[str]) -> int | None:
         """Return how many of `words` run its image: docker run … IMAGE."""
         if self.starts_itself and any(map(runs_containers, words[:2])):  # the second: after sudo
-            return next((at + 1 for at, word in enumerate(words) if self.tag(word) is not None), None)
+            return next((index + 1 for index, word in enumerate(words) if self.tag(word) is not None), None)
         return None
 
     def start(self, words: Sequence[str]) -> int:
@@ -76,8 +76,8 @@ class Call:
     def tag(self, image: str) -> str | None:
         """The version in an image's tag, such as 0.10.1 of vllm/vllm-openai:v0.10.1, or no text; None for the
         image of another engine."""
-        found = re.search(rf"(?:^|/){self.mark}[\w-]*:v?(\d[\d.]*\d)?[\w.+-]*$", image)
-        return None if found is None else found[1] or ""
+        match = re.search(rf"(?:^|/){self.mark}[\w-]*:v?(\d[\d.]*\d)?[\w.+-]*$", image)
+        return None if match is None else match[1] or ""
 
 
 UNKNOWN = re.compile(
@@ -115,7 +115,7 @@ class Words:
     `vllm serve --seed 1 MODEL`.
     """
 
-    CALL: ClassVar[Call] = Call("", (), ())
+    CALL: ClassVar[CallPattern] = CallPattern("", (), ())
     SHORT: ClassVar[Mapping[str, str]] = {}
     """Short forms of flags."""
 
@@ -161,8 +161,8 @@ class Words:
 
     def value(self, flag: str) -> str | None:
         """The last one counts, as for argparse."""
-        found = [option.values[0] for option in self.options if option.flag == flag and option.values]
-        return found[-1] if found else None
+        values = [option.values[0] for option in self.options if option.flag == flag and option.values]
+        return values[-1] if values else None
 
     def number(self, flag: str, otherwise: int) -> int:
         value = self.value(flag)
@@ -190,16 +190,16 @@ class Words:
     def without_value(self, assignment: str) -> Self:
         """Return the command without a NAME=VALUE of the program; after -e the name stays, and the value
         comes from outside."""
-        at = self.program.index(assignment)
-        passed = at > 0 and self.program[at - 1] in ("-e", "--env")
+        index = self.program.index(assignment)
+        passed = index > 0 and self.program[index - 1] in ("-e", "--env")
         name = (assignment.partition("=")[0],) if passed else ()
-        return replace(self, program=self.program[:at] + name + self.program[at + 1 :])
+        return replace(self, program=self.program[:index] + name + self.program[index + 1 :])
 
     def without_assignment(self, assignment: str) -> Self:
         """Return the command without a NAME=VALUE of the program, and the -e before it."""
-        at = self.program.index(assignment)
-        first = at - 1 if at > 0 and self.program[at - 1] in ("-e", "--env") else at
-        return replace(self, program=self.program[:first] + self.program[at + 1 :])
+        index = self.program.index(assignment)
+        first = index - 1 if index > 0 and self.program[index - 1] in ("-e", "--env") else index
+        return replace(self, program=self.program[:first] + self.program[index + 1 :])
 
     @classmethod
     def _canonical(cls, flag: str) -> str:
@@ -231,11 +231,10 @@ def assigned(program: Sequence[str]) -> dict[str, str]:
 
 def joined(words: Sequence[str]) -> str:
     """Return the words joined as by shlex.join, except that variables stay variables: "$MODEL"."""
-    return " ".join(_quoted(word) if is_unknown(word) else shlex.quote(word) for word in words)
-
-
-def _quoted(word: str) -> str:
-    return '"' + re.sub(r'(["\\`])', r"\\\1", word) + '"'
+    return " ".join(
+        '"' + re.sub(r'(["\\`])', r"\\\1", word) + '"' if is_unknown(word) else shlex.quote(word)
+        for word in words
+    )
 
 
 def _is_flag(word: str) -> bool:
@@ -376,7 +375,9 @@ def unreadable(name: str, why: str) -> Unknown:
     return Unknown(name, f"{why}: what it sets was not judged", how)
 
 
-def configured(command: Command, config: ConfigFile, call: Call) -> tuple[tuple[str, ...], list[Unknown]]:
+def configured(
+    command: Command, config: ConfigFile, call: CallPattern
+) -> tuple[tuple[str, ...], list[Unknown]]:
     """Return the words of a command with those of its configuration files in front, and files not read."""
     words, front, unknown = list(command.words), list[str](), list[Unknown]()
     index = 0
@@ -407,7 +408,7 @@ def configured(command: Command, config: ConfigFile, call: Call) -> tuple[tuple[
 
 
 def unknown_values(
-    given: Words, call: Call, deciding: Sequence[str], *, around: bool = False
+    command: Words, call: CallPattern, deciding: Sequence[str], *, around: bool = False
 ) -> list[Unknown]:
     """Return the values that only a shell, a manifest or a template fills in. One decides where it stands for
     flags, or is the value of a flag that begins as one of `deciding`; `around`: also where it stands before
@@ -418,14 +419,14 @@ def unknown_values(
         for name in UNKNOWN.findall(word):
             unknown[name] = unknown.get(name, False) or decides
 
-    start = call.start(given.program)
-    operands = [word for word in given.program[start:] if not _is_flag(word)]
-    first_is_model = given.program[:start][-1:] in (("serve",), ("trtllm-serve",))
+    start = call.start(command.program)
+    operands = [word for word in command.program[start:] if not _is_flag(word)]
+    first_is_model = command.program[:start][-1:] in (("serve",), ("trtllm-serve",))
     for index, word in enumerate(operands):
         add(word, index > 0 or not first_is_model)
-    for word in given.program[:start]:
+    for word in command.program[:start]:
         add(word, around and UNKNOWN.fullmatch(word) is not None)
-    for option in given.options:
+    for option in command.options:
         decides = option.flag.startswith(tuple(deciding))
         for index, value in enumerate(option.values):
             more = index > 0 and UNKNOWN.fullmatch(value) is not None  # it may hold the next flags
@@ -443,7 +444,7 @@ def unknown_values(
 class CommandLine:
     """A command of an engine, and what is wrong with one."""
 
-    call: Call
+    call: CallPattern
     example: str
     judge: Callable[[Command, str | None], LintResult]
     """The second: a version that the operator names. Raises ConfigError for one that is invalid or too
@@ -489,7 +490,7 @@ Objections = Callable[[W, W], list[str]]
 
 
 def settled(
-    given: W, context: C, rules: Rules[W, C], objections: Objections[W] | None = None
+    command: W, context: C, rules: Rules[W, C], objections: Objections[W] | None = None
 ) -> tuple[list[Finding], W]:
     """Return what the rules find, also where only a fix brought it to light, and the command with all fixes.
 
@@ -498,20 +499,20 @@ def settled(
     """
     findings: list[Finding] = []
     for _ in range(ROUNDS):
-        entries = [entry for rule in rules for entry in rule(given, context)]
-        before = given
+        entries = [entry for rule in rules for entry in rule(command, context)]
+        before = command
         for entry in entries:
             checked = _checked(entry, before, context, rules, objections)
             findings.append(checked.finding)
-            given = checked.fix(given) if checked.fix is not None else given
-        if given == before:
+            command = checked.fix(command) if checked.fix is not None else command
+        if command == before:
             break
-    return findings, given
+    return findings, command
 
 
 def _checked(
     entry: RuleFinding[W],
-    given: W,
+    command: W,
     context: C,
     rules: Rules[W, C],
     objections: Objections[W] | None,
@@ -521,20 +522,25 @@ def _checked(
     `otherwise`, or none."""
     if entry.fix is None:
         return entry
-    after = entry.fix(given)
-    if objections is not None and objections(given, after):
+    after = entry.fix(command)
+    if objections is not None and objections(command, after):
         text, fix = entry.otherwise or (None, None)
         return RuleFinding(replace(entry.finding, replacement=text), fix)
-    known = {error.finding.flag for error in _errors(given, context, rules)}
-    new = [error for error in _errors(after, context, rules) if error.finding.flag not in known]
+    known_flags = error_flags(command, context, rules)
+    new = [error for error in _errors(after, context, rules) if error.finding.flag not in known_flags]
     if new and chain:
         better = _checked(new[0], after, context, rules, objections, chain - 1)
         return replace(entry, finding=replace(entry.finding, replacement=better.finding.replacement))
     return entry
 
 
-def _errors(given: W, context: C, rules: Rules[W, C]) -> list[RuleFinding[W]]:
-    return [entry for rule in rules for entry in rule(given, context) if entry.finding.level == "error"]
+def _errors(command: W, context: C, rules: Rules[W, C]) -> list[RuleFinding[W]]:
+    return [entry for rule in rules for entry in rule(command, context) if entry.finding.level == "error"]
+
+
+def error_flags(command: W, context: C, rules: Rules[W, C]) -> list[str]:
+    """Return what the errors of a command are about: each finding's `flag`."""
+    return [entry.finding.flag for entry in _errors(command, context, rules)]
 
 
 def by_level(findings: Sequence[Finding]) -> list[Finding]:

@@ -111,17 +111,17 @@ class ConfiguredPool(Startable):
         return fields | {f"environment.{name}": variables[name] for name in variables if name not in PLACES}
 
     def variants(self, grid: Grid) -> list[Setting]:
-        return by_k(self, grid, self._at)
+        return by_k(self, grid, self._with_k)
 
-    def _at(self, k: int, draft: str | None) -> ConfiguredPool:
+    def _with_k(self, k: int, draft: str | None) -> ConfiguredPool:
         assert self.speculation is not None  # Pools refuses a speculative pool without it
         update = self.at_k(k) | ({self.DRAFT: draft} if draft else {})
         return self.model_copy(update={"speculation": self.speculation.model_copy(update=update)})
 
     def flags(self, names: Iterable[str]) -> list[str]:
         """The words of the settings among `names` that are given: --NAME VALUE, with hyphens."""
-        given = ((name, getattr(self, name)) for name in names)
-        return [word for name, value in given if value is not None for word in (flag_of(name), str(value))]
+        settings = ((name, getattr(self, name)) for name in names)
+        return [word for name, value in settings if value is not None for word in (flag_of(name), str(value))]
 
     def _startable(self, words: list[str]) -> list[str]:
         """Return `words` with the pool's environment before them. Raises ConfigError where this machine does

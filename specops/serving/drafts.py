@@ -195,7 +195,7 @@ class DraftSupport:
     method_key: str
     """Where the method is named."""
 
-    served: Callable[[ServedPair], str]
+    describe_serving: Callable[[ServedPair], str]
     """How to serve a pair, as words to paste."""
 
     reads: tuple[FileFormat, ...] = ("safetensors",)

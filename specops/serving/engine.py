@@ -126,8 +126,8 @@ class MultiHost:
     first: tuple[str, ...]
     """The command of the one that answers requests."""
 
-    other: tuple[str, ...]
-    """The command of each of the others."""
+    worker: tuple[str, ...]
+    """The command of each host after the first."""
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ class Survey:
     """A program of an engine, as it was found on this machine."""
 
     status: Literal["ok", "warn", "missing"]
-    found: str
+    description: str
     fix: str
 
 
@@ -388,8 +388,8 @@ class Engine:
     """Python packages whose versions are part of what is measured."""
 
 
-def by_k(pool: Pool, grid: Grid, at: Callable[[int, str | None], Pool]) -> list[Setting]:
-    """Return a pool for each K and each draft, as `at` makes it. Raises ConfigError for a grid of trees."""
+def by_k(pool: Pool, grid: Grid, with_k: Callable[[int, str | None], Pool]) -> list[Setting]:
+    """Return a pool for each K and each draft, made by `with_k`. Raises ConfigError for a grid of trees."""
     if grid.trees is not None:
         raise ConfigError(
             f"trees are the embedded engine's, and the speculative pool is of engine {pool.engine}: "
@@ -397,7 +397,7 @@ def by_k(pool: Pool, grid: Grid, at: Callable[[int, str | None], Pool]) -> list[
             hint=in_rollout("trees", "write k: [3, 5] in its place"),
         )
     drafts: list[tuple[str | None, str | None]] = [*grid.drafts.items()] if grid.drafts else [(None, None)]
-    return [Setting(f"k={k}", at(k, draft), k, draft=name) for name, draft in drafts for k in grid.ks]
+    return [Setting(f"k={k}", with_k(k, draft), k, draft=name) for name, draft in drafts for k in grid.ks]
 
 
 def check_program(program: str) -> None:

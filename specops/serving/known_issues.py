@@ -20,7 +20,7 @@ import yaml
 from pydantic import Field
 
 from specops.section import Frozen
-from specops.serving.argv import ORDER, Call, Finding, Words, by_level, is_unknown
+from specops.serving.argv import ORDER, CallPattern, Finding, Words, by_level, is_unknown
 
 Settings = Mapping[str, str]
 """What a command says: flags without dashes, keys of a flag's JSON as FLAG.KEY, env.NAME, and model."""
@@ -108,12 +108,12 @@ class KnownIssue(Frozen):
         parts = [f"with {self.traffic}"] if self.traffic else []
         return "; ".join([*parts, f"on {', '.join(self.device)}"] if self.device else parts)
 
-    def finding(self, others: Iterable[str] = ()) -> Finding:
+    def finding(self, obstacles: Iterable[str] = ()) -> Finding:
         """A warning, or a note where it also needs requests or a device that a command does not show.
-        `others`: what the workaround would bring, which is then not proposed."""
+        `obstacles`: what the workaround would bring, which is then not proposed."""
         why = f"known issue, {self.status}: {self.symptom}{f' ({self.needs})' if self.needs else ''}"
         why = f"{why}; {self.source}"
-        against = ", ".join(others)
+        against = ", ".join(obstacles)
         if against:
             why = f"{why}; its workaround {self.workaround} is not for this command ({against})"
         return Finding(
@@ -140,12 +140,12 @@ class KnownIssue(Frozen):
 
 def numbers(version: str) -> tuple[int, ...]:
     """0.27.1rc1 → (0, 27, 1); b9235 → (9235,). A version without a number comes before all others."""
-    found = re.search(r"\d+(\.\d+)*", version)
-    return tuple(map(int, found[0].split("."))) if found else ()
+    match = re.search(r"\d+(\.\d+)*", version)
+    return tuple(map(int, match[0].split("."))) if match else ()
 
 
 def _holds(value: str | None, condition: str | list[str]) -> bool:
-    return any(_is(value, one) for one in ([condition] if isinstance(condition, str) else condition))
+    return any(_is(value, pattern) for pattern in ([condition] if isinstance(condition, str) else condition))
 
 
 def _is(value: str | None, condition: str) -> bool:
@@ -214,7 +214,7 @@ def findings(
     engine: str,
     version: str | None,
     words: Words,
-    call: Call,
+    call: CallPattern,
     refused: Callable[[Words], Iterable[str]] = lambda words: (),
     around: Mapping[str, str] | None = None,
 ) -> list[Finding]:
@@ -223,17 +223,17 @@ def findings(
     another known issue is about, is not proposed. `around`: variables that are set outside the words."""
     outside = {f"env.{name}": value for name, value in (around or {}).items()}
     settings, errors = outside | settings_of(words, call), set(refused(words))
-    found = []
+    issue_findings = []
     for issue in applying(engine, version, settings):
-        others: list[str] = []
+        obstacles: list[str] = []
         if added := issue.workaround_words:
             after = type(words).parse([*words.words(), *added])
-            others = [
+            obstacles = [
                 *objections(engine, version, settings, outside | settings_of(after, call)),
                 *(flag for flag in refused(after) if flag not in errors),
             ]
-        found.append(issue.finding(others))
-    return found
+        issue_findings.append(issue.finding(obstacles))
+    return issue_findings
 
 
 IDENTITY = ("model", "speculative-config", "speculative-config.method", "speculative-config.model")
@@ -244,22 +244,22 @@ METHODS = ("speculative-algorithm", "spec-type", "speculative_config", "speculat
 two causes."""
 
 
-def joined(found: Sequence[Finding], of_issues: Sequence[Finding]) -> list[Finding]:
+def joined(lint_findings: Sequence[Finding], of_issues: Sequence[Finding]) -> list[Finding]:
     """Return the findings of a lint and those of known issues, errors first. What both are about is one
     finding, with both sources."""
     by_id = {issue.id: issue for issue in issues()}
-    lines = list(dict.fromkeys(found))
+    lines = list(dict.fromkeys(lint_findings))
     for entry in of_issues:
         issue = by_id[entry.flag]
         index = next((n for n, line in enumerate(lines) if issue.is_of(line)), None)
         if index is None:
             lines.append(entry)
         else:
-            lines[index] = _together(lines[index], entry, issue.workaround_words)
+            lines[index] = _merge(lines[index], entry, issue.workaround_words)
     return by_level(lines)
 
 
-def _together(line: Finding, of_issue: Finding, workaround: Sequence[str]) -> Finding:
+def _merge(line: Finding, of_issue: Finding, workaround: Sequence[str]) -> Finding:
     """The lint knows the version, so its proposal stands. Where that is a flag's new name, the workaround is
     written with it."""
     proposal = line.replacement or of_issue.replacement
@@ -275,31 +275,38 @@ def objections(engine: str, version: str | None, before: Settings, after: Settin
     before, after = with_keys(before), with_keys(after)
     removed = [before[key] for key in before if key not in after]  # a value under a new name is no proposal
     changed = {key for key in after if before.get(key) != after[key] and after[key] not in removed}
-    there = {issue.id for issue in applying(engine, version, before)}
+    ids_before = {issue.id for issue in applying(engine, version, before)}
     return [
         issue.id
         for issue in applying(engine, version, after)
-        if issue.id not in there
+        if issue.id not in ids_before
         and not issue.device
         and any(key in issue.when for key in changed.difference(IDENTITY))
     ]
 
 
-def settings_of(words: Words, call: Call) -> dict[str, str]:
+def command_objections(
+    engine: str, version: str | None, call: CallPattern, before: Words, after: Words
+) -> list[str]:
+    """Return the `objections` to a change of a command; `call` says how the engine is recognised in it."""
+    return objections(engine, version, settings_of(before, call), settings_of(after, call))
+
+
+def settings_of(words: Words, call: CallPattern) -> dict[str, str]:
     """The model's name is the value of --model or --model-path, else the word after the program."""
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for word in words.program:
         name, assigned, value = word.partition("=")
         if assigned and re.fullmatch(r"[A-Z][A-Z0-9_]*", name):
-            found[f"env.{name}"] = value
+            settings[f"env.{name}"] = value
     for option in words.options:
         flag = option.flag.lstrip("-")
         value = option.values[0] if option.values else DEFAULT_ANSWER
-        found[flag] = value
-        found |= {f"{flag}.{key}": text for key, text in _flat(_object(value))}
+        settings[flag] = value
+        settings |= {f"{flag}.{key}": text for key, text in _flat(_object(value))}
     named = words.program[call.start(words.program) :]
-    target = found.get("model") or found.get("model-path") or (named[0] if named else None)
-    return found | ({"model": target} if target else {})
+    target = settings.get("model") or settings.get("model-path") or (named[0] if named else None)
+    return settings | ({"model": target} if target else {})
 
 
 def flat(content: Mapping[str, Any]) -> dict[str, str]:
@@ -311,10 +318,10 @@ def _object(text: str) -> Mapping[str, Any]:
     if not text.lstrip().startswith("{"):
         return {}
     try:
-        found = json.loads(text)
+        content = json.loads(text)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def _flat(content: Mapping[str, Any], before: str = "") -> Iterable[tuple[str, str]]:
@@ -355,12 +362,12 @@ def reference_acceptances() -> tuple[ReferenceAcceptance, ...]:
 def published(model: str, method: str | None, k: int | None) -> list[ReferenceAcceptance]:
     """Return what was published for this target, method and number of drafted tokens."""
     return [
-        one
-        for one in reference_acceptances()
-        if fnmatchcase(model.lower(), one.model) and one.method == method and one.k == k
+        reference
+        for reference in reference_acceptances()
+        if fnmatchcase(model.lower(), reference.model) and reference.method == method and reference.k == k
     ]
 
 
 def _data(name: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = yaml.safe_load(files("specops.serving").joinpath(name).read_text("utf-8"))
-    return found
+    rows: list[dict[str, Any]] = yaml.safe_load(files("specops.serving").joinpath(name).read_text("utf-8"))
+    return rows

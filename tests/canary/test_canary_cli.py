@@ -19,7 +19,7 @@ from faulty import Servers
 from specops import results
 from specops.errors import Exit
 from specops.phases import canary
-from specops.phases.canary.pool_pair import Check, Conformance, Finding
+from specops.phases.canary.pool_pair import Conformance, ConformanceCheck, ConformanceFinding
 
 FEW = json.dumps([{"text": "def f(self):\n    return self", "id": "a"}, {"text": "import os\n", "id": "b"}])
 
@@ -93,7 +93,7 @@ def test_a_stopped_canary_resumes(servers: Servers, tmp_path: Path, monkeypatch:
     made: list[str] = []
     right = canary._finding
 
-    def ended_after_the_first(check: Check, *rest: Any) -> Finding:
+    def ended_after_the_first(check: ConformanceCheck, *rest: Any) -> ConformanceFinding:
         if not made:
             os.kill(os.getpid(), signal.SIGTERM)  # the task is cancelled where it waits next
         made.append(check.name)

@@ -19,17 +19,17 @@ from specops.phases.canary.checks import CHECKS, distribution, endings, parity, 
 from specops.phases.canary.checks.overlap import belongs_to_another
 from specops.phases.canary.client import (
     COMPLETIONS,
-    Call,
+    AnswerChoice,
     CanaryRequest,
-    Choice,
     Reply,
     Token,
+    ToolCall,
     Usage,
     curl_of,
     streamed,
     whole,
 )
-from specops.phases.canary.pool_pair import Finding, Side, held
+from specops.phases.canary.pool_pair import ConformanceFinding, PoolOutcome, held
 from specops.phases.canary.two_samples import SampledAnswer, same_share
 
 ASK = CanaryRequest(COMPLETIONS, {"model": "m", "prompt": "it's", "max_tokens": 8})
@@ -37,7 +37,7 @@ ASK = CanaryRequest(COMPLETIONS, {"model": "m", "prompt": "it's", "max_tokens": 
 
 def completion(text: str, reason: str = "length", tokens: int = 8, told: int | None = None) -> Reply:
     listed = tuple(Token("t", -0.1, (-0.1,)) for _ in range(told)) if told is not None else None
-    return Reply({0: Choice(text, reason, listed)}, Usage(3, tokens, 3 + tokens))
+    return Reply({0: AnswerChoice(text, reason, listed)}, Usage(3, tokens, 3 + tokens))
 
 
 def chunk(text: str | None = None, reason: str | None = None, index: int = 0, **delta: Any) -> str:
@@ -68,7 +68,7 @@ def test_a_tool_s_arguments_are_put_together_from_a_stream() -> None:
         part(arguments="1}"),
         chunk(reason="stop"),
     ]
-    assert streamed(events).first.calls == (Call("send", '{"a":1}'),)
+    assert streamed(events).first.calls == (ToolCall("send", '{"a":1}'),)
 
 
 KEYS = ("choices", "usage", "index", "message", "logprobs", "text", "content", "delta", "tool_calls")
@@ -92,7 +92,7 @@ STATES = ("ok", "refused", "ignored", "wrong", "unsure")
 
 def test_the_standard_decides_what_the_speculative_pool_is_held_to() -> None:
     found = {
-        (one, other): held(Side(one, "s"), Side(other, "t"), "well").status  # type: ignore[arg-type]
+        (one, other): held(PoolOutcome(one, "s"), PoolOutcome(other, "t"), "well").status  # type: ignore[arg-type]
         for one, other in product(STATES, STATES)
     }
     assert {pair for pair, status in found.items() if status == "pass"} == {("ok", "ok")}
@@ -165,8 +165,8 @@ def test_a_stop_string_that_is_passed_leaked_or_ended_by_something_else() -> Non
         (completion("x", "stop", 5), None),
         (completion("x", tokens=9), "wrong"),
         (completion("x", "stop", 5, told=6), "wrong"),
-        (Reply({0: Choice("x", "length")}), "ignored"),
-        (Reply({0: Choice("x", "length")}, Usage(3, 8, 12)), "wrong"),
+        (Reply({0: AnswerChoice("x", "length")}), "ignored"),
+        (Reply({0: AnswerChoice("x", "length")}, Usage(3, 8, 12)), "wrong"),
     ],
 )
 def test_counted_tokens(reply: Reply, state: str | None) -> None:
@@ -176,7 +176,9 @@ def test_counted_tokens(reply: Reply, state: str | None) -> None:
 
 def test_log_probabilities_by_themselves() -> None:
     def side(*tokens: Token, counted: int = 1) -> str:
-        return sampling.sound(Reply({0: Choice("x", "length", tokens)}, Usage(1, counted, 1)), ASK).state
+        return sampling.sound(
+            Reply({0: AnswerChoice("x", "length", tokens)}, Usage(1, counted, 1)), ASK
+        ).state
 
     assert side(Token("x", -0.5, (-0.5, -2.0))) == "ok"
     assert side(Token("x", -3.0, (-0.5, -2.0))) == "wrong", "no greedy token"
@@ -186,13 +188,15 @@ def test_log_probabilities_by_themselves() -> None:
     # As llama.cpp answers: of tokens that were drafted, a logprob of 0 and no others beside it.
     assert side(Token("a", -0.5, (-0.5, -2.0)), Token("b", 0.0), counted=2) == "wrong"
     assert side(Token("a", -0.5), Token("b", -1.0), counted=2) == "ok", "a server that tells none at all"
-    assert sampling.apart([Token("a", -1.0), Token("b", -1.0)], [Token("a", -1.5), Token("c", -9.0)]) == [0.5]
+    assert sampling.logprob_distances(
+        [Token("a", -1.0), Token("b", -1.0)], [Token("a", -1.5), Token("c", -9.0)]
+    ) == [0.5]
 
 
 def test_answers_without_all_log_probabilities_are_compared_by_their_text_alone() -> None:
     whole = Token("a", -0.5, (-0.5, -2.0))
-    both = Reply({0: Choice("ab", "length", (whole, whole))})
-    drafted = Reply({0: Choice("ab", "length", (whole, Token("b", 0.0)))})
+    both = Reply({0: AnswerChoice("ab", "length", (whole, whole))})
+    drafted = Reply({0: AnswerChoice("ab", "length", (whole, Token("b", 0.0)))})
     assert distribution._drawn(both).surprise is not None
     assert distribution._drawn(drafted) == SampledAnswer("ab")
 
@@ -215,12 +219,14 @@ def test_json_and_calls_by_their_schema() -> None:
     assert structured_output.fits('{"size": "small", "ready": true}')
     assert not structured_output.fits('{"size": "small", "ready": 1}')
     assert not structured_output.fits('{"size": "small"}')
-    cut = Reply({0: Choice('{"size": "sm', "length")})
+    cut = Reply({0: AnswerChoice('{"size": "sm', "length")})
     assert structured_output.begun(cut)
-    assert not structured_output.begun(Reply({0: Choice("a parcel", "length")}))
-    good = Reply({0: Choice("", "stop", None, (Call("send_parcel", '{"size":"large","ready":false}'),))})
+    assert not structured_output.begun(Reply({0: AnswerChoice("a parcel", "length")}))
+    good = Reply(
+        {0: AnswerChoice("", "stop", None, (ToolCall("send_parcel", '{"size":"large","ready":false}'),))}
+    )
     assert structured_output.called(good, ASK) is None
-    torn = Reply({0: Choice("", "stop", None, (Call("send_parcel", '{"size":"lar'),))})
+    torn = Reply({0: AnswerChoice("", "stop", None, (ToolCall("send_parcel", '{"size":"lar'),))})
     assert (side := structured_output.called(torn, ASK)) is not None
     assert side.state == "wrong"
 
@@ -240,9 +246,11 @@ def test_a_request_is_pasted_as_it_was_sent(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_what_the_router_is_told() -> None:
-    def finding(name: Any, status: Any, told_of: str = "speculative") -> Finding:
+    def finding(name: Any, status: Any, told_of: str = "speculative") -> ConformanceFinding:
         told = {"standard": "", "speculative": "", told_of: "it refused"}
-        return Finding(name=name, status=status, message="t", request="curl", parameter=name, **told)
+        return ConformanceFinding(
+            name=name, status=status, message="t", request="curl", parameter=name, **told
+        )
 
     checks = [
         finding("tools", "fail"),

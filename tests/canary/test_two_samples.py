@@ -52,7 +52,7 @@ def test_tokens_that_are_too_unlikely_are_found_in_texts_that_are_alike() -> Non
 def test_what_would_be_seen_is_seen_as_often_as_it_says() -> None:
     rng = random.Random(3)
     ours = [[SampledAnswer("x", rng.gauss(0, 0.3)) for _ in range(64)]]
-    shown = two_samples.shown(ours, 0.02)
+    shown = two_samples.detectable_differences(ours, 0.02)
     assert shown.pieces is None  # all texts are the same
     assert shown.nats == pytest.approx((2.576 + 1.282) * 0.3 * math.sqrt(2 / 64), rel=0.2)
     found = 0
@@ -64,7 +64,9 @@ def test_what_would_be_seen_is_seen_as_often_as_it_says() -> None:
 
 def test_more_samples_show_less() -> None:
     rng, weights = random.Random(4), [5.0, 9, 4, 4, 3, 8, 2, 1]
-    few, many = (two_samples.shown([drawn(rng, weights, count)], 0.01).pieces for count in (48, 400))
+    few, many = (
+        two_samples.detectable_differences([drawn(rng, weights, count)], 0.01).pieces for count in (48, 400)
+    )
     assert many is not None
     assert few is None or many < few
 
@@ -74,7 +76,7 @@ def test_more_samples_show_less() -> None:
 def test_any_text_is_taken(texts: list[str]) -> None:
     ours = [[SampledAnswer(text) for text in texts]]
     assert two_samples.p_value(ours, ours) > 0.5  # nothing can be more alike
-    assert two_samples.shown(ours, 0.01).nats is None
+    assert two_samples.detectable_differences(ours, 0.01).nats is None
 
 
 @given(st.lists(st.floats(0.001, 1), min_size=1, max_size=5))

@@ -32,7 +32,7 @@ from specops.guard.signals.observation import observe
 from specops.guard.state import Evaluation
 from specops.phases.monitor.render import FOLDER, render
 from specops.phases.report.assembly import report
-from specops.phases.report.report import Window
+from specops.phases.report.report import ReportWindow
 from specops.progress import SilentProgress
 from specops.prometheus import series
 from specops.prometheus.api import Api
@@ -124,7 +124,7 @@ def test_rules_guard_and_report_have_all_that_there_is(
             assert {_verdict(found, signal) for signal in ("tpot", "e2e")} <= {"unknown", "no_traffic"}
             # As of the end of this hour, since a report is of whole ones.
             ends = 3600 * (1 + int(time.time()) // 3600)
-            window = Window(ends - 7200, ends, ZoneInfo("UTC"))
+            window = ReportWindow(ends - 7200, ends, ZoneInfo("UTC"))
             written = report(made, path, tmp_path, window, api, SilentProgress()).data["pools"]
             for pool in POOLS:
                 found = written[pool]

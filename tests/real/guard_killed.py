@@ -18,10 +18,10 @@ from typing import Any
 
 import specops.guard
 from specops.actions.action import Target
-from specops.guard.guard import Gate, Guard
+from specops.guard.guard import CapacityGate, Guard
 from specops.guard.journal import Journal
 from specops.guard.lock import locked
-from specops.guard.policy import Rules
+from specops.guard.policy import GuardRules
 from specops.guard.state import Evaluation
 from specops.guard.switch import Switch
 
@@ -70,11 +70,11 @@ def play(folder: Path, turns: int, kill_at: int | None = None) -> int:
             return Evaluation(ts=now, verdict=STORY[at], reason="the story")
 
         guard = Guard(
-            rules=Rules(cooldown_s=10**6),
+            rules=GuardRules(cooldown_s=10**6),
             observe=observe,
             switch=Switch([Log(folder / "log")]),
             journal=journal,
-            gate=lambda: Gate(reason="not asked"),
+            gate=lambda: CapacityGate(reason="not asked"),
             clock=lambda: 1000.0 + next(clock) + 60 * done,
         )
         if kill_at is not None:

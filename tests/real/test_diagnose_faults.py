@@ -19,11 +19,11 @@ from backfilled import AHEAD_S, PAST_S, SCRAPE_S, Pool, remembering
 from specops.config import Rollout
 from specops.phases.diagnose import diagnose
 from specops.phases.diagnose.collectors import gather, live
-from specops.phases.diagnose.finding import Finding
+from specops.phases.diagnose.finding import DiagnosisFinding
 from specops.phases.diagnose.observations import (
     AbFigures,
-    Baseline,
-    Load,
+    BaselineFigures,
+    BaselineLoad,
     Observations,
     SpeedupInterval,
     SweepFigures,
@@ -33,9 +33,9 @@ from specops.progress import SilentProgress
 pytestmark = pytest.mark.slow
 
 LOADS = (1, 4, 8, 32)
-BASELINE = Baseline(
+BASELINE = BaselineFigures(
     source="baseline.json",
-    loads=tuple(Load(concurrency=at, ttft_ms=100, tpot_ms=30, token_ms=30) for at in LOADS),
+    loads=tuple(BaselineLoad(concurrency=at, ttft_ms=100, tpot_ms=30, token_ms=30) for at in LOADS),
 )
 ALONE = BASELINE.model_copy(update={"loads": BASELINE.loads[:1]})
 SWEPT = SweepFigures(
@@ -199,9 +199,9 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield up.url
 
 
-def causes(seen: Observations, name: str) -> list[Finding]:
+def causes(seen: Observations, name: str) -> list[DiagnosisFinding]:
     """No rules are loaded into this Prometheus, so that of every one their series are missing."""
-    found = [Finding.model_validate(one) for one in diagnose(seen).data["findings"]]
+    found = [DiagnosisFinding.model_validate(one) for one in diagnose(seen).data["findings"]]
     return [
         one for one in found
         if one.severity == "cause" and (one.id != "series-missing" or name == "renamed")

@@ -12,10 +12,10 @@ import pytest
 from backfilled import Pool, remembering
 
 from specops.config import Rollout
-from specops.guard.signals.query import Query, read, together
+from specops.guard.signals.query import LiveQuery, combine, read
 from specops.phases.report import pools as report_pools
 from specops.phases.report.prometheus_data import query
-from specops.phases.report.report import Window
+from specops.phases.report.report import ReportWindow
 from specops.progress import SilentProgress
 from specops.prometheus.api import Api
 from specops.prometheus.promql import Signals
@@ -147,8 +147,8 @@ def test_expressions_weigh_each_server_by_what_it_drafted(api: Api, case: str) -
 @pytest.mark.parametrize("case", CASES)
 def test_the_guard_reads_the_same_of_the_pool_and_of_each_replica(api: Api, case: str) -> None:
     window_s = 600.0
-    question = Query(case, series_of(case), series_of(case), {}, scrape_s=60.0, routed=False)
-    live = read(api.instant(together(question.expressions(window_s, window_s))), question, window_s)
+    question = LiveQuery(case, series_of(case), series_of(case), {}, scrape_s=60.0, routed=False)
+    live = read(api.instant(combine(question.expressions(window_s, window_s))), question, window_s)
     for port, (_, acceptance) in SERVERS.items():
         replica = live.replicas[f"127.0.0.1:{port}"]
         assert replica.accepted / replica.drafted == pytest.approx(acceptance, abs=0.003)
@@ -168,7 +168,7 @@ def report_on(api: Api, case: str) -> Any:
             },
         }
     )
-    span = Window(end - 2 * HOUR, end, ZoneInfo("UTC"))
+    span = ReportWindow(end - 2 * HOUR, end, ZoneInfo("UTC"))
     return query(made, span, api, SilentProgress()).pools["speculative"], span
 
 
@@ -190,8 +190,8 @@ def test_gauges_that_show_nothing_leave_it_unknown(api: Api) -> None:
     assert value(api, signals.acceptance()) is None
     assert value(api, signals.drafted()) is None
     assert value(api, signals.accepted_length()) == pytest.approx(LENGTH, rel=0.02)
-    question = Query(SILENT, series_of(SILENT), series_of(SILENT), {}, scrape_s=60.0, routed=False)
-    live = read(api.instant(together(question.expressions(600.0, 600.0))), question, 600.0)
+    question = LiveQuery(SILENT, series_of(SILENT), series_of(SILENT), {}, scrape_s=60.0, routed=False)
+    live = read(api.instant(combine(question.expressions(600.0, 600.0))), question, 600.0)
     assert live.acceptance != live.acceptance, "NaN: no number"
     observed, span = report_on(api, SILENT)
     assert report_pools.acceptance(observed, span, slice(span.hours, None)) is None

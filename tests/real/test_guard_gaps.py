@@ -15,12 +15,12 @@ from typing import cast
 import pytest
 from backfilled import Pool, remembering
 
-from specops.guard.guard import Gate, Guard
-from specops.guard.journal import Journal, Reading, Result
-from specops.guard.policy import Rules, decide
-from specops.guard.signals.criteria import Baseline, Criteria, Level
-from specops.guard.signals.observation import Row, observe
-from specops.guard.signals.query import Query, read, together
+from specops.guard.guard import CapacityGate, Guard
+from specops.guard.journal import Journal, SwitchResult, TargetReading
+from specops.guard.policy import GuardRules, decide
+from specops.guard.signals.criteria import Baseline, BaselineLevel, Criteria
+from specops.guard.signals.observation import BadRow, observe
+from specops.guard.signals.query import LiveQuery, combine, read
 from specops.guard.state import Evaluation, State, Threshold
 from specops.prometheus.api import Api, Sample
 from specops.serving.vllm.pool import SERIES as VLLM
@@ -31,9 +31,9 @@ SPREAD = {"tpot_cv": 0.2, "tpot_error": 0.01, "e2e_cv": 0.2, "e2e_error": 0.01}
 SPREAD |= {"whole_cv": 0.5, "whole_error": 0.03}
 
 
-def levels(*known: tuple[int, float]) -> tuple[Level, ...]:
+def levels(*known: tuple[int, float]) -> tuple[BaselineLevel, ...]:
     return tuple(
-        Level(streams=streams, ttft=0.05, tpot=tpot, token=tpot, e2e=0.05 + 100 * tpot, **SPREAD)
+        BaselineLevel(streams=streams, ttft=0.05, tpot=tpot, token=tpot, e2e=0.05 + 100 * tpot, **SPREAD)
         for streams, tpot in known
     )
 
@@ -104,9 +104,9 @@ def past(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Past]:
         api.close()
 
 
-def plan(rollout: str, known: tuple[Level, ...]) -> Criteria:
+def plan(rollout: str, known: tuple[BaselineLevel, ...]) -> Criteria:
     return Criteria(
-        query=Query(rollout=rollout, series=VLLM, standard=VLLM, labels={}, scrape_s=15.0, routed=False),
+        query=LiveQuery(rollout=rollout, series=VLLM, standard=VLLM, labels={}, scrape_s=15.0, routed=False),
         window_s=WINDOW_S,
         min_acceptance=Threshold(value=0.5, source="the test"),
         baseline=Baseline(known, "baseline.json"),
@@ -132,15 +132,21 @@ class Walked:
         return next((at for at, state in self.states.items() if state.mode == "fallen"), None)
 
 
-def walk(past: Past, rollout: str, begin: float, end: float, known: tuple[Level, ...] = STEEP) -> Walked:
+def walk(
+    past: Past, rollout: str, begin: float, end: float, known: tuple[BaselineLevel, ...] = STEEP
+) -> Walked:
     """The guard, an evaluation a minute, from `begin` to `end` seconds after the gap ended."""
     state, walked, ours = State(), Walked(), plan(rollout, known)
     after = begin
     while after <= end:
         past.at = past.now - BACK + after
-        row = Row(state.row_began, state.row_last) if state.row_began is not None and state.row_last else None
+        row = (
+            BadRow(state.row_began, state.row_last)
+            if state.row_began is not None and state.row_last
+            else None
+        )
         found = observe(cast(Api, past), ours, past.at, None, row)
-        state = decide(state, found, past.at, Rules()).state
+        state = decide(state, found, past.at, GuardRules()).state
         walked.evaluations[after], walked.states[after] = found, state
         after += MINUTE
     return walked
@@ -163,7 +169,7 @@ def test_a_gap_is_no_data_and_never_bad(past: Past, kind: str, length: str) -> N
 def test_a_load_is_of_the_time_that_samples_cover(past: Past, after: float) -> None:
     past.at = past.now - BACK + after
     asked = plan("away-5m", STEEP).query
-    query = together(asked.expressions(WINDOW_S, 2 * WINDOW_S))
+    query = combine(asked.expressions(WINDOW_S, 2 * WINDOW_S))
     found = read(past.instant(query), asked, WINDOW_S)
     assert float(found.load) == pytest.approx(4.4, rel=0.12)
     assert float(found.covered) == pytest.approx(after / WINDOW_S, abs=0.06)
@@ -201,11 +207,11 @@ def test_a_spike_is_one_bad_observation_whichever_replica_answers(
 ) -> None:
     replicas, ours = Replicas(past, ahead_s), plan("spike", FLAT)
     guard = Guard(
-        rules=Rules(),
+        rules=GuardRules(),
         observe=lambda now, _, row: observe(cast(Api, replicas), ours, now, None, row),
         switch=Nothing(),
         journal=Journal(tmp_path / "journal.jsonl"),
-        gate=lambda: Gate(reason="capacity suffices"),
+        gate=lambda: CapacityGate(reason="capacity suffices"),
         clock=lambda: past.at,
         steady=lambda: past.at,
     )
@@ -232,11 +238,11 @@ class Stale:
 def test_an_answer_that_comes_again_from_a_cache_is_the_same_observation(past: Past, tmp_path: Path) -> None:
     stale, ours = Stale(past), plan("slow", STEEP)
     guard = Guard(
-        rules=Rules(),
+        rules=GuardRules(),
         observe=lambda now, _, row: observe(cast(Api, stale), ours, now, None, row),
         switch=Nothing(),
         journal=Journal(tmp_path / "journal.jsonl"),
-        gate=lambda: Gate(reason="capacity suffices"),
+        gate=lambda: CapacityGate(reason="capacity suffices"),
         clock=lambda: past.at,
     )
     found = []
@@ -251,11 +257,11 @@ def test_an_answer_that_comes_again_from_a_cache_is_the_same_observation(past: P
 class Nothing:
     """That is switched."""
 
-    def read(self) -> tuple[Reading, ...]:
+    def read(self) -> tuple[TargetReading, ...]:
         return ()
 
-    def to(self, percent: int, *, again: bool = False) -> Result:
-        return Result(outcome="done")
+    def to(self, percent: int, *, again: bool = False) -> SwitchResult:
+        return SwitchResult(outcome="done")
 
 
 def test_both_pools_slow_are_not_speculation_s_doing(past: Past) -> None:

@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 from backfilled import Pool, answered, remembering, routed
 
-from specops.guard.signals.criteria import Baseline, Criteria, Level
+from specops.guard.signals.criteria import Baseline, BaselineLevel, Criteria
 from specops.guard.signals.observation import observe
-from specops.guard.signals.query import Query
-from specops.guard.state import Evaluation, Finding, Threshold
+from specops.guard.signals.query import LiveQuery
+from specops.guard.state import Evaluation, SignalFinding, Threshold
 from specops.prometheus.api import Api
 from specops.serving.vllm.pool import SERIES as VLLM
 
 SPREAD = {"tpot_cv": 0.2, "tpot_error": 0.01, "e2e_cv": 0.2, "e2e_error": 0.01}
 SPREAD |= {"whole_cv": 0.5, "whole_error": 0.03}
 LEVELS = (
-    Level(streams=1, ttft=0.1, tpot=0.025, token=0.025, e2e=2.6, **SPREAD),
-    Level(streams=32, ttft=0.2, tpot=0.045, token=0.045, e2e=4.7, **SPREAD),
+    BaselineLevel(streams=1, ttft=0.1, tpot=0.025, token=0.025, e2e=2.6, **SPREAD),
+    BaselineLevel(streams=32, ttft=0.2, tpot=0.045, token=0.045, e2e=4.7, **SPREAD),
 )
 SLOW = {"tpot": 0.0364, "ttft": 0.14}
 """40% more than the baseline at its load, and more."""
@@ -79,7 +79,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 def criteria(rollout: str, **changes: Any) -> Criteria:
     known = {"scrape_s": 15.0, "routed": False, "servers": 0} | changes
     return Criteria(
-        query=Query(rollout=rollout, series=VLLM, standard=VLLM, labels={}, **known),
+        query=LiveQuery(rollout=rollout, series=VLLM, standard=VLLM, labels={}, **known),
         window_s=300.0,
         min_acceptance=Threshold(value=0.5, source="sweep.json"),
         baseline=Baseline(LEVELS, "baseline.json", (("chat", LEVELS), ("code", LEVELS))),
@@ -98,7 +98,7 @@ def bad_parts(evaluation: Evaluation) -> set[tuple[str, str | None]]:
     return {(finding.signal, finding.part) for finding in evaluation.bad_parts}
 
 
-def whole(evaluation: Evaluation, signal: str) -> Finding:
+def whole(evaluation: Evaluation, signal: str) -> SignalFinding:
     return next(finding for finding in evaluation.whole if finding.signal == signal)
 
 

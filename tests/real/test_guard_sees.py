@@ -12,21 +12,21 @@ import numpy as np
 import pytest
 from backfilled import Pool, again, answered, remembering, routed
 
-from specops.guard.policy import Rules
-from specops.guard.signals.criteria import Baseline, Criteria, Level, Missing
+from specops.guard.policy import GuardRules
+from specops.guard.signals.criteria import Baseline, BaselineLevel, Criteria, Missing
 from specops.guard.signals.observation import observe
-from specops.guard.signals.query import Query
+from specops.guard.signals.query import LiveQuery
 from specops.guard.simulation.simulate import simulate
 from specops.guard.simulation.traces import record
-from specops.guard.state import Evaluation, Finding, Threshold
+from specops.guard.state import Evaluation, SignalFinding, Threshold
 from specops.prometheus.api import Api
 from specops.serving.vllm.pool import SERIES as VLLM
 
 SPREAD = {"tpot_cv": 0.2, "tpot_error": 0.01, "e2e_cv": 0.2, "e2e_error": 0.01}
 SPREAD |= {"whole_cv": 0.5, "whole_error": 0.03}
 LEVELS = (
-    Level(streams=1, ttft=0.1, tpot=0.025, token=0.025, e2e=2.6, **SPREAD),
-    Level(streams=8, ttft=0.2, tpot=0.032, token=0.032, e2e=3.4, **SPREAD),
+    BaselineLevel(streams=1, ttft=0.1, tpot=0.025, token=0.025, e2e=2.6, **SPREAD),
+    BaselineLevel(streams=8, ttft=0.2, tpot=0.032, token=0.032, e2e=3.4, **SPREAD),
 )
 SLOW = {"tpot": 0.04, "ttft": 0.2}
 POOLS = (
@@ -82,7 +82,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 
 def plan(rollout: str, **changes: object) -> Criteria:
     made = Criteria(
-        query=Query(rollout=rollout, series=VLLM, standard=VLLM, labels={}, scrape_s=15.0, routed=False),
+        query=LiveQuery(rollout=rollout, series=VLLM, standard=VLLM, labels={}, scrape_s=15.0, routed=False),
         window_s=300.0,
         min_acceptance=Threshold(value=0.5, source="sweep.json"),
         baseline=Baseline(LEVELS, "baseline.json"),
@@ -97,7 +97,7 @@ def seen(api: Api, rollout: str, **changes: object) -> Evaluation:
     return observe(api, plan(rollout, **changes), time.time())
 
 
-def of(evaluation: Evaluation, signal: str) -> Finding:
+def of(evaluation: Evaluation, signal: str) -> SignalFinding:
     return next(finding for finding in evaluation.findings if finding.signal == signal)
 
 
@@ -207,7 +207,7 @@ def test_without_a_baseline_acceptance_alone_is_judged_and_nothing_is_healthy(as
 
 def test_by_the_router_a_request_that_failed_over_is_an_error(asked: Api) -> None:
     by_router = {
-        name: Query(rollout=name, series=VLLM, standard=VLLM, labels={}, scrape_s=15.0, routed=True)
+        name: LiveQuery(rollout=name, series=VLLM, standard=VLLM, labels={}, scrape_s=15.0, routed=True)
         for name in ("behind-a-router", "failing-over")
     }
     healthy = seen(asked, "", query=by_router["behind-a-router"])
@@ -218,7 +218,7 @@ def test_by_the_router_a_request_that_failed_over_is_an_error(asked: Api) -> Non
 
 
 def test_of_classes_a_bad_one_is_named_and_all_traffic_is_judged_by_itself(asked: Api) -> None:
-    by_router = Query(
+    by_router = LiveQuery(
         rollout="behind-a-router", series=VLLM, standard=VLLM, labels={}, scrape_s=15.0, routed=True
     )
     times = Baseline(LEVELS, "baseline.json", (("chat", LEVELS), ("code", LEVELS)))
@@ -232,10 +232,10 @@ def test_what_prometheus_has_is_recorded_and_replayed_as_it_was_seen(asked: Api)
     now = time.time()
     for rollout, falls in (("bad-draft", ["acceptance"]), ("healthy", [])):
         made = record(asked, plan(rollout), now - 1500, now, 60.0)
-        found = simulate(made, plan(rollout), Rules())
+        found = simulate(made, plan(rollout), GuardRules())
         assert [one.why.split()[0] for one in found.fallbacks[:1]] == falls
         assert all(one.rightly == "unknown" for one in found.fallbacks)
-    assert np.nanmean(made.each.acceptance) == pytest.approx(0.7, rel=1e-3)
+    assert np.nanmean(made.figures.acceptance) == pytest.approx(0.7, rel=1e-3)
     assert made.playbook.acceptance.max() == 0.0  # nobody records its name here: it would fall at once
     assert found.playbook is not None
 

@@ -15,7 +15,7 @@ from daemons import prometheus, wait_until
 
 from specops.guard.signals.criteria import Criteria, Missing
 from specops.guard.signals.observation import observe
-from specops.guard.signals.query import Query
+from specops.guard.signals.query import LiveQuery
 from specops.guard.state import Threshold
 from specops.launch.servers import Server
 from specops.prometheus import exposition
@@ -42,7 +42,7 @@ def test_what_a_server_counts_is_what_the_guard_sees(server: Server, tmp_path: P
     job = {"job_name": "pool", "scrape_interval": "500ms", "static_configs": [target]}
     config.write_text(json.dumps({"scrape_configs": [job]}))
     plan = Criteria(
-        query=Query("live", VLLM, VLLM, {}, scrape_s=0.5, routed=False),
+        query=LiveQuery("live", VLLM, VLLM, {}, scrape_s=0.5, routed=False),
         window_s=120.0,
         min_acceptance=Threshold(value=0.0001, source="the test"),
         baseline=Missing("there is none"),

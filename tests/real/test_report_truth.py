@@ -24,7 +24,7 @@ from specops.config import Rollout
 from specops.phases.monitor.thresholds import measurements
 from specops.phases.report.assembly import report
 from specops.phases.report.delivery import read
-from specops.phases.report.report import Report, Window, window
+from specops.phases.report.report import ReportWindow, WeeklyReport, window
 from specops.progress import SilentProgress
 from specops.prometheus.api import Api
 from specops.results import Result, sealed
@@ -77,12 +77,12 @@ def rollout(prometheus: Daemon) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def span() -> Window:
+def span() -> ReportWindow:
     return window("7d", "2026-11-21", ZoneInfo("Asia/Seoul"), datetime(2026, 11, 22, 12, tzinfo=UTC))
 
 
 @pytest.fixture(scope="module")
-def result(rollout: dict[str, Any], prometheus: Daemon, folder: Path, span: Window) -> Result:
+def result(rollout: dict[str, Any], prometheus: Daemon, folder: Path, span: ReportWindow) -> Result:
     assert (span.start, span.end) == (START, END)
     api = Api(prometheus.url, timeout_s=60)
     try:
@@ -92,7 +92,7 @@ def result(rollout: dict[str, Any], prometheus: Daemon, folder: Path, span: Wind
 
 
 @pytest.fixture(scope="module")
-def found(result: Result) -> Report:
+def found(result: Result) -> WeeklyReport:
     return read(result)
 
 
@@ -110,7 +110,7 @@ def ratios(parts: list[float], wholes: list[float]) -> list[float]:
     return [a / b if b > 0 else math.nan for a, b in zip(parts, wholes, strict=True)]
 
 
-def test_acceptance_is_that_of_the_samples(found: Report, truth: Recount) -> None:
+def test_acceptance_is_that_of_the_samples(found: WeeklyReport, truth: Recount) -> None:
     ours = found.pools["speculative"].acceptance
     assert ours is not None
     drafted, accepted, drafts = (
@@ -139,7 +139,7 @@ def test_acceptance_is_that_of_the_samples(found: Report, truth: Recount) -> Non
     assert len(ours.per_position) == 5
 
 
-def test_a_day_is_its_hours(found: Report, truth: Recount) -> None:
+def test_a_day_is_its_hours(found: WeeklyReport, truth: Recount) -> None:
     accepted, drafted = (
         truth.hourly(f"vllm:spec_decode_num_{name}_total", **SPEC)
         for name in ("accepted_tokens", "draft_tokens")
@@ -152,7 +152,7 @@ def test_a_day_is_its_hours(found: Report, truth: Recount) -> None:
         assert day.requests == total(requests[hours])
 
 
-def test_gpu_memory_is_that_of_the_samples(found: Report, truth: Recount) -> None:
+def test_gpu_memory_is_that_of_the_samples(found: WeeklyReport, truth: Recount) -> None:
     assert [gpu.name for gpu in found.gpus] == ["gpu-host GPU 0", "gpu-host GPU 1"]
     for number, gpu in enumerate(found.gpus):
         ((_, samples),) = truth.series("DCGM_FI_DEV_FB_USED", gpu=str(number))
@@ -162,7 +162,7 @@ def test_gpu_memory_is_that_of_the_samples(found: Report, truth: Recount) -> Non
 
 
 @pytest.mark.parametrize("pool", ["standard", "speculative"])
-def test_what_a_pool_did_is_that_of_the_samples(pool: str, found: Report, truth: Recount) -> None:
+def test_what_a_pool_did_is_that_of_the_samples(pool: str, found: WeeklyReport, truth: Recount) -> None:
     ours = found.pools[pool]  # type: ignore[index]
     of = {"specops_pool": pool}
     assert ours.requests == truth.total("vllm:request_success_total", **of)
@@ -187,7 +187,7 @@ def test_what_a_pool_did_is_that_of_the_samples(pool: str, found: Report, truth:
     assert ours.kv_usage.highest.value == max(usage)
 
 
-def test_a_quantile_lies_in_the_bucket_that_the_samples_fill(found: Report, truth: Recount) -> None:
+def test_a_quantile_lies_in_the_bucket_that_the_samples_fill(found: WeeklyReport, truth: Recount) -> None:
     counts = [truth.total(f"{E2E}_bucket", le=le, **SPEC) for le in [*map(repr, BOUNDS), "+Inf"]]
     for q in (0.5, 0.95):
         at = next(number for number, n in enumerate(counts) if n >= q * counts[-1])
@@ -196,7 +196,7 @@ def test_a_quantile_lies_in_the_bucket_that_the_samples_fill(found: Report, trut
 
 
 def test_the_speed_up_is_of_the_hours_at_a_load_that_was_measured(
-    found: Report, truth: Recount, folder: Path, rollout: dict[str, Any]
+    found: WeeklyReport, truth: Recount, folder: Path, rollout: dict[str, Any]
 ) -> None:
     loads = measurements(Rollout.model_validate(rollout), folder).loads
     first = line([(each.concurrency, each.seconds["ttft", "mean"]) for each in loads])
@@ -226,7 +226,7 @@ def test_the_speed_up_is_of_the_hours_at_a_load_that_was_measured(
     assert saved.money == pytest.approx(would_hours * 4.0 - was_hours * 5.0)
 
 
-def test_classes_are_those_of_the_routers(found: Report, truth: Recount) -> None:
+def test_classes_are_those_of_the_routers(found: WeeklyReport, truth: Recount) -> None:
     assert [(one.name, one.pool) for one in found.classes] == [
         ("chat", "speculative"),
         ("code", "speculative"),
@@ -242,7 +242,7 @@ def test_classes_are_those_of_the_routers(found: Report, truth: Recount) -> None
             assert ours.n == n
 
 
-def test_incidents_are_counted_once_each_and_the_open_one_too(found: Report, week: Week) -> None:
+def test_incidents_are_counted_once_each_and_the_open_one_too(found: WeeklyReport, week: Week) -> None:
     assert found.incidents is not None
     told = [(one.alert, one.began_before, one.end is None) for one in found.incidents]
     assert told == [
@@ -259,7 +259,7 @@ def test_incidents_are_counted_once_each_and_the_open_one_too(found: Report, wee
     assert lengths == pytest.approx(asked, abs=every)
 
 
-def test_gaps_are_found_where_they_are(found: Report, week: Week) -> None:
+def test_gaps_are_found_where_they_are(found: WeeklyReport, week: Week) -> None:
     for pool in found.pools.values():
         (whole,) = [gap for gap in pool.gaps if gap.server is None]
         assert datetime.fromisoformat(whole.start).timestamp() == pytest.approx(week.off[0], abs=week.every_s)
@@ -268,7 +268,7 @@ def test_gaps_are_found_where_they_are(found: Report, week: Week) -> None:
     assert set(lost) >= {"10.0.0.1:8000"}
 
 
-def test_it_drifts_from_last_week_as_the_samples_do(found: Report, truth: Recount) -> None:
+def test_it_drifts_from_last_week_as_the_samples_do(found: WeeklyReport, truth: Recount) -> None:
     first = next(one for one in found.drift if one.what == "acceptance" and "before" in one.source)
     accepted, drafted = (f"vllm:spec_decode_num_{name}_total" for name in ("accepted_tokens", "draft_tokens"))
     then = truth.total(accepted, BEFORE, START) / truth.total(drafted, BEFORE, START)

@@ -22,7 +22,7 @@ from specops.phases.checklist.evidence import ChecklistData, Item, attest
 from specops.phases.inputs import inputs_of, inputs_of_arms, settings_of
 from specops.phases.monitor import render as monitoring
 from specops.phases.sweep.spec import spec_of
-from specops.phases.verify_draft.pair import Side
+from specops.phases.verify_draft.pair import ModelFiles
 from specops.progress import SilentProgress
 from specops.results import Result
 
@@ -77,7 +77,7 @@ class Made:
             "verify-draft",
             name="drafts",
             settings={"target": str(model("target")), "draft": str(model("draft"))},
-            inputs={name: Side(find(str(model(name)))).sha256() for name in ("target", "draft")},
+            inputs={name: ModelFiles(find(str(model(name)))).sha256() for name in ("target", "draft")},
         )
         self.put(
             "sweep",

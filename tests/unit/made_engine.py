@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Literal
 from specops.section import Section
 from specops.serving import ENGINES
 from specops.serving.acceptance import Drafts
-from specops.serving.argv import Call, Command, CommandLine, Finding, LintResult
+from specops.serving.argv import CallPattern, Command, CommandLine, Finding, LintResult
 from specops.serving.engine import (
     EVERYWHERE,
     Container,
@@ -147,7 +147,9 @@ ENGINE = Engine(
     namings={"quick": NAMES},
     refused={"min_p": "Quick has no such sampler"},
     command_line=CommandLine(
-        call=Call("quick", (("quick-server",),), ("quick.server",)), example="quick-server …", judge=judge
+        call=CallPattern("quick", (("quick-server",),), ("quick.server",)),
+        example="quick-server …",
+        judge=judge,
     ),
     k_key="ahead",
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from specops.guard.state import Evaluation, Finding, Threshold
+from specops.guard.state import Evaluation, SignalFinding, Threshold
 
 THRESHOLDS = {"acceptance": 0.4, "tpot": 1.2, "errors": 0.05}
 VERDICTS = ("healthy", "bad", "degraded", "no_data", "no_traffic", "unknown")
@@ -18,7 +18,7 @@ def seen(
     observed_at: float | None = None,
     repeated: bool | None = None,
 ) -> Any:
-    finding = Finding.model_validate(
+    finding = SignalFinding.model_validate(
         {
             "signal": signal,
             "traffic_class": of,

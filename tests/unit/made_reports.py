@@ -19,13 +19,13 @@ from specops.phases.report.prometheus_data import (
     PrometheusData,
     counters_of,
 )
-from specops.phases.report.report import HOUR_S, Window
+from specops.phases.report.report import HOUR_S, ReportWindow
 from specops.prometheus.promql import LATENCIES
 from specops.prometheus.series import ROUTE_DURATION, ROUTE_FAILOVERS, ROUTE_FIRST_BYTE, ROUTE_REQUESTS
 from specops.serving.vllm.pool import SERIES as VLLM
 
 HOURS = 24
-WINDOW = Window(1795273200 - HOURS * HOUR_S, 1795273200, ZoneInfo("Asia/Seoul"))
+WINDOW = ReportWindow(1795273200 - HOURS * HOUR_S, 1795273200, ZoneInfo("Asia/Seoul"))
 FILE = Path("rollout.yaml")
 DRAFTED, TOKENS, REQUESTS = 6000.0, 5000.0, 50.0
 """An hour."""
@@ -76,14 +76,14 @@ def pool(
         f"{getattr(VLLM, latency)}_bucket": Increases((), np.empty((0, HOURS))) for latency in LATENCIES
     }
     late = gauge(kv)
-    now = late.at > WINDOW.start
+    now = late.times > WINDOW.start
     return PoolData(
         VLLM,
         counters,
         buckets,
         running=(gauge(running, VLLM.running),),
         waiting=(),
-        kv_usage=(Gauge(late.labels, late.at[now], late.values[now]),),
+        kv_usage=(Gauge(late.labels, late.times[now], late.values[now]),),
     )
 
 

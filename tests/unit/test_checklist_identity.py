@@ -17,7 +17,7 @@ from specops.phases.checklist.checklist import checklist
 from specops.phases.checklist.evidence import ChecklistData, Status
 from specops.phases.inputs import identity, inputs_of, settings_of
 from specops.phases.sweep.spec import spec_of
-from specops.phases.verify_draft.pair import Side
+from specops.phases.verify_draft.pair import ModelFiles
 
 SPECULATION = {"draft": "models/draft", "tree": "chain:3"}
 POOLS = {
@@ -59,7 +59,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "drafts",
             settings={name: str(FILE.parent / "models" / name) for name in ("target", "draft")},
             inputs={
-                name: Side(find(str(FILE.parent / "models" / name))).sha256() for name in ("target", "draft")
+                name: ModelFiles(find(str(FILE.parent / "models" / name))).sha256()
+                for name in ("target", "draft")
             },
         )
     finally:

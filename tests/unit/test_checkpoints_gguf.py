@@ -20,7 +20,7 @@ from specops.checkpoints.model_config import config_of
 from specops.checkpoints.source import Folder, find, weights_of
 from specops.checkpoints.tokenizer import tokenizer_of
 from specops.errors import ModelError, UsageError
-from specops.phases.verify_draft.pair import Side, VerifySettings
+from specops.phases.verify_draft.pair import ModelFiles, VerifySettings
 from specops.phases.verify_draft.verify import verify
 from specops.progress import SilentProgress
 from specops.results import Result
@@ -120,7 +120,7 @@ def test_metadata_becomes_a_config(tmp_path) -> None:
     cache = config.kv_cache()
     assert cache is not None
     assert cache.bytes_per_token(2) == 2 * 2 * 2 * 8 * 2
-    assert Side(find(str(tmp_path / "m.gguf"))).generation["eos_token_id"] == [1, 0]
+    assert ModelFiles(find(str(tmp_path / "m.gguf"))).generation["eos_token_id"] == [1, 0]
 
 
 BLOCK = ("fc.weight", "enc.output_norm.weight", "output_norm.weight", "blk.0.attn_q.weight")
@@ -146,7 +146,7 @@ BLOCK = ("fc.weight", "enc.output_norm.weight", "output_norm.weight", "blk.0.att
 )  # fmt: skip
 def test_the_kind_of_a_draft_is_read_from_its_tensors(arch, tensors, kind, tmp_path) -> None:
     named = {name: np.zeros((4, 4), np.float32) for name in tensors}
-    side = Side(find(str(written(tmp_path / "m.gguf", arch=arch, tensors=named))))
+    side = ModelFiles(find(str(written(tmp_path / "m.gguf", arch=arch, tensors=named))))
     assert kind_of(side.config, side.weights, side.generation, is_target=False).kind == kind
 
 
@@ -166,7 +166,7 @@ def test_the_map_of_a_heads_vocabulary_is_the_targets_ids(ids, verdict, tmp_path
 
 
 def test_an_encoder_is_no_draft(tmp_path) -> None:
-    side = Side(find(str(written(tmp_path / "m.gguf", arch="nomic-bert"))))
+    side = ModelFiles(find(str(written(tmp_path / "m.gguf", arch="nomic-bert"))))
     assert not_generative(side.config, []) == "architecture NomicBertEncoder does not generate text"
 
 

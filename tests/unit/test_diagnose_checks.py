@@ -8,27 +8,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specops.phases.diagnose import CHECKS, Diagnosis, diagnose, findings
-from specops.phases.diagnose.finding import Finding
+from specops.phases.diagnose.finding import DiagnosisFinding
 from specops.phases.diagnose.observations import (
     AbFigures,
-    Baseline,
-    Canary,
+    BaselineFigures,
+    BaselineLoad,
     CanaryCheck,
+    CanaryFigures,
     ClassVerdict,
-    Drafts,
+    DraftFigures,
     EarlierAcceptance,
     Fallbacks,
-    Gpu,
-    Lint,
+    GpuFigures,
+    LintFigures,
     LintFinding,
     Live,
-    Load,
     MissingNames,
     Observations,
     RoutedErrors,
     RoutedShare,
     SpeedupInterval,
-    Stream,
+    StreamFigures,
     SweepFigures,
     VocabularyLogLines,
 )
@@ -44,7 +44,9 @@ ENDS = st.builds(
     st.floats(0, 2),
 )
 LOADS = st.lists(
-    st.builds(Load, concurrency=st.integers(1, 64), ttft_ms=MAYBE_MS, tpot_ms=MAYBE_MS, token_ms=MAYBE_MS),
+    st.builds(
+        BaselineLoad, concurrency=st.integers(1, 64), ttft_ms=MAYBE_MS, tpot_ms=MAYBE_MS, token_ms=MAYBE_MS
+    ),
     max_size=4,
     unique_by=lambda load: load.concurrency,
 ).map(tuple)
@@ -65,7 +67,7 @@ PARTS: dict[str, st.SearchStrategy[Any]] = {
     "standard": LIVE,
     "routed_share": st.builds(RoutedShare, source=SOURCE, percent=st.sampled_from([0.0, 25.0, 100.0])),
     "earlier": st.builds(EarlierAcceptance, source=SOURCE, week=MAYBE_SHARE, after_start=MAYBE_SHARE),
-    "baseline": st.builds(Baseline, source=SOURCE, loads=LOADS),
+    "baseline": st.builds(BaselineFigures, source=SOURCE, loads=LOADS),
     "compared": st.builds(
         AbFigures, source=SOURCE, e2e=st.none() | ENDS, ttft=st.none() | ENDS,
         streams=st.none() | st.just(1), up_to=st.none() | st.integers(0, 8),
@@ -84,15 +86,15 @@ PARTS: dict[str, st.SearchStrategy[Any]] = {
         by_temperature=st.dictionaries(st.sampled_from([0.0, 0.7, 1.0]), SHARE),
         classes_off=st.dictionaries(st.sampled_from(["code", "chat"]), SOURCE),
     ),
-    "drafts": st.builds(Drafts, source=SOURCE, verdict=WORDS, reason=SOURCE, wrong=st.just(("x: y",))),
+    "drafts": st.builds(DraftFigures, source=SOURCE, verdict=WORDS, reason=SOURCE, wrong=st.just(("x: y",))),
     "canary": st.builds(
-        Canary, source=SOURCE,
+        CanaryFigures, source=SOURCE,
         checks=st.lists(
             st.builds(CanaryCheck, name=SOURCE, status=WORDS, message=SOURCE), max_size=3
         ).map(tuple),
     ),
     "lint": st.builds(
-        Lint, source=SOURCE,
+        LintFigures, source=SOURCE,
         findings=st.lists(
             st.builds(
                 LintFinding, level=st.sampled_from(["error", "warning", "note"]), flag=SOURCE, why=SOURCE,
@@ -107,10 +109,11 @@ PARTS: dict[str, st.SearchStrategy[Any]] = {
     ),
     "vocabulary_log": st.builds(VocabularyLogLines, source=SOURCE, files=st.just(1),
         lines=st.lists(SOURCE, max_size=1).map(tuple)),
-    "gpu": st.builds(Gpu, source=SOURCE, used_gib=st.floats(0, 80), total_gib=st.just(80.0)),
+    "gpu": st.builds(GpuFigures, source=SOURCE, used_gib=st.floats(0, 80), total_gib=st.just(80.0)),
     "stream": st.builds(
-        Stream, source=SOURCE, requests=st.just(3), chunks=st.just(9), tokens_per_chunk=st.floats(1, 9),
-        tokens_per_chunk_p95=st.none() | st.floats(1, 9), gap_p50_ms=MAYBE_MS, gap_p95_ms=MAYBE_MS,
+        StreamFigures, source=SOURCE, requests=st.just(3), chunks=st.just(9),
+        tokens_per_chunk=st.floats(1, 9), tokens_per_chunk_p95=st.none() | st.floats(1, 9),
+        gap_p50_ms=MAYBE_MS, gap_p95_ms=MAYBE_MS,
         tokens_per_s=st.floats(1, 1e4), buffer_ms=MAYBE_MS,
     ),
     "fallbacks": st.builds(Fallbacks, source=SOURCE, week=st.integers(0, 20), last=st.none()),
@@ -121,7 +124,7 @@ SEEN = st.builds(
 )  # fmt: skip
 
 
-def by_id(seen: Observations) -> dict[str, Finding]:
+def by_id(seen: Observations) -> dict[str, DiagnosisFinding]:
     return {one.id: one for one in findings(seen)}
 
 
@@ -166,9 +169,9 @@ OLD = Live(
     answer_tokens=100.0, load=2.0, kv_usage=0.99, preemptions_per_s=3.0, aborted=0.5,
     not_drafting=("a:1",), stuck=("a:1",),
 )  # fmt: skip
-MEASURED = Baseline(
+MEASURED = BaselineFigures(
     source="baseline.json",
-    loads=tuple(Load(concurrency=n, ttft_ms=50, tpot_ms=5, token_ms=5) for n in (1, 4)),
+    loads=tuple(BaselineLoad(concurrency=n, ttft_ms=50, tpot_ms=5, token_ms=5) for n in (1, 4)),
 )
 
 

@@ -22,7 +22,7 @@ from made_sweeps import judged, loads, settings, swept
 
 from specops import results
 from specops.access import NOTHING
-from specops.guard.journal import Entry, Evidence, Journal
+from specops.guard.journal import Entry, EntryEvidence, Journal
 from specops.guard.state import State
 from specops.load.answer import Answer, Chunk
 from specops.load.request_times import Observation
@@ -31,13 +31,13 @@ from specops.phases.diagnose.collectors import live, run_folder
 from specops.phases.diagnose.collectors.live import ScrapedPool
 from specops.phases.diagnose.observations import (
     AbFigures,
-    Baseline,
+    BaselineFigures,
     Fallbacks,
-    Gpu,
-    Lint,
+    GpuFigures,
+    LintFigures,
     Live,
     Observations,
-    Stream,
+    StreamFigures,
     SweepFigures,
     VocabularyLogLines,
 )
@@ -54,7 +54,7 @@ def test_what_was_compared_is_read_as_it_is_kept(tmp_path: Path) -> None:
     shutil.copy(EXAMPLES / "ab.json", tmp_path)
     shutil.copy(EXAMPLES / "baseline.json", tmp_path)
     kept = json.loads((tmp_path / "ab.json").read_text())["data"]
-    found = run_folder.compared(tmp_path)
+    found = run_folder.comparison(tmp_path)
     assert isinstance(found, AbFigures)
     challenger = kept["challengers"]["speculative"]
     assert found.e2e is not None
@@ -69,7 +69,7 @@ def test_what_was_compared_is_read_as_it_is_kept(tmp_path: Path) -> None:
     drafted = sum(one["draft_tokens"] for one in counted)
     assert found.acceptance == pytest.approx(sum(one["accepted_tokens"] for one in counted) / drafted)
     loads = run_folder.baseline(measurements(rollout(), tmp_path))
-    assert isinstance(loads, Baseline)
+    assert isinstance(loads, BaselineFigures)
     assert [load.concurrency for load in loads.loads] == [1, 4, 8][: len(loads.loads)]
 
 
@@ -88,7 +88,7 @@ def test_the_worst_of_greedy_answers_counts_also_where_sampled_ones_share_the_ba
         alone | same | {"mixed": True, "equal": 1},
     ]
     (tmp_path / "ab.json").write_text(sealed(kept))
-    found = run_folder.compared(tmp_path)
+    found = run_folder.comparison(tmp_path)
     assert isinstance(found, AbFigures)
     assert (found.equal, found.compared, found.control, found.mixed) == (1, 8, 1.0, True)
 
@@ -97,14 +97,14 @@ def test_what_is_not_there_or_damaged_is_a_sentence(tmp_path: Path) -> None:
     known = measurements(rollout(), tmp_path)
     now = datetime.now(UTC)
     swept = run_folder.swept(rollout(), tmp_path, known)
-    parts = (run_folder.compared(tmp_path), swept, run_folder.drafts(tmp_path))
+    parts = (run_folder.comparison(tmp_path), swept, run_folder.drafts(tmp_path))
     parts += (run_folder.canary(tmp_path), run_folder.fallbacks(tmp_path, now), run_folder.logged(tmp_path))
     assert all(isinstance(part, str) and part for part in parts)
     for phase in ("ab", "sweep", "drafts", "canary"):
         (tmp_path / f"{phase}.json").write_text("{}")
     known = measurements(rollout(), tmp_path)
     swept = run_folder.swept(rollout(), tmp_path, known)
-    parts = (run_folder.compared(tmp_path), swept, run_folder.drafts(tmp_path))
+    parts = (run_folder.comparison(tmp_path), swept, run_folder.drafts(tmp_path))
     assert all("is damaged" in str(part) for part in (*parts, run_folder.canary(tmp_path)))
 
 
@@ -142,7 +142,7 @@ def test_a_dead_setting_of_the_pools_own_command_is_found(
         "speculative": VLLM | {"version": version, "speculation": speculation},
     }
     found = run_folder.lint(rollout(pools=pools))
-    assert isinstance(found, Lint)
+    assert isinstance(found, LintFigures)
     seen = {one.level for one in found.findings}
     assert seen <= levels
     assert bool(more) == bool(seen & {"error", "warning"})
@@ -153,7 +153,7 @@ def test_fall_backs_of_a_week_are_counted_once_each(tmp_path: Path) -> None:
     (tmp_path / "guard").mkdir()
     journal = Journal(tmp_path / "guard" / "journal.jsonl")
     for id_, days in ((1, 9.0), (2, 3.0), (3, 1.0), (3, 1.0)):  # its line again, with what came of it
-        told = Evidence(why=f"bad {id_}", events=("fell_back",))
+        told = EntryEvidence(why=f"bad {id_}", events=("fell_back",))
         journal.append(Entry(ts=now - 86400 * days, id=id_, verdict="bad", evidence=told, state=State()))
     found = run_folder.fallbacks(tmp_path, datetime.now(UTC))
     assert isinstance(found, Fallbacks)
@@ -191,7 +191,7 @@ class Nvml:
 def test_the_fullest_device_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     nvml = Nvml(10, 76)
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    assert live.gpu() == Gpu(source="NVML", used_gib=76, total_gib=80)
+    assert live.gpu() == GpuFigures(source="NVML", used_gib=76, total_gib=80)
     assert nvml.open == 0
     monkeypatch.setitem(sys.modules, "pynvml", Nvml())
     assert live.gpu() == "this machine has no NVIDIA device"
@@ -217,7 +217,7 @@ def answered(gaps: list[tuple[float, int]], *, counted: bool = True) -> Observat
 @given(st.lists(MARKS, min_size=1, max_size=4))
 def test_a_reader_at_the_pace_with_the_buffer_never_runs_dry(answers: list[list[tuple[float, int]]]) -> None:
     found = live.summarized([answered(gaps) for gaps in answers], "a server")
-    assert isinstance(found, Stream)
+    assert isinstance(found, StreamFigures)
     assert found.buffer_ms is not None
     assert found.tokens_per_chunk == pytest.approx(
         sum(n for gaps in answers for _, n in gaps) / sum(len(gaps) for gaps in answers)
@@ -236,7 +236,7 @@ def test_a_reader_at_the_pace_with_the_buffer_never_runs_dry(answers: list[list[
 
 def test_streams_of_which_no_tokens_are_known_say_so() -> None:
     bare = answered([(0.1, 1), (0.1, 1)], counted=False)
-    assert isinstance(live.summarized([bare], "a server"), Stream)
+    assert isinstance(live.summarized([bare], "a server"), StreamFigures)
     assert "does not say how many tokens" in str(live.summarized([answered([(0.1, 5)])], "a server"))
 
 

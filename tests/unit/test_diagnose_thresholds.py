@@ -9,26 +9,26 @@ import yaml
 
 from specops.config.route import Route
 from specops.phases.diagnose import findings
-from specops.phases.diagnose.finding import Finding, Severity
+from specops.phases.diagnose.finding import DiagnosisFinding, Severity
 from specops.phases.diagnose.observations import (
     AbFigures,
-    Baseline,
-    Canary,
+    BaselineFigures,
+    BaselineLoad,
     CanaryCheck,
+    CanaryFigures,
     ClassVerdict,
     EarlierAcceptance,
-    Gpu,
+    GpuFigures,
     Live,
-    Load,
     Observations,
     RoutedShare,
     SpeedupInterval,
-    Stream,
+    StreamFigures,
     SweepFigures,
 )
 
 
-def by_id(seen: Observations) -> dict[str, Finding]:
+def by_id(seen: Observations) -> dict[str, DiagnosisFinding]:
     return {one.id: one for one in findings(seen)}
 
 
@@ -37,11 +37,11 @@ SWEPT = SweepFigures(
     source="sweep.json", setting="k=4", k=4, break_even=None, draft_ms=2.0, target_ms=10.0, per_position=(),
     on_max=4, off_min=16, by_length={}, by_temperature={}, classes_off={},
 )  # fmt: skip
-BASELINE = Baseline(
+BASELINE = BaselineFigures(
     source="baseline.json",
     loads=(
-        Load(concurrency=1, ttft_ms=100, tpot_ms=10, token_ms=10),
-        Load(concurrency=9, ttft_ms=500, tpot_ms=50, token_ms=50),
+        BaselineLoad(concurrency=1, ttft_ms=100, tpot_ms=10, token_ms=10),
+        BaselineLoad(concurrency=9, ttft_ms=500, tpot_ms=50, token_ms=50),
     ),
 )
 FASTER = AbFigures(
@@ -240,7 +240,7 @@ def test_aborted_requests_are_the_speculative_pools_where_the_other_has_fewer(
 
 
 def test_a_full_gpu_is_no_cause_while_its_kv_cache_has_room() -> None:
-    full = Gpu(source="NVML", used_gib=77, total_gib=80)
+    full = GpuFigures(source="NVML", used_gib=77, total_gib=80)
     alone = Observations(rollout="made", gpu=full)
     assert by_id(alone)["gpu-memory-full"].severity == "contributing"
     roomy = live(kv_usage=0.4, preemptions_per_s=0.0).model_copy(update={"gpu": full})
@@ -285,9 +285,9 @@ def test_a_fall_within_the_error_of_few_tokens_is_no_cause() -> None:
     assert found["acceptance-drift"].severity == found["decay-with-uptime"].severity == "contributing"
 
 
-def canaried(*statuses: str) -> Finding:
+def canaried(*statuses: str) -> DiagnosisFinding:
     checks = tuple(CanaryCheck(name=name, status=name, message="it is so", request=None) for name in statuses)
-    seen = Observations(rollout="made", canary=Canary(source="canary.json", checks=checks))
+    seen = Observations(rollout="made", canary=CanaryFigures(source="canary.json", checks=checks))
     return by_id(seen)["requests-that-break"]
 
 
@@ -334,7 +334,7 @@ def test_answers_that_differ_by_chance_are_no_fault(
     [(1.2, 300.0, "ruled_out"), (2.5, 40.0, "contributing"), (2.5, 180.0, "symptom")],
 )
 def test_bursts_are_a_fault_where_readers_see_them(tokens: float, gap_ms: float, severity: str) -> None:
-    stream = Stream(
+    stream = StreamFigures(
         source="a server", requests=3, chunks=90, tokens_per_chunk=tokens, tokens_per_chunk_p95=4,
         gap_p50_ms=30, gap_p95_ms=gap_ms, tokens_per_s=25, buffer_ms=130.5,
     )  # fmt: skip

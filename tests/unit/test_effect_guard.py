@@ -11,11 +11,11 @@ import pytest
 from specops.effect.counters import GROUPS
 from specops.effect.estimate import Counters
 from specops.effect.simulation import Traffic, simulate
-from specops.guard.policy import Rules, decide
-from specops.guard.signals.criteria import Baseline, Criteria, Level
+from specops.guard.policy import GuardRules, decide
+from specops.guard.signals.criteria import Baseline, BaselineLevel, Criteria
 from specops.guard.signals.live_effect import read_effect, standings
 from specops.guard.signals.observation import evaluate, still_slower
-from specops.guard.signals.query import LiveFigures, Query
+from specops.guard.signals.query import LiveFigures, LiveQuery
 from specops.guard.state import Evaluation, State, Threshold
 from specops.prometheus.api import Api, Series
 from specops.prometheus.series import EFFECT
@@ -23,14 +23,14 @@ from specops.serving.vllm.pool import SERIES
 
 TS = 1_764_300_000.0
 LEVELS = tuple(
-    Level(
+    BaselineLevel(
         streams=streams, ttft=0.1, tpot=tpot, token=tpot, e2e=0.1 + 100 * tpot,
         tpot_cv=0.1, tpot_error=0.01, e2e_cv=0.1, e2e_error=0.01, whole_cv=0.5, whole_error=0.03,
     )
     for streams, tpot in ((1.0, 0.020), (4.0, 0.026), (8.0, 0.040))
 )  # fmt: skip
 CRITERIA = Criteria(
-    query=Query("demo", SERIES, SERIES, {}, scrape_s=15.0, routed=True),
+    query=LiveQuery("demo", SERIES, SERIES, {}, scrape_s=15.0, routed=True),
     window_s=300.0,
     min_acceptance=Threshold(value=0.4, source="a sweep"),
     baseline=Baseline(LEVELS, "baseline.json"),
@@ -144,7 +144,7 @@ def test_what_was_before_the_last_change_of_the_share_does_not_count() -> None:
 
 
 def test_the_guard_falls_back_for_the_effect() -> None:
-    state, rules = State(), Rules()
+    state, rules = State(), GuardRules()
     slow = counters(1.15)
     for index in range(rules.consecutive):
         evaluation = evaluate(WITH_HOLDOUT, LIVE, TS, counters=slow)

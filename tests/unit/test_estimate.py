@@ -27,8 +27,8 @@ from specops.phases.verify_draft.prediction import (
     Machine,
     Overhead,
     Predictor,
-    Sample,
-    Text,
+    WrittenSample,
+    WrittenText,
     _encoded,
     _spread,
 )
@@ -53,11 +53,13 @@ def machine(*, slow: float = 1.0, copied: bool = True) -> Machine:
     return Machine(CostsByContext(10, 20, costs, costs, curve), Overhead(request=2.0, chunk=0.5))
 
 
-def text(hits: Sequence[float], *, bare: bool = False, length: int | None = None, of: str = "all") -> Text:
+def text(
+    hits: Sequence[float], *, bare: bool = False, length: int | None = None, of: str = "all"
+) -> WrittenText:
     """Whose tokens are accepted, each, with such a probability as the first choice."""
     n = len(hits)
     trace = Trace(tuple(range(4)), tuple(range(10, 10 + n)), np.array(hits).reshape(1, n, 1), bare)
-    return Text(of, trace, n if length is None else length)
+    return WrittenText(of, trace, n if length is None else length)
 
 
 def test_a_request_is_its_prompt_its_steps_and_the_api() -> None:
@@ -113,7 +115,7 @@ def test_dynamic_trees_are_refused() -> None:
 def made_estimate(share: float) -> Estimate:
     texts = tuple(text([share] * 24, of=name) for name in ("long", "short") for _ in range(10))
     predictor = Predictor(texts, machine(copied=False), [machine(copied=False)] * 3)
-    return predict(Sample(texts, 64, too_long=1, shortened=2, temperature=1.0, threads=1), predictor)
+    return predict(WrittenSample(texts, 64, too_long=1, shortened=2, temperature=1.0, threads=1), predictor)
 
 
 def test_the_page_says_what_to_take_and_what_it_rests_on() -> None:

@@ -21,13 +21,13 @@ from specops.actions.flag_file import FlagFile
 from specops.errors import EnvironmentFailure, FileError
 from specops.guard import journal as journal_module
 from specops.guard import switch as switch_module
-from specops.guard.guard import Gate, Guard
+from specops.guard.guard import CapacityGate, Guard
 from specops.guard.journal import FILE, Journal
 from specops.guard.lock import locked
-from specops.guard.policy import Rules
+from specops.guard.policy import GuardRules
 from specops.guard.signals.criteria import Criteria, Missing
 from specops.guard.signals.observation import observe
-from specops.guard.signals.query import SIGNAL, Query, read
+from specops.guard.signals.query import SIGNAL, LiveQuery, read
 from specops.guard.signals.replicas import BY_REPLICA
 from specops.guard.state import Evaluation, Threshold
 from specops.guard.switch import Switch
@@ -36,7 +36,7 @@ from specops.router.nginx.listener import NginxListener
 from specops.serving import USUAL
 
 CRITERIA = Criteria(
-    query=Query("r", USUAL, USUAL, {}, scrape_s=15.0, routed=False),
+    query=LiveQuery("r", USUAL, USUAL, {}, scrape_s=15.0, routed=False),
     window_s=300.0,
     min_acceptance=Threshold(value=0.4, source="the playbook"),
     baseline=Missing("none"),
@@ -49,11 +49,11 @@ CRITERIA = Criteria(
 def guard_over(target: Target, journal: Journal) -> Guard:
     ticks = iter(range(60, 6000, 60))
     return Guard(
-        rules=Rules(),
+        rules=GuardRules(),
         observe=lambda now, *_: Evaluation(ts=now, verdict="bad", reason="slow"),
         switch=Switch([target]),
         journal=journal,
-        gate=lambda: Gate(reason="capacity suffices"),
+        gate=lambda: CapacityGate(reason="capacity suffices"),
         clock=lambda: float(next(ticks)),
     )
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from specops.guard.policy import Rules
-from specops.guard.signals.criteria import Baseline, Criteria, Level
-from specops.guard.signals.query import FIGURES, STANDARD, LiveFigures, Query
+from specops.guard.policy import GuardRules
+from specops.guard.signals.criteria import Baseline, BaselineLevel, Criteria
+from specops.guard.signals.query import FIGURES, STANDARD, LiveFigures, LiveQuery
 from specops.guard.simulation.simulate import simulate
-from specops.guard.simulation.traces import Answers, Trace
+from specops.guard.simulation.traces import Answers, LiveTrace
 from specops.guard.state import Threshold
 from specops.serving.vllm.pool import SERIES as VLLM
 
@@ -31,11 +31,11 @@ def token_s(running: float) -> float:
 
 
 LEVELS = tuple(
-    Level(streams=n, ttft=0.0, tpot=token_s(n), token=token_s(n), e2e=token_s(n) * TOKENS, **SPREAD)
+    BaselineLevel(streams=n, ttft=0.0, tpot=token_s(n), token=token_s(n), e2e=token_s(n) * TOKENS, **SPREAD)
     for n in (1.0, 8.0, 32.0, 128.0, 400.0)
 )
 CRITERIA = Criteria(
-    query=Query("batches", VLLM, VLLM, {}, scrape_s=SCRAPE_S, routed=True),
+    query=LiveQuery("batches", VLLM, VLLM, {}, scrape_s=SCRAPE_S, routed=True),
     window_s=300.0,
     min_acceptance=Threshold(value=0.4, source="made up"),
     baseline=Baseline(LEVELS, "made up"),
@@ -85,7 +85,9 @@ def serve(
     return Served(arrivals, ended, scrapes)
 
 
-def trace(seed: int, hours: float, gain: float, slow_from: float | None = None, slow: float = 1.0) -> Trace:
+def trace(
+    seed: int, hours: float, gain: float, slow_from: float | None = None, slow: float = 1.0
+) -> LiveTrace:
     """300 requests in 5 s every 5 minutes. The speculative pool takes `gain` times the standard's time, and
     `slow` times from an hour on; a third as many requests go to the standard pool."""
     random = np.random.default_rng(seed)
@@ -117,7 +119,7 @@ def trace(seed: int, hours: float, gain: float, slow_from: float | None = None, 
     assert set(figures) == set(FIGURES)
     nothing = np.full(intervals, np.nan)
     ts = INTERVAL_S * np.arange(1, intervals + 1)
-    return Trace(INTERVAL_S, LiveFigures(ts=ts, **figures), Answers(nothing, nothing, nothing), took)
+    return LiveTrace(INTERVAL_S, LiveFigures(ts=ts, **figures), Answers(nothing, nothing, nothing), took)
 
 
 def _figures(served: Served, intervals: int) -> dict[str, NDArray[np.float64]]:
@@ -160,7 +162,7 @@ def test_the_server_is_as_slow_as_its_load_makes_it() -> None:
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6))])
 def test_a_batch_client_never_falls_back_where_speculation_pays(seed: int) -> None:
-    found = simulate(trace(seed, 8.0, 0.68), CRITERIA, Rules())
+    found = simulate(trace(seed, 8.0, 0.68), CRITERIA, GuardRules())
     assert found.fallbacks == [], found.fallbacks
     assert "bad" not in found.verdicts, found.verdicts
 
@@ -168,13 +170,13 @@ def test_a_batch_client_never_falls_back_where_speculation_pays(seed: int) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10, 30))
 def test_a_batch_client_never_falls_back_in_a_day(seed: int) -> None:
-    found = simulate(trace(seed, 24.0, 0.68), CRITERIA, Rules())
+    found = simulate(trace(seed, 24.0, 0.68), CRITERIA, GuardRules())
     assert found.fallbacks == [], found.fallbacks
 
 
 @pytest.mark.slow
 def test_a_batch_client_s_pool_that_gets_twice_as_slow_is_found() -> None:
-    found = simulate(trace(1, 10.0, 0.68, slow_from=6.0, slow=2.0), CRITERIA, Rules())
+    found = simulate(trace(1, 10.0, 0.68, slow_from=6.0, slow=2.0), CRITERIA, GuardRules())
     assert [one.status for one in found.detections] != ["missed"], found.verdicts
 
 
@@ -184,8 +186,8 @@ def test_chance_decides_where_neither_hours_nor_the_requests_own_time_are_looked
     made = trace(0, 8.0, 0.68)
     nothing, enough = np.full(len(made), np.nan), np.full(len(made), 1e9)
     by_window = {"bursts": nothing, "standard_bursts": nothing, "running": enough, "standard_running": enough}
-    found = simulate(replace(made, each=replace(made.each, **by_window)), CRITERIA, Rules())
+    found = simulate(replace(made, figures=replace(made.figures, **by_window)), CRITERIA, GuardRules())
     assert "bad" in found.verdicts
     by_time = {"bursts": nothing, "standard_bursts": nothing}
-    found = simulate(replace(made, each=replace(made.each, **by_time)), CRITERIA, Rules())
+    found = simulate(replace(made, figures=replace(made.figures, **by_time)), CRITERIA, GuardRules())
     assert "bad" not in found.verdicts, "requests that no scrape met leave the load open"

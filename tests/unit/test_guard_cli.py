@@ -21,10 +21,10 @@ from specops.cli.output import name_rollout
 from specops.cli.progress import progress
 from specops.config import load
 from specops.errors import EnvironmentFailure, Exit, UsageError
-from specops.guard.journal import FILE, Entry, Evidence, Journal, read
+from specops.guard.journal import FILE, Entry, EntryEvidence, Journal, read
 from specops.guard.lock import locked
-from specops.guard.policy import Rules, decide
-from specops.guard.state import Evaluation, Finding, Override, State
+from specops.guard.policy import GuardRules, decide
+from specops.guard.state import Evaluation, Override, SignalFinding, State
 from specops.phases import guard as phase
 from specops.phases.commands import Commands
 
@@ -137,7 +137,7 @@ def test_journal_status_and_messages_have_commands_that_run_from_anywhere(
     settings = given.guard.model_copy(update={"attempts": 0, "consecutive": 1})
     commands = Commands(given.model_copy(update={"guard": settings}), Path(name), Path("runs/r"))
     unmeasured = "there is no baseline.json: specops run ROLLOUT --only baseline"
-    finding = Finding(signal="e2e", verdict="bad", why=unmeasured)
+    finding = SignalFinding(signal="e2e", verdict="bad", why=unmeasured)
     bad = Evaluation(ts=1.0, verdict="bad", reason=unmeasured, findings=(finding,))
     with phase.guarding(commands, lambda *_: bad) as (guard, _):
         fallen = guard.turn()
@@ -170,9 +170,11 @@ def test_journal_status_and_messages_have_commands_that_run_from_anywhere(
 def test_status_and_notes_name_the_rollout_file(rollout: Path, capsys: pytest.CaptureFixture[str]) -> None:
     journal = Journal(rollout.parent / "runs" / "r" / "guard" / FILE)
     held = decide(
-        State(mode="held", percent=0), Evaluation(ts=1.0, verdict="healthy", reason="r"), 1.0, Rules()
+        State(mode="held", percent=0), Evaluation(ts=1.0, verdict="healthy", reason="r"), 1.0, GuardRules()
     )
-    journal.append(Entry(ts=1.0, id=1, verdict="healthy", evidence=Evidence(why=held.why), state=held.state))
+    journal.append(
+        Entry(ts=1.0, id=1, verdict="healthy", evidence=EntryEvidence(why=held.why), state=held.state)
+    )
     said = specops("guard", "status", str(rollout)).stdout
     assert f"specops guard override {rollout} none --why 'the cause is fixed'" in said
     name_rollout("a.yaml")

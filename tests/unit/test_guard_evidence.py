@@ -20,8 +20,8 @@ from specops.errors import FileError
 from specops.guard.signals import criteria, verdicts
 from specops.guard.signals.criteria import Baseline, Criteria, Missing, criteria_of
 from specops.guard.signals.noise import VERDICTS
-from specops.guard.signals.observation import Row, Window, evaluate, repeated
-from specops.guard.signals.query import FIGURES, ClassFigures, LiveFigures, Query, read, together
+from specops.guard.signals.observation import BadRow, LiveWindow, evaluate, repeated
+from specops.guard.signals.query import FIGURES, LiveClassFigures, LiveFigures, LiveQuery, combine, read
 from specops.guard.signals.replicas import Replica, not_covered, pool_figures
 from specops.guard.state import Evaluation, Threshold
 from specops.load.arrivals import Level
@@ -207,9 +207,9 @@ def test_a_baseline_of_few_prompts_says_what_it_cannot_see(tmp_path: Path) -> No
 
 def test_of_classes_the_verdict_is_a_finding_of_its_own(plan: Criteria) -> None:
     classes = {
-        "long": ClassFigures(9.0, 4000.0),
-        "short": ClassFigures(1.0, 4000.0),
-        "new": ClassFigures(9.0, 900.0),
+        "long": LiveClassFigures(9.0, 4000.0),
+        "short": LiveClassFigures(1.0, 4000.0),
+        "new": LiveClassFigures(9.0, 900.0),
     }
     found = evaluate(plan, seen(classes=classes), 1000.0)
     by_class = {one.traffic_class: one.verdict for one in found.findings if one.traffic_class}
@@ -254,7 +254,7 @@ def test_a_window_among_many_is_judged_as_alone(data: st.DataObject) -> None:
     ]  # fmt: skip
     together_ = LiveFigures(**{name: np.array([getattr(one, name) for one in windows]) for name in FIGURES})
     judged = verdicts.judge(plan, together_)
-    many = verdicts.together(judged, together_.missing)
+    many = verdicts.overall_verdict(judged, together_.missing)
     alone = [evaluate(plan, one, float(one.ts)).verdict for one in windows]
     assert [VERDICTS[code] for code in many] == alone
 
@@ -293,7 +293,7 @@ def test_other_buckets_after_an_upgrade_change_nothing(plan: Criteria) -> None:
 
 
 def test_one_query_s_answer_is_told_apart_by_its_label(plan: Criteria) -> None:
-    assert together({"a": "x", "b": "y"}) == (
+    assert combine({"a": "x", "b": "y"}) == (
         'label_replace(x, "specops_signal", "a", "", "") or label_replace(y, "specops_signal", "b", "", "")'
     )
 
@@ -315,7 +315,7 @@ def test_one_query_s_answer_is_told_apart_by_its_label(plan: Criteria) -> None:
         plan.query,
         300.0,
     )
-    assert (found.ts, found.tpot, found.classes) == (7.0, 0.02, {"code": ClassFigures(1.5, 30.0)})
+    assert (found.ts, found.tpot, found.classes) == (7.0, 0.02, {"code": LiveClassFigures(1.5, 30.0)})
     assert math.isnan(float(found.e2e))
 
 
@@ -362,7 +362,7 @@ def test_errors_are_counted_by_the_routers_though_the_pool_is_gone(plan: Criteri
 
 
 def test_a_class_is_not_judged_by_a_window_with_a_gap(plan: Criteria) -> None:
-    found = evaluate(plan, seen(classes={"long": ClassFigures(9.0, 4000.0)}, covered=0.5), 1000.0)
+    found = evaluate(plan, seen(classes={"long": LiveClassFigures(9.0, 4000.0)}, covered=0.5), 1000.0)
     assert [one.verdict for one in found.findings if one.traffic_class] == ["no_data"]
 
 
@@ -415,14 +415,14 @@ def looked_back(
 ) -> Evaluation:
     """The last window and a longer one, of a pool that takes 1.4 times the baseline's."""
     n = windows * short.get("tpot_n", 400.0)
-    back = Window(windows * plan.window_s, seen(**{**SLOWER, "tpot_n": n, "e2e_n": n, **longer}))
+    back = LiveWindow(windows * plan.window_s, seen(**{**SLOWER, "tpot_n": n, "e2e_n": n, **longer}))
     return evaluate(plan, seen(**{**SLOWER, **short}), 1000.0, back)
 
 
 @cache
 def plan_with_baseline() -> Criteria:
     return Criteria(
-        query=Query("demo", VLLM, VLLM, {}, scrape_s=15.0, routed=True),
+        query=LiveQuery("demo", VLLM, VLLM, {}, scrape_s=15.0, routed=True),
         window_s=300.0,
         min_acceptance=Threshold(value=0.4, source="made up"),
         baseline=criteria.of_cells(measured(), "baseline.json"),
@@ -531,10 +531,10 @@ def test_a_fault_of_both_that_few_requests_of_the_standard_pool_missed_is_not_sp
     short = seen(**{**standard_of(1, 1.0), **ours(2.3, 1)})
     for mean, verdict in ((1.4, "unknown"), (2.3, "bad")):  # it is as slow all the time: not by chance
         long = seen(**{**standard_of(20, 1.0), **ours(mean, 8)})
-        found = evaluate(plan, short, 1000.0, Window(8 * plan.window_s, long))
+        found = evaluate(plan, short, 1000.0, LiveWindow(8 * plan.window_s, long))
         assert found.verdict == verdict, found.reason
     contradicted = seen(**{**standard_of(1, 2.3), **ours(2.3, 1)})
-    assert evaluate(plan, contradicted, 1000.0, Window(8 * plan.window_s, long)).verdict != "bad"
+    assert evaluate(plan, contradicted, 1000.0, LiveWindow(8 * plan.window_s, long)).verdict != "bad"
 
 
 @pytest.mark.parametrize(("share", "n", "verdict"), [(0.02, 40.0, "unknown"), (0.001, 400.0, "bad")])
@@ -600,7 +600,7 @@ def test_a_fault_of_both_pools_is_never_speculation_s(
         ours = {"tpot": token, "e2e": 0.1 + token * 100}
         return seen(**{**standard_of(n * times, slower), **ours})
 
-    long = Window(windows * 300.0, both(1 + (common - 1) * part, windows))
+    long = LiveWindow(windows * 300.0, both(1 + (common - 1) * part, windows))
     for longer in (None, long):
         found = evaluate(plan, both(common, 1.0), 1000.0, longer)
         assert {one.verdict for one in found.findings} <= {"healthy", "unknown", "no_traffic"}
@@ -615,7 +615,7 @@ def test_what_a_longer_window_surely_shows_is_bad_whatever_one_window_has(
     plan = plan_with_baseline()
     short, long = (seen(**{**standard_of(n, 1.0), **ours}) for n in (few, enough))
     beside = verdicts.judge(plan, long, windows=windows)["tpot"]
-    found = evaluate(plan, short, 1000.0, Window(windows * 300.0, long))
+    found = evaluate(plan, short, 1000.0, LiveWindow(windows * 300.0, long))
     assert (found.verdict == "bad") >= bool(beside.slower)
     if enough >= 100:
         assert bool(beside.slower), "a hundred requests show 25%"
@@ -676,8 +676,8 @@ def test_the_load_of_a_window_brackets_what_few_scrapes_leave_open() -> None:
 
 
 def test_half_a_window_at_most_is_shared_with_the_last_that_counted() -> None:
-    assert Row(began=1000.0, last=1000.0).fresh_s(1060.0, 300.0) == 60.0
-    assert Row(began=1000.0, last=1240.0).fresh_s(1300.0, 300.0) == 210.0
+    assert BadRow(began=1000.0, last=1000.0).fresh_s(1060.0, 300.0) == 60.0
+    assert BadRow(began=1000.0, last=1240.0).fresh_s(1300.0, 300.0) == 210.0
 
 
 def replica(requests: float, e2e: float, **changes: float) -> Replica:

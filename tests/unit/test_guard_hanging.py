@@ -16,10 +16,10 @@ from aiohttp import web
 
 from specops.actions.action import Target
 from specops.errors import EndpointError
-from specops.guard.guard import Gate, Guard
+from specops.guard.guard import CapacityGate, Guard
 from specops.guard.journal import FILE, Journal
 from specops.guard.lock import Lock
-from specops.guard.policy import Rules
+from specops.guard.policy import GuardRules
 from specops.guard.service import Settings, _Service
 from specops.guard.state import Evaluation
 from specops.guard.switch import Switch
@@ -94,11 +94,11 @@ def hanging(answer: bytes = b"") -> Iterator[str]:
 
 def guard(folder: Path, router: str, verdict: str) -> Guard:
     return Guard(
-        rules=Rules(consecutive=1),
+        rules=GuardRules(consecutive=1),
         observe=lambda now, *_: Evaluation.model_validate({"ts": now, "verdict": verdict, "reason": "r"}),
         switch=Switch([NginxListener(router)], [NginxListener(router)]),
         journal=Journal(folder / FILE),
-        gate=lambda: Gate(reason="it carries it"),
+        gate=lambda: CapacityGate(reason="it carries it"),
     )
 
 

@@ -16,12 +16,22 @@ from hypothesis import given, settings
 from specops.errors import EnvironmentFailure, FileError
 from specops.guard import journal as module
 from specops.guard.guard import Status, status
-from specops.guard.journal import Entry, Evidence, Intent, Journal, Reading, Result, history, read, replay
+from specops.guard.journal import (
+    Entry,
+    EntryEvidence,
+    Intent,
+    Journal,
+    SwitchResult,
+    TargetReading,
+    history,
+    read,
+    replay,
+)
 from specops.guard.lock import holder, locked
-from specops.guard.policy import Rules, decide
+from specops.guard.policy import GuardRules, decide
 from specops.guard.state import Evaluation, State
 
-RULES = Rules(consecutive=2, cooldown_s=120, hold=1, steps=(50,))
+RULES = GuardRules(consecutive=2, cooldown_s=120, hold=1, steps=(50,))
 
 
 def entry(number: int, to: int | None = None, done: str | None = None, **state: object) -> Entry:
@@ -29,10 +39,10 @@ def entry(number: int, to: int | None = None, done: str | None = None, **state: 
         ts=float(number),
         id=number,
         verdict="healthy",
-        evidence=Evidence(why=f"line {number}"),
+        evidence=EntryEvidence(why=f"line {number}"),
         state=State.model_validate(state),
         action=None if to is None else Intent(percent=to),
-        result=None if done is None else Result.model_validate({"outcome": done}),
+        result=None if done is None else SwitchResult.model_validate({"outcome": done}),
     )
 
 
@@ -188,7 +198,7 @@ def test_lines_of_earlier_guards_are_read(path: Path) -> None:
     path.write_text(json.dumps(line) + "\n")
     path.chmod(0o640)
     (found,) = history(path)
-    assert found.evidence.readings == (Reading(name="a", percent=100),)
+    assert found.evidence.readings == (TargetReading(name="a", percent=100),)
     assert found.evidence.evaluation is not None
     assert found.evidence.evaluation.observed_at == 4.0
     assert Journal(path).standing.confirmed == 0

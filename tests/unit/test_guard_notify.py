@@ -16,9 +16,9 @@ from specops.actions import Target, notifications
 from specops.config import Guard as Section
 from specops.errors import EndpointError
 from specops.guard import switch as switching
-from specops.guard.guard import Gate, Guard
+from specops.guard.guard import CapacityGate, Guard
 from specops.guard.journal import FILE, Entry, Journal, history
-from specops.guard.policy import Rules
+from specops.guard.policy import GuardRules
 from specops.guard.state import Evaluation, Override
 from specops.guard.switch import Switch
 
@@ -94,13 +94,13 @@ class World:
 
     def started(self, *, dry_run: bool = False) -> Guard:
         return Guard(
-            rules=Rules(cooldown_s=3600, hold=1),
+            rules=GuardRules(cooldown_s=3600, hold=1),
             observe=lambda now, *_: Evaluation.model_validate(
                 {"ts": now, "verdict": self.verdict, "reason": "TPOT is 1.40 times that without speculation"}
             ),
             switch=Switch([self.router]),
             journal=Journal(self.path),
-            gate=lambda: Gate(reason="capacity suffices"),
+            gate=lambda: CapacityGate(reason="capacity suffices"),
             dry_run=dry_run,
             rollout="mine",
             notifications=self.notifications,

@@ -20,7 +20,7 @@ from specops.actions.flag_file import FlagFile
 from specops.config import Rollout
 from specops.errors import EnvironmentFailure, FileError
 from specops.guard.guard import OverrideRequest
-from specops.guard.journal import Entry, Evidence, Journal
+from specops.guard.journal import Entry, EntryEvidence, Journal
 from specops.guard.lock import alone, locked
 from specops.guard.state import Evaluation, State
 from specops.phases.commands import Commands
@@ -172,7 +172,7 @@ def mode(path: Path) -> int:
 def entry(number: int) -> Entry:
     found = Evaluation(ts=1.0, verdict="healthy", reason="r" * 200)
     return Entry(
-        ts=1.0, id=number, verdict="healthy", evidence=Evidence(why="r", evaluation=found), state=State()
+        ts=1.0, id=number, verdict="healthy", evidence=EntryEvidence(why="r", evaluation=found), state=State()
     )
 
 

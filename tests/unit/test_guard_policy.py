@@ -11,18 +11,20 @@ from hypothesis import strategies as st
 from made_evaluations import seen
 
 from specops.config.guard import Guard
-from specops.guard.policy import Rules, decide, pin, release
-from specops.guard.state import Decision, Evaluation, Finding, Override, Probe, State
+from specops.guard.policy import GuardRules, decide, pin, release
+from specops.guard.state import Evaluation, GuardDecision, Override, Probe, SignalFinding, State
 
-RULES = Rules(interval_s=60, consecutive=3, cooldown_s=600, steps=(5, 50), hold=2, attempts=2, backoff=3.0)
+RULES = GuardRules(
+    interval_s=60, consecutive=3, cooldown_s=600, steps=(5, 50), hold=2, attempts=2, backoff=3.0
+)
 
 
 class Played:
     """A guard's decisions, an interval apart."""
 
-    def __init__(self, rules: Rules = RULES, state: State | None = None) -> None:
+    def __init__(self, rules: GuardRules = RULES, state: State | None = None) -> None:
         self.rules, self.state, self.now = rules, state or State(), 1000.0
-        self.last: Decision | None = None
+        self.last: GuardDecision | None = None
 
     def see(self, verdict: str, times: int = 1, **more: Any) -> Played:
         for _ in range(times):
@@ -101,7 +103,7 @@ def test_no_traffic_at_a_step_waits_and_keeps_what_was_healthy() -> None:
 
 
 def test_near_1_the_margin_is_of_what_is_left() -> None:
-    strict = Finding.model_validate(
+    strict = SignalFinding.model_validate(
         {
             "signal": "acceptance",
             "verdict": "healthy",
@@ -163,8 +165,8 @@ def test_attempts_are_forgotten_once_it_is_on_for_good() -> None:
 
 
 def test_the_longest_wait() -> None:
-    assert Rules(cooldown_s=600, backoff=100, max_wait_s=86400).wait_s(20) == 86400
-    assert Rules(cooldown_s=600, max_wait_s=60).wait_s(0) == 600
+    assert GuardRules(cooldown_s=600, backoff=100, max_wait_s=86400).wait_s(20) == 86400
+    assert GuardRules(cooldown_s=600, max_wait_s=60).wait_s(0) == 600
 
 
 def test_what_the_standard_pool_cannot_carry_stays_unless_requests_fail() -> None:
@@ -181,7 +183,9 @@ def test_what_the_standard_pool_cannot_carry_stays_unless_requests_fail() -> Non
 
 
 def test_what_is_switched_as_a_whole_has_no_steps_and_no_floor() -> None:
-    whole = Rules.of(Guard.model_validate({"actions": [{"kind": "http", "url": "http://flags.test/api"}]}))
+    whole = GuardRules.from_settings(
+        Guard.model_validate({"actions": [{"kind": "http", "url": "http://flags.test/api"}]})
+    )
     assert whole.steps == ()
     assert whole.keeping(40).floor == 0
     assert Played(whole).see("bad", 3).see("no_traffic", 30).at == ("canary", 100)
@@ -265,39 +269,45 @@ def test_handed_back_what_was_held_is_tried_again_once() -> None:
 
 
 def test_handed_back_routers_that_another_hand_switched_come_up_by_steps() -> None:
-    assert release(State(), "ada", "go", 0.0, RULES, found=0).state.percent == 5
-    assert release(State(), "ada", "go", 0.0, RULES, found=5).state.percent == 50
-    assert release(State(), "ada", "go", 0.0, RULES, found=100).state.percent == 100
+    assert release(State(), "ada", "go", 0.0, RULES, observed_percent=0).state.percent == 5
+    assert release(State(), "ada", "go", 0.0, RULES, observed_percent=5).state.percent == 50
+    assert release(State(), "ada", "go", 0.0, RULES, observed_percent=100).state.percent == 100
 
 
 def test_handed_back_at_a_step_it_comes_up_from_what_was_found_and_never_beyond_the_step() -> None:
     step = State(mode="canary", percent=50)
-    assert release(step, "ada", "go", 0.0, RULES, found=0).state.percent == 5
-    assert release(step, "ada", "go", 0.0, RULES, found=50).state == step.model_copy(update={"at": 0.0})
+    assert release(step, "ada", "go", 0.0, RULES, observed_percent=0).state.percent == 5
+    assert release(step, "ada", "go", 0.0, RULES, observed_percent=50).state == step.model_copy(
+        update={"at": 0.0}
+    )
     override = Override(pool="speculative", by="ada", why="a new draft", left_s=None)
     pinned = State(mode="canary", percent=5, override=override)
-    assert release(pinned, "ada", "go", 0.0, RULES, found=50).state.percent == 5
+    assert release(pinned, "ada", "go", 0.0, RULES, observed_percent=50).state.percent == 5
     on = State(override=override)
-    assert release(on, "ada", "go", 0.0, RULES, found=0).state.percent == 5, "another hand had switched one"
+    assert release(on, "ada", "go", 0.0, RULES, observed_percent=0).state.percent == 5, (
+        "another hand had switched one"
+    )
 
 
 def test_handing_back_says_whether_there_was_an_override() -> None:
-    pinned = pin(State(), Override(pool="standard", by="ada", why="so", left_s=None), 10.0, Rules()).state
-    handed = release(pinned, "ada", "done", 20.0, Rules())
+    pinned = pin(
+        State(), Override(pool="standard", by="ada", why="so", left_s=None), 10.0, GuardRules()
+    ).state
+    handed = release(pinned, "ada", "done", 20.0, GuardRules())
     assert (handed.events, handed.state.override) == (("released",), None)
-    again = release(handed.state, "ada", "twice", 30.0, Rules())
+    again = release(handed.state, "ada", "twice", 30.0, GuardRules())
     assert again.events == ()
     assert "had it already" in again.why
 
 
-def findings(**verdicts: str) -> tuple[Finding, ...]:
+def findings(**verdicts: str) -> tuple[SignalFinding, ...]:
     """Findings of the whole pool by signal; `_` before a verdict: nothing was measured to compare with."""
     made = []
     for signal, word in verdicts.items():
         limit = None if word.startswith("_") else {"value": 1.2, "source": "the test"}
         value = 1.0 if word == "healthy" else None
         made.append(
-            Finding.model_validate(
+            SignalFinding.model_validate(
                 {
                     "signal": signal,
                     "verdict": word.removeprefix("_"),
@@ -317,7 +327,7 @@ def judged(verdict: str, probe: Probe | None = None, **verdicts: str) -> Evaluat
     )
 
 
-def after(state: State, evaluation: Evaluation, times: int = 1, rules: Rules = RULES) -> State:
+def after(state: State, evaluation: Evaluation, times: int = 1, rules: GuardRules = RULES) -> State:
     now = state.at or 0.0
     for _ in range(times):
         now += rules.interval_s
@@ -350,7 +360,9 @@ def test_a_step_needs_every_signal_that_has_a_reference_and_no_bad_part() -> Non
         ("no_traffic", {"e2e": "no_traffic"}),
     ):
         assert after(step, judged(verdict, **verdicts), 200).percent == 5, verdicts
-    replica = Finding.model_validate({"signal": "tpot", "replica": "a:1", "verdict": "bad", "why": "slow"})
+    replica = SignalFinding.model_validate(
+        {"signal": "tpot", "replica": "a:1", "verdict": "bad", "why": "slow"}
+    )
     degraded = judged("degraded")
     degraded = degraded.model_copy(update={"findings": (*degraded.findings, replica)})
     assert after(step, degraded, 200).percent == 5

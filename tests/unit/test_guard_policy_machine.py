@@ -7,8 +7,8 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from made_evaluations import VERDICTS, seen
 
-from specops.guard.policy import Rules, decide, pin, release
-from specops.guard.state import FULL, Decision, Override, State
+from specops.guard.policy import GuardRules, decide, pin, release
+from specops.guard.state import FULL, GuardDecision, Override, State
 
 
 class Policy(RuleBasedStateMachine):
@@ -21,7 +21,7 @@ class Policy(RuleBasedStateMachine):
         floor=st.sampled_from([0, 0, 30]),
     )
     def begin(self, consecutive, steps, hold, attempts, cooldown, floor) -> None:
-        self.rules = Rules(
+        self.rules = GuardRules(
             interval_s=60,
             consecutive=consecutive,
             steps=steps,
@@ -73,7 +73,7 @@ class Policy(RuleBasedStateMachine):
     def is_kept_and_read(self) -> None:
         self.state = State.model_validate_json(self.state.model_dump_json())
 
-    def _moved_as_it_may(self, before: State, decision: Decision) -> None:
+    def _moved_as_it_may(self, before: State, decision: GuardDecision) -> None:
         after, events = decision.state, decision.events
         if "fell_back" in events:
             assert self.row >= self.rules.consecutive, "only bad ones in a row fall back"

@@ -17,15 +17,15 @@ from specops import results
 from specops.cli.app import app
 from specops.config import load
 from specops.errors import UsageError
-from specops.guard.policy import Rules
+from specops.guard.policy import GuardRules
 from specops.guard.signals import verdicts
-from specops.guard.signals.criteria import Baseline, Criteria, Level
+from specops.guard.signals.criteria import Baseline, BaselineLevel, Criteria
 from specops.guard.signals.noise import VERDICTS
-from specops.guard.signals.query import FIGURES, LiveFigures, Query
+from specops.guard.signals.query import FIGURES, LiveFigures, LiveQuery
 from specops.guard.simulation import traces
 from specops.guard.simulation.simulate import observed, simulate
-from specops.guard.simulation.synthetic import Incident, WeekConstants, weeks
-from specops.guard.simulation.traces import Answers, Trace, windows
+from specops.guard.simulation.synthetic import SimulatedIncident, WeekConstants, weeks
+from specops.guard.simulation.traces import Answers, LiveTrace, windows
 from specops.guard.state import State, Threshold
 from specops.load.arrivals import Level as Load
 from specops.phases.inputs import inputs_of, settings_of
@@ -36,13 +36,13 @@ SPREAD = {"tpot_cv": 0.2, "tpot_error": 0.01, "e2e_cv": 0.2, "e2e_error": 0.01}
 SPREAD |= {"whole_cv": 0.5, "whole_error": 0.03}
 BASELINE = Baseline(
     (
-        Level(streams=1, ttft=0.1, tpot=0.02, token=0.02, e2e=4.1, **SPREAD),
-        Level(streams=32, ttft=0.2, tpot=0.04, token=0.04, e2e=8.2, **SPREAD),
+        BaselineLevel(streams=1, ttft=0.1, tpot=0.02, token=0.02, e2e=4.1, **SPREAD),
+        BaselineLevel(streams=32, ttft=0.2, tpot=0.04, token=0.04, e2e=8.2, **SPREAD),
     ),
     "made up",
 )
 PLAN = Criteria(
-    query=Query("made-up", VLLM, VLLM, {}, scrape_s=15.0, routed=True),
+    query=LiveQuery("made-up", VLLM, VLLM, {}, scrape_s=15.0, routed=True),
     window_s=300.0,
     min_acceptance=Threshold(value=0.4, source="made up"),
     baseline=BASELINE,
@@ -53,18 +53,18 @@ PLAN = Criteria(
 HOURS = WeekConstants(BASELINE, 0.4, tokens=50.0, length_s=8 * 3600.0, busy=(1.5, 1.6))
 
 
-def trace(**figures: list[float]) -> Trace:
+def trace(**figures: list[float]) -> LiveTrace:
     """Of a minute each; what is not given is not there."""
     length = len(next(iter(figures.values())))
     known = {name: np.array(figures.get(name, [np.nan] * length), dtype=float) for name in FIGURES}
     nothing = np.full(length, np.nan)
     ts = 60.0 * np.arange(1, length + 1)
-    return Trace(60.0, LiveFigures(ts=ts, **known), Answers(nothing, nothing, nothing), nothing)
+    return LiveTrace(60.0, LiveFigures(ts=ts, **known), Answers(nothing, nothing, nothing), nothing)
 
 
-def hit(slower: float, *, in_acceptance: bool, seed: int = 3) -> Trace:
-    incident = Incident(np.array([240]), np.array([slower]), np.array([in_acceptance]))
-    return weeks(HOURS, 1, np.random.default_rng(seed), incident).at(0)
+def hit(slower: float, *, in_acceptance: bool, seed: int = 3) -> LiveTrace:
+    incident = SimulatedIncident(np.array([240]), np.array([slower]), np.array([in_acceptance]))
+    return weeks(HOURS, 1, np.random.default_rng(seed), incident).select(0)
 
 
 def test_a_window_adds_counts_and_weighs_means() -> None:
@@ -92,7 +92,7 @@ def test_a_trace_comes_back_as_it_was_saved(tmp_path: Path) -> None:
     traces.save(made, tmp_path / "trace.jsonl")
     again = traces.load(tmp_path / "trace.jsonl")
     for name in ("ts", *FIGURES):
-        assert np.array_equal(getattr(again.each, name), getattr(made.each, name), equal_nan=True), name
+        assert np.array_equal(getattr(again.figures, name), getattr(made.figures, name), equal_nan=True), name
     assert np.array_equal(again.playbook.acceptance, made.playbook.acceptance)
     assert np.array_equal(again.slower, made.slower)
 
@@ -127,7 +127,7 @@ def test_what_is_no_trace_is_refused_with_its_line(tmp_path: Path, text: str, sa
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("in_acceptance", [True, False])
 def test_a_regression_is_acted_on_within_the_window_and_three_intervals(in_acceptance: bool) -> None:
-    found = simulate(hit(1.3, in_acceptance=in_acceptance), PLAN, Rules())
+    found = simulate(hit(1.3, in_acceptance=in_acceptance), PLAN, GuardRules())
     (first, *_) = found.fallbacks
     assert 0 < first.ts - 240 * 60 <= 300 + 3 * 60
     assert (first.rightly, found.verdict) == ("yes", "yes")
@@ -141,8 +141,10 @@ def test_a_fallback_hours_after_an_incident_began_is_late_and_never_correct() ->
     """The pool has hardly any traffic at first, so nothing can be known. It counts all the same."""
     made = hit(1.5, in_acceptance=False)
     few = np.where((np.arange(480) >= 240) & (np.arange(480) < 400), 0.002, 1.0)
-    counts = {name: np.floor(getattr(made.each, name) * few) for name in traces.COUNTS if name != "restarts"}
-    found = simulate(replace(made, each=replace(made.each, **counts)), PLAN, Rules())
+    counts = {
+        name: np.floor(getattr(made.figures, name) * few) for name in traces.COUNTS if name != "restarts"
+    }
+    found = simulate(replace(made, figures=replace(made.figures, **counts)), PLAN, GuardRules())
     (detection,) = found.detections
     assert detection.status == "late"
     assert detection.delay_s is not None
@@ -153,7 +155,7 @@ def test_a_fallback_hours_after_an_incident_began_is_late_and_never_correct() ->
 def test_one_evaluation_at_a_time_sees_what_all_at_once_do() -> None:
     made = hit(1.4, in_acceptance=False)
     within = windows(made, 5, 10)
-    codes = verdicts.together(verdicts.judge(PLAN, within))
+    codes = verdicts.overall_verdict(verdicts.judge(PLAN, within))
     for at in range(200, 300):
         alone = observed(made, PLAN, at, within, State(), at + 1).verdict
         assert alone == VERDICTS[codes[at]], at
@@ -161,8 +163,8 @@ def test_one_evaluation_at_a_time_sees_what_all_at_once_do() -> None:
 
 @pytest.mark.slow
 def test_hours_without_traffic_and_without_scrapes_are_not_bad_and_the_playbook_takes_them_so() -> None:
-    made = weeks(HOURS, 1, np.random.default_rng(1)).at(0)
-    nothing = {name: np.array(getattr(made.each, name)) for name in FIGURES}
+    made = weeks(HOURS, 1, np.random.default_rng(1)).select(0)
+    nothing = {name: np.array(getattr(made.figures, name)) for name in FIGURES}
     for name, figures in nothing.items():
         figures[100:130] = np.nan if name not in ("finished", "drafted", "tpot_n", "e2e_n") else 0.0
         figures[200:215] = np.nan
@@ -170,8 +172,8 @@ def test_hours_without_traffic_and_without_scrapes_are_not_bad_and_the_playbook_
             figures[100:130] = 1.0
     answers = replace(made.playbook, acceptance=np.where(np.arange(480) == 0, 0.7, made.playbook.acceptance))
     answers.acceptance[104:130] = 0.0
-    quiet = replace(made, each=LiveFigures(ts=made.ts, **nothing), playbook=answers)
-    found = simulate(quiet, PLAN, Rules())
+    quiet = replace(made, figures=LiveFigures(ts=made.ts, **nothing), playbook=answers)
+    found = simulate(quiet, PLAN, GuardRules())
     assert found.fallbacks == []
     assert found.verdicts["healthy"] > 300
     assert found.playbook is not None
@@ -181,9 +183,9 @@ def test_hours_without_traffic_and_without_scrapes_are_not_bad_and_the_playbook_
 
 
 def test_it_comes_back_by_steps_once_the_pool_pays_again() -> None:
-    incident = Incident(np.array([60]), np.array([1.5]), np.array([True]), intervals=20)
-    made = weeks(HOURS, 1, np.random.default_rng(5), incident).at(0)
-    found = simulate(made, PLAN, Rules())
+    incident = SimulatedIncident(np.array([60]), np.array([1.5]), np.array([True]), intervals=20)
+    made = weeks(HOURS, 1, np.random.default_rng(5), incident).select(0)
+    found = simulate(made, PLAN, GuardRules())
     events = [step.event for step in found.steps]
     assert events[:2] == ["fell_back", "canary"]
     assert "returned" in events
@@ -194,21 +196,23 @@ def test_it_comes_back_by_steps_once_the_pool_pays_again() -> None:
 def test_an_incident_that_nothing_was_done_about_is_missed() -> None:
     slow = hit(1.3, in_acceptance=False)
     blind = replace(PLAN, min_requests=None, regression=Threshold(value=1.29, source="made up"))
-    tired = replace(slow, each=replace(slow.each, tpot=slow.each.tpot * 0.7, e2e=slow.each.e2e * 0.7))
-    asleep = simulate(tired, blind, Rules())
+    tired = replace(
+        slow, figures=replace(slow.figures, tpot=slow.figures.tpot * 0.7, e2e=slow.figures.e2e * 0.7)
+    )
+    asleep = simulate(tired, blind, GuardRules())
     assert [one.status for one in asleep.detections] == ["missed"]
     assert (asleep.detections[0].began, asleep.verdict) == (slow.ts[240] - 60, "no")
-    assert [one.status for one in simulate(slow, blind, Rules()).detections] == ["in time"]
+    assert [one.status for one in simulate(slow, blind, GuardRules()).detections] == ["in time"]
 
 
 @pytest.mark.slow
 def test_incidents_that_somebody_marks_say_what_was_right() -> None:
     made = replace(hit(1.3, in_acceptance=False), slower=np.full(480, np.nan))
-    assert simulate(made, PLAN, Rules()).fallbacks[0].rightly == "unknown"
+    assert simulate(made, PLAN, GuardRules()).fallbacks[0].rightly == "unknown"
     right = traces.marked(made, ["1970-01-01T04:00/1970-01-01T08:00"])
     wrong = traces.marked(made, ["1970-01-01T00:00+00:00/1970-01-01T01:00+00:00"])
-    assert simulate(right, PLAN, Rules()).fallbacks[0].rightly == "yes"
-    assert simulate(wrong, PLAN, Rules()).fallbacks[0].rightly == "no"
+    assert simulate(right, PLAN, GuardRules()).fallbacks[0].rightly == "yes"
+    assert simulate(wrong, PLAN, GuardRules()).fallbacks[0].rightly == "no"
     with pytest.raises(UsageError, match="invalid incident"):
         traces.marked(made, ["yesterday"])
 

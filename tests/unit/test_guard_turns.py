@@ -14,11 +14,11 @@ from specops.config import Rollout, load
 from specops.config.guard import Guard as Section
 from specops.errors import ConfigError, EndpointError
 from specops.guard import switch as switching
-from specops.guard.guard import Gate, Guard, status
+from specops.guard.guard import CapacityGate, Guard, status
 from specops.guard.journal import FILE, Entry, Journal, history
-from specops.guard.policy import Rules
+from specops.guard.policy import GuardRules
 from specops.guard.service import GuardMetrics
-from specops.guard.signals.observation import Row
+from specops.guard.signals.observation import BadRow
 from specops.guard.state import Evaluation, Override
 from specops.guard.switch import Switch
 from specops.phases.capacity import Capacity, Demand, Rate
@@ -54,12 +54,12 @@ class World:
         self.path = folder / FILE
         self.now = self.passed = 0.0
         self.verdicts: Iterator[str] = iter(())
-        self.gate = Gate(reason="it carries it")
+        self.gate = CapacityGate(reason="it carries it")
         self.guard = self.started()
 
     def started(self, *, dry_run: bool = False) -> Guard:
         return Guard(
-            rules=Rules(cooldown_s=120, hold=1, steps=(30,)),
+            rules=GuardRules(cooldown_s=120, hold=1, steps=(30,)),
             observe=lambda now, *_: Evaluation.model_validate(
                 {"ts": now, "verdict": next(self.verdicts), "reason": "r"}
             ),
@@ -92,7 +92,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def test_it_falls_back_once_and_says_what_the_capacity_gate_said(world) -> None:
-    world.gate = Gate(reason="not known")
+    world.gate = CapacityGate(reason="not known")
     entry = world.see("bad", "bad", "bad")
     assert world.percents == [0, 0]
     assert entry.evidence.capacity == "not known"
@@ -104,14 +104,14 @@ def test_it_falls_back_once_and_says_what_the_capacity_gate_said(world) -> None:
 
 
 def test_what_the_standard_pool_cannot_carry_stays(world) -> None:
-    world.gate = Gate(reason="no", floor=40)
+    world.gate = CapacityGate(reason="no", floor=40)
     world.see("bad", "bad", "bad")
     assert world.percents == [40, 40]
 
 
 @pytest.mark.parametrize(("signal", "left"), [("errors", 0), ("tpot", 40)])
 def test_where_requests_fail_all_move_whatever_the_capacity(world, signal: str, left: int) -> None:
-    world.gate = Gate(reason="no", floor=40)
+    world.gate = CapacityGate(reason="no", floor=40)
     world.guard._observe = lambda now, *_: seen("bad", signal).model_copy(update={"ts": now})
     for _ in range(3):
         world.wait(60)
@@ -199,7 +199,7 @@ def test_a_row_is_told_to_the_next_look(world) -> None:
     for _ in range(2):
         world.wait(60)
         world.guard.turn()
-    assert rows == [None, Row(began=65.0, last=65.0, passed_s=60.0)]
+    assert rows == [None, BadRow(began=65.0, last=65.0, passed_s=60.0)]
 
 
 @pytest.mark.parametrize(
@@ -380,8 +380,12 @@ def test_what_can_be_set_by_steps() -> None:
     flag = {"kind": "http", "url": "http://flags/api"}
     file = {"kind": "flag_file", "path": "/tmp/flag"}
     by_percent = flag | {"body": {"percent": "{percent}"}}
-    assert Rules.of(Section.model_validate({"actions": [file, by_percent]})).steps == (5, 25, 50)
-    assert Rules.of(Section.model_validate({"actions": [file, flag]})).steps == ()
+    assert GuardRules.from_settings(Section.model_validate({"actions": [file, by_percent]})).steps == (
+        5,
+        25,
+        50,
+    )
+    assert GuardRules.from_settings(Section.model_validate({"actions": [file, flag]})).steps == ()
 
 
 STEPS = (-86400.0, -90.0, 90.0, 86400.0)
@@ -432,7 +436,7 @@ def test_it_looks_back_no_further_than_the_last_switch_however_the_clock_is_set(
     """Samples of before a switch are of another share of the traffic."""
     looked: list[tuple[float | None, float | None]] = []
 
-    def observe(now: float, since: float | None, row: Row | None) -> Evaluation:
+    def observe(now: float, since: float | None, row: BadRow | None) -> Evaluation:
         looked.append((None if since is None else now - since, row and row.passed_s))
         return Evaluation(ts=now, verdict="bad", reason="r", observed_at=world.passed)
 

@@ -13,9 +13,15 @@ import yaml
 
 from specops.config.rollout import CheckName
 from specops.phases.diagnose import findings
-from specops.phases.diagnose.finding import Finding
-from specops.phases.diagnose.observations import Canary, CanaryCheck, DeployedSettings, Live, Observations
-from specops.serving.argv import Call, Files, Words
+from specops.phases.diagnose.finding import DiagnosisFinding
+from specops.phases.diagnose.observations import (
+    CanaryCheck,
+    CanaryFigures,
+    DeployedSettings,
+    Live,
+    Observations,
+)
+from specops.serving.argv import CallPattern, Files, Words
 from specops.serving.argv import Finding as Line
 from specops.serving.known_issues import (
     KnownIssue,
@@ -38,14 +44,14 @@ from specops.serving.sglang.lint import lint as sglang_lint
 from specops.serving.trtllm import releases as trtllm
 from specops.serving.trtllm.lint import lint as trtllm_lint
 from specops.serving.vllm import versions as vllm
-from specops.serving.vllm.arguments import GivenCommand
+from specops.serving.vllm.arguments import ParsedCommand
 from specops.serving.vllm.lint import lint as vllm_lint
 
 CASES = yaml.safe_load(Path(__file__).with_name("known_issue_cases.yaml").read_text(encoding="utf-8"))
 BY_ID = {issue.id: issue for issue in issues()}
 
 
-LLAMA_SERVER = Call(mark="llama", programs=(("llama-server",),), modules=())
+LLAMA_SERVER = CallPattern(mark="llama", programs=(("llama-server",),), modules=())
 
 
 def settings(issue: KnownIssue, case: str | Mapping[str, Any]) -> Mapping[str, str]:
@@ -53,7 +59,7 @@ def settings(issue: KnownIssue, case: str | Mapping[str, Any]) -> Mapping[str, s
         return flat(case)
     words = shlex.split(case)
     if issue.engine == "vllm":
-        return settings_of(GivenCommand.parse(words).as_words(), GivenCommand.CALL)
+        return settings_of(ParsedCommand.parse(words).as_words(), ParsedCommand.CALL)
     call = LLAMA_SERVER if issue.engine == "llamacpp" else SGLANG
     return settings_of(Words.parse(words), call)
 
@@ -126,7 +132,7 @@ def observed(acceptance: float, **deployed: object) -> Observations:
     return Observations(rollout="made", live=live, deployed=DeployedSettings(**(pool | deployed)))
 
 
-def draft_quality(seen: Observations) -> Finding:
+def draft_quality(seen: Observations) -> DiagnosisFinding:
     return next(one for one in findings(seen) if one.id == "draft-quality")
 
 
@@ -158,7 +164,7 @@ def test_otherwise_the_break_even_decides(acceptance: float, deployed: dict[str,
 def test_a_failed_check_of_the_canary_names_known_issues() -> None:
     checks = (CanaryCheck(name="tools", status="fail", message="arguments are empty", request=None),)
     seen = observed(0.6, version="0.28.0").model_copy(
-        update={"canary": Canary(source="canary.json", checks=checks)}
+        update={"canary": CanaryFigures(source="canary.json", checks=checks)}
     )
     found = next(one for one in findings(seen) if one.id == "requests-that-break")
     named = [one.what for one in found.evidence]

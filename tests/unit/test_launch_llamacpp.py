@@ -185,7 +185,9 @@ def test_the_build_is_the_programs_own(tmp_path: Path) -> None:
     survey = ENGINES["llamacpp"].survey
     assert survey is not None
     assert survey(str(program)).status == "ok"
-    assert survey(str(program)).found.startswith("b9300; drafts by draft-eagle3, draft-mtp, draft-simple")
+    assert survey(str(program)).description.startswith(
+        "b9300; drafts by draft-eagle3, draft-mtp, draft-simple"
+    )
     assert survey("no-such/llama-server").status == "missing"
 
 

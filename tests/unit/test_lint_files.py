@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from specops.errors import FileError, UsageError
 from specops.launch.command_files import command_of, commands_in, judge
-from specops.serving.vllm.arguments import GivenCommand
+from specops.serving.vllm.arguments import ParsedCommand
 
 PLAYBOOK = """\
 # speculative_decoding_config.yaml
@@ -143,7 +143,7 @@ def test_a_file_of_flags_has_switches_lists_and_mappings(tmp_path) -> None:
     words = commands(tmp_path, "flags.yaml", text)[0][3]
     assert words[:4] == ["--model", "m", "--enforce-eager", "--no-enable-lora"]
     assert words[4:7] == ["--allowed-origins", "a", "b"]
-    assert GivenCommand.parse(words).keys == {"method": "ngram"}
+    assert ParsedCommand.parse(words).keys == {"method": "ngram"}
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from specops.launch.command_files import judge
 from specops.launch.command_files.shell import commands as shell_commands
 from specops.serving import Command, LintResult
 from specops.serving.argv import is_unknown
-from specops.serving.sglang.lint import GivenCommand
+from specops.serving.sglang.lint import ParsedCommand
 from specops.serving.sglang.releases import table
 
 ALL = [(engine, case) for engine in ENGINES for case in cases(engine)]
@@ -89,8 +89,8 @@ def accepted(words: list[str] | tuple[str, ...], judged: LintResult) -> bool:
                 parser.add_argument(flag, action="store_true")
             case arity:
                 parser.add_argument(flag, nargs=nargs[arity])
-    given = GivenCommand.parse(words)
-    flags = words[GivenCommand.CALL.start(words) :]
+    given = ParsedCommand.parse(words)
+    flags = words[ParsedCommand.CALL.start(words) :]
     assert given.options, words
     try:
         parser.parse_args([word for word in flags if not (is_unknown(word) and "[@]" in word)])

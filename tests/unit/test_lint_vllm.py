@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from vllm_words import draft, found, ngram, serve
 
-from specops.serving.vllm.arguments import GivenCommand
+from specops.serving.vllm.arguments import ParsedCommand
 from specops.serving.vllm.lint import corrected, lint
 from specops.serving.vllm.versions import Version, table
 
@@ -137,7 +137,7 @@ def test_a_mended_command_has_nothing_left_that_a_rule_could_mend(version, flags
     assert corrected(made, version) is None
     before, after = ([f for f in lint(w, version) if f.level == "error"] for w in (words, made))
     assert len(after) <= len(before)
-    assert GivenCommand.parse(made).words() == made
+    assert ParsedCommand.parse(made).words() == made
 
 
 @given(st.lists(st.text(max_size=12), max_size=8))

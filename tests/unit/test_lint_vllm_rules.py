@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from vllm_words import draft, found, ngram, serve
 
-from specops.serving.vllm.arguments import GivenCommand
+from specops.serving.vllm.arguments import ParsedCommand
 from specops.serving.vllm.lint import corrected
 from specops.serving.vllm.versions import Version
 
@@ -274,7 +274,7 @@ def test_what_is_right_is_not_found(name) -> None:
     ],
 )
 def test_a_model_may_stand_behind_a_flag(words) -> None:
-    given = GivenCommand.parse(words)
+    given = ParsedCommand.parse(words)
     assert given.program == ("vllm", "serve", "org/m")
     assert given.keys == {"method": "ngram"}
     made = corrected(words, Version.parse("0.33.0")) or []
@@ -289,7 +289,7 @@ def test_a_variable_stays_a_variable_in_what_is_corrected() -> None:
         "--speculative-model",
         "d",
     ]
-    text = GivenCommand.parse(corrected(words, Version.parse("0.33.0")) or []).as_words().text()
+    text = ParsedCommand.parse(corrected(words, Version.parse("0.33.0")) or []).as_words().text()
     assert '--max-model-len "$LENGTH"' in text
     assert r"\"num_speculative_tokens\": $K" in text
 

@@ -173,7 +173,7 @@ def test_a_sweep_proposes_no_schedule_that_has_a_known_issue() -> None:
 
 
 def test_a_fix_that_brings_an_issue_is_dropped_for_what_is_otherwise() -> None:
-    given = arguments.GivenCommand.parse(["vllm", "serve", "m", SPEC, KEYS[0]])
+    given = arguments.ParsedCommand.parse(["vllm", "serve", "m", SPEC, KEYS[0]])
     release = versions.table().release(versions.Version.parse("0.29.0"))
     free, _ = settled(given, release, VLLM_RULES)
     checked, _ = settled(given, release, VLLM_RULES, partial(vllm._objections, release=release))
@@ -255,7 +255,9 @@ def test_how_a_pair_is_served_passes_the_lint(name, kind, version) -> None:
         return
     draft = None if kind in ("ngram", "suffix", "mtp") else "org/draft"
     settings = {"prompt_lookup_max": 4} if (name, kind) == ("vllm", "ngram") else {}
-    text = drafts.served(ServedPair("org/m", draft, drafts.methods[kind], 3, settings)).partition(", and")[0]
+    text = drafts.describe_serving(ServedPair("org/m", draft, drafts.methods[kind], 3, settings)).partition(
+        ", and"
+    )[0]
     words = {"vllm": "vllm serve org/m", "sglang": "python -m sglang.launch_server --model-path org/m"}[name]
     page = judge(command_of([*shlex.split(words), *shlex.split(text)]), version)
     assert [f for f in page.findings if f.level == "error"] == []

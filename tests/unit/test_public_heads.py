@@ -8,7 +8,7 @@ from public_heads import HEADS, PublicHead
 from specops.checkpoints.draft_kind import kind_of
 from specops.checkpoints.model_config import Config
 from specops.checkpoints.source import Tensor, Weights
-from specops.phases.verify_draft.engine_fit import Engine
+from specops.phases.verify_draft.engine_fit import EngineRelease
 
 
 def answers(head: PublicHead) -> dict[str, object]:
@@ -18,7 +18,7 @@ def answers(head: PublicHead) -> dict[str, object]:
     config = Config(raw, inner, head.name)
     weights = Weights(2, {name: Tensor("BF16", (1,), 2) for name in head.tensors})
     draft = kind_of(config, weights, {}, is_target=head.is_target)
-    engine = Engine.of(head.engine, head.version)
+    engine = EngineRelease.at_version(head.engine, head.version)
     treatment = engine.treats(draft)
     support = engine.support
     known = None

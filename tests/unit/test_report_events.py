@@ -11,17 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_reports import HOURS, WINDOW
 
-from specops.guard.journal import Entry, Evidence, Intent, Result
+from specops.guard.journal import Entry, EntryEvidence, Intent, SwitchResult
 from specops.guard.state import Override, State
 from specops.phases.report.events import fallbacks, gaps, incidents
 from specops.phases.report.prometheus_data import Gauge
-from specops.phases.report.report import Incident
+from specops.phases.report.report import AlertIncident
 
 EVERY = 60.0
 ALL = np.arange(-HOURS * 3600.0, HOURS * 3600.0 + 1, EVERY)
 
 
-def fired(times: Any, up: Any = ALL, **labels: str) -> list[Incident]:
+def fired(times: Any, up: Any = ALL, **labels: str) -> list[AlertIncident]:
     """Seconds are counted from the window's start."""
     alert = Gauge({"alertname": "Low"} | labels, WINDOW.start + np.asarray(times), np.ones(len(times)))
     seen = Gauge({}, WINDOW.start + np.asarray(up), np.ones(len(up)))
@@ -115,9 +115,9 @@ def test_a_gap_of_the_pool_is_told_once_and_a_servers_own_by_its_name() -> None:
 def entry(hours: float, number: int, state: State, *events: Any, result: bool = False) -> Entry:
     made = {
         "ts": WINDOW.start + hours * 3600, "id": number, "verdict": "bad", "state": state,
-        "evidence": Evidence(why=f"why {number}", events=events),
+        "evidence": EntryEvidence(why=f"why {number}", events=events),
         "action": Intent(percent=state.target_percent),
-        "result": Result(outcome="done") if result else None,
+        "result": SwitchResult(outcome="done") if result else None,
     }  # fmt: skip
     return Entry.model_validate(made)
 

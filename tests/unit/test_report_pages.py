@@ -18,7 +18,7 @@ from specops.phases.report import assembly, tables
 from specops.phases.report.delivery import read, write
 from specops.phases.report.document import axis, document
 from specops.phases.report.prometheus_data import Gauge
-from specops.phases.report.report import Extreme, Quantile, Window
+from specops.phases.report.report import Extreme, Quantile, ReportWindow
 from specops.render.report.document import Cell, Document, Section, Step, Table
 from specops.render.report.formats import markdown
 from specops.results import Result
@@ -83,7 +83,7 @@ def test_the_summary_says_what_is_not_known(tmp_path: Path) -> None:
 )
 def test_an_axis_has_some_ten_ticks(hours: int, first: str, second: str | None, tmp_path: Path) -> None:
     report = read(assembly.assemble(rollout(), FILE, tmp_path, seen()))
-    window = Window(WINDOW.end - hours * 3600, WINDOW.end, WINDOW.zone)
+    window = ReportWindow(WINDOW.end - hours * 3600, WINDOW.end, WINDOW.zone)
     begins = [begin.isoformat() for begin in window.begins()]
     times = report.window.model_copy(update={"hours": hours, "begins": begins})
     ticks = axis(report.model_copy(update={"window": times})).ticks
@@ -108,7 +108,10 @@ def test_an_axis_has_some_ten_ticks(hours: int, first: str, second: str | None, 
         (tables.bounds(Quantile(above=0.0, to=0.1)), "≤ 100 ms"),
         (tables.bounds(Quantile(above=0.5, to=1.0)), "500 ms to 1.00 s"),
         (tables.bounds(Quantile(above=30.0, to=None)), "> 30.00 s"),
-        (tables.at(Extreme(value=0.5, at="2026-11-21T15:00:00+09:00"), ".1%"), "50.0% (Sat 21 Nov 15:00)"),
+        (
+            tables.describe_extreme(Extreme(value=0.5, at="2026-11-21T15:00:00+09:00"), ".1%"),
+            "50.0% (Sat 21 Nov 15:00)",
+        ),
     ],
 )
 def test_figures_in_words(said: str, text: str) -> None:
@@ -157,7 +160,7 @@ def test_before_a_full_hour_the_page_says_when_the_first_report_can_be_made(
 ) -> None:
     """Prometheus began to scrape 25 minutes into the hour that is not over."""
     end = 1795273200 + (1800 if zone == "Asia/Kolkata" else 0)  # a full hour by the zone's clock
-    window = Window(end - 24 * 3600, end, ZoneInfo(zone))
+    window = ReportWindow(end - 24 * 3600, end, ZoneInfo(zone))
     nothing = without_pool(pool())
     pools = {"standard": nothing, "speculative": nothing}
     for after, hour in ((1500.0, 1), (3600.0, 1), (3601.0, 2)):
@@ -193,8 +196,8 @@ def test_a_prometheus_that_keeps_less_than_the_window_is_in_the_verdict(hours: i
     """It has the last hours alone; the pools did the same in all of them."""
 
     def last(one: Gauge) -> Gauge:
-        stored = one.at > WINDOW.end - hours * 3600
-        return Gauge(one.labels, one.at[stored], one.values[stored])
+        stored = one.times > WINDOW.end - hours * 3600
+        return Gauge(one.labels, one.times[stored], one.values[stored])
 
     whole = seen(up=(gauge(1.0, "up", specops_pool="speculative"),))
     pools = {

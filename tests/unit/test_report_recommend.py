@@ -15,14 +15,14 @@ from made_reports import DRAFTED, FILE, WINDOW, gauge, pool, seen, without_pool
 from made_rules import ab_result, kept, pays_up_to, sweep_result
 
 from specops.guard.journal import FILE as JOURNAL
-from specops.guard.journal import Entry, Evidence
+from specops.guard.journal import Entry, EntryEvidence
 from specops.guard.state import State
 from specops.phases.monitor.thresholds import Measurements
 from specops.phases.report import assembly, recommend
 from specops.phases.report.delivery import read
 from specops.phases.report.document import document
 from specops.phases.report.prometheus_data import Gauge, Increases, PrometheusData, counters_of
-from specops.phases.report.report import Report
+from specops.phases.report.report import WeeklyReport
 from specops.render.report.formats import markdown
 from specops.results import Result
 from specops.serving.sglang.pool import SERIES as SGLANG
@@ -40,15 +40,15 @@ def known(folder: Path) -> Measurements:
     return replace(MEASURED, loads=() if (folder / "unmeasured").exists() else MEASURED.loads)
 
 
-def made(of: PrometheusData, folder: Path, **changes: Any) -> Report:
+def made(of: PrometheusData, folder: Path, **changes: Any) -> WeeklyReport:
     return read(assembly.assemble(rollout(**changes), FILE, folder, of))
 
 
-def written(report: Report) -> str:
+def written(report: WeeklyReport) -> str:
     return markdown(document(report, Result(phase="report", verdict="yes", reason="made")))
 
 
-def rules(report: Report) -> list[str]:
+def rules(report: WeeklyReport) -> list[str]:
     return [one.rule for one in report.recommendations]
 
 
@@ -136,7 +136,9 @@ def test_a_speed_up_at_a_light_load_is_not_held_against_a_heavy_one(folder: Path
 
 def entry(hours: float, number: int, state: State, *events: Any) -> Entry:
     ts = WINDOW.start + hours * 3600
-    return Entry(ts=ts, id=number, verdict="bad", evidence=Evidence(why="bad", events=events), state=state)
+    return Entry(
+        ts=ts, id=number, verdict="bad", evidence=EntryEvidence(why="bad", events=events), state=state
+    )
 
 
 def journal(folder: Path, *entries: Entry) -> None:
@@ -179,7 +181,7 @@ def test_a_guard_that_was_down_is_told_in_hours(folder: Path) -> None:
     down = Gauge(
         {"alertname": "SpecopsGuardDown"}, WINDOW.start + np.arange(3600.0, 10800.0, 60), np.ones(120)
     )
-    up = replace(gauge(1.0), at=np.arange(float(WINDOW.previous.start), WINDOW.end, 60))
+    up = replace(gauge(1.0), times=np.arange(float(WINDOW.previous.start), WINDOW.end, 60))
     report = made(fast(firing=(down,), up=(up,)), folder)
     (one,) = [each for each in report.recommendations if each.rule == "guard"]
     assert one.value == pytest.approx(2, abs=0.05)
@@ -252,8 +254,8 @@ def test_a_pool_that_is_not_seen_is_not_called_healthy(folder: Path) -> None:
 
 def test_a_pool_that_was_not_scraped_for_a_while_is_named_with_how_long(folder: Path) -> None:
     gone = FAST.running[0]
-    early = gone.at < WINDOW.end - 6 * 3600
-    silent = replace(FAST, running=(replace(gone, at=gone.at[early], values=gone.values[early]),))
+    early = gone.times < WINDOW.end - 6 * 3600
+    silent = replace(FAST, running=(replace(gone, times=gone.times[early], values=gone.values[early]),))
     report = made(seen(pools={"standard": pool(tpot_s=0.012), "speculative": silent}), folder)
     (found,) = [one for one in report.recommendations if one.rule == "data"]
     assert found.value == pytest.approx(0.25, abs=0.01)
@@ -262,8 +264,10 @@ def test_a_pool_that_was_not_scraped_for_a_while_is_named_with_how_long(folder: 
 
 def test_one_server_of_a_pool_that_is_not_scraped_leaves_the_pool_known(folder: Path) -> None:
     one = gauge(2.0, VLLM.running, instance="b:8000")
-    part = (one.at < WINDOW.start + 6 * 3600) | (one.at > WINDOW.end - 6 * 3600)
-    silent = replace(FAST, running=(*FAST.running, replace(one, at=one.at[part], values=one.values[part])))
+    part = (one.times < WINDOW.start + 6 * 3600) | (one.times > WINDOW.end - 6 * 3600)
+    silent = replace(
+        FAST, running=(*FAST.running, replace(one, times=one.times[part], values=one.values[part]))
+    )
     report = made(seen(pools={"standard": pool(tpot_s=0.012), "speculative": silent}), folder)
     assert [gap.server for gap in report.pools["speculative"].gaps] == ["b:8000"]
     assert "data" not in rules(report)

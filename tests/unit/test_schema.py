@@ -97,7 +97,7 @@ def loose(schema: Any, place: str = "") -> Iterator[str]:
 
 FREE = {
     "run": {"/WalkedPhase/summary"},  # of any phase
-    "canary": {"/Finding/evidence"},  # each check has its own
+    "canary": {"/ConformanceFinding/evidence"},  # each check has its own
     "route": {"/data/rules"},  # the table that the router's Lua reads
     "route-explain": {"/threshold"},
     "diagnose": {"/Observations/classes"},

@@ -17,7 +17,7 @@ from specops.errors import Exit
 from specops.load.counters import Observed
 from specops.phases import diagnose, doctor
 from specops.phases.checklist.checklist import ITEMS
-from specops.phases.diagnose.finding import Finding
+from specops.phases.diagnose.finding import DiagnosisFinding
 from specops.phases.diagnose.observations import AbFigures, AcceptanceAtLoad, Live, Observations, SweepFigures
 from specops.phases.doctor import result
 from specops.phases.doctor.deployment import _standard
@@ -261,7 +261,7 @@ AB = AbFigures(
 
 
 @pytest.mark.parametrize("judge", diagnose.CHECKS, ids=lambda judge: judge.__name__)
-def test_no_check_rules_out_what_was_not_observed(judge: Callable[[Observations], Finding]) -> None:
+def test_no_check_rules_out_what_was_not_observed(judge: Callable[[Observations], DiagnosisFinding]) -> None:
     for observed in (
         Observations(rollout="made"),
         Observations(rollout="made", live=EMPTY),

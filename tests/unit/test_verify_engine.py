@@ -13,7 +13,7 @@ import pytest
 
 from specops.checkpoints.draft_kind import WORDS, Draft
 from specops.errors import ModelError, UsageError
-from specops.phases.verify_draft.engine_fit import Engine, files_finding, finding, path_finding
+from specops.phases.verify_draft.engine_fit import EngineRelease, files_finding, finding, path_finding
 from specops.phases.verify_draft.guide import advise
 from specops.phases.verify_draft.memory import MIB, memory_of
 from specops.phases.verify_draft.pair import VerifySettings
@@ -23,8 +23,8 @@ from specops.results import Result
 from specops.serving import ENGINES
 
 
-def of(engine: str, version: str | None = None) -> Engine:
-    return Engine.of(engine, version)  # type: ignore[arg-type]
+def of(engine: str, version: str | None = None) -> EngineRelease:
+    return EngineRelease.at_version(engine, version)  # type: ignore[arg-type]
 
 
 def draft(kind: str, **fields: Any) -> Draft:
@@ -317,7 +317,7 @@ def test_the_guide_knows_families_and_gives_every_figure_a_source() -> None:
     assert [advice.draft for advice in guide.drafts] == ["Qwen 2.5 1.5B", "Qwen 2.5 7B"]
     assert all(advice.source for advice in guide.drafts)
     assert all(kind.source for kind in guide.kinds if kind.accepted)
-    served = {kind.kind: kind.served for kind in guide.kinds}
+    served = {kind.kind: kind.serving for kind in guide.kinds}
     assert served["Medusa heads"].startswith("no: 0.33 removed Medusa")
     assert served["independent model"] == "draft_model"
     assert advise("meta-llama/Llama-3.1-70B-Instruct", "vllm", None).family == "Llama 3.1"

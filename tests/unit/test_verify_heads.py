@@ -14,8 +14,8 @@ from test_verify_unknown import EAGLE3, FC, ROWS, SHAPE, SPECULATORS, head, judg
 
 from specops.checkpoints.draft_kind import HEAD_FORMS, WORDS, Draft, Kind
 from specops.checkpoints.draft_kind import ROWS as KINDS
-from specops.phases.verify_draft.engine_fit import Engine
-from specops.phases.verify_draft.pair import Finding, VerifySettings
+from specops.phases.verify_draft.engine_fit import EngineRelease
+from specops.phases.verify_draft.pair import PairFinding, VerifySettings
 from specops.phases.verify_draft.verify import verify
 from specops.progress import SilentProgress
 from specops.results import Result
@@ -38,8 +38,8 @@ EAGLE_TENSORS = {
 }
 
 
-def finding(result: Result, check: str) -> Finding:
-    return next(Finding(**found) for found in result.data["findings"] if found["check"] == check)
+def finding(result: Result, check: str) -> PairFinding:
+    return next(PairFinding(**found) for found in result.data["findings"] if found["check"] == check)
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_a_block_of_8_drafts_7_tokens_and_the_command_says_so(tmp_path: Path) ->
     assert result.data["kind"]["tokens"] == 7
     support = ENGINES["sglang"].drafts
     assert support is not None
-    line = support.served(ServedPair("t", "d", "DFLASH", 7, {}))
+    line = support.describe_serving(ServedPair("t", "d", "DFLASH", 7, {}))
     assert "--speculative-num-draft-tokens 8," in line  # SGLang counts the known token, too
 
 
@@ -255,7 +255,7 @@ def test_the_guides_table_of_kinds_is_the_codes() -> None:
         for engine, cell in zip(
             ("vllm", "sglang", "llamacpp", "trtllm"), rows[WORDS[kind]][1:5], strict=True
         ):
-            treatment = Engine.of(engine, None).treats(Draft(kind, "made"))
+            treatment = EngineRelease.at_version(engine, None).treats(Draft(kind, "made"))
             words = {"refused": "no", "unknown": "unknown"}.get(treatment.does, f"`{treatment.method}`")
             assert cell == words, (kind, engine)
     assert not re.search(r"has to be trained", page)

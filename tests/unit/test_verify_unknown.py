@@ -19,7 +19,7 @@ import pytest
 
 import specops.phases.verify_draft as package
 from specops.phases.verify_draft.document import document
-from specops.phases.verify_draft.pair import Finding, VerifySettings, decide, worst
+from specops.phases.verify_draft.pair import PairFinding, VerifySettings, decide, worst
 from specops.phases.verify_draft.verify import verify
 from specops.progress import SilentProgress
 from specops.results import Result
@@ -40,7 +40,7 @@ def positive_checks() -> set[str]:
                 name = getattr(call.func, "id", None)
                 if name in POSITIVE and call.args:
                     check = call.args[0]
-                elif name == "Finding" and "'compatible'" in ast.dump(named.get("verdict", call.func)):
+                elif name == "PairFinding" and "'compatible'" in ast.dump(named.get("verdict", call.func)):
                     check = named["check"]
                 elif name == "finding" and call.args and getattr(call.args[0], "value", "") == "compatible":
                     check = ast.Name("check")
@@ -225,7 +225,7 @@ def test_every_positive_sentence_has_an_input_that_does_not_reach_it() -> None:
 @pytest.mark.parametrize("check", UNKNOWN)
 def test_an_unknown_input_is_answered_with_unknown(tmp_path: Path, check: str) -> None:
     result = UNKNOWN[check](tmp_path)
-    findings = [Finding(**found) for found in result.data["findings"]]
+    findings = [PairFinding(**found) for found in result.data["findings"]]
     (found,) = [finding for finding in findings if finding.check == check]
     assert found.answer == "unknown", found.detail
     assert found.find_out
@@ -277,9 +277,9 @@ def test_further_files_of_weights_are_not_passed_over(tmp_path: Path) -> None:
 VERDICTS = ("compatible", "needs_setting", "degraded", "unknown", "incompatible")
 
 
-def made_finding(verdict: str, essential: bool = True) -> Finding:
+def made_finding(verdict: str, essential: bool = True) -> PairFinding:
     find_out = "look" if verdict == "unknown" else None
-    return Finding(check=verdict, verdict=verdict, detail="made", find_out=find_out, essential=essential)  # type: ignore[arg-type]
+    return PairFinding(check=verdict, verdict=verdict, detail="made", find_out=find_out, essential=essential)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("allowed", [False, True])

@@ -17,7 +17,7 @@ from safetensors.numpy import save_file
 
 from specops.checkpoints import templates, tokenizer
 from specops.errors import ModelError
-from specops.phases.verify_draft.pair import Finding, VerifySettings
+from specops.phases.verify_draft.pair import PairFinding, VerifySettings
 from specops.phases.verify_draft.verify import verify
 from specops.progress import SilentProgress
 from specops.results import Result
@@ -32,8 +32,8 @@ def judge(tmp_path: Path, **settings: Any) -> Result:
     return verify(asked, None, SilentProgress())
 
 
-def finding(result: Result, check: str) -> Finding:
-    return next(Finding(**found) for found in result.data["findings"] if found["check"] == check)
+def finding(result: Result, check: str) -> PairFinding:
+    return next(PairFinding(**found) for found in result.data["findings"] if found["check"] == check)
 
 
 def save(folder: Path, tensors: dict[str, np.ndarray[Any, Any]]) -> None:

@@ -16,8 +16,8 @@ from vllm_words import found, serve
 from specops.config import load
 from specops.phases.launch import render
 from specops.progress import SilentProgress
-from specops.serving.vllm.arguments import GivenCommand
-from specops.serving.vllm.execution import PIN, Model, execution
+from specops.serving.vllm.arguments import ParsedCommand
+from specops.serving.vllm.execution import PIN, ModelFacts, execution
 from specops.serving.vllm.versions import Version, table
 
 ROWS = json.loads(Path(__file__).with_name("vllm_execution_rows.json").read_text(encoding="utf-8"))
@@ -58,8 +58,8 @@ def said(version: Version, method: str, flag: str, pin: list[str], listed: str |
         keys = {"method": method, "num_speculative_tokens": 3} | KEYS.get(flag, {})
         words += ["--speculative-config", json.dumps(keys)]
     features = frozenset({flag} & set(OF_MODEL))
-    model = Model((listed or "MadeUpForCausalLM",), features)
-    found = execution(GivenCommand.parse([*pin, *words]), table().release(version), model)
+    model = ModelFacts((listed or "MadeUpForCausalLM",), features)
+    found = execution(ParsedCommand.parse([*pin, *words]), table().release(version), model)
     runner = {"V1": "1", "V2": "2", "refused": "x"}[str(found.runner.value)]
     letter = {"on": "+", "off": "-", "refused": "x"}.get(str(found.asynchronous.value), "?")
     return runner + letter + str(found.graphs.value)[0]

@@ -23,7 +23,7 @@ from specops.errors import ConfigError
 from specops.launch.servers import serving
 from specops.progress import SilentProgress
 from specops.serving.argv import UNKNOWN
-from specops.serving.vllm.arguments import CALL, GivenCommand
+from specops.serving.vllm.arguments import CALL, ParsedCommand
 from specops.serving.vllm.lint import corrected, lint
 from specops.serving.vllm.pool import VllmPool
 from specops.serving.vllm.settings import VllmSpeculation, command
@@ -159,7 +159,7 @@ SERVED = {"ngram": {}, "draft_model": {"model": DRAFT}, "eagle": {"model": HEAD}
 def in_practice(case: Case) -> list[str]:
     """What is behind `vllm serve`, corrected; its model as --model, variables as 1."""
     words = corrected(case.command.words, INSTALLED) or list(case.command.words)
-    read = GivenCommand.parse(words)
+    read = ParsedCommand.parse(words)
     operands = read.program[CALL.start(read.program) :]
     named = ["--model", *operands[:1]] if operands and not read.has("--model") else []
     filled = [PIECE.sub("", word) for word in [*named, *read.words()[len(read.program) :]]]
@@ -168,7 +168,7 @@ def in_practice(case: Case) -> list[str]:
 
 def on_the_pair(case: Case) -> list[str] | None:
     """Its speculation, on the shipped pair; None where that cannot be."""
-    known = GivenCommand.parse(in_practice(case)).known
+    known = ParsedCommand.parse(in_practice(case)).known
     method = known.get("method")
     if method not in SERVED:
         return None
@@ -238,7 +238,7 @@ def test_the_table_knows_how_many_words_a_flag_takes(said) -> None:
         flag: (arity, table().arity(flag))
         for flag, arity in said["arities"].items()
         if not flag.startswith(("--no-", "--help", "-h"))
-        and table().arity(GivenCommand._canonical(flag)) != arity
+        and table().arity(ParsedCommand._canonical(flag)) != arity
     }
     assert wrong == {}
 

@@ -31,7 +31,7 @@ from specops.config import Pool, Rollout
 from specops.defaults import LEAST_ACCEPTANCE
 from specops.errors import FileError
 from specops.guard.signals.noise import Numbers
-from specops.guard.signals.query import Query
+from specops.guard.signals.query import LiveQuery
 from specops.guard.state import Threshold
 from specops.hints import ROLLOUT, renaming
 from specops.load.record import CellRecord, Row
@@ -46,7 +46,7 @@ REACH = 1.1
 
 
 @dataclass(frozen=True)
-class Level:
+class BaselineLevel:
     """All requests at one number of streams; seconds."""
 
     streams: float
@@ -82,13 +82,13 @@ class Range:
 
 @dataclass(frozen=True)
 class Baseline:
-    levels: tuple[Level, ...]
+    levels: tuple[BaselineLevel, ...]
     """Levels by streams, rising; at least one."""
 
     source: str
     """The file, with its hash."""
 
-    classes: tuple[tuple[str, tuple[Level, ...]], ...] = ()
+    classes: tuple[tuple[str, tuple[BaselineLevel, ...]], ...] = ()
 
     def of_class(self, name: str) -> Baseline | None:
         levels = dict(self.classes).get(name)
@@ -119,11 +119,11 @@ class Baseline:
         times = self._column("e2e")
         return Range(self._at_least(low, times), self._at_most(high, times))
 
-    def known(self, figure: str, load: Numbers) -> Numbers:
+    def interpolate(self, figure: str, load: Numbers) -> Numbers:
         """Return one of a level's cv and errors, between the levels or of the nearest; of the lightest where
         the load is not known."""
-        known = np.where(np.isnan(load), self._streams[0], load)
-        between: Numbers = np.interp(known, self._streams, self._column(figure))
+        position = np.where(np.isnan(load), self._streams[0], load)
+        between: Numbers = np.interp(position, self._streams, self._column(figure))
         return between
 
     @property
@@ -147,7 +147,7 @@ class Missing:
     why: str
 
 
-class _Cells(BaseModel):
+class _BaselineCells(BaseModel):
     cells: list[CellRecord]
 
 
@@ -159,7 +159,7 @@ def read(path: Path) -> Baseline | Missing:
     if result.phase != "baseline" or result.verdict != "yes":
         return Missing(f"{path.name} is not used: {result.reason}")
     try:
-        cells = _Cells.model_validate(result.data).cells
+        cells = _BaselineCells.model_validate(result.data).cells
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(["data", *map(str, first["loc"])])
@@ -183,15 +183,17 @@ def of_cells(cells: Iterable[CellRecord], source: str) -> Baseline | Missing:
         name: _levels({n: [row for row in level if row.traffic_class == name] for n, level in rows.items()})
         for name in names
     }
-    return Baseline(levels, source, tuple((name, found) for name, found in classes.items() if found))
+    return Baseline(
+        levels, source, tuple((name, class_levels) for name, class_levels in classes.items() if class_levels)
+    )
 
 
-def _levels(rows: dict[int, list[Row]]) -> tuple[Level, ...]:
-    found = (_level(streams, rows[streams]) for streams in sorted(rows))
-    return tuple(level for level in found if level is not None)
+def _levels(rows: dict[int, list[Row]]) -> tuple[BaselineLevel, ...]:
+    levels = (_level(streams, rows[streams]) for streams in sorted(rows))
+    return tuple(level for level in levels if level is not None)
 
 
-def _level(streams: int, rows: Sequence[Row]) -> Level | None:
+def _level(streams: int, rows: Sequence[Row]) -> BaselineLevel | None:
     timed = [row for row in rows if row.tpot_ms is not None and row.ttft_ms is not None and row.tokens]
     if len({row.prompt for row in timed}) < 2:
         return None
@@ -211,7 +213,7 @@ def _level(streams: int, rows: Sequence[Row]) -> Level | None:
     tpot_cv, tpot_error = spread([row.tpot_ms or 0.0 for row in timed], tpot)
     e2e_cv, e2e_error = spread(left, e2e)
     whole_cv, whole_error = spread([row.e2e_ms for row in timed], e2e)
-    return Level(
+    return BaselineLevel(
         streams=float(streams),
         ttft=ttft / 1000,
         tpot=tpot / 1000,
@@ -231,7 +233,7 @@ def _between_prompts(prompts: Sequence[str], values: Sequence[float]) -> float:
     by_prompt: dict[str, list[float]] = defaultdict(list)
     for prompt, value in zip(prompts, values, strict=True):
         by_prompt[prompt].append(value)
-    means = [fmean(found) for found in by_prompt.values()]
+    means = [fmean(repeats) for repeats in by_prompt.values()]
     return stdev(means) / math.sqrt(len(means))
 
 
@@ -242,7 +244,8 @@ def break_even(deployed: Pool, sweep: Result) -> float | None:
     setting = deployed_setting(deployed, sweep)
     for step in sweep.data.get("steps") or []:
         if setting is not None and isinstance(step, dict) and step.get("setting") == setting:
-            return _share(step.get("break_even_acceptance"))
+            share = step.get("break_even_acceptance")
+            return float(share) if isinstance(share, int | float) and 0 <= share <= 1 else None
     return None
 
 
@@ -254,10 +257,6 @@ def deployed_setting(deployed: Pool, sweep: Result) -> str | None:
     return next((name for name, pool in swept.items() if without_places(pool) == described), None)
 
 
-def _share(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and 0 <= value <= 1 else None
-
-
 BREAK_EVEN_KNOWN = 0.05
 """Error to which a measured break-even is taken to be known. It is the ratio of two step times less 1, over
 the tokens of a draft: 2.5% of that ratio move it by 0.015. So much acceptance below it makes a token slower
@@ -266,7 +265,7 @@ by about 8%, which is less than the rule for latency lets pass."""
 
 @dataclass(frozen=True)
 class Criteria:
-    query: Query
+    query: LiveQuery
     window_s: float
     min_acceptance: Threshold | Missing
     baseline: Baseline | Missing
@@ -294,7 +293,7 @@ def criteria_of(rollout: Rollout, folder: Path, left_out: Mapping[str, str]) -> 
     min_acceptance, measured = _min_acceptance(rollout, folder / "sweep.json", left_out.get("sweep"))
     unfit = left_out.get("baseline")
     return Criteria(
-        query=Query(
+        query=LiveQuery(
             rollout=rollout.rollout,
             series=exposed(rollout, "speculative"),
             standard=exposed(rollout, "standard"),

@@ -18,7 +18,7 @@ from specops.errors import EndpointError
 from specops.guard.signals.criteria import Criteria
 from specops.guard.signals.noise import BAD, HEALTHY, NO_DATA
 from specops.guard.signals.verdicts import NAMES, Judgement
-from specops.guard.state import Finding, Signal, Threshold
+from specops.guard.state import Signal, SignalFinding, Threshold
 from specops.prometheus.api import Api
 
 BIN_S = 60.0
@@ -59,7 +59,7 @@ def decided_by_effect(judged: Judgement, now: Standing) -> Judgement:
     return replace(judged, codes=codes, both_slow=no, compare_over=0.0)
 
 
-def with_effect(finding: Finding, now: Standing | None, unread: str | None) -> Finding:
+def with_effect(finding: SignalFinding, now: Standing | None, unread: str | None) -> SignalFinding:
     """Return the finding of a latency with what the live effect says; if it does not decide, with the words
     that the baseline does."""
     if now is None:

@@ -175,14 +175,20 @@ def errors(
 ) -> Codes:
     """Bad where the share is surely above `limit`, and surely above the other pool's where that has any."""
     share = failed / np.maximum(requests, 1.0)
-    others = np.where(np.greater(other_requests, 0), other_failed / np.maximum(other_requests, 1.0), 0.0)
-    both = np.square(error_of(share, requests)) + np.where(
-        np.greater(other_requests, 0), np.square(error_of(others, other_requests)), 0.0
+    standard_share = np.where(
+        np.greater(other_requests, 0), other_failed / np.maximum(other_requests, 1.0), 0.0
+    )
+    variance = np.square(error_of(share, requests)) + np.where(
+        np.greater(other_requests, 0), np.square(error_of(standard_share, other_requests)), 0.0
     )
     return _first(
         (np.isnan(failed) | np.isnan(requests), NO_DATA),
         (np.less(requests, LEAST), NO_TRAFFIC),
-        (np.greater(wilson_low(share, requests, z), limit) & (share - others > z * np.sqrt(both)), BAD),
+        (
+            np.greater(wilson_low(share, requests, z), limit)
+            & (share - standard_share > z * np.sqrt(variance)),
+            BAD,
+        ),
     )
 
 
@@ -210,5 +216,5 @@ def error_of(share: Numbers, n: Numbers) -> Numbers:
 
 def _first(*cases: tuple[Any, int]) -> Codes:
     """The code of the first case that holds; healthy where none does."""
-    found = np.select([case for case, _ in cases], [code for _, code in cases], HEALTHY)
-    return found.astype(np.int8)
+    codes = np.select([case for case, _ in cases], [code for _, code in cases], HEALTHY)
+    return codes.astype(np.int8)

@@ -21,10 +21,10 @@ from specops.guard.signals.live_effect import (
     standings,
     with_effect,
 )
-from specops.guard.signals.query import LiveFigures, read, together
+from specops.guard.signals.query import LiveFigures, combine, read
 from specops.guard.signals.replicas import COVERED, late_s, not_covered
 from specops.guard.signals.verdicts import DECIDING, FURTHER, NAMES, Judgement, word
-from specops.guard.state import Evaluation, Finding, Probe, Signal, Threshold, Verdict
+from specops.guard.state import Evaluation, Probe, Signal, SignalFinding, Threshold, Verdict
 from specops.prometheus.api import Api
 
 LISTED = 3
@@ -32,7 +32,7 @@ LISTED = 3
 
 
 @dataclass(frozen=True)
-class Row:
+class BadRow:
     """Consecutive bad evaluations; times by Prometheus' clock."""
 
     began: float
@@ -50,13 +50,13 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Window:
+class LiveWindow:
     seconds: float
     live: LiveFigures
 
 
 def observe(
-    api: Api, criteria: Criteria, now: float, since: float | None = None, row: Row | None = None
+    api: Api, criteria: Criteria, now: float, since: float | None = None, row: BadRow | None = None
 ) -> Evaluation:
     """Evaluate the speculative pool at `now`, this machine's time.
 
@@ -68,12 +68,12 @@ def observe(
     waited_s = 0.0
     end: float | None = None
 
-    def window_of(seconds: float) -> Window:
+    def window_of(seconds: float) -> LiveWindow:
         nonlocal waited_s
         started = time.perf_counter()
         try:
-            query = together(criteria.query.expressions(seconds, seconds + criteria.window_s))
-            return Window(seconds, read(api.instant(query, end), criteria.query, seconds))
+            query = combine(criteria.query.expressions(seconds, seconds + criteria.window_s))
+            return LiveWindow(seconds, read(api.instant(query, end), criteria.query, seconds))
         finally:
             waited_s += time.perf_counter() - started
 
@@ -85,31 +85,34 @@ def observe(
             window = window_of(criteria.window_s)
         judged = verdicts.judge(criteria, window.live)
         counters = read_effect(api, criteria, end or float(window.live.ts), since)
-        found = evaluate(criteria, window.live, now, judged=judged, counters=counters)
-        further = windows_needed(criteria, window.live, judged) if since is not None and found.findings else 0
+        evaluation = evaluate(criteria, window.live, now, judged=judged, counters=counters)
+        further = (
+            windows_needed(criteria, window.live, judged) if since is not None and evaluation.findings else 0
+        )
         longer = min(further * criteria.window_s, now - since) if since is not None else 0.0
         if longer > criteria.window_s:
             used_s = math.floor(longer)
-            found = evaluate(criteria, window.live, now, window_of(used_s), judged, counters)
-        if found.verdict == "bad" and row is not None:
+            evaluation = evaluate(criteria, window.live, now, window_of(used_s), judged, counters)
+        if evaluation.verdict == "bad" and row is not None:
             fresh_s = math.floor(row.fresh_s(float(window.live.ts), used_s))
             again = fresh_s > 0 and (
-                still_slower(found, counters, row.began) or repeated(criteria, found, window_of(fresh_s).live)
+                still_slower(evaluation, counters, row.began)
+                or repeated(criteria, evaluation, window_of(fresh_s).live)
             )
-            found = found.model_copy(update={"repeated": again})
+            evaluation = evaluation.model_copy(update={"repeated": again})
     except EndpointError as error:
-        found = Evaluation(ts=now, verdict="unknown", reason=error.message)
+        evaluation = Evaluation(ts=now, verdict="unknown", reason=error.message)
     took = time.perf_counter() - began
-    return found.model_copy(
+    return evaluation.model_copy(
         update={"took_ms": round(took * 1000, 3), "prometheus_ms": round(waited_s * 1000, 3)}
     )
 
 
-def repeated(criteria: Criteria, found: Evaluation, fresh: LiveFigures) -> bool:
-    """Return whether a signal that is bad in `found` is also bad in the `fresh` samples, which no earlier bad
-    evaluation used."""
+def repeated(criteria: Criteria, evaluation: Evaluation, fresh: LiveFigures) -> bool:
+    """Return whether a signal that is bad in `evaluation` is also bad in the `fresh` samples, which no
+    earlier bad evaluation used."""
     again = verdicts.judge(criteria, fresh, repeats=True)
-    bad = {one.signal for one in found.whole if one.verdict == "bad"} & again.keys()
+    bad = {finding.signal for finding in evaluation.whole if finding.verdict == "bad"} & again.keys()
     return any(word(again[signal].codes) == "bad" for signal in bad)
 
 
@@ -134,36 +137,42 @@ def evaluate(
     criteria: Criteria,
     live: LiveFigures,
     now: float,
-    longer: Window | None = None,
+    longer: LiveWindow | None = None,
     judged: Mapping[Signal, Judgement] | None = None,
     counters: Counters | str | None = None,
 ) -> Evaluation:
     """Judge one window, and a `longer` one for signals with too little traffic in it. `judged`:
     `verdicts.judge` of the one window, where the caller has it. Where `counters`, of the live effect, decide
     on a latency, the baseline does not; text says why they could not be read."""
-    apart = float(live.ts) - now
-    if abs(apart) > criteria.window_s:
-        side = "ahead of" if apart > 0 else "behind"
+    clock_offset_s = float(live.ts) - now
+    if abs(clock_offset_s) > criteria.window_s:
+        side = "ahead of" if clock_offset_s > 0 else "behind"
         why = (
-            f"Prometheus' clock is {abs(apart):.0f} s {side} this machine's (threshold"
+            f"Prometheus' clock is {abs(clock_offset_s):.0f} s {side} this machine's (threshold"
             f" {criteria.window_s:.0f} s): which samples are current is not known"
         )
         return Evaluation(ts=now, verdict="no_data", reason=why)
-    short = Window(criteria.window_s, live)
+    short = LiveWindow(criteria.window_s, live)
     judged = dict(verdicts.judge(criteria, live) if judged is None else judged)
-    of = dict.fromkeys(judged, short)
+    window_by_signal = dict.fromkeys(judged, short)
     if longer is not None:
         windows = longer.seconds / criteria.window_s
-        for signal, found in verdicts.judge(criteria, longer.live, windows=windows).items():
-            both = verdicts.with_longer(criteria, judged[signal], found, windows)
+        for signal, judgement in verdicts.judge(criteria, longer.live, windows=windows).items():
+            merged = verdicts.with_longer(criteria, judged[signal], judgement, windows)
             if word(judged[signal].codes) == "no_traffic":
-                both, of[signal] = replace(found, codes=both.codes, both_slow=both.both_slow), longer
-            judged[signal] = both
+                merged, window_by_signal[signal] = (
+                    replace(judgement, codes=merged.codes, both_slow=merged.both_slow),
+                    longer,
+                )
+            judged[signal] = merged
     effect = standings(counters)
     judged |= {signal: decided_by_effect(judged[signal], of_effect) for signal, of_effect in effect.items()}
-    verdict: Verdict = word(verdicts.together(judged, live.missing))
+    verdict: Verdict = word(verdicts.overall_verdict(judged, live.missing))
     both_slow = verdict != "bad" and bool(verdicts.both_slow(judged))
-    findings = [_finding(criteria, of[signal], signal, found) for signal, found in judged.items()]
+    findings = [
+        _finding(criteria, window_by_signal[signal], signal, judgement)
+        for signal, judgement in judged.items()
+    ]
     if criteria.holdout:
         unread = counters if isinstance(counters, str) else None
         findings = [
@@ -184,7 +193,7 @@ def evaluate(
         missing = (*missing, scraped)
     if missing and verdict == "healthy":
         verdict = "no_data"
-    reasons = [found.why for found in findings if found.verdict == verdict]
+    reasons = [finding.why for finding in findings if finding.verdict == verdict]
     if verdict == "no_data":
         reasons = [_no_data(criteria, live, missing), *reasons]
     elif missing:
@@ -192,7 +201,7 @@ def evaluate(
     if both_slow:
         reasons = ["both pools are slow, so speculation is not the cause", *reasons]
     of_parts = list(_parts(criteria, short, longer))
-    bad_parts = [found.why for found in of_parts if found.verdict == "bad"][::-1]
+    bad_parts = [finding.why for finding in of_parts if finding.verdict == "bad"][::-1]
     if bad_parts and verdict != "bad" and not both_slow:
         reasons = bad_parts if verdict == "healthy" else [*bad_parts, *reasons]
         verdict = "degraded"
@@ -226,7 +235,7 @@ def _probe(criteria: Criteria, live: LiveFigures, judged: Mapping[Signal, Judgem
     return Probe(eligible_per_s=rate, requests=max(needed), least_share=least_share)
 
 
-def _parts(criteria: Criteria, short: Window, longer: Window | None) -> Iterator[Finding]:
+def _parts(criteria: Criteria, short: LiveWindow, longer: LiveWindow | None) -> Iterator[SignalFinding]:
     """Findings of parts. The slowest requests and silent replicas take many requests: those of the longer
     window, where there is one."""
     widest = longer or short
@@ -236,7 +245,7 @@ def _parts(criteria: Criteria, short: Window, longer: Window | None) -> Iterator
     yield from _classes(criteria, short, longer)
 
 
-def _classes(criteria: Criteria, short: Window, longer: Window | None) -> Iterator[Finding]:
+def _classes(criteria: Criteria, short: LiveWindow, longer: LiveWindow | None) -> Iterator[SignalFinding]:
     for name in short.live.classes:
         window, judged = short, parts.judge_class(criteria, name, short.live)
         if judged is None:
@@ -248,7 +257,7 @@ def _classes(criteria: Criteria, short: Window, longer: Window | None) -> Iterat
         yield finding.model_copy(update={"traffic_class": name, "why": f"{name}: {finding.why}"})
 
 
-def _finding(criteria: Criteria, window: Window, signal: Signal, judged: Judgement) -> Finding:
+def _finding(criteria: Criteria, window: LiveWindow, signal: Signal, judged: Judgement) -> SignalFinding:
     verdict = word(judged.codes)
     threshold: Threshold | Missing = criteria.regression
     if isinstance(criteria.baseline, Missing):
@@ -258,7 +267,7 @@ def _finding(criteria: Criteria, window: Window, signal: Signal, judged: Judgeme
     elif signal == "errors":
         threshold = criteria.max_error_share
     low, high = float(judged.low), float(judged.high)
-    return Finding(
+    return SignalFinding(
         signal=signal,
         verdict=verdict,
         value=None if low == 0 < high or math.isinf(high) else _number((low + high) / 2),
@@ -268,7 +277,7 @@ def _finding(criteria: Criteria, window: Window, signal: Signal, judged: Judgeme
     )
 
 
-def _why(criteria: Criteria, window: Window, signal: Signal, verdict: Verdict, judged: Judgement) -> str:
+def _why(criteria: Criteria, window: LiveWindow, signal: Signal, verdict: Verdict, judged: Judgement) -> str:
     name, live = NAMES[signal], window.live
     n = float(judged.n)
     match verdict:
@@ -317,9 +326,9 @@ def _unknown(criteria: Criteria, live: LiveFigures, signal: Signal, judged: Judg
         return f"unknown, no token was drafted for {float(judged.n):.0f} requests"
     times = criteria.baseline
     assert isinstance(times, Baseline)
-    ours = verdicts.load(live)
+    pool_load = verdicts.load(live)
     lightest, heaviest = times.levels[0].streams / REACH, times.most * REACH
-    if float(ours.high) > heaviest or float(ours.low) < lightest:
+    if float(pool_load.high) > heaviest or float(pool_load.low) < lightest:
         between = f"{times.levels[0].streams:.0f} to {times.most:.0f} streams"
         return f"load {_load(live)} per server; the baseline was measured at {between}"
     if bool(verdicts.starting(live)):
@@ -392,8 +401,8 @@ def _ratio(judged: Judgement) -> str:
 
 
 def _load(live: LiveFigures) -> str:
-    ours = verdicts.load(live)
-    low, high = float(ours.low), float(ours.high)
+    pool_load = verdicts.load(live)
+    low, high = float(pool_load.low), float(pool_load.high)
     return f"{low:.1f} requests" if high - low < 0.1 else f"{low:.1f} to {high:.1f} requests"
 
 

@@ -32,7 +32,7 @@ from specops.guard.signals.noise import NO_DATA, UNKNOWN, Numbers
 from specops.guard.signals.query import STANDARD, Buckets, LiveFigures
 from specops.guard.signals.replicas import Replica
 from specops.guard.signals.verdicts import Judgement
-from specops.guard.state import Finding, Signal, Threshold
+from specops.guard.state import Signal, SignalFinding, Threshold
 
 ANSWERS = 20
 """Answers of a server, of which some are drafted for wherever it speculates."""
@@ -55,32 +55,37 @@ SLOWEST = 0.005
 """Share of requests that may be so slow in any pool."""
 
 
-def drafting(criteria: Criteria, live: LiveFigures) -> Iterator[Finding]:
+def drafting(criteria: Criteria, live: LiveFigures) -> Iterator[SignalFinding]:
     """A finding for each replica with enough answers; of the whole pool where none drafts."""
     late = criteria.query.series.drafts_come_late
     silent: list[str] = []
     flat = False
-    judged = [(name, one) for name, one in live.replicas.items() if one.whole and one.finished >= ANSWERS]
+    judged = [
+        (name, replica)
+        for name, replica in live.replicas.items()
+        if replica.whole and replica.finished >= ANSWERS
+    ]
     for name, replica in judged:
         absent = math.isnan(replica.drafted)
         if replica.drafted > 0:
             continue
         silent.append(name)
         flat |= late or not absent
-        what = "no counter of drafts" if absent else "no token was drafted"
-        yield Finding(
+        problem = "no counter of drafts" if absent else "no token was drafted"
+        tokens = "unknown" if math.isnan(replica.generated) else f"{replica.generated:.0f}"
+        yield SignalFinding(
             signal="drafting",
             replica=name,
             verdict="bad" if late or not absent else "no_data",
             value=None if absent else 0.0,
             n=replica.finished,
-            why=f"{name}: {what} for {replica.finished:.0f} answers of {_count(replica.generated)} tokens",
+            why=f"{name}: {problem} for {replica.finished:.0f} answers of {tokens} tokens",
         )
     if judged and len(silent) == len(judged):
-        answers = math.fsum(one.finished for _, one in judged)
+        answers = math.fsum(replica.finished for _, replica in judged)
         ends = criteria.ends_speculation
         cause = f"; {ends} may have ended speculation for good: restart the servers" if ends else ""
-        yield Finding(
+        yield SignalFinding(
             signal="drafting",
             verdict="bad" if flat else "no_data",
             value=0.0 if flat else None,
@@ -89,13 +94,13 @@ def drafting(criteria: Criteria, live: LiveFigures) -> Iterator[Finding]:
         )
 
 
-def _count(tokens: float) -> str:
-    return "unknown" if math.isnan(tokens) else f"{tokens:.0f}"
-
-
-def replicas(criteria: Criteria, live: LiveFigures, window_s: float) -> Iterator[Finding]:
+def replicas(criteria: Criteria, live: LiveFigures, window_s: float) -> Iterator[SignalFinding]:
     """Findings of the replicas that are bad: slower than the others, or with too low an acceptance."""
-    serving = {name: one for name, one in live.replicas.items() if one.whole and one.finished >= noise.LEAST}
+    serving = {
+        name: replica
+        for name, replica in live.replicas.items()
+        if replica.whole and replica.finished >= noise.LEAST
+    }
     low = criteria.min_acceptance
     for name, replica in serving.items():
         least = criteria.min_requests or noise.least_for_acceptance()
@@ -109,35 +114,39 @@ def replicas(criteria: Criteria, live: LiveFigures, window_s: float) -> Iterator
         return  # the first minutes of a server are not what the others are
     signals: tuple[Signal, ...] = ("tpot", "e2e")
     for name, replica in serving.items():
-        others = [one for other, one in serving.items() if other != name]
-        for signal in signals if others else ():
-            ratio, known_to = _beside(criteria, signal, replica, others, window_s)
+        peers = [peer for peer_name, peer in serving.items() if peer_name != name]
+        for signal in signals if peers else ():
+            ratio, known_to = _beside(criteria, signal, replica, peers, window_s)
             limit = max(APART, 1 + known_to)
             if ratio >= limit:
                 why = (
                     f"{name}: {verdicts.NAMES[signal]} {ratio:.2f}× ± {known_to:.2f} of the other"
-                    f" {len(others)} replicas' (threshold {limit:.2f}×, n={replica.finished:.0f})"
+                    f" {len(peers)} replicas' (threshold {limit:.2f}×, n={replica.finished:.0f})"
                 )
                 threshold = Threshold(value=APART, source="a default of specops")
                 yield _of_replica(name, signal, ratio, threshold, replica.finished, why)
 
 
-def _of_replica(name: str, signal: Signal, value: float, limit: Threshold, n: float, why: str) -> Finding:
-    return Finding(signal=signal, replica=name, verdict="bad", value=value, threshold=limit, n=n, why=why)
+def _of_replica(
+    name: str, signal: Signal, value: float, limit: Threshold, n: float, why: str
+) -> SignalFinding:
+    return SignalFinding(
+        signal=signal, replica=name, verdict="bad", value=value, threshold=limit, n=n, why=why
+    )
 
 
 def _beside(
-    criteria: Criteria, signal: Signal, replica: Replica, others: list[Replica], window_s: float
+    criteria: Criteria, signal: Signal, replica: Replica, peers: list[Replica], window_s: float
 ) -> tuple[float, float]:
     """How many times the others' time a replica takes, each over what is expected at its load, and to how
     much that is known. NaN where they cannot be compared."""
     of_tokens = criteria.query.series.tpot_of_events
-    rest_n = math.fsum(one.finished for one in others)
-    rest_e2e = math.fsum(one.e2e_s for one in others) / max(math.fsum(one.e2e_n for one in others), 1e-9)
-    loads = [1 + n * rest_e2e / window_s for n in (replica.finished, rest_n / len(others))]
+    rest_n = math.fsum(peer.finished for peer in peers)
+    rest_e2e = math.fsum(peer.e2e_s for peer in peers) / max(math.fsum(peer.e2e_n for peer in peers), 1e-9)
+    loads = [1 + n * rest_e2e / window_s for n in (replica.finished, rest_n / len(peers))]
     if signal == "tpot":
-        weights = [one.finished for one in others]
-        rest = float(np.average([one.tpot(of_tokens=of_tokens) for one in others], weights=weights))
+        weights = [peer.finished for peer in peers]
+        rest = float(np.average([peer.tpot(of_tokens=of_tokens) for peer in peers], weights=weights))
         value = replica.tpot(of_tokens=of_tokens)
     else:
         value, rest = replica.e2e_s / max(replica.e2e_n, 1e-9), rest_e2e
@@ -145,12 +154,14 @@ def _beside(
     if isinstance(times, Baseline):
         tokens = [
             replica.generated / replica.finished,
-            math.fsum(one.generated for one in others) / rest_n,
+            math.fsum(peer.generated for peer in peers) / rest_n,
         ]
-        first, token = (np.asarray(times.known(figure, np.asarray(loads))) for figure in ("ttft", "token"))
+        first, token = (
+            np.asarray(times.interpolate(figure, np.asarray(loads))) for figure in ("ttft", "token")
+        )
         expected = token if signal == "tpot" else first + token * np.maximum(np.asarray(tokens) - 1, 0.0)
-        cv = float(times.known(f"{signal}_cv", loads[1]))
-    elif signal == "tpot" and replica.finished <= ALIKE * rest_n / len(others):
+        cv = float(times.interpolate(f"{signal}_cv", loads[1]))
+    elif signal == "tpot" and replica.finished <= ALIKE * rest_n / len(peers):
         expected, cv = np.ones(2), WITHOUT_BASELINE_CV
     else:
         return math.nan, math.nan
@@ -158,22 +169,24 @@ def _beside(
     return ratio, float(noise.margin(both_n, cv, 0.0, criteria.regression.value - 1))
 
 
-def slowest(criteria: Criteria, live: LiveFigures) -> Iterator[Finding]:
+def slowest(criteria: Criteria, live: LiveFigures) -> Iterator[SignalFinding]:
     """A finding for each histogram of requests whose slowest ones can be judged."""
     if not isinstance(criteria.baseline, Baseline) or bool(verdicts.starting(live)):
         return
     signals: tuple[Signal, ...] = ("tpot", "e2e")
     for signal in signals:
-        found = _slow_share(criteria.baseline, live, signal)
-        if found is None:
+        slow_share = _slow_share(criteria.baseline, live, signal)
+        if slow_share is None:
             continue
-        bound, share, n, standard_share, standard_n = found
+        bound, share, n, standard_share, standard_n = slow_share
         surely = float(noise.wilson_low(share, n)) > SLOWEST
         if standard_n:
-            spread = math.hypot(*(noise.error_of(*one) for one in ((share, n), (standard_share, standard_n))))
+            spread = math.hypot(
+                *(noise.error_of(*sample) for sample in ((share, n), (standard_share, standard_n)))
+            )
             surely = surely and share - standard_share > noise.Z * float(spread)
         beside = f", {standard_share:.1%} of the standard pool's" if standard_n else ""
-        yield Finding(
+        yield SignalFinding(
             signal=signal,
             tail=True,
             verdict="bad" if surely else "healthy",
@@ -192,7 +205,9 @@ def requests_for_slowest(criteria: Criteria, live: LiveFigures) -> float:
     if not isinstance(criteria.baseline, Baseline):
         return 0.0
     signals: tuple[Signal, ...] = ("tpot", "e2e")
-    shares = [found[1] for signal in signals if (found := _slow_share(criteria.baseline, live, signal))]
+    shares = [
+        slow_share[1] for signal in signals if (slow_share := _slow_share(criteria.baseline, live, signal))
+    ]
     share = max(shares, default=0.0)
     if share < 1.5 * SLOWEST:
         return 0.0
@@ -205,24 +220,24 @@ def _slow_share(
     """The bound in seconds, the share of requests beyond it, their number, and both of the standard pool (0
     requests where it has too few). None where they cannot be judged: of answers' lengths nothing is known but
     by a standard pool that has them, too."""
-    ours = verdicts.load(live)
+    pool_load = verdicts.load(live)
     if signal == "tpot":
-        expected = times.tpot(ours.middle, ours.middle)
+        expected = times.tpot(pool_load.middle, pool_load.middle)
     else:
-        expected = times.e2e(ours.middle, ours.middle, live.tokens)
-    buckets, others = live.buckets.get(signal, ()), live.buckets.get(f"{STANDARD}{signal}", ())
+        expected = times.e2e(pool_load.middle, pool_load.middle, live.tokens)
+    buckets, standard_buckets = live.buckets.get(signal, ()), live.buckets.get(f"{STANDARD}{signal}", ())
     least = SLOW * float(expected.high)
     bounds = [bound for bound, _ in buckets if least <= bound < math.inf]
-    n, others_n = _requests(buckets), _requests(others)
-    shared = [bound for bound in bounds if bound in dict(others)]
-    if others_n < noise.LEAST or not shared:
-        shared, others_n = bounds, 0.0
-    if not shared or n < noise.LEAST or (signal == "e2e" and not others_n):
+    n, standard_n = _requests(buckets), _requests(standard_buckets)
+    shared = [bound for bound in bounds if bound in dict(standard_buckets)]
+    if standard_n < noise.LEAST or not shared:
+        shared, standard_n = bounds, 0.0
+    if not shared or n < noise.LEAST or (signal == "e2e" and not standard_n):
         return None
     bound = min(shared)
     slow = 1 - dict(buckets)[bound] / n
-    others_slow = 1 - dict(others)[bound] / others_n if others_n else 0.0
-    return bound, max(slow, 0.0), n, max(others_slow, 0.0), others_n
+    standard_slow = 1 - dict(standard_buckets)[bound] / standard_n if standard_n else 0.0
+    return bound, max(slow, 0.0), n, max(standard_slow, 0.0), standard_n
 
 
 def _requests(buckets: Buckets) -> float:
@@ -235,16 +250,19 @@ def judge_class(criteria: Criteria, name: str, live: LiveFigures) -> Judgement |
     times = criteria.baseline.of_class(name) if isinstance(criteria.baseline, Baseline) else None
     if times is None:
         return None
-    figures, ours = live.classes[name], verdicts.load(live)
-    shortest = _tokens(times, ours.middle)
-    longest = np.fmax(shortest, _tokens_at_most(criteria.baseline, name, live, ours.middle))
+    figures, pool_load = live.classes[name], verdicts.load(live)
+    shortest = _tokens(times, pool_load.middle)
+    longest = np.fmax(shortest, _tokens_at_most(criteria.baseline, name, live, pool_load.middle))
     expected = Range(
-        times.e2e(ours.low, ours.high, shortest).low, times.e2e(ours.low, ours.high, longest).high
+        times.e2e(pool_load.low, pool_load.high, shortest).low,
+        times.e2e(pool_load.low, pool_load.high, longest).high,
     )
-    judged = verdicts.judge_latency(criteria, times, "whole", figures.e2e, figures.n, expected, ours, live)
+    judged = verdicts.judge_latency(
+        criteria, times, "whole", figures.e2e, figures.n, expected, pool_load, live
+    )
     if figures.standard_n >= noise.LEAST:
-        theirs = verdicts.load(live.of_standard())
-        beside = figures.standard_e2e / times.as_answered(theirs.low, theirs.high).high
+        standard_load = verdicts.load(live.of_standard())
+        beside = figures.standard_e2e / times.as_answered(standard_load.low, standard_load.high).high
         # Slow, or longer, on both pools: not speculation's doing.
         if beside > 1 + (criteria.regression.value - 1) / 2 and judged.codes == noise.BAD:
             judged = verdicts.recoded(judged, UNKNOWN)
@@ -254,7 +272,7 @@ def judge_class(criteria: Criteria, name: str, live: LiveFigures) -> Judgement |
 
 def _tokens(times: Baseline, load: Numbers) -> Numbers:
     """Mean tokens of an answer in the baseline."""
-    first, token, e2e = (times.known(figure, load) for figure in ("ttft", "token", "e2e"))
+    first, token, e2e = (times.interpolate(figure, load) for figure in ("ttft", "token", "e2e"))
     return np.asarray((e2e - first) / token + 1)
 
 
@@ -262,12 +280,12 @@ def _tokens_at_most(baseline: Baseline | Missing, name: str, live: LiveFigures, 
     """Mean tokens of a class's answers, were all other classes' as long as in the baseline; those of classes
     that it did not have may be of any length. Infinite where the pool's mean is not known."""
     assert isinstance(baseline, Baseline)
-    requests = {of: figures.n for of, figures in live.classes.items() if figures.n > 0}
+    requests = {class_name: figures.n for class_name, figures in live.classes.items() if figures.n > 0}
     if math.isnan(float(live.tokens)) or name not in requests:
         return math.inf
     tokens = float(live.tokens) * math.fsum(float(n) for n in requests.values())
-    for of, n in requests.items():
-        times = baseline.of_class(of)
-        if of != name and times is not None:
+    for class_name, n in requests.items():
+        times = baseline.of_class(class_name)
+        if class_name != name and times is not None:
             tokens -= float(n) * float(_tokens(times, load))
     return tokens / float(requests[name])

@@ -36,7 +36,7 @@ NOTHING = math.nan
 
 
 @dataclass(frozen=True)
-class ClassFigures:
+class LiveClassFigures:
     """A traffic class on the speculative pool, by the router."""
 
     e2e: Numbers = NOTHING
@@ -139,7 +139,7 @@ class LiveFigures:
     missing: Numbers = NOTHING
     """Share of the replicas that the figures are not of, 0 to 1: their samples are missing."""
 
-    classes: Mapping[str, ClassFigures] = field(default_factory=dict)
+    classes: Mapping[str, LiveClassFigures] = field(default_factory=dict)
     replicas: Mapping[str, Replica] = field(default_factory=dict)
     """By `instance`, those that Prometheus has as a target now, covered or not."""
 
@@ -150,7 +150,7 @@ class LiveFigures:
     """Routers that are scraped."""
 
     @classmethod
-    def of(cls, figures: Mapping[str, Any]) -> LiveFigures:
+    def from_mapping(cls, figures: Mapping[str, Any]) -> LiveFigures:
         """Return the figures by the names of the fields; what is not given is not there."""
         return cls(**figures)
 
@@ -161,7 +161,7 @@ class LiveFigures:
 
 
 PARTS = ("ts", "classes", "replicas", "buckets", "routers")
-FIGURES = tuple(found.name for found in fields(LiveFigures) if found.name not in PARTS)
+FIGURES = tuple(field.name for field in fields(LiveFigures) if field.name not in PARTS)
 BURSTS = "4h"
 BUCKETS = ("tpot", "e2e")
 """Histograms of which the slowest requests are judged, where the engine has one of requests."""
@@ -173,7 +173,7 @@ COPIES = "copies"
 
 
 @dataclass(frozen=True)
-class Query:
+class LiveQuery:
     """The labels that identify the series of a rollout, and the series that it has."""
 
     rollout: str
@@ -199,7 +199,7 @@ class Query:
         name in `LiveFigures`; of each replica, by `BY_REPLICA`; of each class, class_e2e and class_n; of
         each bucket, bucket_ and its histogram."""
         window, lately = (f"{round(seconds)}s" for seconds in (window_s, started_s))
-        labels = {POOL: "speculative"} | self._ours
+        labels = {POOL: "speculative"} | self._own_labels
         of_pool = selector(labels)
         counter = self.series.generated if self.series.requests_by_router else f"{self.series.e2e}_count"
         ends = f"{counter}{of_pool}"
@@ -209,18 +209,19 @@ class Query:
         new = f"count_over_time({ends}[{lately}]) unless {earlier}"
         by_pool: dict[str, str] = {}
         for prefix, series, pool in (("", self.series, "speculative"), (STANDARD, self.standard, "standard")):
-            which = {POOL: pool} | self._ours
+            which = {POOL: pool} | self._own_labels
             figures = self._by_replica(series, which, window_s) | _buckets(series, which, window)
             by_pool |= {f"{prefix}{name}": expression for name, expression in figures.items()}
             up = f"up{selector(which)}"
             by_pool[f"{prefix}gone"] = f"count(last_over_time({up}[{HISTORY}]))"
+        servers = f'up{selector(self._own_labels)[:-1]},instance!=""}}'
         return (
             by_pool
             | {
                 "restarts": f"count(({again}) or ({new})) or vector(0)",
                 "targets": f"count(up{of_pool})",
                 "up": f"sum(up{of_pool})",
-                COPIES: self._copies(),
+                COPIES: f"count({servers}) / count(count by ({POOL}, instance) ({servers}))",
             }
             | (self._routed(window_s) if self.routed else {})
         )
@@ -266,11 +267,6 @@ class Query:
             expressions["cancelled"] = total(series.aborted, *left)
         return {f"{BY_REPLICA}{name}": expression for name, expression in expressions.items()}
 
-    def _copies(self) -> str:
-        """Series of `up` for each server."""
-        up = f'up{selector(self._ours)[:-1]},instance!=""}}'
-        return f"count({up}) / count(count by ({POOL}, instance) ({up}))"
-
     def _share(self, series: str, window_s: float, function: str = "count_over_time") -> str:
         """Samples within the window over those that the scrape interval makes, by instance."""
         within = f"{series}[{round(window_s)}s]"
@@ -278,24 +274,24 @@ class Query:
         return f"sum by (instance) ({function}({within})) / {expected}"
 
     @property
-    def _ours(self) -> dict[str, str]:
+    def _own_labels(self) -> dict[str, str]:
         return {ROLLOUT: self.rollout, **self.labels}
 
     def _routed(self, window_s: float) -> dict[str, str]:
         window = f"{round(window_s)}s"
 
         def grown(*matchers: str) -> str:
-            return _total(ROUTE_REQUESTS, window, self._ours, *matchers)
+            return _total(ROUTE_REQUESTS, window, self._own_labels, *matchers)
 
-        ours, others = 'pool="speculative"', 'pool="standard"'
+        speculative, standard = 'pool="speculative"', 'pool="standard"'
         broken, elsewhere = 'status="5xx"', ('served="standard"', 'status!="5xx"')
 
         def by_class(function: str, part: str, pool: str = "speculative") -> str:
-            which = selector(self._ours | {"pool": pool})
+            which = selector(self._own_labels | {"pool": pool})
             return f"sum by (class) ({function}({ROUTE_DURATION}_{part}{which}[{window}]))"
 
-        percent = f"{ROUTE_PERCENT}{selector(self._ours)}"
-        decisions = f"{ROUTE_DECISIONS}{selector(self._ours)[:-1]}"
+        percent = f"{ROUTE_PERCENT}{selector(self._own_labels)}"
+        decisions = f"{ROUTE_DECISIONS}{selector(self._own_labels)[:-1]}"
         # What the rules allow, and the switch or the limit of requests in flight did not.
         allowed = f'{decisions},pool="speculative"}}[{window}]'
         held = f'{decisions},pool="standard",reason=~"switch|in-flight"}}[{window}]'
@@ -303,11 +299,12 @@ class Query:
             "counted": f"min({self._share(percent, window_s)})",
             "routers": f"count(count by (instance) ({percent}))",
             "eligible": f"sum(increase({allowed}) or increase({held}))",
-            "requests": grown(ours),
+            "requests": grown(speculative),
             # Prometheus has no series for a label that no request had yet: then none failed.
-            "failed": f"({grown(ours, broken)} or vector(0)) + ({grown(ours, *elsewhere)} or vector(0))",
-            "standard_requests": grown(others),
-            "standard_failed": f"{grown(others, broken)} or vector(0)",
+            "failed": f"({grown(speculative, broken)} or vector(0))"
+            f" + ({grown(speculative, *elsewhere)} or vector(0))",
+            "standard_requests": grown(standard),
+            "standard_failed": f"{grown(standard, broken)} or vector(0)",
             "class_e2e": f"{by_class('rate', 'sum')} / ({by_class('rate', 'count')} > 0)",
             "class_n": by_class("increase", "count"),
             "class_standard_e2e": f"{by_class('rate', 'sum', 'standard')}"
@@ -332,7 +329,7 @@ def _total(name: str, window: str, labels: Mapping[str, str], *matchers: str, by
     return f"sum{f' by ({by}) ' if by else ''}(increase({name}{{{which}}}[{window}]))"
 
 
-def together(expressions: Mapping[str, str]) -> str:
+def combine(expressions: Mapping[str, str]) -> str:
     """One query for all of them."""
     return " or ".join(
         f'label_replace({expression}, "{SIGNAL}", "{name}", "", "")'
@@ -340,7 +337,7 @@ def together(expressions: Mapping[str, str]) -> str:
     )
 
 
-def read(samples: Sequence[Sample], query: Query, window_s: float) -> LiveFigures:
+def read(samples: Sequence[Sample], query: LiveQuery, window_s: float) -> LiveFigures:
     """Return what the query's answer says, of the replicas whose samples are there."""
     figures: dict[str, float] = {}
     classes: dict[str, dict[str, float]] = {}
@@ -366,8 +363,8 @@ def read(samples: Sequence[Sample], query: Query, window_s: float) -> LiveFigure
     for values in classes.values():
         values |= {name: values[name] / copies for name in ("n", "standard_n") if name in values}
     replicas = {
-        prefix: {name: Replica(**values).over(copies) for name, values in sorted(found.items())}
-        for prefix, found in instances.items()
+        prefix: {name: Replica(**values).over(copies) for name, values in sorted(by_name.items())}
+        for prefix, by_name in instances.items()
     }
     for prefix, series in (("", query.series), (STANDARD, query.standard)):
         pool = pool_figures(replicas[prefix], series, query.scrape_s, window_s, routed=query.routed)
@@ -380,8 +377,8 @@ def read(samples: Sequence[Sample], query: Query, window_s: float) -> LiveFigure
         figures["counted"] = figures.get("covered", NOTHING)
     return LiveFigures(
         ts=samples[0].ts if samples else NOTHING,
-        classes={name: ClassFigures(**values) for name, values in sorted(classes.items())},
-        replicas={name: one for name, one in replicas[""].items() if not math.isnan(one.covered)},
+        classes={name: LiveClassFigures(**values) for name, values in sorted(classes.items())},
+        replicas={name: replica for name, replica in replicas[""].items() if not math.isnan(replica.covered)},
         buckets={
             name: tuple((bound, count / copies) for bound, count in sorted(counts.items()))
             for name, counts in buckets.items()

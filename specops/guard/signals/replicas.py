@@ -123,13 +123,15 @@ def pool_figures(
         return None
     covered = [replica for replica in targets if replica.whole]
     judged = covered if 2 * len(covered) >= len(targets) else targets
-    shares = [share for one in judged for share in (one.covered, one.sampled) if not math.isnan(share)]
+    shares = [
+        share for replica in judged for share in (replica.covered, replica.sampled) if not math.isnan(share)
+    ]
     too_many = max(shares) > TOO_MANY + 1e-9
     serving = [replica for replica in judged if not replica.idle]
     if series.requests_by_router:
         serving += [replica for replica in replicas.values() if math.isnan(replica.covered)]
     elif not serving:
-        serving = [replace(NO_REQUEST, running=0.0, gauged=one.gauged) for one in judged]
+        serving = [replace(NO_REQUEST, running=0.0, gauged=replica.gauged) for replica in judged]
 
     def total(name: str) -> float:
         """The sum of a figure that every replica has, else NaN."""
@@ -146,7 +148,7 @@ def pool_figures(
     finished, drafted, e2e_n = total("finished"), some("drafted"), total("e2e_n")
     tokens = total("generated") - total("first_n") if series.tpot_of_events else total("tpot_n")
     by = "generated" if series.requests_by_router else "finished"
-    held = [one.at_a_time(scrape_s, window_s, by_gauges=series.requests_by_router) for one in serving]
+    held = [replica.at_a_time(scrape_s, window_s, by_gauges=series.requests_by_router) for replica in serving]
     weights = [getattr(replica, by) for replica in serving]
     figures = {
         "finished": finished,
@@ -161,12 +163,12 @@ def pool_figures(
         "spread": _ratio(some("variance"), some("running")),
         "bursts": _ratio(some("long_variance"), some("long_running")),
         "running": _mean(
-            (one.running + (0.0 if math.isnan(one.waiting) else one.waiting), weight)
-            for one, weight in zip(serving, weights, strict=True)
+            (replica.running + (0.0 if math.isnan(replica.waiting) else replica.waiting), weight)
+            for replica, weight in zip(serving, weights, strict=True)
         ),
         "gauged": some("gauged"),
-        "covered": max(shares) if too_many else min(one.covered for one in judged),
-        "sampled": min((one.sampled for one in judged if not one.idle), default=1.0),
+        "covered": max(shares) if too_many else min(replica.covered for replica in judged),
+        "sampled": min((replica.sampled for replica in judged if not replica.idle), default=1.0),
         "missing": 1 - len(covered) / len(targets),
     }
     if not routed:
@@ -212,7 +214,11 @@ def not_covered(
 def late_s(replicas: Iterable[Replica], scrape_s: float) -> float:
     """Seconds by which the newest samples are late, of the replicas whose samples are late by `LATE` scrapes
     at most: a window that ends there is covered. 0 where none is."""
-    late = [one.age_s for one in replicas if not one.whole and scrape_s < one.age_s <= LATE * scrape_s]
+    late = [
+        replica.age_s
+        for replica in replicas
+        if not replica.whole and scrape_s < replica.age_s <= LATE * scrape_s
+    ]
     return max(late, default=0.0)
 
 

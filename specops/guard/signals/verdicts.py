@@ -66,7 +66,7 @@ known twice as well."""
 
 
 @dataclass(frozen=True)
-class Load:
+class LoadBounds:
     """Requests that a request meets on its server, itself among them: at least 1."""
 
     low: Numbers
@@ -135,7 +135,7 @@ NAMES: Mapping[Signal, str] = {
 }
 
 
-def load(live: LiveFigures) -> Load:
+def load(live: LiveFigures) -> LoadBounds:
     """Moments with many requests are met by many: the mean that they see is the mean over time plus variance
     over mean. A window's variance is of few scrapes, and known to two standard errors at best. Where it
     agrees with that of the last hours, the hours' is taken; else the load is anything that either of them
@@ -156,7 +156,7 @@ def load(live: LiveFigures) -> Load:
         chance, UNMET * expected
     )
     high = np.where(unmet, np.inf, high)
-    return Load(np.maximum(live.load + low, 1.0), np.maximum(live.load + high, 1.0))
+    return LoadBounds(np.maximum(live.load + low, 1.0), np.maximum(live.load + high, 1.0))
 
 
 def starting(live: LiveFigures) -> NDArray[np.bool_]:
@@ -190,11 +190,11 @@ def judge(
     `repeats`: the window has only what came after a bad one, and is to show the same in samples of its own:
     at 95%, with as few requests as any verdict takes, and by the baseline alone.
     """
-    found: dict[Signal, Judgement] = {
+    judgements: dict[Signal, Judgement] = {
         "acceptance": _acceptance(criteria, live, repeats),
         "errors": _errors(criteria, live, repeats),
     }
-    ours = load(live)
+    pool_load = load(live)
     standard = live.of_standard()
     standard_load = load(standard)
     latencies: tuple[tuple[Signal, Numbers, Numbers], ...] = (
@@ -203,20 +203,20 @@ def judge(
     )
     for signal, value, n in latencies:
         if isinstance(criteria.baseline, Baseline):
-            expected = _expected(criteria.baseline, criteria.query.series, signal, live, ours)
+            expected = _expected(criteria.baseline, criteria.query.series, signal, live, pool_load)
             judged = judge_latency(
-                criteria, criteria.baseline, signal, value, n, expected, ours, live, repeats
+                criteria, criteria.baseline, signal, value, n, expected, pool_load, live, repeats
             )
             if not repeats:
                 judged = _beside_standard(criteria, signal, judged, standard, standard_load, windows)
-            found[signal] = judged
+            judgements[signal] = judged
         else:
-            found[signal] = _no_reference(n)
+            judgements[signal] = _no_reference(n)
     unseen = ~scraped(live) if repeats else ~scraped(live) | too_many(live)
     uncounted = ~is_enough(live.counted)
     return {
         signal: _without_data(judged, uncounted if signal == "errors" else unseen)
-        for signal, judged in found.items()
+        for signal, judged in judgements.items()
     }
 
 
@@ -235,7 +235,9 @@ def _without_data(judged: Judgement, gone: NDArray[np.bool_]) -> Judgement:
     )
 
 
-def _expected(times: Baseline, series: Series, signal: str, live: LiveFigures, pool_load: Load) -> Range:
+def _expected(
+    times: Baseline, series: Series, signal: str, live: LiveFigures, pool_load: LoadBounds
+) -> Range:
     """Return what the baseline took at the load of the pool that `live` has the figures of."""
     if signal == "tpot":
         return times.tpot(pool_load.low, pool_load.high, of_tokens=series.tpot_of_events)
@@ -247,7 +249,7 @@ def _beside_standard(
     signal: str,
     judged: Judgement,
     standard: LiveFigures,
-    standard_load: Load,
+    standard_load: LoadBounds,
     windows: float,
 ) -> Judgement:
     """Bad by the baseline counts only where the pool is bad beside the standard pool's live latency, too:
@@ -265,22 +267,23 @@ def _beside_standard(
         beside = np.divide(judged.low, high)
         both_n = 1 / (1 / np.asarray(judged.n, dtype=float) + 1 / np.asarray(n, dtype=float))
     cv, error = (
-        criteria.baseline.known(f"{signal}_{what}", standard_load.middle) for what in ("cv", "error")
+        criteria.baseline.interpolate(f"{signal}_{figure}", standard_load.middle)
+        for figure in ("cv", "error")
     )
     regression = criteria.regression.value - 1
     missing = min(1 - COVERED, MISSING / windows)
     answers = is_enough(standard.covered, missing)
-    there = ~np.isnan(standard.covered) & ~(answers & np.isnan(standard.sampled))
+    present = ~np.isnan(standard.covered) & ~(answers & np.isnan(standard.sampled))
     whole = answers & is_enough(standard.sampled, missing)
     n = np.nan_to_num(n)
-    quiet = np.less(n, 1.0) & (whole if windows <= 1 else there & is_enough(standard.covered, MOSTLY))
-    compared = there & whole & ~quiet & np.isfinite(beside)
+    quiet = np.less(n, 1.0) & (whole if windows <= 1 else present & is_enough(standard.covered, MOSTLY))
+    comparable = present & whole & ~quiet & np.isfinite(beside)
     # Where both have just become slow, more of the one pool's few requests than of the other's may be slow.
     mixed = np.clip(np.nan_to_num(judged.low) - criteria.regression.value, 0.0, 2 * MIXED) / 2
     known_to = noise.margin(both_n, np.hypot(cv, mixed), 0.0, regression)
-    surely = compared & np.greater_equal(n, noise.LEAST) & np.greater(beside, 1 + known_to)
-    slow = compared & np.greater(low - noise.margin(n, cv, error, regression), 1.0)
-    bad = (judged.codes == BAD) & there
+    surely = comparable & np.greater_equal(n, noise.LEAST) & np.greater(beside, 1 + known_to)
+    slow = comparable & np.greater(low - noise.margin(n, cv, error, regression), 1.0)
+    bad = (judged.codes == BAD) & present
     open_ = bad & ~quiet & ~surely
     least = noise.least_requests(cv, 0.0, regression)
     needed = _windows_to_compare(least, both_n, known_to, beside)
@@ -290,13 +293,13 @@ def _beside_standard(
     return replace(
         judged,
         codes=np.where(open_, UNKNOWN, judged.codes).astype(np.int8),
-        beside=np.where(compared, beside, np.nan),
-        standard=np.where(compared, low, np.nan),
-        standard_n=np.where(there & ~quiet, n, np.nan),
+        beside=np.where(comparable, beside, np.nan),
+        standard=np.where(comparable, low, np.nan),
+        standard_n=np.where(present & ~quiet, n, np.nan),
         beside_n=both_n,
         beside_cv=cv,
         slower=np.asarray(surely),
-        compare_over=np.where(bad & (quiet | (compared & ~surely & ~slow)), needed, 0.0),
+        compare_over=np.where(bad & (quiet | (comparable & ~surely & ~slow)), needed, 0.0),
         both_slow=np.asarray(open_ & slow),
     )
 
@@ -306,8 +309,8 @@ def _windows_to_compare(least: Numbers, both_n: Numbers, known_to: Numbers, besi
     at most those with the minimum traffic."""
     with np.errstate(divide="ignore", invalid="ignore"):
         at_most = np.divide(least, both_n)
-        found = np.where(np.greater(beside, 1.0), np.square(known_to / (np.asarray(beside) - 1)), at_most)
-    return np.asarray(np.maximum(np.fmin(found, at_most), 1.0))
+        windows = np.where(np.greater(beside, 1.0), np.square(known_to / (np.asarray(beside) - 1)), at_most)
+    return np.asarray(np.maximum(np.fmin(windows, at_most), 1.0))
 
 
 def with_longer(criteria: Criteria, short: Judgement, longer: Judgement, windows: float) -> Judgement:
@@ -333,16 +336,17 @@ def with_longer(criteria: Criteria, short: Judgement, longer: Judgement, windows
     agrees = np.less(short.n, noise.LEAST) | _may_be_slower(criteria, short)
     none = np.isnan(longer.standard_n)
     hardly_any = ~np.isnan(longer.standard) & agrees & _may_be_slower(criteria, longer)
-    alone = (none | hardly_any) & (_unused(longer) | (none & (windows >= FURTHER[-1])))
+    unused = np.less_equal(noise.most_of(np.nan_to_num(longer.standard_n)), UNUSED * longer.n)
+    alone = (none | hardly_any) & (unused | (none & (windows >= FURTHER[-1])))
     stopped = ~few & np.isnan(short.beside)  # its requests of before were not of the same time
     spread = _spread_over_time(short, longer)
     slower = (longer.codes != NO_DATA) & _surely_slower(criteria, longer, spread)
     bad = alone | (slower & agrees & ~stopped)
     slow = ~bad & np.asarray(longer.both_slow)
-    compared = np.where(bad, BAD, UNKNOWN)
+    comparison = np.where(bad, BAD, UNKNOWN)
     return replace(
         short,
-        codes=np.where(compares, compared, np.where(few, longer.codes, short.codes)).astype(np.int8),
+        codes=np.where(compares, comparison, np.where(few, longer.codes, short.codes)).astype(np.int8),
         both_slow=np.where(compares, slow, np.where(few, longer.both_slow, short.both_slow)),
         beside=np.where(compares, longer.beside, short.beside),
         standard=np.where(compares, longer.standard, short.standard),
@@ -359,8 +363,8 @@ def _spread_over_time(short: Judgement, longer: Judgement) -> Numbers:
     """
     now, mean = np.asarray(short.low), np.asarray(longer.low)
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = np.sqrt(np.abs(now - mean) * np.maximum(mean - FASTEST, 0.0)) / mean
-    return np.where(np.isfinite(found), found, 2 * MIXED)
+        spread = np.sqrt(np.abs(now - mean) * np.maximum(mean - FASTEST, 0.0)) / mean
+    return np.where(np.isfinite(spread), spread, 2 * MIXED)
 
 
 def _surely_slower(criteria: Criteria, judged: Judgement, spread: Numbers) -> NDArray[np.bool_]:
@@ -372,11 +376,6 @@ def _surely_slower(criteria: Criteria, judged: Judgement, spread: Numbers) -> ND
     return np.asarray(enough & np.greater(judged.beside, 1 + known_to))
 
 
-def _unused(judged: Judgement) -> NDArray[np.bool_]:
-    """Return whether the standard pool surely has less than `UNUSED` of the speculative pool's requests."""
-    return np.asarray(np.less_equal(noise.most_of(np.nan_to_num(judged.standard_n)), UNUSED * judged.n))
-
-
 def _may_be_slower(criteria: Criteria, judged: Judgement) -> NDArray[np.bool_]:
     """Return whether it is slower than the standard pool by half the regression, or nothing was measured
     there."""
@@ -385,33 +384,35 @@ def _may_be_slower(criteria: Criteria, judged: Judgement) -> NDArray[np.bool_]:
 
 
 def overall(
-    found: Mapping[Signal, Codes], both_slow: NDArray[np.bool_] | bool = False, missing: Numbers = 0.0
+    codes_by_signal: Mapping[Signal, Codes],
+    both_slow: NDArray[np.bool_] | bool = False,
+    missing: Numbers = 0.0,
 ) -> Codes:
     """Bad where one signal is. Healthy where every signal is and no replica is `missing`. Else unknown where
     both pools are slow, since nothing shows then whether speculation pays; no data where a part has none; no
     traffic where there was too little for a signal; unknown."""
-    codes = [found[signal] for signal in (*DECIDING, "errors")]
+    codes = [codes_by_signal[signal] for signal in (*DECIDING, "errors")]
 
     def any_of(code: int) -> Codes:
         return np.any([signal == code for signal in codes], axis=0)  # type: ignore[no-any-return]
 
     bad = any_of(BAD)
-    both = np.broadcast_to(np.asarray(both_slow), bad.shape)
+    slow = np.broadcast_to(np.asarray(both_slow), bad.shape)
     gaps = any_of(NO_DATA) | (np.nan_to_num(missing) > 0)
-    cases = [bad, both, gaps, any_of(NO_TRAFFIC), any_of(UNKNOWN)]
+    cases = [bad, slow, gaps, any_of(NO_TRAFFIC), any_of(UNKNOWN)]
     chosen = np.select(cases, [BAD, UNKNOWN, NO_DATA, NO_TRAFFIC, UNKNOWN], HEALTHY)
     return chosen.astype(np.int8)
 
 
-def together(judged: Mapping[Signal, Judgement], missing: Numbers = 0.0) -> Codes:
+def overall_verdict(judged: Mapping[Signal, Judgement], missing: Numbers = 0.0) -> Codes:
     """`overall` of what `judge` found."""
-    codes = {signal: one.codes for signal, one in judged.items()}
+    codes = {signal: judgement.codes for signal, judgement in judged.items()}
     return overall(codes, both_slow(judged), missing)
 
 
 def both_slow(judged: Mapping[Signal, Judgement]) -> NDArray[np.bool_]:
     """Return whether one latency shows that both pools are slow."""
-    return np.asarray(np.any([np.asarray(one.both_slow) for one in judged.values()], axis=0))
+    return np.asarray(np.any([np.asarray(judgement.both_slow) for judgement in judged.values()], axis=0))
 
 
 def load_unknown(judged: Judgement) -> NDArray[np.bool_]:
@@ -420,7 +421,7 @@ def load_unknown(judged: Judgement) -> NDArray[np.bool_]:
     return np.asarray((judged.codes == UNKNOWN) & straddles & np.greater(judged.low, 0))
 
 
-def windows_needed(found: Mapping[Signal, Judgement]) -> NDArray[np.int_]:
+def windows_needed(judgements: Mapping[Signal, Judgement]) -> NDArray[np.int_]:
     """Return how many windows to look back on: the fewest of `FURTHER` that should suffice at this rate, else
     the most. 0 where none are needed, or there is no traffic at all.
 
@@ -428,19 +429,19 @@ def windows_needed(found: Mapping[Signal, Judgement]) -> NDArray[np.int_]:
     know the load; or where the standard pool has too little to confirm a latency that is bad. No signal is
     bad without them.
     """
-    own = np.zeros_like(np.asarray(found["acceptance"].n, dtype=float))
-    compared = np.zeros_like(own)
+    own = np.zeros_like(np.asarray(judgements["acceptance"].n, dtype=float))
+    to_compare = np.zeros_like(own)
     confirmed = {}
-    for signal, judged in found.items():
+    for signal, judged in judgements.items():
         compares = np.greater(judged.compare_over, 0)
         confirmed[signal] = np.where(compares, UNKNOWN, judged.codes)
-        compared = np.maximum(compared, judged.compare_over)
+        to_compare = np.maximum(to_compare, judged.compare_over)
         if signal in DECIDING:
             lacks = (judged.codes == NO_TRAFFIC) & np.greater(judged.n, 0)
             needs = np.maximum(judged.least / np.maximum(judged.n, 1e-9), QUIET_OVER)
             own = np.maximum(own, np.where(lacks, needs, 0.0))
             own = np.maximum(own, np.where(load_unknown(judged), LOAD_OVER, 0.0))
-    needed = np.where(overall(confirmed) == BAD, 0.0, np.maximum(own, compared))
+    needed = np.where(overall(confirmed) == BAD, 0.0, np.maximum(own, to_compare))
     steps = [needed == 0, *(needed <= windows for windows in FURTHER)]
     return np.select(steps, [0, *FURTHER], FURTHER[-1])
 
@@ -469,8 +470,8 @@ def _errors(criteria: Criteria, live: LiveFigures, repeats: bool = False) -> Jud
     """Return the signal for a pool that has no other to compare with: requests that clients may have ended
     are not errors."""
     limit = criteria.max_error_share.value
-    compared = np.greater_equal(live.standard_requests, noise.LEAST)
-    failed = np.asarray(live.failed - np.where(compared, 0.0, np.nan_to_num(live.cancelled)))
+    has_standard = np.greater_equal(live.standard_requests, noise.LEAST)
+    failed = np.asarray(live.failed - np.where(has_standard, 0.0, np.nan_to_num(live.cancelled)))
     z = noise.AGAIN if repeats else noise.Z
     codes = noise.errors(failed, live.requests, live.standard_failed, live.standard_requests, limit, z)
     share = failed / np.maximum(live.requests, 1.0)
@@ -484,11 +485,11 @@ def judge_latency(
     value: Numbers,
     n: Numbers,
     expected: Range,
-    ours: Load,
+    pool_load: LoadBounds,
     live: LiveFigures,
     repeats: bool = False,
 ) -> Judgement:
-    cv, error = (times.known(f"{figure}_{what}", ours.middle) for what in ("cv", "error"))
+    cv, error = (times.interpolate(f"{figure}_{suffix}", pool_load.middle) for suffix in ("cv", "error"))
     regression = criteria.regression.value - 1
     z = noise.AGAIN if repeats else noise.Z
     known_to = noise.margin(n, cv, error, regression, z)

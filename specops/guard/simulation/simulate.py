@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from specops.guard.policy import Rules, decide
+from specops.guard.policy import GuardRules, decide
 from specops.guard.signals.criteria import Criteria
-from specops.guard.signals.observation import Row, Window, evaluate, repeated, windows_needed
+from specops.guard.signals.observation import BadRow, LiveWindow, evaluate, repeated, windows_needed
 from specops.guard.signals.query import LiveFigures
 from specops.guard.signals.verdicts import judge
-from specops.guard.simulation.traces import PlaybookGuard, Trace, cut_window, one, windows
+from specops.guard.simulation.traces import LiveTrace, PlaybookGuard, cut_window, instant, windows
 from specops.guard.state import FULL, Evaluation, Event, State
 from specops.progress import Progress, SilentProgress
 
@@ -32,7 +31,7 @@ false."""
 
 
 @dataclass(frozen=True)
-class Fallback:
+class SimulatedFallback:
     ts: float
     why: str
     rightly: Rightly
@@ -64,7 +63,7 @@ class Detection:
 
 
 @dataclass(frozen=True)
-class Step:
+class SimulatedStep:
     """An event of the policy."""
 
     ts: float
@@ -79,25 +78,29 @@ class Simulated:
     ended: float
     evaluations: int
     verdicts: dict[str, int]
-    steps: list[Step]
-    fallbacks: list[Fallback]
+    steps: list[SimulatedStep]
+    fallbacks: list[SimulatedFallback]
     detections: list[Detection]
     """One for each incident, however much traffic it had."""
 
-    playbook: Fallback | None
+    playbook: SimulatedFallback | None
     """The first; then it triggers at every evaluation that it finds bad, since it keeps no state."""
 
     playbook_triggers: int
 
     @property
     def verdict(self) -> Literal["yes", "no"]:
-        detected = all(one.status in ("in time", "too short") for one in self.detections)
+        detected = all(detection.status in ("in time", "too short") for detection in self.detections)
         return (
-            "yes" if detected and all(one.rightly in ("yes", "unknown") for one in self.fallbacks) else "no"
+            "yes"
+            if detected and all(fallback.rightly in ("yes", "unknown") for fallback in self.fallbacks)
+            else "no"
         )
 
 
-def simulate(trace: Trace, criteria: Criteria, rules: Rules, progress: Progress | None = None) -> Simulated:
+def simulate(
+    trace: LiveTrace, criteria: Criteria, rules: GuardRules, progress: Progress | None = None
+) -> Simulated:
     """Simulate the guard from the first interval to the last of one trace, with an evaluation at the end of
     each."""
     progress = progress or SilentProgress()
@@ -106,26 +109,28 @@ def simulate(trace: Trace, criteria: Criteria, rules: Rules, progress: Progress 
     live = windows(trace, length, 2 * length)
     state, since = State(), 0
     counted: Counter[str] = Counter()
-    steps: list[Step] = []
-    fallbacks: list[Fallback] = []
+    steps: list[SimulatedStep] = []
+    fallbacks: list[SimulatedFallback] = []
     off = np.zeros(len(trace), dtype=bool)
-    for at, ts in enumerate(trace.ts.tolist()):
-        found = observed(trace, criteria, at, live, state, since)
-        counted[found.verdict] += 1
-        decision = decide(state, found, ts, rules)
+    for index, ts in enumerate(trace.ts.tolist()):
+        evaluation = observed(trace, criteria, index, live, state, since)
+        counted[evaluation.verdict] += 1
+        decision = decide(state, evaluation, ts, rules)
         for event in decision.events:
-            steps.append(Step(ts, event, decision.state.percent, decision.why))
+            steps.append(SimulatedStep(ts, event, decision.state.percent, decision.why))
             if event == "fell_back":
-                fallbacks.append(Fallback(ts, found.reason, _rightly(trace, at, length)))
+                fallbacks.append(SimulatedFallback(ts, evaluation.reason, _rightly(trace, index, length)))
         if decision.state.percent != state.percent:
-            since = at + 1
+            since = index + 1
         state = decision.state
-        off[at] = state.percent < FULL
+        off[index] = state.percent < FULL
         progress.advance()
     first, triggers = _playbook(trace, length)
     detections = _detections(trace, criteria, rules, off)
-    late = {one.acted for one in detections if one.status == "late"}
-    fallbacks = [replace(one, rightly="late") if one.ts in late else one for one in fallbacks]
+    late = {detection.acted for detection in detections if detection.status == "late"}
+    fallbacks = [
+        replace(fallback, rightly="late") if fallback.ts in late else fallback for fallback in fallbacks
+    ]
     return Simulated(
         began=float(trace.ts[0]),
         ended=float(trace.ts[-1]),
@@ -139,78 +144,77 @@ def simulate(trace: Trace, criteria: Criteria, rules: Rules, progress: Progress 
     )
 
 
-def _detections(trace: Trace, criteria: Criteria, rules: Rules, off: NDArray[np.bool_]) -> list[Detection]:
+def _detections(
+    trace: LiveTrace, criteria: Criteria, rules: GuardRules, off: NDArray[np.bool_]
+) -> list[Detection]:
     """Return what was done about each time in which the pool was slower than the rollout file allows, also
     where the guard had too little traffic to see it."""
     slow = np.nan_to_num(trace.slower) >= criteria.regression.value
     edges = np.flatnonzero(np.diff(np.concatenate([[False], slow, [False]]).astype(int)))
-    finished = np.nan_to_num(np.asarray(trace.each.finished, dtype=float))
+    finished = np.nan_to_num(np.asarray(trace.figures.finished, dtype=float))
     allowed_s = (window_of(trace, criteria) + rules.consecutive) * trace.interval_s
-    found = []
+    detections = []
     for begin, end in edges.reshape(-1, 2):
         began = float(trace.ts[begin]) - trace.interval_s
-        index = next((at for at in range(begin, end) if off[at]), None)
+        index = next((interval for interval in range(begin, end) if off[interval]), None)
         requests = float(finished[begin : end if index is None else index + 1].sum())
         if index is None:
             lasted = (end - begin) * trace.interval_s
             status: Detected = "missed" if lasted > allowed_s else "too short"
-            found.append(Detection(began, None, None, allowed_s, requests, status))
+            detections.append(Detection(began, None, None, allowed_s, requests, status))
             continue
         acted = float(trace.ts[index])
         status = "in time" if acted - began <= allowed_s else "late"
-        found.append(Detection(began, acted, acted - began, allowed_s, requests, status))
-    return found
+        detections.append(Detection(began, acted, acted - began, allowed_s, requests, status))
+    return detections
 
 
 def observed(
-    trace: Trace, criteria: Criteria, at: int, live: LiveFigures, state: State, since: int
+    trace: LiveTrace, criteria: Criteria, index: int, live: LiveFigures, state: State, since: int
 ) -> Evaluation:
     """Return the observation as `look` makes it: over the window, or further back, while the share has been
     what it is; and in a row of bad ones over what came since its first. `observed`: the windows of the whole
     trace."""
-    ts, share = float(trace.ts[at]), state.percent / FULL
+    ts, share = float(trace.ts[index]), state.percent / FULL
     window = window_of(trace, criteria)
 
     def back(intervals: int) -> LiveFigures:
-        return cut_window(trace, at, intervals, intervals + window, share)
+        return cut_window(trace, index, intervals, intervals + window, share)
 
-    ours = one(live, at) if share == 1 else back(window)
-    judged = judge(criteria, ours)
-    longer = min(windows_needed(criteria, ours, judged) * window, at + 1 - since)
-    further = Window(longer * trace.interval_s, back(longer)) if longer > window else None
-    found, used = evaluate(criteria, ours, ts, further, judged), max(longer, window)
-    if found.verdict == "bad" and state.row_began is not None and state.row_last is not None:
-        fresh_s = Row(state.row_began, state.row_last).fresh_s(ts, used * trace.interval_s)
+    figures = instant(live, index) if share == 1 else back(window)
+    judged = judge(criteria, figures)
+    longer = min(windows_needed(criteria, figures, judged) * window, index + 1 - since)
+    further = LiveWindow(longer * trace.interval_s, back(longer)) if longer > window else None
+    evaluation, used = evaluate(criteria, figures, ts, further, judged), max(longer, window)
+    if evaluation.verdict == "bad" and state.row_began is not None and state.row_last is not None:
+        fresh_s = BadRow(state.row_began, state.row_last).fresh_s(ts, used * trace.interval_s)
         fresh = math.floor(fresh_s / trace.interval_s)
-        again = fresh > 0 and repeated(criteria, found, back(fresh))
-        found = found.model_copy(update={"repeated": again})
-    return found
+        again = fresh > 0 and repeated(criteria, evaluation, back(fresh))
+        evaluation = evaluation.model_copy(update={"repeated": again})
+    return evaluation
 
 
-def window_of(trace: Trace, criteria: Criteria) -> int:
+def window_of(trace: LiveTrace, criteria: Criteria) -> int:
     """Intervals of the trace that are a window."""
     return max(round(criteria.window_s / trace.interval_s), 1)
 
 
-def _rightly(trace: Trace, at: int, length: int) -> Rightly:
+def _rightly(trace: LiveTrace, index: int, length: int) -> Rightly:
     """Return whether a fallback was right, by the truth of the intervals that it was decided on."""
-    truth = trace.slower[max(at + 1 - length, 0) : at + 1]
-    known = truth[~np.isnan(truth)]
-    if not len(known):
+    truth = trace.slower[max(index + 1 - length, 0) : index + 1]
+    finite = truth[~np.isnan(truth)]
+    if not len(finite):
         return "unknown"
-    return "yes" if known.max() > PAYS_UP_TO else "no"
+    return "yes" if finite.max() > PAYS_UP_TO else "no"
 
 
-def _playbook(trace: Trace, length: int) -> tuple[Fallback | None, int]:
+def _playbook(trace: LiveTrace, length: int) -> tuple[SimulatedFallback | None, int]:
     guard, first, triggers = PlaybookGuard(), None, 0
-    for at, answers in enumerate(_answers(trace)):
-        falls, why = guard.should_fall_back(*answers)
+    answers = trace.playbook
+    figures = zip(answers.acceptance, answers.p95, answers.baseline_p95, strict=True)
+    for index, values in enumerate(figures):
+        falls, why = guard.should_fall_back(*values)
         if falls:
             triggers += 1
-            first = first or Fallback(float(trace.ts[at]), why, _rightly(trace, at, length))
+            first = first or SimulatedFallback(float(trace.ts[index]), why, _rightly(trace, index, length))
     return first, triggers
-
-
-def _answers(trace: Trace) -> Iterator[Sequence[float]]:
-    answers = trace.playbook
-    yield from zip(answers.acceptance, answers.p95, answers.baseline_p95, strict=True)

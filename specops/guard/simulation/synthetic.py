@@ -28,7 +28,7 @@ from specops.defaults import LEAST_ACCEPTANCE
 from specops.errors import UsageError
 from specops.guard.signals.criteria import Baseline, Criteria, Missing
 from specops.guard.signals.query import STANDARD, LiveFigures
-from specops.guard.simulation.traces import Answers, Figures, Trace, mean_of, rolled
+from specops.guard.simulation.traces import Answers, Figures, LiveTrace, mean_of, rolled
 from specops.guard.state import Threshold
 from specops.hints import with_options
 
@@ -90,7 +90,7 @@ class WeekConstants:
 
 
 @dataclass(frozen=True)
-class Incident:
+class SimulatedIncident:
     """An incident: from an instant on the pool takes `slower` times the standard's latency; its acceptance
     falls to match, or it does not. One item for each week."""
 
@@ -106,7 +106,7 @@ class Incident:
     """Number of intervals in which it gets as slow, in even steps; 0: at once."""
 
 
-def week(criteria: Criteria, seed: int, slower: float | None) -> Trace:
+def week(criteria: Criteria, seed: int, slower: float | None) -> LiveTrace:
     """One, of a pool that pays; for half a day in its middle it takes `slower` times the standard's latency.
     UsageError without a baseline to make it up from."""
     if isinstance(criteria.baseline, Missing):
@@ -125,17 +125,17 @@ def week(criteria: Criteria, seed: int, slower: float | None) -> Trace:
     if slower is not None:
         middle = world.intervals // 2
         length = round(SPELL_S / world.interval_s)
-        incident = Incident(np.array([middle]), np.array([slower]), np.array([False]), length)
-    return weeks(world, 1, random, incident, MONDAY).at(0)
+        incident = SimulatedIncident(np.array([middle]), np.array([slower]), np.array([False]), length)
+    return weeks(world, 1, random, incident, MONDAY).select(0)
 
 
 def weeks(
     world: WeekConstants,
     count: int,
     random: np.random.Generator,
-    incident: Incident | None = None,
+    incident: SimulatedIncident | None = None,
     start: float = 0.0,
-) -> Trace:
+) -> LiveTrace:
     """`count` weeks at once, as arrays of (week, interval)."""
     shape = (count, world.intervals)
     usual = _uniform(random, *world.gain, count)
@@ -152,17 +152,17 @@ def weeks(
         acceptance = np.where(falls, _acceptance(world, gain), acceptance)
     traffic = _traffic(world, shape, random)
     idle, starting, slow = (_spells(shape, random, *kind) for kind in _kinds(world))
-    others = _uniform(random, *world.standard, count) * (random.random((count, 1)) >= world.alone)
-    common = np.where(slow & (others > 0), _uniform(random, 1.05, 3.0, count), 1.0)
+    standard_ratio = _uniform(random, *world.standard, count) * (random.random((count, 1)) >= world.alone)
+    common = np.where(slow & (standard_ratio > 0), _uniform(random, 1.05, 3.0, count), 1.0)
     load = np.minimum(traffic * gain * common, 0.95 * world.baseline.most)  # the faster, the fewer at a time
     begins = starting & ~np.roll(starting, 1, axis=1)
     load = np.where(idle | begins, 0.0, load)  # a server that starts answers nothing at first
-    taken = np.where(starting, gain * _uniform(random, 1.0, 1.6, count), gain) * common
+    slowdown = np.where(starting, gain * _uniform(random, 1.0, 1.6, count), gain) * common
     scraped = _scraped(world, shape, random)
-    made = _measured(world, load, taken, acceptance, scraped["speculative"], begins, random, start)
-    made = _with_standard(world, made, load, common, others, scraped["standard"], random)
-    made = _by_routers(made, scraped["router"])
-    return replace(made, slower=gain)
+    trace = _measured(world, load, slowdown, acceptance, scraped["speculative"], begins, random, start)
+    trace = _with_standard(world, trace, load, common, standard_ratio, scraped["standard"], random)
+    trace = _by_routers(trace, scraped["router"])
+    return replace(trace, slower=gain)
 
 
 def _scraped(world: WeekConstants, shape: tuple[int, int], random: np.random.Generator) -> dict[str, Figures]:
@@ -178,21 +178,21 @@ def _scraped(world: WeekConstants, shape: tuple[int, int], random: np.random.Gen
 
 def _with_standard(
     world: WeekConstants,
-    made: Trace,
+    trace: LiveTrace,
     load: Figures,
     common: Figures,
-    others: Figures,
+    ratio: Figures,
     scraped: Figures,
     random: np.random.Generator,
-) -> Trace:
-    """The standard pool beside it: `others` requests for one of the other, `common` times its own latency,
+) -> LiveTrace:
+    """The standard pool beside it: `ratio` requests for one of the other, `common` times its own latency,
     and its requests are not quite the same."""
     shape = load.shape
     unlike = _uniform(random, 0.97, 1.03, shape[0]) * _slowly(random, shape, 0.02, 15 * 60 / world.interval_s)
-    theirs = load * _uniform(random, 0.3, 1.0, shape[0])
+    standard_load = load * _uniform(random, 0.3, 1.0, shape[0])
     tokens = world.tokens * _slowly(random, shape, 0.1, 120 * 60 / world.interval_s)
-    tpot, e2e = _latencies(world.baseline, theirs, unlike * common, tokens)
-    requests = np.nan_to_num(np.asarray(made.each.finished)) * others
+    tpot, e2e = _latencies(world.baseline, standard_load, unlike * common, tokens)
+    requests = np.nan_to_num(np.asarray(trace.figures.finished)) * ratio
     n = random.poisson(requests).astype(float)
     scrapes = np.full(shape, np.maximum(world.interval_s / SCRAPE_S, 1.0)) * scraped
     nothing = (scraped == 0) | (n == 0)
@@ -203,40 +203,43 @@ def _with_standard(
 
     counts = np.where(scraped == 0, np.nan, n * scraped)
     figures = {
-        "tpot": varied(tpot, np.asarray(world.baseline.known("tpot_cv", theirs))),
+        "tpot": varied(tpot, np.asarray(world.baseline.interpolate("tpot_cv", standard_load))),
         "tpot_n": counts,
-        "e2e": varied(e2e, np.asarray(world.baseline.known("e2e_cv", theirs))),
+        "e2e": varied(e2e, np.asarray(world.baseline.interpolate("e2e_cv", standard_load))),
         "e2e_n": counts,
         "tokens": np.where(nothing, np.nan, tokens),
-        "load": varied(theirs, np.full(shape, 0.2)),
+        "load": varied(standard_load, np.full(shape, 0.2)),
         "spread": np.where(nothing, np.nan, _spread(scrapes, random)),
         "gauged": np.where(scraped == 0, np.nan, scrapes),
-        "running": np.where(nothing, np.nan, _met(theirs, scrapes, random)),
-        "bursts": _bursts(world, theirs),
+        "running": np.where(nothing, np.nan, _met(standard_load, scrapes, random)),
+        "bursts": _bursts(world, standard_load),
         "covered": scraped,
         "sampled": np.where(scraped == 0, np.nan, scraped),
     }
     standard = {f"{STANDARD}{name}": values for name, values in figures.items()}
     return replace(
-        made, each=LiveFigures.of({**vars(made.each), **standard, "standard_requests": np.ceil(n)})
+        trace,
+        figures=LiveFigures.from_mapping(
+            {**vars(trace.figures), **standard, "standard_requests": np.ceil(n)}
+        ),
     )
 
 
-def _by_routers(made: Trace, scraped: Figures) -> Trace:
+def _by_routers(trace: LiveTrace, scraped: Figures) -> LiveTrace:
     """Return what the routers count: there while they are scraped, whichever pool is."""
-    each = made.each
+    figures = trace.figures
     counted = ("requests", "failed", "cancelled", "standard_requests", "standard_failed")
     live = {
-        name: np.where(scraped == 0, np.nan, np.asarray(getattr(each, name)) * scraped) for name in counted
+        name: np.where(scraped == 0, np.nan, np.asarray(getattr(figures, name)) * scraped) for name in counted
     }
     live["eligible"] = live["requests"]
     live["counted"] = np.where(scraped == 0, np.nan, scraped)
-    return replace(made, each=LiveFigures.of({**vars(each), **live}))
+    return replace(trace, figures=LiveFigures.from_mapping({**vars(figures), **live}))
 
 
 def _spread(scrapes: Figures, random: np.random.Generator) -> Figures:
-    of = np.sqrt(2 / np.maximum(scrapes, 1.0))
-    return np.maximum(1 + of * _normal(random, (scrapes.shape[0], scrapes.shape[1])), 0.0)
+    sd = np.sqrt(2 / np.maximum(scrapes, 1.0))
+    return np.maximum(1 + sd * _normal(random, (scrapes.shape[0], scrapes.shape[1])), 0.0)
 
 
 def _met(load: Figures, scrapes: Figures, random: np.random.Generator) -> Figures:
@@ -250,9 +253,9 @@ def _bursts(world: WeekConstants, load: Figures) -> Figures:
     """Variance over mean of the requests at a time in the last hours: that of independent requests, and of
     the load that wanders."""
     hours = round(BURSTS_S / world.interval_s)
-    known = np.nan_to_num(load)
+    filled = np.nan_to_num(load)
     n = np.minimum(np.arange(1, load.shape[1] + 1), hours)
-    mean, square = (rolled(values, hours) / n for values in (known, known**2))
+    mean, square = (rolled(values, hours) / n for values in (filled, filled**2))
     return np.where(mean > 1e-9, 1 + np.maximum(square - mean**2, 0.0) / np.maximum(mean, 1e-9), np.nan)
 
 
@@ -265,7 +268,7 @@ def _measured(
     begins: NDArray[np.bool_],
     random: np.random.Generator,
     start: float,
-) -> Trace:
+) -> LiveTrace:
     shape = load.shape
     wrong = 1 + world.baseline.levels[0].tpot_error * random.standard_normal((shape[0], 1))
     tokens = world.tokens * _slowly(random, shape, 0.1, 120 * 60 / world.interval_s)
@@ -289,9 +292,9 @@ def _measured(
         "finished": n,
         "drafted": drafted,
         "acceptance": np.clip(acceptance + np.sqrt(spread) * _normal(random, shape), 0.0, 1.0),
-        "tpot": varied(tpot, np.asarray(world.baseline.known("tpot_cv", load))),
+        "tpot": varied(tpot, np.asarray(world.baseline.interpolate("tpot_cv", load))),
         "tpot_n": n,
-        "e2e": varied(e2e, np.asarray(world.baseline.known("e2e_cv", load))),
+        "e2e": varied(e2e, np.asarray(world.baseline.interpolate("e2e_cv", load))),
         "e2e_n": n,
         "tokens": tokens,
         "load": varied(load, np.full(shape, 0.2)),
@@ -311,8 +314,8 @@ def _measured(
     figures |= {"bursts": _bursts(world, load), "missing": np.zeros(shape)}
     figures |= {"requests": answered, "failed": failed, "cancelled": none, "standard_failed": none}
     ts = start + world.interval_s * np.broadcast_to(np.arange(1, shape[1] + 1), shape)
-    each = LiveFigures.of(figures | {"ts": ts})
-    return Trace(world.interval_s, each, _playbook(world, figures, random), np.full(shape, np.nan))
+    live = LiveFigures.from_mapping(figures | {"ts": ts})
+    return LiveTrace(world.interval_s, live, _playbook(world, figures, random), np.full(shape, np.nan))
 
 
 def _playbook(world: WeekConstants, figures: dict[str, Figures], random: np.random.Generator) -> Answers:
@@ -324,8 +327,8 @@ def _playbook(world: WeekConstants, figures: dict[str, Figures], random: np.rand
     e2e = mean_of(figures["e2e"], figures["e2e_n"], window)
     top = world.baseline.levels[-1]
     wide = 1 + 1.645 * world.baseline.levels[0].whole_cv
-    of = np.nan_to_num(figures["e2e_n"]) * window
-    noise = 2.1 * world.baseline.levels[0].whole_cv / wide / np.sqrt(np.maximum(of, 1.0))
+    requests = np.nan_to_num(figures["e2e_n"]) * window
+    noise = 2.1 * world.baseline.levels[0].whole_cv / wide / np.sqrt(np.maximum(requests, 1.0))
     longest = top.ttft + top.token * (world.tokens - 1)
     return Answers(
         acceptance=np.nan_to_num(acceptance, nan=0.0),
@@ -353,9 +356,9 @@ def _traffic(world: WeekConstants, shape: tuple[int, int], random: np.random.Gen
     """Requests at a time on one server, were it as fast as the standard."""
     if world.steady is not None:
         return np.full(shape, world.steady)
-    at = np.arange(shape[1]) * world.interval_s / 86400 + random.uniform(0, 7, (shape[0], 1))
-    day = 0.08 + 0.92 * np.sin(np.pi * (at % 1)) ** 2
-    weekend = np.where(at % 7 >= 5, 0.5, 1.0)
+    days = np.arange(shape[1]) * world.interval_s / 86400 + random.uniform(0, 7, (shape[0], 1))
+    day = 0.08 + 0.92 * np.sin(np.pi * (days % 1)) ** 2
+    weekend = np.where(days % 7 >= 5, 0.5, 1.0)
     busy = BUSY * world.baseline.most * _uniform(random, *world.busy, shape[0])
     bursts = _slowly(random, shape, 0.25, 5 * 60 / world.interval_s)
     return np.asarray(busy * day * weekend * bursts)
@@ -377,22 +380,22 @@ def _kinds(world: WeekConstants) -> tuple[Kind, Kind, Kind]:
 def _spells(
     shape: tuple[int, int], random: np.random.Generator, often: float, shortest: float, longest: float
 ) -> NDArray[np.bool_]:
-    found = np.zeros(shape, dtype=bool)
+    spells = np.zeros(shape, dtype=bool)
     for week, times in enumerate(random.poisson(often, shape[0])):
         for _ in range(times):
             begin = int(random.integers(0, shape[1]))
             length = float(np.exp(random.uniform(np.log(max(shortest, 1)), np.log(max(longest, 1.01)))))
-            found[week, begin : begin + max(round(length), 1)] = True
-    return found
+            spells[week, begin : begin + max(round(length), 1)] = True
+    return spells
 
 
 def _slowly(random: np.random.Generator, shape: tuple[int, int], sd: float, over: float) -> Figures:
     """Around 1, by `sd`, much the same for about `over` intervals: straight lines between drawn points."""
     knots = int(np.ceil(shape[1] / max(over, 1))) + 2
     drawn = np.exp(sd * _normal(random, (shape[0], knots)))
-    at = np.arange(shape[1]) / max(over, 1)
-    left = at.astype(int)
-    part = at - left
+    position = np.arange(shape[1]) / max(over, 1)
+    left = position.astype(int)
+    part = position - left
     return np.asarray(drawn[:, left] * (1 - part) + drawn[:, left + 1] * part)
 
 

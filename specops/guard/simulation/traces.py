@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from specops.errors import FileError, UsageError
 from specops.guard.signals.criteria import Criteria
-from specops.guard.signals.query import FIGURES, STANDARD, LiveFigures, read, together
+from specops.guard.signals.query import FIGURES, STANDARD, LiveFigures, combine, read
 from specops.hints import listing, with_value
 from specops.prometheus.api import Api, Sample
 
@@ -53,7 +53,7 @@ class Answers:
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
-        return tuple(found.name for found in fields(cls))
+        return tuple(field.name for field in fields(cls))
 
 
 @dataclass
@@ -127,9 +127,9 @@ trace too."""
 
 
 @dataclass(frozen=True)
-class Trace:
+class LiveTrace:
     interval_s: float
-    each: LiveFigures
+    figures: LiveFigures
     """Arrays by name: the last axis is time, one item for each interval."""
 
     playbook: Answers
@@ -140,74 +140,80 @@ class Trace:
 
     @property
     def ts(self) -> Figures:
-        return np.asarray(self.each.ts, dtype=float)
+        return np.asarray(self.figures.ts, dtype=float)
 
     def __len__(self) -> int:
         return int(self.ts.shape[-1])
 
-    def at(self, week: int) -> Trace:
+    def select(self, week: int) -> LiveTrace:
         """Return one of many traces."""
 
-        def of(part: Any) -> Any:
+        def select_part(part: Any) -> Any:
             changes = {
-                found.name: np.asarray(value)[week]
-                for found in fields(part)
-                if isinstance(value := getattr(part, found.name), np.ndarray)
+                field.name: np.asarray(value)[week]
+                for field in fields(part)
+                if isinstance(value := getattr(part, field.name), np.ndarray)
             }
             return replace(part, **changes)
 
-        return Trace(self.interval_s, of(self.each), of(self.playbook), self.slower[week])
+        return LiveTrace(
+            self.interval_s, select_part(self.figures), select_part(self.playbook), self.slower[week]
+        )
 
 
-def windows(trace: Trace, intervals: int, started: int) -> LiveFigures:
+def windows(trace: LiveTrace, intervals: int, started: int) -> LiveFigures:
     """Return at each instant what the last so many intervals show together, and the starts of servers in the
     last `started`; fewer at the beginning."""
-    each = {name: np.asarray(getattr(trace.each, name), dtype=float) for name in FIGURES}
-    grown = {name: _added(each[name], intervals) for name in COUNTS}
-    grown["restarts"] = _added(each["restarts"], started)
-    found = dict(grown)
+    arrays = {name: np.asarray(getattr(trace.figures, name), dtype=float) for name in FIGURES}
+    grown = {name: _added(arrays[name], intervals) for name in COUNTS}
+    grown["restarts"] = _added(arrays["restarts"], started)
+    figures = dict(grown)
     for mean, count in WEIGHTED.items():
-        found[mean] = mean_of(each[mean], each[count], intervals)
-    for of in ("", STANDARD):
-        spent = each[f"{of}e2e"] * each[f"{of}e2e_n"]
-        found[f"{of}load"] = mean_of(each[f"{of}load"], spent, intervals)
-        found[f"{of}spread"] = mean_of(each[f"{of}spread"], each[f"{of}load"], intervals)
-        found[f"{of}running"] = mean_of(each[f"{of}running"], each[f"{of}gauged"], intervals)
+        figures[mean] = mean_of(arrays[mean], arrays[count], intervals)
+    for prefix in ("", STANDARD):
+        spent = arrays[f"{prefix}e2e"] * arrays[f"{prefix}e2e_n"]
+        figures[f"{prefix}load"] = mean_of(arrays[f"{prefix}load"], spent, intervals)
+        figures[f"{prefix}spread"] = mean_of(arrays[f"{prefix}spread"], arrays[f"{prefix}load"], intervals)
+        figures[f"{prefix}running"] = mean_of(
+            arrays[f"{prefix}running"], arrays[f"{prefix}gauged"], intervals
+        )
     for share in SHARES:
-        there = rolled((~np.isnan(each[share])).astype(float), intervals) > 0
-        of_window = rolled(np.nan_to_num(each[share]), intervals) / intervals
-        found[share] = np.where(there, of_window, np.nan)
-    return LiveFigures.of(found | {name: each[name] for name in AS_OF} | {"ts": trace.ts})
+        present = rolled((~np.isnan(arrays[share])).astype(float), intervals) > 0
+        of_window = rolled(np.nan_to_num(arrays[share]), intervals) / intervals
+        figures[share] = np.where(present, of_window, np.nan)
+    return LiveFigures.from_mapping(figures | {name: arrays[name] for name in AS_OF} | {"ts": trace.ts})
 
 
-def cut_window(trace: Trace, end: int, intervals: int, started: int, share: float) -> LiveFigures:
+def cut_window(trace: LiveTrace, end: int, intervals: int, started: int, share: float) -> LiveFigures:
     """Return the window up to the instant `end`, had only `share` of the traffic gone to the pool. Its load
     stays what it was, as its latencies do, which were of that load."""
     begin = max(end + 1 - max(intervals, started), 0)
-    cut = {name: np.asarray(getattr(trace.each, name))[begin : end + 1] for name in ("ts", *FIGURES)}
-    part = replace(trace, each=LiveFigures.of(cut))
-    live = one(windows(part, intervals, started), -1)
+    cut = {name: np.asarray(getattr(trace.figures, name))[begin : end + 1] for name in ("ts", *FIGURES)}
+    part = replace(trace, figures=LiveFigures.from_mapping(cut))
+    live = instant(windows(part, intervals, started), -1)
     fewer = {name: getattr(live, name) * share for name in COUNTS if name not in NOT_SHARED}
     return replace(live, **fewer)
 
 
-def one(live: LiveFigures, at: int) -> LiveFigures:
+def instant(live: LiveFigures, index: int) -> LiveFigures:
     """One instant of many, as floats."""
-    return LiveFigures.of({name: float(np.asarray(getattr(live, name))[at]) for name in ("ts", *FIGURES)})
+    return LiveFigures.from_mapping(
+        {name: float(np.asarray(getattr(live, name))[index]) for name in ("ts", *FIGURES)}
+    )
 
 
 def _added(values: Figures, intervals: int) -> Figures:
     """Sums over the last so many; NaN where none of them is a number."""
-    there = ~np.isnan(values)
-    total = rolled(np.where(there, values, 0.0), intervals)
-    return np.where(rolled(there.astype(float), intervals) > 0, total, np.nan)
+    present = ~np.isnan(values)
+    total = rolled(np.where(present, values, 0.0), intervals)
+    return np.where(rolled(present.astype(float), intervals) > 0, total, np.nan)
 
 
 def mean_of(values: Figures, weights: Figures, intervals: int) -> Figures:
     """Return at each instant the weighted mean of the last so many values; NaN where none has any weight."""
-    there = ~np.isnan(values) & (np.nan_to_num(weights) > 0)
-    weight = np.where(there, weights, 0.0)
-    total = rolled(np.where(there, values, 0.0) * weight, intervals)
+    present = ~np.isnan(values) & (np.nan_to_num(weights) > 0)
+    weight = np.where(present, weights, 0.0)
+    total = rolled(np.where(present, values, 0.0) * weight, intervals)
     whole = rolled(weight, intervals)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(whole > 1e-9, total / whole, np.nan)
@@ -228,11 +234,11 @@ def rolled(values: Figures, intervals: int) -> Figures:
     return total
 
 
-def record(api: Api, criteria: Criteria, start: float, end: float, interval_s: float) -> Trace:
+def record(api: Api, criteria: Criteria, start: float, end: float, interval_s: float) -> LiveTrace:
     """Return what Prometheus has between two instants. Raises EndpointError where it cannot be queried."""
     instants = np.arange(math.ceil(start), math.floor(end) + 1, interval_s)
     figures = {name: np.full(len(instants), np.nan) for name in FIGURES}
-    query = together(criteria.query.expressions(interval_s, interval_s))
+    query = combine(criteria.query.expressions(interval_s, interval_s))
     answers = {name: np.zeros(len(instants)) for name in (ACCEPTANCE, P95, BASELINE_P95)}
     for first in range(0, len(instants), MOST_POINTS):
         chunk = instants[first : first + MOST_POINTS]
@@ -240,19 +246,19 @@ def record(api: Api, criteria: Criteria, start: float, end: float, interval_s: f
         for series in api.range(query, chunk[0], chunk[-1], interval_s):
             for ts, value in series.points:
                 samples[ts].append(Sample(series.labels, value, ts))
-        for ts, together_ in samples.items():
-            live = read(together_, criteria.query, interval_s)
+        for ts, batch in samples.items():
+            live = read(batch, criteria.query, interval_s)
             for name, values in figures.items():
                 values[round((ts - instants[0]) / interval_s)] = getattr(live, name)
         for query_, values in answers.items():
             for series in api.range(query_, chunk[0], chunk[-1], interval_s)[:1]:  # it takes the first
                 for ts, value in series.points:
                     values[round((ts - instants[0]) / interval_s)] = value
-    live = LiveFigures.of(figures | {"ts": instants})
-    return Trace(interval_s, live, Answers(*answers.values()), np.full(len(instants), np.nan))
+    live = LiveFigures.from_mapping(figures | {"ts": instants})
+    return LiveTrace(interval_s, live, Answers(*answers.values()), np.full(len(instants), np.nan))
 
 
-def save(trace: Trace, path: Path) -> None:
+def save(trace: LiveTrace, path: Path) -> None:
     """Write the trace as lines of JSON: what it is, then one line for each interval. Raises FileError where
     it cannot be written."""
     try:
@@ -264,7 +270,7 @@ def save(trace: Trace, path: Path) -> None:
         raise FileError(f"could not write the trace {path}: {error.strerror}") from error
 
 
-def marked(trace: Trace, incidents: Sequence[str]) -> Trace:
+def marked(trace: LiveTrace, incidents: Sequence[str]) -> LiveTrace:
     """Return a recorded trace with its truth: within an incident it did not pay, outside it did.
 
     Each incident is FROM/UNTIL, both as ISO 8601 has them, in UTC where they do not say. Raises UsageError
@@ -286,19 +292,19 @@ def marked(trace: Trace, incidents: Sequence[str]) -> Trace:
 
 
 def _instant(text: str) -> float:
-    found = datetime.fromisoformat(text)
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    instant = datetime.fromisoformat(text)
+    return (instant if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp()
 
 
-def _lines(trace: Trace) -> Iterator[dict[str, Any]]:
-    columns = {name: np.asarray(getattr(trace.each, name)) for name in ("ts", *FIGURES)}
+def _lines(trace: LiveTrace) -> Iterator[dict[str, Any]]:
+    columns = {name: np.asarray(getattr(trace.figures, name)) for name in ("ts", *FIGURES)}
     columns |= {f"playbook_{name}": getattr(trace.playbook, name) for name in Answers.names()}
     columns["slower"] = trace.slower
-    for at in range(len(trace)):
-        yield {name: float(values[at]) for name, values in columns.items() if math.isfinite(values[at])}
+    for index in range(len(trace)):
+        yield {name: float(values[index]) for name, values in columns.items() if math.isfinite(values[index])}
 
 
-def load(path: Path) -> Trace:
+def load(path: Path) -> LiveTrace:
     """Read a trace. Raises UsageError for an invalid trace, with the line."""
     names = ["ts", *FIGURES, *(f"playbook_{name}" for name in Answers.names()), "slower"]
     columns: dict[str, list[float]] = {name: [] for name in names}
@@ -314,26 +320,26 @@ def load(path: Path) -> Trace:
             before = 0.0
             for line in file:
                 number += 1
-                found = {OLDER.get(name, name): value for name, value in json.loads(line).items()}
-                unknown = set(found) - set(names)
+                row = {OLDER.get(name, name): value for name, value in json.loads(line).items()}
+                unknown = set(row) - set(names)
                 if unknown:
                     raise ValueError(f"unknown: {', '.join(sorted(unknown))}")
-                if not before < (ts := float(found["ts"])) < YEAR_9999:
+                if not before < (ts := float(row["ts"])) < YEAR_9999:
                     raise ValueError(f"invalid time {ts:g}: expected one after {before:g}")
                 before = ts
                 for name in names:
-                    columns[name].append(float(found.get(name, math.nan)))
+                    columns[name].append(float(row.get(name, math.nan)))
             if not columns["ts"]:
                 raise ValueError("it has no interval")
     except OSError as error:
         raise FileError(f"could not read {path}: {error.strerror}", hint=listing(path.parent)) from error
     except (ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
-        what = f"there is no {error}" if isinstance(error, KeyError) else str(error) or "it is empty"
+        why = f"there is no {error}" if isinstance(error, KeyError) else str(error) or "it is empty"
         raise UsageError(
-            f"invalid trace {path}, line {number}: {what}",
+            f"invalid trace {path}, line {number}: {why}",
             hint="specops guard simulate ROLLOUT --last 7 --save FILE",
         ) from None
     arrays = {name: np.array(values) for name, values in columns.items()}
-    live = LiveFigures.of({name: arrays[name] for name in ("ts", *FIGURES)})
+    live = LiveFigures.from_mapping({name: arrays[name] for name in ("ts", *FIGURES)})
     answered = Answers(**{name: arrays[f"playbook_{name}"] for name in Answers.names()})
-    return Trace(interval_s, live, answered, arrays["slower"])
+    return LiveTrace(interval_s, live, answered, arrays["slower"])

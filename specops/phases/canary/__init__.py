@@ -30,14 +30,14 @@ from specops.load.settings import BaselineSettings
 from specops.load.workload import PromptSet
 from specops.phases.canary.checks import CHECKS
 from specops.phases.canary.checks.overlap import run_among_others
-from specops.phases.canary.client import Pool, PoolLost, curl_of
+from specops.phases.canary.client import PoolClient, PoolLost, curl_of
 from specops.phases.canary.pool_pair import (
     PLAIN_TOKENS,
-    Check,
+    CheckOutcome,
     Conformance,
-    Finding,
-    Outcome,
-    Pair,
+    ConformanceCheck,
+    ConformanceFinding,
+    PoolPair,
     Unsupported,
     spread,
 )
@@ -143,21 +143,21 @@ def conform(
             f"the canary needs two prompts, and {prompts.path} has one",
             hint=f"head -c 300 {shlex.quote(str(prompts.path))}",
         )
-    known = Conformance.model_validate(previous.data) if previous is not None else None
+    earlier = Conformance.model_validate(previous.data) if previous is not None else None
 
-    def partial(found: Conformance) -> None:
-        reason = f"stopped after {len(found.checks)} of {len(checks)} checks"
-        on_partial(_result(found, requested, settings, prompts, only, "partial", reason))
+    def partial(conformance: Conformance) -> None:
+        reason = f"stopped after {len(conformance.checks)} of {len(checks)} checks"
+        on_partial(_result(conformance, requested, settings, prompts, only, "partial", reason))
 
-    found = asyncio.run(
-        _requested(standard, speculative, requested, settings, progress, checks, folder, known, partial)
+    conformance = asyncio.run(
+        _requested(standard, speculative, requested, settings, progress, checks, folder, earlier, partial)
     )
-    verdict, reason = judged(found.checks)
-    return _result(found, requested, settings, prompts, only, verdict, reason)
+    verdict, reason = judged(conformance.checks)
+    return _result(conformance, requested, settings, prompts, only, verdict, reason)
 
 
 def _result(
-    found: Conformance,
+    conformance: Conformance,
     requested: BaselineSettings,
     settings: Canary,
     prompts: PromptSet,
@@ -165,7 +165,9 @@ def _result(
     verdict: Verdict,
     reason: str,
 ) -> Result:
-    count = {status: sum(one.status == status for one in found.checks) for status in ("pass", "fail")}
+    count = {
+        status: sum(finding.status == status for finding in conformance.checks) for status in ("pass", "fail")
+    }
     return Result(
         phase=PHASE,
         inputs={"prompts": prompts.sha256},
@@ -174,44 +176,46 @@ def _result(
         verdict=verdict,
         reason=reason,
         summary={
-            "checks": len(found.checks),
+            "checks": len(conformance.checks),
             "passed": count["pass"],
-            "failed": [one.name for one in found.checks if one.status == "fail"],
-            "undecided": [one.name for one in found.checks if one.status == "undecided"],
-            "unsupported": sorted({one.parameter for one in found.unsupported if one.pool == "speculative"}),
+            "failed": [finding.name for finding in conformance.checks if finding.status == "fail"],
+            "undecided": [finding.name for finding in conformance.checks if finding.status == "undecided"],
+            "unsupported": sorted(
+                {finding.parameter for finding in conformance.unsupported if finding.pool == "speculative"}
+            ),
         },
-        data=found.model_dump(mode="json"),
+        data=conformance.model_dump(mode="json"),
     )
 
 
-def judged(checks: Sequence[Finding]) -> tuple[Verdict, str]:
+def judged(checks: Sequence[ConformanceFinding]) -> tuple[Verdict, str]:
     """The verdict is no where a check failed. A check that a pool does not support is not a fault of
     speculation."""
-    failed = [one.name for one in checks if one.status == "fail"]
+    failed = [finding.name for finding in checks if finding.status == "fail"]
     if failed:
         return "no", f"the speculative pool fails {', '.join(failed)}"
-    if undecided := [one.name for one in checks if one.status == "undecided"]:
+    if undecided := [finding.name for finding in checks if finding.status == "undecided"]:
         return "undecided", f"undecided: {', '.join(undecided)}"
-    passed = sum(one.status == "pass" for one in checks)
-    others = len(checks) - passed
+    passed = sum(finding.status == "pass" for finding in checks)
+    unsupported_count = len(checks) - passed
     if not passed:
-        return "undecided", f"undecided: all {others} checks are unsupported by at least one pool"
-    more = f", {others} unsupported by at least one pool" if others else ""
+        return "undecided", f"undecided: all {unsupported_count} checks are unsupported by at least one pool"
+    more = f", {unsupported_count} unsupported by at least one pool" if unsupported_count else ""
     return "yes", f"{passed} checks passed{more}: the speculative pool answers as the standard pool does"
 
 
-def unsupported(checks: Sequence[Finding]) -> list[Unsupported]:
+def unsupported(checks: Sequence[ConformanceFinding]) -> list[Unsupported]:
     """Return what one pool does not support and the other does, once for each parameter."""
-    found: dict[tuple[str, str], Unsupported] = {}
-    for one in checks:
-        if one.parameter is None or one.status not in ("differs", "fail"):
+    entries: dict[tuple[str, str], Unsupported] = {}
+    for finding in checks:
+        if finding.parameter is None or finding.status not in ("differs", "fail"):
             continue
         # what only the standard pool lacks is named, and routes nothing
-        pool = "standard" if one.status == "differs" and not one.speculative else "speculative"
-        request = one.request or ""
-        entry = Unsupported(parameter=one.parameter, pool=pool, request=request, why=one.message)  # type: ignore[arg-type]
-        found.setdefault((one.parameter, pool), entry)
-    return list(found.values())
+        pool = "standard" if finding.status == "differs" and not finding.speculative else "speculative"
+        request = finding.request or ""
+        entry = Unsupported(parameter=finding.parameter, pool=pool, request=request, why=finding.message)  # type: ignore[arg-type]
+        entries.setdefault((finding.parameter, pool), entry)
+    return list(entries.values())
 
 
 async def _requested(
@@ -220,49 +224,52 @@ async def _requested(
     requested: BaselineSettings,
     settings: Canary,
     progress: Progress,
-    checks: Sequence[Check],
+    checks: Sequence[ConformanceCheck],
     folder: Path,
-    known: Conformance | None,
+    earlier: Conformance | None,
     partial: Callable[[Conformance], None],
 ) -> Conformance:
-    """Every check's finding. `known` holds findings to reuse; `partial` gets all so far, after each check
+    """Every check's finding. `earlier` holds findings to reuse; `partial` gets all so far, after each check
     that both pools survived."""
-    before = {one.name: one for one in known.checks} if known is not None else {}
-    sent = known.requests if known is not None else {}
+    before = {finding.name: finding for finding in earlier.checks} if earlier is not None else {}
+    sent = earlier.requests if earlier is not None else {}
     prompts = requested.prompt_set()
     pace = Pace(requested.max_rps)
     async with AsyncExitStack() as stack:
         most = settings.concurrency
-        one = await stack.enter_async_context(
-            Pool("standard", requested.at(standard, "standard").target(), most, pace)
+        standard_pool = await stack.enter_async_context(
+            PoolClient("standard", requested.at(standard, "standard").target(), most, pace)
         )
-        other = await stack.enter_async_context(
-            Pool("speculative", requested.at(speculative, "speculative").target(), most, pace)
+        speculative_pool = await stack.enter_async_context(
+            PoolClient("speculative", requested.at(speculative, "speculative").target(), most, pace)
         )
-        pair = Pair(one, other, spread(prompts, settings.prompts), settings)
-        for pool in (one, other):
+        pair = PoolPair(standard_pool, speculative_pool, spread(prompts, settings.prompts), settings)
+        for pool in (standard_pool, speculative_pool):
             await pool.introduce(pool.greedy(pair.prompts[0], 4))
         progress.note(
-            f"the canary sends requests to {one.endpoint.base_url} and {other.endpoint.base_url}, at most "
-            f"{settings.concurrency} at a time to each"
+            f"the canary sends requests to {standard_pool.endpoint.base_url} and "
+            f"{speculative_pool.endpoint.base_url}, at most {settings.concurrency} at a time to each"
         )
         if before:
             progress.note(f"{len(before)} of {len(checks)} checks reused; the others run now")
         progress.start("checking that both pools answer alike", len(checks))
-        found: list[Finding] = []
+        findings: list[ConformanceFinding] = []
         gone: PoolLost | None = None
 
         def so_far() -> Conformance:
             return Conformance(
-                checks=found,
-                unsupported=unsupported(found),
-                requests={pool.name: sent.get(pool.name, 0) + pool.sent for pool in (one, other)},
+                checks=findings,
+                unsupported=unsupported(findings),
+                requests={
+                    pool.name: sent.get(pool.name, 0) + pool.sent
+                    for pool in (standard_pool, speculative_pool)
+                },
                 prompts=prompts.provenance(),
             )
 
         for check in checks:
             if check.name in before:
-                found.append(before[check.name])
+                findings.append(before[check.name])
                 progress.advance()
                 continue
             if gone is None:
@@ -273,17 +280,18 @@ async def _requested(
                             outcome, message=f"{outcome.message}; after that the pool stopped answering"
                         )
                 except PoolLost as error:
-                    gone, outcome = error, _ended(error)
+                    gone = error
+                    outcome = CheckOutcome("fail" if error.pool == "speculative" else "undecided", str(error))
             else:
-                outcome = Outcome("undecided", f"not sent: {gone}")
-            found.append(_finding(check, outcome, pair, folder))
+                outcome = CheckOutcome("undecided", f"not sent: {gone}")
+            findings.append(_finding(check, outcome, pair, folder))
             progress.advance()
             if gone is None:
                 partial(so_far())
         return so_far()
 
 
-async def conclude(check: Check, pair: Pair) -> Outcome:
+async def conclude(check: ConformanceCheck, pair: PoolPair) -> CheckOutcome:
     """Make a check: alone, and a feature's again among other requests. It passes only where both pools show
     answers to compare."""
     outcome = await check.run(pair)
@@ -297,11 +305,11 @@ async def conclude(check: Check, pair: Pair) -> Outcome:
             asks = [pool.greedy(prompt, PLAIN_TOKENS) for prompt in pair.prompts]
             if not any([(await pool.plain(ask)).text for ask in asks]):
                 message = f"no answer of the {pool.name} pool to a plain prompt has any text to compare"
-                return Outcome("undecided", message, asks[0])
+                return CheckOutcome("undecided", message, asks[0])
     return outcome
 
 
-async def _gone(pair: Pair) -> PoolLost | None:
+async def _gone(pair: PoolPair) -> PoolLost | None:
     """Return why the speculative pool does not answer the plainest request any more; None where it does."""
     try:
         reply = await pair.speculative.ask(pair.speculative.greedy(pair.prompts[0], 1))
@@ -313,12 +321,9 @@ async def _gone(pair: Pair) -> PoolLost | None:
     return PoolLost("speculative", reply.failure)
 
 
-def _ended(error: PoolLost) -> Outcome:
-    """A pool that ended while a check was made: a fault of the speculative one, where it is that."""
-    return Outcome("fail" if error.pool == "speculative" else "undecided", str(error))
-
-
-def _finding(check: Check, outcome: Outcome, pair: Pair, folder: Path) -> Finding:
+def _finding(
+    check: ConformanceCheck, outcome: CheckOutcome, pair: PoolPair, folder: Path
+) -> ConformanceFinding:
     def keep(body: str) -> str:
         path = folder / PHASE / f"{check.name}.json"
         try:
@@ -330,7 +335,7 @@ def _finding(check: Check, outcome: Outcome, pair: Pair, folder: Path) -> Findin
 
     pool = pair.speculative
     request = curl_of(outcome.ask, pool.endpoint, keep, outcome.among) if outcome.ask else None
-    return Finding(
+    return ConformanceFinding(
         name=check.name,
         status=outcome.status,
         message=outcome.message,

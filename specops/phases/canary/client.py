@@ -39,7 +39,7 @@ class Token:
 
 
 @dataclass(frozen=True)
-class Call:
+class ToolCall:
     """A call of a tool; `arguments` is the text of a JSON object."""
 
     name: str = ""
@@ -47,13 +47,13 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Choice:
+class AnswerChoice:
     text: str = ""
     finish_reason: str | None = None
     tokens: tuple[Token, ...] | None = None
     """None without them."""
 
-    calls: tuple[Call, ...] = ()
+    calls: tuple[ToolCall, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class Reply:
-    choices: Mapping[int, Choice] = field(default_factory=dict)
+    choices: Mapping[int, AnswerChoice] = field(default_factory=dict)
     """Choices by their index."""
 
     usage: Usage | None = None
@@ -77,8 +77,8 @@ class Reply:
         return self.first.text
 
     @property
-    def first(self) -> Choice:
-        return self.choices.get(0, Choice())
+    def first(self) -> AnswerChoice:
+        return self.choices.get(0, AnswerChoice())
 
     @property
     def ok(self) -> bool:
@@ -89,7 +89,7 @@ class Reply:
         return self.failure is not None and self.failure.kind in REFUSALS
 
     @property
-    def compared_parts(self) -> tuple[str, tuple[Call, ...], int | None]:
+    def compared_parts(self) -> tuple[str, tuple[ToolCall, ...], int | None]:
         """Return what two answers must share to be the same."""
         return self.text, self.first.calls, self.usage.completion if self.usage else None
 
@@ -97,7 +97,7 @@ class Reply:
 def whole(body: Any) -> Reply:
     """A reply from the JSON of an answer that was not streamed."""
     try:
-        choices = {int(one.get("index", 0)): _whole_choice(one) for one in body["choices"]}
+        choices = {int(choice.get("index", 0)): _whole_choice(choice) for choice in body["choices"]}
         return Reply(choices, _usage(body.get("usage")))
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         return Reply(failure=Failure("malformed", f"the answer cannot be read: {error!r}"[:200]))
@@ -105,7 +105,7 @@ def whole(body: Any) -> Reply:
 
 def streamed(events: Iterable[str], *, ended: bool = True) -> Reply:
     """A reply from the data of a stream's events. With `ended` it must have come to its end."""
-    choices: dict[int, Choice] = {}
+    choices: dict[int, AnswerChoice] = {}
     usage: Usage | None = None
     done = False
     try:
@@ -118,43 +118,43 @@ def streamed(events: Iterable[str], *, ended: bool = True) -> Reply:
                 raw = error.get("message") if isinstance(error, dict) else error
                 return Reply(choices, usage, Failure("stream_error", str(raw)[:200]))
             usage = _usage(event.get("usage")) or usage
-            for one in event.get("choices") or []:
-                index = int(one.get("index", 0))
-                choices[index] = _grown(choices.get(index, Choice()), one)
+            for entry in event.get("choices") or []:
+                index = int(entry.get("index", 0))
+                choices[index] = _grown(choices.get(index, AnswerChoice()), entry)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         return Reply(choices, usage, Failure("malformed", f"an event cannot be read: {error!r}"[:200]))
     if ended and not done and not any(choice.finish_reason for choice in choices.values()):
         return Reply(choices, usage, Failure("cut", "the stream ended without a finish reason or [DONE]"))
-    return Reply({i: replace(one, text=well_formed(one.text)) for i, one in choices.items()}, usage)
+    return Reply({i: replace(choice, text=well_formed(choice.text)) for i, choice in choices.items()}, usage)
 
 
-def _whole_choice(one: dict[str, Any]) -> Choice:
-    message = one.get("message") or {}
-    text = one["text"] if "text" in one else message.get("content")
+def _whole_choice(raw: dict[str, Any]) -> AnswerChoice:
+    message = raw.get("message") or {}
+    text = raw["text"] if "text" in raw else message.get("content")
     calls = message.get("tool_calls") or []
-    return Choice(
+    return AnswerChoice(
         well_formed(text or ""),
-        one.get("finish_reason"),
-        _tokens(one.get("logprobs")),
-        tuple(Call(call["function"]["name"], call["function"]["arguments"]) for call in calls),
+        raw.get("finish_reason"),
+        _tokens(raw.get("logprobs")),
+        tuple(ToolCall(call["function"]["name"], call["function"]["arguments"]) for call in calls),
     )
 
 
-def _grown(choice: Choice, one: dict[str, Any]) -> Choice:
-    delta = one.get("delta") or {}
-    text = one["text"] if "text" in one else delta.get("content")
-    tokens = _tokens(one.get("logprobs"))
+def _grown(choice: AnswerChoice, raw: dict[str, Any]) -> AnswerChoice:
+    delta = raw.get("delta") or {}
+    text = raw["text"] if "text" in raw else delta.get("content")
+    tokens = _tokens(raw.get("logprobs"))
     calls = list(choice.calls)
     for call in delta.get("tool_calls") or []:
         place, function = int(call.get("index", 0)), call.get("function") or {}
-        calls += [Call()] * (place + 1 - len(calls))
+        calls += [ToolCall()] * (place + 1 - len(calls))
         so_far = calls[place]
-        calls[place] = Call(
+        calls[place] = ToolCall(
             so_far.name + (function.get("name") or ""), so_far.arguments + (function.get("arguments") or "")
         )
-    return Choice(
+    return AnswerChoice(
         choice.text + (text or ""),
-        one.get("finish_reason") or choice.finish_reason,
+        raw.get("finish_reason") or choice.finish_reason,
         choice.tokens if tokens is None else (*(choice.tokens or ()), *tokens),
         tuple(calls),
     )
@@ -167,11 +167,11 @@ def _tokens(raw: Any) -> tuple[Token, ...] | None:
     if "content" in raw:
         return tuple(
             Token(
-                one["token"],
-                float(one["logprob"]),
-                *_top((t["token"], t["logprob"]) for t in one["top_logprobs"] or []),
+                token["token"],
+                float(token["logprob"]),
+                *_top((t["token"], t["logprob"]) for t in token["top_logprobs"] or []),
             )
-            for one in raw["content"] or []
+            for token in raw["content"] or []
         )
     tops = raw.get("top_logprobs") or [{}] * len(raw["tokens"])
     return tuple(
@@ -230,7 +230,7 @@ class PoolLost(Exception):
 
 
 @dataclass
-class Pool:
+class PoolClient:
     """Use as an async context manager. `endpoint` says where it is and what its model is called."""
 
     name: Literal["standard", "speculative"]
@@ -328,8 +328,8 @@ class Pool:
         except ValueError as error:
             return Reply(failure=Failure("malformed", f"the answer is not JSON: {error}"))
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            found = failure_of(error, self.endpoint.credentials)
-            return Reply(failure=found or Failure("cut", self.endpoint.credentials.blotted(str(error))))
+            failure = failure_of(error, self.endpoint.credentials)
+            return Reply(failure=failure or Failure("cut", self.endpoint.credentials.blotted(str(error))))
         return streamed((event.data for event in events(reads)), ended=leave_after is None)
 
     def _refusal(self, status: int, text: str) -> Failure:
@@ -349,7 +349,7 @@ class Pool:
                 f"{self.endpoint.base_url}/models", allow_redirects=False
             ) as response:
                 models = (await response.json())["data"]
-            message = next((one for one in models if one.get("id") == self.endpoint.model), models[0])
+            message = next((model for model in models if model.get("id") == self.endpoint.model), models[0])
             return int(message["max_model_len"] if "max_model_len" in message else message["meta"]["n_ctx"])
         except (
             aiohttp.ClientError,
@@ -364,8 +364,8 @@ class Pool:
 
     async def gauges(self) -> Scrape | None:
         """Return what its /metrics says; None where it has none."""
-        found = await counters.scrape(self.endpoint.base_url, self.endpoint.credentials)
-        return None if isinstance(found, NoData) else found
+        scrape = await counters.scrape(self.endpoint.base_url, self.endpoint.credentials)
+        return None if isinstance(scrape, NoData) else scrape
 
     async def called(self, name: str) -> str:
         """Return what its engine calls the request parameter; `name` is vLLM's."""
@@ -393,7 +393,7 @@ def curl_of(ask: CanaryRequest, endpoint: Endpoint, keep: Keep, among: Sequence[
     BASE_URL stands in for the address where it is set: a server that specops started is gone by then.
     """
     base = f'BASE_URL="${{BASE_URL:-{endpoint.base_url}}}"'
-    lines = [base, *(f"{_curl(one, endpoint, keep)} > /dev/null &" for one in among)]
+    lines = [base, *(f"{_curl(request, endpoint, keep)} > /dev/null &" for request in among)]
     return "\n".join([*lines, _curl(ask, endpoint, keep), *(["wait"] if among else [])])
 
 

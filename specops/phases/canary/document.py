@@ -7,7 +7,7 @@ from pathlib import Path
 
 from specops.hints import with_options
 from specops.phases.canary.checks import CHECKS
-from specops.phases.canary.pool_pair import Conformance, Finding
+from specops.phases.canary.pool_pair import Conformance, ConformanceFinding
 from specops.phases.commands import Commands
 from specops.phases.measurement import checked
 from specops.render.figures import count
@@ -85,11 +85,11 @@ def _tables(data: Conformance) -> Iterator[Table]:
             yield Table("", ("check", "result", "details"), rows, prose=(2,), folded=folded)
 
 
-def _word(finding: Finding) -> str:
+def _word(finding: ConformanceFinding) -> str:
     return "FAIL" if finding.status == "fail" else finding.status
 
 
-def _known_issues(pool: Pool, finding: Finding) -> Iterator[str]:
+def _known_issues(pool: Pool, finding: ConformanceFinding) -> Iterator[str]:
     """Known issues of the pool's engine that a failure may be."""
     version = pool.pair.version if pool.pair else None
     for issue in of_check(pool.engine, version, finding.name):

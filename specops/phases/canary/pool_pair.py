@@ -12,14 +12,14 @@ from pydantic import Field
 
 from specops.config.rollout import Canary, CheckName
 from specops.load.workload import Prompt, PromptSet, StoredProvenance
-from specops.phases.canary.client import PASSING, CanaryRequest, Pool, Reply
+from specops.phases.canary.client import PASSING, CanaryRequest, PoolClient, Reply
 from specops.section import Frozen
 
 Status = Literal["pass", "fail", "unsupported", "differs", "undecided"]
 """`unsupported`: by neither pool. `differs`: one pool takes what the other does not."""
 
 
-class Finding(Frozen):
+class ConformanceFinding(Frozen):
     """The result of one check."""
 
     name: CheckName
@@ -50,7 +50,7 @@ class Unsupported(Frozen):
 class Conformance(Frozen):
     """`data` of canary.json."""
 
-    checks: list[Finding]
+    checks: list[ConformanceFinding]
     unsupported: list[Unsupported]
     requests: dict[str, int]
     """Number of requests that were sent, by pool."""
@@ -59,7 +59,7 @@ class Conformance(Frozen):
 
 
 @dataclass(frozen=True)
-class Side:
+class PoolOutcome:
     """The answer of one pool to a check. `ignored`: it answered as if the parameter had not been
     requested."""
 
@@ -69,7 +69,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CheckOutcome:
     """The outcome of a check, before the request that shows it is written out."""
 
     status: Status
@@ -83,40 +83,40 @@ class Outcome:
     evidence: dict[str, Any] | None = None
 
 
-def trouble(reply: Reply, ask: CanaryRequest) -> Side | None:
+def trouble(reply: Reply, ask: CanaryRequest) -> PoolOutcome | None:
     """Return why a reply is not an answer; None if it is an answer."""
     if reply.failure is None:
         return None
     kind, detail = reply.failure.kind, reply.failure.detail
     if reply.refused:
-        return Side("refused", f"it refused ({kind.removeprefix('http_')}): {detail}", ask)
+        return PoolOutcome("refused", f"it refused ({kind.removeprefix('http_')}): {detail}", ask)
     if kind in PASSING:
-        return Side("unsure", f"it gave no answer ({kind}): {detail}", ask)
-    return Side("wrong", f"it failed ({kind}): {detail}", ask)
+        return PoolOutcome("unsure", f"it gave no answer ({kind}): {detail}", ask)
+    return PoolOutcome("wrong", f"it failed ({kind}): {detail}", ask)
 
 
-def held(standard: Side, speculative: Side, well: str) -> Outcome:
+def held(standard: PoolOutcome, speculative: PoolOutcome, well: str) -> CheckOutcome:
     """Return what follows from how both did; `well` is the message where both did well."""
     status, message = _held(standard, speculative, well)
     ask = speculative.ask if speculative.state != "ok" else standard.ask
-    return Outcome(status, message, ask or speculative.ask, (), standard.message, speculative.message)
+    return CheckOutcome(status, message, ask or speculative.ask, (), standard.message, speculative.message)
 
 
-def _held(standard: Side, speculative: Side, well: str) -> tuple[Status, str]:
-    one, other = standard.state, speculative.state
+def _held(standard: PoolOutcome, speculative: PoolOutcome, well: str) -> tuple[Status, str]:
+    standard_state, speculative_state = standard.state, speculative.state
     lacks = ("refused", "ignored")
-    if "unsure" in (one, other):
-        side, pool = (standard, "standard") if one == "unsure" else (speculative, "speculative")
+    if "unsure" in (standard_state, speculative_state):
+        side, pool = (standard, "standard") if standard_state == "unsure" else (speculative, "speculative")
         return "undecided", f"the {pool} pool: {side.message}"
-    if one == "wrong":
+    if standard_state == "wrong":
         return "undecided", f"the standard pool itself: {standard.message}"
-    if one in lacks and other in lacks:
+    if standard_state in lacks and speculative_state in lacks:
         return "unsupported", f"neither pool has it: {speculative.message}"
-    if other == "wrong" or (one == "ok" and other == "ignored"):
+    if speculative_state == "wrong" or (standard_state == "ok" and speculative_state == "ignored"):
         return "fail", f"the speculative pool: {speculative.message}"
-    if one == "ok" and other == "ok":
+    if standard_state == "ok" and speculative_state == "ok":
         return "pass", well
-    side, pool = (speculative, "speculative") if other == "refused" else (standard, "standard")
+    side, pool = (speculative, "speculative") if speculative_state == "refused" else (standard, "standard")
     return "differs", f"only the {pool} pool lacks it: {side.message}"
 
 
@@ -127,9 +127,9 @@ FEW = 4
 
 
 @dataclass(frozen=True)
-class Pair:
-    standard: Pool
-    speculative: Pool
+class PoolPair:
+    standard: PoolClient
+    speculative: PoolClient
     prompts: tuple[Prompt, ...]
     settings: Canary
 
@@ -138,16 +138,16 @@ class Pair:
         return self.prompts[:FEW]
 
 
-CheckFunction = Callable[[Pool, Pair], Awaitable[Side]]
+CheckFunction = Callable[[PoolClient, PoolPair], Awaitable[PoolOutcome]]
 
 
 @dataclass(frozen=True)
-class Check:
+class ConformanceCheck:
     name: CheckName
     about: str
     """What holds where it passes."""
 
-    run: Callable[[Pair], Awaitable[Outcome]]
+    run: Callable[[PoolPair], Awaitable[CheckOutcome]]
     parameter: str | None = None
     feature: bool = False
     """It is of a feature of the API: it is made again while other requests overlap."""
@@ -155,14 +155,14 @@ class Check:
 
 def of_each(
     name: CheckName, about: str, look: CheckFunction, parameter: str | None = None, *, feature: bool = True
-) -> Check:
+) -> ConformanceCheck:
     """A check of what each pool does by itself: the standard pool is what the other is held against."""
 
-    async def run(pair: Pair) -> Outcome:
+    async def run(pair: PoolPair) -> CheckOutcome:
         standard, speculative = await asyncio.gather(look(pair.standard, pair), look(pair.speculative, pair))
         return held(standard, speculative, about)
 
-    return Check(name, about, run, parameter, feature)
+    return ConformanceCheck(name, about, run, parameter, feature)
 
 
 def spread(prompts: PromptSet, count: int) -> tuple[Prompt, ...]:
@@ -171,24 +171,24 @@ def spread(prompts: PromptSet, count: int) -> tuple[Prompt, ...]:
     return tuple(p for p in chain(*zip_longest(*classes)) if p is not None)[:count]
 
 
-async def same_text(pool: Pool, plain: CanaryRequest, other: CanaryRequest) -> bool | None:
+async def same_text(pool: PoolClient, plain: CanaryRequest, variant: CanaryRequest) -> bool | None:
     """Return for one pair of requests what `same_texts` returns for several."""
-    return (await same_texts(pool, [plain], [other]))[0]
+    return (await same_texts(pool, [plain], [variant]))[0]
 
 
 async def same_texts(
-    pool: Pool, plain: Sequence[CanaryRequest], other: Sequence[CanaryRequest]
+    pool: PoolClient, plain: Sequence[CanaryRequest], variant: Sequence[CanaryRequest]
 ) -> list[bool | None]:
-    """Return whether each of `other` is answered as the plain request beside it, by their texts.
+    """Return whether each of `variant` is answered as the plain request beside it, by their texts.
 
     A server may differ from itself, since sums of floating point depend on the batch. So what differs is sent
     again, both ways, and None says that the plain answer is not steady, or that a request has no answer.
     Plain requests never share a batch with the others here: the effect of that is reported separately.
     """
     before = [await pool.plain(ask) for ask in plain]
-    once = await pool.ask_all(other)
+    once = await pool.ask_all(variant)
     again = {i: await pool.ask(plain[i]) for i in range(len(plain)) if once[i].text != before[i].text}
-    twice = dict(zip(again, await pool.ask_all([other[i] for i in again]), strict=True))
+    twice = dict(zip(again, await pool.ask_all([variant[i] for i in again]), strict=True))
 
     def same(i: int) -> bool | None:
         if not before[i].ok or not once[i].ok:

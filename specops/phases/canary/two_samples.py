@@ -65,67 +65,71 @@ def expected(top: Sequence[float]) -> float:
     """Return about the mean log-probability, in nats, of a token that is drawn where `top` are the
     likeliest."""
     left = 1 - sum(map(math.exp, top))
-    known = sum(math.exp(value) * value for value in top)
-    return known + left * math.log(left / _BEYOND) if left > 0 else known
+    of_top = sum(math.exp(value) * value for value in top)
+    return of_top + left * math.log(left / _BEYOND) if left > 0 else of_top
 
 
-def p_value(ours: Answers, theirs: Answers) -> float:
+def p_value(standard: Answers, speculative: Answers) -> float:
     """The chance of such a difference, or a greater one, between two samples of one distribution.
 
     Both hold the same prompts in the same order.
     """
-    found = [of_pieces(_texts(ours), _texts(theirs))]
-    if (one := _surprises(ours)) is not None and (other := _surprises(theirs)) is not None:
-        found.append(of_means(one, other))
-    return min(1.0, min(found) * len(found))
+    p_values = [of_pieces(_texts(standard), _texts(speculative))]
+    if (standard_surprises := _surprises(standard)) is not None and (
+        speculative_surprises := _surprises(speculative)
+    ) is not None:
+        p_values.append(of_means(standard_surprises, speculative_surprises))
+    return min(1.0, min(p_values) * len(p_values))
 
 
-def of_pieces(ours: Sequence[Sequence[str]], theirs: Sequence[Sequence[str]]) -> float:
+def of_pieces(standard: Sequence[Sequence[str]], speculative: Sequence[Sequence[str]]) -> float:
     rng = np.random.default_rng(SEED)
     observed, null = 0.0, np.zeros(PERMUTATIONS)
-    for one, other in zip(ours, theirs, strict=True):
-        has, labels = _categories([*one, *other]), _labels(len(one), len(other))
+    for left, right in zip(standard, speculative, strict=True):
+        has, labels = _categories([*left, *right]), _labels(len(left), len(right))
         observed += float(_chi_squares(has, labels[None])[0])
-        null += _chi_squares(has, _permuted(labels, rng))
+        null += _chi_squares(has, rng.permuted(np.tile(labels, (PERMUTATIONS, 1)), axis=1))
     return _share(null >= observed - 1e-6)
 
 
-def of_means(ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]]) -> float:
+def of_means(standard: Sequence[Sequence[float]], speculative: Sequence[Sequence[float]]) -> float:
     """Two-sided, of the differences of means summed over the prompts."""
     rng = np.random.default_rng(SEED)
     observed, null = 0.0, np.zeros(PERMUTATIONS)
-    for one, other in zip(ours, theirs, strict=True):
-        values, labels = np.array([*one, *other]), _labels(len(one), len(other))
+    for left, right in zip(standard, speculative, strict=True):
+        values, labels = np.array([*left, *right]), _labels(len(left), len(right))
         weights = labels / labels.sum() - (1 - labels) / (1 - labels).sum()
         observed += float(weights @ values)
         null += rng.permuted(np.tile(weights, (PERMUTATIONS, 1)), axis=1) @ values
     return _share(np.abs(null) >= abs(observed) - 1e-12)
 
 
-def shown(ours: Answers, alpha: float) -> DetectableDifferences:
+def detectable_differences(answers: Answers, alpha: float) -> DetectableDifferences:
     """Return what would be found at `alpha` with POWER, with as many of theirs."""
     share = alpha / TESTS
-    surprises = _surprises(ours)
+    surprises = _surprises(answers)
     if surprises is None:
-        return DetectableDifferences(_pieces_shown(_texts(ours), alpha), None)
-    return DetectableDifferences(_pieces_shown(_texts(ours), share), _nats_shown(surprises, share))
+        return DetectableDifferences(_pieces_shown(_texts(answers), alpha), None)
+    return DetectableDifferences(_pieces_shown(_texts(answers), share), _nats_shown(surprises, share))
 
 
-def _nats_shown(ours: Sequence[Sequence[float]], alpha: float) -> float | None:
+def _nats_shown(surprises: Sequence[Sequence[float]], alpha: float) -> float | None:
     """Return the smallest detectable difference, in nats a token, by the t test of two means, each prompt
     counted alike."""
-    if min(map(len, ours)) < 2:
+    if min(map(len, surprises)) < 2:
         return None
-    error = math.sqrt(sum(2 * float(np.var(one, ddof=1)) / len(one) for one in ours)) / len(ours)
+    error = math.sqrt(sum(2 * float(np.var(prompt, ddof=1)) / len(prompt) for prompt in surprises)) / len(
+        surprises
+    )
     return (NormalDist().inv_cdf(1 - alpha / 2) + NormalDist().inv_cdf(POWER)) * error
 
 
-def _pieces_shown(ours: Sequence[Sequence[str]], alpha: float) -> float | None:
-    """Return the smallest detectable total variation, by simulation: both samples are drawn anew from `ours`,
-    and a share of one is replaced by the answer that is most common there, as a distribution that is too
-    sharp would have it."""
+def _pieces_shown(answers: Sequence[Sequence[str]], alpha: float) -> float | None:
+    """Return the smallest detectable total variation, by simulation: both samples are drawn anew from
+    `answers`, and a share of one is replaced by the answer that is most common there, as a distribution that
+    is too sharp would have it."""
     rng = np.random.default_rng(SEED)
-    prompts = [(_categories(texts), _commonest(texts)) for texts in ours]
+    prompts = [(_categories(texts), _commonest(texts)) for texts in answers]
     critical = float(np.quantile(_simulated(prompts, 0.0, rng), 1 - alpha))
 
     def observed(share: float) -> bool:
@@ -137,7 +141,7 @@ def _pieces_shown(ours: Sequence[Sequence[str]], alpha: float) -> float | None:
     for _ in range(6):
         share = (low + high) / 2
         low, high = (low, share) if observed(share) else (share, high)
-    return high * sum(map(_room, ours)) / len(ours)
+    return high * sum(map(_room, answers)) / len(answers)
 
 
 def _simulated(
@@ -149,17 +153,19 @@ def _simulated(
     for has, common in prompts:
         n = len(has)
         for number in range(SIMULATIONS):
-            ours = has[rng.integers(0, n, n)].sum(0)
-            theirs = has[np.where(rng.random(n) < share, common, rng.integers(0, n, n))].sum(0)
-            totals[number] += float(np.sum((ours - theirs) ** 2 / np.maximum(ours + theirs, 1)))
+            sample = has[rng.integers(0, n, n)].sum(0)
+            sharper = has[np.where(rng.random(n) < share, common, rng.integers(0, n, n))].sum(0)
+            totals[number] += float(np.sum((sample - sharper) ** 2 / np.maximum(sample + sharper, 1)))
     return totals
 
 
 def _room(texts: Sequence[str]) -> float:
     """Total variation, of a piece on average, between the answers and the most common of them alone."""
-    ours = [_placed(text) for text in texts]
-    common = ours[_commonest(texts)]
-    return sum(one[place] != common[place] for one in ours for place in range(PIECES)) / (PIECES * len(ours))
+    placed = [_placed(text) for text in texts]
+    common = placed[_commonest(texts)]
+    return sum(answer[place] != common[place] for answer in placed for place in range(PIECES)) / (
+        PIECES * len(placed)
+    )
 
 
 def _commonest(texts: Sequence[str]) -> int:
@@ -169,17 +175,17 @@ def _commonest(texts: Sequence[str]) -> int:
 
 def _placed(text: str) -> list[str]:
     """A piece for each place. An answer's end is a piece too, and the last one."""
-    found = [*pieces(text), "\0"][:PIECES]
-    return found + [""] * (PIECES - len(found))
+    placed = [*pieces(text), "\0"][:PIECES]
+    return placed + [""] * (PIECES - len(placed))
 
 
 def _categories(texts: Sequence[str]) -> NDArray[np.float32]:
     """[answers, categories], 1 where an answer has the piece at the place, or the two from there on."""
     placed = [_placed(text) for text in texts]
     named = [
-        {(place, piece, "") for place, piece in enumerate(one)}
-        | {(place, a, b) for place, (a, b) in enumerate(pairwise(one))}
-        for one in placed
+        {(place, piece, "") for place, piece in enumerate(answer)}
+        | {(place, a, b) for place, (a, b) in enumerate(pairwise(answer))}
+        for answer in placed
     ]
     numbers = {name: i for i, name in enumerate(sorted(set().union(*named)))}
     has = np.zeros((len(texts), len(numbers)), np.float32)
@@ -188,20 +194,16 @@ def _categories(texts: Sequence[str]) -> NDArray[np.float32]:
     return has
 
 
-def _labels(ours: int, theirs: int) -> NDArray[np.float32]:
-    return np.repeat(np.array([1, 0], np.float32), [ours, theirs])
-
-
-def _permuted(labels: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:
-    return rng.permuted(np.tile(labels, (PERMUTATIONS, 1)), axis=1)
+def _labels(standard: int, speculative: int) -> NDArray[np.float32]:
+    return np.repeat(np.array([1, 0], np.float32), [standard, speculative])
 
 
 def _chi_squares(has: NDArray[np.float32], labels: NDArray[np.float32]) -> NDArray[np.float64]:
     """[permutations], for labels [permutations, answers] that are 1 for ours."""
     total = has.sum(0)
-    ours = labels @ has
+    standard = labels @ has
     balance = math.sqrt(len(has) / max(1.0, float(labels[0].sum())) - 1)
-    terms = (ours * balance - (total - ours) / balance) ** 2 / total
+    terms = (standard * balance - (total - standard) / balance) ** 2 / total
     summed: NDArray[np.float64] = terms.sum(1, dtype=np.float64)
     return summed
 
@@ -211,14 +213,14 @@ def _share(as_great: NDArray[np.bool_]) -> float:
 
 
 def _texts(answers: Answers) -> list[list[str]]:
-    return [[one.text for one in prompt] for prompt in answers]
+    return [[answer.text for answer in prompt] for prompt in answers]
 
 
 def _surprises(answers: Answers) -> list[list[float]] | None:
     """Return the surprises of the answers; None where an answer has none."""
-    found = [[one.surprise for one in prompt if one.surprise is not None] for prompt in answers]
-    whole = all(len(one) == len(prompt) for one, prompt in zip(found, answers, strict=True))
-    return found if whole else None
+    surprises = [[answer.surprise for answer in prompt if answer.surprise is not None] for prompt in answers]
+    whole = all(len(values) == len(prompt) for values, prompt in zip(surprises, answers, strict=True))
+    return surprises if whole else None
 
 
 def same_share(first: int, first_tries: int, second: int, second_tries: int) -> float:
@@ -227,12 +229,12 @@ def same_share(first: int, first_tries: int, second: int, second_tries: int) -> 
     >>> round(same_share(1, 9, 11, 12), 6)
     0.000673
     """
-    total, both = first_tries + second_tries, first + second
+    total, successes = first_tries + second_tries, first + second
 
     def chance(count: int) -> float:
-        ways = math.comb(first_tries, count) * math.comb(second_tries, both - count)
-        return ways / math.comb(total, both)
+        ways = math.comb(first_tries, count) * math.comb(second_tries, successes - count)
+        return ways / math.comb(total, successes)
 
-    possible = range(max(0, both - second_tries), min(first_tries, both) + 1)
-    here = chance(first)
-    return min(1.0, sum(p for count in possible if (p := chance(count)) <= here * (1 + 1e-9)))
+    possible = range(max(0, successes - second_tries), min(first_tries, successes) + 1)
+    p_observed = chance(first)
+    return min(1.0, sum(p for count in possible if (p := chance(count)) <= p_observed * (1 + 1e-9)))

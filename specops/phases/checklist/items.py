@@ -39,7 +39,7 @@ from specops.phases.route import UNMATCHED_NOTE, RouteData, folder_of, unmatched
 from specops.phases.route.thresholds import named_by_header, rules
 from specops.phases.sweep import report as sweep_report
 from specops.phases.sweep.report import Cell
-from specops.phases.verify_draft.pair import Side, settings_for
+from specops.phases.verify_draft.pair import ModelFiles, settings_for
 from specops.progress import SilentProgress
 from specops.prometheus.promql import Signals, selector
 from specops.prometheus.series import GPU_MEMORY, POOL, ROLLOUT, exposed
@@ -83,7 +83,7 @@ def _refuse_another(look: CheckInput, found: ResultEvidence, role: str, name: st
     folder = look.path.parent / name
     known = found.result.inputs.get(role)
     if folder.is_dir() and known is not None:
-        if Side(find(str(folder))).sha256() != known:
+        if ModelFiles(find(str(folder))).sha256() != known:
             raise OpenItem(
                 f"drafts.json is of other files: {was} was compared, {name} is the {role}", found.evidence
             )

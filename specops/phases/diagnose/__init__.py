@@ -21,7 +21,7 @@ from typing import get_args
 from specops import results
 from specops.hints import ROLLOUT, named
 from specops.phases.diagnose.checks import answers, draft, speculation, speed
-from specops.phases.diagnose.finding import PRESENT_S, Finding, Severity, Symptom
+from specops.phases.diagnose.finding import PRESENT_S, DiagnosisFinding, Severity, Symptom
 from specops.phases.diagnose.observations import Observations
 from specops.render.figures import age
 from specops.results import Result, Verdict
@@ -32,11 +32,11 @@ FILE = f"{PHASE}.json"
 SWEEP = f"specops sweep {ROLLOUT}"
 """The sweep in the texts of checks."""
 WRONG: tuple[Severity, ...] = ("symptom", "cause")
-CHECKS: Sequence[Callable[[Observations], Finding]] = (
+CHECKS: Sequence[Callable[[Observations], DiagnosisFinding]] = (
     speed.slower,
     speculation.off,
     speculation.stuck,
-    speed.both,
+    speed.both_pools,
     speed.crossover,
     draft.quality,
     draft.cost,
@@ -67,11 +67,11 @@ speculation (is it on, is it alive, is it this pool alone), then the load, then 
 class Diagnosis(Frozen):
     """`data` of diagnose.json."""
 
-    findings: list[Finding]
+    findings: list[DiagnosisFinding]
     observations: Observations
 
 
-def findings(observed: Observations, symptoms: Sequence[Symptom] = ()) -> list[Finding]:
+def findings(observed: Observations, symptoms: Sequence[Symptom] = ()) -> list[DiagnosisFinding]:
     """The findings of these symptoms; all where none is named."""
     present = _present(observed)
     judged = [_dated(check(present), check(observed), observed) for check in CHECKS]
@@ -92,16 +92,16 @@ def _present(observed: Observations) -> Observations:
     return observed.model_copy(update=dict.fromkeys(old) | {"missing": observed.missing | why})
 
 
-def _dated(finding: Finding, earlier: Finding, observed: Observations) -> Finding:
+def _dated(finding: DiagnosisFinding, earlier: DiagnosisFinding, observed: Observations) -> DiagnosisFinding:
     """The finding with the age of its evidence. What old figures would have said is dated as of then; a cause
     that rests on an earlier measurement alone is dated as of that measurement."""
     evidence = tuple(
-        one.model_copy(update={"age_s": observed.ages.get(one.source)}) for one in finding.evidence
+        item.model_copy(update={"age_s": observed.ages.get(item.source)}) for item in finding.evidence
     )
     message, cause = finding.message, finding.cause
     if finding.severity == "unknown" and earlier.severity in (*WRONG, "contributing"):
         message += f". As it was then: {earlier.message}"
-    ages = [one.age_s for one in evidence if one.age_s is not None]
+    ages = [item.age_s for item in evidence if item.age_s is not None]
     if finding.severity in WRONG and ages and min(ages) > PRESENT_S:
         message = f"as measured {age(min(ages))} ago: {message}"
         cause = cause and f"as measured {age(min(ages))} ago: {cause}"
@@ -117,8 +117,10 @@ def diagnose(
     `place` names the rollout file, and the run folder where it is another, in the commands of the result.
     `sweep` is the command that sweeps: of pools that run already it names what is compared.
     """
-    found = [_named(one, place, sweep) for one in findings(observed, symptoms)]
-    verdict, reason = _verdict(found)
+    judged = [_named(finding, place, sweep) for finding in findings(observed, symptoms)]
+    verdict, reason = _verdict(judged)
+    missing = {part: _filled(why, place, sweep) for part, why in observed.missing.items()}
+    observations = observed.model_copy(update={"missing": missing})
     return Result(
         phase=PHASE,
         settings={"rollout": observed.rollout, "symptoms": list(symptoms)},
@@ -128,11 +130,9 @@ def diagnose(
         summary={
             severity: count
             for severity in get_args(Severity)
-            if (count := Counter(one.severity for one in found)[severity])
+            if (count := Counter(finding.severity for finding in judged)[severity])
         },
-        data=Diagnosis(findings=found, observations=_with_place(observed, place, sweep)).model_dump(
-            mode="json"
-        ),
+        data=Diagnosis(findings=judged, observations=observations).model_dump(mode="json"),
     )
 
 
@@ -140,27 +140,22 @@ def _filled(text: str, place: str, sweep: str) -> str:
     return named(text.replace(SWEEP, sweep), place)
 
 
-def _named(one: Finding, place: str, sweep: str) -> Finding:
-    texts = {name: getattr(one, name) for name in ("message", "cause", "fix")}
-    return one.model_copy(
+def _named(finding: DiagnosisFinding, place: str, sweep: str) -> DiagnosisFinding:
+    texts = {name: getattr(finding, name) for name in ("message", "cause", "fix")}
+    return finding.model_copy(
         update={name: _filled(text, place, sweep) for name, text in texts.items() if text is not None}
     )
 
 
-def _verdict(found: Sequence[Finding]) -> tuple[Verdict, str]:
-    wrong = [one for one in found if one.severity in WRONG]
+def _verdict(findings: Sequence[DiagnosisFinding]) -> tuple[Verdict, str]:
+    wrong = [finding for finding in findings if finding.severity in WRONG]
     if wrong:
-        causes = [f"{one.cause} ({one.id})" for one in wrong if one.cause]
+        causes = [f"{finding.cause} ({finding.id})" for finding in wrong if finding.cause]
         return "no", "; ".join(causes) or f"{wrong[0].id}: confirmed, no cause found"
-    unknown = [one.id for one in found if one.severity == "unknown"]
-    if len(unknown) == len(found):
+    unknown = [finding.id for finding in findings if finding.severity == "unknown"]
+    if len(unknown) == len(findings):
         return "undecided", "nothing was observed"
-    reason = f"nothing wrong was found in {len(found) - len(unknown)} of {len(found)} checks"
+    reason = f"nothing wrong was found in {len(findings) - len(unknown)} of {len(findings)} checks"
     if unknown:
         return "undecided", f"{reason}; {len(unknown)} unknown: {', '.join(unknown)}"
     return "yes", reason
-
-
-def _with_place(observed: Observations, place: str, sweep: str) -> Observations:
-    missing = {part: _filled(why, place, sweep) for part, why in observed.missing.items()}
-    return observed.model_copy(update={"missing": missing})

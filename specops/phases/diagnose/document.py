@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import get_args
 
 from specops.phases.diagnose import Diagnosis
-from specops.phases.diagnose.finding import Finding, Severity, Symptom
+from specops.phases.diagnose.finding import DiagnosisFinding, Severity, Symptom
 from specops.phases.measurement import checked
 from specops.render.figures import age
 from specops.render.report.document import Cell, Document, Section, State, Step, Table
@@ -38,7 +38,7 @@ def document(result: Result, path: Path) -> Document:
     )
 
 
-def _sections(findings: Sequence[Finding]) -> Iterator[Section]:
+def _sections(findings: Sequence[DiagnosisFinding]) -> Iterator[Section]:
     order = get_args(Severity)
     columns = ("check", "severity", "message", "evidence of", "because", "fix", "to find out")
     for symptom, title in TITLES.items():
@@ -54,7 +54,7 @@ def _sections(findings: Sequence[Finding]) -> Iterator[Section]:
             yield Section(title.capitalize(), tables=(table.without_empty_prose(),), steps=pastes)
 
 
-def _row(finding: Finding) -> tuple[str | Cell, ...]:
+def _row(finding: DiagnosisFinding) -> tuple[str | Cell, ...]:
     ages = [part.age_s for part in finding.evidence if part.age_s is not None]
     dated = _span(ages) if ages and finding.severity != "ruled_out" else ""
     state = Cell(*SEVERITIES[finding.severity])
@@ -69,9 +69,9 @@ def _span(ages: Sequence[float]) -> str:
     return newest if newest == oldest else f"{newest} and {oldest}"
 
 
-def _unknown(findings: Sequence[Finding]) -> Iterator[tuple[str | Cell, ...]]:
+def _unknown(findings: Sequence[DiagnosisFinding]) -> Iterator[tuple[str | Cell, ...]]:
     """Yield one row for all that the same command would show; diagnose.json has each reason."""
-    by_fix: dict[str, list[Finding]] = {}
+    by_fix: dict[str, list[DiagnosisFinding]] = {}
     for finding in findings:
         by_fix.setdefault(finding.fix or finding.message, []).append(finding)
     for alike in by_fix.values():
@@ -80,7 +80,7 @@ def _unknown(findings: Sequence[Finding]) -> Iterator[tuple[str | Cell, ...]]:
         yield (names, state, alike[0].message, "", "", "", alike[0].fix or "")
 
 
-def _steps(findings: Sequence[Finding]) -> Iterator[Step]:
+def _steps(findings: Sequence[DiagnosisFinding]) -> Iterator[Step]:
     """The fix of the first cause, else the command that would answer most unknown checks."""
     first = next((finding.fix for finding in findings if finding.severity == "cause" and finding.fix), None)
     if first is not None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from specops.phases.ab.settings import AbSettings
 from specops.phases.baseline_at_load import at_load, e2e
-from specops.phases.diagnose.observations import Baseline, Live, Observations
+from specops.phases.diagnose.observations import BaselineFigures, Live, Observations
 from specops.phases.monitor.thresholds import LOW, PLAYBOOK
 from specops.section import Frozen
 
@@ -63,7 +63,7 @@ class Evidence(Frozen):
     """Seconds since it was so; None: not known."""
 
 
-class Finding(Frozen):
+class DiagnosisFinding(Frozen):
     """`data.findings[]` of diagnose.json."""
 
     id: str
@@ -80,7 +80,7 @@ class Finding(Frozen):
 
 
 @dataclass(frozen=True)
-class Check:
+class DiagnosisCheck:
     """A check: each of its findings has this id and symptom."""
 
     id: str
@@ -88,23 +88,23 @@ class Check:
 
     def symptom_holds(
         self, message: str, *evidence: Evidence, fix: str | None = None, paste: str | None = None
-    ) -> Finding:
+    ) -> DiagnosisFinding:
         return self._finding("symptom", message, evidence, None, fix, paste)
 
     def cause(
         self, message: str, *evidence: Evidence, cause: str, fix: str, paste: str | None = None
-    ) -> Finding:
+    ) -> DiagnosisFinding:
         return self._finding("cause", message, evidence, cause, fix, paste)
 
     def contributing(
         self, message: str, *evidence: Evidence, cause: str, fix: str, paste: str | None = None
-    ) -> Finding:
+    ) -> DiagnosisFinding:
         return self._finding("contributing", message, evidence, cause, fix, paste)
 
-    def ruled_out(self, message: str, *evidence: Evidence) -> Finding:
+    def ruled_out(self, message: str, *evidence: Evidence) -> DiagnosisFinding:
         return self._finding("ruled_out", message, evidence, None, None, None)
 
-    def unknown(self, why: str, *evidence: Evidence, show: str | None) -> Finding:
+    def unknown(self, why: str, *evidence: Evidence, show: str | None) -> DiagnosisFinding:
         """Return the finding that the answer is unknown. `show`: the command that would answer it."""
         return self._finding("unknown", why, evidence, None, show, None)
 
@@ -116,8 +116,8 @@ class Check:
         cause: str | None,
         fix: str | None,
         paste: str | None,
-    ) -> Finding:
-        return Finding(
+    ) -> DiagnosisFinding:
+        return DiagnosisFinding(
             id=self.id,
             symptom=self.symptom,
             severity=severity,
@@ -130,7 +130,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Rate:
+class AcceptanceRate:
     """An acceptance, and the one below which speculation does not pay."""
 
     value: float
@@ -144,19 +144,19 @@ class Rate:
     gate_source: str
 
 
-def acceptance(observed: Observations) -> Rate | None:
+def acceptance(observed: Observations) -> AcceptanceRate | None:
     """Live where enough was drafted, else of the comparison. None where there is neither."""
-    live, compared = observed.live, observed.compared
+    live, comparison = observed.live, observed.compared
     if live is not None and live.acceptance is not None and (live.drafted or 0) >= ENOUGH_DRAFTED:
         value, source = live.acceptance, live.source
         drafts = (live.drafted or 0) / (len(live.per_position) or LONGEST)
-    elif compared is not None and compared.acceptance is not None:
-        value, source = compared.acceptance, compared.source
-        drafts = compared.drafts
+    elif comparison is not None and comparison.acceptance is not None:
+        value, source = comparison.acceptance, comparison.source
+        drafts = comparison.drafts
     else:
         return None
     error = 2 * math.sqrt(value * (1 - value) / drafts) if drafts else 1.0
-    return Rate(value, error, source, *pays_from(observed))
+    return AcceptanceRate(value, error, source, *pays_from(observed))
 
 
 def why_not(observed: Observations, *parts: str) -> str:
@@ -206,26 +206,29 @@ class TimesAsLong:
         return self.now_ms / self.baseline_ms
 
 
-def expected(live: Live | None, baseline: Baseline | None) -> Expected | None:
+def expected(live: Live | None, baseline: BaselineFigures | None) -> Expected | None:
     """Return the expected latency at a pool's load; interpolated between measured loads, and never beyond
     them."""
     if live is None or baseline is None or live.load is None or (live.answers or 0) < ENOUGH_ANSWERS:
         return None
     ttft, tpot, token = (
-        at_load(live.load, [(one.concurrency, getattr(one, name)) for one in baseline.loads])
+        at_load(live.load, [(load.concurrency, getattr(load, name)) for load in baseline.loads])
         for name in ("ttft_ms", "tpot_ms", "token_ms")
     )
     answer = e2e(ttft, token, math.nan if live.answer_tokens is None else live.answer_tokens)
     return Expected(*(None if np.isnan(figure) else float(figure) for figure in (ttft, tpot, answer)))
 
 
-def times_as_long(live: Live | None, baseline: Baseline | None) -> TimesAsLong | None:
+def times_as_long(live: Live | None, baseline: BaselineFigures | None) -> TimesAsLong | None:
     """Return how many times as long an answer takes as expected, by E2E, else by TPOT. None where there is
     nothing to compare."""
     without = expected(live, baseline)
     if live is None or without is None:
         return None
-    for name, ours, theirs in (("E2E", live.e2e_ms, without.e2e_ms), ("TPOT", live.tpot_ms, without.tpot_ms)):
-        if ours is not None and theirs:
-            return TimesAsLong(name, ours, theirs)
+    for name, now_ms, expected_ms in (
+        ("E2E", live.e2e_ms, without.e2e_ms),
+        ("TPOT", live.tpot_ms, without.tpot_ms),
+    ):
+        if now_ms is not None and expected_ms:
+            return TimesAsLong(name, now_ms, expected_ms)
     return None

@@ -89,7 +89,7 @@ class EarlierAcceptance(Frozen):
     up_hours: float | None = None
 
 
-class Load(Frozen):
+class BaselineLoad(Frozen):
     """Figures of the baseline at one number of streams; means in milliseconds."""
 
     concurrency: int
@@ -99,9 +99,9 @@ class Load(Frozen):
     """Milliseconds of a token after the first, over all tokens."""
 
 
-class Baseline(Frozen):
+class BaselineFigures(Frozen):
     source: str
-    loads: tuple[Load, ...]
+    loads: tuple[BaselineLoad, ...]
 
 
 class SpeedupInterval(Frozen):
@@ -193,7 +193,7 @@ class SweepFigures(Frozen):
         return "the sweep did not measure the deployed setting" if self.setting is None else otherwise
 
 
-class Drafts(Frozen):
+class DraftFigures(Frozen):
     source: str
     verdict: str
     reason: str
@@ -208,7 +208,7 @@ class CanaryCheck(Frozen):
     request: str | None
 
 
-class Canary(Frozen):
+class CanaryFigures(Frozen):
     source: str
     checks: tuple[CanaryCheck, ...]
 
@@ -220,7 +220,7 @@ class LintFinding(Frozen):
     replacement: str | None
 
 
-class Lint(Frozen):
+class LintFigures(Frozen):
     """The lint of the command that starts the speculative pool."""
 
     source: str
@@ -244,7 +244,7 @@ class VocabularyLogLines(Frozen):
     lines: tuple[str, ...]
 
 
-class Gpu(Frozen):
+class GpuFigures(Frozen):
     """The memory of the fullest device here that is in use."""
 
     source: str
@@ -256,7 +256,7 @@ class Gpu(Frozen):
         return self.used_gib / self.total_gib
 
 
-class Stream(Frozen):
+class StreamFigures(Frozen):
     """The timing of a few streamed answers."""
 
     source: str
@@ -311,16 +311,16 @@ class Observations(Frozen):
     routed_share: RoutedShare | None = None
     routed_errors: RoutedErrors | None = None
     earlier: EarlierAcceptance | None = None
-    baseline: Baseline | None = None
+    baseline: BaselineFigures | None = None
     compared: AbFigures | None = None
     sweep: SweepFigures | None = None
-    drafts: Drafts | None = None
-    canary: Canary | None = None
-    lint: Lint | None = None
+    drafts: DraftFigures | None = None
+    canary: CanaryFigures | None = None
+    lint: LintFigures | None = None
     names: MissingNames | None = None
     vocabulary_log: VocabularyLogLines | None = None
-    gpu: Gpu | None = None
-    stream: Stream | None = None
+    gpu: GpuFigures | None = None
+    stream: StreamFigures | None = None
     fallbacks: Fallbacks | None = None
     missing: dict[str, str] = Field(default={})
     ages: dict[str, float] = Field(default={})

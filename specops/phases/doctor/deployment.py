@@ -54,31 +54,31 @@ def addressed(rollout: Rollout, path: Path | None, *more: Callable[[], Iterator[
     if addresses.prometheus:
         looks += [partial(prometheus_at, addresses.prometheus, ScrapedRollout(rollout, folder))]
     with ThreadPoolExecutor(len(looks)) as threads:
-        for found in threads.map(lambda look: list(look()), looks):
-            yield from found
+        for checks in threads.map(lambda look: list(look()), looks):
+            yield from checks
 
 
 def _prompts(rollout: Rollout) -> Check:
     try:
         prompts = settings_of(rollout, rollout.pools.standard).prompt_set()
     except SpecopsError as error:
-        found = f"{error.message}; {error.hint}" if error.hint else error.message
+        description = f"{error.message}; {error.hint}" if error.hint else error.message
         return Check(
             name="prompts",
             status="fail",
-            found=found,
+            found=description,
             paste=FileText(into=fixes.INTO_ROLLOUT, text=OWN_PROMPTS),
         )
     classes = Counter(prompt.traffic_class for prompt in prompts.prompts)
-    name, number = min(classes.items(), key=lambda one: one[1])
-    found = f"{len(prompts.prompts)} in {len(classes)} traffic classes"
+    name, number = min(classes.items(), key=lambda item: item[1])
+    description = f"{len(prompts.prompts)} in {len(classes)} traffic classes"
     few = stats.shortage(number * rollout.measure.repeats, CONFIDENCE)
     if few:
         enough = next(n for n in count(1) if stats.shortage(number * n, CONFIDENCE) is None)
         return Check(
             name="prompts",
             status="warn",
-            found=f"{found}; too few prompts of class {name} to decide: {number}, each sent"
+            found=f"{description}; too few prompts of class {name} to decide: {number}, each sent"
             f" {rollout.measure.repeats} times ({few}); new prompts help more than repeats",
             paste=fixes.sections(rollout, {"measure": {"repeats": enough}}),
         )
@@ -86,10 +86,10 @@ def _prompts(rollout: Rollout) -> Check:
         return Check(
             name="prompts",
             status="warn",
-            found=f"{found}, the samples that ship with specops: acceptance depends on the prompts",
+            found=f"{description}, the samples that ship with specops: acceptance depends on the prompts",
             paste=FileText(into=fixes.INTO_ROLLOUT, text=OWN_PROMPTS),
         )
-    return Check(name="prompts", status="ok", found=found)
+    return Check(name="prompts", status="ok", found=description)
 
 
 OWN_PROMPTS = """\
@@ -110,12 +110,12 @@ def surveyed(engine: Engine, program: str, *, needed: bool) -> Check:
     name = engine.name if program == engine.program else f"{engine.name} ({program})"
     observed = engine.survey(program)
     if observed.status != "missing":
-        return Check(name=name, status=observed.status, found=observed.found, fix=observed.fix)
+        return Check(name=name, status=observed.status, found=observed.description, fix=observed.fix)
     only = f"needed only if specops starts {engine.title}"
     return Check(
         name=name,
         status="fail" if needed else "ok",
-        found=f"{observed.found}; {'a pool is started with it' if needed else only}",
+        found=f"{observed.description}; {'a pool is started with it' if needed else only}",
         fix=observed.fix,
     )
 
@@ -124,16 +124,18 @@ def _programs(rollout: Rollout) -> Iterator[Check]:
     """Yield the programs that the pools are started with; each once."""
     pools: list[Pool] = [rollout.pools.standard, rollout.pools.speculative]
     started = [(ENGINES[pool.engine], program) for pool in pools for program in pool.programs]
-    for engine, program in dict.fromkeys((one.name, program) for one, program in started if one.survey):
+    for engine, program in dict.fromkeys(
+        (engine.name, program) for engine, program in started if engine.survey
+    ):
         yield surveyed(ENGINES[engine], program, needed=True)
-    words = [shlex.split(program)[0] for one, program in started if not one.survey]
+    words = [shlex.split(program)[0] for engine, program in started if not engine.survey]
     yield from map(_program, dict.fromkeys(words))
 
 
 def _program(word: str) -> Check:
-    found = shutil.which(word)
-    if found:
-        return Check(name="program", status="ok", found=found)
+    path = shutil.which(word)
+    if path:
+        return Check(name="program", status="ok", found=path)
     near = next((folder for folder in PROGRAMS if shutil.which(word, path=folder)), "FOLDER_OF_THE_PROGRAM")
     return Check(
         name="program",
@@ -154,10 +156,10 @@ PROGRAMS = (
 
 def _endpoint(rollout: Rollout, name: PoolName) -> Iterator[Check]:
     """A pool that runs already."""
-    at = getattr(rollout.pools, name).endpoint
-    if at is None:
+    pool_endpoint = getattr(rollout.pools, name).endpoint
+    if pool_endpoint is None:
         return
-    for check in endpoint(at.base_url, PoolSection(rollout, name)):
+    for check in endpoint(pool_endpoint.base_url, PoolSection(rollout, name)):
         yield check.model_copy(update={"name": f"{name} {check.name}"})
 
 
@@ -183,7 +185,7 @@ def _listening(rollout: Rollout, where: str, listens: str) -> FileText | None:
         return None
     addresses = rollout.addresses
     changed = {"guard": listens} if where == addresses.guard else {}
-    routers = [listens if one == where else one for one in addresses.routers]
+    routers = [listens if router == where else router for router in addresses.routers]
     return fixes.sections(rollout, {"addresses": changed or {"routers": routers}})
 
 
@@ -211,9 +213,9 @@ def pools(rollout: Rollout) -> Iterator[Check]:
         requested = settings_of(rollout, rollout.pools.standard)
         running: dict[str, BaselineSettings] = {}
         for name in POOLS:
-            at = getattr(rollout.pools, name).endpoint
-            if at is not None:
-                running[name] = requested.at(at, name)
+            pool_endpoint = getattr(rollout.pools, name).endpoint
+            if pool_endpoint is not None:
+                running[name] = requested.at(pool_endpoint, name)
         shared, observed = asyncio.run(probe(running))
     except SpecopsError:  # prompts that cannot be read have a check of their own
         return
@@ -231,34 +233,40 @@ def pools(rollout: Rollout) -> Iterator[Check]:
 def _addresses(rollout: Rollout) -> Iterator[Check]:
     """A check where the router would send the traffic of both pools to one server."""
     pairs = product(rollout.addresses.standard, rollout.addresses.speculative)
-    both = [one for one, other in pairs if address(f"http://{one}") == address(f"http://{other}")]
-    if both:
+    shared = [
+        standard
+        for standard, speculative in pairs
+        if address(f"http://{standard}") == address(f"http://{speculative}")
+    ]
+    if shared:
         yield Check(
             name="pool addresses",
             status="fail",
-            found=f"addresses.standard and addresses.speculative both have {', '.join(both)}",
-            paste=fixes.sections(rollout, {"addresses": {pool: _own(rollout, pool, both) for pool in POOLS}}),
+            found=f"addresses.standard and addresses.speculative both have {', '.join(shared)}",
+            paste=fixes.sections(
+                rollout, {"addresses": {pool: _own(rollout, pool, shared) for pool in POOLS}}
+            ),
         )
 
 
 def _own(rollout: Rollout, pool: PoolName, shared: Sequence[str]) -> list[str]:
     """The pool's addresses: an endpoint's own, else those that only this pool has."""
-    at = getattr(rollout.pools, pool).endpoint
-    if at is not None:
-        return [urlsplit(at.base_url).netloc]
-    given: list[str] = getattr(rollout.addresses, pool)
-    return [one for one in given if pool == "standard" or one not in shared] or ["HOST:PORT"]
+    pool_endpoint = getattr(rollout.pools, pool).endpoint
+    if pool_endpoint is not None:
+        return [urlsplit(pool_endpoint.base_url).netloc]
+    addresses: list[str] = getattr(rollout.addresses, pool)
+    return [server for server in addresses if pool == "standard" or server not in shared] or ["HOST:PORT"]
 
 
 def _standard(rollout: Rollout, standard: Observed, speculative: Observed | None) -> Check:
     name = "standard speculates"
     wrong = speculating_standard(standard, speculative)
-    at = rollout.pools.standard.endpoint
-    assert at is not None
+    pool_endpoint = rollout.pools.standard.endpoint
+    assert pool_endpoint is not None
     if wrong is not None:
         if speculative is not None and looks_idle(speculative):
             return Check(name=name, status="fail", found=wrong, paste=fixes.swapped(rollout))
-        restart = fixes.start(at.base_url, speculates=False)
+        restart = fixes.start(pool_endpoint.base_url, speculates=False)
         return Check(name=name, status="fail", found=wrong, fix=restart)
     several = several_tokens(standard)
     if several is not None:

@@ -47,22 +47,22 @@ class PoolSection:
 
     @property
     def model(self) -> str | None:
-        at = getattr(self.rollout.pools, self.pool).endpoint
-        return None if at is None else at.model
+        pool_endpoint = getattr(self.rollout.pools, self.pool).endpoint
+        return None if pool_endpoint is None else pool_endpoint.model
 
     @property
     def credentials(self) -> Credentials:
         """Raises UsageError where a variable of its secrets is not set."""
-        at = getattr(self.rollout.pools, self.pool).endpoint
-        access = OPEN if at is None else at.access
-        found: Credentials = access.credentials(self.pool)
-        return found
+        pool_endpoint = getattr(self.rollout.pools, self.pool).endpoint
+        access = OPEN if pool_endpoint is None else pool_endpoint.access
+        credentials: Credentials = access.credentials(self.pool)
+        return credentials
 
     @property
     def speculates(self) -> bool:
         return self.pool == "speculative"
 
-    def at(self, **changes: str) -> FileText:
+    def section_with(self, **changes: str) -> FileText:
         return fixes.pool_at(self.rollout, self.pool, **changes)
 
 
@@ -86,10 +86,10 @@ def endpoint(base_url: str, place: PoolSection | None = None) -> Iterator[Check]
         models = [str(model["id"]) for model in json.loads(body)["data"]]
     except urllib.error.HTTPError as error:
         error.close()
-        found = f"{base_url}/models answered {error.code}"
+        message = f"{base_url}/models answered {error.code}"
         if error.code in (401, 403):
-            found += f": it refused {credentials.description}"
-        yield _failed(found, **_refused(base_url, place, error, credentials))
+            message += f": it refused {credentials.description}"
+        yield _failed(message, **_refused(base_url, place, error, credentials))
         return
     except (http.client.HTTPException, ValueError, LookupError, TypeError) as error:
         if isinstance(error, ConnectionError) and base_url.startswith("https:"):
@@ -129,8 +129,8 @@ def _models(base_url: str, place: PoolSection | None, credentials: Credentials) 
     raise AssertionError
 
 
-def _failed(found: str, fix: str | None = None, paste: FileText | None = None) -> Check:
-    return Check(name="endpoint", status="fail", found=found, fix=fix, paste=paste)
+def _failed(message: str, fix: str | None = None, paste: FileText | None = None) -> Check:
+    return Check(name="endpoint", status="fail", found=message, fix=fix, paste=paste)
 
 
 def _of_tls(base_url: str, reason: str, credentials: Credentials) -> Check:
@@ -156,8 +156,8 @@ def _refused(
     if error.code in (401, 403):
         return {"fix": f"export {credentials.variable or API_KEYS[0]}=YOUR_KEY"}
     if error.code == LIMITED:
-        given = error.headers.get("Retry-After", "")
-        pause_s = int(given) if given.isdecimal() and int(given) else PAUSE_S
+        retry_after = error.headers.get("Retry-After", "")
+        pause_s = int(retry_after) if retry_after.isdecimal() and int(retry_after) else PAUSE_S
         if place is None:
             return {"fix": f"sleep {pause_s} && specops doctor --base-url {shlex.quote(base_url)}"}
         earlier = place.rollout.measure.max_rps
@@ -176,34 +176,34 @@ PAUSE_S = 2
 
 def _up_to_v1(base_url: str, place: PoolSection | None) -> Fix:
     root = base_url if base_url.endswith("/v1") else f"{base_url}/v1"
-    other = fixes.ELSEWHERE if root == base_url else root
+    url = fixes.ELSEWHERE if root == base_url else root
     if place is not None:
-        return {"paste": place.at(base_url=other)}
-    return {"fix": f"specops doctor --base-url {shlex.quote(other)}"}
+        return {"paste": place.section_with(base_url=url)}
+    return {"fix": f"specops doctor --base-url {shlex.quote(url)}"}
 
 
 def _serving(base_url: str, models: Sequence[str], place: PoolSection | None) -> Check:
-    wanted = place.model if place else None
-    found = f"{base_url} serves {', '.join(models) or 'no model'}"
-    if models and wanted in (None, *models):
-        return Check(name="endpoint", status="ok", found=found)
-    if place is not None and wanted is not None:
-        found += f", not {wanted}"
+    model = place.model if place else None
+    message = f"{base_url} serves {', '.join(models) or 'no model'}"
+    if models and model in (None, *models):
+        return Check(name="endpoint", status="ok", found=message)
+    if place is not None and model is not None:
+        message += f", not {model}"
         if models:
-            return _failed(found, paste=place.at(model=models[0]))
-    return _failed(found, fix=fixes.start(base_url, speculates=place is None or place.speculates))
+            return _failed(message, paste=place.section_with(model=models[0]))
+    return _failed(message, fix=fixes.start(base_url, speculates=place is None or place.speculates))
 
 
 SKEW_S = 5.0
 """A difference of clocks beyond this shifts live figures against the journal and the results."""
 
 
-def clock(where: str, theirs: float | None) -> Iterator[Check]:
-    """Check that machine's clock. `theirs`: seconds since the epoch by that machine's clock, now; None: it
+def clock(where: str, clock_s: float | None) -> Iterator[Check]:
+    """Check that machine's clock. `clock_s`: seconds since the epoch by that machine's clock, now; None: it
     did not say."""
-    if theirs is None:
+    if clock_s is None:
         return
-    skew = theirs - time.time()
+    skew = clock_s - time.time()
     if abs(skew) > SKEW_S:
         yield Check(
             name="clock",
@@ -246,14 +246,15 @@ def acceptance_check(scrape: Scrape, base_url: str, *, speculates: bool) -> Chec
     series = exposition.naming_of(scrape)
     if series is None:
         names = sorted({name for name, _ in scrape})
-        found = f"none of its {len(names)} names is of an engine whose metrics are known"
+        message = f"none of its {len(names)} names is of an engine whose metrics are known"
+        message += f" (such as {names[0]})" if names else ""
         return Check(
             name="metrics",
             status="unknown",
-            found=f"{found}{f' (such as {names[0]})' if names else ''}; whether it speculates cannot be read",
+            found=f"{message}; whether it speculates cannot be read",
             fix=f"specops doctor --base-url {fixes.ELSEWHERE}  # of the engine itself, behind any gateway",
         )
-    engine = next(one for one in ENGINES.values() if series in one.namings.values())
+    engine = next(candidate for candidate in ENGINES.values() if series in candidate.namings.values())
     exposed = {name for name, _ in scrape}
     ways = ([name for name in drafts.names if name not in exposed] for drafts in series.acceptance)
     missing = min(ways, key=len)
@@ -263,14 +264,14 @@ def acceptance_check(scrape: Scrape, base_url: str, *, speculates: bool) -> Chec
         return Check(name="metrics", status="ok", found=f"{engine.title}'s, with every name of acceptance")
     counts = exposition.draft_counts({}, scrape)
     if not isinstance(counts, NoData):
-        found = f"{engine.title}'s; acceptance is read without {', '.join(missing)}"
-        return Check(name="metrics", status="ok", found=found)
+        message = f"{engine.title}'s; acceptance is read without {', '.join(missing)}"
+        return Check(name="metrics", status="ok", found=message)
     if counts.drafts == 0.0 and series.drafts_come_late:
-        found = f"{engine.title}'s, and it does not speculate: {counts.reason}"
+        message = f"{engine.title}'s, and it does not speculate: {counts.reason}"
         return Check(
             name="metrics",
             status="warn",
-            found=found,
+            found=message,
             fix=fixes.start(base_url, speculates=True, engine=engine.name),
         )
     return Check(
@@ -296,14 +297,14 @@ def _watched(
     needs, lacking = of_server(series, pool, exposed)
     if not lacking:
         return Check(name="metric names", status="ok", found=f"all {len(needs)} that monitoring reads")
-    renamed = [(need, other) for need in lacking for other in need.others if other in exposed]
+    renamed = [(need, alias) for need in lacking for alias in need.aliases if alias in exposed]
     if renamed:
-        called = ", ".join(f"{need.name} is {other}" for need, other in renamed)
-        found = f"under other names: {called}"
+        called = ", ".join(f"{need.name} is {alias}" for need, alias in renamed)
+        message = f"under other names: {called}"
         naming = fitting(series, pool, exposed)
         if naming is None:
-            found += f"; {renamed[0][0].others[renamed[0][1]]}"
-        return Check(name="metric names", status="warn", found=found, **_named(base_url, place, naming))
+            message += f"; {renamed[0][0].aliases[renamed[0][1]]}"
+        return Check(name="metric names", status="warn", found=message, **_named(base_url, place, naming))
     return Check(
         name="metric names",
         status="warn",
@@ -325,6 +326,6 @@ def _named(base_url: str, place: PoolSection | None, naming: str | None) -> Fix:
             " && specops doctor mine/rollout.yaml  # HOST:PORT is the other pool's server"
         }
     if naming is None:
-        return {"paste": place.at(base_url=fixes.ELSEWHERE)}
+        return {"paste": place.section_with(base_url=fixes.ELSEWHERE)}
     names = {**place.rollout.monitor.names, place.pool: naming}
     return {"paste": fixes.sections(place.rollout, {"monitor": {"names": names}})}

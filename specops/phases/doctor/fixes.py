@@ -25,11 +25,17 @@ ELSEWHERE = "http://HOST:PORT/v1"
 def start(base_url: str, *, speculates: bool, engine: str | None = None) -> str:
     """The start command of the user's own server, with what has to change in it. Nothing of ours is
     proposed for an address that is the user's."""
-    at = urlsplit(base_url)
-    known = [one for one in ENGINES.values() if one.speculation_flags and engine in (None, one.name)]
-    flags = ", ".join(f"{one.title} {one.speculation_flags[0]}" for one in known if one is not OWN)
+    address = urlsplit(base_url)
+    engines = [
+        candidate
+        for candidate in ENGINES.values()
+        if candidate.speculation_flags and engine in (None, candidate.name)
+    ]
+    flags = ", ".join(
+        f"{candidate.title} {candidate.speculation_flags[0]}" for candidate in engines if candidate is not OWN
+    )
     change = f"with speculation: {flags}" if speculates else "without speculation"
-    return f"YOUR_START_COMMAND  # on {at.hostname}, port {at.port or 80}, {change}"
+    return f"YOUR_START_COMMAND  # on {address.hostname}, port {address.port or 80}, {change}"
 
 
 def request(base_url: str, model: str, credentials: Credentials) -> str:
@@ -72,5 +78,7 @@ def _pools(rollout: Rollout) -> dict[str, Any]:
 
 def _swapped(by_pool: Mapping[Any, Any]) -> dict[str, Any]:
     return {
-        pool: by_pool[other] for pool, other in zip(POOLS, reversed(POOLS), strict=True) if other in by_pool
+        pool: by_pool[opposite]
+        for pool, opposite in zip(POOLS, reversed(POOLS), strict=True)
+        if opposite in by_pool
     }

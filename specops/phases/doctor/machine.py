@@ -68,17 +68,17 @@ def packages() -> Iterator[Check]:
 
 
 def cores() -> Check:
-    there = os.cpu_count() or 1
-    usable = len(os.sched_getaffinity(0)) if sys.platform == "linux" else there
+    total = os.cpu_count() or 1
+    usable = len(os.sched_getaffinity(0)) if sys.platform == "linux" else total
     if usable > 1:
         return Check(name="cores", status="ok", found=str(usable))
     elsewhere = "specops doctor --base-url http://HOST:PORT/v1  # measure a server on another machine"
-    all_of_them = f"taskset -pc 0-{there - 1} $$  # this shell may use all {there} cores"
+    all_of_them = f"taskset -pc 0-{total - 1} $$  # this shell may use all {total} cores"
     return Check(
         name="cores",
         status="warn",
         found="1; the load driver and a server on this machine would disturb each other",
-        fix=all_of_them if there > 1 else elsewhere,
+        fix=all_of_them if total > 1 else elsewhere,
     )
 
 
@@ -108,24 +108,24 @@ def port() -> Check:
 
 def disk(folder: Path) -> Check:
     if not os.access(folder, os.W_OK | os.X_OK):
-        found = f"results cannot be written in {folder.resolve()}"
-        return Check(name="disk", status="fail", found=found, fix=folder_state(folder))
+        message = f"results cannot be written in {folder.resolve()}"
+        return Check(name="disk", status="fail", found=message, fix=folder_state(folder))
     free = shutil.disk_usage(folder).free / 1e9
-    found = f"{free:.1f} GB free for results in {folder.resolve()}"
+    message = f"{free:.1f} GB free for results in {folder.resolve()}"
     if free >= DISK_WARN_GB:
-        return Check(name="disk", status="ok", found=found)
+        return Check(name="disk", status="ok", found=message)
     status: Status = "warn" if free >= DISK_FAIL_GB else "fail"
-    return Check(name="disk", status=status, found=found, fix=_room(folder))
+    return Check(name="disk", status=status, found=message, fix=_room(folder))
 
 
 def _room(folder: Path) -> str:
     """A command that gives results in `folder` more room: another place if one has it."""
-    here = folder.resolve()
-    for other in (Path.home(), Path("/var/tmp")):
-        if other.is_dir() and shutil.disk_usage(other).free / 1e9 >= DISK_WARN_GB:
-            there = other / here.name
-            return f"cp -r {shlex.quote(str(here))} {other}/ && cd {shlex.quote(str(there))}"
-    return f"du -xah {shlex.quote(str(here))} | sort -h | tail  # delete what is not needed"
+    place = folder.resolve()
+    for parent in (Path.home(), Path("/var/tmp")):
+        if parent.is_dir() and shutil.disk_usage(parent).free / 1e9 >= DISK_WARN_GB:
+            target = parent / place.name
+            return f"cp -r {shlex.quote(str(place))} {parent}/ && cd {shlex.quote(str(target))}"
+    return f"du -xah {shlex.quote(str(place))} | sort -h | tail  # delete what is not needed"
 
 
 QUERY = ("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader")

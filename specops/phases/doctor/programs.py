@@ -39,9 +39,11 @@ def router(router: Router) -> Check:
     """Return what the router needs on the machine on which it is to run."""
     observed = router.survey()
     if observed.status == "missing":
-        state = f"{observed.found}; needed on the router machine"
+        state = f"{observed.description}; needed on the router machine"
         return Check(name=router.name, status="ok", found=state, fix=observed.fix)
-    return Check(name=router.name, status=observed.status, found=observed.found, fix=observed.fix or None)
+    return Check(
+        name=router.name, status=observed.status, found=observed.description, fix=observed.fix or None
+    )
 
 
 def prometheus() -> Check:
@@ -55,10 +57,10 @@ def alertmanager() -> Check:
 def scheduler() -> Check:
     """Return what would make the weekly report."""
     systemd = Path("/run/systemd/system").is_dir()
-    cron = _found("cron") or _found("crond")
+    cron = _find_program("cron") or _find_program("crond")
     if systemd or cron:
-        found = " and ".join([*(["systemd"] if systemd else []), *([f"cron ({cron})"] if cron else [])])
-        return Check(name="scheduler", status="ok", found=found)
+        names = " and ".join([*(["systemd"] if systemd else []), *([f"cron ({cron})"] if cron else [])])
+        return Check(name="scheduler", status="ok", found=names)
     return Check(
         name="scheduler",
         status="ok",
@@ -103,21 +105,21 @@ def prometheus_at(
         api = Api(url, timeout_s=ANSWER_S)
         api.ready()
         targets = int(api.instant("count(up) or vector(0)")[0].value)
-        found = f"{url} answers, and scrapes {count(targets, 'target')}"
+        message = f"{url} answers, and scrapes {count(targets, 'target')}"
         if not targets and watched is None:
-            yield Check(name="prometheus server", status="warn", found=found, **_scraping(url, base_url))
+            yield Check(name="prometheus server", status="warn", found=message, **_scraping(url, base_url))
         else:
-            yield Check(name="prometheus server", status="ok", found=found)
+            yield Check(name="prometheus server", status="ok", found=message)
         yield from clock(url, api.instant("vector(time())")[0].value)
         yield _named(check(rollout, api, SilentProgress()), url, watched)
     except SpecopsError as error:
         fixes = {is_up(url): _answering(url, watched), HINT_ACCESS: f"export {TOKEN}=YOUR_TOKEN"}
-        other = f"curl -i {shlex.quote(url)}/api/v1/status/buildinfo  # is it a Prometheus?"
+        look = f"curl -i {shlex.quote(url)}/api/v1/status/buildinfo  # is it a Prometheus?"
         yield Check(
             name="prometheus server",
             status="fail",
             found=error.message,
-            fix=fixes.get(error.hint or "", other),
+            fix=fixes.get(error.hint or "", look),
         )
     finally:
         if api is not None:
@@ -144,32 +146,34 @@ INTO_PROMETHEUS = "its prometheus.yml, as further entries of these lists"
 
 def _answering(url: str, watched: ScrapedRollout | None) -> str:
     """A command that starts a Prometheus at `url`."""
-    at = urlsplit(url)
-    where = "" if is_loopback(url) else f"  # on {at.hostname}"
+    address = urlsplit(url)
+    where = "" if is_loopback(url) else f"  # on {address.hostname}"
     if watched is None:
-        return f"prometheus --config.file=YOUR_PROMETHEUS.yml --web.listen-address={at.netloc}{where}"
+        return f"prometheus --config.file=YOUR_PROMETHEUS.yml --web.listen-address={address.netloc}{where}"
     config = shlex.quote(str(watched.rendered / "prometheus.yml"))
     data = shlex.quote(str(watched.folder / "prometheus"))
     return (
         f"specops monitor render ROLLOUT && prometheus --config.file={config} --storage.tsdb.path={data}"
-        f" --web.listen-address={at.netloc} --web.enable-lifecycle{where}"
+        f" --web.listen-address={address.netloc} --web.enable-lifecycle{where}"
     )
 
 
-def _named(found: Result, url: str, watched: ScrapedRollout | None) -> Check:
+def _named(result: Result, url: str, watched: ScrapedRollout | None) -> Check:
     """Return which of our names have data."""
-    names = [NameState.model_validate(each) for each in found.data["names"]]
-    there = sum(each.status == "there" for each in names)
-    waiting = sum(each.status == "no traffic" for each in names)
-    lacking = [each for each in names if each.status not in GOOD]
-    message = f"{there} of {len(names)} names have data"
+    names = [NameState.model_validate(row) for row in result.data["names"]]
+    present = sum(state.status == "there" for state in names)
+    waiting = sum(state.status == "no traffic" for state in names)
+    lacking = [state for state in names if state.status not in GOOD]
+    message = f"{present} of {len(names)} names have data"
     message += f", {waiting} wait for traffic" if waiting else ""
-    if found.verdict == "undecided":
+    if result.verdict == "undecided":
         again = f"specops monitor check --prometheus {shlex.quote(url)}  # after a few requests"
-        return Check(name="prometheus names", status="unknown", found=f"{message}; {found.reason}", fix=again)
+        return Check(
+            name="prometheus names", status="unknown", found=f"{message}; {result.reason}", fix=again
+        )
     if not lacking:
         return Check(name="prometheus names", status="ok", found=message)
-    message += f"; {found.reason}" + (f": {lacking[0].fix}" if lacking[0].fix else "")
+    message += f"; {result.reason}" + (f": {lacking[0].fix}" if lacking[0].fix else "")
     if watched is None:
         fix = f"specops monitor check --prometheus {shlex.quote(url)}"
         return Check(name="prometheus names", status="warn", found=message, fix=fix)
@@ -185,16 +189,16 @@ def _named(found: Result, url: str, watched: ScrapedRollout | None) -> Check:
 
 def _program(package: str, elsewhere: str | None, use: str) -> Check:
     """Debian calls it as its package; `elsewhere` is what others call it."""
-    program = _found(package) or (_found(elsewhere) if elsewhere else None)
+    program = _find_program(package) or (_find_program(elsewhere) if elsewhere else None)
     if program is None:
         fix = f"apt-get install {package}"
         return Check(name=package, status="ok", found=f"not installed; {use}", fix=fix)
     number = re.search(r"version ([\d.]+)", _says(program, "--version"))
-    found = f"{number[1] if number else 'of an unknown version'} ({program})"
-    return Check(name=package, status="ok", found=found)
+    description = f"{number[1] if number else 'of an unknown version'} ({program})"
+    return Check(name=package, status="ok", found=description)
 
 
-def _found(name: str) -> str | None:
+def _find_program(name: str) -> str | None:
     return shutil.which(name) or shutil.which(name, path=_SEARCHED)
 
 

@@ -13,7 +13,7 @@ from specops import results
 from specops.config import Rollout
 from specops.errors import EndpointError, UsageError
 from specops.guard.guard import Guard, OverrideRequest, Status, carry_out, status
-from specops.guard.journal import Reading
+from specops.guard.journal import TargetReading
 from specops.guard.lock import Holder, holder
 from specops.guard.state import Record
 from specops.guard.switch import Counts, Switch, answered, decided, grown
@@ -51,7 +51,7 @@ class DrillSwitch(Record):
     """Milliseconds until the last target had been switched and read back."""
 
     unconfirmed: str | None
-    targets: tuple[Reading, ...]
+    targets: tuple[TargetReading, ...]
     begun: Counts | None
     """Requests that began within `watched_s`, from shortly afterwards, by pool; None where no router counts
     them."""
@@ -67,7 +67,7 @@ class Rehearsal(Record):
         "answered": "ended",
     }
 
-    before: tuple[Reading, ...]
+    before: tuple[TargetReading, ...]
     fallback: DrillSwitch
     restoration: DrillSwitch
     ended: Counts | None
@@ -105,7 +105,7 @@ def rehearse(
     )
 
 
-def _begin(stands: Status, before: tuple[Reading, ...]) -> tuple[Reading, ...]:
+def _begin(stands: Status, before: tuple[TargetReading, ...]) -> tuple[TargetReading, ...]:
     state = stands.state
     if state.override is not None or state.mode != "on":
         now = f"{state.override.by} pinned {state.override.pool}" if state.override else f"it is {state.mode}"

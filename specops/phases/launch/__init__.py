@@ -252,7 +252,7 @@ def _of_kind(kind: str, work: _Work, deploy: Deploy) -> str | None:
     if server is None or (spread is not None) != (kind == "leaderworkerset"):
         return None
     if spread is not None:
-        return leader_worker_set(server, spread.other, deploy)
+        return leader_worker_set(server, spread.worker, deploy)
     line = ENGINES[server.engine].command_line
     usual = () if line is None else line.usual_in
     match kind:

@@ -48,7 +48,7 @@ class Need:
     traffic: str | None = None
     """An expression that is above 0 under traffic, if the name has no value without traffic."""
 
-    others: Mapping[str, str] = field(default_factory=dict)
+    aliases: Mapping[str, str] = field(default_factory=dict)
     """Other names that it may have, each with its fix."""
 
     fix: str | None = None
@@ -63,23 +63,23 @@ class Need:
 
 def needs(rollout: Rollout) -> Iterator[Need]:
     """All needs of a rollout, in the order of the page: pools, rules, routers, guard, GPUs."""
-    ours = {ROLLOUT: rollout.rollout} | rollout.monitor.labels
+    rollout_labels = {ROLLOUT: rollout.rollout} | rollout.monitor.labels
     window = duration(rollout.monitor.window_s)
     for pool in POOLS:
-        series, labels = exposed(rollout, pool), ours | {POOL: pool}
+        series, labels = exposed(rollout, pool), rollout_labels | {POOL: pool}
         yield from of_engine(series, f"{pool} pool", labels, window, pool)
         if series.http is not None and not rollout.addresses.routers:
             # It has none before its first request.
             http = f"sum(increase({series.http.counter}{selector(labels)}[{window}]))"
             yield Need(series.http.counter, f"{pool} pool", labels, "outages", http, fix=DOWN, optional=True)
-    yield from _recorded(ours)
+    yield from _recorded(rollout_labels)
     if rollout.addresses.routers:
-        yield from _of_routers(ours, window)
+        yield from _of_routers(rollout_labels, window)
     if rollout.addresses.guard:
-        yield from _of_guard(ours)
+        yield from _of_guard(rollout_labels)
     if rollout.addresses.gpus:
         for name in GPU_NAMES:
-            yield Need(name, "GPUs", ours, "GPU memory", fix=DOWN)
+            yield Need(name, "GPUs", rollout_labels, "GPU memory", fix=DOWN)
 
 
 def of_engine(
@@ -89,7 +89,7 @@ def of_engine(
     # SGLang's counters and histograms come with the first request.
     lazy = not any(drafts.counted for drafts in series.acceptance)
     traffic = f"sum(increase({series.finished}{selector(labels)}[{window}]))"
-    wanted: list[tuple[str | None, str, bool]] = [
+    needed: list[tuple[str | None, str, bool]] = [
         (series.running, "the load that the baseline is compared at", False),
         (series.waiting, "the load that the baseline is compared at", False),
         (series.tpot if series.tpot_counts_seconds else f"{series.tpot}_count", "TPOT", lazy),
@@ -98,26 +98,26 @@ def of_engine(
         (series.preemptions, "preemptions", lazy),
     ]
     if not series.requests_by_router:  # otherwise the router's names are needed, by themselves
-        wanted += [
+        needed += [
             (f"{series.ttft}_count", "TTFT", lazy),
             (f"{series.e2e}_count", "E2E", lazy),
             (series.finished, "traffic, errors", lazy),
         ]
         if series.aborted != series.finished:
-            wanted.append((series.aborted, "errors", lazy))
-    for name, what, only in wanted:
+            needed.append((series.aborted, "errors", lazy))
+    for name, use, only in needed:
         if name is not None:
             under = traffic if only else None
-            yield Need(name, where, labels, what, under, _others(name, series, pool), DOWN)
+            yield Need(name, where, labels, use, under, _aliases(name, series, pool), DOWN)
     first, *ways = series.acceptance
     for name in first.names if pool != "standard" else ():
         only = name == first.per_position or lazy
         # The gauge of the length stands in for the counter of drafts.
         alike = (first.drafts, first.length) if name in (first.drafts, first.length) else ()
-        instead = (*filter(None, alike), *(other for way in ways for other in way.names))
-        others = _others(name, series, pool)
+        instead = (*filter(None, alike), *(alternative for way in ways for alternative in way.names))
+        aliases = _aliases(name, series, pool)
         under = traffic if only else None
-        yield Need(name, where, labels, "acceptance", under, others, NO_DRAFTS, instead)
+        yield Need(name, where, labels, "acceptance", under, aliases, NO_DRAFTS, instead)
 
 
 def of_server(
@@ -125,9 +125,9 @@ def of_server(
 ) -> tuple[list[Need], list[Need]]:
     """Return what monitoring reads of a server with these names, and what of it is not among the
     `exposed`."""
-    found = list(of_engine(series, str(pool), {}, WINDOW, pool))
-    shown = {*exposed}
-    return found, [need for need in found if not {need.name, *need.instead} & shown]
+    all_needs = list(of_engine(series, str(pool), {}, WINDOW, pool))
+    exposed_names = {*exposed}
+    return all_needs, [need for need in all_needs if not {need.name, *need.instead} & exposed_names]
 
 
 def fitting(series: Series, pool: PoolName, exposed: Collection[str]) -> str | None:
@@ -137,34 +137,34 @@ def fitting(series: Series, pool: PoolName, exposed: Collection[str]) -> str | N
     def lacks(names: Series) -> int:
         return len(of_server(names, pool, exposed)[1])
 
-    shown = [name for name, one in namings().items() if names_an_engine(one, exposed)]
-    best = min(shown, key=lambda name: lacks(namings()[name]), default=None)
+    candidates = [name for name, names in namings().items() if names_an_engine(names, exposed)]
+    best = min(candidates, key=lambda name: lacks(namings()[name]), default=None)
     return best if best is not None and lacks(namings()[best]) < lacks(series) else None
 
 
-def _others(name: str, series: Series, pool: PoolName | None) -> dict[str, str]:
+def _aliases(name: str, series: Series, pool: PoolName | None) -> dict[str, str]:
     """Other names of the same series, each with its fix."""
-    found: dict[str, str] = {}
-    for naming, other in namings().items():
+    aliases: dict[str, str] = {}
+    for naming, other_series in namings().items():
         for key in ("tpot", "kv_usage", "running", "finished"):
-            ours, theirs = getattr(series, key), getattr(other, key)
-            if ours and theirs and ours != theirs and name in (ours, f"{ours}_count"):
-                found[name.replace(ours, theirs)] = (
+            own, alias = getattr(series, key), getattr(other_series, key)
+            if own and alias and own != alias and name in (own, f"{own}_count"):
+                aliases[name.replace(own, alias)] = (
                     f"these are the names of {naming}: monitor.names: {{{pool or 'POOL'}: {naming}}} in the"
                     " rollout file, and render again"
                 )
     renamed = name.replace(":", "_", 1)
-    found[renamed] = (
+    aliases[renamed] = (
         "prometheus_client writes _ for : when Prometheus asks for OpenMetrics: take metric_relabel_configs"
         " from the rendered prometheus.yml into its scrape configuration"
     )
     if name.endswith("_total"):
         for short in (name.removesuffix("_total"), renamed.removesuffix("_total")):
-            found[short] = (
+            aliases[short] = (
                 "something between the server and Prometheus takes _total off counters: scrape the server"
                 " itself, or have it leave names as they are"
             )
-    return found
+    return aliases
 
 
 def _recorded(labels: dict[str, str]) -> Iterator[Need]:
@@ -182,23 +182,23 @@ def _recorded(labels: dict[str, str]) -> Iterator[Need]:
 
 def _of_routers(labels: Mapping[str, str], window: str) -> Iterator[Need]:
     traffic = f"sum(increase({names.ROUTE_REQUESTS}{selector(labels)}[{window}]))"
-    for name, what in (
+    for name, use in (
         (names.ROUTE_PERCENT, "the partial switch"),
         (names.ROUTE_IN_FLIGHT, "requests in flight"),
     ):
-        yield Need(name, "routers", labels, what, fix=DOWN)
-    for name, what in (
+        yield Need(name, "routers", labels, use, fix=DOWN)
+    for name, use in (
         (names.ROUTE_REQUESTS, "routes by class, errors"),
         (names.ROUTE_DECISIONS, "reasons, spill"),
         (f"{names.ROUTE_DURATION}_count", "duration by class"),
     ):
-        yield Need(name, "routers", labels, what, traffic, fix=DOWN)
+        yield Need(name, "routers", labels, use, traffic, fix=DOWN)
     first = f"sum({names.ROUTE_FAILOVERS}{selector(labels)})"
     yield Need(names.ROUTE_FAILOVERS, "routers", labels, "failovers", first, fix=DOWN)
 
 
 def _of_guard(labels: Mapping[str, str]) -> Iterator[Need]:
-    for name, what in (
+    for name, use in (
         (names.GUARD_STATE, "its state"),
         (names.GUARD_LAST, "whether it watches"),
         (names.GUARD_PERCENT, "the partial switch"),
@@ -210,7 +210,7 @@ def _of_guard(labels: Mapping[str, str]) -> Iterator[Need]:
         (names.GUARD_NOT_COVERED, "replicas that are not covered"),
         (names.GUARD_PART_BAD, "parts that are bad"),
     ):
-        yield Need(name, "guard", labels, what, fix=DOWN)
+        yield Need(name, "guard", labels, use, fix=DOWN)
     # It has no value until both groups have enough requests, whatever the traffic is.
     yield Need(names.GUARD_EFFECT, "guard", labels, "the live effect", "vector(0)", fix=DOWN, optional=True)
 
@@ -263,18 +263,18 @@ def check(rollout: Rollout | None, api: Api, progress: Progress) -> Result:
     progress.start("asking for names", len(names))
     interval_s = rollout.monitor.scrape_interval_s if rollout else INTERVAL_S
     looking = _Looking(api, SCRAPES * interval_s)
-    found = []
+    states = []
     for need in names:
-        found.append(looking.look(need))
+        states.append(looking.look(need))
         progress.advance()
     optional = frozenset(need.name for need in names if need.optional)
-    return _result(rollout, api.url, found, optional)
+    return _result(rollout, api.url, states, optional)
 
 
 def _of_any(api: Api) -> Iterator[Need]:
     """The needs of any engine, with any labels."""
-    others = (series for series in tables() if series.running != USUAL.running)
-    series = next((one for one in others if api.instant(f"count({one.running})")), USUAL)
+    candidates = (series for series in tables() if series.running != USUAL.running)
+    series = next((names for names in candidates if api.instant(f"count({names.running})")), USUAL)
     return of_engine(series, ANY_SERVER, {}, WINDOW)
 
 
@@ -289,38 +289,36 @@ class _Looking:
         if age is not None:
             status: Status = "there" if age <= self.old_s else "old"
             fix = None if status == "there" else "it was there a moment ago: is its target up?"
-            return _found(need, status, age, fix=fix)
+            return _state(need, status, age, fix=fix)
         if need.traffic is not None and not self._has_traffic(need.traffic):
-            return _found(need, "no traffic")
-        for other in need.instead:
-            if self._age(f"{other}{selector(need.labels)}") is not None:
-                return self.look(replace(need, name=other, instead=()))
-        for other, fix in need.others.items():
-            if self._age(f"{other}{selector(need.labels)}") is not None:
-                return _found(need, "renamed", now_called=other, fix=fix)
+            return _state(need, "no traffic")
+        for alias in need.instead:
+            if self._age(f"{alias}{selector(need.labels)}") is not None:
+                return self.look(replace(need, name=alias, instead=()))
+        for alias, fix in need.aliases.items():
+            if self._age(f"{alias}{selector(need.labels)}") is not None:
+                return _state(need, "renamed", now_called=alias, fix=fix)
         if need.labels and self._age(need.name) is not None:
-            return _found(need, "absent", now_called=f"{need.name}, with other labels", fix=LABELS)
-        return _found(need, "absent", self._last_sample(need), fix=need.fix)
+            return _state(need, "absent", now_called=f"{need.name}, with other labels", fix=LABELS)
+        series = f"timestamp({need.name}{selector(need.labels)})"
+        last_s = self._value(f"time() - max(max_over_time({series}[1d:5m]))")
+        return _state(need, "absent", last_s, fix=need.fix)
 
     def _age(self, series: str) -> float | None:
         """Seconds since its last value, by Prometheus' clock; None if it has no value now."""
-        return self._one(f"time() - max(timestamp({series}))")
-
-    def _last_sample(self, need: Need) -> float | None:
-        series = f"timestamp({need.name}{selector(need.labels)})"
-        return self._one(f"time() - max(max_over_time({series}[1d:5m]))")
+        return self._value(f"time() - max(timestamp({series}))")
 
     def _has_traffic(self, expr: str) -> bool:
         if expr not in self._traffic:
-            self._traffic[expr] = (self._one(expr) or 0.0) > 0.0
+            self._traffic[expr] = (self._value(expr) or 0.0) > 0.0
         return self._traffic[expr]
 
-    def _one(self, expr: str) -> float | None:
+    def _value(self, expr: str) -> float | None:
         samples = self.api.instant(expr)
         return samples[0].value if samples and math.isfinite(samples[0].value) else None
 
 
-def _found(
+def _state(
     need: Need,
     status: Status,
     age_s: float | None = None,
@@ -340,18 +338,18 @@ def _found(
 
 
 def _result(
-    rollout: Rollout | None, url: str, found: Sequence[NameState], optional: Collection[str]
+    rollout: Rollout | None, url: str, states: Sequence[NameState], optional: Collection[str]
 ) -> Result:
-    lacking = [each for each in found if each.status not in GOOD]
+    lacking = [state for state in states if state.status not in GOOD]
     # An engine's own names are not shown to be these before traffic; those of rules and routers are known.
-    waiting = [each for each in found if each.status == "no traffic" and each.name not in optional]
-    unseen = [each for each in waiting if each.where in SERVERS]
+    waiting = [state for state in states if state.status == "no traffic" and state.name not in optional]
+    unseen = [state for state in waiting if state.where in SERVERS]
     settings: dict[str, Any] = {
         "prometheus": url,
         "rollout": rollout.rollout if rollout else None,
         "monitor": rollout.monitor.model_dump(mode="json") if rollout else None,
     }
-    reason = f"all {len(found)} names are there, or wait for traffic"
+    reason = f"all {len(states)} names are there, or wait for traffic"
     if lacking:
         first = lacking[0]
         more = f", and {len(lacking) - 1} more" if len(lacking) > 1 else ""
@@ -369,6 +367,6 @@ def _result(
         environment=results.environment(),
         verdict="no" if lacking else "undecided" if unseen else "yes",
         reason=reason,
-        summary={status: sum(each.status == status for each in found) for status in get_args(Status)},
-        data=MonitorCheckData(names=found).model_dump(mode="json"),
+        summary={status: sum(state.status == status for state in states) for status in get_args(Status)},
+        data=MonitorCheckData(names=states).model_dump(mode="json"),
     )

@@ -26,7 +26,7 @@ PHASE = "monitor"
 FOLDER = Path("rendered") / "monitor"
 
 
-class Threshold(Frozen):
+class AlertThreshold(Frozen):
     value: float | None
     source: str
     for_s: int
@@ -45,7 +45,7 @@ class MonitorData(Frozen):
     targets: dict[str, list[str]]
     """Addresses by job."""
 
-    alerts: dict[AlertName, Threshold]
+    alerts: dict[AlertName, AlertThreshold]
     left_out: dict[AlertName, str]
     """Alerts that are left out, and why."""
 
@@ -62,34 +62,36 @@ def render(rollout: Rollout, folder: Path, progress: Progress, path: Path | None
     unfit = left_out(rollout, folder, version_of(rollout))
     for phase, why in unfit.items():
         progress.note(f"{phase}.json is not used as a reference: {why}")
-    known = measurements(rollout, folder, unfit)
-    decided = limits(rollout, known)
+    measured = measurements(rollout, folder, unfit)
+    decided = limits(rollout, measured)
     place = Commands(rollout, path, folder).anywhere.place if path else None
-    files = texts(rollout, known, decided, place)
+    files = texts(rollout, measured, decided, place)
     write_files(folder / FOLDER, files)
     progress.note(f"rendered into {folder / FOLDER}")
     data = MonitorData(
         folder=str(folder),
         files=[(FOLDER / name).as_posix() for name in files],
-        targets={each.job: list(each.addresses) for each in targets(rollout)},
+        targets={target.job: list(target.addresses) for target in targets(rollout)},
         alerts={
-            name: Threshold(
-                value=each.value, source=each.source, for_s=each.for_s, for_source=each.for_source
+            name: AlertThreshold(
+                value=limit.value, source=limit.source, for_s=limit.for_s, for_source=limit.for_source
             )
-            for name, each in decided.items()
+            for name, limit in decided.items()
         },
-        left_out=thresholds.left_out(rollout, known),
-        not_read=dict(known.missing),
+        left_out=thresholds.left_out(rollout, measured),
+        not_read=dict(measured.missing),
     )
-    return _result(rollout, known, data)
+    return _result(rollout, measured, data)
 
 
-def texts(rollout: Rollout, known: Measurements, decided: Limits, place: str | None = None) -> dict[str, str]:
+def texts(
+    rollout: Rollout, measured: Measurements, decided: Limits, place: str | None = None
+) -> dict[str, str]:
     """All files, by their names in rendered/monitor. `place` is the rollout file in commands."""
-    measured = MeasuredSeries(known.loads, known.acceptance.value if known.acceptance else None)
+    series = MeasuredSeries(measured.loads, measured.acceptance.value if measured.acceptance else None)
     return {
         "prometheus.yml": prometheus_config(rollout),
-        "rules.yml": rules(rollout, measured, alert_info(rollout, decided)),
+        "rules.yml": rules(rollout, series, alert_info(rollout, decided)),
         "alerts.yml": alerts(rollout, decided),
         "alertmanager.yml": alertmanager_config(rollout),
         RUNBOOK: runbook_of(rollout, place),
@@ -99,20 +101,20 @@ def texts(rollout: Rollout, known: Measurements, decided: Limits, place: str | N
     }
 
 
-def _result(rollout: Rollout, known: Measurements, data: MonitorData) -> Result:
+def _result(rollout: Rollout, measured: Measurements, data: MonitorData) -> Result:
     settings: Mapping[str, Any] = {
         "addresses": rollout.addresses.model_dump(mode="json"),
         "monitor": rollout.monitor.model_dump(mode="json"),
     }
-    measured = sum("sha256" in alert.source for alert in data.alerts.values())
+    measured_count = sum("sha256" in alert.source for alert in data.alerts.values())
     return Result(
         phase=PHASE,
-        inputs={"settings": results.sha256(dict(settings)), **known.read},
+        inputs={"settings": results.sha256(dict(settings)), **measured.read},
         settings=dict(settings),
         environment=results.environment(),
         verdict="yes",
         reason=f"rendered {len(data.files)} files with {len(data.alerts)} alerts"
-        f" ({measured} with measured thresholds)",
-        summary={"files": len(data.files), "alerts": len(data.alerts), "measured": measured},
+        f" ({measured_count} with measured thresholds)",
+        summary={"files": len(data.files), "alerts": len(data.alerts), "measured": measured_count},
         data=data.model_dump(mode="json"),
     )

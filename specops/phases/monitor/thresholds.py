@@ -75,7 +75,7 @@ def measurements(
     read: dict[str, str] = {}
     missing: dict[str, str] = {}
 
-    def made(phase: str, make: Callable[[StoredResult], Made]) -> Made | None:
+    def read_part(phase: str, make: Callable[[StoredResult], Made]) -> Made | None:
         try:
             stored = finished(folder, phase, unfit)
             value = make(stored)
@@ -87,10 +87,10 @@ def measurements(
         return value
 
     pool = rollout.pools.speculative
-    loads, source = made("baseline", lambda baseline: (_loads(baseline), baseline.source)) or ((), None)
-    compared, swept = made("ab", _compared), made("sweep", _swept)
-    paying = made("sweep", lambda sweep: _swept_break_even(sweep, pool))
-    return Measurements(loads, source, paying, compared or swept, _branches(pool), read, missing)
+    loads, source = read_part("baseline", lambda baseline: (_loads(baseline), baseline.source)) or ((), None)
+    from_ab, from_sweep = read_part("ab", _ab_acceptance), read_part("sweep", _swept)
+    paying = read_part("sweep", lambda sweep: _swept_break_even(sweep, pool))
+    return Measurements(loads, source, paying, from_ab or from_sweep, _branches(pool), read, missing)
 
 
 def _loads(read: StoredResult) -> tuple[Load, ...]:
@@ -120,7 +120,7 @@ def _token_s(level: LevelFigures) -> float | None:
     return max(0.0, level.e2e_ms.mean - level.ttft_ms.mean) / 1000 / later
 
 
-def _compared(read: StoredResult) -> Figure | None:
+def _ab_acceptance(read: StoredResult) -> Figure | None:
     report = ab_report.read(read.result, str(read.path))
     total = report.acceptance(report.main_challenger)
     return Figure(total.rate, read.source) if total else None
@@ -200,9 +200,9 @@ def _threshold(rollout: Rollout, before: Measurements, record: AlertRecord) -> t
     threshold = record.threshold
     if threshold is None:
         return None, "no threshold: the condition is true or false"
-    found = BASES[threshold.basis](rollout, before) if threshold.basis else None
-    value = found.value if found else threshold.default
-    source = (found.source if found else "") or threshold.source
+    figure = BASES[threshold.basis](rollout, before) if threshold.basis else None
+    value = figure.value if figure else threshold.default
+    source = (figure.source if figure else "") or threshold.source
     if "baseline" in record.needs and before.baseline:
         source += f", over {before.baseline}"
     if "measured acceptance" in record.needs and before.acceptance:
@@ -247,16 +247,18 @@ given."""
 
 def _lacking(need: str, rollout: Rollout, before: Measurements, setting: AlertSetting) -> str | None:
     """Return why an alert is left out that has this need in its record; None if the need is met."""
-    known, addresses = before, rollout.addresses
+    addresses = rollout.addresses
     if need == "judgeable acceptance":
         why = "most drafts of a branching tree cannot be accepted, and no sweep measured its break-even"
-        judged = not known.branches or known.break_even is not None or setting.threshold is not None
+        judged = not before.branches or before.break_even is not None or setting.threshold is not None
         return None if judged else f"{why}: specops sweep ROLLOUT, or set monitor.alerts.NAME.threshold"
     if need == "measured acceptance":
-        return None if known.acceptance else "no ab.json or sweep.json has an acceptance: specops run ROLLOUT"
+        return (
+            None if before.acceptance else "no ab.json or sweep.json has an acceptance: specops run ROLLOUT"
+        )
     if need == "baseline":
-        why = known.missing.get("baseline", "baseline.json has no level of concurrency")
-        return None if known.loads else why
+        why = before.missing.get("baseline", "baseline.json has no level of concurrency")
+        return None if before.loads else why
     if need == "counted requests":
         counted = addresses.routers or any(exposed(rollout, pool).http is not None for pool in POOLS)
         why = "no router is scraped, and the engines do not count the requests that they refuse"

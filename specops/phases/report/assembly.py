@@ -19,7 +19,14 @@ from specops.phases.inputs import left_out, version_of
 from specops.phases.monitor.thresholds import Measurements, measurements
 from specops.phases.report import comparison, events, pools, recommend
 from specops.phases.report.prometheus_data import Floats, PoolData, PrometheusData, query
-from specops.phases.report.report import Fallback, Missing, Report, SavedTime, Times, Window
+from specops.phases.report.report import (
+    FallbackPeriod,
+    MissingData,
+    ReportWindow,
+    SavedTime,
+    Times,
+    WeeklyReport,
+)
 from specops.progress import Progress
 from specops.prometheus.api import Api
 from specops.prometheus.series import POOL
@@ -29,7 +36,7 @@ JOURNAL = Path("guard") / journal.FILE
 
 
 def report(
-    rollout: Rollout, path: Path, folder: Path, window: Window, api: Api, progress: Progress
+    rollout: Rollout, path: Path, folder: Path, window: ReportWindow, api: Api, progress: Progress
 ) -> Result:
     """The report on `window`. `path` is the rollout file, for commands; `folder` is the run folder.
 
@@ -42,11 +49,11 @@ def report(
 
 def assemble(rollout: Rollout, path: Path, folder: Path, observed: PrometheusData) -> Result:
     """The report on data that was queried before. Reads the run folder."""
-    known = measurements(rollout, folder, left_out(rollout, folder, version_of(rollout)))
-    data = _report(rollout, path, folder, observed, known)
+    measured = measurements(rollout, folder, left_out(rollout, folder, version_of(rollout)))
+    data = _report(rollout, path, folder, observed, measured)
     return Result(
         phase="report",
-        inputs=dict(known.read),
+        inputs=dict(measured.read),
         settings={
             "report": rollout.report.model_dump(mode="json"),
             "costs": rollout.costs.model_dump(mode="json") if rollout.costs else None,
@@ -61,22 +68,22 @@ def assemble(rollout: Rollout, path: Path, folder: Path, observed: PrometheusDat
 
 
 def _report(
-    rollout: Rollout, path: Path, folder: Path, observed: PrometheusData, known: Measurements
-) -> Report:
+    rollout: Rollout, path: Path, folder: Path, observed: PrometheusData, measured: Measurements
+) -> WeeklyReport:
     window, spec = observed.window, observed.pools["speculative"]
     now, then = slice(window.hours, None), slice(0, window.hours)
-    found = {name: pools.pool(each, window) for name, each in observed.pools.items()}
-    there = {name: pool for name, pool in found.items() if pool is not None}
-    pool = there.get("speculative")
-    faster = comparison.speedup(spec, window, now, known.loads, known.baseline)
+    by_name = {name: pools.pool(pool_data, window) for name, pool_data in observed.pools.items()}
+    present = {name: pool for name, pool in by_name.items() if pool is not None}
+    pool = present.get("speculative")
+    faster = comparison.speedup(spec, window, now, measured.loads, measured.baseline)
     met = _mean_load(pools.load(spec, window, now), pools.sums(spec, "e2e", now)[1])
     drifted = comparison.drift(
         pool.acceptance if pool else None,
         pools.acceptance(spec, window.previous, then),
-        known.acceptance,
+        measured.acceptance,
         faster,
-        comparison.speedup(spec, window.previous, then, known.loads, known.baseline),
-        comparison.compared(folder),
+        comparison.speedup(spec, window.previous, then, measured.loads, measured.baseline),
+        comparison.measured_speedups(folder),
         met,
     )
     fired = events.incidents(window, observed.firing, observed.up) if observed.up else None
@@ -86,8 +93,8 @@ def _report(
         rollout=rollout,
         path=path,
         window=window,
-        before=known,
-        pools=there,
+        before=measured,
+        pools=present,
         speedup=faster,
         incidents=fired,
         fallbacks=fell,
@@ -97,30 +104,30 @@ def _report(
         load=met,
         paid=comparison.paid(folder),
     )
-    advice = recommend.recommendations(basis) if there else []
-    return Report(
+    advice = recommend.recommendations(basis) if present else []
+    return WeeklyReport(
         rollout=rollout.rollout,
         folder=str(folder),
         window=_times(window),
         covered_hours=_covered_hours(observed),
-        pools=there,
+        pools=present,
         speedup=faster,
-        days=comparison.days(spec, window, now, known.loads) if pool else [],
+        days=comparison.days(spec, window, now, measured.loads) if pool else [],
         classes=pools.classes(observed.router),
         incidents=fired,
         fallbacks=fell,
         gpus=memory,
-        saved=_saved(rollout, spec, window, now, known),
+        saved=_saved(rollout, spec, window, now, measured),
         drift=drifted,
         recommendations=advice,
-        missing=list(missing_data(rollout, path, observed, known, no_journal)),
+        missing=list(missing_data(rollout, path, observed, measured, no_journal)),
         first_report=_first_report(observed),
         effect=observed.effect,
-        status="no data" if not there else "look" if advice else "good",
+        status="no data" if not present else "look" if advice else "good",
     )
 
 
-def _fallbacks(window: Window, path: Path) -> tuple[list[Fallback] | None, str | None]:
+def _fallbacks(window: ReportWindow, path: Path) -> tuple[list[FallbackPeriod] | None, str | None]:
     """The fallbacks, or why they are unknown: a damaged journal does not stop the report."""
     try:
         entries = list(journal.history(path))
@@ -140,7 +147,7 @@ def _covered_hours(observed: PrometheusData) -> int:
     return sum(0 <= hour < observed.window.hours for hour in hours)
 
 
-def _times(window: Window) -> Times:
+def _times(window: ReportWindow) -> Times:
     return Times(
         zone=window.zone.key,
         start=window.iso(window.start),
@@ -151,15 +158,15 @@ def _times(window: Window) -> Times:
 
 
 def _mean_load(load: Floats, n: Floats) -> float | None:
-    both = ~np.isnan(load) & (n > 0)
-    return float(np.average(load[both], weights=n[both])) if both.any() else None
+    counted = ~np.isnan(load) & (n > 0)
+    return float(np.average(load[counted], weights=n[counted])) if counted.any() else None
 
 
 def _saved(
-    rollout: Rollout, spec: PoolData, window: Window, now: slice, known: Measurements
+    rollout: Rollout, spec: PoolData, window: ReportWindow, now: slice, measured: Measurements
 ) -> SavedTime | None:
-    taken = comparison.taken(spec, "e2e", window, now, known.loads)
-    return comparison.saved(taken, pools.increases(spec, spec.names.generated, now).hourly, rollout.costs)
+    spent = comparison.hourly_seconds(spec, "e2e", window, now, measured.loads)
+    return comparison.saved(spent, pools.increases(spec, spec.names.generated, now).hourly, rollout.costs)
 
 
 def _first_report(observed: PrometheusData) -> str | None:
@@ -168,7 +175,7 @@ def _first_report(observed: PrometheusData) -> str | None:
     return observed.window.full_hour(observed.scraped_from).isoformat(timespec="seconds")
 
 
-def _reason(data: Report, observed: PrometheusData, path: Path) -> str:
+def _reason(data: WeeklyReport, observed: PrometheusData, path: Path) -> str:
     if data.status == "no data":
         nothing = (
             f"Prometheus at {observed.prometheus} has no data of rollout {data.rollout} from"
@@ -194,7 +201,7 @@ def _reason(data: Report, observed: PrometheusData, path: Path) -> str:
     )
 
 
-def _summary(data: Report) -> dict[str, float | int | str | None]:
+def _summary(data: WeeklyReport) -> dict[str, float | int | str | None]:
     pool = data.pools.get("speculative")
     accepted = pool.acceptance if pool else None
     return {
@@ -212,39 +219,39 @@ def _summary(data: Report) -> dict[str, float | int | str | None]:
 
 
 def missing_data(
-    rollout: Rollout, path: Path, observed: PrometheusData, known: Measurements, no_journal: str | None
-) -> Iterator[Missing]:
+    rollout: Rollout, path: Path, observed: PrometheusData, measured: Measurements, no_journal: str | None
+) -> Iterator[MissingData]:
     """Yield what data is missing. `no_journal`: why nothing is known of the guard; None where something
     is."""
     file = shlex.quote(str(path))
     check = f"specops monitor check {file}"
-    for name, each in observed.pools.items():
-        if not each.running:
-            yield Missing(what=f"the {name} pool", why="Prometheus has no series of it", fix=check)
+    for name, pool_data in observed.pools.items():
+        if not pool_data.running:
+            yield MissingData(what=f"the {name} pool", why="Prometheus has no series of it", fix=check)
     hours, covered = observed.window.hours, _covered_hours(observed)
     if 0 < covered < hours:
-        yield Missing(
+        yield MissingData(
             what=f"{hours - covered} of the window's {hours} hours",
             why="Prometheus has no scrape of a pool's server in them",
             fix="start Prometheus with a longer --storage.tsdb.retention.time, or give a shorter --window",
         )
-    for phase, text in known.missing.items():
+    for phase, text in measured.missing.items():
         why, _, fix = text.rpartition(": ")  # as `before` writes it
-        yield Missing(what=phase, why=why, fix=named(fix, file))
+        yield MissingData(what=phase, why=why, fix=named(fix, file))
     speculative = observed.pools["speculative"]
     if speculative.running and speculative.drafting.drafted.total is None:
-        yield Missing(what="acceptance", why="Prometheus shows nothing of its drafts", fix=check)
+        yield MissingData(what="acceptance", why="Prometheus shows nothing of its drafts", fix=check)
     if not any(series.labels for series in observed.router.values()):
         fix = f"specops route render {file}, and addresses.routers in the rollout file"
-        yield Missing(what="latencies by class", why="no router is scraped", fix=fix)
+        yield MissingData(what="latencies by class", why="no router is scraped", fix=fix)
     if not observed.gpu_used:
         fix = "addresses.gpus in the rollout file"
-        yield Missing(what="GPU memory", why="no DCGM exporter is scraped", fix=fix)
+        yield MissingData(what="GPU memory", why="no DCGM exporter is scraped", fix=fix)
     if no_journal is not None:
-        yield Missing(what="fallbacks", why=no_journal, fix=f"specops guard run {file}")
+        yield MissingData(what="fallbacks", why=no_journal, fix=f"specops guard run {file}")
     if not observed.up:
-        yield Missing(what="incidents", why="Prometheus has no `up` of the rollout's targets", fix=check)
+        yield MissingData(what="incidents", why="Prometheus has no `up` of the rollout's targets", fix=check)
     if rollout.costs is None:
-        yield Missing(
+        yield MissingData(
             what="cost", why="the rollout file has no costs", fix="add costs.standard_per_hour to it"
         )

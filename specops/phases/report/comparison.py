@@ -24,7 +24,15 @@ from specops.phases.measurement import finished
 from specops.phases.monitor.thresholds import Figure
 from specops.phases.report.pools import divided, extremes, hours, increases, load, ratio, sums
 from specops.phases.report.prometheus_data import Floats, PoolData
-from specops.phases.report.report import Acceptance, Day, Drift, LatencySpeedup, SavedTime, Speedup, Window
+from specops.phases.report.report import (
+    Day,
+    Drift,
+    LatencySpeedup,
+    LiveSpeedup,
+    PoolAcceptance,
+    ReportWindow,
+    SavedTime,
+)
 from specops.phases.sweep import report as sweep_report
 from specops.prometheus.promql import LATENCIES, Latency
 from specops.render.prometheus.alerts import MIN_REQUESTS
@@ -49,72 +57,74 @@ class HourlySeconds:
 
 
 def speedup(
-    observed: PoolData, window: Window, which: slice, loads: Sequence[Load], source: str | None
-) -> Speedup:
-    return Speedup(
+    observed: PoolData, window: ReportWindow, which: slice, loads: Sequence[Load], source: str | None
+) -> LiveSpeedup:
+    return LiveSpeedup(
         source=source,
-        loads=[each.concurrency for each in loads],
+        loads=[level.concurrency for level in loads],
         by={
-            latency: _of(taken(observed, latency, window, which, loads), window, bool(loads))
+            latency: _latency_speedup(
+                hourly_seconds(observed, latency, window, which, loads), window, bool(loads)
+            )
             for latency in LATENCIES
         },
     )
 
 
-def taken(
-    observed: PoolData, latency: Latency, window: Window, which: slice, loads: Sequence[Load]
+def hourly_seconds(
+    observed: PoolData, latency: Latency, window: ReportWindow, which: slice, loads: Sequence[Load]
 ) -> HourlySeconds:
     met = load(observed, window, which)
     was, n = sums(observed, latency, which)
     if latency == "e2e":
         answers = increases(observed, observed.names.finished, which).hourly
         tokens = divided(increases(observed, observed.names.generated, which).hourly, answers)
-        first = at_load(met, [(each.concurrency, each.seconds.get(("ttft", "mean"))) for each in loads])
-        later = at_load(met, [(each.concurrency, each.token_s) for each in loads])
+        first = at_load(met, [(level.concurrency, level.seconds.get(("ttft", "mean"))) for level in loads])
+        later = at_load(met, [(level.concurrency, level.token_s) for level in loads])
         each_s = e2e(first, later, tokens)
     else:
-        each_s = at_load(met, [(each.concurrency, each.seconds.get((latency, "mean"))) for each in loads])
+        each_s = at_load(met, [(level.concurrency, level.seconds.get((latency, "mean"))) for level in loads])
     return HourlySeconds(was, each_s * n, n, met)
 
 
-def _of(of: HourlySeconds, window: Window, measured: bool) -> LatencySpeedup:
-    found = ratio(of.expected, of.was)
-    by_hour = divided(of.expected, of.was)
+def _latency_speedup(seconds: HourlySeconds, window: ReportWindow, measured: bool) -> LatencySpeedup:
+    overall = ratio(seconds.expected, seconds.was)
+    by_hour = divided(seconds.expected, seconds.was)
     comparable = ~np.isnan(by_hour)
-    lowest, highest = extremes(window, by_hour, of.n >= MIN_REQUESTS)
-    busy = np.nan_to_num(of.n)
+    lowest, highest = extremes(window, by_hour, seconds.n >= MIN_REQUESTS)
+    busy = np.nan_to_num(seconds.n)
     return LatencySpeedup(
-        ratio=found.value if found else None,
-        error=found.error if found else None,
+        ratio=overall.value if overall else None,
+        error=overall.error if overall else None,
         lowest=lowest,
         highest=highest,
         by_hour=hours(by_hour),
         comparable_hours=int(comparable.sum()),
         comparable_share=float(busy[comparable].sum() / busy.sum()) if busy.sum() > 0 else None,
-        why_not=None if found else _why_not(of, measured, float(busy.sum())),
+        why_not=None if overall else _why_not(seconds, measured, float(busy.sum())),
     )
 
 
-def _why_not(of: HourlySeconds, measured: bool, busy: float) -> str:
+def _why_not(seconds: HourlySeconds, measured: bool, busy: float) -> str:
     if not measured:
         return "there is no baseline"
     if not busy:
         return "there were no requests"
-    met = of.load[~np.isnan(of.load)]
+    met = seconds.load[~np.isnan(seconds.load)]
     between = f"{met.min():.3g} to {met.max():.3g}" if met.size else "unknown"
     return f"no hour had a load that the baseline was measured at: it was {between} requests at a server"
 
 
-def saved(of: HourlySeconds, tokens: Floats, costs: Costs | None) -> SavedTime | None:
-    """`of` end to end. A server's time is its requests' seconds over how many it has at a time."""
-    comparable = ~np.isnan(of.expected) & (of.was > 0)
+def saved(seconds: HourlySeconds, tokens: Floats, costs: Costs | None) -> SavedTime | None:
+    """`seconds` end to end. A server's time is its requests' seconds over how many it has at a time."""
+    comparable = ~np.isnan(seconds.expected) & (seconds.was > 0)
     if not comparable.any():
         return None
-    was = float((of.was[comparable] / of.load[comparable]).sum()) / 3600
-    without = float((of.expected[comparable] / of.load[comparable]).sum()) / 3600
+    was = float((seconds.was[comparable] / seconds.load[comparable]).sum()) / 3600
+    without = float((seconds.expected[comparable] / seconds.load[comparable]).sum()) / 3600
     money = None if costs is None else without * costs.standard_per_hour - was * costs.speculative
     return SavedTime(
-        requests=float(of.n[comparable].sum()),
+        requests=float(seconds.n[comparable].sum()),
         tokens=float(np.nansum(tokens[comparable])),
         server_hours=was,
         without_server_hours=without,
@@ -124,11 +134,11 @@ def saved(of: HourlySeconds, tokens: Floats, costs: Costs | None) -> SavedTime |
     )
 
 
-def days(observed: PoolData, window: Window, which: slice, loads: Sequence[Load]) -> list[Day]:
+def days(observed: PoolData, window: ReportWindow, which: slice, loads: Sequence[Load]) -> list[Day]:
     finished = increases(observed, observed.names.finished, which).hourly
     drafting = observed.drafting.during(which)
     accepted, drafted = drafting.accepted.hourly, drafting.drafted.hourly
-    e2e = taken(observed, "e2e", window, which, loads)
+    e2e = hourly_seconds(observed, "e2e", window, which, loads)
     return [
         Day(
             date=day.isoformat(),
@@ -142,8 +152,8 @@ def days(observed: PoolData, window: Window, which: slice, loads: Sequence[Load]
 
 
 def _value(parts: Floats, wholes: Floats) -> float | None:
-    found = ratio(parts, wholes)
-    return found.value if found else None
+    quotient = ratio(parts, wholes)
+    return quotient.value if quotient else None
 
 
 LEAST = 0.02
@@ -156,58 +166,60 @@ BEYOND = 1.25
 
 
 def drift(
-    now: Acceptance | None,
-    then: Acceptance | None,
+    now: PoolAcceptance | None,
+    then: PoolAcceptance | None,
     recorded: Figure | None,
-    faster: Speedup,
-    faster_then: Speedup,
-    compared: Sequence[MeasuredSpeedup],
+    faster: LiveSpeedup,
+    faster_then: LiveSpeedup,
+    comparisons: Sequence[MeasuredSpeedup],
     load: float | None,
 ) -> list[Drift]:
     """Return the drift of the figures. `load`: the one that the window's requests met on average; the
     comparison's nearest to it is taken."""
-    found = [*_acceptance(now, then, recorded)]
+    drifts = [*_acceptance(now, then, recorded)]
     e2e, e2e_then = faster.by["e2e"], faster_then.by["e2e"]
     if e2e.ratio is not None:
         if e2e_then.ratio is not None:
             noise = _noise(e2e.error, e2e_then.error)
-            found.append(_drift("speed-up end to end", e2e_then.ratio, e2e.ratio, noise, BEFORE))
-        found += _against_comparison(e2e, compared, load)
-    return found
+            drifts.append(_drift("speed-up end to end", e2e_then.ratio, e2e.ratio, noise, BEFORE))
+        drifts += _against_comparison(e2e, comparisons, load)
+    return drifts
 
 
-def _acceptance(now: Acceptance | None, then: Acceptance | None, recorded: Figure | None) -> Iterator[Drift]:
+def _acceptance(
+    now: PoolAcceptance | None, then: PoolAcceptance | None, recorded: Figure | None
+) -> Iterator[Drift]:
     if now is None or now.rate is None:
         return
     if then is not None and then.rate is not None:
         yield _drift("acceptance", then.rate, now.rate, _noise(now.error, then.error), BEFORE)
         pairs = zip(then.per_position, now.per_position, strict=False)
-        for at, (before, after) in enumerate(pairs, start=1):
+        for position, (before, after) in enumerate(pairs, start=1):
             if before is not None and after is not None:
-                yield _drift(f"{AT_POSITION} {at}", before, after, None, BEFORE)
+                yield _drift(f"{AT_POSITION} {position}", before, after, None, BEFORE)
     if recorded is not None:
         yield _drift("acceptance", recorded.value, now.rate, _noise(now.error, 0.0), recorded.source)
 
 
 def _against_comparison(
-    e2e: LatencySpeedup, compared: Sequence[MeasuredSpeedup], load: float | None
+    e2e: LatencySpeedup, comparisons: Sequence[MeasuredSpeedup], load: float | None
 ) -> Iterator[Drift]:
-    if not compared or load is None or e2e.ratio is None:
+    if not comparisons or load is None or e2e.ratio is None:
         return
-    if load > BEYOND * max(each.concurrency for each in compared):
+    if load > BEYOND * max(measured.concurrency for measured in comparisons):
         return  # a speed-up at a light load says nothing of a heavier one
-    nearest = min(compared, key=lambda each: abs(each.concurrency - load))
+    nearest = min(comparisons, key=lambda measured: abs(measured.concurrency - load))
     source = f"{nearest.speedup.source}, {nearest.concurrency} at a time"
     yield _drift("speed-up end to end", nearest.speedup.value, e2e.ratio, _noise(e2e.error, 0.0), source)
 
 
-def _noise(one: float | None, other: float | None) -> float | None:
-    return None if one is None or other is None else 2 * math.hypot(one, other)
+def _noise(error: float | None, error_then: float | None) -> float | None:
+    return None if error is None or error_then is None else 2 * math.hypot(error, error_then)
 
 
-def _drift(what: str, then: float, now: float, noise: float | None, source: str) -> Drift:
+def _drift(figure: str, then: float, now: float, noise: float | None, source: str) -> Drift:
     beyond = noise is not None and abs(now - then) > max(noise, LEAST)
-    return Drift(what=what, then=then, now=now, noise=noise, beyond=beyond, source=source)
+    return Drift(what=figure, then=then, now=now, noise=noise, beyond=beyond, source=source)
 
 
 @dataclass(frozen=True)
@@ -228,27 +240,27 @@ class PayingLoads:
     source: str
 
 
-def compared(folder: Path) -> list[MeasuredSpeedup]:
+def measured_speedups(folder: Path) -> list[MeasuredSpeedup]:
     """The speed-ups of the main challenger by load; empty where there is no finished comparison.
     That it is missing or damaged is said where acceptance is read."""
-    found = _challenger(folder)
-    if found is None:
+    stored = _challenger(folder)
+    if stored is None:
         return []
-    challenger, source = found
+    challenger, source = stored
     return [
-        MeasuredSpeedup(each.speedups.level.concurrency, Figure(each.speedups.e2e.estimate, source))
-        for each in challenger.levels
-        if each.speedups.e2e is not None and each.speedups.level.concurrency is not None
+        MeasuredSpeedup(level.speedups.level.concurrency, Figure(level.speedups.e2e.estimate, source))
+        for level in challenger.levels
+        if level.speedups.e2e is not None and level.speedups.level.concurrency is not None
     ]
 
 
 def paid(folder: Path) -> PayingLoads | None:
     """Return the load up to which speculation pays; None where there is no finished comparison, or it was
     measured at rates only."""
-    found = _challenger(folder)
-    if found is None:
+    stored = _challenger(folder)
+    if stored is None:
         return None
-    challenger, source = found
+    challenger, source = stored
     streams = challenger.deployed_up_to
     return None if streams is None else PayingLoads(streams, source)
 

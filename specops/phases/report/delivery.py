@@ -27,7 +27,7 @@ from specops.hints import http_request
 from specops.phases.launch import RENDERED
 from specops.phases.measurement import checked
 from specops.phases.report.document import document
-from specops.phases.report.report import Report, Window
+from specops.phases.report.report import ReportWindow, WeeklyReport
 from specops.render import schedule as render
 from specops.render import write_files
 from specops.render.report.document import Document
@@ -45,17 +45,17 @@ class ReportFiles:
     document: Document
 
 
-def read(result: Result) -> Report:
-    return checked(Report, result.data, "the report is damaged: data")
+def read(result: Result) -> WeeklyReport:
+    return checked(WeeklyReport, result.data, "the report is damaged: data")
 
 
-def write(folder: Path, window: Window, result: Result) -> ReportFiles:
+def write(folder: Path, window: ReportWindow, result: Result) -> ReportFiles:
     """Into `folder`/reports, by the window's last day; one of the same day is replaced. Raises FileError."""
     reports, name = folder / REPORTS, f"{window.last_day:%Y-%m-%d}"
     results.write(reports / f"{name}.json", result)
-    made = document(read(result), result)
-    write_files(reports, {f"{name}.md": markdown(made), f"{name}.html": html(made)})
-    return ReportFiles(reports / f"{name}.json", reports / f"{name}.md", reports / f"{name}.html", made)
+    page = document(read(result), result)
+    write_files(reports, {f"{name}.md": markdown(page), f"{name}.html": html(page)})
+    return ReportFiles(reports / f"{name}.json", reports / f"{name}.md", reports / f"{name}.html", page)
 
 
 WEBHOOK = "SPECOPS_REPORT_WEBHOOK"
@@ -129,11 +129,11 @@ class WrittenSchedule:
 
 
 def schedule(
-    rollout: Rollout, path: Path, folder: Path, at: str, zone: ZoneInfo, now: datetime
+    rollout: Rollout, path: Path, folder: Path, when: str, zone: ZoneInfo, now: datetime
 ) -> WrittenSchedule:
     """Write the files into `folder`/rendered/schedule. The report will be made by this Python, as this user,
     from here, of what the rollout file says by then. Raises UsageError, FileError."""
-    day, _, clock = at.rpartition(" ")
+    day, _, clock = when.rpartition(" ")
     hour, minute = clock.split(":")
     name = f"specops-report-{rollout.rollout}"
     words = [
@@ -152,7 +152,7 @@ def schedule(
             "a path has characters that no schedule can carry: expected printable ones",
             hint=f"ls -lb {shlex.quote(str(path.parent))}",
         )
-    made = render.Schedule(
+    timer = render.Schedule(
         name=name,
         about=f"Report on speculative decoding: {rollout.rollout}",
         day=day or None,
@@ -164,6 +164,6 @@ def schedule(
         command=words,
         environment=SECRETS / f"{rollout.rollout}.env",
     )
-    texts = render.files(made, now)
+    texts = render.files(timer, now)
     write_files(folder / FOLDER, texts)
-    return WrittenSchedule(folder / FOLDER, tuple(texts), made.cron_name, made.calendar)
+    return WrittenSchedule(folder / FOLDER, tuple(texts), timer.cron_name, timer.calendar)

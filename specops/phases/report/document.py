@@ -10,11 +10,11 @@ from specops.phases.effect import LiveEffect
 from specops.phases.report import tables
 from specops.phases.report.comparison import AT_POSITION, BEFORE
 from specops.phases.report.report import (
-    Fallback,
-    Incident,
-    Pool,
-    Recommendation,
-    Report,
+    AlertIncident,
+    FallbackPeriod,
+    PoolReport,
+    ReportAdvice,
+    WeeklyReport,
     speculative_acceptance,
 )
 from specops.phases.report.tables import NONE, elapsed, share, times
@@ -43,7 +43,7 @@ VERDICTS: Mapping[str, tuple[State, str]] = {
 PARTLY = "Healthy, with parts unknown"
 
 
-def document(report: Report, result: Result) -> Document:
+def document(report: WeeklyReport, result: Result) -> Document:
     status, _ = VERDICTS[report.status]
     headline, *summary = _sentences(report, result)
     return Document(
@@ -54,79 +54,74 @@ def document(report: Report, result: Result) -> Document:
         headline=headline,
         summary=tuple(summary),
         tiles=tuple(_tiles(report)) if report.pools else (),
-        steps=tuple(_step(one) for one in report.recommendations),
+        steps=tuple(_step(recommendation) for recommendation in report.recommendations),
         axis=axis(report),
         sections=tuple(_sections(report)),
         foot=_foot(result),
     )
 
 
-def _verdict(report: Report) -> str:
+def _verdict(report: WeeklyReport) -> str:
     accepted = speculative_acceptance(report.pools)
     rate = accepted.rate if accepted else None
-    known = (report.speedup.by["e2e"].ratio, rate, report.incidents, report.fallbacks)
-    word = PARTLY if report.status == "good" and None in known else VERDICTS[report.status][1]
+    figures = (report.speedup.by["e2e"].ratio, rate, report.incidents, report.fallbacks)
+    word = PARTLY if report.status == "good" and None in figures else VERDICTS[report.status][1]
     if report.pools and report.covered_hours < report.window.hours:
         return f"{word}; only {report.covered_hours} of {report.window.hours} hours are known"
     return word
 
 
-def _subtitle(report: Report) -> str:
-    first, last = (datetime.fromisoformat(each) for each in (report.window.start, report.window.end))
+def _subtitle(report: WeeklyReport) -> str:
+    first, last = (datetime.fromisoformat(edge) for edge in (report.window.start, report.window.end))
     hours = report.window.hours
     long = f"{hours / 24:g} days" if hours >= 48 else _count(hours, "hour")
     return f"{first:%a %d %b %Y %H:%M} to {last:%a %d %b %Y %H:%M}, {report.window.zone}: {long}"
 
 
-def _sentences(report: Report, result: Result) -> list[str]:
+def _sentences(report: WeeklyReport, result: Result) -> list[str]:
     """The headline first."""
     if not report.pools:
         return [f"{result.reason}."]
-    said = []
+    sentences = []
     e2e, accepted = report.speedup.by["e2e"], speculative_acceptance(report.pools)
     if e2e.ratio is not None:
-        of = f" ({share(e2e.comparable_share)} of the requests are comparable)."
+        basis = f" ({share(e2e.comparable_share)} of the requests are comparable)."
         if e2e.ratio >= 1:
-            said.append(f"Answers were {e2e.ratio:.2f}× as fast as without speculation{of}")
+            sentences.append(f"Answers were {e2e.ratio:.2f}× as fast as without speculation{basis}")
         else:
-            said.append(f"Answers took {1 / e2e.ratio:.2f}× as long as without speculation{of}")
+            sentences.append(f"Answers took {1 / e2e.ratio:.2f}× as long as without speculation{basis}")
     else:
-        said.append(f"The speed-up is unknown: {e2e.why_not}.")
+        sentences.append(f"The speed-up is unknown: {e2e.why_not}.")
     if accepted is not None and accepted.rate is not None:
-        said.append(f"{share(accepted.rate)} of the drafted tokens were accepted.")
-    said.append(_saving(report))
-    said.append(_trouble(report))
+        sentences.append(f"{share(accepted.rate)} of the drafted tokens were accepted.")
+    sentences.append(_saving(report))
+    sentences.append(_trouble(report))
     number = len(report.recommendations)
-    said.append(
-        f"To do: {report.recommendations[0].message}{_more(number - 1)}." if number else "No action needed."
-    )
-    return [one for one in said if one]
+    more = f", and {number - 1} more" if number > 1 else ""
+    sentences.append(f"To do: {report.recommendations[0].message}{more}." if number else "No action needed.")
+    return [sentence for sentence in sentences if sentence]
 
 
-def _more(number: int) -> str:
-    return f", and {number} more" if number else ""
-
-
-def _saving(report: Report) -> str:
+def _saving(report: WeeklyReport) -> str:
     saved = report.saved
     if saved is None:
         return ""
     saving = saved.without_server_hours - saved.server_hours
     word = "saved" if saving >= 0 else "cost"
-    said = f"It {word} {tables.hours(abs(saving))} server-hours"
+    sentence = f"It {word} {tables.hours(abs(saving))} server-hours"
     if saved.money is not None:
         worth = "worth" if saved.money >= 0 else "a loss of"
-        said += f", {worth} {tables.money(abs(saved.money))} {saved.currency}"
-    return said + "."
+        sentence += f", {worth} {tables.money(abs(saved.money))} {saved.currency}"
+    return sentence + "."
 
 
-def _trouble(report: Report) -> str:
+def _trouble(report: WeeklyReport) -> str:
     incidents, fallbacks = report.incidents, report.fallbacks
     if incidents == [] and fallbacks == []:
         return "No alert fired, and speculation was never switched off."
     fired = "the number of alerts is unknown"
     if incidents is not None:
-        still = sum(one.end is None for one in incidents)
+        still = sum(incident.end is None for incident in incidents)
         fired = _count(len(incidents), "incident") + (f" ({still} still open)" if still else "")
     off = "the number of fallbacks is unknown"
     if fallbacks is not None:
@@ -134,11 +129,11 @@ def _trouble(report: Report) -> str:
     return _capital(f"{fired}; {off}.")
 
 
-def _count(number: int, one: str) -> str:
-    return f"{number or 'no'} {one}{'' if number == 1 else 's'}"
+def _count(number: int, noun: str) -> str:
+    return f"{number or 'no'} {noun}{'' if number == 1 else 's'}"
 
 
-def _tiles(report: Report) -> Iterator[Tile]:
+def _tiles(report: WeeklyReport) -> Iterator[Tile]:
     e2e, accepted, saved = report.speedup.by["e2e"], speculative_acceptance(report.pools), report.saved
     yield Tile("Speed-up", times(e2e.ratio), f"end to end, {share(e2e.comparable_share)} comparable")
     yield Tile(
@@ -156,41 +151,39 @@ def _tiles(report: Report) -> Iterator[Tile]:
     yield _fallbacks_tile(report.fallbacks)
 
 
-def _incidents_tile(incidents: list[Incident] | None) -> Tile:
+def _incidents_tile(incidents: list[AlertIncident] | None) -> Tile:
     if incidents is None:
         return Tile("Incidents", NONE, "unknown")
-    still = sum(one.end is None for one in incidents)
+    still = sum(incident.end is None for incident in incidents)
     return Tile("Incidents", str(len(incidents)), f"{still} still open" if still else "none open")
 
 
-def _fallbacks_tile(fallbacks: list[Fallback] | None) -> Tile:
+def _fallbacks_tile(fallbacks: list[FallbackPeriod] | None) -> Tile:
     if fallbacks is None:
         return Tile("Fallbacks", NONE, "unknown")
-    off = sum(one.seconds for one in fallbacks)
+    off = sum(fallback.seconds for fallback in fallbacks)
     return Tile("Fallbacks", str(len(fallbacks)), f"{elapsed(off)} in total" if off else "never off")
 
 
-def _step(one: Recommendation) -> Step:
-    if one.value is None or one.threshold is None:
-        return Step(_capital(one.message), f"Source: {one.source}.", one.command)
-    return Step(
-        _capital(one.message),
-        f"{_capital(one.rule)} {one.value:.3g}, threshold {one.threshold:.3g} ({one.source}).",
-        one.command,
-    )
+def _step(recommendation: ReportAdvice) -> Step:
+    value, threshold, source = recommendation.value, recommendation.threshold, recommendation.source
+    reason = f"Source: {source}."
+    if value is not None and threshold is not None:
+        reason = f"{_capital(recommendation.rule)} {value:.3g}, threshold {threshold:.3g} ({source})."
+    return Step(_capital(recommendation.message), reason, recommendation.command)
 
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _sections(report: Report) -> Iterator[Section]:
+def _sections(report: WeeklyReport) -> Iterator[Section]:
     if report.effect is not None:
         yield Section("Live effect", (_live_effect(report.effect),), (), (tables.live_effect(report.effect),))
     if report.pools:
         yield Section(
             "Speed-up against the baseline",
-            (_compared(report),),
+            (_comparison_basis(report),),
             speedup(report),
             (tables.speedups(report), tables.days(report)),
         )
@@ -220,7 +213,7 @@ def _live_effect(effect: LiveEffect) -> str:
     )
 
 
-def _compared(report: Report) -> str:
+def _comparison_basis(report: WeeklyReport) -> str:
     if report.speedup.source is None:
         return "No baseline to compare with."
     loads = report.speedup.loads
@@ -233,9 +226,9 @@ def _compared(report: Report) -> str:
 
 def _foot(result: Result) -> tuple[str, ...]:
     read = ", ".join(f"{name}.json ({sha[:12]})" for name, sha in result.inputs.items())
-    made = f"Made {result.created:%Y-%m-%d %H:%M} UTC by specops {result.specops}"
+    origin = f"Made {result.created:%Y-%m-%d %H:%M} UTC by specops {result.specops}"
     return (
-        f"{made} from Prometheus{f' and {read}' if read else ''}.",
+        f"{origin} from Prometheus{f' and {read}' if read else ''}.",
         "Increases of counters are exact differences of samples, across resets, in the later sample's hour.",
     )
 
@@ -243,7 +236,7 @@ def _foot(result: Result) -> tuple[str, ...]:
 ORDER: tuple[PoolName, ...] = ("speculative", "standard")
 
 
-def axis(report: Report) -> Axis:
+def axis(report: WeeklyReport) -> Axis:
     pool = report.pools.get("speculative")
     unknown = [gap for gap in pool.gaps if gap.server is None] if pool else []
     return Axis(
@@ -251,20 +244,22 @@ def axis(report: Report) -> Axis:
     )
 
 
-def _ticks(report: Report) -> tuple[tuple[float, str], ...]:
+def _ticks(report: WeeklyReport) -> tuple[tuple[float, str], ...]:
     """Return at most about ten ticks: hours for windows up to two days, else days."""
     begins = [datetime.fromisoformat(begin) for begin in report.window.begins]
     if len(begins) <= 48:
-        apart = math.ceil(len(begins) / 8)
-        return tuple((at, f"{begins[at]:%a %H:%M}") for at in range(0, len(begins), apart))
-    days = [at for at, begin in enumerate(begins) if at == 0 or begin.date() != begins[at - 1].date()]
+        step = math.ceil(len(begins) / 8)
+        return tuple((index, f"{begins[index]:%a %H:%M}") for index in range(0, len(begins), step))
+    days = [
+        index for index, begin in enumerate(begins) if index == 0 or begin.date() != begins[index - 1].date()
+    ]
     if days[1] < 8:
         del days[0]  # a sliver of a day has no room for its name
     form = "%a %d" if len(days) <= 10 else "%d %b"
-    return tuple((at, f"{begins[at]:{form}}") for at in days[:: math.ceil(len(days) / 10)])
+    return tuple((index, f"{begins[index]:{form}}") for index in days[:: math.ceil(len(days) / 10)])
 
 
-def speedup(report: Report) -> tuple[Chart, ...]:
+def speedup(report: WeeklyReport) -> tuple[Chart, ...]:
     e2e = report.speedup.by["e2e"]
     if e2e.ratio is None:
         return ()
@@ -278,16 +273,16 @@ def speedup(report: Report) -> tuple[Chart, ...]:
     )
 
 
-def acceptance(report: Report) -> tuple[Chart, ...]:
+def acceptance(report: WeeklyReport) -> tuple[Chart, ...]:
     pool = report.pools.get("speculative")
     accepted = pool.acceptance if pool else None
     if accepted is None or accepted.rate is None:
         return ()
     description = f"by hour, {share(accepted.rate)} over the window"
     limits = tuple(
-        Level(f"{one.threshold:.2f}", one.threshold)
-        for one in report.recommendations
-        if one.rule == "acceptance" and one.threshold is not None
+        Level(f"{recommendation.threshold:.2f}", recommendation.threshold)
+        for recommendation in report.recommendations
+        if recommendation.rule == "acceptance" and recommendation.threshold is not None
     )
     charts: list[Chart] = [
         TimeChart(
@@ -296,16 +291,16 @@ def acceptance(report: Report) -> tuple[Chart, ...]:
         )
     ]  # fmt: skip
     if accepted.per_position:
-        said = ", ".join(share(each) for each in accepted.per_position)
+        shares = ", ".join(share(reached) for reached in accepted.per_position)
         lines = [Line("this window", tuple(accepted.per_position))]
-        then = tuple(one.then for one in report.drift if one.what.startswith(AT_POSITION))
+        then = tuple(drift.then for drift in report.drift if drift.what.startswith(AT_POSITION))
         if then:
             lines.append(Line(BEFORE, then))
-        charts.append(Curve("Acceptance by position", said, tuple(lines)))
+        charts.append(Curve("Acceptance by position", shares, tuple(lines)))
     return tuple(charts)
 
 
-def traffic(report: Report) -> tuple[Chart, ...]:
+def traffic(report: WeeklyReport) -> tuple[Chart, ...]:
     pools = [(name, report.pools[name]) for name in ORDER if name in report.pools]
     requests = tuple(Line(f"{name} pool", _between_gaps(report, pool)) for name, pool in pools)
     token = tuple(
@@ -321,7 +316,7 @@ def traffic(report: Report) -> tuple[Chart, ...]:
     )
 
 
-def _between_gaps(report: Report, pool: Pool) -> tuple[float | None, ...]:
+def _between_gaps(report: WeeklyReport, pool: PoolReport) -> tuple[float | None, ...]:
     """Return the requests by hour; None for an hour that a gap reaches into, which counts more or less
     time."""
     spans = [_hours(report, gap.start, gap.end) for gap in pool.gaps if gap.server is None]
@@ -331,7 +326,7 @@ def _between_gaps(report: Report, pool: Pool) -> tuple[float | None, ...]:
     )
 
 
-def memory(report: Report) -> tuple[Chart, ...]:
+def memory(report: WeeklyReport) -> tuple[Chart, ...]:
     lines = tuple(
         Line(f"{name} pool", tuple(None if used is None else used * 100 for used in pool.kv_by_hour))
         for name, pool in ((name, report.pools[name]) for name in ORDER if name in report.pools)
@@ -341,7 +336,7 @@ def memory(report: Report) -> tuple[Chart, ...]:
     return (chart,) if lines else ()
 
 
-def timeline(report: Report) -> tuple[Chart, ...]:
+def timeline(report: WeeklyReport) -> tuple[Chart, ...]:
     rows: dict[str, list[tuple[float, float]]] = {}
     for incident in report.incidents or []:
         end = incident.end or report.window.end
@@ -355,7 +350,7 @@ def timeline(report: Report) -> tuple[Chart, ...]:
     return (Timeline("Times", description, tuple((name, tuple(spans)) for name, spans in rows.items())),)
 
 
-def _hours(report: Report, start: str, end: str) -> tuple[float, float]:
+def _hours(report: WeeklyReport, start: str, end: str) -> tuple[float, float]:
     origin = datetime.fromisoformat(report.window.start).timestamp()
-    first, last = ((datetime.fromisoformat(each).timestamp() - origin) / 3600 for each in (start, end))
+    first, last = ((datetime.fromisoformat(edge).timestamp() - origin) / 3600 for edge in (start, end))
     return max(first, 0.0), min(last, float(report.window.hours))

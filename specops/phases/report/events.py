@@ -16,7 +16,7 @@ import numpy as np
 from specops.guard.journal import Entry
 from specops.guard.state import FULL
 from specops.phases.report.prometheus_data import Floats, Gauge
-from specops.phases.report.report import Fallback, Gap, Incident, Window
+from specops.phases.report.report import AlertIncident, FallbackPeriod, Gap, ReportWindow
 
 LONGER = 2.5
 """A factor for the usual interval between samples: one failed scrape is not a gap, two in a row are."""
@@ -24,7 +24,7 @@ LONGER = 2.5
 Span = tuple[float, float]
 
 
-def gaps(window: Window, gauges: Sequence[Gauge]) -> list[Gap]:
+def gaps(window: ReportWindow, gauges: Sequence[Gauge]) -> list[Gap]:
     """The gaps of the pool in order, then those of each server that are not inside a gap of the pool.
 
     The pool's reach to the window's ends; a server's lie between its own first and last sample, since it may
@@ -36,12 +36,12 @@ def gaps(window: Window, gauges: Sequence[Gauge]) -> list[Gap]:
         return [_gap(window, (window.start, window.end), None)]
     edges = (window.start, *_within(window, np.concatenate(list(times.values()))), window.end)
     whole = list(_between(edges, usual))
-    found = [_gap(window, span, None) for span in whole]
+    all_gaps = [_gap(window, span, None) for span in whole]
     for name in sorted(times):
         for span in _between(_within(window, times[name]), usual):
             if not any(begin <= span[0] and span[1] <= end for begin, end in whole):
-                found.append(_gap(window, span, name))
-    return found
+                all_gaps.append(_gap(window, span, name))
+    return all_gaps
 
 
 def servers(gauges: Iterable[Gauge]) -> int:
@@ -50,27 +50,27 @@ def servers(gauges: Iterable[Gauge]) -> int:
 
 def interval(gauges: Iterable[Gauge]) -> float | None:
     """Seconds between samples of one series: the median."""
-    apart = [np.diff(gauge.at) for gauge in gauges if gauge.at.size > 1]
-    return float(np.median(np.concatenate(apart))) if apart else None
+    differences = [np.diff(gauge.times) for gauge in gauges if gauge.times.size > 1]
+    return float(np.median(np.concatenate(differences))) if differences else None
 
 
 def _by_server(gauges: Iterable[Gauge]) -> dict[str, list[Floats]]:
-    found: dict[str, list[Floats]] = {}
+    by_server: dict[str, list[Floats]] = {}
     for gauge in gauges:
-        found.setdefault(gauge.labels.get("instance", ""), []).append(gauge.at)
-    return found
+        by_server.setdefault(gauge.labels.get("instance", ""), []).append(gauge.times)
+    return by_server
 
 
-def _within(window: Window, times: Floats) -> list[float]:
+def _within(window: ReportWindow, times: Floats) -> list[float]:
     """Sorted, each once."""
-    return [float(at) for at in np.unique(times[(times > window.start) & (times <= window.end)])]
+    return [float(time_s) for time_s in np.unique(times[(times > window.start) & (times <= window.end)])]
 
 
 def _between(times: Sequence[float], usual: float) -> Iterator[Span]:
     return (pair for pair in pairwise(times) if pair[1] - pair[0] > LONGER * usual)
 
 
-def _gap(window: Window, span: Span, server: str | None) -> Gap:
+def _gap(window: ReportWindow, span: Span, server: str | None) -> Gap:
     begin, end = span
     return Gap(start=window.iso(begin), end=window.iso(end), seconds=end - begin, server=server)
 
@@ -83,17 +83,17 @@ LOOKBACK_S = 300.0
 fired for an instant each time."""
 
 
-def incidents(window: Window, firing: Sequence[Gauge], up: Sequence[Gauge]) -> list[Incident]:
+def incidents(window: ReportWindow, firing: Sequence[Gauge], up: Sequence[Gauge]) -> list[AlertIncident]:
     """Return the alerts that fired within the window, as they began. `firing` and `up` reach back beyond its
     start, so that one that began before is known as such."""
-    alive = np.unique(np.concatenate([gauge.at for gauge in up])) if up else np.empty(0)
-    found = []
+    alive = np.unique(np.concatenate([gauge.times for gauge in up])) if up else np.empty(0)
+    fired = []
     for gauge in firing:
         usual = _between_evaluations(gauge, firing, up)
-        for begin, end in _runs(gauge.at, alive, usual):
+        for begin, end in _runs(gauge.times, alive, usual):
             if end > window.start and begin <= window.end:
-                found.append(_incident(window, gauge.labels, begin, end, usual, alive))
-    return sorted(found, key=lambda one: (one.start, one.alert))
+                fired.append(_incident(window, gauge.labels, begin, end, usual, alive))
+    return sorted(fired, key=lambda incident: (incident.start, incident.alert))
 
 
 def _between_evaluations(gauge: Gauge, firing: Sequence[Gauge], up: Sequence[Gauge]) -> float:
@@ -101,17 +101,17 @@ def _between_evaluations(gauge: Gauge, firing: Sequence[Gauge], up: Sequence[Gau
     own = interval([gauge])
     if own is not None and own <= LOOKBACK_S:
         return own
-    others = [apart for apart in (interval([other]) for other in firing) if apart is not None]
-    return min(*others, LOOKBACK_S) if others else interval(up) or DEFAULT_S
+    intervals = [seconds for seconds in (interval([alert]) for alert in firing) if seconds is not None]
+    return min(*intervals, LOOKBACK_S) if intervals else interval(up) or DEFAULT_S
 
 
 def _runs(times: Floats, alive: Floats, usual: float) -> Iterator[tuple[float, float]]:
     begin = previous = float(times[0])
-    for at in map(float, times[1:]):
-        if at - previous > LONGER * usual and _any_between(alive, previous + usual, at - usual):
+    for time_s in map(float, times[1:]):
+        if time_s - previous > LONGER * usual and _any_between(alive, previous + usual, time_s - usual):
             yield begin, previous
-            begin = at
-        previous = at
+            begin = time_s
+        previous = time_s
     yield begin, previous
 
 
@@ -120,12 +120,12 @@ def _any_between(times: Floats, low: float, high: float) -> bool:
 
 
 def _incident(
-    window: Window, labels: Mapping[str, str], begin: float, end: float, usual: float, alive: Floats
-) -> Incident:
+    window: ReportWindow, labels: Mapping[str, str], begin: float, end: float, usual: float, alive: Floats
+) -> AlertIncident:
     # Open, unless something was scraped after it and it was not there any more.
     open_ = end >= window.end - LONGER * usual or not _any_between(alive, end + usual, window.end)
     until = float(window.end) if open_ else end
-    return Incident(
+    return AlertIncident(
         alert=labels.get("alertname", ""),
         severity=labels.get("severity"),
         labels={name: value for name, value in sorted(labels.items()) if name not in _NOT_OURS},
@@ -143,7 +143,7 @@ GUARD = "the guard"
 class _Standing:
     """A fallback that is being read."""
 
-    at: float
+    began: float
     by: str
     why: str
     percent: int
@@ -151,15 +151,15 @@ class _Standing:
     full: float | None = None
 
 
-def fallbacks(window: Window, entries: Iterable[Entry]) -> list[Fallback]:
+def fallbacks(window: ReportWindow, entries: Iterable[Entry]) -> list[FallbackPeriod]:
     """Return the fallbacks that began within the window, and one that held when it began. While one is not
     over, falling further is the same one; falling during an attempt to re-enable is another."""
-    found: list[_Standing] = []
+    standing: list[_Standing] = []
     for entry in _first_lines(entries):
         if entry.ts > window.end:
             break
-        _read(entry, found)
-    return [_record(window, one) for one in found if _overlaps(window, one)]
+        _read(entry, standing)
+    return [_record(window, fallback) for fallback in standing if _overlaps(window, fallback)]
 
 
 def _first_lines(entries: Iterable[Entry]) -> Iterable[Entry]:
@@ -171,12 +171,12 @@ def _first_lines(entries: Iterable[Entry]) -> Iterable[Entry]:
             yield entry
 
 
-def _read(entry: Entry, found: list[_Standing]) -> None:
-    last = found[-1] if found else None
-    wanted = entry.state.target_percent
-    if last is not None and last.full is None and wanted > last.percent:
+def _read(entry: Entry, standing: list[_Standing]) -> None:
+    last = standing[-1] if standing else None
+    percent = entry.state.target_percent
+    if last is not None and last.full is None and percent > last.percent:
         last.ended = last.ended or entry.ts
-        if wanted == FULL:
+        if percent == FULL:
             last.full = entry.ts
     pinned = entry.state.override
     by_person = "override" in entry.evidence.events and pinned is not None and pinned.pool == "standard"
@@ -185,24 +185,24 @@ def _read(entry: Entry, found: list[_Standing]) -> None:
         if by_person and holds:
             return  # nothing changes: it was off already
         by = pinned.by if by_person and pinned is not None else GUARD
-        found.append(_Standing(entry.ts, by, entry.evidence.why, wanted))
-    elif last is not None and last.ended is None and wanted < last.percent:
-        last.percent = wanted
+        standing.append(_Standing(entry.ts, by, entry.evidence.why, percent))
+    elif last is not None and last.ended is None and percent < last.percent:
+        last.percent = percent
 
 
-def _overlaps(window: Window, one: _Standing) -> bool:
-    return window.start < one.at <= window.end or (
-        one.at <= window.start and (one.ended or window.end) > window.start
+def _overlaps(window: ReportWindow, fallback: _Standing) -> bool:
+    return window.start < fallback.began <= window.end or (
+        fallback.began <= window.start and (fallback.ended or window.end) > window.start
     )
 
 
-def _record(window: Window, one: _Standing) -> Fallback:
-    return Fallback(
-        at=window.iso(one.at),
-        by=one.by,
-        why=one.why,
-        percent=one.percent,
-        ended=None if one.ended is None else window.iso(one.ended),
-        seconds=(window.end if one.ended is None else one.ended) - one.at,
-        full=None if one.full is None else window.iso(one.full),
+def _record(window: ReportWindow, fallback: _Standing) -> FallbackPeriod:
+    return FallbackPeriod(
+        at=window.iso(fallback.began),
+        by=fallback.by,
+        why=fallback.why,
+        percent=fallback.percent,
+        ended=None if fallback.ended is None else window.iso(fallback.ended),
+        seconds=(window.end if fallback.ended is None else fallback.ended) - fallback.began,
+        full=None if fallback.full is None else window.iso(fallback.full),
     )

@@ -13,17 +13,17 @@ from specops.phases.report.events import gaps, servers
 from specops.phases.report.prometheus_data import Floats, Gauge, Increases, PoolData, PrometheusData
 from specops.phases.report.report import (
     HOUR_S,
-    Acceptance,
     ClassTraffic,
     EngineLatency,
     Extreme,
-    Gpu,
+    GpuUse,
     Hours,
     KvUsage,
     LatencyFigures,
-    Pool,
+    PoolAcceptance,
+    PoolReport,
     Quantile,
-    Window,
+    ReportWindow,
 )
 from specops.prometheus.promql import LATENCIES, Latency
 from specops.prometheus.series import ROUTE_DURATION, ROUTE_FIRST_BYTE, ROUTE_REQUESTS
@@ -31,7 +31,7 @@ from specops.render.prometheus.alerts import MIN_DRAFTED
 
 
 @dataclass(frozen=True)
-class Ratio:
+class SumRatio:
     value: float
     error: float | None
     """Standard error with hours as what was sampled: those next to each other are alike, so it is rather too
@@ -41,18 +41,18 @@ class Ratio:
     """Hours."""
 
 
-def ratio(parts: Floats, wholes: Floats) -> Ratio | None:
+def ratio(parts: Floats, wholes: Floats) -> SumRatio | None:
     """Sum over sum, of the hours that have both and a whole above 0; never a mean of hourly ratios."""
-    both = ~np.isnan(parts) & ~np.isnan(wholes) & (wholes > 0)
-    part, whole = parts[both], wholes[both]
-    n = int(both.sum())
+    counted = ~np.isnan(parts) & ~np.isnan(wholes) & (wholes > 0)
+    part, whole = parts[counted], wholes[counted]
+    n = int(counted.sum())
     if n == 0:
         return None
     value = math.fsum(part) / math.fsum(whole)
     if n == 1:
-        return Ratio(value, None, n)
+        return SumRatio(value, None, n)
     missed = math.fsum((part - value * whole) ** 2)
-    return Ratio(value, math.sqrt(missed * n / (n - 1)) / math.fsum(whole), n)
+    return SumRatio(value, math.sqrt(missed * n / (n - 1)) / math.fsum(whole), n)
 
 
 def divided(parts: Floats, wholes: Floats) -> Floats:
@@ -62,17 +62,17 @@ def divided(parts: Floats, wholes: Floats) -> Floats:
 
 
 def extremes(
-    window: Window, values: Floats, counted: NDArray[np.bool_]
+    window: ReportWindow, values: Floats, counted: NDArray[np.bool_]
 ) -> tuple[Extreme | None, Extreme | None]:
     """The lowest and the highest of the hours that are `counted`, the first of equals."""
     which = np.flatnonzero(counted & ~np.isnan(values))
     if which.size == 0:
         return None, None
-    low, high = (int(which[at]) for at in (values[which].argmin(), values[which].argmax()))
+    low, high = (int(which[position]) for position in (values[which].argmin(), values[which].argmax()))
     return extreme(window, values, low), extreme(window, values, high)
 
 
-def extreme(window: Window, values: Floats, hour: int) -> Extreme:
+def extreme(window: ReportWindow, values: Floats, hour: int) -> Extreme:
     return Extreme(value=float(values[hour]), at=window.iso(window.start + hour * 3600))
 
 
@@ -80,16 +80,16 @@ def hours(values: Floats) -> Hours:
     return [None if np.isnan(value) else float(value) for value in values]
 
 
-def pool(observed: PoolData, window: Window) -> Pool | None:
+def pool(observed: PoolData, window: ReportWindow) -> PoolReport | None:
     """The pool's figures over the window; None if Prometheus has no data of it."""
     now = slice(window.hours, None)
-    running = tuple(part for part in (during(gauge, window) for gauge in observed.running) if part.at.size)
+    running = tuple(part for part in (during(gauge, window) for gauge in observed.running) if part.times.size)
     finished = increases(observed, observed.names.finished, now)
     if not running and finished.total is None:
         return None
     kv, usage = kv_usage(observed.kv_usage, window)
     preempted = observed.names.preemptions
-    return Pool(
+    return PoolReport(
         servers=servers(running),
         gaps=gaps(window, running),
         requests=finished.total,
@@ -104,16 +104,16 @@ def pool(observed: PoolData, window: Window) -> Pool | None:
     )
 
 
-def during(gauge: Gauge, window: Window) -> Gauge:
-    inside = (gauge.at > window.start) & (gauge.at <= window.end)
-    return Gauge(gauge.labels, gauge.at[inside], gauge.values[inside])
+def during(gauge: Gauge, window: ReportWindow) -> Gauge:
+    inside = (gauge.times > window.start) & (gauge.times <= window.end)
+    return Gauge(gauge.labels, gauge.times[inside], gauge.values[inside])
 
 
 def increases(observed: PoolData, name: str, which: slice) -> Increases:
     return observed.counters[name].during(which)
 
 
-def acceptance(observed: PoolData, window: Window, which: slice) -> Acceptance | None:
+def acceptance(observed: PoolData, window: ReportWindow, which: slice) -> PoolAcceptance | None:
     drafting = observed.drafting.during(which)
     drafts, drafted, accepted = drafting.drafts, drafting.drafted, drafting.accepted
     if drafted.total is None:
@@ -126,7 +126,7 @@ def acceptance(observed: PoolData, window: Window, which: slice) -> Acceptance |
     reached = _by_position(drafting.by_position)
     shares = [ratio(counts, drafts.hourly) for counts in reached]
     by_position = [extremes(window, divided(counts, drafts.hourly), enough) for counts in reached]
-    return Acceptance(
+    return PoolAcceptance(
         drafts=drafts.total,
         drafted_tokens=drafted.total,
         accepted_tokens=accepted.total,
@@ -147,9 +147,11 @@ def acceptance(observed: PoolData, window: Window, which: slice) -> Acceptance |
 
 def _by_position(counted: Mapping[str, Increases]) -> list[Floats]:
     """Drafts accepted that far, hour for hour, from the first position."""
-    positions = {int(at): of.hourly for at, of in counted.items() if at.isdigit()}
+    positions = {
+        int(position): increases.hourly for position, increases in counted.items() if position.isdigit()
+    }
     unknown = np.full(len(next(iter(positions.values()), ())), np.nan)
-    return [positions.get(at, unknown) for at in range(max(positions, default=-1) + 1)]
+    return [positions.get(position, unknown) for position in range(max(positions, default=-1) + 1)]
 
 
 def sums(observed: PoolData, latency: Latency, which: slice) -> tuple[Floats, Floats]:
@@ -179,37 +181,37 @@ def _latency(observed: PoolData, latency: Latency, which: slice) -> EngineLatenc
     )
 
 
-def load(observed: PoolData, window: Window, which: slice) -> Floats:
+def load(observed: PoolData, window: ReportWindow, which: slice) -> Floats:
     """Σn²/Σn over the scrapes of an hour, n requests running or waiting at a server: each instant counts by
     the requests that meet it. Where no scrape caught any though some ended, by Little's law; at least 1."""
     squares, firsts, observed_in = (np.zeros(window.hours) for _ in range(3))
     waiting = {_own(gauge.labels): gauge for gauge in observed.waiting}
     for whole in observed.running:
         gauge = during(whole, window)
-        n = gauge.values + _at(waiting.get(_own(gauge.labels)), gauge.at)
+        n = gauge.values + _values_at(waiting.get(_own(gauge.labels)), gauge.times)
         hour = gauge.hour_of(window)
         squares += np.bincount(hour, n**2, window.hours)
         firsts += np.bincount(hour, n, window.hours)
         observed_in[np.unique(hour)] += 1
-    taken, answered = sums(observed, "e2e", which)
-    littles = np.where(answered > 0, taken / HOUR_S / np.maximum(observed_in, 1), np.nan)
-    found = np.where(firsts > 0, divided(squares, firsts), littles)
-    return np.where(np.isnan(found), np.nan, np.maximum(found, 1.0))
+    seconds, answered = sums(observed, "e2e", which)
+    littles = np.where(answered > 0, seconds / HOUR_S / np.maximum(observed_in, 1), np.nan)
+    load_by_hour = np.where(firsts > 0, divided(squares, firsts), littles)
+    return np.where(np.isnan(load_by_hour), np.nan, np.maximum(load_by_hour, 1.0))
 
 
 def _own(labels: Mapping[str, str]) -> frozenset[tuple[str, str]]:
     return frozenset((name, value) for name, value in labels.items() if name != "__name__")
 
 
-def _at(gauge: Gauge | None, times: Floats) -> Floats:
+def _values_at(gauge: Gauge | None, times: Floats) -> Floats:
     """Return its values at `times`, 0 where it was not scraped then."""
-    if gauge is None or gauge.at.size == 0:
+    if gauge is None or gauge.times.size == 0:
         return np.zeros(times.size)
-    place = np.minimum(np.searchsorted(gauge.at, times), gauge.at.size - 1)
-    return np.where(gauge.at[place] == times, gauge.values[place], 0.0)
+    place = np.minimum(np.searchsorted(gauge.times, times), gauge.times.size - 1)
+    return np.where(gauge.times[place] == times, gauge.values[place], 0.0)
 
 
-def kv_usage(gauges: Sequence[Gauge], window: Window) -> tuple[Floats, KvUsage | None]:
+def kv_usage(gauges: Sequence[Gauge], window: ReportWindow) -> tuple[Floats, KvUsage | None]:
     """Return the KV cache usage: by hour the most that any server had; the mean is over all samples."""
     most = np.full(window.hours, -np.inf)
     for gauge in gauges:
@@ -224,12 +226,12 @@ def kv_usage(gauges: Sequence[Gauge], window: Window) -> tuple[Floats, KvUsage |
 
 def counts(buckets: Increases) -> dict[float, float]:
     """Return by upper bound how many observations were at most that, over the window, all series together."""
-    found = {}
+    by_bound = {}
     for bound, series in buckets.by("le").items():
         total = series.total
         if total is not None:
-            found[float(bound)] = total
-    return found
+            by_bound[float(bound)] = total
+    return by_bound
 
 
 def quantile(counted: Mapping[float, float], q: float) -> Quantile | None:
@@ -238,29 +240,29 @@ def quantile(counted: Mapping[float, float], q: float) -> Quantile | None:
     total = counted[bounds[-1]] if bounds else 0.0
     if not total > 0:
         return None
-    at = next(number for number, bound in enumerate(bounds) if counted[bound] >= q * total)
-    upper = bounds[at]
-    return Quantile(above=bounds[at - 1] if at else 0.0, to=None if math.isinf(upper) else upper)
+    index = next(number for number, bound in enumerate(bounds) if counted[bound] >= q * total)
+    upper = bounds[index]
+    return Quantile(above=bounds[index - 1] if index else 0.0, to=None if math.isinf(upper) else upper)
 
 
-def gpus(observed: PrometheusData) -> list[Gpu]:
+def gpus(observed: PrometheusData) -> list[GpuUse]:
     """Return the GPUs by name; only those of which both used and free memory are known."""
     free = {_gpu(gauge): gauge for gauge in observed.gpu_free}
-    found = []
+    devices = []
     for used in observed.gpu_used:
         left = free.get(_gpu(used))
-        if left is None or not used.at.size or not left.at.size:
+        if left is None or not used.times.size or not left.times.size:
             continue
         whole = float(used.values.mean() + left.values.mean())
-        found.append(
-            Gpu(
+        devices.append(
+            GpuUse(
                 name=_gpu(used),
                 mean_used_gib=float(used.values.mean()) / 1024,
                 most_used_gib=float(used.values.max()) / 1024,
                 most_share=float(used.values.max()) / whole if whole else 0.0,
             )
         )
-    return sorted(found, key=lambda gpu: gpu.name)
+    return sorted(devices, key=lambda gpu: gpu.name)
 
 
 def _gpu(gauge: Gauge) -> str:
@@ -270,7 +272,7 @@ def _gpu(gauge: Gauge) -> str:
 
 def classes(router: Mapping[str, Increases]) -> list[ClassTraffic]:
     """Latencies are of what the pool answered, requests and failures of what was sent to it."""
-    found = []
+    traffic = []
     for name, of_class in router[ROUTE_REQUESTS].by("class").items():
         for pool, sent in of_class.by("pool").items():
             total = sent.total
@@ -281,12 +283,12 @@ def classes(router: Mapping[str, Increases]) -> list[ClassTraffic]:
                 for histogram in (ROUTE_DURATION, ROUTE_FIRST_BYTE)
             )
             failed = sent.only(status="5xx").total or 0.0
-            found.append(
+            traffic.append(
                 ClassTraffic(
                     name=name, pool=pool, requests=total, failed=failed, duration=duration, first_byte=first
                 )
             )
-    return found
+    return traffic
 
 
 def _router_latency(router: Mapping[str, Increases], histogram: str, name: str, pool: str) -> LatencyFigures:

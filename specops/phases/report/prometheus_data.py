@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from specops.config import Rollout
 from specops.phases.effect import LiveEffect, has_effect, live_effect
-from specops.phases.report.report import HOUR_S, Window
+from specops.phases.report.report import HOUR_S, ReportWindow
 from specops.progress import Progress
 from specops.prometheus import api as prometheus
 from specops.prometheus.api import Api
@@ -77,8 +77,8 @@ class Increases:
     @property
     def hourly(self) -> Floats:
         """The increases of all series together, by hour; NaN in an hour of which none has a sample."""
-        known = ~np.isnan(self.rows)
-        return np.where(known.any(axis=0), np.where(known, self.rows, 0.0).sum(axis=0), np.nan)
+        sampled = ~np.isnan(self.rows)
+        return np.where(sampled.any(axis=0), np.where(sampled, self.rows, 0.0).sum(axis=0), np.nan)
 
     @property
     def total(self) -> float | None:
@@ -108,10 +108,10 @@ def read_increases(
                 reset[key] = ~np.isnan(row)
     rows = {key: differences(last[key], reset[key]) for key in last}
     for span in list(_unclear(rows.values())):
-        for one in api.raw(which, start + span.start * HOUR_S, start + span.stop * HOUR_S):
-            key = _key(one.labels)
+        for series in api.raw(which, start + span.start * HOUR_S, start + span.stop * HOUR_S):
+            key = _key(series.labels)
             if key in rows:
-                _fill(rows[key], one, last[key], span, start)
+                _fill(rows[key], series, last[key], span, start)
     for row in rows.values():
         row[np.isinf(row)] = np.nan  # a series whose samples went between two questions
     return {name: _named(name, rows, hours) for name in names}
@@ -146,8 +146,8 @@ def _fill(row: Floats, samples: prometheus.Series, last: Floats, span: range, st
             begin = start + hour * HOUR_S
             values = [v for ts, v in samples.points if begin < ts <= begin + HOUR_S and not math.isnan(v)]
             earlier = last[: hour + 1]
-            known = earlier[~np.isnan(earlier)]
-            before = float(known[-1]) if known.size else None
+            values_before = earlier[~np.isnan(earlier)]
+            before = float(values_before[-1]) if values_before.size else None
             row[hour] = rises(values, before) if values else np.nan
 
 
@@ -156,19 +156,19 @@ def _unclear(rows: Iterable[Floats]) -> Iterator[range]:
     needed = sorted({int(hour) for row in rows for hour in np.flatnonzero(np.isinf(row))})
     for _, group in groupby(enumerate(needed), lambda pair: pair[1] - pair[0]):
         hours = [hour for _, hour in group]
-        for at in range(0, len(hours), HOURS_AT_ONCE):
-            part = hours[at : at + HOURS_AT_ONCE]
+        for begin in range(0, len(hours), HOURS_AT_ONCE):
+            part = hours[begin : begin + HOURS_AT_ONCE]
             yield range(part[0], part[-1] + 1)
 
 
 def _hourly(api: Api, expr: str, first: int, count: int) -> dict[Key, Floats]:
     """Return its values at `count` hours from `first`, by series; NaN where it has none."""
     rows: dict[Key, Floats] = {}
-    for at in range(0, count, POINTS_AT_ONCE):
-        until = min(at + POINTS_AT_ONCE, count) - 1
-        for one in api.range(expr, first + at * HOUR_S, first + until * HOUR_S, HOUR_S):
-            row = rows.setdefault(_key(one.labels), np.full(count, np.nan))
-            points = np.array(one.points)
+    for begin in range(0, count, POINTS_AT_ONCE):
+        until = min(begin + POINTS_AT_ONCE, count) - 1
+        for series in api.range(expr, first + begin * HOUR_S, first + until * HOUR_S, HOUR_S):
+            row = rows.setdefault(_key(series.labels), np.full(count, np.nan))
+            points = np.array(series.points)
             row[np.rint((points[:, 0] - first) / HOUR_S).astype(int)] = points[:, 1]
     return rows
 
@@ -184,10 +184,10 @@ def _key(labels: Mapping[str, str]) -> Key:
 
 
 def _named(name: str, rows: Mapping[Key, Floats], hours: int) -> Increases:
-    ours = [(dict(key), row) for key, row in rows.items() if ("__name__", name) in key]
-    if not ours:
+    own_rows = [(dict(key), row) for key, row in rows.items() if ("__name__", name) in key]
+    if not own_rows:
         return no_increases(hours)
-    return Increases(tuple(labels for labels, _ in ours), np.array([row for _, row in ours]))
+    return Increases(tuple(labels for labels, _ in own_rows), np.array([row for _, row in own_rows]))
 
 
 DAY_S = 24 * HOUR_S
@@ -198,18 +198,18 @@ class Gauge:
     """One series, as it was scraped."""
 
     labels: Mapping[str, str]
-    at: Floats
+    times: Floats
     """Seconds since the epoch."""
 
     values: Floats
 
-    def hour_of(self, window: Window) -> NDArray[np.intp]:
+    def hour_of(self, window: ReportWindow) -> NDArray[np.intp]:
         """Return for every sample the hour of `window` in which it lies: (begin, end]."""
-        return (np.ceil((self.at - window.start) / HOUR_S) - 1).astype(np.intp)
+        return (np.ceil((self.times - window.start) / HOUR_S) - 1).astype(np.intp)
 
 
 @dataclass(frozen=True)
-class Drafting:
+class DraftIncreases:
     """What a pool drafted over the window before and this one."""
 
     drafts: Increases
@@ -221,12 +221,12 @@ class Drafting:
     estimated: bool = False
     """Whether they follow from the engine's gauges."""
 
-    def during(self, hours: slice) -> Drafting:
+    def during(self, hours: slice) -> DraftIncreases:
         drafts, drafted, accepted = (
             amount.during(hours) for amount in (self.drafts, self.drafted, self.accepted)
         )
-        by_position = {at: amount.during(hours) for at, amount in self.by_position.items()}
-        return Drafting(drafts, drafted, accepted, by_position, self.estimated)
+        by_position = {position: amount.during(hours) for position, amount in self.by_position.items()}
+        return DraftIncreases(drafts, drafted, accepted, by_position, self.estimated)
 
 
 @dataclass(frozen=True)
@@ -245,11 +245,11 @@ class PoolData:
     kv_usage: tuple[Gauge, ...]
     """KV cache usage of this window alone."""
 
-    estimates: Drafting | None = None
+    estimates: DraftIncreases | None = None
     """What it drafted, by the engine's gauges."""
 
     @property
-    def drafting(self) -> Drafting:
+    def drafting(self) -> DraftIncreases:
         """What it drafted: by counters where it has them."""
         nothing = no_increases(self.counters[self.names.finished].rows.shape[1])
         for names in self.names.acceptance:
@@ -258,8 +258,10 @@ class PoolData:
                 for name in (names.drafts, names.draft_tokens, names.accepted_tokens, names.per_position)
             )
             if names.counted and drafted.labels:
-                return Drafting(drafts.only(**names.which), drafted, accepted, reached.by(names.position))
-        return self.estimates or Drafting(nothing, nothing, nothing, {})
+                return DraftIncreases(
+                    drafts.only(**names.which), drafted, accepted, reached.by(names.position)
+                )
+        return self.estimates or DraftIncreases(nothing, nothing, nothing, {})
 
 
 @dataclass(frozen=True)
@@ -267,7 +269,7 @@ class PrometheusData:
     prometheus: str
     """URL of the Prometheus."""
 
-    window: Window
+    window: ReportWindow
     pools: Mapping[PoolName, PoolData]
     router: Mapping[str, Increases]
     """Counters of the router in this window alone."""
@@ -285,7 +287,7 @@ class PrometheusData:
     """None without routers or a holdout."""
 
 
-def query(rollout: Rollout, window: Window, api: Api, progress: Progress) -> PrometheusData:
+def query(rollout: Rollout, window: ReportWindow, api: Api, progress: Progress) -> PrometheusData:
     """Query all data. Raises EndpointError if Prometheus does not answer."""
     labels = {ROLLOUT: rollout.rollout} | rollout.monitor.labels
     progress.start("querying Prometheus", len(POOLS) + 2)
@@ -298,7 +300,7 @@ def query(rollout: Rollout, window: Window, api: Api, progress: Progress) -> Pro
         routed += [f"{name}_{part}" for part in ("sum", "count", "bucket")]
     router = read_increases(api, routed, labels, window.start, window.hours)
     progress.advance()
-    long = Window(window.previous.start, window.end, window.zone)
+    long = ReportWindow(window.previous.start, window.end, window.zone)
     firing = {"alertstate": "firing"} | labels
     observed = PrometheusData(
         api.url,
@@ -317,7 +319,7 @@ def query(rollout: Rollout, window: Window, api: Api, progress: Progress) -> Pro
     return observed
 
 
-def _scraped_from(api: Api, labels: Mapping[str, str], window: Window) -> float | None:
+def _scraped_from(api: Api, labels: Mapping[str, str], window: ReportWindow) -> float | None:
     """The first scrape of a pool's server after the window, and within a day of now."""
     clock = api.instant("time()")
     now = clock[0].value if clock else float(window.end)
@@ -325,17 +327,19 @@ def _scraped_from(api: Api, labels: Mapping[str, str], window: Window) -> float 
     if now <= begin:
         return None
     of_pools = f'up{selector(labels)[:-1]},{POOL}!=""}}'
-    return min((point[0] for one in api.raw(of_pools, begin, now) for point in one.points), default=None)
+    return min(
+        (point[0] for series in api.raw(of_pools, begin, now) for point in series.points), default=None
+    )
 
 
-def _pool(names: Series, labels: Mapping[str, str], window: Window, api: Api) -> PoolData:
+def _pool(names: Series, labels: Mapping[str, str], window: ReportWindow, api: Api) -> PoolData:
     before = window.previous
     hours = before.hours + window.hours
     counters = read_increases(api, counters_of(names), labels, before.start, hours)
     histograms = [f"{getattr(names, latency)}_bucket" for latency in LATENCIES]
     buckets = read_increases(api, histograms, labels, window.start, window.hours)
     which = selector(labels)
-    long = Window(before.start, window.end, window.zone)
+    long = ReportWindow(before.start, window.end, window.zone)
     return PoolData(
         names,
         counters,
@@ -348,20 +352,22 @@ def _pool(names: Series, labels: Mapping[str, str], window: Window, api: Api) ->
 
 
 def counters_of(names: Series) -> list[str]:
-    found = [names.generated, names.finished, names.tpot_seconds]
-    found += [names.preemptions] if names.preemptions else []
-    found += [f"{getattr(names, latency)}_{part}" for latency in LATENCIES for part in ("sum", "count")]
-    return found + [counter for drafts in names.acceptance if drafts.counted for counter in drafts.counters]
+    counters = [names.generated, names.finished, names.tpot_seconds]
+    counters += [names.preemptions] if names.preemptions else []
+    counters += [f"{getattr(names, latency)}_{part}" for latency in LATENCIES for part in ("sum", "count")]
+    return counters + [
+        counter for drafts in names.acceptance if drafts.counted for counter in drafts.counters
+    ]
 
 
-def _estimates(signals: Signals, api: Api, start: int, hours: int) -> Drafting | None:
+def _estimates(signals: Signals, api: Api, start: int, hours: int) -> DraftIncreases | None:
     if all(names.counted for names in signals.series.acceptance):
         return None
     drafts, drafted, accepted = (
         _estimate(api, expression, start, hours)
         for expression in (signals.drafts(), signals.drafted(), signals.accepted())
     )
-    return Drafting(drafts, drafted, accepted, {}, estimated=True)
+    return DraftIncreases(drafts, drafted, accepted, {}, estimated=True)
 
 
 def _estimate(api: Api, expression: str, start: int, hours: int) -> Increases:
@@ -370,17 +376,17 @@ def _estimate(api: Api, expression: str, start: int, hours: int) -> Increases:
     return Increases(labels, np.array([*rows.values()]).reshape(len(rows), hours))
 
 
-def _gauges(api: Api, which: str, window: Window) -> tuple[Gauge, ...]:
+def _gauges(api: Api, which: str, window: ReportWindow) -> tuple[Gauge, ...]:
     """A day at a time: an answer stays of a size that a proxy lets through."""
     parts: dict[Key, list[prometheus.Series]] = {}
     for begin in range(window.start, window.end, DAY_S):
-        for one in api.raw(which, begin, min(begin + DAY_S, window.end)):
-            if one.points:
-                parts.setdefault(frozenset(one.labels.items()), []).append(one)
-    return tuple(_joined(found) for found in parts.values())
+        for series in api.raw(which, begin, min(begin + DAY_S, window.end)):
+            if series.points:
+                parts.setdefault(frozenset(series.labels.items()), []).append(series)
+    return tuple(_joined(pieces) for pieces in parts.values())
 
 
 def _joined(parts: list[prometheus.Series]) -> Gauge:
-    points = np.concatenate([np.array(one.points) for one in parts])
+    points = np.concatenate([np.array(series.points) for series in parts])
     points = points[~np.isnan(points[:, 1])]
     return Gauge(parts[0].labels, points[:, 0], points[:, 1])

@@ -25,7 +25,7 @@ HOUR_S = 3600
 
 
 @dataclass(frozen=True)
-class Window:
+class ReportWindow:
     start: int
     """Seconds since the epoch, as `end`: not itself in the window."""
 
@@ -37,9 +37,9 @@ class Window:
         return (self.end - self.start) // HOUR_S
 
     @property
-    def previous(self) -> Window:
+    def previous(self) -> ReportWindow:
         """Return the window of the same length just before this one."""
-        return Window(2 * self.start - self.end, self.start, self.zone)
+        return ReportWindow(2 * self.start - self.end, self.start, self.zone)
 
     @property
     def weeks(self) -> float:
@@ -66,19 +66,19 @@ class Window:
 
     def days(self) -> list[tuple[date, slice]]:
         """Every day, and which of the hours begin on it."""
-        found, at = [], 0
+        spans, index = [], 0
         for day, hours in groupby(begin.date() for begin in self.begins()):
             length = len(list(hours))
-            found.append((day, slice(at, at + length)))
-            at += length
-        return found
+            spans.append((day, slice(index, index + length)))
+            index += length
+        return spans
 
     def __str__(self) -> str:
         first, last = self.local(self.start), self.local(self.end)
         return f"{first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} {self.zone.key}"
 
 
-def window(span: str, end: str, zone: ZoneInfo, now: datetime) -> Window:
+def window(span: str, end: str, zone: ZoneInfo, now: datetime) -> ReportWindow:
     """`span` as in 24h, 7d, 2w, up to `end`: a day, which is counted whole, a time of it, or `now`, which is
     the end of the last full hour. A day of the span is one of `zone`. Raises UsageError."""
     return _window(span, _end(end, zone, now), zone)
@@ -86,16 +86,16 @@ def window(span: str, end: str, zone: ZoneInfo, now: datetime) -> Window:
 
 def _end(text: str, zone: ZoneInfo, now: datetime) -> int:
     if text == "now":
-        here = now.astimezone(zone)
-        into = here.minute * 60 + here.second
+        local = now.astimezone(zone)
+        into = local.minute * 60 + local.second
         return int(now.timestamp()) - into
     try:
         day = _day(text)
         if day is not None:
             end = datetime.combine(day + timedelta(days=1), time(), zone)
         else:
-            given = datetime.fromisoformat(text)
-            end = given if given.tzinfo else given.replace(tzinfo=zone)
+            stated = datetime.fromisoformat(text)
+            end = stated if stated.tzinfo else stated.replace(tzinfo=zone)
         ts = int(end.timestamp())
         if ts < 0:
             raise ValueError(text)  # before any clock that Prometheus goes by
@@ -118,7 +118,7 @@ def _day(text: str) -> date | None:
         return None
 
 
-def _window(span: str, end: int, zone: ZoneInfo) -> Window:
+def _window(span: str, end: int, zone: ZoneInfo) -> ReportWindow:
     try:
         days, hours = days_and_hours(span)
     except ValueError:
@@ -129,7 +129,7 @@ def _window(span: str, end: int, zone: ZoneInfo) -> Window:
     # Counted back by the wall clock, so that seven days begin at the same time of day.
     wall = datetime.fromtimestamp(end, UTC).astimezone(zone) - timedelta(days=days)
     length = end - wall.timestamp()
-    return Window(end - (math.ceil(length / HOUR_S) + hours) * HOUR_S, end, zone)
+    return ReportWindow(end - (math.ceil(length / HOUR_S) + hours) * HOUR_S, end, zone)
 
 
 Hours = list[float | None]
@@ -160,7 +160,7 @@ class Extreme(Frozen):
     """When its hour began."""
 
 
-class Acceptance(Frozen):
+class PoolAcceptance(Frozen):
     """Acceptance over the window, by what the engine shows of its drafts; `rate` and `length` are null where
     nothing was drafted."""
 
@@ -220,7 +220,7 @@ class KvUsage(Frozen):
     highest: Extreme
 
 
-class Pool(Frozen):
+class PoolReport(Frozen):
     servers: int
     gaps: list[Gap]
     requests: float | None
@@ -235,7 +235,7 @@ class Pool(Frozen):
     kv_by_hour: Hours
     """The most of any server."""
 
-    acceptance: Acceptance | None
+    acceptance: PoolAcceptance | None
     """None where no drafted tokens are counted: nothing is drafted, or the engine has no counter for it."""
 
 
@@ -254,7 +254,7 @@ class LatencySpeedup(Frozen):
     why_not: str | None
 
 
-class Speedup(Frozen):
+class LiveSpeedup(Frozen):
     source: str | None
     loads: list[int]
     """Loads that the baseline was measured at: between the first and the last is comparable."""
@@ -286,7 +286,7 @@ class ClassTraffic(Frozen):
     first_byte: LatencyFigures
 
 
-class Incident(Frozen):
+class AlertIncident(Frozen):
     alert: str
     severity: str | None
     labels: dict[str, str]
@@ -303,7 +303,7 @@ class Incident(Frozen):
     """The window."""
 
 
-class Fallback(Frozen):
+class FallbackPeriod(Frozen):
     at: str
     by: str
     """The guard, or who pinned the standard pool."""
@@ -320,7 +320,7 @@ class Fallback(Frozen):
     """When all was."""
 
 
-class Gpu(Frozen):
+class GpuUse(Frozen):
     name: str
     mean_used_gib: float
     most_used_gib: float
@@ -356,7 +356,7 @@ class Drift(Frozen):
     source: str
 
 
-class Recommendation(Frozen):
+class ReportAdvice(Frozen):
     rule: str
     value: float | None
     threshold: float | None
@@ -365,39 +365,39 @@ class Recommendation(Frozen):
     command: str
 
 
-class Missing(Frozen):
+class MissingData(Frozen):
     what: str
     why: str
     fix: str
 
 
-def speculative_acceptance(pools: Mapping[PoolName, Pool]) -> Acceptance | None:
+def speculative_acceptance(pools: Mapping[PoolName, PoolReport]) -> PoolAcceptance | None:
     pool = pools.get("speculative")
     return pool.acceptance if pool else None
 
 
-class Report(Frozen):
+class WeeklyReport(Frozen):
     rollout: str
     folder: str
     window: Times
     covered_hours: int
     """Hours of the window of which Prometheus has a scrape of a pool's server."""
 
-    pools: dict[PoolName, Pool]
-    speedup: Speedup
+    pools: dict[PoolName, PoolReport]
+    speedup: LiveSpeedup
     days: list[Day]
     classes: list[ClassTraffic]
-    incidents: list[Incident] | None
+    incidents: list[AlertIncident] | None
     """None where Prometheus has no `up` of the rollout: that nothing fired would mean nothing."""
 
-    fallbacks: list[Fallback] | None
+    fallbacks: list[FallbackPeriod] | None
     """None where the guard left no journal."""
 
-    gpus: list[Gpu]
+    gpus: list[GpuUse]
     saved: SavedTime | None
     drift: list[Drift]
-    recommendations: list[Recommendation]
-    missing: list[Missing]
+    recommendations: list[ReportAdvice]
+    missing: list[MissingData]
     first_report: str | None = None
     """When the first report can be made: where Prometheus has begun to scrape, and no full hour is over."""
 
@@ -408,4 +408,4 @@ class Report(Frozen):
     """look: something is recommended."""
 
 
-Pools = Mapping[PoolName, Pool]
+Pools = Mapping[PoolName, PoolReport]

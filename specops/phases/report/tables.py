@@ -8,7 +8,7 @@ from datetime import date, datetime
 
 from specops.phases import effect as effects
 from specops.phases.effect import LiveEffect
-from specops.phases.report.report import Extreme, Incident, Pool, Quantile, Report, SavedTime
+from specops.phases.report.report import AlertIncident, Extreme, PoolReport, Quantile, SavedTime, WeeklyReport
 from specops.prometheus.promql import LATENCIES
 from specops.render.prometheus.alerts import MIN_DRAFTED
 from specops.render.report.document import Table
@@ -16,11 +16,12 @@ from specops.render.report.document import Table
 NAMES = {"ttft": "time to first token", "tpot": "time per output token", "e2e": "end to end"}
 
 
-def speedups(report: Report) -> Table:
+def speedups(report: WeeklyReport) -> Table:
     rows = tuple(
-        (NAMES[latency], times(one.ratio), at(one.lowest, ".2f", "×"), at(one.highest, ".2f", "×"),
-         str(one.comparable_hours), share(one.comparable_share), one.why_not or "")
-        for latency, one in report.speedup.by.items()
+        (NAMES[latency], times(speedup.ratio), describe_extreme(speedup.lowest, ".2f", "×"),
+         describe_extreme(speedup.highest, ".2f", "×"), str(speedup.comparable_hours),
+         share(speedup.comparable_share), speedup.why_not or "")
+        for latency, speedup in report.speedup.by.items()
     )  # fmt: skip
     return Table(
         "",
@@ -31,40 +32,47 @@ def speedups(report: Report) -> Table:
 
 
 def live_effect(effect: LiveEffect) -> Table:
-    """By class: the ratio of each figure with the interval of one look, and the requests behind it."""
+    """By class: the ratio of each figure with the interval of figure look, and the requests behind it."""
     rows = tuple(
-        (part.traffic_class or "all classes", effects.NAMES[one.figure], times(one.ratio),
-         effects.interval(one.once_low, one.once_high) if one.ratio is not None else NONE,
-         f"{one.requests} / {one.holdout_requests}")
+        (part.traffic_class or "all classes", effects.NAMES[figure.figure], times(figure.ratio),
+         effects.interval(figure.once_low, figure.once_high) if figure.ratio is not None else NONE,
+         f"{figure.requests} / {figure.holdout_requests}")
         for part in effect.classes
-        for one in part.figures
-        if one.requests or one.holdout_requests
+        for figure in part.figures
+        if figure.requests or figure.holdout_requests
     )  # fmt: skip
     columns = ("class", "figure", "ratio", "95% interval", "requests: speculative / holdout")
     hours = ", ".join(f"{pool} {count:.0f}" for pool, count in effect.server_hours.items())
     return Table("", columns, rows, f"Server-hours of the pools: {hours}.")
 
 
-def acceptance(report: Report) -> Iterator[Table]:
+def acceptance(report: WeeklyReport) -> Iterator[Table]:
     drafting = {name: pool.acceptance for name, pool in report.pools.items() if pool.acceptance is not None}
     rows = tuple(
-        (f"{name} pool", f"{whole(one.accepted_tokens)} / {whole(one.drafted_tokens)}", rate(one.rate),
-         rate(one.length), at(one.lowest), at(one.highest), str(one.counted_hours))
-        for name, one in drafting.items()
+        (f"{name} pool", f"{whole(counts.accepted_tokens)} / {whole(counts.drafted_tokens)}",
+         rate(counts.rate), rate(counts.length), describe_extreme(counts.lowest),
+         describe_extreme(counts.highest), str(counts.counted_hours))
+        for name, counts in drafting.items()
     )  # fmt: skip
     columns = ("pool", "accepted / drafted", "rate", "tokens a step", "lowest hour", "highest hour", "hours")
     note = (
         f"Lowest and highest count hours with at least {MIN_DRAFTED} drafted tokens. The rate is a"
         " ratio of the window's sums, not a mean of hours."
     )
-    if any(one.estimated for one in drafting.values()):
+    if any(counts.estimated for counts in drafting.values()):
         note += " The tokens are estimated from gauges of the engine, which does not count them."
     yield Table("", columns, rows, note)
     positions = tuple(
-        (f"{name} pool, position {number}", share(reached), at(low, ".1%"), at(high, ".1%"))
-        for name, one in drafting.items()
+        (
+            f"{name} pool, position {number}",
+            share(reached),
+            describe_extreme(low, ".1%"),
+            describe_extreme(high, ".1%"),
+        )
+        for name, counts in drafting.items()
         for number, (reached, low, high) in enumerate(
-            zip(one.per_position, one.lowest_per_position, one.highest_per_position, strict=True), start=1
+            zip(counts.per_position, counts.lowest_per_position, counts.highest_per_position, strict=True),
+            start=1,
         )
     )
     if positions:
@@ -73,7 +81,7 @@ def acceptance(report: Report) -> Iterator[Table]:
         )
 
 
-def traffic(report: Report) -> Table:
+def traffic(report: WeeklyReport) -> Table:
     rows = tuple(
         (f"{name} pool", str(pool.servers), whole(pool.requests), whole(pool.generated_tokens),
          whole(pool.preemptions), _gap_times(pool))
@@ -82,7 +90,7 @@ def traffic(report: Report) -> Table:
     return Table("", ("pool", "servers", "requests", "tokens", "preemptions", "not scraped"), rows)
 
 
-def _gap_times(pool: Pool) -> str:
+def _gap_times(pool: PoolReport) -> str:
     whole_pool = sum(gap.seconds for gap in pool.gaps if gap.server is None)
     servers = sum(gap.seconds for gap in pool.gaps if gap.server is not None)
     parts = [
@@ -92,32 +100,40 @@ def _gap_times(pool: Pool) -> str:
     return ", ".join(part for part in parts if part) or "never"
 
 
-def latencies(report: Report) -> Table:
+def latencies(report: WeeklyReport) -> Table:
     rows = tuple(
-        (f"{name} pool, {NAMES[latency]}", whole(one.n), seconds(one.mean), bounds(one.p50), bounds(one.p95))
+        (
+            f"{name} pool, {NAMES[latency]}",
+            whole(summary.n),
+            seconds(summary.mean),
+            bounds(summary.p50),
+            bounds(summary.p95),
+        )
         for name, pool in report.pools.items()
-        for latency, one in ((latency, pool.latencies[latency]) for latency in LATENCIES)
+        for latency, summary in ((latency, pool.latencies[latency]) for latency in LATENCIES)
     )
     note = "A quantile lies between the bounds of its bucket; the histogram has no finer resolution."
     return Table("Reported by the engines", ("pool, latency", "n", "mean", "p50", "p95"), rows, note)
 
 
-def classes(report: Report) -> Table:
+def classes(report: WeeklyReport) -> Table:
     rows = tuple(
-        (f"{one.name}, {one.pool}", whole(one.requests), whole(one.failed), seconds(one.first_byte.mean),
-         seconds(one.duration.mean), bounds(one.duration.p50), bounds(one.duration.p95))
-        for one in report.classes
+        (f"{traffic.name}, {traffic.pool}", whole(traffic.requests), whole(traffic.failed),
+         seconds(traffic.first_byte.mean), seconds(traffic.duration.mean), bounds(traffic.duration.p50),
+         bounds(traffic.duration.p95))
+        for traffic in report.classes
     )  # fmt: skip
     columns = ("class, pool", "requests", "failed", "first byte", "mean", "p50", "p95")
     return Table("By class, from the routers", columns, rows)
 
 
-def troubles(report: Report) -> Iterator[Table]:
+def troubles(report: WeeklyReport) -> Iterator[Table]:
     if report.incidents:
         rows = tuple(
-            (one.alert, one.severity or "", when(one.start),
-             "still open" if one.end is None else when(one.end), elapsed(one.seconds), _labels(one))
-            for one in report.incidents
+            (incident.alert, incident.severity or "", when(incident.start),
+             "still open" if incident.end is None else when(incident.end), elapsed(incident.seconds),
+             _labels(incident))
+            for incident in report.incidents
         )  # fmt: skip
         note = (
             "Each incident counts once; a gap in the scrapes does not split it. If it began before the first"
@@ -128,30 +144,31 @@ def troubles(report: Report) -> Iterator[Table]:
         )
     if report.fallbacks:
         rows = tuple(
-            (when(one.at), one.by, f"{one.percent}%", "still" if one.ended is None else elapsed(one.seconds),
-             NONE if one.full is None else when(one.full), one.why)
-            for one in report.fallbacks
+            (when(fallback.at), fallback.by, f"{fallback.percent}%",
+             "still" if fallback.ended is None else elapsed(fallback.seconds),
+             NONE if fallback.full is None else when(fallback.full), fallback.why)
+            for fallback in report.fallbacks
         )  # fmt: skip
         yield Table(
             "Fallbacks", ("at", "by", "traffic left", "length", "fully back", "reason"), rows, prose=(5,)
         )
     if not report.incidents and not report.fallbacks:
-        found = (("alerts that fired", report.incidents), ("fallbacks", report.fallbacks))
+        kinds = (("alerts that fired", report.incidents), ("fallbacks", report.fallbacks))
         yield Table(
             "",
             ("events", "number"),
-            tuple((name, "unknown" if one is None else "none") for name, one in found),
+            tuple((name, "unknown" if events is None else "none") for name, events in kinds),
         )
 
 
-def _labels(one: Incident) -> str:
-    ours = ("specops_pool", "model_name", "instance", "job", "latency", "state", "series")
-    return ", ".join(one.labels[name] for name in ours if name in one.labels)
+def _labels(incident: AlertIncident) -> str:
+    names = ("specops_pool", "model_name", "instance", "job", "latency", "state", "series")
+    return ", ".join(incident.labels[name] for name in names if name in incident.labels)
 
 
-def memory(report: Report) -> Iterator[Table]:
+def memory(report: WeeklyReport) -> Iterator[Table]:
     rows = tuple(
-        (f"{name} pool", share(pool.kv_usage.mean), at(pool.kv_usage.highest, ".1%"))
+        (f"{name} pool", share(pool.kv_usage.mean), describe_extreme(pool.kv_usage.highest, ".1%"))
         for name, pool in report.pools.items()
         if pool.kv_usage is not None
     )
@@ -180,7 +197,7 @@ def saved(saved: SavedTime) -> Table:
     return Table("", ("figure", "value"), rows)
 
 
-def days(report: Report) -> Table:
+def days(report: WeeklyReport) -> Table:
     rows = tuple(
         (f"{date.fromisoformat(day.date):%a %d %b}", whole(day.requests), times(day.speedup),
          share(day.acceptance), "" if day.hours == 24 else f"{day.hours} h")
@@ -189,20 +206,20 @@ def days(report: Report) -> Table:
     return Table("By day", ("day", "requests", "speed-up", "acceptance", "note"), rows)
 
 
-def drift(report: Report) -> Table:
+def drift(report: WeeklyReport) -> Table:
     rows = tuple(
-        (one.what, rate(one.then), rate(one.now), f"{one.now - one.then:+.3f}",
-         "unknown" if one.noise is None else f"±{one.noise:.3f}", "yes" if one.beyond else "no",
-         one.source)
-        for one in report.drift
+        (figure.what, rate(figure.then), rate(figure.now), f"{figure.now - figure.then:+.3f}",
+         "unknown" if figure.noise is None else f"±{figure.noise:.3f}", "yes" if figure.beyond else "no",
+         figure.source)
+        for figure in report.drift
     )  # fmt: skip
     columns = ("figure", "then", "now", "change", "noise", "beyond noise", "source of then")
     note = "Noise is twice the standard error of the difference, with hours as samples."
     return Table("", columns, rows, note, prose=(6,))
 
 
-def missing(report: Report) -> Table:
-    rows = tuple((one.what, one.why, one.fix) for one in report.missing)
+def missing(report: WeeklyReport) -> Table:
+    rows = tuple((gap.what, gap.why, gap.fix) for gap in report.missing)
     return Table("", ("data", "why", "how to fix"), rows, prose=(1, 2))
 
 
@@ -279,5 +296,5 @@ def bounds(quantile: Quantile | None) -> str:
     )
 
 
-def at(extreme: Extreme | None, form: str = ".3f", unit: str = "") -> str:
+def describe_extreme(extreme: Extreme | None, form: str = ".3f", unit: str = "") -> str:
     return NONE if extreme is None else f"{extreme.value:{form}}{unit} ({when(extreme.at)})"

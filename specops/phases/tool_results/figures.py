@@ -59,8 +59,8 @@ def number(value: Any) -> float | None:
 
 
 def count(value: Any) -> int | None:
-    found = number(value)
-    return None if found is None or found < 0 else int(found)
+    parsed = number(value)
+    return None if parsed is None or parsed < 0 else int(parsed)
 
 
 def text(value: Any) -> str | None:

@@ -17,7 +17,9 @@ def read(bodies: Sequence[Mapping[str, Any]]) -> ToolResult | None:
     if len(bodies) != 1 or not isinstance(bodies[0].get("benchmarks"), list):
         return None
     benchmarks = bodies[0]["benchmarks"]
-    if not benchmarks or not all(object_at(one, "metrics", "request_totals") for one in benchmarks):
+    if not benchmarks or not all(
+        object_at(benchmark, "metrics", "request_totals") for benchmark in benchmarks
+    ):
         return None
     return ToolResult(tool="GuideLLM", runs=[*map(_run, benchmarks)])
 

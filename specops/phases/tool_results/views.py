@@ -47,8 +47,8 @@ class ToolComparison(Frozen):
 
 def value_of(run: ToolRun, name: str, part: str) -> float | None:
     value: float | Latency | None = getattr(run, name)
-    found: float | None = getattr(value, part) if isinstance(value, Latency) else value
-    return found
+    figure: float | None = getattr(value, part) if isinstance(value, Latency) else value
+    return figure
 
 
 def side_by_side(a: ToolResult, b: ToolResult) -> ToolComparison:
@@ -68,20 +68,20 @@ def side_by_side(a: ToolResult, b: ToolResult) -> ToolComparison:
     )
 
 
-def comparison_lines(found: ToolComparison) -> Iterator[str]:
-    yield f"A: {found.a.tool}, {found.a.model or 'model not recorded'}"
-    yield f"B: {found.b.tool}, {found.b.model or 'model not recorded'}"
-    for pair in found.figures:
+def comparison_lines(comparison: ToolComparison) -> Iterator[str]:
+    yield f"A: {comparison.a.tool}, {comparison.a.model or 'model not recorded'}"
+    yield f"B: {comparison.b.tool}, {comparison.b.model or 'model not recorded'}"
+    for pair in comparison.figures:
         ratio = "" if pair.ratio is None else f"  ({pair.ratio:.2f}×)"
-        yield f"{pair.load}: {pair.figure}  {_shown(pair.a)} → {_shown(pair.b)}{ratio}"
-    if found.unmatched:
-        yield f"not compared, in one file only: {', '.join(found.unmatched)}"
-    if found.a.tool != found.b.tool:
+        yield f"{pair.load}: {pair.figure}  {_format(pair.a)} → {_format(pair.b)}{ratio}"
+    if comparison.unmatched:
+        yield f"not compared, in one file only: {', '.join(comparison.unmatched)}"
+    if comparison.a.tool != comparison.b.tool:
         yield "the tools define latencies differently: see docs/measure.md"
     yield NO_VERDICT
 
 
-def _shown(value: float | None) -> str:
+def _format(value: float | None) -> str:
     return "–" if value is None else f"{value:.4g}"
 
 
@@ -99,7 +99,7 @@ def plot(result: ToolResult, source: Path, out: Path) -> None:
             ("TPOT", "ms", (line("tpot_ms", "p50"), line("tpot_ms", "p99"))),
             ("output", "tokens/s", (line("tokens_per_sec", ""),)),
         )
-        if any(value is not None for one in lines for value in one.values)
+        if any(value is not None for line in lines for value in line.values)
     )
     if not panels:
         raise UsageError(f"nothing to draw in {source}: it has no latencies and no throughput")

@@ -24,7 +24,7 @@ from typing import Any
 from specops.checkpoints.model_config import Config
 from specops.checkpoints.templates import Message, RenderedTexts, rendered
 from specops.checkpoints.tokenizer import Tokenizer
-from specops.phases.verify_draft.pair import Finding, Severity, compatible
+from specops.phases.verify_draft.pair import PairFinding, Severity, compatible
 from specops.section import Frozen
 
 PLACEHOLDER = re.compile(
@@ -41,7 +41,7 @@ PROBES = ("word", " two words", "한국어")
 
 def compare(
     target: Tokenizer, draft: Tokenizer, draft_rows: int | None, target_rows: int | None = None
-) -> list[Finding]:
+) -> list[PairFinding]:
     """Compare both tokenizers. `draft_rows`, `target_rows`: the rows of their embeddings, config.json's
     vocab_size."""
     return [
@@ -59,7 +59,7 @@ def compare(
 
 def token_ids(
     target: Tokenizer, draft: Tokenizer, draft_rows: int | None, target_rows: int | None = None
-) -> Finding:
+) -> PairFinding:
     """The two id -> token maps. An id that a placeholder holds, or nothing, is not in use; nor is one for
     which the target has no row, such as a [PAD] that was added for training.
 
@@ -67,45 +67,45 @@ def token_ids(
     only one family member has: degraded, where the draft has a row for it.
     """
     check = "token ids"
-    ours, theirs = target.tokens, draft.tokens
+    target_tokens, draft_tokens = target.tokens, draft.tokens
     if target_rows is not None:
-        ours = {index: token for index, token in ours.items() if index < target_rows}
+        target_tokens = {index: token for index, token in target_tokens.items() if index < target_rows}
     if draft_rows is not None:
-        lost = {index for index in theirs if index >= draft_rows and _used(theirs[index])}
+        lost = {index for index in draft_tokens if index >= draft_rows and _used(draft_tokens[index])}
         if target_rows is not None:
-            lost &= ours.keys()
-        theirs = {index: token for index, token in theirs.items() if index < draft_rows or index in lost}
+            lost &= target_tokens.keys()
+        draft_tokens = {
+            index: token for index, token in draft_tokens.items() if index < draft_rows or index in lost
+        }
         beyond = sorted(lost)
         if beyond:
             detail = f"the draft's embedding has {draft_rows:,} rows; {len(beyond):,} ids in use have none"
-            first = f"id {beyond[0]}: {theirs[beyond[0]]!r}"
-            return Finding(check=check, verdict="incompatible", detail=detail, witness=first)
-    if ours == theirs:
-        return compatible(check, f"all {len(ours):,} ids mean the same token")
+            first = f"id {beyond[0]}: {draft_tokens[beyond[0]]!r}"
+            return PairFinding(check=check, verdict="incompatible", detail=detail, witness=first)
+    if target_tokens == draft_tokens:
+        return compatible(check, f"all {len(target_tokens):,} ids mean the same token")
     conflicts, alone = [], []
-    for index in sorted({index for index, _ in ours.items() ^ theirs.items()}):
-        mine, other = _used(ours.get(index)), _used(theirs.get(index))
-        if mine == other:
+    for index in sorted({index for index, _ in target_tokens.items() ^ draft_tokens.items()}):
+        target_token, draft_token = _used(target_tokens.get(index)), _used(draft_tokens.get(index))
+        if target_token == draft_token:
             continue
-        without_row = mine is not None and draft_rows is not None and index >= draft_rows
-        regular = index not in (target.added if mine is not None else draft.added)
-        absent = index not in ours or index not in theirs
-        if (mine is not None and other is not None) or without_row or (absent and regular):
+        without_row = target_token is not None and draft_rows is not None and index >= draft_rows
+        regular = index not in (target.added if target_token is not None else draft.added)
+        absent = index not in target_tokens or index not in draft_tokens
+        if (target_token is not None and draft_token is not None) or without_row or (absent and regular):
             conflicts.append(index)
         else:
             alone.append(index)
 
     def witness(index: int) -> str:
-        return (
-            f"id {index}: {_named(ours.get(index))} in the target, {_named(theirs.get(index))} in the draft"
-        )
+        return f"id {index}: {_contrast(_named(target_tokens.get(index)), _named(draft_tokens.get(index)))}"
 
     if conflicts:
         detail = f"{len(conflicts):,} ids in use mean different tokens"
-        return Finding(check=check, verdict="incompatible", detail=detail, witness=witness(conflicts[0]))
+        return PairFinding(check=check, verdict="incompatible", detail=detail, witness=witness(conflicts[0]))
     if alone:
         detail = f"{len(alone):,} added tokens are known to one of the two alone; the others mean the same"
-        return Finding(check=check, verdict="degraded", detail=detail, witness=witness(alone[0]))
+        return PairFinding(check=check, verdict="degraded", detail=detail, witness=witness(alone[0]))
     return compatible(check, "all ids in use mean the same token")
 
 
@@ -117,99 +117,107 @@ def _named(token: str | None) -> str:
     return "nothing" if token is None else repr(token)
 
 
-def _merges(target: Tokenizer, draft: Tokenizer) -> Finding:
+def _merges(target: Tokenizer, draft: Tokenizer) -> PairFinding:
     if isinstance(target.model["vocab"], list) or isinstance(draft.model["vocab"], list):
         return _scores(target, draft)
     if (target.model.get("merges") or []) == (draft.model.get("merges") or []):
         return compatible("merges", f"all {len(target.model.get('merges') or []):,}, in order")
-    ours, theirs = target.merges(), draft.merges()
-    if ours == theirs:
-        return compatible("merges", f"all {len(ours):,}, in order")
-    at = next(
-        (rank for rank, (mine, other) in enumerate(zip(ours, theirs, strict=False)) if mine != other),
-        min(len(ours), len(theirs)),
-    )
+    target_merges, draft_merges = target.merges(), draft.merges()
+    if target_merges == draft_merges:
+        return compatible("merges", f"all {len(target_merges):,}, in order")
+    index = _first_difference(target_merges, draft_merges)
 
-    def shown(merges: list[tuple[str, str]]) -> str:
-        return " + ".join(map(repr, merges[at])) if at < len(merges) else "nothing"
+    def describe_merge(merges: list[tuple[str, str]]) -> str:
+        return " + ".join(map(repr, merges[index])) if index < len(merges) else "nothing"
 
-    apart = len(set(ours) ^ set(theirs))
-    where = f"{apart:,} exist in only one of them" if apart else "the same ones in another order"
-    if apart == 1:
+    unshared = len(set(target_merges) ^ set(draft_merges))
+    where = f"{unshared:,} exist in only one of them" if unshared else "the same ones in another order"
+    if unshared == 1:
         where = "1 exists in only one of them"
-    detail = f"{len(ours):,} and {len(theirs):,}; {where}"
-    message = f"merge {at}: {shown(ours)} in the target, {shown(theirs)} in the draft"
-    return Finding(check="merges", verdict="degraded", detail=detail, witness=message)
+    detail = f"{len(target_merges):,} and {len(draft_merges):,}; {where}"
+    message = f"merge {index}: {_contrast(describe_merge(target_merges), describe_merge(draft_merges))}"
+    return PairFinding(check="merges", verdict="degraded", detail=detail, witness=message)
 
 
-def _scores(target: Tokenizer, draft: Tokenizer) -> Finding:
+def _scores(target: Tokenizer, draft: Tokenizer) -> PairFinding:
     """Compare the scores of a Unigram model, which has no merges. `token_ids` compares the tokens
     themselves."""
-    ours, theirs = target.model["vocab"], draft.model["vocab"]
-    if not (isinstance(ours, list) and isinstance(theirs, list)):
-        return Finding(check="merges", verdict="degraded", detail="one of the two has scores, not merges")
-    pairs = enumerate(zip(ours, theirs, strict=False))
-    at = next((index for index, (mine, other) in pairs if mine[1] != other[1]), None)
-    if at is None:
+    target_vocabulary, draft_vocabulary = target.model["vocab"], draft.model["vocab"]
+    if not (isinstance(target_vocabulary, list) and isinstance(draft_vocabulary, list)):
+        return PairFinding(check="merges", verdict="degraded", detail="one of the two has scores, not merges")
+    pairs = enumerate(zip(target_vocabulary, draft_vocabulary, strict=False))
+    position = next((index for index, (left, right) in pairs if left[1] != right[1]), None)
+    if position is None:
         return compatible("merges", "none; all scores of the unigram model are equal")
-    message = f"id {at}, {ours[at][0]!r}: {ours[at][1]} in the target, {theirs[at][1]} in the draft"
-    return Finding(check="merges", verdict="degraded", detail="unigram scores differ", witness=message)
+    (token, score), (_, draft_score) = target_vocabulary[position], draft_vocabulary[position]
+    message = f"id {position}, {token!r}: {_contrast(str(score), str(draft_score))}"
+    return PairFinding(check="merges", verdict="degraded", detail="unigram scores differ", witness=message)
 
 
-def _model(target: Tokenizer, draft: Tokenizer) -> Finding:
-    ours, theirs = _settings(target), _settings(draft)
-    return _keys("model", ours, theirs, "degraded", f"{ours.get('type', 'BPE')}, the same settings")
+def _model(target: Tokenizer, draft: Tokenizer) -> PairFinding:
+    target_settings, draft_settings = _settings(target), _settings(draft)
+    return _keys(
+        "model",
+        target_settings,
+        draft_settings,
+        "degraded",
+        f"{target_settings.get('type', 'BPE')}, the same settings",
+    )
 
 
 def _settings(tokenizer: Tokenizer) -> dict[str, Any]:
-    apart = ("vocab", "merges", "byte_fallback")  # checks of their own
+    own_checks = ("vocab", "merges", "byte_fallback")  # checks of their own
     # Left out, null, false and empty mean the same in tokenizer.json.
-    return {key: value for key, value in tokenizer.model.items() if key not in apart and value}
+    return {key: value for key, value in tokenizer.model.items() if key not in own_checks and value}
 
 
-def _byte_fallback(target: Tokenizer, draft: Tokenizer) -> Finding:
-    ours, theirs = (bool(tokenizer.model.get("byte_fallback")) for tokenizer in (target, draft))
+def _byte_fallback(target: Tokenizer, draft: Tokenizer) -> PairFinding:
+    in_target, in_draft = (bool(tokenizer.model.get("byte_fallback")) for tokenizer in (target, draft))
     words = {True: "on", False: "off"}
-    if ours == theirs:
-        return compatible("byte fallback", f"{words[ours]} in both")
-    detail = f"{words[ours]} in the target, {words[theirs]} in the draft"
-    return Finding(check="byte fallback", verdict="degraded", detail=detail)
+    if in_target == in_draft:
+        return compatible("byte fallback", f"{words[in_target]} in both")
+    detail = _contrast(words[in_target], words[in_draft])
+    return PairFinding(check="byte fallback", verdict="degraded", detail=detail)
 
 
-def _added(target: Tokenizer, draft: Tokenizer) -> Finding:
+def _added(target: Tokenizer, draft: Tokenizer) -> PairFinding:
     """Flags of the added tokens that both have; `token_ids` reports those that only one has."""
-    both = sorted(target.added.keys() & draft.added.keys())
+    shared = sorted(target.added.keys() & draft.added.keys())
     differing = []
-    for index in both:
-        ours, theirs = target.added[index], draft.added[index]
-        if ours["content"] == theirs["content"]:
-            differing += [(index, flag) for flag in FLAGS if bool(ours.get(flag)) != bool(theirs.get(flag))]
+    for index in shared:
+        target_token, draft_token = target.added[index], draft.added[index]
+        if target_token["content"] == draft_token["content"]:
+            differing += [
+                (index, flag) for flag in FLAGS if bool(target_token.get(flag)) != bool(draft_token.get(flag))
+            ]
     if not differing:
-        return compatible("added tokens", f"{len(both):,} in both, the same flags")
+        return compatible("added tokens", f"{len(shared):,} in both, the same flags")
     index, flag = differing[0]
-    return Finding(
+    return PairFinding(
         check="added tokens",
         verdict="degraded",
-        detail=f"{len({index for index, _ in differing}):,} of {len(both):,} have other flags",
+        detail=f"{len({index for index, _ in differing}):,} of {len(shared):,} have other flags",
         witness=f"{target.added[index]['content']!r}: {flag} is {bool(target.added[index].get(flag))} in the "
         f"target, {bool(draft.added[index].get(flag))} in the draft",
     )
 
 
-def _part(check: str, name: str, target: Tokenizer, draft: Tokenizer) -> Finding:
-    ours, theirs = (_steps(getattr(tokenizer.encoder, name)) for tokenizer in (target, draft))
-    if ours == theirs:
-        return compatible(check, ", ".join(step["type"] for step in ours) or "none in both")
-    at = next(
-        (n for n, (mine, other) in enumerate(zip(ours, theirs, strict=False)) if mine != other),
-        min(len(ours), len(theirs)),
+def _part(check: str, name: str, target: Tokenizer, draft: Tokenizer) -> PairFinding:
+    target_steps, draft_steps = (_steps(getattr(tokenizer.encoder, name)) for tokenizer in (target, draft))
+    if target_steps == draft_steps:
+        return compatible(check, ", ".join(step["type"] for step in target_steps) or "none in both")
+    position = _first_difference(target_steps, draft_steps)
+    target_step, draft_step = (
+        json.dumps(steps[position]) if position < len(steps) else "nothing"
+        for steps in (target_steps, draft_steps)
     )
-    mine, other = (json.dumps(steps[at]) if at < len(steps) else "nothing" for steps in (ours, theirs))
-    witness = f"step {at + 1}: {_clipped(mine)} in the target, {_clipped(other)} in the draft"
+    witness = f"step {position + 1}: {_contrast(_clipped(target_step), _clipped(draft_step))}"
     if name == "decoder":
         detail = "differs, which changes no id: all text is the target's tokenizer's work"
-        return Finding(check=check, verdict="compatible", detail=detail, witness=witness)
-    return Finding(check=check, verdict="degraded", detail="text is prepared in another way", witness=witness)
+        return PairFinding(check=check, verdict="compatible", detail=detail, witness=witness)
+    return PairFinding(
+        check=check, verdict="degraded", detail="text is prepared in another way", witness=witness
+    )
 
 
 def _steps(component: Any) -> list[dict[str, Any]]:
@@ -229,21 +237,22 @@ def _flat(step: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield {key: value for key, value in step.items() if key != "trim_offsets"}  # changes no id
 
 
-def _around(target: Tokenizer, draft: Tokenizer) -> Finding:
+def _around(target: Tokenizer, draft: Tokenizer) -> PairFinding:
     """Compare the post-processors by what they do, since they can be written in many ways."""
-    ours, theirs = _affixes(target), _affixes(draft)
-    if ours == theirs:
+    target_affixes, draft_affixes = _affixes(target), _affixes(draft)
+    if target_affixes == draft_affixes:
         return compatible("post-processor", "adds the same tokens around a text")
 
-    def shown(tokenizer: Tokenizer, affixes: tuple[list[int], list[int]]) -> str:
+    def describe_affixes(tokenizer: Tokenizer, affixes: tuple[list[int], list[int]]) -> str:
         words = [" ".join(tokenizer.tokens.get(index, "?") for index in ids) for ids in affixes]
         return f"{words[0] or 'nothing'} before a text and {words[1] or 'nothing'} behind it"
 
-    return Finding(
+    return PairFinding(
         check="post-processor",
         verdict="degraded",
         detail="adds other tokens around a text",
-        witness=f"{shown(target, ours)} in the target; {shown(draft, theirs)} in the draft",
+        witness=f"{describe_affixes(target, target_affixes)} in the target; "
+        f"{describe_affixes(draft, draft_affixes)} in the draft",
     )
 
 
@@ -256,13 +265,15 @@ def _affixes(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
     return [], []
 
 
-def _keys(check: str, ours: dict[str, Any], theirs: dict[str, Any], verdict: Severity, same: str) -> Finding:
-    differing = [key for key in sorted(ours.keys() | theirs.keys()) if ours.get(key) != theirs.get(key)]
+def _keys(
+    check: str, target: dict[str, Any], draft: dict[str, Any], verdict: Severity, same: str
+) -> PairFinding:
+    differing = [key for key in sorted(target.keys() | draft.keys()) if target.get(key) != draft.get(key)]
     if not differing:
         return compatible(check, same)
     key = differing[0]
-    witness = f"{key}: {ours.get(key)!r} in the target, {theirs.get(key)!r} in the draft"
-    return Finding(check=check, verdict=verdict, detail=f"{', '.join(differing)} differ", witness=witness)
+    witness = f"{key}: {_contrast(repr(target.get(key)), repr(draft.get(key)))}"
+    return PairFinding(check=check, verdict=verdict, detail=f"{', '.join(differing)} differ", witness=witness)
 
 
 def _clipped(text: str, most: int = 160) -> str:
@@ -283,21 +294,24 @@ CONVERSATIONS: dict[str, list[Message]] = {
 }
 
 
-def ends(target: tuple[Config, dict[str, Any]], draft: tuple[Config, dict[str, Any]]) -> Finding:
+def ends(target: tuple[Config, dict[str, Any]], draft: tuple[Config, dict[str, Any]]) -> PairFinding:
     """End-of-text ids, each file against its own kind: (config.json, generation_config.json)."""
     same: list[str] = []
-    for name, ours, theirs in (
+    for name, target_config, draft_config in (
         ("config.json", target[0].text, draft[0].text),
         ("generation_config.json", target[1], draft[1]),
     ):
-        mine, other = _ids(ours.get("eos_token_id")), _ids(theirs.get("eos_token_id"))
-        if mine and other and mine != other:
-            witness = f"eos_token_id in {name}: {_both(str(sorted(mine)), str(sorted(other)))}"
+        target_ids, draft_ids = (
+            _ids(target_config.get("eos_token_id")),
+            _ids(draft_config.get("eos_token_id")),
+        )
+        if target_ids and draft_ids and target_ids != draft_ids:
+            witness = f"eos_token_id in {name}: {_contrast(str(sorted(target_ids)), str(sorted(draft_ids)))}"
             detail = "texts end with other tokens"
-            return Finding(check="end of text", verdict="degraded", detail=detail, witness=witness)
-        same += [name] if mine and mine == other else []
+            return PairFinding(check="end of text", verdict="degraded", detail=detail, witness=witness)
+        same += [name] if target_ids and target_ids == draft_ids else []
     if not same:
-        return Finding(
+        return PairFinding(
             check="end of text",
             verdict="unknown",
             detail="no file of both gives eos_token_id",
@@ -312,10 +326,10 @@ def _ids(value: Any) -> set[int]:
     return {index for index in values if isinstance(index, int)}
 
 
-def special_tokens(target: Tokenizer, draft: Tokenizer) -> Finding:
+def special_tokens(target: Tokenizer, draft: Tokenizer) -> PairFinding:
     check = "special tokens"
     if not target.special.keys() & draft.special.keys():
-        return Finding(
+        return PairFinding(
             check=check,
             verdict="unknown",
             detail="no special token is named in both",
@@ -328,11 +342,11 @@ def special_tokens(target: Tokenizer, draft: Tokenizer) -> Finding:
         if target.special[key] != draft.special[key]
     ]
     if "eos_token" in differing:
-        return Finding(
+        return PairFinding(
             check=check,
             verdict="degraded",
             detail="eos_token differs",
-            witness=_both(*(repr(side.special["eos_token"]) for side in (target, draft))),
+            witness=_contrast(*(repr(side.special["eos_token"]) for side in (target, draft))),
         )
     if differing:
         # A first token that is really put before texts is found by the post-processor and the template.
@@ -340,28 +354,30 @@ def special_tokens(target: Tokenizer, draft: Tokenizer) -> Finding:
     return compatible(check, "the same")
 
 
-def lengths(target: Config, draft: Config) -> Finding:
+def lengths(target: Config, draft: Config) -> PairFinding:
     """A draft that is shorter of breath stops drafting there; nothing it says before is worse."""
-    check, ours, theirs = "model max length", target.max_positions, draft.max_positions
-    if ours is None or theirs is None:
-        return Finding(
+    check, target_positions, draft_positions = "model max length", target.max_positions, draft.max_positions
+    if target_positions is None or draft_positions is None:
+        return PairFinding(
             check=check,
             verdict="unknown",
             detail="config.json does not give max_position_embeddings for both",
             find_out="send one prompt as long as your longest, and compare its acceptance with a short one's",
             essential=False,
         )
-    message = f"{ours:,} positions in the target, {theirs:,} in the draft"
-    message += ": beyond the draft's, it drafts badly or not at all" if theirs < ours else ""
+    message = f"{target_positions:,} positions in the target, {draft_positions:,} in the draft"
+    message += (
+        ": beyond the draft's, it drafts badly or not at all" if draft_positions < target_positions else ""
+    )
     return compatible(check, message)
 
 
-def template(target: Tokenizer, draft: Tokenizer) -> Finding:
+def template(target: Tokenizer, draft: Tokenizer) -> PairFinding:
     check = "chat template"
     if target.template is None and draft.template is None:
         return compatible(check, "neither has one")
     if target.template is None:
-        return Finding(
+        return PairFinding(
             check=check,
             verdict="unknown",
             detail="the target has none, so which one its server uses is not known",
@@ -370,26 +386,25 @@ def template(target: Tokenizer, draft: Tokenizer) -> Finding:
         )
     if draft.template is None:
         detail = "the draft has none: if it is a base model, it was not trained on the target's chats"
-        return Finding(check=check, verdict="degraded", detail=detail)
+        return PairFinding(check=check, verdict="degraded", detail=detail)
     if (target.template, target.special) == (draft.template, draft.special):
         return compatible(check, "the same text")
-    ours, theirs = _rendered(target), _rendered(draft)
-    for name, side in (("target", ours), ("draft", theirs)):
+    target_chats, draft_chats = _rendered(target), _rendered(draft)
+    for name, side in (("target", target_chats), ("draft", draft_chats)):
         if side.failure:
             detail = f"the {name}'s could not be rendered: {side.failure}"
-            return Finding(check=check, verdict="degraded", detail=detail)
+            return PairFinding(check=check, verdict="degraded", detail=detail)
     names = [name for name in CONVERSATIONS for _ in range(2)]
-    for name, mine, other in zip(names, ours.texts, theirs.texts, strict=True):
-        if mine != other:
-            at = next(
-                (n for n, (a, b) in enumerate(zip(mine, other, strict=False)) if a != b),
-                min(len(mine), len(other)),
-            )
-            return Finding(
+    for name, target_text, draft_text in zip(names, target_chats.texts, draft_chats.texts, strict=True):
+        if target_text != draft_text:
+            position = _first_difference(target_text, draft_text)
+            around = slice(max(0, position - 8), position + 32)
+            excerpts = (repr(text[around]) for text in (target_text, draft_text))
+            return PairFinding(
                 check=check,
                 verdict="degraded",
                 detail=f"chats are rendered differently ({name})",
-                witness=f"character {at}: {_both(_excerpt(mine, at), _excerpt(other, at))}",
+                witness=f"character {position}: {_contrast(*excerpts)}",
             )
     same = f"written differently, rendered the same in {len(CONVERSATIONS)} conversations"
     return compatible(check, same)
@@ -405,12 +420,14 @@ def _rendered(tokenizer: Tokenizer) -> RenderedTexts:
     return rendered(tokenizer.template or "", special, json.dumps(list(CONVERSATIONS.values())))
 
 
-def _both(ours: str, theirs: str) -> str:
-    return f"{ours} in the target, {theirs} in the draft"
+def _contrast(target: str, draft: str) -> str:
+    return f"{target} in the target, {draft} in the draft"
 
 
-def _excerpt(text: str, at: int) -> str:
-    return repr(text[max(0, at - 8) : at + 32])
+def _first_difference(target: Sequence[object], draft: Sequence[object]) -> int:
+    """Return the first index at which the two differ; the shorter's length where it begins the other."""
+    differing = (n for n, (left, right) in enumerate(zip(target, draft, strict=False)) if left != right)
+    return next(differing, min(len(target), len(draft)))
 
 
 SENTENCES = (
@@ -495,24 +512,24 @@ def texts() -> tuple[str, ...]:
     """Return at least `FEWEST` different texts, the same at every call."""
     dice = random.Random(20)
     whole = [*SENTENCES, *EMOJI, *CODE]
-    found = [
+    samples = [
         *whole,
         *(unicodedata.normalize("NFD", text) for text in whole),
         *(text.upper() for text in whole),
     ]
-    found += [f"a{space * run}b{space}" for space in SPACES for run in (1, 2, 3, 4, 7, 16, 33)]
-    found += [f"x{control}y {control * 3}" for control in CONTROLS]
-    found += ["".join(dice.choices("0123456789", k=run)) for run in range(1, 65)]
-    found += [f"{dice.randrange(10**n):,}.{dice.randrange(10**n)}e-{n} −{n}" for n in range(1, 25)]
+    samples += [f"a{space * run}b{space}" for space in SPACES for run in (1, 2, 3, 4, 7, 16, 33)]
+    samples += [f"x{control}y {control * 3}" for control in CONTROLS]
+    samples += ["".join(dice.choices("0123456789", k=run)) for run in range(1, 65)]
+    samples += [f"{dice.randrange(10**n):,}.{dice.randrange(10**n)}e-{n} −{n}" for n in range(1, 25)]
     for first, last in BLOCKS:
-        found += [
+        samples += [
             "".join(chr(dice.randint(first, last)) for _ in range(dice.randint(1, 24))) for _ in range(12)
         ]
-    while len(found) < FEWEST + 100:  # neighbours that no single text has, cut anywhere
-        one, other = dice.sample(whole, 2)
-        cut, end = dice.randrange(len(one)), dice.randrange(1, len(other) + 1)
-        found.append(one[cut:] + dice.choice(SPACES) + other[:end])
-    return tuple(dict.fromkeys(found))
+    while len(samples) < FEWEST + 100:  # neighbours that no single text has, cut anywhere
+        first_text, second_text = dice.sample(whole, 2)
+        cut, end = dice.randrange(len(first_text)), dice.randrange(1, len(second_text) + 1)
+        samples.append(first_text[cut:] + dice.choice(SPACES) + second_text[:end])
+    return tuple(dict.fromkeys(samples))
 
 
 class Encodings(Frozen):
@@ -525,33 +542,35 @@ class Encodings(Frozen):
 
     witness: str | None = None
 
-    def finding(self) -> Finding:
+    def finding(self) -> PairFinding:
         own = f", {self.own:,} of them your own prompts" if self.own else ""
         if not self.differing:
             detail = f"{self.count:,} texts{own}: all to the same ids"
             return compatible("encodings", detail)
         detail = f"{self.differing:,} of {self.count:,} texts{own} are tokenized differently"
-        return Finding(check="encodings", verdict="degraded", detail=detail, witness=self.witness)
+        return PairFinding(check="encodings", verdict="degraded", detail=detail, witness=self.witness)
 
 
 def encodings(target: Tokenizer, draft: Tokenizer, own: Sequence[str], chats: Sequence[str]) -> Encodings:
     """Encode `texts()`, the `chats`, and the user's `own` prompts."""
     all_texts = [*own, *chats, *texts()]  # the user's own first: the witness that matters most
     pairs = zip(all_texts, target.encode(all_texts), draft.encode(all_texts), strict=True)
-    parted = [(text, ours, theirs) for text, ours, theirs in pairs if ours != theirs]
+    parted = [
+        (text, target_ids, draft_ids) for text, target_ids, draft_ids in pairs if target_ids != draft_ids
+    ]
     witness = _witness(*parted[0], target, draft) if parted else None
     return Encodings(count=len(all_texts), differing=len(parted), own=len(own), witness=witness)
 
 
-def _witness(text: str, ours: list[int], theirs: list[int], target: Tokenizer, draft: Tokenizer) -> str:
-    at = next(
-        (n for n, (mine, other) in enumerate(zip(ours, theirs, strict=False)) if mine != other),
-        min(len(ours), len(theirs)),
-    )
+def _witness(
+    text: str, target_ids: list[int], draft_ids: list[int], target: Tokenizer, draft: Tokenizer
+) -> str:
+    position = _first_difference(target_ids, draft_ids)
 
-    def shown(tokenizer: Tokenizer, ids: list[int]) -> str:
-        pieces = [f"{tokenizer.tokens.get(index, '?')!r} ({index})" for index in ids[at : at + 4]]
+    def describe_ids(tokenizer: Tokenizer, ids: list[int]) -> str:
+        pieces = [f"{tokenizer.tokens.get(index, '?')!r} ({index})" for index in ids[position : position + 4]]
         return " ".join(pieces) or "nothing more"
 
     start = repr(text if len(text) <= 60 else text[:59] + "…")
-    return f"{start}, token {at}: {shown(target, ours)} in the target, {shown(draft, theirs)} in the draft"
+    words = _contrast(describe_ids(target, target_ids), describe_ids(draft, draft_ids))
+    return f"{start}, token {position}: {words}"

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from specops.phases.verify_draft.estimate_record import Estimate, MeasuredAcceptance, Prediction
-from specops.phases.verify_draft.memory import Memory, ModelMemory, gib
-from specops.phases.verify_draft.pair import Finding, VerifySettings
+from specops.phases.verify_draft.memory import ModelMemory, PairMemory, gib
+from specops.phases.verify_draft.pair import PairFinding, VerifySettings
 from specops.render.figures import NONE, bar, count, milliseconds, percent, sentence, times
 from specops.render.report.document import Cell, Document, Section, State, Step, Table
 from specops.results import Result
@@ -42,7 +42,7 @@ def document(result: Result, path: Path | None = None) -> Document:
 
 
 def _sections(result: Result, estimate: Estimate | None) -> Iterator[Section]:
-    findings = [Finding.model_validate(stored) for stored in result.data["findings"]]
+    findings = [PairFinding.model_validate(stored) for stored in result.data["findings"]]
     rows = tuple(
         (
             finding.check,
@@ -56,12 +56,12 @@ def _sections(result: Result, estimate: Estimate | None) -> Iterator[Section]:
     columns = ("check", "verdict", "details", "first", "find out")
     table = Table("", columns, rows, prose=(2, 3, 4)).without_empty_prose()
     yield Section("Findings", tables=(table,), guide="docs/draft.md")
-    yield _memory(Memory.model_validate(result.data["memory"]))
+    yield _memory(PairMemory.model_validate(result.data["memory"]))
     if estimate is not None:
         yield estimate_section(estimate)
 
 
-def _memory(memory: Memory) -> Section:
+def _memory(memory: PairMemory) -> Section:
     models = {"target": memory.target} | ({"draft": memory.draft} if memory.draft else {})
     shared = f" on each of {memory.tensor_parallel} GPUs" if memory.tensor_parallel > 1 else ""
     text = f"KV blocks lost to the draft: unknown, {memory.blocks_missing}."
@@ -115,7 +115,7 @@ def _served(result: Result) -> str:
     alone = summary["kind"] in ("ngram", "suffix") or draft == target
     support = ENGINES[data["engine"]["name"]].drafts
     assert support is not None
-    return support.served(
+    return support.describe_serving(
         ServedPair(
             target=target,
             draft=None if alone else draft,

@@ -11,7 +11,7 @@ from pydantic import Field
 from specops.checkpoints.draft_kind import WHOLE_MODELS, WORDS, Draft
 from specops.errors import UsageError
 from specops.hints import with_options
-from specops.phases.verify_draft.pair import Finding, ServingEngine
+from specops.phases.verify_draft.pair import PairFinding, ServingEngine
 from specops.section import Frozen
 from specops.serving import ENGINES, DraftSupport, FileFormat
 
@@ -29,26 +29,26 @@ class Treatment(Frozen):
 
 
 @dataclass(frozen=True)
-class Engine:
+class EngineRelease:
     name: ServingEngine
     version: str
 
     @classmethod
-    def of(cls, name: ServingEngine, version: str | None) -> Engine:
+    def at_version(cls, name: ServingEngine, version: str | None) -> EngineRelease:
         """Return the engine of a version. Raises UsageError for an invalid version, or one that specops does
         not know."""
-        known = _support(name)
+        support = _support(name)
         title = ENGINES[name].title
-        if version is not None and known.versions == "own":
+        if version is not None and support.versions == "own":
             raise UsageError(
-                f"{title} has the version of this specops, {known.newest}",
+                f"{title} has the version of this specops, {support.newest}",
                 hint=with_options({"--engine-version": None}),
             )
-        chosen = cls(name, version or known.newest)
+        chosen = cls(name, version or support.newest)
         number = chosen.number  # raises for an unknown version
-        if number < known.oldest:
-            message = f"could not judge for {title} {version}: {known.too_old}"
-            raise UsageError(message, hint=with_options({"--engine-version": known.newest}))
+        if number < support.oldest:
+            message = f"could not judge for {title} {version}: {support.too_old}"
+            raise UsageError(message, hint=with_options({"--engine-version": support.newest}))
         return chosen
 
     @property
@@ -57,15 +57,15 @@ class Engine:
 
     @property
     def number(self) -> Version:
-        found = re.match(r"v?(\d+)\.(\d+)(?:\.(\d+))?|b(?P<build>\d+)$", self.version)
-        if found is None:
+        match = re.match(r"v?(\d+)\.(\d+)(?:\.(\d+))?|b(?P<build>\d+)$", self.version)
+        if match is None:
             raise UsageError(
                 f"invalid --engine-version {self.version!r}: expected one such as 0.33 or 0.32.0",
                 hint=with_options({"--engine-version": self.support.newest}),
             )
-        if found["build"]:
-            return int(found["build"]), 0, 0
-        major, minor, patch = found.group(1), found.group(2), found.group(3) or "0"
+        if match["build"]:
+            return int(match["build"]), 0, 0
+        major, minor, patch = match.group(1), match.group(2), match.group(3) or "0"
         return int(major), int(minor), int(patch)
 
     @property
@@ -79,24 +79,24 @@ class Engine:
     @property
     def is_newer(self) -> bool:
         """Return whether it is newer than the newest release that specops knows."""
-        return self.number > Engine(self.name, self.support.newest).number
+        return self.number > EngineRelease(self.name, self.support.newest).number
 
     def treats(self, draft: Draft) -> Treatment:
         """Return what this release does with a kind of draft: `unknown` where no rule covers it."""
-        known = self.support
-        rules = (rule for rule in known.rules if draft.kind in rule.kinds and self.number >= rule.since)
+        support = self.support
+        rules = (rule for rule in support.rules if draft.kind in rule.kinds and self.number >= rule.since)
         rule = next(rules, None)
         if rule is None:
             why = "its kind is unknown" if draft.kind == "unknown" else "no rule covers this kind"
             return Treatment(name=self.name, version=self.version, does="unknown", method=None, message=why)
         does, message, settings = rule.does, rule.why, dict(rule.settings)
-        method = rule.method or known.methods.get(draft.kind)
-        served = does in ("works", "needs_setting") and method is not None
-        has_method = known.has_method(self.version, str(method)) if served and known.has_method else True
+        method = rule.method or support.methods.get(draft.kind)
+        usable = does in ("works", "needs_setting") and method is not None
+        has_method = support.has_method(self.version, str(method)) if usable and support.has_method else True
         if has_method is None:
-            does, message = "unknown", f"whether this release has {known.method_key} {method} was not read"
+            does, message = "unknown", f"whether this release has {support.method_key} {method} was not read"
         elif not has_method:
-            does, message = "refused", f"this release has no {known.method_key} {method}"
+            does, message = "refused", f"this release has no {support.method_key} {method}"
         if does in ("refused", "unknown"):
             method, settings = None, {}
         return Treatment(
@@ -109,12 +109,12 @@ class Engine:
         )
 
 
-def finding(engine: Engine, treatment: Treatment, draft: Draft) -> Finding:
+def finding(engine: EngineRelease, treatment: Treatment, draft: Draft) -> PairFinding:
     kind = WORDS[draft.kind]
     if engine.is_newer and treatment.does != "unknown":
         newest = engine.support.newest
         does = "refuses it" if treatment.does == "refused" else f"serves it with {treatment.method}"
-        return Finding(
+        return PairFinding(
             check="engine",
             verdict="unknown",
             detail=f"{engine.words} is newer than {newest}, the newest one known, which {does}",
@@ -122,9 +122,9 @@ def finding(engine: Engine, treatment: Treatment, draft: Draft) -> Finding:
         )
     if treatment.does == "refused":
         detail = f"{engine.words} refuses {kind}: {treatment.message}"
-        return Finding(check="engine", verdict="incompatible", detail=detail)
+        return PairFinding(check="engine", verdict="incompatible", detail=detail)
     if treatment.does == "unknown":
-        return Finding(
+        return PairFinding(
             check="engine",
             verdict="unknown",
             detail=f"what {engine.words} does with {kind} is not known: {treatment.message}",
@@ -132,17 +132,17 @@ def finding(engine: Engine, treatment: Treatment, draft: Draft) -> Finding:
         )
     detail = f"{engine.words} serves it: {engine.support.method_key} {treatment.method}"
     if treatment.does == "needs_setting":
-        return Finding(check="engine", verdict="needs_setting", detail=f"{detail}; {treatment.message}")
-    return Finding(check="engine", verdict="compatible", detail=detail)
+        return PairFinding(check="engine", verdict="needs_setting", detail=f"{detail}; {treatment.message}")
+    return PairFinding(check="engine", verdict="compatible", detail=detail)
 
 
-def files_finding(engine: Engine, draft: Draft, formats: set[FileFormat]) -> Finding | None:
+def files_finding(engine: EngineRelease, draft: Draft, formats: set[FileFormat]) -> PairFinding | None:
     """Return whether the engine reads the files of a pair. None where it reads their formats."""
     unread = formats.difference(engine.support.reads)
     if not unread:
         return None
     if "gguf" in unread:
-        return Finding(
+        return PairFinding(
             check="files",
             verdict="unknown",
             detail=f"whether {engine.words} reads GGUF files of such a pair is not known",
@@ -150,10 +150,10 @@ def files_finding(engine: Engine, draft: Draft, formats: set[FileFormat]) -> Fin
         )
     convert = "convert both with convert_hf_to_gguf.py"
     if draft.kind in WHOLE_MODELS:
-        return Finding(
+        return PairFinding(
             check="files", verdict="needs_setting", detail=f"{engine.title} reads GGUF files: {convert} first"
         )
-    return Finding(
+    return PairFinding(
         check="files",
         verdict="unknown",
         detail=f"{engine.words} reads GGUF files, and whether its converter takes such a head is not known",
@@ -161,31 +161,40 @@ def files_finding(engine: Engine, draft: Draft, formats: set[FileFormat]) -> Fin
     )
 
 
-def path_finding(engine: Engine, draft: Draft, name: str) -> Finding | None:
+def path_finding(engine: EngineRelease, draft: Draft, name: str) -> PairFinding | None:
     """Return what the engine would guess from the draft's path or id. None for one that does not look at
     it."""
     guesses, title = engine.support.guesses, engine.title
     if guesses is None:
         return None
-    guess = next((one for one in guesses if one.text in name.lower() and engine.number >= one.since), None)
+    guess = next(
+        (
+            candidate
+            for candidate in guesses
+            if candidate.text in name.lower() and engine.number >= candidate.since
+        ),
+        None,
+    )
     if guess is None or draft.kind in guess.kinds:
-        return Finding(
+        return PairFinding(
             check="path", verdict="compatible", detail=f"{title} reads no other method out of its text"
         )
     message = f"{title} takes a path with {guess.text!r} in it for {WORDS[guess.kinds[0]]}"
     if draft.kind in engine.support.named_for_good:
         detail = f"{message}: always name the method"
-        return Finding(check="path", verdict="needs_setting", detail=detail, witness=name)
+        return PairFinding(check="path", verdict="needs_setting", detail=detail, witness=name)
     detail = f"{message}, whatever method is named: serve it from a path without that text"
-    return Finding(check="path", verdict="needs_setting", detail=detail, witness=name)
+    return PairFinding(check="path", verdict="needs_setting", detail=detail, witness=name)
 
 
-def parallel_finding(engine: Engine, draft: Draft, heads: int | None, tensor_parallel: int) -> Finding | None:
+def parallel_finding(
+    engine: EngineRelease, draft: Draft, heads: int | None, tensor_parallel: int
+) -> PairFinding | None:
     """Return whether the draft can be divided as the target is. None where the target is not divided."""
     if not engine.support.divides or draft.kind not in WHOLE_MODELS or tensor_parallel == 1:
         return None
     if not heads:
-        return Finding(
+        return PairFinding(
             check="tensor parallel",
             verdict="unknown",
             detail="its config.json does not give num_attention_heads",
@@ -196,58 +205,63 @@ def parallel_finding(engine: Engine, draft: Draft, heads: int | None, tensor_par
             f"its {heads} attention heads cannot be divided among {tensor_parallel} GPUs, and "
             f"{engine.title} divides draft models as it does the target"
         )
-        return Finding(check="tensor parallel", verdict="incompatible", detail=detail)
+        return PairFinding(check="tensor parallel", verdict="incompatible", detail=detail)
     detail = f"{heads} attention heads on {tensor_parallel} GPUs"
-    return Finding(check="tensor parallel", verdict="compatible", detail=detail)
+    return PairFinding(check="tensor parallel", verdict="compatible", detail=detail)
 
 
 def vocabulary(
-    engine: Engine, draft: Draft, sizes: tuple[int | None, int | None], *, ids_agree: bool, maps_equal: bool
-) -> Finding:
+    engine: EngineRelease,
+    draft: Draft,
+    sizes: tuple[int | None, int | None],
+    *,
+    ids_agree: bool,
+    maps_equal: bool,
+) -> PairFinding:
     """Return what becomes of config.json's two vocabulary sizes, (target's, draft's).
 
     ids_agree: no id in use means two things. maps_equal: the maps are the same to the last placeholder.
     """
     check = "vocabulary size"
-    ours, theirs = sizes
-    if ours is None or theirs is None:
-        return Finding(
+    target_size, draft_size = sizes
+    if target_size is None or draft_size is None:
+        return PairFinding(
             check=check,
             verdict="unknown",
             detail="config.json does not give vocab_size for both",
             find_out="compare the rows of both embeddings",
         )
-    if ours == theirs:
+    if target_size == draft_size:
         same_tokens = engine.support.same_tokens
         if same_tokens is not None and draft.kind in WHOLE_MODELS and not maps_equal:
-            return Finding(check=check, verdict="incompatible", detail=same_tokens)
-        return Finding(check=check, verdict="compatible", detail=f"{ours:,} in both config.json")
-    message = f"{ours:,} in the target's config.json, {theirs:,} in the draft's"
+            return PairFinding(check=check, verdict="incompatible", detail=same_tokens)
+        return PairFinding(check=check, verdict="compatible", detail=f"{target_size:,} in both config.json")
+    message = f"{target_size:,} in the target's config.json, {draft_size:,} in the draft's"
     if draft.kind not in WHOLE_MODELS and not engine.support.heads_compared:
         detail = f"{message}; compared for draft models alone"
-        return Finding(check=check, verdict="compatible", detail=detail)
+        return PairFinding(check=check, verdict="compatible", detail=detail)
     spare = engine.support.spare_tokens
-    if abs(ours - theirs) <= spare and ids_agree:
+    if abs(target_size - draft_size) <= spare and ids_agree:
         detail = f"{message}; {engine.words} takes up to {spare} more"
-        return Finding(check=check, verdict="compatible", detail=detail)
+        return PairFinding(check=check, verdict="compatible", detail=detail)
     refusal = f"{message}: {engine.words} {engine.support.refuses}"
-    other = engine.support.other_vocabulary
-    if other is None or not ids_agree:
-        return Finding(check=check, verdict="incompatible", detail=refusal)
-    if engine.number < other.since:
-        return Finding(check=check, verdict="incompatible", detail=f"{refusal}; {other.before}")
-    detail = f"{refusal} unless {other.needed}"
-    return Finding(check=check, verdict="needs_setting", detail=detail)
+    remedy = engine.support.other_vocabulary
+    if remedy is None or not ids_agree:
+        return PairFinding(check=check, verdict="incompatible", detail=refusal)
+    if engine.number < remedy.since:
+        return PairFinding(check=check, verdict="incompatible", detail=f"{refusal}; {remedy.before}")
+    detail = f"{refusal} unless {remedy.needed}"
+    return PairFinding(check=check, verdict="needs_setting", detail=detail)
 
 
-def heterogeneous(engine: Engine, draft: Draft, found: Finding) -> Finding:
+def heterogeneous(engine: EngineRelease, draft: Draft, finding: PairFinding) -> PairFinding:
     """Return the finding on ids that differ, with what the engine has for it. The pair is incompatible
     still."""
-    other = engine.support.other_vocabulary
-    has_it = other is not None and engine.number >= other.since and draft.kind in WHOLE_MODELS
-    if found.verdict != "incompatible" or other is None or not has_it:
-        return found
-    return found.model_copy(update={"detail": f"{found.detail}; {other.way}"})
+    remedy = engine.support.other_vocabulary
+    has_it = remedy is not None and engine.number >= remedy.since and draft.kind in WHOLE_MODELS
+    if finding.verdict != "incompatible" or remedy is None or not has_it:
+        return finding
+    return finding.model_copy(update={"detail": f"{finding.detail}; {remedy.way}"})
 
 
 def _support(name: ServingEngine) -> DraftSupport:

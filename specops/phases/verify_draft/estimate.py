@@ -15,20 +15,20 @@ from specops.engine.planner import tree_choice
 from specops.engine.planner.offline_acceptance import Trace, table
 from specops.engine.planner.step_costs import MOST_NODES, Costs
 from specops.phases.verify_draft.estimate_record import (
-    Api,
+    ApiCosts,
     CostsAt,
     DepthAcceptance,
     Estimate,
     MeasuredAcceptance,
+    PredictedSpeedup,
     Prediction,
-    Speedup,
 )
 from specops.phases.verify_draft.prediction import (
     DEPTH,
     LONGEST,
     NO_DRAFT,
     Predictor,
-    Sample,
+    WrittenSample,
     measure_machine,
     write_sample,
 )
@@ -70,7 +70,7 @@ def measure(
     *,
     threads: int | None,
     temperature: float,
-) -> tuple[Sample, Predictor]:
+) -> tuple[WrittenSample, Predictor]:
     """All that is measured of the pair: predictions of any tree follow."""
     pair = Pair(target, draft, threads=threads)
     sample = write_sample(pair, prompts, temperature, progress)
@@ -78,46 +78,46 @@ def measure(
     return sample, Predictor(sample.texts, machine, rounds)
 
 
-def predict(sample: Sample, predictor: Predictor) -> Estimate:
+def predict(sample: WrittenSample, predictor: Predictor) -> Estimate:
     traces = [text.trace for text in sample.texts]
     rates = table(traces, DEPTH).rates.tolist()
     likely = [option.tree for option in predictor.ranked(rates, MOST_NODES)[:LOOKED_AT]]
     trees = dict.fromkeys((*CHAINS, *(COPIES if predictor.copies else ()), *likely))
     trees.pop(NO_DRAFT, None)
-    found = [_prediction(predictor, tree, sample.classes) for tree in trees]
-    found.sort(key=lambda prediction: -prediction.overall.estimate)
-    drafted = _smallest([prediction for prediction in found if parse_tree(prediction.tree).needs_draft])
-    best, spec = _smallest(found), parse_tree(drafted.tree)
+    predictions = [_prediction(predictor, tree, sample.classes) for tree in trees]
+    predictions.sort(key=lambda prediction: -prediction.overall.estimate)
+    drafted = _smallest([prediction for prediction in predictions if parse_tree(prediction.tree).needs_draft])
+    best, spec = _smallest(predictions), parse_tree(drafted.tree)
     overhead = predictor.machine.overhead
     return Estimate(
         chosen=best.tree if best.overall.estimate > 1 else NO_DRAFT,
         drafted=drafted,
-        alternatives=tuple(found),
+        alternatives=tuple(predictions),
         any_shape=round(
             tree_choice.ceiling(rates, spec.nodes) / tree_choice.expected_tokens(rates, spec.widths), 3
         ),
         acceptance=_accepted(traces),
-        by_class={name: _accepted([text.trace for text in sample.of(name)]) for name in sample.classes},
+        by_class={name: _accepted([text.trace for text in sample.of_class(name)]) for name in sample.classes},
         costs=tuple(_costs(context, costs) for context, costs in predictor.machine.sheet.ends),
-        api=Api(request=milliseconds(overhead.request), chunk=milliseconds(overhead.chunk)),
+        api=ApiCosts(request=milliseconds(overhead.request), chunk=milliseconds(overhead.chunk)),
         temperature=sample.temperature,
         assumptions=tuple(_assumptions(sample)),
     )
 
 
-def _smallest(found: Sequence[Prediction]) -> Prediction:
+def _smallest(predictions: Sequence[Prediction]) -> Prediction:
     """Return the smallest of the trees that are as fast as the first."""
-    enough = AS_FAST * found[0].overall.estimate
+    enough = AS_FAST * predictions[0].overall.estimate
     return min(
-        (prediction for prediction in found if prediction.overall.estimate >= enough),
+        (prediction for prediction in predictions if prediction.overall.estimate >= enough),
         key=lambda prediction: parse_tree(prediction.tree).nodes,
     )
 
 
 def _prediction(predictor: Predictor, tree: str, classes: Sequence[str]) -> Prediction:
-    def speedup(traffic_class: str | None) -> Speedup:
+    def speedup(traffic_class: str | None) -> PredictedSpeedup:
         ratio, interval = predictor.speedup(tree, traffic_class)
-        return Speedup(estimate=round(ratio, 4), interval=interval)
+        return PredictedSpeedup(estimate=round(ratio, 4), interval=interval)
 
     return Prediction(
         tree=tree,
@@ -129,10 +129,10 @@ def _prediction(predictor: Predictor, tree: str, classes: Sequence[str]) -> Pred
 
 
 def _accepted(traces: Sequence[Trace]) -> MeasuredAcceptance:
-    found = table(traces, DEPTH)
+    acceptance = table(traces, DEPTH)
     depths = (
         DepthAcceptance(parents=round(parents, 1), by_rank=tuple(round(rate, 4) for rate in rates))
-        for parents, rates in zip(found.parents.tolist(), found.rates.tolist(), strict=True)
+        for parents, rates in zip(acceptance.parents.tolist(), acceptance.rates.tolist(), strict=True)
     )
     return MeasuredAcceptance(
         prompts=len(traces), tokens=sum(len(trace.written) for trace in traces), depths=tuple(depths)
@@ -154,7 +154,7 @@ def _costs(context: int, costs: Costs) -> CostsAt:
     )
 
 
-def _assumptions(sample: Sample) -> Iterator[str]:
+def _assumptions(sample: WrittenSample) -> Iterator[str]:
     threads = f"{sample.threads} thread" + ("s" if sample.threads > 1 else "")
     yield (
         f"the embedded engine on this machine, float32, {threads}, one request at a time; another engine, "

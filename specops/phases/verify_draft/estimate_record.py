@@ -28,7 +28,7 @@ class MeasuredAcceptance(Frozen):
     depths: tuple[DepthAcceptance, ...]
 
 
-class Speedup(Frozen):
+class PredictedSpeedup(Frozen):
     """Predicted, end to end, over the target alone."""
 
     estimate: float
@@ -42,8 +42,8 @@ class Prediction(Frozen):
     step_ms: float
     """Milliseconds of a step in the engine."""
 
-    overall: Speedup
-    by_class: dict[str, Speedup]
+    overall: PredictedSpeedup
+    by_class: dict[str, PredictedSpeedup]
 
 
 class CostsAt(Frozen):
@@ -69,7 +69,7 @@ class CostsAt(Frozen):
     prompt_drafted: float
 
 
-class Api(Frozen):
+class ApiCosts(Frozen):
     """Milliseconds that the API adds."""
 
     request: float
@@ -96,14 +96,14 @@ class Estimate(Frozen):
     costs: tuple[CostsAt, ...]
     """Costs at a short and at a long context."""
 
-    api: Api
+    api: ApiCosts
     temperature: float
     assumptions: tuple[str, ...]
 
     @property
     def best(self) -> Prediction | None:
         """Return what `chosen` is predicted to do; None for none."""
-        return next((found for found in self.alternatives if found.tree == self.chosen), None)
+        return next((prediction for prediction in self.alternatives if prediction.tree == self.chosen), None)
 
 
 class EstimateData(TypedDict):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from specops.checkpoints.draft_kind import WORDS, Draft, Kind
 from specops.defaults import ACCEPTANCE_GATE
-from specops.phases.verify_draft.engine_fit import Engine
+from specops.phases.verify_draft.engine_fit import EngineRelease
 from specops.phases.verify_draft.pair import ServingEngine
 from specops.section import Frozen
 
@@ -33,7 +33,7 @@ class KindAdvice(Frozen):
 
     memory: str | None
     training: str | None
-    served: str
+    serving: str
     """What the serving engine does with it."""
 
     source: str | None
@@ -185,7 +185,7 @@ KINDS = (
 def advise(target: str, engine: ServingEngine, version: str | None) -> Guide:
     """Return advice by the target's name, which need not be on this disk. Raises UsageError for an invalid
     version."""
-    serving = Engine.of(engine, version)
+    serving = EngineRelease.at_version(engine, version)
     family = next((family for family in FAMILIES if family.pattern.search(target)), None)
     published = [
         Advice(
@@ -199,21 +199,21 @@ def advise(target: str, engine: ServingEngine, version: str | None) -> Guide:
         family=family.name if family else None,
         engine=serving.words,
         drafts=[*published, *(family.drafts if family else UNKNOWN)],
-        kinds=[_of(compared, serving) for compared in KINDS],
+        kinds=[_advise_kind(row, serving) for row in KINDS],
         notes=[*(family.notes if family else ()), *NOTES, *(() if published else (SEARCH,))],
     )
 
 
-def _of(compared: PlaybookRow, serving: Engine) -> KindAdvice:
-    treatment = serving.treats(Draft(compared.kind, "as advice"))
+def _advise_kind(row: PlaybookRow, serving: EngineRelease) -> KindAdvice:
+    treatment = serving.treats(Draft(row.kind, "as advice"))
     return KindAdvice(
-        kind=WORDS[compared.kind],
-        technique=compared.technique,
-        accepted=compared.accepted,
-        memory=compared.memory,
-        training=compared.training,
-        served=treatment.method
+        kind=WORDS[row.kind],
+        technique=row.technique,
+        accepted=row.accepted,
+        memory=row.memory,
+        training=row.training,
+        serving=treatment.method
         or f"{'no' if treatment.does == 'refused' else 'unknown'}: {treatment.message}",
-        source=PLAYBOOK if compared.accepted else None,
-        paper=compared.paper,
+        source=PLAYBOOK if row.accepted else None,
+        paper=row.paper,
     )

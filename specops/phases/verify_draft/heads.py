@@ -28,8 +28,8 @@ from specops.checkpoints.draft_kind import (
 )
 from specops.checkpoints.model_config import Config
 from specops.checkpoints.source import Tensor
-from specops.phases.verify_draft.engine_fit import Engine
-from specops.phases.verify_draft.pair import Finding, Severity, Side, compatible
+from specops.phases.verify_draft.engine_fit import EngineRelease
+from specops.phases.verify_draft.pair import ModelFiles, PairFinding, Severity, compatible
 
 OUTPUT = ("lm_head", "output")
 EMBEDDING = ("embed_tokens", "token_embd")
@@ -69,18 +69,18 @@ SWITCH_TENSORS = {
 
 
 @dataclass(frozen=True)
-class Pair:
+class JudgedPair:
     """A head, its target, and the release that is to serve them."""
 
-    engine: Engine
+    engine: EngineRelease
     draft: Draft
-    target: Side
-    head: Side
+    target: ModelFiles
+    head: ModelFiles
     used: int
     """One more than the highest id that the target's tokenizer uses."""
 
 
-def fits(pair: Pair) -> Iterator[Finding]:
+def fits(pair: JudgedPair) -> Iterator[PairFinding]:
     """Yield the findings on a head in a checkpoint of its own."""
     if pair.draft.speculators:
         yield _format(pair)
@@ -99,7 +99,7 @@ def fits(pair: Pair) -> Iterator[Finding]:
     yield from _own_layers(pair)
     yield from number_format(pair)
     if pair.head.tokenizer is None:
-        yield Finding(
+        yield PairFinding(
             check="chat template",
             verdict="unknown",
             detail="the head has none, and its files do not say with which chats it was trained",
@@ -110,13 +110,13 @@ def fits(pair: Pair) -> Iterator[Finding]:
         yield _embedded(pair)
 
 
-def own_layers(pair: Pair) -> Iterator[Finding]:
+def own_layers(pair: JudgedPair) -> Iterator[PairFinding]:
     """Yield the findings on a head inside the target: whether its weights have the layers, and in which
     format. Exports often drop them."""
     check, target = "own layers", pair.target
     words = WORDS[pair.draft.kind]
     if target.weights is None or not target.weights.names:
-        yield Finding(
+        yield PairFinding(
             check=check,
             verdict="unknown",
             detail=f"its config.json counts layers of {words}, and its weights were not read",
@@ -126,12 +126,12 @@ def own_layers(pair: Pair) -> Iterator[Finding]:
     beside = any(
         "mtp" in name.lower() and name.endswith(".safetensors") for name in target.checkpoint.names()
     )
-    there = pair.draft.kind == "dspark" or bool(mtp_tensors(target.weights))
-    if not there and not beside:
+    has_layers = pair.draft.kind == "dspark" or bool(mtp_tensors(target.weights))
+    if not has_layers and not beside:
         detail = (
             f"its config.json counts layers of {words}, and its weights have none: the export dropped them"
         )
-        yield Finding(check=check, verdict="incompatible", detail=detail)
+        yield PairFinding(check=check, verdict="incompatible", detail=detail)
         return
     yield compatible(check, "the target's weights have them")
     if pair.draft.kind in BLOCKS:
@@ -139,7 +139,7 @@ def own_layers(pair: Pair) -> Iterator[Finding]:
     yield from number_format(pair)
 
 
-def _block(draft: Draft) -> Finding:
+def _block(draft: Draft) -> PairFinding:
     check = "block"
     if draft.tokens is None:
         return _unknown(
@@ -150,15 +150,15 @@ def _block(draft: Draft) -> Finding:
     return compatible(check, f"{draft.tokens} tokens at a time")
 
 
-def _unknown(check: str, detail: str, find_out: str) -> Finding:
-    return Finding(check=check, verdict="unknown", detail=detail, find_out=find_out)
+def _unknown(check: str, detail: str, find_out: str) -> PairFinding:
+    return PairFinding(check=check, verdict="unknown", detail=detail, find_out=find_out)
 
 
-def _wrong(check: str, detail: str) -> Finding:
-    return Finding(check=check, verdict="incompatible", detail=detail)
+def _wrong(check: str, detail: str) -> PairFinding:
+    return PairFinding(check=check, verdict="incompatible", detail=detail)
 
 
-def _format(pair: Pair) -> Finding:
+def _format(pair: JudgedPair) -> PairFinding:
     check, draft, support = "format", pair.draft, pair.engine.support
     if draft.lacks:
         return _wrong(check, f"the speculators format requires {', '.join(draft.lacks)}")
@@ -181,22 +181,22 @@ def _format(pair: Pair) -> Finding:
     return compatible(check, detail)
 
 
-def _trained_for(pair: Pair) -> Finding:
+def _trained_for(pair: JudgedPair) -> PairFinding:
     """A head reads one model's features. A text model inside a multimodal one has another name."""
     check = "trained for"
-    trained, served = pair.draft.verifier_architectures, pair.target.config.architectures
-    if not served:
+    trained, architectures = pair.draft.verifier_architectures, pair.target.config.architectures
+    if not architectures:
         return _unknown(
             check, "the target's config.json names no architecture", "read the target's model card"
         )
-    if set(trained) & set(served):
+    if set(trained) & set(architectures):
         return compatible(check, f"{pair.draft.verifier}, {', '.join(trained)}")
-    detail = f"its config names {', '.join(trained)}; the target is {', '.join(served)}"
-    multimodal = any("ConditionalGeneration" in name for name in (*trained, *served))
-    return Finding(check=check, verdict="degraded" if multimodal else "incompatible", detail=detail)
+    detail = f"its config names {', '.join(trained)}; the target is {', '.join(architectures)}"
+    multimodal = any("ConditionalGeneration" in name for name in (*trained, *architectures))
+    return PairFinding(check=check, verdict="degraded" if multimodal else "incompatible", detail=detail)
 
 
-def _architecture(pair: Pair) -> Iterator[Finding]:
+def _architecture(pair: JudgedPair) -> Iterator[PairFinding]:
     """Yield whether the release has a class for the head. Nothing for an engine that decides otherwise."""
     support, config = pair.engine.support, pair.head.config
     if support.architecture is None or support.heads is None or config.gguf or pair.draft.lacks:
@@ -228,7 +228,7 @@ def _architecture(pair: Pair) -> Iterator[Finding]:
         yield _wrong(check, detail)
 
 
-def _features(pair: Pair) -> Finding:
+def _features(pair: JudgedPair) -> PairFinding:
     check, config, kind = "features", pair.head.config, pair.draft.kind
     width, head_width = pair.target.config.hidden_size, config.hidden_size
     width_read = config.whole("backbone_hidden_size" if kind == "gemma4_assistant" else "target_hidden_size")
@@ -251,13 +251,17 @@ def _features(pair: Pair) -> Finding:
         return compatible(check, f"{width:,} wide, as the target's are")
     # EAGLE joins an embedding and a feature, the later kinds several layers' features.
     embedding = (head_width or 0) if kind == "eagle" else 0
-    counts = {n for inputs in _inputs(fuse) if (n := _whole_features(inputs - embedding, width)) is not None}
+    # A byte may hold two numbers of 4 bits, and 32 bits eight, or four of 8.
+    stored = fuse.shape[1]
+    packed = {"U8": (stored, 2 * stored), "I32": (8 * stored, 4 * stored)}.get(fuse.dtype, (stored,))
+    inputs = [numbers - embedding for numbers in packed]
+    counts = {numbers // width for numbers in inputs if numbers > 0 and numbers % width == 0}
     if not counts:
         return _wrong(check, f"{FUSE} takes {fuse.shape[1]:,} numbers, which are not features of {width:,}")
     return _count(pair, counts, fuse.shape[1], width)
 
 
-def _count(pair: Pair, counts: set[int], inputs: int, width: int) -> Finding:
+def _count(pair: JudgedPair, counts: set[int], inputs: int, width: int) -> PairFinding:
     """Return whether the engine feeds as many layers' features as the head joins."""
     check, config, kind = "features", pair.head.config, pair.draft.kind
     listed = len(_aux_layers(config)) or None
@@ -278,9 +282,10 @@ def _count(pair: Pair, counts: set[int], inputs: int, width: int) -> Finding:
                 "start the server once: a tensor of another shape ends it",
             )
         if fed is not None and fed not in counts:
+            places = " or ".join(".".join(path) for path in keys or ()) or "nowhere"
             message = (
                 f"it joins features of {expected} layers, and {pair.engine.words} takes it for {fed}: it "
-                f"reads the number from {_places(keys)}, not from where this config has it"
+                f"reads the number from {places}, not from where this config has it"
             )
             return _wrong(check, message)
     elif expected is None:
@@ -292,7 +297,7 @@ def _count(pair: Pair, counts: set[int], inputs: int, width: int) -> Finding:
     return compatible(check, f"{width:,} wide, as the target's are")
 
 
-def _fed(pair: Pair, keys: tuple[tuple[str, ...], ...]) -> int:
+def _fed(pair: JudgedPair, keys: tuple[tuple[str, ...], ...]) -> int:
     """Return how many features the release counts from the head's config."""
     heads, config = pair.engine.support.heads, pair.head.config
     read = heads.keys("eagle3", pair.engine.number) if heads is not None else None
@@ -311,21 +316,7 @@ def _fed(pair: Pair, keys: tuple[tuple[str, ...], ...]) -> int:
     return FEATURES
 
 
-def _places(keys: tuple[tuple[str, ...], ...] | None) -> str:
-    return " or ".join(".".join(path) for path in keys or ()) or "nowhere"
-
-
-def _whole_features(inputs: int, width: int) -> int | None:
-    return inputs // width if inputs > 0 and inputs % width == 0 else None
-
-
-def _inputs(fuse: Tensor) -> tuple[int, ...]:
-    """Numbers that a row takes. A byte may hold two of 4 bits, and 32 bits eight, or four of 8."""
-    stored = fuse.shape[1]
-    return {"U8": (stored, 2 * stored), "I32": (8 * stored, 4 * stored)}.get(fuse.dtype, (stored,))
-
-
-def _tensor(side: Side, names: tuple[str, ...]) -> Tensor | None:
+def _tensor(side: ModelFiles, names: tuple[str, ...]) -> Tensor | None:
     """Return the tensor of a layer, packed or not; None if its header was not read."""
     tensors = side.weights.tensors if side.weights else {}
     for full in sorted(tensors):
@@ -367,12 +358,12 @@ def _sections(config: Config) -> list[dict[str, Any]]:
     return [config.raw, config.text, *(section for section in inner if isinstance(section, dict))]
 
 
-def _switches(pair: Pair) -> Iterator[Finding]:
+def _switches(pair: JudgedPair) -> Iterator[PairFinding]:
     """Yield what the release does not read of the head's config, though it changes the computation."""
     check, config, support = "config keys", pair.head.config, pair.engine.support
     if pair.draft.kind not in ("eagle", *EAGLE3, *BLOCKS):
         return
-    given = sorted(
+    set_keys = sorted(
         {
             key
             for section in _sections(config)
@@ -381,13 +372,15 @@ def _switches(pair: Pair) -> Iterator[Finding]:
         }
     )
     present = {bare(name) for name in (pair.head.weights.names if pair.head.weights else ())}
-    given += [key for key, mark in SWITCH_TENSORS.items() if key not in given and matching((mark,), present)]
-    if not given:
+    set_keys += [
+        key for key, mark in SWITCH_TENSORS.items() if key not in set_keys and matching((mark,), present)
+    ]
+    if not set_keys:
         yield compatible(check, "none that changes its computation")
         return
     families = _families(pair)
     if support.heads is None or not families:
-        lost = [key for key in given if key not in support.switches]
+        lost = [key for key in set_keys if key not in support.switches]
         if lost:
             yield _unknown(
                 check,
@@ -395,10 +388,10 @@ def _switches(pair: Pair) -> Iterator[Finding]:
                 "search the engine's loader of such heads for the keys",
             )
         else:
-            yield compatible(check, f"{pair.engine.words} reads {', '.join(given)}")
+            yield compatible(check, f"{pair.engine.words} reads {', '.join(set_keys)}")
         return
     dropped, alien = {}, []
-    for key in given:
+    for key in set_keys:
         first = [support.heads.first_to_read(family, key) for family in families]
         if None in first:
             alien.append(key)
@@ -412,7 +405,7 @@ def _switches(pair: Pair) -> Iterator[Finding]:
         )
         if held:
             detail = f"{pair.engine.words} does not read {listed}: it has no place for their tensors"
-        yield Finding(check=check, verdict="incompatible" if held else "degraded", detail=detail)
+        yield PairFinding(check=check, verdict="incompatible" if held else "degraded", detail=detail)
     if alien:
         yield _unknown(
             check,
@@ -420,10 +413,10 @@ def _switches(pair: Pair) -> Iterator[Finding]:
             "read in the code that trained the head whether they change its computation",
         )
     if not dropped and not alien:
-        yield compatible(check, f"{pair.engine.words} reads {', '.join(given)}")
+        yield compatible(check, f"{pair.engine.words} reads {', '.join(set_keys)}")
 
 
-def _families(pair: Pair) -> list[str]:
+def _families(pair: JudgedPair) -> list[str]:
     """Return the parts of the table through which a key has to go."""
     heads, kind = pair.engine.support.heads, pair.draft.kind
     loader = "eagle3" if kind in EAGLE3 else kind
@@ -433,7 +426,7 @@ def _families(pair: Pair) -> list[str]:
     return [family for family in families if heads is not None and heads.all_keys(family)]
 
 
-def _positions(pair: Pair) -> Finding:
+def _positions(pair: JudgedPair) -> PairFinding:
     check, config = "positions", pair.head.config
     longest, reach = pair.target.config.max_positions, config.max_positions
     if longest is None or reach is None:
@@ -463,7 +456,7 @@ def _positions(pair: Pair) -> Finding:
         reason = f"its rotary embedding ({rope}) depends on the length that its config names"
         return _unknown(check, f"{beyond}: {reason}", find_out)
     if rule.does == "needs_setting":
-        return Finding(check=check, verdict="needs_setting", detail=f"{beyond}: {rule.why}")
+        return PairFinding(check=check, verdict="needs_setting", detail=f"{beyond}: {rule.why}")
     return compatible(
         check, f"{beyond}, {rule.why}; it was not trained there, so fewer drafts may be accepted"
     )
@@ -477,7 +470,7 @@ def _rope_type(config: Config) -> str | None:
     return None
 
 
-def _rows(pair: Pair) -> Finding:
+def _rows(pair: JudgedPair) -> PairFinding:
     check, config = "rows", pair.head.config
     rows, most = config.vocab_size, pair.target.config.vocab_size
     reduced = config.whole("draft_vocab_size")
@@ -499,7 +492,7 @@ def _rows(pair: Pair) -> Finding:
     return compatible(check, f"the target's; room for {rows:,}, {pair.used:,} used")
 
 
-def _vocabulary(pair: Pair) -> Iterator[Finding]:
+def _vocabulary(pair: JudgedPair) -> Iterator[PairFinding]:
     """Yield whether a head with fewer tokens than the target maps them back.
 
     d2t[i] + i is the target's id of the head's token i, and t2d marks those ids (arXiv:2503.01840). In a GGUF
@@ -514,9 +507,9 @@ def _vocabulary(pair: Pair) -> Iterator[Finding]:
         return
     check = "reduced vocabulary"
 
-    def finding(verdict: Severity, detail: str, find_out: str | None = None) -> Finding:
+    def finding(verdict: Severity, detail: str, find_out: str | None = None) -> PairFinding:
         text = f"it drafts from {size:,} tokens, {detail}"
-        return Finding(check=check, verdict=verdict, detail=text, find_out=find_out)
+        return PairFinding(check=check, verdict=verdict, detail=text, find_out=find_out)
 
     weights = head.weights
     look = "run the command on a local copy of the head: its d2t and t2d are then read whole"
@@ -553,7 +546,7 @@ def _vocabulary(pair: Pair) -> Iterator[Finding]:
     yield finding("compatible", "d2t maps them back")
 
 
-def _values(head: Side, tensor: Tensor) -> NDArray[Any] | None:
+def _values(head: ModelFiles, tensor: Tensor) -> NDArray[Any] | None:
     """A vector's numbers; None where they cannot be read (the hub, an unusual type)."""
     types = {"I64": "<i8", "I32": "<i4", "BOOL": "?", "U8": "u1"}
     if tensor.dtype not in types or tensor.offsets[0] == tensor.offsets[1]:
@@ -562,7 +555,7 @@ def _values(head: Side, tensor: Tensor) -> NDArray[Any] | None:
     return None if content is None else np.frombuffer(content, types[tensor.dtype])
 
 
-def _own_layers(pair: Pair) -> Iterator[Finding]:
+def _own_layers(pair: JudgedPair) -> Iterator[PairFinding]:
     """Yield what an engine puts in the place of an embedding or an output head that the head lacks."""
     if pair.draft.kind not in ("eagle", *EAGLE3, *BLOCKS):
         return
@@ -609,7 +602,7 @@ def _own_layers(pair: Pair) -> Iterator[Finding]:
         yield compatible("output head", f"the target's; {pair.engine.words} shares it")
 
 
-def number_format(pair: Pair) -> Iterator[Finding]:
+def number_format(pair: JudgedPair) -> Iterator[PairFinding]:
     """Yield what becomes of the dtype and the quantisation of a head, and of a head inside the target."""
     check, inside = "number format", pair.head is pair.target
     head, target, kind = pair.head, pair.target, pair.draft.kind
@@ -630,8 +623,8 @@ def number_format(pair: Pair) -> Iterator[Finding]:
         return
     if rule is None:
         if packed or scheme:
-            what = "the head's" if packed else "the target's"
-            detail = f"what {pair.engine.words} makes of {what} quantisation is not known for {WORDS[kind]}"
+            owner = "the head's" if packed else "the target's"
+            detail = f"what {pair.engine.words} makes of {owner} quantisation is not known for {WORDS[kind]}"
             yield _unknown(check, detail, find_out)
         else:
             yield compatible(check, f"{head.config.dtype or 'not named'}, not quantised, nor is the target")
@@ -659,7 +652,7 @@ def number_format(pair: Pair) -> Iterator[Finding]:
     yield compatible(check, f"{dtype}{flag}" if not packed else f"{head.quantisation}, its own{flag}")
 
 
-def _inside(pair: Pair, names: list[str], scheme: str) -> Finding:
+def _inside(pair: JudgedPair, names: list[str], scheme: str) -> PairFinding:
     """Return whether layers of a quantised target are in the format that its config says."""
     check = "number format"
     marks = ("mtp", "nextn")
@@ -681,7 +674,7 @@ def _inside(pair: Pair, names: list[str], scheme: str) -> Finding:
     )
 
 
-def _embedded(pair: Pair) -> Finding:
+def _embedded(pair: JudgedPair) -> PairFinding:
     check, draft, head = "form", pair.draft, pair.head
     tensors = head.weights.tensors if head.weights else {}
     form = HEAD_FORMS[draft.kind]

@@ -10,7 +10,7 @@ from specops.checkpoints.draft_kind import HEAD_FORMS, MTP_LAYERS, Draft
 from specops.checkpoints.model_config import BYTES
 from specops.errors import UsageError
 from specops.hints import with_options
-from specops.phases.verify_draft.pair import Finding, Side
+from specops.phases.verify_draft.pair import ModelFiles, PairFinding
 from specops.section import Frozen
 
 BLOCK = 16
@@ -54,7 +54,7 @@ class Blocks(Frozen):
         return self.without_draft - self.with_draft
 
 
-class Memory(Frozen):
+class PairMemory(Frozen):
     tensor_parallel: int
     target: ModelMemory
     draft: ModelMemory | None
@@ -66,34 +66,38 @@ class Memory(Frozen):
 
 
 def memory(
-    target: Side, side: Side | None, draft: Draft, *, gpu_bytes: int | None, tensor_parallel: int
-) -> Memory:
+    target: ModelFiles, side: ModelFiles | None, draft: Draft, *, gpu_bytes: int | None, tensor_parallel: int
+) -> PairMemory:
     """Return the memory of a pair. `side`: the draft's checkpoint, the target's own, or None for a draft
     without a model."""
-    ours, theirs = _model(target, tensor_parallel), None
+    target_memory, draft_memory = _model(target, tensor_parallel), None
     if side is not None:
-        theirs = _without_cache(side) if draft.kind in NO_CACHE else _model(side, tensor_parallel)
+        draft_memory = _without_cache(side) if draft.kind in NO_CACHE else _model(side, tensor_parallel)
     counted = next((layers for key in MTP_LAYERS if (layers := target.config.whole(key))), None)
     if side is target and draft.kind in ("mtp", "dspark"):
-        theirs = _own_layers(target, counted or 1, tensor_parallel)
+        draft_memory = _own_layers(target, counted or 1, tensor_parallel)
     elif side is not None and draft.kind == "mtp" and side.config.gguf:  # it counts the target's layers too
         own = _own_layers(side, side.config.whole(MTP_LAYERS[0]) or 1, tensor_parallel)
         size = side.weights.size if side.weights else None
-        theirs = own.model_copy(update={"weights_bytes": size})
+        draft_memory = own.model_copy(update={"weights_bytes": size})
     if draft.kind == "early_exit" and draft.layers:
         own = _own_layers(target, draft.layers, tensor_parallel)
         adapter = side.weights.size if side is not None and side is not target and side.weights else 0
-        theirs = own.model_copy(update={"weights_bytes": adapter})
-    missing = _missing(ours, theirs, gpu_bytes)
+        draft_memory = own.model_copy(update={"weights_bytes": adapter})
+    missing = _missing(target_memory, draft_memory, gpu_bytes)
     blocks = None
     if missing is None and gpu_bytes is not None:
-        blocks = _blocks(ours, theirs, gpu_bytes, tensor_parallel)
-    return Memory(
-        tensor_parallel=tensor_parallel, target=ours, draft=theirs, blocks=blocks, blocks_missing=missing
+        blocks = _blocks(target_memory, draft_memory, gpu_bytes, tensor_parallel)
+    return PairMemory(
+        tensor_parallel=tensor_parallel,
+        target=target_memory,
+        draft=draft_memory,
+        blocks=blocks,
+        blocks_missing=missing,
     )
 
 
-def cost(target: Side, draft: Side) -> list[Finding]:
+def cost(target: ModelFiles, draft: ModelFiles) -> list[PairFinding]:
     """Return whether the draft is too large to pay. A small batch's step takes as long as its weights take to
     read.
 
@@ -111,10 +115,10 @@ def cost(target: Side, draft: Side) -> list[Finding]:
         f"its weights are {ratio:.2g}× the target's: a step with {K} drafted tokens takes about "
         f"{1 + K * ratio:.2g} steps of the target and brings at most {K + 1} tokens, so it never pays"
     )
-    return [Finding(check="cost", verdict="degraded", detail=detail)]
+    return [PairFinding(check="cost", verdict="degraded", detail=detail)]
 
 
-def _model(side: Side, tensor_parallel: int) -> ModelMemory:
+def _model(side: ModelFiles, tensor_parallel: int) -> ModelMemory:
     config, weights = side.config, side.weights
     cache, width = config.kv_cache(), BYTES.get(config.dtype or "")
     message = "config.json does not say its attention's shape"
@@ -133,12 +137,12 @@ def _model(side: Side, tensor_parallel: int) -> ModelMemory:
     )
 
 
-def _without_cache(side: Side) -> ModelMemory:
+def _without_cache(side: ModelFiles) -> ModelMemory:
     message = "it keeps no keys and values"
     return _model(side, 1).model_copy(update={"kv_bytes_per_token": 0, "kv": message})
 
 
-def _own_layers(target: Side, layers: int, tensor_parallel: int) -> ModelMemory:
+def _own_layers(target: ModelFiles, layers: int, tensor_parallel: int) -> ModelMemory:
     """Return the memory of a target that drafts for itself: the weights are counted with it, its layers for
     it keep KV too."""
     whole, cache = _model(target, tensor_parallel), target.config.kv_cache()

@@ -42,7 +42,7 @@ ORDER: tuple[Severity, ...] = ("compatible", "needs_setting", "degraded", "unkno
 stays the target's, but fewer drafts are accepted. incompatible: it does not start, or next to none are."""
 
 
-class Finding(Frozen):
+class PairFinding(Frozen):
     check: str
     verdict: Severity
     detail: str
@@ -56,7 +56,7 @@ class Finding(Frozen):
     """Whether the verdict rests on it; an unknown that costs acceptance at most is only counted."""
 
     @model_validator(mode="after")
-    def _unknown_has_a_way(self) -> Finding:
+    def _unknown_has_a_way(self) -> PairFinding:
         if (self.verdict == "unknown") != (self.find_out is not None):
             raise ValueError(f"{self.check}: an unknown, and no other finding, says how it is found out")
         return self
@@ -68,32 +68,32 @@ class Finding(Frozen):
         return "ok" if self.verdict in ("compatible", "needs_setting") else "wrong"
 
 
-def compatible(check: str, detail: str) -> Finding:
-    return Finding(check=check, verdict="compatible", detail=detail)
+def compatible(check: str, detail: str) -> PairFinding:
+    return PairFinding(check=check, verdict="compatible", detail=detail)
 
 
-def worst(findings: Iterable[Finding]) -> Severity:
+def worst(findings: Iterable[PairFinding]) -> Severity:
     """Return the verdict on a pair: unknown only where it rests on what is unknown."""
     counted = (f.verdict for f in findings if f.verdict != "unknown" or f.essential)
     return max(counted, key=ORDER.index, default="unknown")
 
 
-def decide(findings: Sequence[Finding], *, allow_degraded: bool) -> tuple[Verdict, str]:
+def decide(findings: Sequence[PairFinding], *, allow_degraded: bool) -> tuple[Verdict, str]:
     """The verdict and its reason, in words. A yes needs each finding that it rests on."""
-    found = worst(findings)
+    overall = worst(findings)
     unknown = [finding for finding in findings if finding.verdict == "unknown"]
     listed = f"{len(unknown)} unknown: {', '.join(finding.check for finding in unknown)}" if unknown else ""
     also = f"; {listed}" if unknown else ""
-    if found == "incompatible":
+    if overall == "incompatible":
         telling = "; ".join(
-            f"{finding.check}: {finding.detail}" for finding in findings if finding.verdict == found
+            f"{finding.check}: {finding.detail}" for finding in findings if finding.verdict == overall
         )
         return "no", f"incompatible: {telling}{also}"
     degraded = ", ".join(finding.check for finding in findings if finding.verdict == "degraded")
     message = f"degraded: the output stays the target's, but fewer drafted tokens are accepted ({degraded})"
     if degraded and not allow_degraded:
         return "no", f"{message}{also}"
-    if found == "unknown":
+    if overall == "unknown":
         ways = "; ".join(f"{finding.check}: {finding.detail}" for finding in unknown if finding.essential)
         return "undecided", f"undecided, {listed}. {ways}"
     settings = "; ".join(finding.detail for finding in findings if finding.verdict == "needs_setting")
@@ -176,7 +176,7 @@ class CheckpointRecord(Frozen):
     quantization: str | None
 
 
-class Side:
+class ModelFiles:
     """Raises ModelError when a damaged file is read."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
@@ -213,9 +213,9 @@ class Side:
         """Return why no tensor of it could be read; None where its tensors, or their names, were."""
         if self.weights is not None and self.weights.names:
             return None
-        others = [name for name in self.checkpoint.names() if name.endswith((".bin", ".pt", ".pth"))]
-        if others:
-            return f"{others[0]} is of a form that is not read, or is not on this machine"
+        unreadable = [name for name in self.checkpoint.names() if name.endswith((".bin", ".pt", ".pth"))]
+        if unreadable:
+            return f"{unreadable[0]} is of a form that is not read, or is not on this machine"
         return "there are no safetensors, and no GGUF file"
 
     @property
@@ -233,8 +233,8 @@ class Side:
     def rows(self) -> int | None:
         """Rows of the embedding: config.json's vocab_size, or the tensor's own where that has fewer."""
         tensors = [self.weights.ends_with(name) for name in EMBEDDINGS] if self.weights else []
-        found = [tensor.shape[0] for tensor in tensors if tensor is not None and tensor.shape]
-        sizes = [size for size in (self.config.vocab_size, *found) if size is not None]
+        row_counts = [tensor.shape[0] for tensor in tensors if tensor is not None and tensor.shape]
+        sizes = [size for size in (self.config.vocab_size, *row_counts) if size is not None]
         return min(sizes, default=None)
 
     def described(self) -> CheckpointRecord:

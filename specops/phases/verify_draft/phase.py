@@ -14,14 +14,14 @@ from specops.phases.inputs import settings_of
 from specops.phases.phase import Phase, PhaseInput, Skipped, Step, next_lines
 from specops.phases.verify_draft.estimate_record import EstimateData
 from specops.phases.verify_draft.pair import settings_for
-from specops.phases.verify_draft.verify import Summary, VerifyDraftData, verify
+from specops.phases.verify_draft.verify import VerifyDraftData, VerifySummary, verify
 from specops.results import Content
 from specops.trees import exit_layers
 
 
 class _Drafts(Phase):
     name = "drafts"
-    content = Content((VerifyDraftData, EstimateData), summary=Summary)
+    content = Content((VerifyDraftData, EstimateData), summary=VerifySummary)
     result_name = "verify-draft"
     noiseless = True
     change = "choose another draft: pools.speculative in {file}"

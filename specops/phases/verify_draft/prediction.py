@@ -42,7 +42,7 @@ NO_DRAFT = "none"
 
 
 @dataclass(frozen=True)
-class Text:
+class WrittenText:
     """The target's output after one prompt of the sample."""
 
     traffic_class: str
@@ -83,20 +83,20 @@ class Machine:
     sheet: CostsByContext
     overhead: Overhead
 
-    def at(self, context: float) -> HttpSteps:
+    def steps_at(self, context: float) -> HttpSteps:
         return HttpSteps(self.sheet.at_context(context), self.overhead.chunk)
 
-    def seconds(self, text: Text, spec: TreeSpec, steps: Steps) -> float:
+    def seconds(self, text: WrittenText, spec: TreeSpec, steps: Steps) -> float:
         """Return the seconds of one request, alone, from its being sent to its last token."""
-        prompt, during = self.sheet.at_context(len(text.trace.prompt)), self.at(text.context)
+        prompt, during = self.sheet.at_context(len(text.trace.prompt)), self.steps_at(text.context)
         goes_on = text.length / len(text.trace.written)
         if spec.kind == "none":
             return self.overhead.request + prompt.prompt + text.length * during.step(())
         if spec.kind == "ngram":
             if self.sheet.copied is None:
                 raise ValueError("no costs of copied drafts were measured")
-            taken = sum(self.sheet.copied.seconds(count) + self.overhead.chunk for count in steps.drafted)
-            return self.overhead.request + prompt.prompt + goes_on * taken
+            steps_s = sum(self.sheet.copied.seconds(count) + self.overhead.chunk for count in steps.drafted)
+            return self.overhead.request + prompt.prompt + goes_on * steps_s
         count, first = goes_on * steps.count, prompt.prompt_drafted
         if text.trace.opens_bare:  # all of the first step is in what reading the prompt takes
             count, first = count - 1, first + self.overhead.chunk
@@ -104,7 +104,7 @@ class Machine:
 
 
 class Predictor:
-    def __init__(self, texts: Sequence[Text], machine: Machine, rounds: Sequence[Machine]) -> None:
+    def __init__(self, texts: Sequence[WrittenText], machine: Machine, rounds: Sequence[Machine]) -> None:
         """`machine`: by all rounds of measuring together; `rounds`: by each, which shows how sure that is."""
         self.texts = tuple(texts)
         self.machine = machine
@@ -122,11 +122,11 @@ class Predictor:
         The interval takes the texts for a sample of their traffic and the rounds for one of the machine's
         moments; None with too few texts for one.
         """
-        before, after = self._both(self.machine, tree, traffic_class)
+        before, after = self._seconds_of_texts(self.machine, tree, traffic_class)
         logs = []
         for machine in self._rounds:
-            ours, theirs = self._both(machine, tree, traffic_class)
-            logs.append(math.log(sum(ours) / sum(theirs)))
+            standard, drafted = self._seconds_of_texts(machine, tree, traffic_class)
+            logs.append(math.log(sum(standard) / sum(drafted)))
         moments = None
         if len(logs) > 1:
             moments = Starts(statistics.variance(logs) / len(logs), len(logs) - 1)
@@ -148,23 +148,23 @@ class Predictor:
 
     def ranked(self, rates: Rates, most_nodes: int) -> list[TreeOption]:
         """The planner's options over HTTP, at the sample's mean context."""
-        return ranked(rates, self.machine.at(self._context), most_nodes=most_nodes)
+        return ranked(rates, self.machine.steps_at(self._context), most_nodes=most_nodes)
 
     @property
     def _context(self) -> float:
         return statistics.fmean(text.context for text in self.texts)
 
-    def _both(
+    def _seconds_of_texts(
         self, machine: Machine, tree: str, traffic_class: str | None
     ) -> tuple[list[float], list[float]]:
         """Seconds of each text, without a draft and with the tree."""
         before, after = (
             [
-                machine.seconds(text, parse_tree(each), steps)
-                for text, steps in zip(self.texts, self._replay(each), strict=True)
+                machine.seconds(text, parse_tree(arm), steps)
+                for text, steps in zip(self.texts, self._replay(arm), strict=True)
                 if traffic_class in (None, text.traffic_class)
             ]
-            for each in (NO_DRAFT, tree)
+            for arm in (NO_DRAFT, tree)
         )
         return before, after
 
@@ -207,8 +207,8 @@ FEWEST_ROUNDS = 3
 
 
 @dataclass(frozen=True)
-class Sample:
-    texts: tuple[Text, ...]
+class WrittenSample:
+    texts: tuple[WrittenText, ...]
     prompts: int
     """Number of prompts in the set."""
 
@@ -225,18 +225,18 @@ class Sample:
     def classes(self) -> list[str]:
         return sorted({text.traffic_class for text in self.texts})
 
-    def of(self, traffic_class: str) -> list[Text]:
+    def of_class(self, traffic_class: str) -> list[WrittenText]:
         return [text for text in self.texts if text.traffic_class == traffic_class]
 
 
-def write_sample(pair: Pair, prompts: Path, temperature: float, progress: Progress) -> Sample:
+def write_sample(pair: Pair, prompts: Path, temperature: float, progress: Progress) -> WrittenSample:
     """Let the target write a sample. Raises PromptsError and UsageError for prompts that the target cannot
     answer."""
     everything = load_prompts(prompts).prompts
     chosen = _spread(everything, MOST_PROMPTS)
     encoded = [_encoded(pair, prompt) for prompt in chosen]
     engine = pair.engine("none", min(pair.positions, max(map(len, encoded)) + LONGEST))
-    texts: list[Text] = []
+    texts: list[WrittenText] = []
     too_long = shortened = 0
     progress.start("answers", len(chosen))
     began = monotonic()
@@ -252,7 +252,7 @@ def write_sample(pair: Pair, prompts: Path, temperature: float, progress: Progre
         cut = answer.finish_reason == "length" and requested > LONGEST
         shortened += cut
         along = trace(pair, ids, answer.tokens, temperature, depth=DEPTH, ranks=RANKS, seed=number)
-        texts.append(Text(prompt.traffic_class, along, requested if cut else len(answer.tokens)))
+        texts.append(WrittenText(prompt.traffic_class, along, requested if cut else len(answer.tokens)))
         progress.advance()
     if not texts:
         raise UsageError(
@@ -260,10 +260,10 @@ def write_sample(pair: Pair, prompts: Path, temperature: float, progress: Progre
             "tokens; give shorter prompts",
             hint=beginning(prompts),
         )
-    return Sample(tuple(texts), len(everything), too_long, shortened, temperature, pair.threads)
+    return WrittenSample(tuple(texts), len(everything), too_long, shortened, temperature, pair.threads)
 
 
-def measure_machine(pair: Pair, sample: Sample, progress: Progress) -> tuple[Machine, list[Machine]]:
+def measure_machine(pair: Pair, sample: WrittenSample, progress: Progress) -> tuple[Machine, list[Machine]]:
     """Return the machine's times by all rounds together, and by each."""
     shorts, longs = _ends(pair, sample.texts)
     probes = Probes(pair, sample.temperature, max(map(len, longs)))
@@ -280,17 +280,17 @@ def measure_machine(pair: Pair, sample: Sample, progress: Progress) -> tuple[Mac
     api = overhead(pair, requested, sample.temperature, progress)
     contexts = (round(statistics.fmean(map(len, shorts))), round(statistics.fmean(map(len, longs))))
     bare = pair.draft.reads_features
-    request = statistics.median(found.request for found in api)
-    chunk = statistics.median(found.chunk for found in api)
+    request = statistics.median(measured.request for measured in api)
+    chunk = statistics.median(measured.chunk for measured in api)
     whole = sheet_of(contexts, readings, opens_bare=bare)
-    each = [
+    sheets = [
         replace(sheet_of(contexts, [reading], opens_bare=bare), copied=whole.copied) for reading in readings
     ]
-    alone = [Machine(sheet, found) for sheet, found in zip(each, api, strict=False)]
+    alone = [Machine(sheet, measured) for sheet, measured in zip(sheets, api, strict=False)]
     return Machine(whole, Overhead(request, chunk)), alone
 
 
-def _ends(pair: Pair, texts: Sequence[Text]) -> tuple[list[list[int]], list[list[int]]]:
+def _ends(pair: Pair, texts: Sequence[WrittenText]) -> tuple[list[list[int]], list[list[int]]]:
     """Some short prompts of the sample, and some long ones with their answers, cut to the probes' room.
 
     Each probe has a cache of its own, so that the room has a bound.
@@ -355,7 +355,7 @@ def overhead(
     """Measure a request for each prompt, autoregressive, at one stream. Raises EnvironmentFailure where
     one fails."""
     alone = pair.engine("none", max(map(len, prompts)) + TOKENS)
-    found = []
+    overheads = []
     with (
         _serving(pair) as base_url,
         ProcessPoolExecutor(1, mp_context=get_context("spawn")) as client,
@@ -372,8 +372,8 @@ def overhead(
             decoded = _decode(alone, prompt, temperature)
             progress.advance()
             # A negative value is a moment in which the machine was busier without the server.
-            found.append(Overhead(*(max(0.0, a - b) for a, b in zip(requested, decoded, strict=True))))
-    return found[1:]
+            overheads.append(Overhead(*(max(0.0, a - b) for a, b in zip(requested, decoded, strict=True))))
+    return overheads[1:]
 
 
 def _decode(engine: Engine, prompt: list[int], temperature: float) -> tuple[float, float]:

@@ -21,12 +21,12 @@ from specops.errors import ModelError
 from specops.load.workload import PromptSet, StoredProvenance
 from specops.phases.verify_draft import differences, engine_fit, heads
 from specops.phases.verify_draft.differences import Encodings
-from specops.phases.verify_draft.engine_fit import Engine, Treatment
-from specops.phases.verify_draft.memory import Memory, cost, memory, memory_of
+from specops.phases.verify_draft.engine_fit import EngineRelease, Treatment
+from specops.phases.verify_draft.memory import PairMemory, cost, memory, memory_of
 from specops.phases.verify_draft.pair import (
     CheckpointRecord,
-    Finding,
-    Side,
+    ModelFiles,
+    PairFinding,
     VerifySettings,
     compatible,
     decide,
@@ -45,10 +45,10 @@ def verify(settings: VerifySettings, prompts: PromptSet | None, progress: Progre
 
     Raises UsageError for settings that mean nothing, ModelError for files that are damaged or out of reach.
     """
-    serving = Engine.of(settings.engine, settings.engine_version)
+    serving = EngineRelease.at_version(settings.engine, settings.engine_version)
     gpu_bytes = memory_of(settings.gpu) if settings.gpu else None
     progress.start("reading the target and the draft", 2)
-    target = Side(find(settings.target))
+    target = ModelFiles(find(settings.target))
     progress.advance()
     side, draft = _draft(settings, target)
     progress.advance()
@@ -57,22 +57,20 @@ def verify(settings: VerifySettings, prompts: PromptSet | None, progress: Progre
     return _result(settings, serving, target, side, draft, judged, used, prompts)
 
 
-def _draft(settings: VerifySettings, target: Side) -> tuple[Side | None, Draft]:
+def _draft(settings: VerifySettings, target: ModelFiles) -> tuple[ModelFiles | None, Draft]:
     without: dict[str, Kind] = {kind: kind for kind in WITHOUT_MODEL}
     if settings.draft in without:
         return None, Draft(without[settings.draft], "needs no model")
     layers = exit_layers(settings.draft)
     if layers is not None:
         return None, Draft("early_exit", f"the target's first {layers} layers", layers=layers)
-    own = settings.draft == settings.target or _same_folder(settings.target, settings.draft)
-    side = target if own else Side(find(settings.draft))
+    folders = Path(settings.target), Path(settings.draft)
+    same_folder = all(folder.is_dir() for folder in folders) and folders[0].samefile(folders[1])
+    own = settings.draft == settings.target or same_folder
+    side = target if own else ModelFiles(find(settings.draft))
     return side, kind_of(
         side.config, side.weights, side.generation, is_target=own, unread=side.unread_weights
     )
-
-
-def _same_folder(one: str, other: str) -> bool:
-    return Path(one).is_dir() and Path(other).is_dir() and Path(one).samefile(other)
 
 
 class KindRecord(Frozen):
@@ -93,7 +91,7 @@ class NoCheckpoint(Frozen):
     name: str
 
 
-class Summary(Frozen):
+class VerifySummary(Frozen):
     verdict: str
     kind: Kind
     method: str | None
@@ -110,29 +108,29 @@ class VerifyDraftData(Frozen):
     draft: CheckpointRecord | NoCheckpoint
     kind: KindRecord
     engine: Treatment
-    findings: list[Finding]
+    findings: list[PairFinding]
     encodings: Encodings | None
     """Null where the draft brings no tokenizer."""
 
-    memory: Memory
+    memory: PairMemory
     prompts: StoredProvenance | None
 
 
 def _result(
     settings: VerifySettings,
-    serving: Engine,
-    target: Side,
-    side: Side | None,
+    serving: EngineRelease,
+    target: ModelFiles,
+    side: ModelFiles | None,
     draft: Draft,
     judged: PairJudgement,
-    used: Memory,
+    used: PairMemory,
     prompts: PromptSet | None,
 ) -> Result:
     verdict, reason = decide(judged.findings, allow_degraded=settings.allow_degraded)
     treatment = serving.treats(draft)
-    other = serving.support.other_vocabulary
-    if other and any(f.check == "vocabulary size" and f.verdict == "needs_setting" for f in judged.findings):
-        treatment = treatment.model_copy(update={"settings": treatment.settings | dict(other.settings)})
+    remedy = serving.support.other_vocabulary
+    if remedy and any(f.check == "vocabulary size" and f.verdict == "needs_setting" for f in judged.findings):
+        treatment = treatment.model_copy(update={"settings": treatment.settings | dict(remedy.settings)})
     inputs = {"target": target.sha256()}
     inputs |= {"draft": side.sha256()} if side else {}
     inputs |= {"prompts": prompts.sha256} if prompts else {}
@@ -143,7 +141,7 @@ def _result(
         environment=results.environment(),
         verdict=verdict,
         reason=reason,
-        summary=Summary(
+        summary=VerifySummary(
             verdict=worst(judged.findings),
             kind=draft.kind,
             method=treatment.method,
@@ -178,15 +176,15 @@ def _kind(draft: Draft) -> KindRecord:
 
 @dataclass(frozen=True)
 class PairJudgement:
-    findings: list[Finding]
+    findings: list[PairFinding]
     encodings: Encodings | None = None
     """None where the draft brings no tokenizer."""
 
 
 def judge(
-    serving: Engine,
-    target: Side,
-    side: Side | None,
+    serving: EngineRelease,
+    target: ModelFiles,
+    side: ModelFiles | None,
     draft: Draft,
     prompts: PromptSet | None,
     *,
@@ -199,14 +197,14 @@ def judge(
     if side is None:
         return PairJudgement(findings)
     if draft.kind == "unknown":  # its tokens can differ all the same
-        theirs, findings = side.tokenizer, [kind]
-        if theirs is not None:
-            findings += _vocabulary(serving, target, side, draft, _tokenizer(target), theirs)
+        draft_tokenizer, findings = side.tokenizer, [kind]
+        if draft_tokenizer is not None:
+            findings += _vocabulary(serving, target, side, draft, _tokenizer(target), draft_tokenizer)
         return PairJudgement(findings)
     path = engine_fit.path_finding(serving, draft, side.checkpoint.name)
     if side is not target and side.other_weights:
         findings.append(
-            Finding(
+            PairFinding(
                 check="other weights",
                 verdict="unknown",
                 detail=f"{', '.join(side.other_weights)} may hold tensors of the draft, and is not read",
@@ -218,61 +216,69 @@ def judge(
     parallel = engine_fit.parallel_finding(serving, draft, divided, tensor_parallel)
     findings += [extra for extra in (files, path, parallel) if extra is not None]
     if side is target and draft.kind in ("mtp", "dspark"):  # its ids are the target's
-        return PairJudgement([*findings, *heads.own_layers(heads.Pair(serving, draft, target, side, 0))])
+        return PairJudgement(
+            [*findings, *heads.own_layers(heads.JudgedPair(serving, draft, target, side, 0))]
+        )
     if draft.kind in WHOLE_MODELS:
         cannot = not_generative(side.config, side.checkpoint.names())
         if cannot is not None:
             return PairJudgement(
-                [*findings, Finding(check="text generation", verdict="incompatible", detail=cannot)]
+                [*findings, PairFinding(check="text generation", verdict="incompatible", detail=cannot)]
             )
         findings += cost(target, side)
-    ours, theirs = _tokenizer(target), side.tokenizer
-    pair = heads.Pair(serving, draft, target, side, _ids_in_use(target, ours))
+    target_tokenizer, draft_tokenizer = _tokenizer(target), side.tokenizer
+    rows, tokens = target.rows, target_tokenizer.tokens
+    highest = max((index for index in tokens if rows is None or index < rows), default=-1)
+    pair = heads.JudgedPair(serving, draft, target, side, highest + 1)
     if draft.kind in WHOLE_MODELS:
-        theirs = _tokenizer(side)
+        draft_tokenizer = _tokenizer(side)
         findings += heads.number_format(pair)
     else:
         findings += heads.fits(pair)
-    if theirs is None:
+    if draft_tokenizer is None:
         return PairJudgement(findings)
-    encoded = differences.encodings(ours, theirs, _texts(prompts), differences.chats(ours))
-    findings += [*_vocabulary(serving, target, side, draft, ours, theirs), encoded.finding()]
+    encoded = differences.encodings(
+        target_tokenizer, draft_tokenizer, _texts(prompts), differences.chats(target_tokenizer)
+    )
+    findings += [
+        *_vocabulary(serving, target, side, draft, target_tokenizer, draft_tokenizer),
+        encoded.finding(),
+    ]
     return PairJudgement(findings, encoded)
 
 
 def _vocabulary(
-    serving: Engine, target: Side, side: Side, draft: Draft, ours: Tokenizer, theirs: Tokenizer
-) -> list[Finding]:
-    ids, *rest = differences.compare(ours, theirs, side.rows, target.rows)
+    serving: EngineRelease,
+    target: ModelFiles,
+    side: ModelFiles,
+    draft: Draft,
+    target_tokenizer: Tokenizer,
+    draft_tokenizer: Tokenizer,
+) -> list[PairFinding]:
+    ids, *rest = differences.compare(target_tokenizer, draft_tokenizer, side.rows, target.rows)
     sizes = engine_fit.vocabulary(
         serving,
         draft,
         (target.config.vocab_size, side.config.vocab_size),
         ids_agree=ids.verdict != "incompatible",
-        maps_equal=ours.tokens == theirs.tokens,
+        maps_equal=target_tokenizer.tokens == draft_tokenizer.tokens,
     )
-    read = " and ".join(sorted({ours.read_from, theirs.read_from}))
-    found = [
+    read = " and ".join(sorted({target_tokenizer.read_from, draft_tokenizer.read_from}))
+    findings = [
         compatible("tokenizers", f"read from {read}"),
         engine_fit.heterogeneous(serving, draft, ids),
         sizes,
         *rest,
-        differences.special_tokens(ours, theirs),
+        differences.special_tokens(target_tokenizer, draft_tokenizer),
         differences.ends((target.config, target.generation), (side.config, side.generation)),
-        differences.template(ours, theirs),
+        differences.template(target_tokenizer, draft_tokenizer),
     ]
     if draft.kind in WHOLE_MODELS:
-        found.append(differences.lengths(target.config, side.config))
-    return found
+        findings.append(differences.lengths(target.config, side.config))
+    return findings
 
 
-def _ids_in_use(target: Side, tokenizer: Tokenizer) -> int:
-    """One more than the highest id of a token for which the target has a row."""
-    rows = target.rows
-    return max((index for index in tokenizer.tokens if rows is None or index < rows), default=-1) + 1
-
-
-def _tokenizer(side: Side) -> Tokenizer:
+def _tokenizer(side: ModelFiles) -> Tokenizer:
     if side.tokenizer is None:
         raise ModelError(
             f"could not judge {side.checkpoint.name}: it has no tokenizer: expected a tokenizer.json "
@@ -282,28 +288,28 @@ def _tokenizer(side: Side) -> Tokenizer:
     return side.tokenizer
 
 
-def _kind_finding(draft: Draft, is_target: bool) -> Finding:
+def _kind_finding(draft: Draft, is_target: bool) -> PairFinding:
     detail = f"{WORDS[draft.kind]}: {draft.evidence}"
     if draft.doubt is not None:
-        return Finding(
+        return PairFinding(
             check="kind", verdict="unknown", detail=f"{detail}; {draft.doubt}", find_out=draft.find_out
         )
     if is_target and draft.kind == "independent":
         detail += "; it is the target itself, which drafts as slowly as it decodes"
-        return Finding(check="kind", verdict="degraded", detail=detail)
+        return PairFinding(check="kind", verdict="degraded", detail=detail)
     return compatible("kind", detail)
 
 
 def _texts(prompts: PromptSet | None) -> list[str]:
     """Every text of the user's prompts; prompts of token ids have none."""
-    found: list[str] = []
+    texts: list[str] = []
     for prompt in prompts.prompts if prompts else ():
         if isinstance(prompt.content, str):
-            found.append(prompt.content)
+            texts.append(prompt.content)
             continue
         for message in prompt.content:
-            said = message.get("content") if isinstance(message, dict) else None
-            for part in said if isinstance(said, list) else [{"text": said}]:
+            content = message.get("content") if isinstance(message, dict) else None
+            for part in content if isinstance(content, list) else [{"text": content}]:
                 text = part.get("text") if isinstance(part, dict) else None
-                found += [text] if isinstance(text, str) else []
-    return found
+                texts += [text] if isinstance(text, str) else []
+    return texts

@@ -70,7 +70,7 @@ class CommandPool(Startable):
         return None
 
     def variants(self, grid: Grid) -> list[Setting]:
-        return by_k(self, grid, partial(_at, self))
+        return by_k(self, grid, partial(_with_k, self))
 
     @property
     def open_k(self) -> str | None:
@@ -86,7 +86,7 @@ class CommandPool(Startable):
         return [word.replace(PORT, str(port)) for word in shlex.split(self.command)]
 
 
-def _at(pool: CommandPool, k: int, draft: str | None) -> CommandPool:
+def _with_k(pool: CommandPool, k: int, draft: str | None) -> CommandPool:
     if K not in pool.command:
         raise ConfigError(
             NO_K, hint=in_rollout("command", f"write {K} in place of its number of speculative tokens")

@@ -191,7 +191,7 @@ class EmbeddedPool(Startable):
         kind = "ngram" if own == "ngram" else "chain"
         trees = list(dict.fromkeys(grid.trees)) if grid.trees else [f"{kind}:{k}" for k in grid.ks]
         drafts = {name: _folder(grid.folder, draft) for name, draft in (grid.drafts or {}).items()}
-        found = []
+        settings = []
         for tree in trees:
             spec = parse_tree(tree)
             for name, draft in drafts.items() if drafts and spec.needs_draft else [(None, None)]:
@@ -200,10 +200,10 @@ class EmbeddedPool(Startable):
                 # Another kind of tree is drawn in another way, for which the verifier may not be lossless.
                 update |= {"verifier": None} if spec.kind != own else {}
                 speculation = self.speculation.model_copy(update=update)
-                what = f"k={spec.depth}" if grid.trees is None else tree
-                served = self.model_copy(update={"speculation": speculation})
-                found.append(Setting(what, served, spec.depth, tree, name))
-        return found
+                label = f"k={spec.depth}" if grid.trees is None else tree
+                pool = self.model_copy(update={"speculation": speculation})
+                settings.append(Setting(label, pool, spec.depth, tree, name))
+        return settings
 
     @property
     def pair(self) -> PairQuestion:
@@ -298,13 +298,13 @@ def arm(spec: str) -> EmbeddedPool:
 
 
 def _refuse_unknown(options: Mapping[str, str]) -> None:
-    known = (*_OF_THE_POOL, *_OF_SPECULATION)
+    allowed = (*_OF_THE_POOL, *_OF_SPECULATION)
     for key in options:
-        if key not in known:
-            nearest = difflib.get_close_matches(key, known, n=1)
+        if key not in allowed:
+            nearest = difflib.get_close_matches(key, allowed, n=1)
             guess = f"did you mean {nearest[0]}? " if nearest else ""
             raise UsageError(
-                f"an embedded arm has no setting {key!r}: {guess}known: {', '.join(known)}",
+                f"an embedded arm has no setting {key!r}: {guess}known: {', '.join(allowed)}",
                 hint="specops ab --help",
             )
 
@@ -329,7 +329,7 @@ def serve(pool: Mapping[str, Any]) -> str:
     return " ".join(["specops serve", *(f"--{flag} {value}" for flag, value in options.items() if value)])
 
 
-def served(pair: ServedPair) -> str:
+def describe_serving(pair: ServedPair) -> str:
     tree = pair.tree or pair.method
     drafted = f" --draft {pair.draft}" if pair.draft and parse_tree(tree).needs_draft else ""
     return f"specops serve --target {pair.target}{drafted} --tree {tree}"
@@ -358,7 +358,7 @@ DRAFTS = DraftSupport(
     ),
     methods=METHODS,
     method_key="tree",
-    served=served,
+    describe_serving=describe_serving,
     versions="own",
     heads_compared=True,
     strict=True,

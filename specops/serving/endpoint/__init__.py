@@ -22,12 +22,12 @@ class EndpointPool(Access, Pool):
 
     @model_validator(mode="after")
     def _files_for_https(self) -> EndpointPool:
-        given = next((name for name in ("ca_file", "client_cert") if getattr(self, name) is not None), None)
-        if given is not None and not self.base_url.startswith("https://"):
+        setting = next((name for name in ("ca_file", "client_cert") if getattr(self, name) is not None), None)
+        if setting is not None and not self.base_url.startswith("https://"):
             raise PydanticCustomError(
                 "access",
                 "{name} has no effect at an address that begins with http://",
-                {"name": given, "advice": f"write base_url: https://…, or remove {given}"},
+                {"name": setting, "advice": f"write base_url: https://…, or remove {setting}"},
             )
         return self
 
@@ -38,8 +38,8 @@ class EndpointPool(Access, Pool):
 
 def pool_at(base_url: str, model: str, access: Access = OPEN) -> EndpointPool:
     """A pool that runs at a checked address. `model` is empty where it is still the endpoint's to say."""
-    given = {name: getattr(access, name) for name in Access.model_fields}
-    return EndpointPool.model_construct(engine="endpoint", base_url=base_url, model=model, **given)
+    fields = {name: getattr(access, name) for name in Access.model_fields}
+    return EndpointPool.model_construct(engine="endpoint", base_url=base_url, model=model, **fields)
 
 
 ENGINE = Engine(

@@ -29,7 +29,7 @@ def survey(program: str) -> Survey:
             "pip install xllamacpp  # with program: xllamacpp in ROLLOUT; or install llama.cpp",
         )
     try:
-        known = table().build(build)
+        judged = table().build(build)
     except ConfigError as error:
         return Survey(
             "warn", error.message, f"pip install --upgrade xllamacpp  # b{table().builds[0]} or newer"
@@ -37,7 +37,7 @@ def survey(program: str) -> Survey:
     newer = build > table().newest
     return Survey(
         "warn" if newer else "ok",
-        f"{known}; drafts by {', '.join(sorted(known.types - {'none'}))}",
+        f"{judged}; drafts by {', '.join(sorted(judged.types - {'none'}))}",
         f"llama-server --version  # specops knows builds up to b{table().newest}, and judges it by that one",
     )
 

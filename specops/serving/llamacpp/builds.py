@@ -29,14 +29,14 @@ _SAID = re.compile(r"^version: (\d+) ", re.MULTILINE)
 def parse(text: str) -> int:
     """Return 11549 of 11549, b11549, or 2026.10.11549 as the wheel has it. Raises ConfigError for an
     invalid build."""
-    found = _NUMBER.fullmatch(text.strip())
-    if found is None:
+    match = _NUMBER.fullmatch(text.strip())
+    if match is None:
         newest = f"b{table().newest}"
         raise ConfigError(
             f"invalid build '{text}' of llama.cpp: expected a number, such as {newest}",
             hint=with_value(text, newest),
         )
-    return int(found[1])
+    return int(match[1])
 
 
 @dataclass(frozen=True)
@@ -70,14 +70,14 @@ class Build:
         return f"b{self.number}"
 
 
-class Table:
+class LlamacppBuilds:
     def __init__(self, path: Path) -> None:
         raw = json.loads(path.read_text(encoding="utf-8"))
         self.builds: list[int] = raw["builds"]
         self._flags: Mapping[str, Mapping[str, str]] = raw["flags"]
         self._gone: Mapping[str, Mapping[str, str]] = raw["gone"]
         self._types: Mapping[str, str] = raw["types"]
-        self._together: list[list[str]] = raw["together"]
+        self._aliases: list[list[str]] = raw["aliases"]
         self._numbers: Mapping[str, str] = raw["numbers"]
         self._variables: Mapping[str, Mapping[str, str]] = raw["variables"]
 
@@ -87,7 +87,7 @@ class Table:
 
     def build(self, requested: int) -> Build:
         """Return the build of a number. Raises ConfigError for one from before the table's first."""
-        earlier = [known for known in self.builds if known <= requested]
+        earlier = [candidate for candidate in self.builds if candidate <= requested]
         if not earlier:
             raise ConfigError(
                 f"llama.cpp b{requested} is older than the first known build: expected b{self.builds[0]} to "
@@ -100,14 +100,14 @@ class Table:
             requested,
             flags={
                 name: int(values)
-                for name, found in self._flags.items()
-                for values, ranges in found.items()
+                for name, by_arity in self._flags.items()
+                for values, ranges in by_arity.items()
                 if _within(number, ranges)
             },
             gone={
-                name: said
-                for name, found in self._gone.items()
-                for ranges, said in found.items()
+                name: message
+                for name, messages in self._gone.items()
+                for ranges, message in messages.items()
                 if _within(number, ranges)
             },
             types=frozenset(name for name, ranges in self._types.items() if _within(number, ranges)),
@@ -127,7 +127,7 @@ class Table:
         Raises ConfigError for a build before the table's first.
         """
         earlier = self.build(requested)
-        later = next((self.build(known) for known in self.builds if known > requested), None)
+        later = next((self.build(candidate) for candidate in self.builds if candidate > requested), None)
         if earlier.number == requested or later is None:
             return earlier
         return replace(
@@ -139,17 +139,19 @@ class Table:
 
     def history(self, flag: str) -> str | None:
         """Return in which builds there is `flag`: "b8672 to b8929", "b9093 and newer"; None where in none."""
-        return self._said([part for found in self._flags.get(flag, {}).values() for part in _pairs(found)])
+        return self._describe(
+            [part for ranges in self._flags.get(flag, {}).values() for part in _pairs(ranges)]
+        )
 
     def type_history(self, name: str) -> str | None:
         """Return the builds that have the --spec-type `name`, as text; None if there are none."""
-        return self._said(_pairs(self._types[name]) if name in self._types else [])
+        return self._describe(_pairs(self._types[name]) if name in self._types else [])
 
-    def _said(self, ranges: Sequence[tuple[int, int]]) -> str | None:
-        said = (
+    def _describe(self, ranges: Sequence[tuple[int, int]]) -> str | None:
+        spans = (
             f"b{first} and newer" if last == self.newest else f"b{first} to b{last}" for first, last in ranges
         )
-        return " and ".join(said) or None
+        return " and ".join(spans) or None
 
     def is_switch(self, flag: str) -> bool:
         """Return whether the newest build that has `flag` takes no word after it."""
@@ -158,11 +160,11 @@ class Table:
 
     def variable_history(self, name: str) -> str | None:
         """Return the builds that read a variable of the environment, as text; None if there are none."""
-        return self._said([pair for ranges in self._variables.get(name, ()) for pair in _pairs(ranges)])
+        return self._describe([pair for ranges in self._variables.get(name, ()) for pair in _pairs(ranges)])
 
     def same(self, flag: str) -> set[str]:
         """Names that some build has for the same option, `flag` among them."""
-        return {flag} | {name for names in self._together if flag in names for name in names}
+        return {flag} | {name for names in self._aliases if flag in names for name in names}
 
 
 def _pairs(ranges: str) -> list[tuple[int, int]]:
@@ -175,8 +177,8 @@ def _within(number: int, ranges: str) -> bool:
 
 
 @functools.cache
-def table() -> Table:
-    return Table(Path(__file__).with_name("builds.json"))
+def table() -> LlamacppBuilds:
+    return LlamacppBuilds(Path(__file__).with_name("builds.json"))
 
 
 def packaged() -> int | None:
@@ -202,8 +204,8 @@ def _says(program: str) -> int | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = _SAID.search(done.stdout + done.stderr)  # it says so on standard error
-    return int(found[1]) if found else None
+    match = _SAID.search(done.stdout + done.stderr)  # it says so on standard error
+    return int(match[1]) if match else None
 
 
 def installed(words: Sequence[str]) -> int | None:

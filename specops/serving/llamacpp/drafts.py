@@ -37,7 +37,7 @@ RULES = (
 )
 
 
-def served(pair: ServedPair) -> str:
+def describe_serving(pair: ServedPair) -> str:
     draft = f" -md {pair.draft}" if pair.draft else ""
     flag, _ = K.get(pair.method, K_OF_DRAFTS)
     return f"llama-server -m {pair.target}{draft} --spec-type {pair.method} {flag} {pair.tokens} --metrics"
@@ -56,7 +56,7 @@ DRAFTS = DraftSupport(
     rules=RULES,
     methods=METHODS,
     method_key="--spec-type",
-    served=served,
+    describe_serving=describe_serving,
     reads=("gguf",),
     has_method=has_method,
     spare_tokens=128,

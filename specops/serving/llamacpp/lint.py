@@ -16,17 +16,19 @@ from typing import ClassVar, TypeAlias
 from specops.section import SECRET_FLAGS
 from specops.serving import argv, known_issues
 from specops.serving.argv import (
-    Call,
+    CallPattern,
     Command,
     CommandLine,
     Finding,
     Level,
     LintResult,
+    Objections,
     Option,
     Unknown,
     Words,
     assigned,
     by_level,
+    error_flags,
     is_unknown,
     settled,
     unknown_values,
@@ -42,13 +44,13 @@ TYPE_NEEDED = 9873
 """From this build of the table on, a draft model without a type is loaded and not used."""
 
 
-class _Image(Call):
+class _Image(CallPattern):
     """An image of llama.cpp. Its tags name the kind of image before the build: server-cuda-b11549."""
 
     def tag(self, image: str) -> str | None:
         kind = r"(?:server|full|light)[\w.-]*?"
-        found = re.search(rf"(?:^|/){re.escape(self.mark)}(?::{kind}(?:-b(\d+))?)?$", image)
-        return None if found is None else found[1] or ""
+        match = re.search(rf"(?:^|/){re.escape(self.mark)}(?::{kind}(?:-b(\d+))?)?$", image)
+        return None if match is None else match[1] or ""
 
 
 CALL = _Image(
@@ -65,18 +67,18 @@ ON, OFF = ("on", "enabled", "true", "1"), ("off", "disabled", "false", "0")
 
 
 @dataclass(frozen=True)
-class GivenCommand(Words):
-    CALL: ClassVar[Call] = CALL
+class ParsedCommand(Words):
+    CALL: ClassVar[CallPattern] = CALL
 
     around: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Variables of the environment."""
 
     @classmethod
-    def within(cls, words: Sequence[str], environment: Mapping[str, str], build: Build) -> GivenCommand:
+    def within(cls, words: Sequence[str], environment: Mapping[str, str], build: Build) -> ParsedCommand:
         """Return the command with the variables that are flags in this build, which words outweigh."""
-        given = cls.parse(words)
-        around = {**environment, **assigned(given.program)}
-        named = {option.flag for option in given.options}
+        command = cls.parse(words)
+        around = {**environment, **assigned(command.program)}
+        named = {option.flag for option in command.options}
         options = []
         for name, value in around.items():
             flags = build.variables.get(name)
@@ -94,7 +96,7 @@ class GivenCommand(Words):
             else:
                 values = () if switch and value in ON else (value,)
                 options.append(Option(flag, values, name))
-        return replace(given, options=(*options, *given.options), around=around)
+        return replace(command, options=(*options, *command.options), around=around)
 
     def written(self, build: Build) -> str:
         """Return the text to paste. What a variable sets stays a variable: where it stands, or before the
@@ -130,13 +132,13 @@ class GivenCommand(Words):
 FORKS = re.compile(r"ik[_-]llama|beellama|llama[\w.-]*(?:turboquant|club3090)")
 """Names of forks within the names of images and folders."""
 
-Fix = Callable[[GivenCommand], GivenCommand]
+Fix = Callable[[ParsedCommand], ParsedCommand]
 
 
-Found: TypeAlias = argv.RuleFinding[GivenCommand]
+Found: TypeAlias = argv.RuleFinding[ParsedCommand]
 
 
-def _found(
+def _rule_finding(
     level: Level, flag: str, why: str, replacement: str | None = None, fix: Fix | None = None
 ) -> Found:
     return Found(Finding(level, flag, why, replacement), fix)
@@ -162,16 +164,16 @@ NOW = {
 
 def _today(flag: str, types: Sequence[str]) -> str | None:
     """Return what `flag` of `NOW` is called for the types; None where it says nothing for them."""
-    what = NOW[flag]
+    value = NOW[flag]
     ngram = next((type_ for type_ in types if type_ in K), None)
-    if what in ("n_max", "n_min"):
-        short = what.replace("_", "-")
+    if value in ("n_max", "n_min"):
+        short = value.replace("_", "-")
         return f"--spec-ngram-mod-{short}" if list(types) == ["ngram-mod"] else f"--spec-draft-{short}"
     if ngram is None:
         return None
     if ngram == "ngram-mod":
-        return "--spec-ngram-mod-n-match" if what == "size_n" else None
-    return f"--spec-{ngram}-{what.replace('_', '-')}"
+        return "--spec-ngram-mod-n-match" if value == "size_n" else None
+    return f"--spec-{ngram}-{value.replace('_', '-')}"
 
 
 @dataclass(frozen=True)
@@ -200,97 +202,103 @@ OTHERS = {
 }
 
 
-def unknown(given: GivenCommand, build: Build) -> Iterator[Found]:
-    for flag in dict.fromkeys(option.flag for option in given.options):
+def unknown(command: ParsedCommand, build: Build) -> Iterator[Found]:
+    for flag in dict.fromkeys(option.flag for option in command.options):
         if flag in build.flags:
             continue
-        there = table().history(flag)
-        why = f"llama.cpp {build.judged} does not have it" + (f"; it is there in {there}" if there else "")
-        new = _today(flag, given.types()) if flag in NOW else OLD.get(flag)
+        history = table().history(flag)
+        why = f"llama.cpp {build.judged} does not have it" + (
+            f"; it is there in {history}" if history else ""
+        )
+        new = _today(flag, command.types()) if flag in NOW else OLD.get(flag)
         same = next((name for name in sorted(table().same(flag)) if name in build.flags), None)
         if flag in build.gone:
             why = f"llama.cpp {build.judged} refuses it: {build.gone[flag]}"
-        if flag in NOW and (given.value(flag) or "").endswith(".gguf"):  # a model, as forks name it
+        if flag in NOW and (command.value(flag) or "").endswith(".gguf"):  # a model, as forks name it
             why = f"llama.cpp {build.judged} does not take a model by this name"
             new = next(name for name in DRAFT if name in build.flags)
         if new is not None and new in build.flags:
-            yield _found("error", flag, why, new, _renamed(flag, new))
+            yield _rule_finding("error", flag, why, new, _renamed(flag, new))
         elif flag in NOW and flag in build.gone:
-            yield _found(
+            yield _rule_finding(
                 "error", flag, f"{why}; none of the given types reads it", "leave it out", _without(flag)
             )
         elif same is not None:
-            yield _found("error", flag, why, same, _renamed(flag, same))
+            yield _rule_finding("error", flag, why, same, _renamed(flag, same))
         elif flag in OTHERS and all(w in build.flags for w in OTHERS[flag].words[:1]):
             words = OTHERS[flag].words
             fix = _without(flag) if not words else _replaced(flag, words)
-            yield _found("error", flag, f"{why}: {OTHERS[flag].why}", " ".join(words) or "leave it out", fix)
+            yield _rule_finding(
+                "error", flag, f"{why}: {OTHERS[flag].why}", " ".join(words) or "leave it out", fix
+            )
         else:
             near = difflib.get_close_matches(flag, build.flags, n=1, cutoff=0.75)
-            yield _found("error", flag, why, near[0] if near and not there else None)
+            yield _rule_finding("error", flag, why, near[0] if near and not history else None)
 
 
 def _renamed(flag: str, new: str) -> Fix:
     """Write `new` for `flag`; where the command sets it too, under any name, that counts."""
     same = table().same(new) - {flag}
-    return lambda given: given.without(flag) if any(map(given.has, same)) else given.renamed(flag, new)
+    return lambda command: (
+        command.without(flag) if any(map(command.has, same)) else command.renamed(flag, new)
+    )
 
 
 def _without(flag: str) -> Fix:
-    return lambda given: given.without(flag)
+    return lambda command: command.without(flag)
 
 
 def _replaced(flag: str, words: tuple[str, ...]) -> Fix:
-    return lambda given: given.without(flag).with_option(words[0], *words[1:])
+    return lambda command: command.without(flag).with_option(words[0], *words[1:])
 
 
 # Words that it reads otherwise than they look
 
 
-def values(given: GivenCommand, build: Build) -> Iterator[Found]:
+def values(command: ParsedCommand, build: Build) -> Iterator[Found]:
     """A flag takes its number of words, whatever they look like; a word too many is an unknown argument."""
-    for option in given.options:
-        wanted = build.flags.get(option.flag)
-        if wanted is None:
+    for option in command.options:
+        arity = build.flags.get(option.flag)
+        if arity is None:
             continue
-        if len(option.values) < wanted:
+        if len(option.values) < arity:
             on = option.flag in ("-fa", "--flash-attn")
             why = "it takes a value, and would take the flag after it"
             fix = _replaced(option.flag, (option.flag, "on")) if on else None
-            yield _found("error", option.flag, why, f"{option.flag} on" if on else None, fix)
-        elif len(option.values) > wanted:
-            stray = next((word for word in option.values[wanted:] if not is_unknown(word)), None)
+            yield _rule_finding("error", option.flag, why, f"{option.flag} on" if on else None, fix)
+        elif len(option.values) > arity:
+            stray = next((word for word in option.values[arity:] if not is_unknown(word)), None)
             if stray is None:  # a variable, which may hold flags
                 continue
-            values = f"{wanted or 'no'} value{'s' if wanted > 1 else ''}"
+            values = f"{arity or 'no'} value{'s' if arity > 1 else ''}"
             why = f"it takes {values}, and '{stray}' is not an argument"
-            yield _found("error", option.flag, why)
+            yield _rule_finding("error", option.flag, why)
 
 
-def numbers(given: GivenCommand, build: Build) -> Iterator[Found]:
-    for option in given.options:
+def numbers(command: ParsedCommand, build: Build) -> Iterator[Found]:
+    for option in command.options:
         value = option.values[0] if option.values else None
         if option.flag not in build.numbers or value is None or is_unknown(value):
             continue
         if re.fullmatch(r"\s*[+-]?(\d|\.\d).*", value, re.DOTALL) is None:
             why = f"its value {value!r} is not a number: the server does not start"
-            yield _found("error", option.flag, why, "a number, or leave it out")
+            yield _rule_finding("error", option.flag, why, "a number, or leave it out")
 
 
-def variables(given: GivenCommand, build: Build) -> Iterator[Found]:
+def variables(command: ParsedCommand, build: Build) -> Iterator[Found]:
     """Variables that look like flags, and that the build does not read."""
-    for name in given.around:
+    for name in command.around:
         positive = build.variables.get(name.replace("LLAMA_ARG_NO_", ENVIRONMENT, 1), "")
         if not name.startswith(ENVIRONMENT) or name in build.variables or " " in positive:
             continue
-        there = table().variable_history(name)
+        history = table().variable_history(name)
         why = (
             f"llama.cpp {build.judged} does not read it"
-            + (f" ({there} do)" if there else "")
+            + (f" ({history} do)" if history else "")
             + ": it does nothing"
         )
         near = difflib.get_close_matches(name, build.variables, n=1, cutoff=0.85)
-        yield _found("warning", name, why, near[0] if near else "leave it out, or give the flag")
+        yield _rule_finding("warning", name, why, near[0] if near else "leave it out, or give the flag")
 
 
 def joined(words: Sequence[str]) -> Iterator[Finding]:
@@ -304,77 +312,83 @@ def joined(words: Sequence[str]) -> Iterator[Finding]:
 # Speculation
 
 
-def types(given: GivenCommand, build: Build) -> Iterator[Found]:
-    for type_ in given.types():
+def types(command: ParsedCommand, build: Build) -> Iterator[Found]:
+    for type_ in command.types():
         if type_ in build.types or is_unknown(type_):
             continue
-        there = table().type_history(type_)
+        history = table().type_history(type_)
         near = next(
             (name for name in sorted(build.types) if name in (f"draft-{type_}", f"ngram-{type_}")), None
         )
         if type_ == "draft":  # its name inside, up to b9093
             near = "draft-simple" if "draft-simple" in build.types else None
-        why = f"llama.cpp {build.judged} has no such type" + (f"; it is there in {there}" if there else "")
+        why = f"llama.cpp {build.judged} has no such type" + (
+            f"; it is there in {history}" if history else ""
+        )
         if type_ in ("draft", "draft-simple") and near is None:  # a draft alone is enough, and has no name
-            yield _found("error", f"{TYPE} {type_}", why, "leave it out", _of_types(type_, None))
+            yield _rule_finding("error", f"{TYPE} {type_}", why, "leave it out", _of_types(type_, None))
         else:
-            yield _found("error", f"{TYPE} {type_}", why, near, _of_types(type_, near) if near else None)
+            yield _rule_finding(
+                "error", f"{TYPE} {type_}", why, near, _of_types(type_, near) if near else None
+            )
 
 
 def _of_types(old: str, new: str | None) -> Fix:
-    def fix(given: GivenCommand) -> GivenCommand:
-        left = [new if type_ == old else type_ for type_ in given.types()]
+    def fix(command: ParsedCommand) -> ParsedCommand:
+        left = [new if type_ == old else type_ for type_ in command.types()]
         names = [type_ for type_ in left if type_ is not None]
-        return given.with_option(TYPE, ",".join(names)) if names else given.without(TYPE)
+        return command.with_option(TYPE, ",".join(names)) if names else command.without(TYPE)
 
     return fix
 
 
-def draft_without_type(given: GivenCommand, build: Build) -> Iterator[Found]:
-    draft = given.draft()
+def draft_without_type(command: ParsedCommand, build: Build) -> Iterator[Found]:
+    draft = command.draft()
     if draft is None or build.number < TYPE_NEEDED:
         return
-    if any(type_.startswith("draft-") or type_ not in build.types for type_ in given.types()):
+    if any(type_.startswith("draft-") or type_ not in build.types for type_ in command.types()):
         return  # a type that the build does not have is another rule's
     why = (
         f"since b{TYPE_NEEDED} the server loads a plain draft without --spec-type and does not use it; "
         "only of MTP, DFlash and DSpark does it find the type in the file"
     )
-    named = ",".join([*given.types(), "draft-simple"])
-    yield _found("error", draft, why, f"{TYPE} {named}", lambda g: g.with_option(TYPE, named))
+    named = ",".join([*command.types(), "draft-simple"])
+    yield _rule_finding("error", draft, why, f"{TYPE} {named}", lambda g: g.with_option(TYPE, named))
 
 
-def type_without_draft(given: GivenCommand, build: Build) -> Iterator[Found]:
-    hub = any(given.has(flag) for flag in ("-hf", "-hfr", "--hf-repo"))
-    for type_ in given.types():
-        if not type_.startswith("draft-") or type_ == "draft-mtp" or given.draft() is not None:
+def type_without_draft(command: ParsedCommand, build: Build) -> Iterator[Found]:
+    hub = any(command.has(flag) for flag in ("-hf", "-hfr", "--hf-repo"))
+    for type_ in command.types():
+        if not type_.startswith("draft-") or type_ == "draft-mtp" or command.draft() is not None:
             continue
         if hub and type_ != "draft-simple":  # arg.cpp looks for a file of this type beside the model
             why = "its file is looked for in the model's repository; without one it does not speculate"
-            yield _found("note", f"{TYPE} {type_}", why)
+            yield _rule_finding("note", f"{TYPE} {type_}", why)
             continue
         why = "without a draft model the server serves all the same, and does not speculate"
-        yield _found("error", f"{TYPE} {type_}", why, "add -md FILE.gguf")
+        yield _rule_finding("error", f"{TYPE} {type_}", why, "add -md FILE.gguf")
 
 
-def unread(given: GivenCommand, build: Build) -> Iterator[Found]:
+def unread(command: ParsedCommand, build: Build) -> Iterator[Found]:
     """Settings of a type that is not named."""
     if build.number < 9093:  # until then the types shared their flags
         return
-    named = given.types()
+    named = command.types()
     if any(type_ not in build.types for type_ in named):
         return  # what it should be is another rule's to find first
-    drafts = given.draft() is not None or any(type_.startswith("draft-") for type_ in named)
-    for option in given.options:
+    drafts = command.draft() is not None or any(type_.startswith("draft-") for type_ in named)
+    for option in command.options:
         flag = option.flag
         type_ = next((name for name in K if flag.startswith(f"--spec-{name}-")), None)
         if flag in ("--spec-draft-p-split", "--draft-p-split"):
-            yield _found("warning", flag, "the server does not read it", "leave it out", _without(flag))
+            yield _rule_finding(
+                "warning", flag, "the server does not read it", "leave it out", _without(flag)
+            )
         elif type_ is not None and type_ not in named:
             why = f"only {type_} reads it, and it is not among the types"
-            yield _found("warning", flag, why, "leave it out", _without(flag))
+            yield _rule_finding("warning", flag, why, "leave it out", _without(flag))
         elif type_ is None and flag.startswith("--spec-draft-") and not drafts:
-            yield _found(
+            yield _rule_finding(
                 "warning",
                 flag,
                 "only drafts read it, and the command has no draft",
@@ -383,46 +397,48 @@ def unread(given: GivenCommand, build: Build) -> Iterator[Found]:
             )
 
 
-def synthetic(given: GivenCommand, build: Build) -> Iterator[Found]:
+def synthetic(command: ParsedCommand, build: Build) -> Iterator[Found]:
     for flag in ("--spec-synth-len", "--spec-synth-rates"):
-        if given.has(flag):
+        if command.has(flag):
             why = "drafts are accepted by chance: what is answered is not the model's; for load tests only"
-            yield _found("error", flag, why, "leave it out", _without(flag))
+            yield _rule_finding("error", flag, why, "leave it out", _without(flag))
 
 
 # What specops needs, and what differs between two pools
 
 
-def measured(given: GivenCommand, build: Build) -> Iterator[Found]:
-    if not given.has("--metrics"):
+def measured(command: ParsedCommand, build: Build) -> Iterator[Found]:
+    if not command.has("--metrics"):
         why = "without it /metrics answers 501, and nothing is known of acceptance"
-        yield _found("warning", "--metrics", why, "add --metrics", lambda g: g.with_option("--metrics"))
-    if not any(given.has(flag) for flag in ("-np", "--parallel")):
+        yield _rule_finding(
+            "warning", "--metrics", why, "add --metrics", lambda g: g.with_option("--metrics")
+        )
+    if not any(command.has(flag) for flag in ("-np", "--parallel")):
         why = "left out, the build chooses: today 4 requests at a time that share one context"
-        yield _found("warning", "--parallel", why, "--parallel 4 on both pools")
+        yield _rule_finding("warning", "--parallel", why, "--parallel 4 on both pools")
 
 
-def context(given: GivenCommand, build: Build) -> Iterator[Found]:
-    size = next((given.value(flag) for flag in ("-c", "--ctx-size") if given.has(flag)), None)
-    slots = next((given.value(flag) for flag in ("-np", "--parallel") if given.has(flag)), None)
-    shared = any(given.has(flag) for flag in ("-kvu", "--kv-unified"))
+def context(command: ParsedCommand, build: Build) -> Iterator[Found]:
+    size = next((command.value(flag) for flag in ("-c", "--ctx-size") if command.has(flag)), None)
+    slots = next((command.value(flag) for flag in ("-np", "--parallel") if command.has(flag)), None)
+    shared = any(command.has(flag) for flag in ("-kvu", "--kv-unified"))
     if size and slots and size.isdigit() and slots.isdigit() and int(slots) > 1 and int(size) and not shared:
         why = f"it is divided: each of {slots} requests has {int(size) // int(slots)} tokens"
-        yield _found("note", "--ctx-size", why)
+        yield _rule_finding("note", "--ctx-size", why)
 
 
 SECRETS = (*SECRET_FLAGS, "-hft")
 
 
-def secrets(given: GivenCommand, build: Build) -> Iterator[Found]:
-    for option in given.options:
+def secrets(command: ParsedCommand, build: Build) -> Iterator[Found]:
+    for option in command.options:
         if option.flag in SECRETS and not is_unknown(option.values[0] if option.values else None):
             variable = "LLAMA_API_KEY" if "api" in option.flag else "HF_TOKEN"
             why = "the secret is visible in the process list, the manifest and the shell history"
-            yield _found("warning", option.flag, why, f"{variable} in the server's environment")
+            yield _rule_finding("warning", option.flag, why, f"{variable} in the server's environment")
 
 
-RULES: tuple[Callable[[GivenCommand, Build], Iterator[Found]], ...] = (
+RULES: tuple[Callable[[ParsedCommand, Build], Iterator[Found]], ...] = (
     unknown,
     values,
     numbers,
@@ -454,30 +470,25 @@ DECIDING = (
 def lint(words: Sequence[str], build: Build, environment: Mapping[str, str] | None = None) -> list[Finding]:
     """Return the findings, errors first. A command without findings may still be refused: llama-server
     decides. `environment`: variables around the words, of which LLAMA_ARG_* are flags."""
-    given = GivenCommand.within(words, environment or {}, build)
-    findings, _ = settled(given, build, RULES, partial(_objections, build=build))
-    issues = known_issues.findings(
-        "llamacpp", str(build.requested), given, CALL, partial(_refused, build=build), environment
-    )
+    command = ParsedCommand.within(words, environment or {}, build)
+    findings, _ = settled(command, build, RULES, _objections(build))
+
+    def refused(words: Words) -> list[str]:
+        return error_flags(ParsedCommand.parse(words.words()), build, RULES)
+
+    issues = known_issues.findings("llamacpp", str(build.requested), command, CALL, refused, environment)
     findings = known_issues.joined(findings, issues)
-    return by_level([*joined(words), *(_by_variable(finding, given, build) for finding in findings)])
+    return by_level([*joined(words), *(_by_variable(finding, command, build) for finding in findings)])
 
 
-def _objections(before: GivenCommand, after: GivenCommand, build: Build) -> list[str]:
-    settings = [known_issues.settings_of(given, CALL) for given in (before, after)]
-    return known_issues.objections("llamacpp", str(build.requested), *settings)
+def _objections(build: Build) -> Objections[ParsedCommand]:
+    return partial(known_issues.command_objections, "llamacpp", str(build.requested), CALL)
 
 
-def _refused(words: Words, build: Build) -> list[str]:
-    given = GivenCommand.parse(words.words())
-    found = (entry.finding for rule in RULES for entry in rule(given, build))
-    return [finding.flag for finding in found if finding.level == "error"]
-
-
-def _by_variable(finding: Finding, given: GivenCommand, build: Build) -> Finding:
+def _by_variable(finding: Finding, command: ParsedCommand, build: Build) -> Finding:
     """Return a finding about a flag that a variable sets under the variable's name."""
     flag, space, more = finding.flag.partition(" ")
-    option = next((o for o in given.options if o.flag == flag and o.variable is not None), None)
+    option = next((o for o in command.options if o.flag == flag and o.variable is not None), None)
     if option is None:
         return finding
     names = {flag: name for name, flags in build.variables.items() for flag in flags.split()}
@@ -492,11 +503,11 @@ def _by_variable(finding: Finding, given: GivenCommand, build: Build) -> Finding
 
 def corrected(
     words: Sequence[str], build: Build, environment: Mapping[str, str] | None = None
-) -> GivenCommand | None:
+) -> ParsedCommand | None:
     """The command with all that a rule can fix; None where there was nothing."""
-    given = GivenCommand.within(words, environment or {}, build)
-    _, fixed = settled(given, build, RULES, partial(_objections, build=build))
-    return None if fixed == given and not list(joined(words)) else fixed
+    command = ParsedCommand.within(words, environment or {}, build)
+    _, fixed = settled(command, build, RULES, _objections(build))
+    return None if fixed == command and not list(joined(words)) else fixed
 
 
 def judge(command: Command, requested: str | None) -> LintResult:
@@ -505,17 +516,19 @@ def judge(command: Command, requested: str | None) -> LintResult:
     number, because = _build(command, requested)
     build = table().around(number)
     if build.number != build.requested:
-        later = next((known for known in table().builds if known > number), None)
+        later = next((candidate for candidate in table().builds if candidate > number), None)
         around = f"and what b{later} has too is not reported" if later else "which is newer than any known"
         because = f"the nearest known before b{number}, {because}, {around}"
-    given = GivenCommand.within(command.words, command.environment, build)
-    fork, presets = _fork(command), given.value("--models-preset")
+    parsed = ParsedCommand.within(command.words, command.environment, build)
+    fork, presets = _fork(command), parsed.value("--models-preset")
     fixed = None if fork else corrected(command.words, build, command.environment)
-    left = _errors_of(fixed or given, build) if fork is None else []
+    last = fixed or parsed
+    findings = [] if fork else settled(last, build, RULES)[0]
+    left = by_level([_by_variable(entry, last, build) for entry in findings if entry.level == "error"])
     unknown = [
         *command.unread,
-        *unknown_values(given, CALL, DECIDING, around=True),
-        *_from_outside(given, build),
+        *unknown_values(parsed, CALL, DECIDING, around=True),
+        *_from_outside(parsed, build),
     ]
     if presets is not None:
         unknown.append(unreadable(presets, "it is not here"))
@@ -531,14 +544,9 @@ def judge(command: Command, requested: str | None) -> LintResult:
     )
 
 
-def _errors_of(given: GivenCommand, build: Build) -> list[Finding]:
-    findings = settled(given, build, RULES)[0]
-    return by_level([_by_variable(f, given, build) for f in findings if f.level == "error"])
-
-
-def _from_outside(given: GivenCommand, build: Build) -> Iterator[Unknown]:
+def _from_outside(command: ParsedCommand, build: Build) -> Iterator[Unknown]:
     """Yield variables that are flags, and that a container is given by name, without their values."""
-    for option, name in zip(given.program, given.program[1:], strict=False):
+    for option, name in zip(command.program, command.program[1:], strict=False):
         if option in ("-e", "--env") and name in build.variables:
             decides = build.variables[name].startswith(DECIDING)
             why = f"it sets {build.variables[name].split()[0]}, and its value comes from outside"
@@ -549,11 +557,11 @@ def _fork(command: Command) -> Unknown | None:
     """Return what is not judged where the image or the program is a known fork's, else None."""
     start = CALL.start(command.words)
     named = (FORKS.search(text) for text in (command.image or "", *command.words[:start][-1:]))
-    found = next(filter(None, named), None)
-    if found is None:
+    match = next(filter(None, named), None)
+    if match is None:
         return None
     why = "a fork of llama.cpp has flags of its own, which were not judged"
-    return Unknown(found[0], why, "llama-server --help  # of the fork")
+    return Unknown(match[0], why, "llama-server --help  # of the fork")
 
 
 def _build(command: Command, requested: str | None) -> tuple[int, str]:
@@ -564,21 +572,21 @@ def _build(command: Command, requested: str | None) -> tuple[int, str]:
         if number < oldest:
             return oldest, f"the oldest known; for b{number}, as the image's tag says, it was not checked"
         return number, "as the image's tag says"
-    found = installed(command.words)
-    if found is not None:
-        return found, "as the program says"
+    build = installed(command.words)
+    if build is not None:
+        return build, "as the program says"
     newest = "the newest known: no build was given, and the program is not on this machine"
     return table().newest, newest
 
 
 def preset_words(key: str, value: object) -> list[str]:
     """Return a setting of a preset, whose key is a flag of some build without its dashes, as words."""
-    text, known = str(value), table()
-    flag = next((dashes + key for dashes in ("--", "-") if known.history(dashes + key)), f"--{key}")
-    if not known.is_switch(flag):
+    text, builds = str(value), table()
+    flag = next((dashes + key for dashes in ("--", "-") if builds.history(dashes + key)), f"--{key}")
+    if not builds.is_switch(flag):
         return [flag, text]
     if text.lower() in OFF:
-        negative = (name for name in sorted(known.same(flag)) if name.startswith("--no-"))
+        negative = (name for name in sorted(builds.same(flag)) if name.startswith("--no-"))
         return list(negative)[:1]
     return [flag]
 

@@ -240,7 +240,7 @@ def _speculative(speculation: LlamacppSpeculation, build: Build) -> list[str]:
     requested[("--spec-draft-sampling",)] = speculation.sampling
     for flags, value in requested.items():
         if value is not None:
-            words += [_known(flags, build), str(value)]
+            words += [_supported_flag(flags, build), str(value)]
     return words + speculation.arguments
 
 
@@ -255,12 +255,12 @@ def _type(type_: str, build: Build) -> list[str]:
     )
 
 
-def _known(flags: tuple[str, ...], build: Build) -> str:
-    found = next((flag for flag in flags if flag in build.flags), None)
-    if found is None:
-        there = table().history(flags[0])
+def _supported_flag(flags: tuple[str, ...], build: Build) -> str:
+    flag = next((flag for flag in flags if flag in build.flags), None)
+    if flag is None:
+        history = table().history(flags[0])
         raise ConfigError(
-            f"llama.cpp {build} has no {flags[0]}: {there} have it",
+            f"llama.cpp {build} has no {flags[0]}: {history} have it",
             hint=in_rollout("version", "name a build that has it"),
         )
-    return found
+    return flag

@@ -38,8 +38,8 @@ def _layers(package: Any, text: str) -> int:
 
 
 def _types(package: Any, text: str) -> list[Any]:
-    one = _enum("common_speculative_type", "COMMON_SPECULATIVE_TYPE_")
-    return [one(package, name) for name in text.split(",")]
+    member = _enum("common_speculative_type", "COMMON_SPECULATIVE_TYPE_")
+    return [member(package, name) for name in text.split(",")]
 
 
 def _cache(package: Any, text: str) -> Any:
@@ -99,22 +99,24 @@ def main(words: list[str]) -> int:
         parser.add_argument(*names, dest=setting)
     for name, (setting, value) in SWITCHES.items():
         parser.add_argument(name, dest=setting, action="store_const", const=value)
-    given, others = parser.parse_known_args(words)
-    if others:
-        print(f"error: xllamacpp is not given {others[0]}; llama-server itself takes it", file=sys.stderr)
+    options, unsupported = parser.parse_known_args(words)
+    if unsupported:
+        print(
+            f"error: xllamacpp is not given {unsupported[0]}; llama-server itself takes it", file=sys.stderr
+        )
         return 2
     import xllamacpp
 
     settings = xllamacpp.CommonParams()
     settings.hostnames, settings.port = ["127.0.0.1"], 8080
     readers = dict(FLAGS.values())
-    for setting, value in vars(given).items():
+    for setting, value in vars(options).items():
         if value is None:
             continue
         owner, _, name = setting.rpartition(".")
         try:
-            found = readers[setting](xllamacpp, value) if setting in readers else value
-            setattr(attrgetter(owner)(settings) if owner else settings, name, found)
+            converted = readers[setting](xllamacpp, value) if setting in readers else value
+            setattr(attrgetter(owner)(settings) if owner else settings, name, converted)
         except (ValueError, AttributeError, TypeError, OverflowError):
             print(f"error: invalid value {value!r} of {setting}", file=sys.stderr)
             return 2

@@ -63,7 +63,7 @@ RULES = (
 OVERWRITE = "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"
 
 
-def served(pair: ServedPair) -> str:
+def describe_serving(pair: ServedPair) -> str:
     path = f" --speculative-draft-model-path {pair.draft}" if pair.draft else ""
     algorithm = f"--speculative-algorithm {pair.method}{path}"
     if pair.method in ("DFLASH", "DSPARK"):  # the block has the known token, too
@@ -86,7 +86,7 @@ DRAFTS = DraftSupport(
     rules=RULES,
     methods=METHODS,
     method_key="--speculative-algorithm",
-    served=served,
+    describe_serving=describe_serving,
     has_method=has_method,
     oldest=(0, 5, 1),
     too_old="0.5.1 is the oldest one known",

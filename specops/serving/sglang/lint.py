@@ -21,14 +21,16 @@ from specops.section import SECRET_FLAGS
 from specops.serving import argv, known_issues
 from specops.serving.argv import (
     Arity,
-    Call,
+    CallPattern,
     Command,
     CommandLine,
     ConfigFile,
     Finding,
     LintResult,
+    Objections,
     Words,
     configured,
+    error_flags,
     is_unknown,
     setting_words,
     settled,
@@ -38,7 +40,9 @@ from specops.serving.argv import (
 from specops.serving.sglang.releases import Release, parse, table
 from specops.serving.sglang.settings import EAGLE_FAMILY
 
-CALL = Call(mark="sglang", programs=(("sglang", "serve"),), modules=("sglang.launch_server", "dynamo.sglang"))
+CALL = CallPattern(
+    mark="sglang", programs=(("sglang", "serve"),), modules=("sglang.launch_server", "dynamo.sglang")
+)
 ALGORITHM, DRAFT = "--speculative-algorithm", "--speculative-draft-model-path"
 STEPS, BRANCHES = "--speculative-num-steps", "--speculative-eagle-topk"
 NODES = "--speculative-num-draft-tokens"
@@ -71,15 +75,17 @@ KEEPING_RADIX = ("EAGLE", "EAGLE3", "NEXTN", "DSPARK")
 ALIASES = {DRAFT: ("--speculative-draft-model",)}
 FORMER = {"--speculative-draft": DRAFT}
 """Abbreviations from old guides that are ambiguous in today's releases."""
+DEPRECATED = r"^\W*(note: --[\w-]+ is )?deprecated( now)?\W*"
+"""How SGLang begins to say that a flag is deprecated."""
 
 
-class GivenCommand(Words):
-    CALL: ClassVar[Call] = CALL
+class ParsedCommand(Words):
+    CALL: ClassVar[CallPattern] = CALL
 
     @classmethod
     def arity(cls, flag: str) -> Arity:
-        known = table()
-        return known.arity(known.spelt(flag))
+        releases = table()
+        return releases.arity(releases.spelt(flag))
 
     def stated(self, flag: str) -> str | None:
         """Return its value, however the flag is written."""
@@ -98,23 +104,25 @@ class GivenCommand(Words):
         return FORMER.get(written, table().spelt(written)) in (flag, *ALIASES.get(flag, ()))
 
 
-Found: TypeAlias = argv.RuleFinding[GivenCommand]
+Found: TypeAlias = argv.RuleFinding[ParsedCommand]
 
 
-def without_value(given: GivenCommand, release: Release) -> Iterator[Found]:
-    for option in given.options:
-        if not option.values and release.meant(option.flag) and given.arity(option.flag) == "one":
+def without_value(command: ParsedCommand, release: Release) -> Iterator[Found]:
+    for option in command.options:
+        if not option.values and release.meant(option.flag) and command.arity(option.flag) == "one":
             yield Found(Finding("error", option.flag, "it takes a value"))
 
 
-def unknown(given: GivenCommand, release: Release) -> Iterator[Found]:
-    for flag in dict.fromkeys(option.flag for option in given.options):
+def unknown(command: ParsedCommand, release: Release) -> Iterator[Found]:
+    for flag in dict.fromkeys(option.flag for option in command.options):
         meant, history = release.meant(flag), table().history("flags", flag)
         if meant and meant[0] in release.deprecated:
-            said = release.deprecated[meant[0]]
-            replacement, fix = _renaming(flag, said, release)
+            message = release.deprecated[meant[0]]
+            replacement, fix = _renaming(flag, message, release)
             why = f"deprecated in SGLang {release.version}"
-            yield Found(Finding("warning", flag, why, replacement or _advice(said)), fix)
+            # What SGLang says of it, without saying that it is deprecated.
+            advice = re.sub(DEPRECATED, "", message, flags=re.IGNORECASE).rstrip(".)")
+            yield Found(Finding("warning", flag, why, replacement or advice or None), fix)
         elif len(meant) > 1 and not history:
             why = f"SGLang {release.version} finds it ambiguous"
             long = FORMER.get(flag)
@@ -127,9 +135,9 @@ def unknown(given: GivenCommand, release: Release) -> Iterator[Found]:
 def _missing(flag: str, history: str | None, release: Release) -> Found:
     """`history`: the releases that do have it, one of which may have said what comes in its place."""
     why = f"SGLang {release.version} does not have it{f' ({history} do)' if history else ''}"
-    said = table().last_words(flag)
+    message = table().last_words(flag)
     if history:
-        replacement, fix = _renaming(flag, said, release) if said else (None, None)
+        replacement, fix = _renaming(flag, message, release) if message else (None, None)
         return Found(Finding("error", flag, why, replacement), fix)
     first, dashes, second = flag[2:].partition("--")
     if dashes:
@@ -140,29 +148,23 @@ def _missing(flag: str, history: str | None, release: Release) -> Found:
     return Found(Finding("error", flag, why, near[0] if near else None))
 
 
-def _advice(said: str) -> str | None:
-    """Return what SGLang says of a deprecated flag, without saying that it is deprecated."""
-    found = re.sub(r"^\W*(note: --[\w-]+ is )?deprecated( now)?\W*", "", said, flags=re.IGNORECASE)
-    return found.rstrip(".)") or None
-
-
 def _renaming(
-    flag: str, said: str, release: Release
-) -> tuple[str | None, Callable[[GivenCommand], GivenCommand] | None]:
-    """Return what `said` names in place of `flag`, and the change, where the new name takes the same
+    flag: str, message: str, release: Release
+) -> tuple[str | None, Callable[[ParsedCommand], ParsedCommand] | None]:
+    """Return what `message` names in place of `flag`, and the change, where the new name takes the same
     values."""
-    named = re.search(r"(lias for|[Uu]se) (--[\w-]+)(?:=(\w+))?(?: instead|[).])", said)
+    named = re.search(r"(lias for|[Uu]se) (--[\w-]+)(?:=(\w+))?(?: instead|[).])", message)
     if named is None or named[2] not in release.flags:
         return None, None
     alias, new, value = named[1] == "lias for", named[2], named[3]
     if value:
-        return f"{new} {value}", lambda given: given.renamed(flag, new).with_option(new, value)
+        return f"{new} {value}", lambda command: command.renamed(flag, new).with_option(new, value)
     same = alias or table().arity(flag) == table().arity(new) == "none"
-    return new, (lambda given: given.renamed(flag, new)) if same else None
+    return new, (lambda command: command.renamed(flag, new)) if same else None
 
 
-def speculation(given: GivenCommand, release: Release) -> Iterator[Found]:
-    named = given.stated(ALGORITHM)
+def speculation(command: ParsedCommand, release: Release) -> Iterator[Found]:
+    named = command.stated(ALGORITHM)
     if named is None or is_unknown(named):
         return
     algorithm = named.upper()
@@ -170,51 +172,51 @@ def speculation(given: GivenCommand, release: Release) -> Iterator[Found]:
         return
     if algorithm not in release.algorithms:
         history = table().history("algorithms", algorithm)
-        known = (
+        availability = (
             f" ({history})"
             if history
             else ""
             if release.before(ANY_CASE)
             else ", unless a plugin registers it"
         )
-        why = f"SGLang {release.version} has no algorithm {named}{known}"
+        why = f"SGLang {release.version} has no algorithm {named}{availability}"
         yield Found(Finding("error", ALGORITHM, why, ", ".join(sorted(release.algorithms))))
         return
     if named != algorithm and release.before(ANY_CASE):
         why = f"SGLang {release.version} takes it in upper case only"
         fix = methodcaller("with_option", ALGORITHM, algorithm)
         yield Found(Finding("error", ALGORITHM, why, f"{ALGORITHM} {algorithm}"), fix)
-    if algorithm in WITH_DRAFT and not given.states(DRAFT):
+    if algorithm in WITH_DRAFT and not command.states(DRAFT):
         why = f"{algorithm} needs a draft: SGLang {release.version} refuses to start"
         yield Found(Finding("error", DRAFT, why, "its path or id"))
-    if algorithm in ("STANDALONE", "NGRAM") and given.states("--enable-dp-attention"):
+    if algorithm in ("STANDALONE", "NGRAM") and command.states("--enable-dp-attention"):
         why = f"SGLang {release.version} refuses it with {algorithm}"
         yield Found(Finding("error", "--enable-dp-attention", why, "leave it out on both pools"))
-    if algorithm in EAGLE_FAMILY and not given.states("--speculative-adaptive"):
-        yield from _shape(given, release)
+    if algorithm in EAGLE_FAMILY and not command.states("--speculative-adaptive"):
+        yield from _shape(command, release)
     if algorithm in EAGLE_FAMILY:
-        yield from _rejection(algorithm, given, release)
-    yield from _tree(algorithm, given, release)
+        yield from _rejection(algorithm, command, release)
+    yield from _tree(algorithm, command, release)
     if algorithm in ("DFLASH", "DSPARK"):
-        yield from _blocks(algorithm, given, release)
+        yield from _blocks(algorithm, command, release)
     radix = "--disaggregation-decode-enable-radix-cache"
-    decoding = given.stated("--disaggregation-mode") == "decode"  # elsewhere the flag does nothing
-    if decoding and given.states(radix) and (release.before(WITH_RADIX) or algorithm not in KEEPING_RADIX):
+    decoding = command.stated("--disaggregation-mode") == "decode"  # elsewhere the flag does nothing
+    if decoding and command.states(radix) and (release.before(WITH_RADIX) or algorithm not in KEEPING_RADIX):
         why = f"SGLang {release.version} refuses it with {algorithm}"
         yield Found(
             Finding("error", radix, why, "leave it out on both pools"), methodcaller("without", radix)
         )
 
 
-def _shape(given: GivenCommand, release: Release) -> Iterator[Found]:
+def _shape(command: ParsedCommand, release: Release) -> Iterator[Found]:
     """Steps, branches and nodes of the EAGLE family are all given, or none; a chain may leave out nodes."""
-    stated = {flag: given.stated(flag) for flag in (STEPS, BRANCHES, NODES)}
+    stated = {flag: command.stated(flag) for flag in (STEPS, BRANCHES, NODES)}
     missing = [flag for flag, value in stated.items() if value is None]
-    steps, branches = given.number_of(STEPS), given.number_of(BRANCHES)
+    steps, branches = command.number_of(STEPS), command.number_of(BRANCHES)
     chain = STEPS not in missing and branches == 1
     if missing and len(missing) < len(stated) and not chain:
         why = f"SGLang {release.version} takes all of {STEPS}, {BRANCHES} and {NODES}, or none of them"
-        if steps is not None and BRANCHES in missing and given.number_of(NODES) in (None, steps + 1):
+        if steps is not None and BRANCHES in missing and command.number_of(NODES) in (None, steps + 1):
             yield Found(
                 Finding("error", missing[0], why, f"{BRANCHES} 1 {NODES} {steps + 1}, a chain"),
                 lambda g: g.with_option(BRANCHES, "1").with_option(NODES, str(steps + 1)),
@@ -222,81 +224,81 @@ def _shape(given: GivenCommand, release: Release) -> Iterator[Found]:
         else:
             yield Found(Finding("error", missing[0], why, "give it too"))
         return
-    nodes = given.number_of(NODES)
+    nodes = command.number_of(NODES)
     if chain and steps is not None and nodes not in (None, steps + 1):
         why = f"with one branch a step SGLang {release.version} makes it {steps + 1}, and not {nodes}"
         fix = methodcaller("with_option", NODES, str(steps + 1))
         yield Found(Finding("warning", NODES, why, f"{NODES} {steps + 1}"), fix)
 
 
-def _tree(algorithm: str, given: GivenCommand, release: Release) -> Iterator[Found]:
+def _tree(algorithm: str, command: ParsedCommand, release: Release) -> Iterator[Found]:
     """Backends that cannot verify more than one branch."""
     paged = [names for first, names in PAGED_TREES if not release.before(first)]
     if algorithm in EAGLE_FAMILY:
-        branches, able = given.number_of(BRANCHES) or 1, paged[-1] if paged else ()
-        flat = next((flag for flag in BACKENDS if given.stated(flag) == FLAT), None)
+        branches, able = command.number_of(BRANCHES) or 1, paged[-1] if paged else ()
+        flat = next((flag for flag in BACKENDS if command.stated(flag) == FLAT), None)
         if branches > 1 and flat is not None:
             why = f"SGLang {release.version} verifies one branch alone with {FLAT}, and not {branches}"
             yield Found(Finding("error", flat, why, f"{BRANCHES} 1, or another backend"))
             return
     elif algorithm == "NGRAM":
-        breadth = given.number_of("--speculative-ngram-max-bfs-breadth")
+        breadth = command.number_of("--speculative-ngram-max-bfs-breadth")
         branches, able = 10 if breadth is None else breadth, PAGED_N_GRAMS if paged else ()
     else:
         return
-    page, backend = given.number_of("--page-size") or 1, given.stated("--attention-backend")
+    page, backend = command.number_of("--page-size") or 1, command.stated("--attention-backend")
     if branches > 1 and page > 1 and able and backend and not is_unknown(backend) and backend not in able:
         why = f"with more than one branch and --attention-backend {backend} SGLang {release.version} takes 1"
         yield Found(Finding("error", "--page-size", why, f"--page-size 1, or {' or '.join(able)}"))
 
 
-def _rejection(algorithm: str, given: GivenCommand, release: Release) -> Iterator[Found]:
-    if not given.states(REJECTION) or REJECTION not in release.flags:
+def _rejection(algorithm: str, command: ParsedCommand, release: Release) -> Iterator[Found]:
+    if not command.states(REJECTION) or REJECTION not in release.flags:
         return
     if algorithm not in REJECTING:
         why = f"SGLang {release.version} has it for {', '.join(REJECTING)} alone"
         yield Found(Finding("error", REJECTION, why, "leave it out"), methodcaller("without", REJECTION))
         return
-    branches = given.number_of(BRANCHES)
+    branches = command.number_of(BRANCHES)
     if branches is not None and branches != 1:
         why = f"SGLang {release.version} has it for one branch alone, and not {branches}"
         yield Found(Finding("error", REJECTION, why, f"{BRANCHES} 1"))
     for flag in ("--speculative-accept-threshold-single", "--speculative-accept-threshold-acc"):
-        if given.stated(flag) not in (None, "1", "1.0") and not is_unknown(given.stated(flag)):
+        if command.stated(flag) not in (None, "1", "1.0") and not is_unknown(command.stated(flag)):
             why = f"SGLang {release.version} refuses it with {REJECTION}"
             yield Found(Finding("error", flag, why, "leave it out"), methodcaller("without", flag))
 
 
-def _blocks(algorithm: str, given: GivenCommand, release: Release) -> Iterator[Found]:
+def _blocks(algorithm: str, command: ParsedCommand, release: Release) -> Iterator[Found]:
     """Yield findings on heads that draft a block at a time."""
-    block, nodes = given.number_of("--speculative-dflash-block-size"), given.number_of(NODES)
+    block, nodes = command.number_of("--speculative-dflash-block-size"), command.number_of(NODES)
     if block is not None and nodes is not None and block != nodes:
         why = f"SGLang {release.version} takes one number for both, and the block size is {block}"
         yield Found(Finding("error", NODES, why, f"{NODES} {block}"))
-    prefilling = given.stated("--disaggregation-mode") == "prefill"
+    prefilling = command.stated("--disaggregation-mode") == "prefill"
     if algorithm == "DSPARK" and prefilling and not release.before(PREFILL_IN_PIPELINES):
         return
     for flag in ("--pp-size", "--pipeline-parallel-size"):
-        if (given.number_of(flag) or 1) > 1 and given.has(flag):
+        if (command.number_of(flag) or 1) > 1 and command.has(flag):
             why = f"SGLang {release.version} refuses pipelines with {algorithm}"
             yield Found(Finding("error", flag, why, f"{flag} 1"))
 
 
-def differing(given: GivenCommand, release: Release) -> Iterator[Found]:
+def differing(command: ParsedCommand, release: Release) -> Iterator[Found]:
     """Yield what speculation changes by itself, so that two pools are unlike."""
-    named = given.stated(ALGORITHM)
+    named = command.stated(ALGORITHM)
     algorithm = (named or "NONE").upper()
     if algorithm == "NONE":
         return
-    if not given.states("--max-running-requests") and algorithm != "UNO":
+    if not command.states("--max-running-requests") and algorithm != "UNO":
         why = (
             f"unset, SGLang {release.version} makes it 48 with speculation and far more without: pools differ"
         )
         yield Found(Finding("warning", "--max-running-requests", why, "--max-running-requests 48 on both"))
-    if given.states("--enable-mixed-chunk") and (release.before(MIXED) or algorithm not in MIXING):
+    if command.states("--enable-mixed-chunk") and (release.before(MIXED) or algorithm not in MIXING):
         why = f"SGLang {release.version} turns it off where it speculates: the pools differ in it"
         yield Found(Finding("warning", "--enable-mixed-chunk", why, "leave it out on both"))
-    if release.before(OVERLAPPED) and not given.states("--disable-overlap-schedule"):
+    if release.before(OVERLAPPED) and not command.states("--disable-overlap-schedule"):
         why = f"SGLang {release.version} turns the overlap schedule off where it speculates, unless "
         why += "SGLANG_ENABLE_SPEC_V2=1 is set: the pools differ in it"
         yield Found(Finding("note", "--disable-overlap-schedule", why, "give it on both to compare them"))
@@ -314,10 +316,10 @@ ASSISTANT = re.compile(r"gemma-?4[^/]*assistant[^/]*$", re.IGNORECASE)
 """How Gemma 4's assistants are named; a command shows no more of a draft than its name."""
 
 
-def adapters(given: GivenCommand, release: Release) -> Iterator[Found]:
+def adapters(command: ParsedCommand, release: Release) -> Iterator[Found]:
     """LoRA adapters, which some algorithms do not go with."""
-    flag = next((flag for flag in LORA if given.states(flag)), None)
-    algorithm = (given.stated(ALGORITHM) or "NONE").upper()
+    flag = next((flag for flag in LORA if command.states(flag)), None)
+    algorithm = (command.stated(ALGORITHM) or "NONE").upper()
     if (
         flag is None
         or algorithm in ("NONE", "NGRAM")
@@ -332,20 +334,20 @@ def adapters(given: GivenCommand, release: Release) -> Iterator[Found]:
         yield Found(
             Finding("error", flag, why, f"serve adapters without speculation, or SGLang {LORA_WITH_HEADS}")
         )
-    elif algorithm not in WITH_LORA or (algorithm != "EAGLE3" and _assistant(given)):
-        draft = " and a Gemma 4 assistant" if _assistant(given) else ""
+    elif algorithm not in WITH_LORA or (algorithm != "EAGLE3" and _assistant(command)):
+        draft = " and a Gemma 4 assistant" if _assistant(command) else ""
         why = f"SGLang {release.version} refuses adapters with {algorithm}{draft}"
         yield Found(Finding("error", flag, why, "serve adapters without speculation"))
-    elif given.states("--speculative-adaptive"):
+    elif command.states("--speculative-adaptive"):
         why = f"SGLang {release.version} refuses it with LoRA adapters"
         fix = methodcaller("without", "--speculative-adaptive")
         yield Found(Finding("error", "--speculative-adaptive", why, "leave it out"), fix)
 
 
-def assistants(given: GivenCommand, release: Release) -> Iterator[Found]:
+def assistants(command: ParsedCommand, release: Release) -> Iterator[Found]:
     if (
-        (given.stated(ALGORITHM) or "").upper() == "EAGLE3"
-        and _assistant(given)
+        (command.stated(ALGORITHM) or "").upper() == "EAGLE3"
+        and _assistant(command)
         and not release.before(ASSISTANTS)
     ):
         why = (
@@ -356,19 +358,19 @@ def assistants(given: GivenCommand, release: Release) -> Iterator[Found]:
         yield Found(Finding("error", ALGORITHM, why, f"{ALGORITHM} NEXTN"), fix)
 
 
-def _assistant(given: GivenCommand) -> bool:
-    return ASSISTANT.search(given.stated(DRAFT) or "") is not None
+def _assistant(command: ParsedCommand) -> bool:
+    return ASSISTANT.search(command.stated(DRAFT) or "") is not None
 
 
-def secrets(given: GivenCommand, release: Release) -> Iterator[Found]:
+def secrets(command: ParsedCommand, release: Release) -> Iterator[Found]:
     for flag in SECRET_FLAGS:
-        if given.has(flag) and not is_unknown(given.value(flag)):
+        if command.has(flag) and not is_unknown(command.value(flag)):
             why = "the secret is visible in the process list, the manifest and the shell history"
             fix = methodcaller("without", flag)
             yield Found(Finding("warning", flag, why, "a file that only the server can read"), fix)
 
 
-RULES: tuple[Callable[[GivenCommand, Release], Iterator[Found]], ...] = (
+RULES: tuple[Callable[[ParsedCommand, Release], Iterator[Found]], ...] = (
     unknown,
     without_value,
     speculation,
@@ -414,21 +416,18 @@ def lint(
     invalid version.
     """
     release = table().release(version) if version else table().newest
-    given, known = GivenCommand.parse(words), version or release.version
-    found, _ = settled(given, release, RULES, partial(_objections, version=known))
-    issues = known_issues.findings("sglang", known, given, CALL, partial(_refused, release=release), around)
-    return known_issues.joined(found, issues)
+    command, judged_version = ParsedCommand.parse(words), version or release.version
+    findings, _ = settled(command, release, RULES, _objections(judged_version))
+
+    def refused(words: Words) -> list[str]:
+        return error_flags(ParsedCommand.parse(words.words()), release, RULES)
+
+    issues = known_issues.findings("sglang", judged_version, command, CALL, refused, around)
+    return known_issues.joined(findings, issues)
 
 
-def _objections(before: GivenCommand, after: GivenCommand, version: str) -> list[str]:
-    settings = [known_issues.settings_of(given, CALL) for given in (before, after)]
-    return known_issues.objections("sglang", version, *settings)
-
-
-def _refused(words: Words, release: Release) -> list[str]:
-    given = GivenCommand.parse(words.words())
-    found = (entry.finding for rule in RULES for entry in rule(given, release))
-    return [finding.flag for finding in found if finding.level == "error"]
+def _objections(version: str) -> Objections[ParsedCommand]:
+    return partial(known_issues.command_objections, "sglang", version, CALL)
 
 
 def judge(command: Command, requested: str | None) -> LintResult:
@@ -437,8 +436,8 @@ def judge(command: Command, requested: str | None) -> LintResult:
     version, because = _version(command, requested)
     release = table().release(version)
     words, unread = configured(command, CONFIG_FILE, CALL)
-    given = GivenCommand.parse(words)
-    _, fixed = settled(given, release, RULES, partial(_objections, version=version))
+    parsed = ParsedCommand.parse(words)
+    _, fixed = settled(parsed, release, RULES, _objections(version))
     corrected = _yaml(fixed) if command.flags_file else fixed.text()
     return LintResult(
         where=command.where,
@@ -446,16 +445,16 @@ def judge(command: Command, requested: str | None) -> LintResult:
         version=release.version,
         because=because,
         findings=lint(words, version, command.environment),
-        corrected=None if fixed == given else corrected,
+        corrected=None if fixed == parsed else corrected,
         left=[finding for finding in lint(fixed.words(), version) if finding.level == "error"],
-        unknown=[*command.unread, *unread, *unknown_values(given, CALL, DECIDING)],
+        unknown=[*command.unread, *unread, *unknown_values(parsed, CALL, DECIDING)],
     )
 
 
-def _yaml(given: GivenCommand) -> str:
+def _yaml(command: ParsedCommand) -> str:
     """Return the flags as a file of --config has them."""
     keys = {}
-    for option in given.options:
+    for option in command.options:
         values = [yaml.safe_load(value) for value in option.values]
         keys[option.flag.removeprefix("--")] = (values[0] if len(values) == 1 else values) if values else True
     return yaml.safe_dump(keys, sort_keys=False, width=1000)
@@ -463,8 +462,8 @@ def _yaml(given: GivenCommand) -> str:
 
 def _version(command: Command, requested: str | None) -> tuple[str, str]:
     """The release that the command is judged for, and why."""
-    known, version = table(), requested or command.version
-    newest, source = known.newest.version, "as requested" if requested else "as the image's tag says"
+    releases, version = table(), requested or command.version
+    newest, source = releases.newest.version, "as requested" if requested else "as the image's tag says"
     if version is None:
         version, source = version_behind(command.words, ("sglang",)), "as the program says"
     if version is None:
@@ -477,12 +476,12 @@ def _version(command: Command, requested: str | None) -> tuple[str, str]:
         return newest, f"the newest known: the image's tag, {version}, is not a release of SGLang"
     if numbers[0] != 0:  # 25.10-py3: builds of others have numbers of their own
         return newest, f"the newest known: {version}, {source}, is not a release of SGLang"
-    if numbers < parse(known.oldest):
+    if numbers < parse(releases.oldest):
         return (
             newest,
-            f"the newest known: {version}, {source}, is older than {known.oldest}, the oldest known",
+            f"the newest known: {version}, {source}, is older than {releases.oldest}, the oldest known",
         )
-    nearest = known.release(version).version
+    nearest = releases.release(version).version
     if parse(nearest) != numbers:
         why = "newer than any known" if numbers > parse(newest) else "not in the table"
         return version, f"the nearest known before {version}, {source}, which is {why}"

@@ -60,14 +60,14 @@ def answer_drafts(body: Mapping[str, Any]) -> RequestDrafts | None:
         places.append(object_at(choices[0], "meta_info"))
     for reported in places:
         for drafted, accepted, histogram in NAMES:
-            found = RequestDrafts.read(
+            drafts = RequestDrafts.read(
                 reported.get(drafted),
                 reported.get(accepted),
                 reported.get("spec_verify_ct"),
                 reported.get(histogram),
             )
-            if found is not None:
-                return found
+            if drafts is not None:
+                return drafts
     return None
 
 
@@ -103,7 +103,7 @@ class SglangPool(SglangSettings):
 
     def spread(self, words: Sequence[str], nodes: int, address: str, rank: str) -> MultiHost:
         common = (*words, "--nnodes", str(nodes), "--dist-init-addr", f"{address}:{DIST_PORT}")
-        return MultiHost(first=(*common, "--node-rank", "0"), other=(*common, "--node-rank", rank))
+        return MultiHost(first=(*common, "--node-rank", "0"), worker=(*common, "--node-rank", rank))
 
     def at_k(self, k: int) -> dict[str, object]:
         assert self.speculation is not None

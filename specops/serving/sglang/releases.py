@@ -24,14 +24,14 @@ Numbers = tuple[int, ...]
 
 def parse(text: str) -> Numbers:
     """Return (0, 5, 10) of v0.5.10.post1. Raises ConfigError for an invalid version."""
-    found = re.match(r"v?(\d+(?:\.\d+)+)", text.strip())
-    if found is None:
+    match = re.match(r"v?(\d+(?:\.\d+)+)", text.strip())
+    if match is None:
         newest = table().newest.version
         raise ConfigError(
             f"invalid version '{text}' of SGLang: expected numbers and dots, such as {newest}",
             hint=with_value(text, newest),
         )
-    return tuple(int(part) for part in found[1].split("."))
+    return tuple(int(part) for part in match[1].split("."))
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,10 @@ class Release:
         """The flags that `flag` may stand for: argparse takes the beginning of a name."""
         if flag in self.flags:
             return [flag]
-        return sorted(known for known in self.flags if flag.startswith("--") and known.startswith(flag))
+        return sorted(name for name in self.flags if flag.startswith("--") and name.startswith(flag))
 
 
-class Table:
+class SglangReleases:
     def __init__(self, path: Path) -> None:
         raw: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         self.versions: list[str] = raw["versions"]
@@ -79,18 +79,18 @@ class Table:
 
         Raises ConfigError for an invalid version.
         """
-        earlier = [known for known in self.versions if parse(known) <= parse(requested)]
+        earlier = [candidate for candidate in self.versions if parse(candidate) <= parse(requested)]
         return self._release(earlier[-1] if earlier else self.versions[-1])
 
     def history(self, kind: Kind, name: str) -> str | None:
         """Return in which releases `name` is: "up to 0.5.19", "0.5.16 and newer"; None: in none."""
         ranges = self._names[kind].get(name)
-        return " and ".join(map(self._said, ranges.split(","))) if ranges else None
+        return " and ".join(map(self._describe_span, ranges.split(","))) if ranges else None
 
     def last_words(self, flag: str) -> str | None:
         """Return what the last release that deprecated `flag` said to write instead."""
-        said = self._deprecated.get(flag)
-        return list(said.values())[-1] if said else None
+        messages = self._deprecated.get(flag)
+        return list(messages.values())[-1] if messages else None
 
     def arity(self, flag: str) -> Arity:
         """Return how many words it takes. An unknown one takes one, if any follows."""
@@ -100,33 +100,33 @@ class Table:
         """The flag that an abbreviation stands for in any release; `flag` where it may be several."""
         if flag in self._names["flags"] or not flag.startswith("--"):
             return flag
-        meant = [known for known in self._names["flags"] if known.startswith(flag)]
+        meant = [name for name in self._names["flags"] if name.startswith(flag)]
         return meant[0] if len(meant) == 1 else flag
 
     def _release(self, version: str) -> Release:
         if version not in self._known:
             self._known[version] = Release(
                 version,
-                flags=self._of(version, "flags"),
-                algorithms=self._of(version, "algorithms"),
+                flags=self._names_in(version, "flags"),
+                algorithms=self._names_in(version, "algorithms"),
                 deprecated={
                     flag: text
-                    for flag, said in self._deprecated.items()
-                    for ranges, text in said.items()
+                    for flag, messages in self._deprecated.items()
+                    for ranges, text in messages.items()
                     if self._within(version, ranges)
                 },
             )
         return self._known[version]
 
-    def _of(self, version: str, kind: Kind) -> frozenset[str]:
+    def _names_in(self, version: str, kind: Kind) -> frozenset[str]:
         return frozenset(name for name, ranges in self._names[kind].items() if self._within(version, ranges))
 
     def _within(self, version: str, ranges: str) -> bool:
-        at = self.versions.index(version)
+        index = self.versions.index(version)
         pairs = (part.split("-") for part in ranges.split(","))
-        return any(self.versions.index(first) <= at <= self.versions.index(last) for first, last in pairs)
+        return any(self.versions.index(first) <= index <= self.versions.index(last) for first, last in pairs)
 
-    def _said(self, span: str) -> str:
+    def _describe_span(self, span: str) -> str:
         first, _, last = span.partition("-")
         if last == self.versions[-1]:
             return f"{first} and newer"
@@ -136,5 +136,5 @@ class Table:
 
 
 @functools.cache
-def table() -> Table:
-    return Table(Path(__file__).with_name("releases.json"))
+def table() -> SglangReleases:
+    return SglangReleases(Path(__file__).with_name("releases.json"))

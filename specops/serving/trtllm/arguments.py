@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 
 import yaml
 
-from specops.serving.argv import UNKNOWN, Arity, Call, Files, Words, is_unknown
+from specops.serving.argv import UNKNOWN, Arity, CallPattern, Files, Words, is_unknown
 from specops.serving.trtllm.releases import table
 
 SPECULATIVE = "speculative_config"
@@ -20,12 +20,12 @@ SUBCOMMANDS = ("disaggregated", "disaggregated_mpi_worker", "mm_embedding_serve"
 """Subcommands of trtllm-serve, besides serve; what they start is not judged."""
 
 
-class _Call(Call):
+class _Call(CallPattern):
     """TensorRT-LLM's images, which are tensorrt-llm/release:VERSION, and start no server by themselves."""
 
     def tag(self, image: str) -> str | None:
-        found = re.search(r"(?:^|/)tensorrt-llm(?:/[\w.-]+)?:v?(\d[\w.]*)?[\w.-]*$", image)
-        return None if found is None else found[1] or ""
+        match = re.search(r"(?:^|/)tensorrt-llm(?:/[\w.-]+)?:v?(\d[\w.]*)?[\w.-]*$", image)
+        return None if match is None else match[1] or ""
 
 
 CALL = _Call(
@@ -34,8 +34,8 @@ CALL = _Call(
 
 
 @dataclass(frozen=True)
-class GivenCommand(Words):
-    CALL: ClassVar[Call] = CALL
+class ParsedCommand(Words):
+    CALL: ClassVar[CallPattern] = CALL
 
     config: Mapping[str, Any] | None = field(default=None, hash=False)
     """The YAML file's content; None without a file, or where its content was not given."""
@@ -53,21 +53,21 @@ class GivenCommand(Words):
         return flag  # click takes names as they are written: --tp-size is not --tp_size
 
     @classmethod
-    def of(cls, words: Sequence[str], files: Files) -> Self:
+    def read(cls, words: Sequence[str], files: Files) -> Self:
         """Return the command with the file among `files` that the words name."""
-        given = cls.parse(words)
-        text = files.text(given.config_file) if given.config_file is not None else None
+        command = cls.parse(words)
+        text = files.text(command.config_file) if command.config_file is not None else None
         if text is None:
-            return given
+            return command
         try:
             content = _loaded(text)
         except yaml.YAMLError as error:
             if is_unknown(text):  # a script writes it, and a variable may hold a piece of the YAML
-                return given
-            return replace(given, broken=str(error).splitlines()[0])
+                return command
+            return replace(command, broken=str(error).splitlines()[0])
         if not isinstance(content, dict):
-            return replace(given, broken="it is not a mapping")
-        return replace(given, config=content)
+            return replace(command, broken="it is not a mapping")
+        return replace(command, config=content)
 
     @property
     def config_file(self) -> str | None:
@@ -87,8 +87,8 @@ class GivenCommand(Words):
     @property
     def speculation(self) -> Mapping[str, Any] | None:
         """Return speculative_config, where it is a mapping."""
-        found = (self.config or {}).get(SPECULATIVE)
-        return found if isinstance(found, dict) else None
+        speculation = (self.config or {}).get(SPECULATIVE)
+        return speculation if isinstance(speculation, dict) else None
 
     @property
     def backend(self) -> str:
@@ -127,4 +127,4 @@ def _loaded(text: str) -> Any:
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError:
-        return yaml.safe_load(UNKNOWN.sub(lambda found: json.dumps(found[0]), text))
+        return yaml.safe_load(UNKNOWN.sub(lambda match: json.dumps(match[0]), text))

@@ -39,15 +39,15 @@ RULES = (
 )
 
 
-def served(pair: ServedPair) -> str:
+def describe_serving(pair: ServedPair) -> str:
     draft = f", speculative_model: {pair.draft}" if pair.draft else ""
     return f"speculative_config: {{decoding_type: {pair.method}, max_draft_len: {pair.tokens}{draft}}}"
 
 
 def has_method(version: str, method: str) -> bool | None:
     names = (method, OLDER_NAMES.get(method, method))
-    known = [table().has_type(Version.parse(version), name) for name in names]
-    return True if True in known else None if None in known else False
+    answers = [table().has_type(Version.parse(version), name) for name in names]
+    return True if True in answers else None if None in answers else False
 
 
 DRAFTS = DraftSupport(
@@ -55,7 +55,7 @@ DRAFTS = DraftSupport(
     rules=RULES,
     methods=METHODS,
     method_key="decoding_type",
-    served=served,
+    describe_serving=describe_serving,
     has_method=has_method,
     same_tokens="TensorRT-LLM does not compare tokens: of another tokenizer next to no draft is accepted",
     positions=(

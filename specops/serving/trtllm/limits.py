@@ -14,10 +14,10 @@ from typing import Any, TypeAlias
 
 from specops.serving import argv
 from specops.serving.argv import Finding
-from specops.serving.trtllm.arguments import SPECULATIVE, GivenCommand
+from specops.serving.trtllm.arguments import SPECULATIVE, ParsedCommand
 from specops.serving.trtllm.releases import OF_TODAY, Release
 
-Found: TypeAlias = argv.RuleFinding[GivenCommand]
+Found: TypeAlias = argv.RuleFinding[ParsedCommand]
 
 LEAST = {
     "max_draft_len": 0,
@@ -57,14 +57,14 @@ GUIDED = ("MTP", "PARD", "DFlash", "DSpark", "DraftTarget", "Draft_Target")
 """Types whose rejection sampling excludes further settings. EAGLE-3 is free of them."""
 
 
-def values(given: GivenCommand, release: Release) -> Iterator[Found]:
+def values(command: ParsedCommand, release: Release) -> Iterator[Found]:
     """Yield findings on single values."""
-    said = given.speculation
-    if said is None or release.version < OF_TODAY:
+    speculation = command.speculation
+    if speculation is None or release.version < OF_TODAY:
         return
-    own = said.get("sa_config")
+    own = speculation.get("sa_config")
     nested = {f"sa_config.{key}": value for key, value in own.items()} if isinstance(own, Mapping) else {}
-    for key, value in {**said, **nested}.items():
+    for key, value in {**speculation, **nested}.items():
         least, most, choices = LEAST.get(key), MOST.get(key), CHOICES.get(key)
         if choices and isinstance(value, str) and value not in choices and not argv.is_unknown(value):
             yield _refused(key, f"'{value}' is not one of {', '.join(choices)}")
@@ -76,19 +76,19 @@ def values(given: GivenCommand, release: Release) -> Iterator[Found]:
             yield _refused(key, f"{value} is above {most}, the most: it is a share")
 
 
-def ignored(given: GivenCommand, release: Release) -> Iterator[Found]:
+def ignored(command: ParsedCommand, release: Release) -> Iterator[Found]:
     """Yield findings on keys without an effect."""
-    said = given.speculation
-    if said is None or release.version < OF_TODAY:
+    speculation = command.speculation
+    if speculation is None or release.version < OF_TODAY:
         return
-    known = release.base | release.types.get(str(said.get("decoding_type")), frozenset())
+    allowed = release.base | release.types.get(str(speculation.get("decoding_type")), frozenset())
     for key, why in NO_EFFECT.items():
-        if key in said and key in known:
+        if key in speculation and key in allowed:
             yield _unused(key, f"TensorRT-LLM {release} ignores it: {why}")
     tree = "dynamic_tree_max_topK"
-    if tree in said and tree in known and not said.get("use_dynamic_tree"):
+    if tree in speculation and tree in allowed and not speculation.get("use_dynamic_tree"):
         yield _unused("dynamic_tree_max_topK", "without use_dynamic_tree: true it is ignored")
-    if said.get("decoding_type") == "Eagle" and "Eagle3" in release.types:
+    if speculation.get("decoding_type") == "Eagle" and "Eagle3" in release.types:
         why = "it is read as Eagle3; heads of EAGLE 1 and 2 do not work"
         yield Found(
             Finding("warning", f"{SPECULATIVE}.decoding_type Eagle", why, "Eagle3"),
@@ -96,29 +96,29 @@ def ignored(given: GivenCommand, release: Release) -> Iterator[Found]:
         )
 
 
-def combinations(given: GivenCommand, release: Release) -> Iterator[Found]:
+def combinations(command: ParsedCommand, release: Release) -> Iterator[Found]:
     """Yield findings on values that exclude each other, or need one another."""
-    said = given.speculation
-    if said is None or release.version < OF_TODAY:
+    speculation = command.speculation
+    if speculation is None or release.version < OF_TODAY:
         return
-    type_ = said.get("decoding_type")
-    yield from _schedule(said)
-    yield from _tree(said)
+    type_ = speculation.get("decoding_type")
+    yield from _schedule(speculation)
+    yield from _tree(speculation)
     if type_ in ("NGram", "SA"):
-        yield from _n_grams(said, given)
+        yield from _n_grams(speculation, command)
     if type_ == "DSpark":
-        block, length = number(said.get("block_size")), number(said.get("max_draft_len"))
+        block, length = number(speculation.get("block_size")), number(speculation.get("max_draft_len"))
         if block is not None and length is not None and block != length:
             yield _refused("block_size", f"it must equal max_draft_len, {length:g}")
-    if type_ == "SaveState" and not said.get("output_directory"):
+    if type_ == "SaveState" and not speculation.get("output_directory"):
         yield _refused("output_directory", "type SaveState needs the folder that it writes to")
-    if said.get("use_rejection_sampling") is True:
-        for why in _against_rejection(said, given):
+    if speculation.get("use_rejection_sampling") is True:
+        for why in _against_rejection(speculation, command):
             yield _refused("use_rejection_sampling", why)
 
 
-def _schedule(said: Mapping[str, Any]) -> Iterator[Found]:
-    schedule, most = said.get("draft_len_schedule"), number(said.get("max_draft_len"))
+def _schedule(speculation: Mapping[str, Any]) -> Iterator[Found]:
+    schedule, most = speculation.get("draft_len_schedule"), number(speculation.get("max_draft_len"))
     for size, length in schedule.items() if isinstance(schedule, Mapping) else ():
         batch, drafts = number(size), number(length)
         if batch is not None and batch < 1:
@@ -131,19 +131,25 @@ def _schedule(said: Mapping[str, Any]) -> Iterator[Found]:
             yield _refused("draft_len_schedule", f"{length} at batch size {size} is above max_draft_len")
 
 
-def _tree(said: Mapping[str, Any]) -> Iterator[Found]:
-    length, branches = number(said.get("max_draft_len")), number(said.get("dynamic_tree_max_topK"))
-    nodes = number(said.get("max_total_draft_tokens"))
-    if not said.get("use_dynamic_tree") or length is None or not branches or nodes is None:
+def _tree(speculation: Mapping[str, Any]) -> Iterator[Found]:
+    length, branches = (
+        number(speculation.get("max_draft_len")),
+        number(speculation.get("dynamic_tree_max_topK")),
+    )
+    nodes = number(speculation.get("max_total_draft_tokens"))
+    if not speculation.get("use_dynamic_tree") or length is None or not branches or nodes is None:
         return
     if not length <= nodes <= length * branches:
         why = f"a tree of {length:g} levels and {branches:g} branches has {length:g} to {length * branches:g}"
         yield _refused("max_total_draft_tokens", f"{why} draft tokens, and not {nodes:g}")
 
 
-def _n_grams(said: Mapping[str, Any], given: GivenCommand) -> Iterator[Found]:
-    longest, pooled = number(said.get("max_matching_ngram_size")), said.get("enable_global_pool") is True
-    if said["decoding_type"] == "NGram":
+def _n_grams(speculation: Mapping[str, Any], command: ParsedCommand) -> Iterator[Found]:
+    longest, pooled = (
+        number(speculation.get("max_matching_ngram_size")),
+        speculation.get("enable_global_pool") is True,
+    )
+    if speculation["decoding_type"] == "NGram":
         if longest is not None and longest < 1:
             yield _refused("max_matching_ngram_size", f"{longest:g} is below 1, the least")
         return
@@ -152,27 +158,27 @@ def _n_grams(said: Mapping[str, Any], given: GivenCommand) -> Iterator[Found]:
     elif pooled and longest is not None and longest != -1 and not 1 <= longest <= LONGEST_IN_POOL:
         why = f"with enable_global_pool it is -1 or 1 to {LONGEST_IN_POOL}"
         yield _refused("max_matching_ngram_size", why)
-    size = number(said.get("global_pool_size"))
+    size = number(speculation.get("global_pool_size"))
     if size is None:
         return
     if not pooled:
         yield _refused("global_pool_size", "it needs enable_global_pool: true")
-    batch = number((given.config or {}).get("max_batch_size")) or number(given.value("--max_batch_size"))
+    batch = number((command.config or {}).get("max_batch_size")) or number(command.value("--max_batch_size"))
     if batch is not None and size < batch:
         yield _refused("global_pool_size", f"{size:g} is below max_batch_size, {batch:g}")
 
 
-def _against_rejection(said: Mapping[str, Any], given: GivenCommand) -> Iterator[str]:
-    if said.get("sa_config") is not None:
+def _against_rejection(speculation: Mapping[str, Any], command: ParsedCommand) -> Iterator[str]:
+    if speculation.get("sa_config") is not None:
         yield "it and sa_config exclude each other"
-    branches = number(said.get("dynamic_tree_max_topK"))
-    if said.get("use_dynamic_tree") and branches is not None and branches > REJECTION_BRANCHES:
+    branches = number(speculation.get("dynamic_tree_max_topK"))
+    if speculation.get("use_dynamic_tree") and branches is not None and branches > REJECTION_BRANCHES:
         yield f"with it dynamic_tree_max_topK is at most {REJECTION_BRANCHES}"
-    type_ = said.get("decoding_type")
+    type_ = speculation.get("decoding_type")
     if type_ not in GUIDED:
         return
-    config = given.config or {}
-    if said.get("use_relaxed_acceptance_for_thinking") is True:
+    config = command.config or {}
+    if speculation.get("use_relaxed_acceptance_for_thinking") is True:
         yield "it and use_relaxed_acceptance_for_thinking exclude each other"
     if (number(config.get("context_parallel_size")) or 1) > 1:
         yield f"with type {type_} it excludes context parallelism"
@@ -186,10 +192,10 @@ def number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
-        found = float(value)
+        parsed = float(value)
     except (ValueError, OverflowError):
         return None
-    return found if math.isfinite(found) else None
+    return parsed if math.isfinite(parsed) else None
 
 
 def _refused(key: str, why: str) -> Found:
@@ -197,5 +203,5 @@ def _refused(key: str, why: str) -> Found:
 
 
 def _unused(key: str, why: str) -> Found:
-    drop = partial(GivenCommand.moved, old=(SPECULATIVE, key), new=None)
+    drop = partial(ParsedCommand.moved, old=(SPECULATIVE, key), new=None)
     return Found(Finding("warning", f"{SPECULATIVE}.{key}", why, "leave it out"), drop)

@@ -29,10 +29,10 @@ from specops.serving.argv import (
     unreadable,
 )
 from specops.serving.trtllm import limits
-from specops.serving.trtllm.arguments import CALL, SPECULATIVE, GivenCommand
+from specops.serving.trtllm.arguments import CALL, SPECULATIVE, ParsedCommand
 from specops.serving.trtllm.releases import OF_TODAY, Release, Version, installed, table
 
-Found: TypeAlias = argv.RuleFinding[GivenCommand]
+Found: TypeAlias = argv.RuleFinding[ParsedCommand]
 
 
 def _key(*path: str) -> str:
@@ -50,8 +50,8 @@ OTHERS = SHORT | {
 }
 
 
-def flags(given: GivenCommand, release: Release) -> Iterator[Found]:
-    for option in dict.fromkeys(given.options):
+def flags(command: ParsedCommand, release: Release) -> Iterator[Found]:
+    for option in dict.fromkeys(command.options):
         flag = option.flag
         if flag in release.flags:
             if release.flags[flag] and not option.values:
@@ -61,30 +61,26 @@ def flags(given: GivenCommand, release: Release) -> Iterator[Found]:
             continue
         underscores = "--" + flag.removeprefix("--").replace("-", "_")
         new = OTHERS.get(underscores, underscores)
-        there = ", ".join(map(str, table().having(flag)))
-        why = f"TensorRT-LLM {release} does not have it" + (f"; {there} has it" if there else "")
+        releases = ", ".join(map(str, table().having(flag)))
+        why = f"TensorRT-LLM {release} does not have it" + (f"; {releases} has it" if releases else "")
         if new != flag and new in release.flags:
             why = f"{why}: names have underscores" if new == underscores and new != flag else why
             yield Found(Finding("error", flag, why, new), methodcaller("renamed", flag, new))
             continue
         near = difflib.get_close_matches(underscores, release.flags, n=1, cutoff=0.8)
-        yield Found(Finding("error", flag, why, near[0] if near and not there else None))
+        yield Found(Finding("error", flag, why, near[0] if near and not releases else None))
 
 
-def target(given: GivenCommand, release: Release) -> Iterator[Found]:
-    if given.model is None and given.options and not _is_file(given):
+def target(command: ParsedCommand, release: Release) -> Iterator[Found]:
+    file_alone = command.config is not None and len(command.options) == 1  # only the YAML file is judged
+    if command.model is None and command.options and not file_alone:
         yield Found(Finding("error", "MODEL", "trtllm-serve needs a model: its folder or hub id"))
 
 
-def _is_file(given: GivenCommand) -> bool:
-    """Return whether only the YAML file is judged: there is no command."""
-    return given.config is not None and len(given.options) == 1
-
-
-def backend(given: GivenCommand, release: Release) -> Iterator[Found]:
-    if given.backend in ("tensorrt", "trt") and release.version >= OF_TODAY:
+def backend(command: ParsedCommand, release: Release) -> Iterator[Found]:
+    if command.backend in ("tensorrt", "trt") and release.version >= OF_TODAY:
         why = f"TensorRT-LLM {release} has no TensorRT backend; the PyTorch one is the default"
-        fix = (lambda g: g.without("--backend")) if given.has("--backend") else None
+        fix = (lambda g: g.without("--backend")) if command.has("--backend") else None
         yield Found(Finding("error", "--backend", why, "leave it out"), fix)
 
 
@@ -125,17 +121,17 @@ BESIDE = ("build_config", "disagg_cluster", "multimodal_server_config")
 """Keys that trtllm-serve reads itself."""
 
 
-def keys(given: GivenCommand, release: Release) -> Iterator[Found]:
-    if given.backend in ("tensorrt", "trt"):  # it has keys of its own
+def keys(command: ParsedCommand, release: Release) -> Iterator[Found]:
+    if command.backend in ("tensorrt", "trt"):  # it has keys of its own
         return
-    for key in given.config or ():
+    for key in command.config or ():
         if key in release.keys or key in BESIDE:
             continue
         why = f"TensorRT-LLM {release} has no such key and does not start"
         if key in MOVED:
             path = MOVED[key]
             yield Found(
-                Finding("error", key, why, _key(*path)), partial(GivenCommand.moved, old=(key,), new=path)
+                Finding("error", key, why, _key(*path)), partial(ParsedCommand.moved, old=(key,), new=path)
             )
         elif key in GONE:
             yield Found(Finding("error", key, f"{why}: {GONE[key]}"))
@@ -148,30 +144,30 @@ def keys(given: GivenCommand, release: Release) -> Iterator[Found]:
                 yield Found(Finding("warning", str(key), why))
 
 
-def unread(given: GivenCommand, release: Release) -> Iterator[Found]:
+def unread(command: ParsedCommand, release: Release) -> Iterator[Found]:
     """Yield what keeps the YAML file from being judged."""
-    if given.broken is not None:
-        yield Found(Finding("error", given.config_file or "--config", f"invalid YAML: {given.broken}"))
+    if command.broken is not None:
+        yield Found(Finding("error", command.config_file or "--config", f"invalid YAML: {command.broken}"))
 
 
 GRAPHS = ("batch_sizes", "enable_padding", "max_batch_size")
 GRAPHS_OF_TODAY = (*GRAPHS, "mode", "num_tokens", "max_num_token", "seq_lens", "max_seq_len")
 
 
-def graphs(given: GivenCommand, release: Release) -> Iterator[Found]:
+def graphs(command: ParsedCommand, release: Release) -> Iterator[Found]:
     """Keys of cuda_graph_config, of which NVIDIA's own examples still have an earlier name."""
-    said = (given.config or {}).get("cuda_graph_config")
-    known = GRAPHS if release.version < OF_TODAY else GRAPHS_OF_TODAY
-    for key in said if isinstance(said, dict) else ():
-        if key in known:
+    settings = (command.config or {}).get("cuda_graph_config")
+    allowed = GRAPHS if release.version < OF_TODAY else GRAPHS_OF_TODAY
+    for key in settings if isinstance(settings, dict) else ():
+        if key in allowed:
             continue
-        at, why = _key("cuda_graph_config", str(key)), f"TensorRT-LLM {release} has no such key"
+        path, why = _key("cuda_graph_config", str(key)), f"TensorRT-LLM {release} has no such key"
         if key == "padding_enabled":
             new = ("cuda_graph_config", "enable_padding")
-            move = partial(GivenCommand.moved, old=("cuda_graph_config", key), new=new)
-            yield Found(Finding("error", at, why, "enable_padding"), move)
+            move = partial(ParsedCommand.moved, old=("cuda_graph_config", key), new=new)
+            yield Found(Finding("error", path, why, "enable_padding"), move)
         else:
-            yield Found(Finding("error", at, f"{why}; it has {', '.join(known)}"))
+            yield Found(Finding("error", path, f"{why}; it has {', '.join(allowed)}"))
 
 
 # speculative_config
@@ -214,18 +210,18 @@ CALLED = {
 NO_LENGTH = ("AUTO", "MTP", "SaveState", "Medusa", "Lookahead")
 
 
-def decoding_type(given: GivenCommand, release: Release) -> Iterator[Found]:
-    said = (given.config or {}).get(SPECULATIVE)
-    if said is None:
+def decoding_type(command: ParsedCommand, release: Release) -> Iterator[Found]:
+    speculation = (command.config or {}).get(SPECULATIVE)
+    if speculation is None:
         return
-    if not isinstance(said, dict):
+    if not isinstance(speculation, dict):
         yield Found(Finding("error", SPECULATIVE, "it is a mapping of keys, such as decoding_type: Eagle3"))
         return
-    type_, at = said.get("decoding_type"), _key(SPECULATIVE, "decoding_type")
+    type_, path = speculation.get("decoding_type"), _key(SPECULATIVE, "decoding_type")
     if type_ is None:
-        if not {"type", "method"} & said.keys():  # those are renamed
+        if not {"type", "method"} & speculation.keys():  # those are renamed
             why = "without it the server does not know how to draft, and does not start"
-            yield Found(Finding("error", at, why, f"one of {', '.join(sorted(release.types))}"))
+            yield Found(Finding("error", path, why, f"one of {', '.join(sorted(release.types))}"))
         return
     if str(type_) in release.types or is_unknown(type_) or _may_have(str(type_), release):
         return
@@ -234,66 +230,66 @@ def decoding_type(given: GivenCommand, release: Release) -> Iterator[Found]:
     if meant == "Eagle3" and meant not in release.types:
         meant = "Eagle"
     if meant is not None and meant in release.types:
-        yield Found(Finding("error", f"{at} {type_}", why, meant), methodcaller("typed", meant))
+        yield Found(Finding("error", f"{path} {type_}", why, meant), methodcaller("typed", meant))
     else:
         has = ", ".join(sorted(release.types))
-        yield Found(Finding("error", f"{at} {type_}", f"{why}; it has {has}"))
+        yield Found(Finding("error", f"{path} {type_}", f"{why}; it has {has}"))
 
 
-def speculative_keys(given: GivenCommand, release: Release) -> Iterator[Found]:
-    said = given.speculation
-    if said is None:
+def speculative_keys(command: ParsedCommand, release: Release) -> Iterator[Found]:
+    speculation = command.speculation
+    if speculation is None:
         return
-    type_ = str(said.get("decoding_type"))
-    known = release.base | release.types.get(
+    type_ = str(speculation.get("decoding_type"))
+    allowed = release.base | release.types.get(
         type_, frozenset(k for own in release.types.values() for k in own)
     )
-    for key in said:
-        at = _key(SPECULATIVE, str(key))
-        if key == "decoding_type" or key in known:
+    for key in speculation:
+        path = _key(SPECULATIVE, str(key))
+        if key == "decoding_type" or key in allowed:
             continue
         why = f"TensorRT-LLM {release} has no such key for type {type_} and does not start"
         new = RENAMED.get(str(key))
         if new is None and type_ in release.types and _reads(type_, str(key), release) is None:
             continue  # unknown, and reported as that
-        if new is not None and (new in known or new == "decoding_type") and new not in said:
-            move = partial(GivenCommand.moved, old=(SPECULATIVE, str(key)), new=(SPECULATIVE, new))
-            yield Found(Finding("error", at, why, new), move)
+        if new is not None and (new in allowed or new == "decoding_type") and new not in speculation:
+            move = partial(ParsedCommand.moved, old=(SPECULATIVE, str(key)), new=(SPECULATIVE, new))
+            yield Found(Finding("error", path, why, new), move)
         elif key in limits.NO_EFFECT:
-            drop = partial(GivenCommand.moved, old=(SPECULATIVE, str(key)), new=None)
-            yield Found(Finding("error", at, f"{why}: {limits.NO_EFFECT[key]}", "leave it out"), drop)
+            drop = partial(ParsedCommand.moved, old=(SPECULATIVE, str(key)), new=None)
+            yield Found(Finding("error", path, f"{why}: {limits.NO_EFFECT[key]}", "leave it out"), drop)
         elif key == "acceptance_length_threshold":
             why += ": since 1.3 the gate compares the share of drafted tokens that is accepted, 0 to 1"
-            yield Found(Finding("error", at, why, "acceptance_rate_threshold, with a rate"))
+            yield Found(Finding("error", path, why, "acceptance_rate_threshold, with a rate"))
         else:
-            near = difflib.get_close_matches(str(key), known, n=1, cutoff=0.75)
-            yield Found(Finding("error", at, why, near[0] if near else None))
+            near = difflib.get_close_matches(str(key), allowed, n=1, cutoff=0.75)
+            yield Found(Finding("error", path, why, near[0] if near else None))
 
 
 def _may_have(type_: str, release: Release) -> bool:
     """Return whether it is not known that the release has a type of TensorRT-LLM, nor that it has not."""
-    known = any(type_ in table().release(version).types for version in table().versions)
-    return known and table().has_type(release.requested, type_) is None
+    exists = any(type_ in table().release(version).types for version in table().versions)
+    return exists and table().has_type(release.requested, type_) is None
 
 
 def _reads(type_: str, key: str, release: Release) -> bool | None:
     return table().reads(release.requested, type_, key)
 
 
-def needed(given: GivenCommand, release: Release) -> Iterator[Found]:
+def needed(command: ParsedCommand, release: Release) -> Iterator[Found]:
     """Yield what a decoding type cannot do without."""
-    said = given.speculation
-    if said is None or str(said.get("decoding_type")) not in release.types:
+    speculation = command.speculation
+    if speculation is None or str(speculation.get("decoding_type")) not in release.types:
         return
-    type_ = said["decoding_type"]
-    named = any(name in said for name in ("speculative_model", "speculative_model_dir", *RENAMED))
+    type_ = speculation["decoding_type"]
+    named = any(name in speculation for name in ("speculative_model", "speculative_model_dir", *RENAMED))
     if type_ in ("Eagle", "Eagle3", "DraftTarget", "Draft_Target", "PARD", "DFlash") and not named:
-        at = _key(SPECULATIVE, "speculative_model")
+        path = _key(SPECULATIVE, "speculative_model")
         yield Found(
-            Finding("error", at, f"type {type_} needs a draft: the server does not start", "its path or id")
+            Finding("error", path, f"type {type_} needs a draft: the server does not start", "its path or id")
         )
-    length = said.get("max_draft_len")
-    if type_ not in NO_LENGTH and not any(n in said for n in ("max_draft_len", *RENAMED)):
+    length = speculation.get("max_draft_len")
+    if type_ not in NO_LENGTH and not any(n in speculation for n in ("max_draft_len", *RENAMED)):
         why = f"type {type_} needs it: the server does not start"
         yield Found(Finding("error", _key(SPECULATIVE, "max_draft_len"), why, "max_draft_len: 3"))
     elif (number := limits.number(length)) is not None and number < 1 and type_ != "AUTO":
@@ -304,92 +300,95 @@ def needed(given: GivenCommand, release: Release) -> Iterator[Found]:
             Finding("error", _key(SPECULATIVE, "max_draft_len"), f"invalid number of tokens {length!r}")
         )
     old = release.version < OF_TODAY
-    if type_ == "NGram" and old and not said.get("max_matching_ngram_size"):
-        at, why = _key(SPECULATIVE, "max_matching_ngram_size"), "its default is 0, with which the server ends"
-        put = partial(GivenCommand.put, path=(SPECULATIVE, "max_matching_ngram_size"), value=2)
-        yield Found(Finding("error", at, why, "max_matching_ngram_size: 2"), put)
-    yield from _mtp(said, old)
+    if type_ == "NGram" and old and not speculation.get("max_matching_ngram_size"):
+        path, why = (
+            _key(SPECULATIVE, "max_matching_ngram_size"),
+            "its default is 0, with which the server ends",
+        )
+        put = partial(ParsedCommand.put, path=(SPECULATIVE, "max_matching_ngram_size"), value=2)
+        yield Found(Finding("error", path, why, "max_matching_ngram_size: 2"), put)
+    yield from _mtp(speculation, old)
 
 
-def _mtp(said: Mapping[str, Any], old: bool) -> Iterator[Found]:
+def _mtp(speculation: Mapping[str, Any], old: bool) -> Iterator[Found]:
     """K of MTP, which changed its name."""
-    if said["decoding_type"] != "MTP":
+    if speculation["decoding_type"] != "MTP":
         return
     first, second = "max_draft_len", "num_nextn_predict_layers"
-    if old and first in said and second not in said:
+    if old and first in speculation and second not in speculation:
         why = f"up to 1.2 it is replaced by {second}, which is 1 by default"
-        move = partial(GivenCommand.moved, old=(SPECULATIVE, first), new=(SPECULATIVE, second))
+        move = partial(ParsedCommand.moved, old=(SPECULATIVE, first), new=(SPECULATIVE, second))
         yield Found(Finding("error", _key(SPECULATIVE, first), why, second), move)
-    elif not old and second in said:
+    elif not old and second in speculation:
         why = f"deprecated: {first} since 1.3"
-        new = None if first in said else (SPECULATIVE, first)
-        move = partial(GivenCommand.moved, old=(SPECULATIVE, second), new=new)
+        new = None if first in speculation else (SPECULATIVE, first)
+        move = partial(ParsedCommand.moved, old=(SPECULATIVE, second), new=new)
         yield Found(Finding("warning", _key(SPECULATIVE, second), why, first), move)
 
 
-def together(given: GivenCommand, release: Release) -> Iterator[Found]:
+def exclusions(command: ParsedCommand, release: Release) -> Iterator[Found]:
     """Settings that exclude each other."""
-    said = given.speculation
-    if said is None:
+    speculation = command.speculation
+    if speculation is None:
         return
     old = release.version < OF_TODAY
-    schedule, length = said.get("draft_len_schedule"), said.get("max_draft_len")
-    at = _key(SPECULATIVE, "draft_len_schedule")
+    schedule, length = speculation.get("draft_len_schedule"), speculation.get("max_draft_len")
+    path = _key(SPECULATIVE, "draft_len_schedule")
     if isinstance(schedule, dict) and schedule:
         sizes = {int(size): drafts for size, drafts in schedule.items() if str(size).isdecimal()}
         if old and 1 not in sizes:
-            yield Found(Finding("error", at, "up to 1.2 it must say the draft length of batch size 1"))
+            yield Found(Finding("error", path, "up to 1.2 it must say the draft length of batch size 1"))
         elif sizes and length is not None and sizes[min(sizes)] != length:
-            yield Found(Finding("error", at, f"its smallest batch size must have max_draft_len, {length}"))
-        if not old and "max_concurrency" in said:
-            yield Found(Finding("error", at, "it and max_concurrency exclude each other", "one of them"))
-    if said.get("use_dynamic_tree"):
+            yield Found(Finding("error", path, f"its smallest batch size must have max_draft_len, {length}"))
+        if not old and "max_concurrency" in speculation:
+            yield Found(Finding("error", path, "it and max_concurrency exclude each other", "one of them"))
+    if speculation.get("use_dynamic_tree"):
         tree = _key(SPECULATIVE, "use_dynamic_tree")
-        if not said.get("dynamic_tree_max_topK"):
+        if not speculation.get("dynamic_tree_max_topK"):
             yield Found(Finding("error", tree, "it needs dynamic_tree_max_topK", "dynamic_tree_max_topK: 4"))
-        if said.get("eagle_choices"):
+        if speculation.get("eagle_choices"):
             yield Found(Finding("error", tree, "it and eagle_choices exclude each other", "one of them"))
-    type_ = said.get("decoding_type")
-    if said.get("use_rejection_sampling") is True and type_ in ("NGram", "SA", "AUTO"):
+    type_ = speculation.get("decoding_type")
+    if speculation.get("use_rejection_sampling") is True and type_ in ("NGram", "SA", "AUTO"):
         why = f"type {type_} drafts tokens without probabilities, which rejection sampling needs"
-        drop = partial(GivenCommand.moved, old=(SPECULATIVE, "use_rejection_sampling"), new=None)
+        drop = partial(ParsedCommand.moved, old=(SPECULATIVE, "use_rejection_sampling"), new=None)
         yield Found(Finding("error", _key(SPECULATIVE, "use_rejection_sampling"), why, "leave it out"), drop)
-    if given.backend in ("tensorrt", "trt") and old and type_ in ("NGram", "MTP", "AUTO", "DraftTarget"):
+    if command.backend in ("tensorrt", "trt") and old and type_ in ("NGram", "MTP", "AUTO", "DraftTarget"):
         why = f"the TensorRT backend does not have type {type_}"
         yield Found(Finding("error", _key(SPECULATIVE, "decoding_type"), why, "--backend pytorch"))
-    if given.backend not in ("tensorrt", "trt") and old and type_ in ("Medusa", "Lookahead"):
+    if command.backend not in ("tensorrt", "trt") and old and type_ in ("Medusa", "Lookahead"):
         why = f"the PyTorch backend does not have type {type_}"
         yield Found(Finding("error", _key(SPECULATIVE, "decoding_type"), why, "another type, such as Eagle"))
 
 
-def gate(given: GivenCommand, release: Release) -> Iterator[Found]:
+def gate(command: ParsedCommand, release: Release) -> Iterator[Found]:
     """Half an acceptance gate. That a whole one ends speculation for good is a known issue."""
-    said = given.speculation or {}
+    speculation = command.speculation or {}
     for threshold, window in (
         ("acceptance_rate_threshold", "acceptance_rate_window_size"),
         ("acceptance_length_threshold", "acceptance_window"),
     ):
-        has = [name for name in (threshold, window) if said.get(name)]
-        at = _key(SPECULATIVE, has[0]) if has else ""
+        has = [name for name in (threshold, window) if speculation.get(name)]
+        path = _key(SPECULATIVE, has[0]) if has else ""
         if len(has) == 1:
-            other = window if has[0] == threshold else threshold
-            yield Found(Finding("warning", at, f"without {other} it has no effect", f"add {other}"))
+            partner = window if has[0] == threshold else threshold
+            yield Found(Finding("warning", path, f"without {partner} it has no effect", f"add {partner}"))
 
 
-def measured(given: GivenCommand, release: Release) -> Iterator[Found]:
+def measured(command: ParsedCommand, release: Release) -> Iterator[Found]:
     for key, lacks in (
         ("return_perf_metrics", "latencies and counters of drafts"),
         ("enable_iter_perf_stats", "requests and the KV cache"),
     ):
-        if (given.config is None and given.config_file is not None) or (given.config or {}).get(key):
+        if (command.config is None and command.config_file is not None) or (command.config or {}).get(key):
             continue
         why = f"without it /prometheus/metrics says nothing of {lacks}"
-        put = partial(GivenCommand.put, path=(key,), value=True)
-        has_file = given.config is not None and key not in given.config
+        put = partial(ParsedCommand.put, path=(key,), value=True)
+        has_file = command.config is not None and key not in command.config
         yield Found(Finding("warning", key, why, f"{key}: true"), put if has_file else None)
 
 
-RULES: tuple[Callable[[GivenCommand, Release], Iterator[Found]], ...] = (
+RULES: tuple[Callable[[ParsedCommand, Release], Iterator[Found]], ...] = (
     flags,
     target,
     backend,
@@ -399,7 +398,7 @@ RULES: tuple[Callable[[GivenCommand, Release], Iterator[Found]], ...] = (
     decoding_type,
     speculative_keys,
     needed,
-    together,
+    exclusions,
     limits.values,
     limits.ignored,
     limits.combinations,
@@ -411,23 +410,23 @@ RULES: tuple[Callable[[GivenCommand, Release], Iterator[Found]], ...] = (
 def lint(words: Sequence[str], release: Release, files: Files | None = None) -> list[Finding]:
     """Return the findings, errors first. A command without findings may still be refused: the server decides.
     `files`: the YAML file's text among them."""
-    return _lint(GivenCommand.of(words, files or Files()), release)
+    return _lint(ParsedCommand.read(words, files or Files()), release)
 
 
-def _lint(given: GivenCommand, release: Release) -> list[Finding]:
-    if given.subcommand is not None:
+def _lint(command: ParsedCommand, release: Release) -> list[Finding]:
+    if command.subcommand is not None:
         return []
-    found, _ = settled(given, release, RULES, partial(_objections, release=release))
-    issues = known_issues.applying("trtllm", str(release.requested), _settings(given))
-    return known_issues.joined(found, [issue.finding() for issue in issues])
+    findings, _ = settled(command, release, RULES, partial(_objections, release=release))
+    issues = known_issues.applying("trtllm", str(release.requested), _settings(command))
+    return known_issues.joined(findings, [issue.finding() for issue in issues])
 
 
-def _settings(given: GivenCommand) -> dict[str, str]:
-    flat = known_issues.flat(given.config or {}) | known_issues.settings_of(given, CALL)
-    return flat | ({"model": given.model} if given.model else {})
+def _settings(command: ParsedCommand) -> dict[str, str]:
+    flat = known_issues.flat(command.config or {}) | known_issues.settings_of(command, CALL)
+    return flat | ({"model": command.model} if command.model else {})
 
 
-def _objections(before: GivenCommand, after: GivenCommand, release: Release) -> list[str]:
+def _objections(before: ParsedCommand, after: ParsedCommand, release: Release) -> list[str]:
     return known_issues.objections("trtllm", str(release.requested), _settings(before), _settings(after))
 
 
@@ -442,37 +441,37 @@ def judge(command: Command, requested: str | None) -> LintResult:
             own = release.requested.numbers == release.version.numbers
             where = "the first known of its release" if own else "the oldest of the table"
         because = f"{where}; for {release.requested}, {because}, it was not checked"
-    given = GivenCommand.of(command.words, command.files)
+    parsed = ParsedCommand.read(command.words, command.files)
     check = partial(_objections, release=release)
-    fixed = given if given.subcommand else settled(given, release, RULES, check)[1]
+    fixed = parsed if parsed.subcommand else settled(parsed, release, RULES, check)[1]
     return LintResult(
         where=command.where,
         engine="TensorRT-LLM",
         version=str(release.version),
         because=because,
-        findings=_lint(given, release),
-        corrected=None if fixed == given else _text(fixed, given, command.flags_file),
-        left=[found for found in _lint(fixed, release) if found.level == "error"],
-        unknown=[*command.unread, *_unknown(given), *_not_read(given, release)],
+        findings=_lint(parsed, release),
+        corrected=None if fixed == parsed else _text(fixed, parsed, command.flags_file),
+        left=[finding for finding in _lint(fixed, release) if finding.level == "error"],
+        unknown=[*command.unread, *_unknown(parsed), *_not_read(parsed, release)],
     )
 
 
 DECIDING = ("--backend", "--config", "--extra_llm_api_options", "--tp_size", "--pp_size", "--ep_size")
 
 
-def _unknown(given: GivenCommand) -> list[Unknown]:
+def _unknown(command: ParsedCommand) -> list[Unknown]:
     """Return what was not read: the YAML file, a value in it, a subcommand with a file of its own."""
-    unknown = unknown_values(given, CALL, DECIDING)
-    name = given.config_file
-    if given.subcommand is not None:
+    unknown = unknown_values(command, CALL, DECIDING)
+    name = command.config_file
+    if command.subcommand is not None:
         why = "it serves several models by a file of its own, which was not judged"
         unknown.append(
-            Unknown(given.subcommand, why, "specops launch lint --file CONFIG.yaml  # of each server")
+            Unknown(command.subcommand, why, "specops launch lint --file CONFIG.yaml  # of each server")
         )
-    elif name is not None and given.config is None and given.broken is None:
+    elif name is not None and command.config is None and command.broken is None:
         unknown = [entry for entry in unknown if entry.what not in name]
         unknown.append(unreadable(name, "it is not here, or holds variables that are not known"))
-    for key, value in known_issues.flat(given.config or {}).items():
+    for key, value in known_issues.flat(command.config or {}).items():
         for variable in UNKNOWN.findall(value):
             decides = key.startswith((SPECULATIVE, "backend"))
             how = "write its value in the file"
@@ -480,16 +479,16 @@ def _unknown(given: GivenCommand) -> list[Unknown]:
     return unknown
 
 
-def _not_read(given: GivenCommand, release: Release) -> Iterator[Unknown]:
+def _not_read(command: ParsedCommand, release: Release) -> Iterator[Unknown]:
     """Yield what no source shows of the release itself: its decoding type, and keys that it may not read."""
-    said = given.speculation
-    if said is None or is_unknown(type_ := str(said.get("decoding_type"))):
+    speculation = command.speculation
+    if speculation is None or is_unknown(type_ := str(speculation.get("decoding_type"))):
         return
     requested, how = release.requested, "trtllm-serve MODEL --config FILE.yaml  # of that release, once"
     if _may_have(type_, release):
         why = f"whether TensorRT-LLM {requested} has the type {type_} was not read"
         yield Unknown(_key(SPECULATIVE, "decoding_type"), why, how)
-    for key in said if type_ in release.types else ():
+    for key in speculation if type_ in release.types else ():
         if key != "decoding_type" and key not in RENAMED and _reads(type_, str(key), release) is None:
             why = f"whether TensorRT-LLM {requested} reads it for type {type_} is not known"
             yield Unknown(_key(SPECULATIVE, str(key)), why, how)
@@ -502,18 +501,18 @@ def _version(command: Command, requested: str | None) -> tuple[Version, str]:
         with suppress(ConfigError):  # a tag of somebody's own
             return Version.parse(command.version), "as the image's tag says"
         return table().newest, f"the newest known: the image's tag, {command.version}, is not a release"
-    found = installed(command.words)
-    if found is not None:
-        return found, "as the program's package says"
+    version = installed(command.words)
+    if version is not None:
+        return version, "as the program's package says"
     return table().newest, "the newest known: no version was given, and the program is not on this machine"
 
 
-def _text(fixed: GivenCommand, given: GivenCommand, file_alone: bool) -> str:
+def _text(fixed: ParsedCommand, command: ParsedCommand, file_alone: bool) -> str:
     """Return the text to paste: the YAML file alone, the command alone, or a script that writes one and runs
     the other."""
     if file_alone:
         return fixed.yaml()
-    if fixed.config == given.config:
+    if fixed.config == command.config:
         return fixed.text()
     name = fixed.config_file or "config.yaml"
     text = fixed.yaml()
@@ -524,9 +523,9 @@ def _text(fixed: GivenCommand, given: GivenCommand, file_alone: bool) -> str:
 def is_config(document: Mapping[str, object]) -> bool:
     """Return whether a YAML file is one of trtllm-serve: by its way of naming speculation, or by keys of its
     own."""
-    said = document.get(SPECULATIVE, document.get("speculative_decoding_config"))
-    if isinstance(said, Mapping):
-        return "decoding_type" in said
+    speculation = document.get(SPECULATIVE, document.get("speculative_decoding_config"))
+    if isinstance(speculation, Mapping):
+        return "decoding_type" in speculation
     own = {"cuda_graph_config", "kv_cache_config", "moe_config", "enable_iter_perf_stats", "print_iter_log"}
     return bool(own & document.keys()) and all(isinstance(key, str) for key in document)
 

@@ -32,14 +32,14 @@ class Version:
     @classmethod
     def parse(cls, text: str) -> Version:
         """Return the version that `text` names. Raises ConfigError for an invalid version."""
-        found = _VERSION.fullmatch(text.strip())
-        if found is None:
+        match = _VERSION.fullmatch(text.strip())
+        if match is None:
             newest = table().newest
             raise ConfigError(
                 f"invalid version '{text}' of TensorRT-LLM: expected numbers and dots, such as {newest}",
                 hint=with_value(text, newest),
             )
-        major, minor, patch, candidate = found.groups()
+        major, minor, patch, candidate = match.groups()
         return cls((int(major), int(minor), int(patch or 0)), FINAL if candidate is None else int(candidate))
 
     def __str__(self) -> str:
@@ -86,7 +86,7 @@ class Release:
         return None if type_ in self.unread else False
 
 
-class Table:
+class TrtllmReleases:
     def __init__(self, path: Path) -> None:
         raw = json.loads(path.read_text(encoding="utf-8"))
         self.sources: Mapping[str, str] = raw["sources"]
@@ -110,8 +110,8 @@ class Table:
         than to the release before.
         """
         requested = requested or self.newest
-        before = [known for known in self.versions if known <= requested]
-        own = [known for known in self.versions if known.numbers == requested.numbers]
+        before = [candidate for candidate in self.versions if candidate <= requested]
+        own = [candidate for candidate in self.versions if candidate.numbers == requested.numbers]
         first = own and own[0] not in before
         version = own[0] if first else next(reversed(before), self.versions[0])
         raw = json.loads(json.dumps(self._releases[version]))
@@ -139,8 +139,8 @@ class Table:
         )
 
     def _agreed(self, requested: Version, answer: Callable[[Release], bool | None]) -> bool | None:
-        before = [known for known in self.versions if known <= requested]
-        after = [known for known in self.versions if known >= requested]
+        before = [candidate for candidate in self.versions if candidate <= requested]
+        after = [candidate for candidate in self.versions if candidate >= requested]
         if not before or not after:
             return None
         first, second = (answer(self.release(version)) for version in (before[-1], after[0]))
@@ -156,15 +156,15 @@ OF_TODAY = Version((1, 3, 0), 0)
 
 
 @functools.cache
-def table() -> Table:
-    return Table(Path(__file__).with_name("releases.json"))
+def table() -> TrtllmReleases:
+    return TrtllmReleases(Path(__file__).with_name("releases.json"))
 
 
 def installed(words: Sequence[str]) -> Version | None:
     """The version of the trtllm-serve that `words` call; None: it is not here, or no Python knows it."""
     program = next((word for word in words if word.rsplit("/", 1)[-1] == "trtllm-serve"), None)
-    said = version_behind([program], ("tensorrt_llm", "tensorrt-llm")) if program else None
+    answer = version_behind([program], ("tensorrt_llm", "tensorrt-llm")) if program else None
     try:
-        return Version.parse(said) if said else None
+        return Version.parse(answer) if answer else None
     except ConfigError:
         return None

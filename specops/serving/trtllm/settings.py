@@ -201,19 +201,19 @@ def speculative(speculation: TrtllmSpeculation, release: Release) -> dict[str, A
             f"{', '.join(sorted(release.types))}",
             hint=with_value(type_, sorted(release.types)[0]),
         )
-    given = speculation.model_dump(exclude_none=True, exclude={"more", "decoding_type"})
+    keys = speculation.model_dump(exclude_none=True, exclude={"more", "decoding_type"})
     if type_ == "AUTO":  # it ignores whatever else is given
-        given.pop("max_draft_len")
+        keys.pop("max_draft_len")
     if type_ == "MTP" and not of_today:
-        given["num_nextn_predict_layers"] = given.pop("max_draft_len")
-    given |= speculation.more
-    unknown = sorted(key for key in given if release.reads(type_, key) is False)
+        keys["num_nextn_predict_layers"] = keys.pop("max_draft_len")
+    keys |= speculation.more
+    unknown = sorted(key for key in keys if release.reads(type_, key) is False)
     if unknown:
         raise ConfigError(
             f"TensorRT-LLM {release} has no {', '.join(unknown)} in speculative_config of type {type_}",
             hint=in_rollout(unknown[0], "remove it, or name a version that has it"),
         )
-    return {"decoding_type": type_, **given}
+    return {"decoding_type": type_, **keys}
 
 
 def server(pool: TrtllmSettings, *, port: int | str, host: str, file: str) -> list[str]:

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
-from specops.serving.argv import UNKNOWN, Arity, Call, Option, Words, is_unknown
+from specops.serving.argv import UNKNOWN, Arity, CallPattern, Option, Words, is_unknown
 from specops.serving.vllm.versions import table
 
-CALL = Call(mark="vllm", programs=(("vllm", "serve"),), modules=("vllm.entrypoints", "dynamo.vllm"))
+CALL = CallPattern(mark="vllm", programs=(("vllm", "serve"),), modules=("vllm.entrypoints", "dynamo.vllm"))
 CONFIG = "--speculative-config"
 OLD_MODEL = "--speculative-model"
 SHORTCUTS = {"--spec-method": "method", "--spec-model": "model", "--spec-tokens": "num_speculative_tokens"}
@@ -24,14 +24,14 @@ _BARE = "bare "
 
 
 @dataclass(frozen=True)
-class GivenCommand(Words):
+class ParsedCommand(Words):
     """`keys`: the JSON of --speculative-config, which stands among the options without a value; None without
     this option. `unread`: why it is not a JSON object; its option then keeps its words, and no key is set.
     `opaque`: its value is, or holds, a variable of which nothing is known. `around`: variables of the
     environment that are set outside the command.
     """
 
-    CALL: ClassVar[Call] = CALL
+    CALL: ClassVar[CallPattern] = CALL
     SHORT: ClassVar[Mapping[str, str]] = {
         "-sc": CONFIG,
         "-tp": "--tensor-parallel-size",
@@ -76,7 +76,7 @@ class GivenCommand(Words):
         return {key: _as_number(value) if key in WHOLE else value for key, value in keys.items()}
 
     @property
-    def known(self) -> dict[str, Any]:
+    def literals(self) -> dict[str, Any]:
         """Return the keys of `speculation`, without values that hold a variable."""
         return {key: value for key, value in self.speculation.items() if not is_unknown(value)}
 
@@ -96,11 +96,11 @@ class GivenCommand(Words):
     def with_key(self, key: str, value: Any) -> Self:
         if self.unread is not None or self.opaque:
             return self
-        given = self if self.has(CONFIG) else replace(self, options=(*self.options, Option(CONFIG)))
+        command = self if self.has(CONFIG) else replace(self, options=(*self.options, Option(CONFIG)))
         for flag, name in SHORTCUTS.items():
             if name == key:
-                given = given.without(flag)
-        return replace(given, keys=(self.keys or {}) | {key: value})
+                command = command.without(flag)
+        return replace(command, keys=(self.keys or {}) | {key: value})
 
     def without_key(self, key: str) -> Self:
         return replace(self, keys={k: v for k, v in (self.keys or {}).items() if k != key})

@@ -100,7 +100,7 @@ METHODS: dict[Kind, str] = {
 TABLE_OVERRUN = "it reads beyond the head's rotary table, with an error or with wrong drafts"
 
 
-def served(pair: ServedPair) -> str:
+def describe_serving(pair: ServedPair) -> str:
     model = {"model": pair.draft} if pair.draft else {}
     keys = {"method": pair.method, **model, "num_speculative_tokens": pair.tokens, **pair.settings}
     return f"--speculative-config '{json.dumps(keys)}'"
@@ -129,7 +129,7 @@ DRAFTS = DraftSupport(
     rules=RULES,
     methods=METHODS,
     method_key="method",
-    served=served,
+    describe_serving=describe_serving,
     oldest=(0, 8, 0),
     too_old="0.8 is the oldest one known",
     guesses=(

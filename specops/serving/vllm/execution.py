@@ -19,9 +19,9 @@ from typing import Any
 
 from specops.serving.argv import is_unknown
 from specops.serving.engine import Condition
-from specops.serving.vllm.arguments import GivenCommand, as_json
+from specops.serving.vllm.arguments import ParsedCommand, as_json
 from specops.serving.vllm.settings import plain
-from specops.serving.vllm.versions import Release, Span, Version, spans_of
+from specops.serving.vllm.versions import Release, ReleaseSpan, Version, spans_of
 
 PIN = "VLLM_USE_V2_MODEL_RUNNER"
 GRAPHS = "cudagraph_mode"
@@ -68,7 +68,7 @@ BEFORE = Version((0, 11, 1))
 
 
 @dataclass(frozen=True)
-class Choice:
+class EngineChoice:
     """One choice of vLLM. None: it depends on the model, of which nothing is known. `why` is empty where it
     is the usual."""
 
@@ -78,18 +78,18 @@ class Choice:
 
 @dataclass(frozen=True)
 class Execution:
-    runner: Choice
+    runner: EngineChoice
     """V1, V2, or refused."""
 
-    asynchronous: Choice
+    asynchronous: EngineChoice
     """on, off, or refused."""
 
-    graphs: Choice
+    graphs: EngineChoice
     """As configured: FULL_AND_PIECEWISE, PIECEWISE, NONE, …"""
 
 
 @dataclass(frozen=True)
-class Model:
+class ModelFacts:
     """The facts of the target's config.json on which a choice may depend."""
 
     architectures: tuple[str, ...] = ()
@@ -97,7 +97,7 @@ class Model:
     """Features of the model: of mixture_of_experts, hybrid, quantized."""
 
 
-def model_in(folder: str) -> Model | None:
+def model_in(folder: str) -> ModelFacts | None:
     """Return the model's facts; None where there is no config.json, as for an id on the hub."""
     try:
         config = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
@@ -109,58 +109,58 @@ def model_in(folder: str) -> Model | None:
     text = inner if isinstance(inner, dict) else config
     experts = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
     layers = text.get("layer_types") or text.get("layers_block_type") or ()
-    found = {
+    features = {
         "mixture_of_experts": any(text.get(key) for key in experts),
         "hybrid": any(kind in str(layer) for layer in layers for kind in ("linear", "mamba", "recurrent")),
         "quantized": bool(config.get("quantization_config")),
     }
     named = tuple(str(name) for name in config.get("architectures") or ())
-    return Model(named, frozenset(name for name, true in found.items() if true))
+    return ModelFacts(named, frozenset(name for name, true in features.items() if true))
 
 
-def execution(given: GivenCommand, release: Release, model: Model | None = None) -> Execution:
+def execution(command: ParsedCommand, release: Release, model: ModelFacts | None = None) -> Execution:
     """Return what the release chooses for a command. `model`: the target, where it is known."""
     if release.version < BEFORE:
-        return _before(given)
-    settings = _Settings(given, release, model)
+        return _before(command)
+    settings = _Settings(command, release, model)
     runner = settings.runner()
     return Execution(runner, settings.asynchronous(runner), settings.graphs(runner))
 
 
-def conditions(given: GivenCommand, release: Release, model: Model | None = None) -> list[Condition]:
+def conditions(command: ParsedCommand, release: Release, model: ModelFacts | None = None) -> list[Condition]:
     """Return what the release chooses, as conditions that should be equal in both pools of a rollout."""
-    found = execution(given, release, model)
-    runner, scheduling, graphs = found.runner.value, found.asynchronous.value, found.graphs.value
+    choices = execution(command, release, model)
+    runner, scheduling, graphs = choices.runner.value, choices.asynchronous.value, choices.graphs.value
     switch = "--async-scheduling" if scheduling == "on" else "--no-async-scheduling"
     return [
         Condition(
-            "model runner", runner, found.runner.why, f'environment: {{{PIN}: "{int(runner == "V2")}"}}'
+            "model runner", runner, choices.runner.why, f'environment: {{{PIN}: "{int(runner == "V2")}"}}'
         ),
-        Condition("async scheduling", scheduling, found.asynchronous.why, f"arguments: [{switch}]"),
+        Condition("async scheduling", scheduling, choices.asynchronous.why, f"arguments: [{switch}]"),
         Condition(
             "CUDA graphs",
             graphs,
-            found.graphs.why,
+            choices.graphs.why,
             f'arguments: ["--compilation-config.{GRAPHS}", "{graphs}"]',
         ),
     ]
 
 
 class _Settings:
-    def __init__(self, given: GivenCommand, release: Release, model: Model | None) -> None:
-        self.given, self.release, self.model = given, release, model
-        method = given.known.get("method")
+    def __init__(self, command: ParsedCommand, release: Release, model: ModelFacts | None) -> None:
+        self.command, self.release, self.model = command, release, model
+        method = command.literals.get("method")
         self.method = plain(method) if isinstance(method, str) else None
-        self.unnamed = given.speculates and method is None
-        self.features = set(_features(given)) | (model.features if model else set())
+        self.unnamed = command.speculates and method is None
+        self.features = set(_features(command)) | (model.features if model else set())
 
     def has(self, fact: str) -> str | None:
         """The setting of which `fact` holds in this release, in words; None: none."""
-        known = _table().get(fact, {})
+        spans_by_name = _table().get(fact, {})
         version = self.release.version
         names = [self.method, *self.features, *(f"{self.method}+{name}" for name in sorted(self.features))]
         for name in filter(None, names):
-            if any(span.first <= version <= span.last for span in known.get(name, ())):
+            if any(span.first <= version <= span.last for span in spans_by_name.get(name, ())):
                 method, _, feature = name.partition("+")
                 feature = feature or method
                 return WORDS.get(feature, f"method {feature}")
@@ -170,122 +170,128 @@ class _Settings:
         spans = _table().get(fact, {}).get(name, ())
         return any(span.first <= self.release.version <= span.last for span in spans)
 
-    def runner(self) -> Choice:
+    def runner(self) -> EngineChoice:
         if self.unnamed:
-            return Choice(None, "the method is not named")
+            return EngineChoice(None, "the method is not named")
         chosen = self._chosen_runner()
         refused = self.has(f"{chosen.value} refuses") if chosen.value else None
         if refused is None:
             return chosen
         because = f"{chosen.why}; " if chosen.why else ""
-        return Choice(REFUSED, f"{because}{chosen.value} does not have {refused}")
+        return EngineChoice(REFUSED, f"{because}{chosen.value} does not have {refused}")
 
-    def _chosen_runner(self) -> Choice:
-        pinned = self.given.environment.get(PIN, "") if PIN in self.release.variables else ""
+    def _chosen_runner(self) -> EngineChoice:
+        pinned = self.command.environment.get(PIN, "") if PIN in self.release.variables else ""
         if pinned in ("0", "1"):
-            return Choice("V2" if pinned == "1" else "V1", f"{PIN}={pinned}")
+            return EngineChoice("V2" if pinned == "1" else "V1", f"{PIN}={pinned}")
         if is_unknown(pinned):
-            return Choice(None, f"{PIN} is {pinned}")
+            return EngineChoice(None, f"{PIN} is {pinned}")
         if forced := self.has("V2 always"):
-            return Choice("V2", forced)
+            return EngineChoice("V2", forced)
         return self._usual_runner()
 
-    def _usual_runner(self) -> Choice:
+    def _usual_runner(self) -> EngineChoice:
         """Return where neither a variable nor a method decides."""
         everywhere = self.is_usual("V2 by default", "any")
         names = _table()["V2 by default"].keys() - {"any"}
         listed = {name for name in names if self.is_usual("V2 by default", name)}
         if not everywhere and not listed:
-            return Choice("V1")
+            return EngineChoice("V1")
         if lacking := self.has("V2 refuses"):
-            return Choice("V1", f"V2 does not have {lacking}")
+            return EngineChoice("V1", f"V2 does not have {lacking}")
         depends = any(
             self.is_usual(fact, name)
             for fact in ("V1 if listed", "V1 unless listed")
             for name in ("mixture_of_experts", "hybrid", "quantized")
         )
         if self.model is None and (listed or depends):
-            return Choice(None, f"in {self.release.version} it depends on the model's architecture")
+            return EngineChoice(None, f"in {self.release.version} it depends on the model's architecture")
         on_list = self.model is not None and bool(listed & set(self.model.architectures))
         retained = self.has("V1 if listed" if on_list else "V1 unless listed")
         if retained is not None:
-            return Choice("V1", retained)
-        return Choice("V2" if everywhere or on_list else "V1")
+            return EngineChoice("V1", retained)
+        return EngineChoice("V2" if everywhere or on_list else "V1")
 
-    def asynchronous(self, runner: Choice) -> Choice:
-        requested = self.given.has("--async-scheduling")
-        if self.given.has("--no-async-scheduling"):
-            return Choice("off", "--no-async-scheduling")
+    def asynchronous(self, runner: EngineChoice) -> EngineChoice:
+        requested = self.command.has("--async-scheduling")
+        if self.command.has("--no-async-scheduling"):
+            return EngineChoice("off", "--no-async-scheduling")
         if not requested and not self.is_usual("async by default", "any"):
-            return Choice("off")
+            return EngineChoice("off")
         if runner.value in (None, REFUSED):
-            both = {self.has("V1 without async"), self.has("V2 without async")}
-            if self.unnamed or len(both) > 1:
-                return Choice(None, "it depends on the model runner")
-            lacking = both.pop()
+            lacks = {self.has("V1 without async"), self.has("V2 without async")}
+            if self.unnamed or len(lacks) > 1:
+                return EngineChoice(None, "it depends on the model runner")
+            lacking = lacks.pop()
         else:
             lacking = self.has(f"{runner.value} without async")
             if not requested and (left := self.has(f"{runner.value} async only where requested")):
-                return Choice("off", f"{left} has it only with --async-scheduling")
+                return EngineChoice("off", f"{left} has it only with --async-scheduling")
         if lacking is None:
-            return Choice("on", "--async-scheduling" if requested else "")
-        other = {"V1": "V2", "V2": "V1"}.get(runner.value or "")
-        alone = other is not None and self.has(f"{other} without async") is None
+            return EngineChoice("on", "--async-scheduling" if requested else "")
+        other_runner = {"V1": "V2", "V2": "V1"}.get(runner.value or "")
+        alone = other_runner is not None and self.has(f"{other_runner} without async") is None
         where = f" on Model Runner {runner.value}" if alone else ""
-        return Choice(REFUSED if requested else "off", f"{lacking} is without it{where}")
+        return EngineChoice(REFUSED if requested else "off", f"{lacking} is without it{where}")
 
-    def graphs(self, runner: Choice) -> Choice:
-        stated = _stated_graphs(self.given)
+    def graphs(self, runner: EngineChoice) -> EngineChoice:
+        stated = _stated_graphs(self.command)
         if stated is not None:
             return stated
         usual = next(name for name in _table()["default graphs"] if self.is_usual("default graphs", name))
-        facts = [f"{one} with piecewise graphs" for one in ("V1", "V2") if runner.value in (one, None)]
-        found = [self.has(fact) for fact in facts]
-        if found and all(found):
-            return Choice("PIECEWISE", f"{found[0]} on {runner.value or 'either runner'}")
-        if any(found):
-            return Choice(None, "it depends on the model runner")
-        return Choice(usual)
+        facts = [
+            f"{candidate} with piecewise graphs"
+            for candidate in ("V1", "V2")
+            if runner.value in (candidate, None)
+        ]
+        causes = [self.has(fact) for fact in facts]
+        if causes and all(causes):
+            return EngineChoice("PIECEWISE", f"{causes[0]} on {runner.value or 'either runner'}")
+        if any(causes):
+            return EngineChoice(None, "it depends on the model runner")
+        return EngineChoice(usual)
 
 
-def _features(given: GivenCommand) -> list[str]:
-    found = [name for flag, name in FLAGS.items() if given.has(flag)]
-    found += [name for flag, name in SIZES.items() if given.number(flag, 1) > 1]
-    found += [key for key in KEYS if given.known.get(key)]
-    if "num_speculative_tokens_per_batch_size" in given.speculation:
-        found.append("schedule")
-    if given.value("--logprobs-mode") in ("raw_logits", "processed_logits"):
-        found.append("raw_logits")
-    return found
+def _features(command: ParsedCommand) -> list[str]:
+    features = [name for flag, name in FLAGS.items() if command.has(flag)]
+    features += [name for flag, name in SIZES.items() if command.number(flag, 1) > 1]
+    features += [key for key in KEYS if command.literals.get(key)]
+    if "num_speculative_tokens_per_batch_size" in command.speculation:
+        features.append("schedule")
+    if command.value("--logprobs-mode") in ("raw_logits", "processed_logits"):
+        features.append("raw_logits")
+    return features
 
 
-def _stated_graphs(given: GivenCommand) -> Choice | None:
-    if given.has("--enforce-eager"):
-        return Choice("NONE", "--enforce-eager")
-    config = as_json(given.value("--compilation-config") or "")
+def _stated_graphs(command: ParsedCommand) -> EngineChoice | None:
+    if command.has("--enforce-eager"):
+        return EngineChoice("NONE", "--enforce-eager")
+    config = as_json(command.value("--compilation-config") or "")
     named: Any = config.get(GRAPHS) if isinstance(config, dict) else None
-    named = given.value(f"--compilation-config.{GRAPHS}") or named
+    named = command.value(f"--compilation-config.{GRAPHS}") or named
     if named is not None:
-        return Choice(None if is_unknown(named) else str(named).upper(), "--compilation-config")
-    level = next((o.flag[2:] or (o.values or ("",))[0] for o in given.options if o.flag[:2] == "-O"), None)
-    level = given.value("--optimization-level") or level
+        return EngineChoice(None if is_unknown(named) else str(named).upper(), "--compilation-config")
+    level = next((o.flag[2:] or (o.values or ("",))[0] for o in command.options if o.flag[:2] == "-O"), None)
+    level = command.value("--optimization-level") or level
     by_level = {"0": "NONE", "1": "PIECEWISE"}
-    return Choice(by_level[level], f"optimization level {level}") if level in by_level else None
+    return EngineChoice(by_level[level], f"optimization level {level}") if level in by_level else None
 
 
-def _before(given: GivenCommand) -> Execution:
-    requested = given.has("--async-scheduling")
-    refused = requested and given.speculates
+def _before(command: ParsedCommand) -> Execution:
+    requested = command.has("--async-scheduling")
+    refused = requested and command.speculates
     why = "speculation refuses it before 0.11.1" if refused else "--async-scheduling" if requested else ""
-    graphs = _stated_graphs(given) or Choice("PIECEWISE")
-    return Execution(Choice("V1"), Choice(REFUSED if refused else "on" if requested else "off", why), graphs)
+    graphs = _stated_graphs(command) or EngineChoice("PIECEWISE")
+    return Execution(
+        EngineChoice("V1"), EngineChoice(REFUSED if refused else "on" if requested else "off", why), graphs
+    )
 
 
 @functools.cache
-def _table() -> dict[str, dict[str, list[Span]]]:
+def _table() -> dict[str, dict[str, list[ReleaseSpan]]]:
     raw = json.loads(Path(__file__).with_name("execution.json").read_text(encoding="utf-8"))
     return {
-        fact: {name: spans_of(text) for name, text in known.items()}
-        for fact, known in raw.items()
-        if isinstance(known, dict)
+        fact: {name: spans_of(text) for name, text in by_name.items()}
+        for fact, by_name in raw.items()
+        if isinstance(by_name, dict)
     }

@@ -18,11 +18,12 @@ from specops.serving.argv import (
     Unknown,
     Words,
     configured,
+    error_flags,
     setting_words,
     settled,
     unknown_values,
 )
-from specops.serving.vllm.arguments import CALL, CONFIG, GivenCommand, as_json
+from specops.serving.vllm.arguments import CALL, CONFIG, ParsedCommand, as_json
 from specops.serving.vllm.rules import RULES
 from specops.serving.vllm.versions import OLDEST, Release, Version, installed, table
 
@@ -64,36 +65,33 @@ def lint(
 
     `around`: variables that are set outside the words. Raises ConfigError for a version older than `OLDEST`.
     """
-    given, release = GivenCommand.parse(words, around), table().release(version)
-    if given.has(OMNI):
+    command, release = ParsedCommand.parse(words, around), table().release(version)
+    if command.has(OMNI):
         return []
-    found, _ = settled(given, release, RULES, partial(_objections, release=release))
-    refused = partial(_refused, release=release, around=around)
-    issues = known_issues.findings("vllm", str(release.requested), given.as_words(), CALL, refused, around)
-    return known_issues.joined(found, issues)
+    findings, _ = settled(command, release, RULES, partial(_objections, release=release))
+
+    def refused(words: Words) -> list[str]:
+        return error_flags(ParsedCommand.parse(words.words(), around), release, RULES)
+
+    issues = known_issues.findings("vllm", str(release.requested), command.as_words(), CALL, refused, around)
+    return known_issues.joined(findings, issues)
 
 
-def _objections(before: GivenCommand, after: GivenCommand, release: Release) -> list[str]:
-    settings = [known_issues.settings_of(given.as_words(), CALL) for given in (before, after)]
+def _objections(before: ParsedCommand, after: ParsedCommand, release: Release) -> list[str]:
+    settings = [known_issues.settings_of(command.as_words(), CALL) for command in (before, after)]
     return known_issues.objections("vllm", str(release.requested), *settings)
-
-
-def _refused(words: Words, release: Release, around: Mapping[str, str] | None) -> list[str]:
-    given = GivenCommand.parse(words.words(), around)
-    found = (entry.finding for rule in RULES for entry in rule(given, release))
-    return [finding.flag for finding in found if finding.level == "error"]
 
 
 def corrected(
     words: Sequence[str], version: Version | None, around: Mapping[str, str] | None = None
 ) -> list[str] | None:
     """The words with everything fixed that a rule can fix; None where there was nothing to fix."""
-    given = GivenCommand.parse(words, around)
-    if given.has(OMNI):
+    command = ParsedCommand.parse(words, around)
+    if command.has(OMNI):
         return None
     release = table().release(version)
-    _, fixed = settled(given, release, RULES, partial(_objections, release=release))
-    return None if fixed.words() == given.words() else fixed.words()
+    _, fixed = settled(command, release, RULES, partial(_objections, release=release))
+    return None if fixed.words() == command.words() else fixed.words()
 
 
 def judge(command: Command, requested: str | None) -> LintResult:
@@ -103,12 +101,12 @@ def judge(command: Command, requested: str | None) -> LintResult:
     release = table().release(version)
     words, unread = configured(command, CONFIG_FILE, CALL)
     around = command.environment
-    given = GivenCommand.parse(words, around)
-    if given.has(OMNI):
+    parsed = ParsedCommand.parse(words, around)
+    if parsed.has(OMNI):
         why = "vLLM-Omni has flags of its own, which were not judged"
         unread.append(Unknown(OMNI, why, "vllm serve --omni --help  # on the server's machine"))
     fixed = corrected(words, version, around)
-    left = [found for found in lint(fixed or words, version, around) if found.level == "error"]
+    left = [finding for finding in lint(fixed or words, version, around) if finding.level == "error"]
     return LintResult(
         where=command.where,
         engine="vLLM",
@@ -117,29 +115,29 @@ def judge(command: Command, requested: str | None) -> LintResult:
         findings=lint(words, version, around),
         corrected=_text(fixed, command.flags_file) if fixed else None,
         left=left,
-        unknown=[*command.unread, *unread, *unknown_values(given.as_words(), CALL, DECIDING)],
+        unknown=[*command.unread, *unread, *unknown_values(parsed.as_words(), CALL, DECIDING)],
     )
 
 
 def _version(command: Command, requested: str | None) -> tuple[Version, str]:
     """The release that the command is judged as, and why."""
-    found = None if requested or command.version else installed(command.words)
-    if requested is None and command.version is None and found is None:
+    installed_version = None if requested or command.version else installed(command.words)
+    if requested is None and command.version is None and installed_version is None:
         newest = "the newest known: no version was given, and the program is not on this machine"
         return table().newest, newest
     if requested is None and command.version is not None and not _is_release(command.version):
-        other = f"the newest known: the image's tag, {command.version}, is not a release of vLLM"
-        return table().newest, other
-    version = found or Version.parse(requested or command.version or "")
+        because = f"the newest known: the image's tag, {command.version}, is not a release of vLLM"
+        return table().newest, because
+    version = installed_version or Version.parse(requested or command.version or "")
     read = "as the image's tag says" if command.version else "as the program says"
     source = "as requested" if requested else read
     if version < OLDEST:
         return table().newest, f"into which the command is translated; for {version}, {source}"
-    known = table().release(version).version
-    if known != version:
+    judged = table().release(version).version
+    if judged != version:
         last = table().newest
         unknown = "newer than any known" if version > last else f"not in the table of {OLDEST} to {last}"
-        return known, f"the nearest known before {version}, {source}, which is {unknown}"
+        return judged, f"the nearest known before {version}, {source}, which is {unknown}"
     return version, source
 
 
@@ -154,19 +152,19 @@ def _is_release(tag: str) -> bool:
 
 def _text(words: Sequence[str], flags_file: bool) -> str:
     """Return the text to paste: for a shell, a flag a line; for `--config FILE`, as YAML."""
-    given = GivenCommand.parse(words)
+    command = ParsedCommand.parse(words)
     if not flags_file:
-        return given.as_words().text()
+        return command.as_words().text()
     keys: dict[str, object] = {}
-    for option in given.options:
+    for option in command.options:
         name = option.flag.removeprefix("--")
         values = [as_json(value) for value in option.values]
         if not values and name.startswith("no-"):
             keys[name.removeprefix("no-")] = False
         else:
             keys[name] = (values[0] if len(values) == 1 else values) if values else True
-    if given.keys is not None:
-        keys[CONFIG.removeprefix("--")] = given.as_words().value(CONFIG)
+    if command.keys is not None:
+        keys[CONFIG.removeprefix("--")] = command.as_words().value(CONFIG)
     return yaml.safe_dump(keys, sort_keys=False, width=1000)
 
 

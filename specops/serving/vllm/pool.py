@@ -15,7 +15,7 @@ from specops.serving.acceptance import Drafts
 from specops.serving.argv import Finding
 from specops.serving.engine import EVERYWHERE, Container, MultiHost, PairQuestion, Rendering, Start
 from specops.serving.metrics import Responses, Series
-from specops.serving.vllm.arguments import CALL, CONFIG, GivenCommand
+from specops.serving.vllm.arguments import CALL, CONFIG, ParsedCommand
 from specops.serving.vllm.execution import conditions, model_in
 from specops.serving.vllm.lint import lint
 from specops.serving.vllm.rules.sampling import SCHEDULE
@@ -90,7 +90,9 @@ class VllmPool(VllmSettings):
             judged=f"vLLM {release.version}",
             findings=lint(words, version, self.environment),
             notes=notes,
-            conditions=conditions(GivenCommand.parse(words, self.environment), release, model_in(self.model)),
+            conditions=conditions(
+                ParsedCommand.parse(words, self.environment), release, model_in(self.model)
+            ),
         )
 
     def container(self, port: int, name: str, version: str | None, drain_s: int) -> Container:
@@ -109,7 +111,7 @@ class VllmPool(VllmSettings):
             return None
         common = (*words, "--nnodes", str(nodes), "--master-addr", address)
         return MultiHost(
-            first=(*common, "--node-rank", "0"), other=(*common, "--node-rank", rank, "--headless")
+            first=(*common, "--node-rank", "0"), worker=(*common, "--node-rank", rank, "--headless")
         )
 
     def at_k(self, k: int) -> dict[str, object]:
@@ -119,7 +121,7 @@ class VllmPool(VllmSettings):
     def against_schedule(self, ranges: Sequence[Sequence[int]]) -> list[str]:
         version = Version.parse(self.version) if self.version else table().newest
         words = command(self, port=0, version=version)
-        before = known_issues.settings_of(GivenCommand.parse(words).as_words(), CALL)
+        before = known_issues.settings_of(ParsedCommand.parse(words).as_words(), CALL)
         after = before | {f"{CONFIG.lstrip('-')}.{SCHEDULE}": json.dumps([list(entry) for entry in ranges])}
         return known_issues.objections("vllm", str(version), before, after)
 

@@ -33,13 +33,13 @@ class Version:
     @classmethod
     def parse(cls, text: str) -> Version:
         """Return the version that `text` names. Raises ConfigError for an invalid version."""
-        found = re.match(r"v?(\d+(?:\.\d+)+)", text.strip())
-        if found is None:
+        match = re.match(r"v?(\d+(?:\.\d+)+)", text.strip())
+        if match is None:
             raise ConfigError(
                 f"invalid version '{text}' of vLLM: expected numbers and dots, such as 0.33.0",
                 hint=with_value(text, "0.33.0"),
             )
-        return cls(tuple(int(part) for part in found[1].split(".")))
+        return cls(tuple(int(part) for part in match[1].split(".")))
 
     def __str__(self) -> str:
         return ".".join(str(part) for part in (*self.numbers, 0, 0)[: max(3, len(self.numbers))])
@@ -90,31 +90,31 @@ class Release:
 
     def refuses(self, key: str, value: object) -> bool:
         """Return whether `key` takes only some values, and `value` is not one of them."""
-        taken = [choice for choice in self.choices if choice.startswith(f"{key}=")]
-        return value is not None and bool(taken) and f"{key}={value}" not in taken
+        allowed = [choice for choice in self.choices if choice.startswith(f"{key}=")]
+        return value is not None and bool(allowed) and f"{key}={value}" not in allowed
 
     def arity(self, flag: str) -> Arity:
         return table().arity(flag)
 
 
 @dataclass(frozen=True)
-class Span:
+class ReleaseSpan:
     """The releases that know a name; one that went and came again has more than one span."""
 
     first: Version
     last: Version
 
 
-class Table:
+class VllmReleases:
     def __init__(self, path: Path) -> None:
         raw = json.loads(path.read_text(encoding="utf-8"))
         self.versions = [Version.parse(text) for text in raw["versions"]]
-        self._spans: Mapping[Kind, Mapping[str, list[Span]]] = {
+        self._spans: Mapping[Kind, Mapping[str, list[ReleaseSpan]]] = {
             kind: {name: spans_of(text) for name, text in raw[kind].items()} for kind in KINDS
         }
-        found: list[Any] = [name.rsplit("=", 1) for name in raw["arities"]]
+        arities: list[Any] = [name.rsplit("=", 1) for name in raw["arities"]]
         # A flag that is a switch today took true and false once, and is one for the words that follow it.
-        self._arities: dict[str, Arity] = dict(found) | {f: a for f, a in found if a == "none"}
+        self._arities: dict[str, Arity] = dict(arities) | {f: a for f, a in arities if a == "none"}
         self._known: dict[Version, dict[Kind, frozenset[str]]] = {}
 
     @property
@@ -137,16 +137,18 @@ class Table:
                 f"vLLM {requested} is older than the known versions: expected {OLDEST} to {self.newest}",
                 hint=with_value(requested, self.newest),
             )
-        earlier = [known for known in self.versions if known <= requested]
+        earlier = [candidate for candidate in self.versions if candidate <= requested]
         return Release(version=earlier[-1], requested=requested, **self._names(earlier[-1]))
 
     def _names(self, version: Version) -> dict[Kind, frozenset[str]]:
         if version not in self._known:
             self._known[version] = {
                 kind: frozenset(
-                    name for name, spans in known.items() if any(s.first <= version <= s.last for s in spans)
+                    name
+                    for name, spans in spans_by_name.items()
+                    if any(s.first <= version <= s.last for s in spans)
                 )
-                for kind, known in self._spans.items()
+                for kind, spans_by_name in self._spans.items()
             }
         return self._known[version]
 
@@ -164,20 +166,20 @@ class Table:
         return " and ".join(_span(span, self.versions[0], self.newest) for span in spans)
 
 
-def _span(span: Span, oldest: Version, newest: Version) -> str:
+def _span(span: ReleaseSpan, oldest: Version, newest: Version) -> str:
     if span.last == newest:
         return f"{span.first} and newer"
     return f"up to {span.last}" if span.first == oldest else f"{span.first} to {span.last}"
 
 
-def spans_of(text: str) -> list[Span]:
+def spans_of(text: str) -> list[ReleaseSpan]:
     pairs = (part.split("-") for part in text.split(","))
-    return [Span(Version.parse(first), Version.parse(last)) for first, last in pairs]
+    return [ReleaseSpan(Version.parse(first), Version.parse(last)) for first, last in pairs]
 
 
 @functools.cache
-def table() -> Table:
-    return Table(Path(__file__).with_name("versions.json"))
+def table() -> VllmReleases:
+    return VllmReleases(Path(__file__).with_name("versions.json"))
 
 
 def installed(words: Sequence[str]) -> Version | None:
@@ -195,12 +197,12 @@ def version_of(stated: str | None, program: str) -> Version | None:
 
     Raises ConfigError where the rollout file states another.
     """
-    said = Version.parse(stated) if stated else None
-    found = installed(shlex.split(program))
-    if said and found and said != found:
+    in_file = Version.parse(stated) if stated else None
+    in_program = installed(shlex.split(program))
+    if in_file and in_program and in_file != in_program:
         raise ConfigError(
-            f"the rollout file names vLLM {said}, and '{program}' is vLLM {found}; results of one version "
-            "do not hold for another",
-            hint=in_rollout("version", f"write {found}, or change the program"),
+            f"the rollout file names vLLM {in_file}, and '{program}' is vLLM {in_program}; results of "
+            "one version do not hold for another",
+            hint=in_rollout("version", f"write {in_program}, or change the program"),
         )
-    return found or said
+    return in_program or in_file

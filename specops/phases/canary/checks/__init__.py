@@ -12,9 +12,9 @@ from specops.phases.canary.checks.overlap import OVERLAP
 from specops.phases.canary.checks.parity import MIXED, PARITY
 from specops.phases.canary.checks.prompts import LONG, TOO_LONG
 from specops.phases.canary.checks.sampling import LOGPROBS, TEMPERATURE
-from specops.phases.canary.pool_pair import Check
+from specops.phases.canary.pool_pair import ConformanceCheck
 
-CHECKS: tuple[Check, ...] = (
+CHECKS: tuple[ConformanceCheck, ...] = (
     PARITY,
     MIXED,
     OVERLAP,

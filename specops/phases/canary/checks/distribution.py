@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from specops.load.workload import Prompt
 from specops.phases.canary import two_samples
-from specops.phases.canary.client import CanaryRequest, Pool, Reply
-from specops.phases.canary.pool_pair import Check, Outcome, Pair, Status, trouble
+from specops.phases.canary.client import CanaryRequest, PoolClient, Reply
+from specops.phases.canary.pool_pair import CheckOutcome, ConformanceCheck, PoolPair, Status, trouble
 from specops.phases.canary.two_samples import SampledAnswer
 
 ALPHA = 0.01
@@ -34,13 +34,13 @@ THEIRS = 1_000_000
 """Seeds from here on are the speculative pool's: with the same ones, answers might be alike for no merit."""
 
 
-async def _distribution(pair: Pair) -> Outcome:
+async def _distribution(pair: PoolPair) -> CheckOutcome:
     prompts = [_tail(prompt) for prompt in pair.prompts[:PROMPTS]]
-    each = -(-pair.settings.samples // len(prompts))
-    both = (pair.standard, pair.speculative)
-    tells = all(await asyncio.gather(*(_tells(pool, prompts[0]) for pool in both)))
+    per_prompt = -(-pair.settings.samples // len(prompts))
+    pools = (pair.standard, pair.speculative)
+    tells = all(await asyncio.gather(*(_tells(pool, prompts[0]) for pool in pools)))
 
-    def asks(pool: Pool, first: int, count: int) -> list[CanaryRequest]:
+    def asks(pool: PoolClient, first: int, count: int) -> list[CanaryRequest]:
         first += THEIRS if pool is pair.speculative else 0
         plain = [
             pool.asking(prompt, max_tokens=TOKENS, temperature=1.0, seed=seed)
@@ -49,68 +49,71 @@ async def _distribution(pair: Pair) -> Outcome:
         ]
         return [ask.with_logprobs(TOP) for ask in plain] if tells else plain
 
-    async def draw(pool: Pool, first: int, count: int) -> list[list[SampledAnswer]] | Outcome:
-        wanted = asks(pool, first, count)
-        replies = await pool.ask_all(wanted)
-        for reply, ask in zip(replies, wanted, strict=True):
+    async def draw(pool: PoolClient, first: int, count: int) -> list[list[SampledAnswer]] | CheckOutcome:
+        requests = asks(pool, first, count)
+        replies = await pool.ask_all(requests)
+        for reply, ask in zip(replies, requests, strict=True):
             if side := trouble(reply, ask):
                 wrong = side.state == "wrong" and pool is pair.speculative
-                return Outcome("fail" if wrong else "undecided", f"the {pool.name} pool: {side.message}", ask)
+                return CheckOutcome(
+                    "fail" if wrong else "undecided", f"the {pool.name} pool: {side.message}", ask
+                )
         drawn = [_drawn(reply) for reply in replies]
         return [drawn[i : i + count] for i in range(0, len(drawn), count)]
 
-    async def look(first: int, count: int) -> tuple[list[list[SampledAnswer]], float] | Outcome:
-        ours, theirs = await asyncio.gather(
+    async def look(first: int, count: int) -> tuple[list[list[SampledAnswer]], float] | CheckOutcome:
+        standard_answers, speculative_answers = await asyncio.gather(
             draw(pair.standard, first, count), draw(pair.speculative, first, count)
         )
-        if isinstance(ours, Outcome):
-            return ours
-        if isinstance(theirs, Outcome):
-            return theirs
-        return ours, await asyncio.to_thread(two_samples.p_value, ours, theirs)
+        if isinstance(standard_answers, CheckOutcome):
+            return standard_answers
+        if isinstance(speculative_answers, CheckOutcome):
+            return speculative_answers
+        return standard_answers, await asyncio.to_thread(
+            two_samples.p_value, standard_answers, speculative_answers
+        )
 
-    observed = await look(0, each)
-    if isinstance(observed, Outcome):
+    observed = await look(0, per_prompt)
+    if isinstance(observed, CheckOutcome):
         return observed
-    ours, first = observed
-    shown = await asyncio.to_thread(two_samples.shown, ours, ALPHA)
-    evidence: dict[str, object] = {"samples": each * len(prompts), "p": first, "alpha": ALPHA}
-    evidence |= {"detectable_total_variation": shown.pieces, "detectable_nats": shown.nats}
+    standard_answers, first = observed
+    detectable = await asyncio.to_thread(two_samples.detectable_differences, standard_answers, ALPHA)
+    evidence: dict[str, object] = {"samples": per_prompt * len(prompts), "p": first, "alpha": ALPHA}
+    evidence |= {"detectable_total_variation": detectable.pieces, "detectable_nats": detectable.nats}
     ask = asks(pair.speculative, 0, 1)[0]
     if first > ALPHA:
-        message = (
-            f"no difference found (p = {first:.2g}, n = {each * len(prompts)} per pool); {_power(shown)}"
-        )
-        status: Status = "undecided" if shown.pieces is None and shown.nats is None else "pass"
-        return Outcome(status, message, ask, evidence=evidence)
-    observed = await look(each, SECOND * each)
-    if isinstance(observed, Outcome):
+        size = f"n = {per_prompt * len(prompts)} per pool"
+        message = f"no difference found (p = {first:.2g}, {size}); {_power(detectable)}"
+        status: Status = "undecided" if detectable.pieces is None and detectable.nats is None else "pass"
+        return CheckOutcome(status, message, ask, evidence=evidence)
+    observed = await look(per_prompt, SECOND * per_prompt)
+    if isinstance(observed, CheckOutcome):
         return observed
     _, second = observed
-    evidence |= {"second_p": second, "second_samples": SECOND * each * len(prompts)}
+    evidence |= {"second_p": second, "second_samples": SECOND * per_prompt * len(prompts)}
     message = f"p = {first:.2g}, then p = {second:.2g} with {SECOND}× as many new answers"
     if second > OPEN:
         message = f"first test differs, second test does not: {message}"
-        return Outcome("pass", message, ask, evidence=evidence)
+        return CheckOutcome("pass", message, ask, evidence=evidence)
     if first * second > PRODUCT:
-        return Outcome(
+        return CheckOutcome(
             "undecided",
             f"undecided whether the distributions differ: {message}; raise canary.samples",
             ask,
             evidence=evidence,
         )
-    return Outcome("fail", f"sampled answers are not the standard's: {message}", ask, evidence=evidence)
+    return CheckOutcome("fail", f"sampled answers are not the standard's: {message}", ask, evidence=evidence)
 
 
-def _power(shown: two_samples.DetectableDifferences) -> str:
-    found = [f"total variation {shown.pieces:.2f} per word"] if shown.pieces is not None else []
-    found += [f"{shown.nats:.2g} nats per token"] if shown.nats is not None else []
-    if not found:
+def _power(differences: two_samples.DetectableDifferences) -> str:
+    parts = [f"total variation {differences.pieces:.2f} per word"] if differences.pieces is not None else []
+    parts += [f"{differences.nats:.2g} nats per token"] if differences.nats is not None else []
+    if not parts:
         return "too few answers to detect a difference: raise canary.samples"
-    return f"detectable in {two_samples.POWER:.0%} of runs: {', or '.join(found)}"
+    return f"detectable in {two_samples.POWER:.0%} of runs: {', or '.join(parts)}"
 
 
-async def _tells(pool: Pool, prompt: Prompt) -> bool:
+async def _tells(pool: PoolClient, prompt: Prompt) -> bool:
     """Return whether the server reports log-probabilities."""
     reply = await pool.ask(pool.asking(prompt, max_tokens=2, temperature=1.0, seed=0).with_logprobs(TOP))
     return reply.first.tokens is not None
@@ -128,4 +131,6 @@ def _tail(prompt: Prompt) -> Prompt:
     return replace(prompt, content=prompt.content[-TAIL:]) if isinstance(prompt.content, str) else prompt
 
 
-DISTRIBUTION = Check("distribution", "sampled answers are distributed as the standard's", _distribution)
+DISTRIBUTION = ConformanceCheck(
+    "distribution", "sampled answers are distributed as the standard's", _distribution
+)

@@ -5,8 +5,16 @@ from __future__ import annotations
 
 import asyncio
 
-from specops.phases.canary.client import CanaryRequest, Pool, Reply
-from specops.phases.canary.pool_pair import PLAIN_TOKENS, Check, Pair, Side, of_each, same_text, trouble
+from specops.phases.canary.client import CanaryRequest, PoolClient, Reply
+from specops.phases.canary.pool_pair import (
+    PLAIN_TOKENS,
+    ConformanceCheck,
+    PoolOutcome,
+    PoolPair,
+    of_each,
+    same_text,
+    trouble,
+)
 from specops.prometheus.exposition import Scrape
 from specops.serving import tables
 
@@ -19,15 +27,19 @@ ENDED = ("stop", "length")
 def stop_string(text: str) -> str | None:
     """A stop string that occurs in the middle of `text` and not before; None without one."""
     for start in range(len(text) // 3, len(text) - STOP):
-        found = text[start : start + STOP]
-        if text.find(found) == start and found.strip() and "\N{REPLACEMENT CHARACTER}" not in found:
-            return found
+        candidate = text[start : start + STOP]
+        if (
+            text.find(candidate) == start
+            and candidate.strip()
+            and "\N{REPLACEMENT CHARACTER}" not in candidate
+        ):
+            return candidate
     return None
 
 
-async def stops(pool: Pool, pair: Pair) -> Side:
+async def stops(pool: PoolClient, pair: PoolPair) -> PoolOutcome:
     met = 0
-    shown: CanaryRequest | None = None
+    last_ask: CanaryRequest | None = None
     for prompt in pair.few:
         plain = pool.greedy(prompt, PLAIN_TOKENS)
         before = await pool.plain(plain)
@@ -37,7 +49,7 @@ async def stops(pool: Pool, pair: Pair) -> Side:
         if stop is None:
             continue
         for ask in (plain.with_fields(stop=[stop]), plain.with_fields(stop=[stop]).streaming()):
-            shown = ask
+            last_ask = ask
             reply = await pool.ask(ask)
             if side := trouble(reply, ask) or stopped(reply, before, stop, ask):
                 again = await pool.ask(plain)
@@ -46,25 +58,27 @@ async def stops(pool: Pool, pair: Pair) -> Side:
                 continue  # the answer itself is not steady
             met += 1
     if not met:
-        return Side("unsure", "no answer is long or steady enough to be stopped in", shown)
-    return Side("ok", ask=shown)
+        return PoolOutcome("unsure", "no answer is long or steady enough to be stopped in", last_ask)
+    return PoolOutcome("ok", ask=last_ask)
 
 
-def stopped(reply: Reply, plain: Reply, stop: str, ask: CanaryRequest) -> Side | None:
+def stopped(reply: Reply, plain: Reply, stop: str, ask: CanaryRequest) -> PoolOutcome | None:
     """Return what is wrong with an answer that was to end before `stop`; None where nothing is."""
     how = "streamed" if ask.body.get("stream") else "whole"
     if stop in reply.text:
         state = "ignored" if reply.text.startswith(plain.text) else "wrong"
-        return Side(state, f"the {how} answer goes on over the stop string {stop!r}", ask)  # type: ignore[arg-type]
+        return PoolOutcome(state, f"the {how} answer goes on over the stop string {stop!r}", ask)  # type: ignore[arg-type]
     if reply.text != plain.text[: plain.text.find(stop)]:
-        return Side("wrong", f"the {how} answer does not end where the stop string {stop!r} begins", ask)
+        return PoolOutcome(
+            "wrong", f"the {how} answer does not end where the stop string {stop!r} begins", ask
+        )
     if reply.first.finish_reason != "stop":
         message = f"the {how} answer met its stop string and says finish_reason {reply.first.finish_reason!r}"
-        return Side("wrong", message, ask)
+        return PoolOutcome("wrong", message, ask)
     return None
 
 
-async def length(pool: Pool, pair: Pair) -> Side:
+async def length(pool: PoolClient, pair: PoolPair) -> PoolOutcome:
     asks = [pool.greedy(prompt, SHORT) for prompt in pair.few]
     longer = [pool.greedy(prompt, PLAIN_TOKENS) for prompt in pair.few]
     plain = await asyncio.gather(*map(pool.plain, longer))
@@ -74,16 +88,18 @@ async def length(pool: Pool, pair: Pair) -> Side:
         counted = reply.usage.completion if reply.usage else None
         reason = reply.first.finish_reason
         if (counted is not None and counted > SHORT + 1) or len(reply.text) > len(before.text) > 0:
-            return Side("wrong", f"{SHORT} tokens were requested, and {counted} came", ask)
+            return PoolOutcome("wrong", f"{SHORT} tokens were requested, and {counted} came", ask)
         if reason not in ENDED:
-            return Side("wrong", f"an answer ends with finish_reason {reason!r}", ask)
+            return PoolOutcome("wrong", f"an answer ends with finish_reason {reason!r}", ask)
         cut = len(before.text) > len(reply.text) and before.text.startswith(reply.text)
         if cut and reason != "length":
-            return Side("wrong", f"an answer that max_tokens cut off says finish_reason {reason!r}", ask)
-    return Side("ok", ask=asks[0])
+            return PoolOutcome(
+                "wrong", f"an answer that max_tokens cut off says finish_reason {reason!r}", ask
+            )
+    return PoolOutcome("ok", ask=asks[0])
 
 
-async def usage(pool: Pool, pair: Pair) -> Side:
+async def usage(pool: PoolClient, pair: PoolPair) -> PoolOutcome:
     """Counted tokens are max_tokens where those ended the answer, and as many as there are logprobs."""
     for prompt in pair.few:
         plain = pool.greedy(prompt, SHORT)
@@ -99,26 +115,32 @@ async def usage(pool: Pool, pair: Pair) -> Side:
             assert reply.usage is not None
             observed.append(reply.usage.prompt)
         if len(set(observed)) > 1:
-            return Side("wrong", f"one prompt is counted as {' and '.join(map(str, observed))} tokens", plain)
-    return Side("ok", ask=plain)
+            return PoolOutcome(
+                "wrong", f"one prompt is counted as {' and '.join(map(str, observed))} tokens", plain
+            )
+    return PoolOutcome("ok", ask=plain)
 
 
-def miscounted(reply: Reply, ask: CanaryRequest) -> Side | None:
+def miscounted(reply: Reply, ask: CanaryRequest) -> PoolOutcome | None:
     used, most = reply.usage, int(ask.body["max_tokens"])
     how = "in a stream" if ask.body.get("stream") else "of a whole answer"
     if used is None:
-        return Side("ignored", f"it reports no usage {how}", ask)
+        return PoolOutcome("ignored", f"it reports no usage {how}", ask)
     if used.prompt + used.completion != used.total:
-        return Side("wrong", f"{used.prompt} + {used.completion} tokens are counted as {used.total}", ask)
+        return PoolOutcome(
+            "wrong", f"{used.prompt} + {used.completion} tokens are counted as {used.total}", ask
+        )
     if reply.first.finish_reason == "length" and used.completion != most:
-        return Side("wrong", f"{most} tokens {how} are counted as {used.completion}", ask)
+        return PoolOutcome("wrong", f"{most} tokens {how} are counted as {used.completion}", ask)
     tokens = reply.first.tokens
     if tokens is not None and len(tokens) != used.completion:
-        return Side("wrong", f"{len(tokens)} tokens with logprobs are counted as {used.completion}", ask)
+        return PoolOutcome(
+            "wrong", f"{len(tokens)} tokens with logprobs are counted as {used.completion}", ask
+        )
     return None
 
 
-async def streams(pool: Pool, pair: Pair) -> Side:
+async def streams(pool: PoolClient, pair: PoolPair) -> PoolOutcome:
     for prompt in pair.few:
         plain = pool.greedy(prompt, PLAIN_TOKENS)
         ask = plain.streaming()
@@ -127,21 +149,21 @@ async def streams(pool: Pool, pair: Pair) -> Side:
             return side
         same = await same_text(pool, plain, ask)
         if same is None:
-            return Side("unsure", "its answers at temperature 0 differ between repeats", ask)
+            return PoolOutcome("unsure", "its answers at temperature 0 differ between repeats", ask)
         if not same:
             before = (await pool.plain(plain)).text
             message = f"a stream's chunks make {len(first.text)} characters, the whole answer {len(before)}"
-            return Side(
+            return PoolOutcome(
                 "wrong",
                 message
                 if len(first.text) != len(before)
                 else "the streamed text differs from the unstreamed text",
                 ask,
             )
-    return Side("ok", ask=ask)
+    return PoolOutcome("ok", ask=ask)
 
 
-CHECKS: tuple[Check, ...] = (
+CHECKS: tuple[ConformanceCheck, ...] = (
     of_each("stop", "answers end before their stop string, streamed or not", stops, "stop"),
     of_each("length", "answers end at max_tokens, and say so", length),
     of_each("usage", "tokens are counted right, streamed or not", usage),
@@ -161,11 +183,11 @@ def in_flight(scrape: Scrape | None) -> float | None:
     if scrape is None:
         return None
     gauges = {name for series in tables() for name in (series.running, series.waiting)}
-    found = [value for (name, _), value in scrape.items() if name in gauges]
-    return sum(found) if found else None
+    counts = [value for (name, _), value in scrape.items() if name in gauges]
+    return sum(counts) if counts else None
 
 
-async def cancelled(pool: Pool, pair: Pair) -> Side:
+async def cancelled(pool: PoolClient, pair: PoolPair) -> PoolOutcome:
     before = in_flight(await pool.gauges())
     stay = [pool.greedy(prompt, PLAIN_TOKENS).streaming() for prompt in pair.few]
     leave = [
@@ -176,10 +198,10 @@ async def cancelled(pool: Pool, pair: Pair) -> Side:
     left = await asyncio.gather(*(pool.ask(ask, leave_after=EVENTS) for ask in leave))
     for ask, reply, prompt in zip(stay, await staying, pair.few, strict=True):
         if side := trouble(reply, ask):
-            return Side(side.state, f"beside a client that left, {side.message}", leave[0])
+            return PoolOutcome(side.state, f"beside a client that left, {side.message}", leave[0])
         plain = pool.greedy(prompt, PLAIN_TOKENS)
         if reply.text != (await pool.plain(plain)).text and await same_text(pool, plain, ask):
-            return Side(
+            return PoolOutcome(
                 "wrong", "an answer changed when another client left in the middle of its own", leave[0]
             )
     if side := trouble(left[0], leave[0]):
@@ -187,26 +209,28 @@ async def cancelled(pool: Pool, pair: Pair) -> Side:
     return await _freed(pool, before, leave[0])
 
 
-async def _freed(pool: Pool, before: float | None, ask: CanaryRequest) -> Side:
+async def _freed(pool: PoolClient, before: float | None, ask: CanaryRequest) -> PoolOutcome:
     if before is None:
-        return Side(
+        return PoolOutcome(
             "ok", "it exposes no gauge of running requests, so only concurrent answers were checked", ask
         )
     if before > 0:
-        return Side("ok", "other clients send requests too, so only concurrent answers were checked", ask)
+        return PoolOutcome(
+            "ok", "other clients send requests too, so only concurrent answers were checked", ask
+        )
     now: float | None = before
     for _ in range(int(SETTLE_S / POLL_S)):
         now = in_flight(await pool.gauges())
         if now is None or now <= before:
-            return Side("ok", ask=ask)
+            return PoolOutcome("ok", ask=ask)
         await asyncio.sleep(POLL_S)
     if now is not None and now > before + LEAVING:
-        return Side(
+        return PoolOutcome(
             "ok", "other clients began to send requests, so only concurrent answers were checked", ask
         )
-    return Side("wrong", f"{now:g} requests still run {SETTLE_S:g} s after their clients left", ask)
+    return PoolOutcome("wrong", f"{now:g} requests still run {SETTLE_S:g} s after their clients left", ask)
 
 
-CANCEL: Check = of_each(
+CANCEL: ConformanceCheck = of_each(
     "cancel", "a cancelled request is ended, and other requests are unaffected", cancelled, feature=False
 )

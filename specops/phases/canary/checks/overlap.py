@@ -13,12 +13,12 @@ from contextlib import asynccontextmanager
 from itertools import count
 
 from specops.load.workload import Prompt
-from specops.phases.canary.client import Pool, Reply
+from specops.phases.canary.client import PoolClient, Reply
 from specops.phases.canary.pool_pair import (
     PLAIN_TOKENS,
-    Check,
-    Outcome,
-    Pair,
+    CheckOutcome,
+    ConformanceCheck,
+    PoolPair,
     Status,
     trouble,
 )
@@ -42,13 +42,15 @@ def belongs_to_another(name: str, text: str, answers: Mapping[str, frozenset[str
     begin = text[:OWN_WORDS]
     if len(begin) < OWN_WORDS or any(answer.startswith(begin) for answer in own):
         return None  # it parts from its own answer later, as after a near tie
-    return next((other for other in answers if any(one.startswith(begin) for one in answers[other])), None)
+    return next(
+        (prompt for prompt in answers if any(answer.startswith(begin) for answer in answers[prompt])), None
+    )
 
 
-async def _overlap(pair: Pair) -> Outcome:
+async def _overlap(pair: PoolPair) -> CheckOutcome:
     rounds = math.ceil(ANSWERS / len(pair.prompts))
 
-    async def ask(pool: Pool) -> list[tuple[Prompt, Reply]]:
+    async def ask(pool: PoolClient) -> list[tuple[Prompt, Reply]]:
         prompts = [prompt for _ in range(rounds) for prompt in pair.prompts]
         replies = await pool.ask_all([pool.greedy(prompt, PLAIN_TOKENS) for prompt in prompts])
         return list(zip(prompts, replies, strict=True))
@@ -60,34 +62,38 @@ async def _overlap(pair: Pair) -> Outcome:
     standard, speculative = await asyncio.gather(ask(pair.standard), ask(pair.speculative))
     for prompt, reply in (*alone, *standard):
         if side := trouble(reply, request := pair.standard.greedy(prompt, PLAIN_TOKENS)):
-            return Outcome("undecided", f"the standard pool: {side.message}", request)
+            return CheckOutcome("undecided", f"the standard pool: {side.message}", request)
     steady = _by_prompt(alone)
     for prompt, reply in standard:
-        if other := belongs_to_another(prompt.id, reply.text, steady):
-            message = f"the standard pool itself answers {prompt.id} with the answer to {other}"
-            return Outcome("undecided", message, pair.standard.greedy(prompt, PLAIN_TOKENS))
+        if owner := belongs_to_another(prompt.id, reply.text, steady):
+            message = f"the standard pool itself answers {prompt.id} with the answer to {owner}"
+            return CheckOutcome("undecided", message, pair.standard.greedy(prompt, PLAIN_TOKENS))
     answers = _by_prompt([*alone, *standard])
     swapped: list[tuple[Prompt, str]] = []
     for prompt, reply in speculative:
         request = pair.speculative.greedy(prompt, PLAIN_TOKENS)
         if side := trouble(reply, request):
             status: Status = "undecided" if side.state == "unsure" else "fail"
-            return Outcome(status, f"the speculative pool: {side.message}", request)
-        if other := belongs_to_another(prompt.id, reply.text, answers):
-            swapped.append((prompt, other))
+            return CheckOutcome(status, f"the speculative pool: {side.message}", request)
+        if owner := belongs_to_another(prompt.id, reply.text, answers):
+            swapped.append((prompt, owner))
     evidence = {"answers": len(speculative), "swapped": len(swapped)}
     if swapped:
-        prompt, other = swapped[0]
+        prompt, owner = swapped[0]
         message = (
             f"{len(swapped)} of {len(speculative)} overlapping answers are another prompt's:"
-            f" {prompt.id} got the answer to {other}"
+            f" {prompt.id} got the answer to {owner}"
         )
-        among = tuple(pair.speculative.greedy(one, PLAIN_TOKENS) for one in pair.prompts if one is not prompt)
+        among = tuple(
+            pair.speculative.greedy(neighbour, PLAIN_TOKENS)
+            for neighbour in pair.prompts
+            if neighbour is not prompt
+        )
         request = pair.speculative.greedy(prompt, PLAIN_TOKENS)
-        return Outcome("fail", message, request, among[:NEIGHBOURS], evidence=evidence)
+        return CheckOutcome("fail", message, request, among[:NEIGHBOURS], evidence=evidence)
     message = f"none of {len(speculative)} overlapping answers is another prompt's"
-    shown = pair.speculative.greedy(pair.prompts[0], PLAIN_TOKENS)
-    return Outcome("pass", message, shown, evidence=evidence)
+    example = pair.speculative.greedy(pair.prompts[0], PLAIN_TOKENS)
+    return CheckOutcome("pass", message, example, evidence=evidence)
 
 
 def _by_prompt(replies: Sequence[tuple[Prompt, Reply]]) -> dict[str, frozenset[str]]:
@@ -98,11 +104,11 @@ def _by_prompt(replies: Sequence[tuple[Prompt, Reply]]) -> dict[str, frozenset[s
 
 
 @asynccontextmanager
-async def _neighbours(pair: Pair) -> AsyncIterator[None]:
+async def _neighbours(pair: PoolPair) -> AsyncIterator[None]:
     """Greedy and sampled requests of other prompts, all the time."""
     done = asyncio.Event()
 
-    async def keep_busy(pool: Pool, first: int) -> None:
+    async def keep_busy(pool: PoolClient, first: int) -> None:
         for number in count(first):
             if done.is_set():
                 return
@@ -119,7 +125,7 @@ async def _neighbours(pair: Pair) -> AsyncIterator[None]:
         await asyncio.gather(*tasks)
 
 
-async def run_among_others(check: Check, pair: Pair) -> Outcome:
+async def run_among_others(check: ConformanceCheck, pair: PoolPair) -> CheckOutcome:
     """The worst outcome of several runs of a check at once, while other requests are answered."""
     async with _neighbours(pair):
         outcomes = await asyncio.gather(*(check.run(pair) for _ in range(COPIES)))
@@ -130,4 +136,4 @@ async def run_among_others(check: Check, pair: Pair) -> Outcome:
     return outcomes[0]
 
 
-OVERLAP = Check("overlap", "overlapping requests get their own answers", _overlap)
+OVERLAP = ConformanceCheck("overlap", "overlapping requests get their own answers", _overlap)

@@ -13,8 +13,15 @@ from dataclasses import dataclass, replace
 from specops import stats
 from specops.experiment.answers import NEAR_TIE, Difference, margin_at
 from specops.load.workload import Prompt
-from specops.phases.canary.client import CanaryRequest, Pool, Reply, Token
-from specops.phases.canary.pool_pair import PLAIN_TOKENS, Check, Outcome, Pair, Status, trouble
+from specops.phases.canary.client import CanaryRequest, PoolClient, Reply, Token
+from specops.phases.canary.pool_pair import (
+    PLAIN_TOKENS,
+    CheckOutcome,
+    ConformanceCheck,
+    PoolPair,
+    Status,
+    trouble,
+)
 
 SURE_DIFFERENCES = 2
 """For one prompt, rounding may be the reason whatever the margin; for two prompts it does not explain it."""
@@ -38,18 +45,20 @@ class Matches:
 
     @property
     def unlike(self) -> frozenset[str]:
-        return frozenset(one.prompt for one in self.differences)
+        return frozenset(difference.prompt for difference in self.differences)
 
     @property
     def surely_unlike(self) -> frozenset[str]:
         """The prompts whose answers differ, without near ties."""
-        return frozenset(one.prompt for one in self.differences if not one.near_tie)
+        return frozenset(difference.prompt for difference in self.differences if not difference.near_tie)
 
     @property
     def known_unlike(self) -> frozenset[str]:
         """The prompts whose answers differ where the standard reported that it was sure of its token."""
         return frozenset(
-            one.prompt for one in self.differences if one.margin is not None and not one.near_tie
+            difference.prompt
+            for difference in self.differences
+            if difference.margin is not None and not difference.near_tie
         )
 
     def __str__(self) -> str:
@@ -75,29 +84,29 @@ class Parity:
         Only prompts on which the two disagree count. Where speculation changed nothing, each would be as
         likely to differ in the control as between the pools. Near ties do not count.
         """
-        both = self.pools.prompts & self.control.prompts
-        lost = len(both & (self.pools.surely_unlike - self.control.unlike))
-        gained = len(both & (self.control.unlike - self.pools.unlike))
+        shared = self.pools.prompts & self.control.prompts
+        lost = len(shared & (self.pools.surely_unlike - self.control.unlike))
+        gained = len(shared & (self.control.unlike - self.pools.unlike))
         return lost > gained and stats.share_lower(lost, lost + gained, CONFIDENCE) > 0.5
 
     def with_margins(self, margins: Mapping[tuple[str, int], float | None]) -> Parity:
         """Return the same with the standard's margins where answers differ."""
         differences = tuple(
-            one.model_copy(update={"margin": margins.get((one.prompt, one.character))})
-            for one in self.pools.differences
+            difference.model_copy(update={"margin": margins.get((difference.prompt, difference.character))})
+            for difference in self.pools.differences
         )
         return replace(self, pools=replace(self.pools, differences=differences))
 
 
-def matches(standard: Replies, other: Replies) -> Matches:
+def matches(standard: Replies, candidate: Replies) -> Matches:
     """Return the prompts that both answered, with the difference of each that they answered differently."""
-    shared = [name for name in standard if standard[name].ok and name in other and other[name].ok]
+    shared = [name for name in standard if standard[name].ok and name in candidate and candidate[name].ok]
     return Matches(
         frozenset(shared),
         tuple(
-            _difference(name, standard[name].text, other[name].text)
+            _difference(name, standard[name].text, candidate[name].text)
             for name in shared
-            if standard[name].compared_parts != other[name].compared_parts
+            if standard[name].compared_parts != candidate[name].compared_parts
         ),
     )
 
@@ -116,13 +125,13 @@ def verdict(parity: Parity, again: Parity, requested: int) -> tuple[Status, str]
         return "fail", f"{message}; {len(pools.unlike & again.pools.unlike)} differ when repeated too"
     if control.differences or again.control.differences:
         return "undecided", f"{message}: the standard differs from itself"
-    if all(one.near_tie for one in pools.differences):
+    if all(difference.near_tie for difference in pools.differences):
         return "pass", f"{message}; the rest part where two tokens are as likely as each other"
     return "undecided", f"{message}; what differed does not do so reliably, or its margin is not known"
 
 
-async def _alone(pair: Pair) -> Outcome:
-    async def ask(pool: Pool, prompts: Sequence[Prompt]) -> Replies:
+async def _alone(pair: PoolPair) -> CheckOutcome:
+    async def ask(pool: PoolClient, prompts: Sequence[Prompt]) -> Replies:
         asks = [pool.greedy(prompt, PLAIN_TOKENS) for prompt in prompts]
         return {p.id: r for p, r in zip(prompts, await pool.ask_all(asks), strict=True)}
 
@@ -130,26 +139,26 @@ async def _alone(pair: Pair) -> Outcome:
         async def twice() -> tuple[Replies, Replies]:
             return await ask(pair.standard, prompts), await ask(pair.standard, prompts)
 
-        (first, second), other = await asyncio.gather(twice(), ask(pair.speculative, prompts))
-        return first, second, other
+        (first, second), speculative = await asyncio.gather(twice(), ask(pair.speculative, prompts))
+        return first, second, speculative
 
-    first, second, other = await rounds(pair.prompts)
-    if outcome := _unanswered(pair, first, other):
+    first, second, speculative = await rounds(pair.prompts)
+    if outcome := _unanswered(pair, first, speculative):
         return outcome
-    parity = _parity(first, second, other)
+    parity = _parity(first, second, speculative)
     again = parity
     if parity.pools.differences:
-        wanted = [prompt for prompt in pair.prompts if prompt.id in parity.pools.unlike]
-        once, _, more = await rounds(wanted)
+        differing = [prompt for prompt in pair.prompts if prompt.id in parity.pools.unlike]
+        once, _, more = await rounds(differing)
         again = _parity(first, once, more)
     return await _judged(pair, parity, again, ())
 
 
-async def _mixed(pair: Pair) -> Outcome:
+async def _mixed(pair: PoolPair) -> CheckOutcome:
     """The control is the standard's own mixed batch."""
     prompts = pair.prompts
 
-    async def ask(pool: Pool, prompts: Sequence[Prompt]) -> Replies:
+    async def ask(pool: PoolClient, prompts: Sequence[Prompt]) -> Replies:
         """Every prompt greedily between two sampled requests, so that whoever goes first, they meet."""
         asks: list[CanaryRequest] = []
         for seed, prompt in enumerate(prompts):
@@ -164,49 +173,53 @@ async def _mixed(pair: Pair) -> Outcome:
         return {prompt.id: reply for prompt, reply in zip(prompts, replies, strict=True)}
 
     first = await plain()
-    control, other = await asyncio.gather(ask(pair.standard, prompts), ask(pair.speculative, prompts))
-    if outcome := _unanswered(pair, first, other):
+    control, speculative = await asyncio.gather(ask(pair.standard, prompts), ask(pair.speculative, prompts))
+    if outcome := _unanswered(pair, first, speculative):
         return outcome
-    parity = _parity(first, control, other)
+    parity = _parity(first, control, speculative)
     again = parity
     if parity.pools.differences:
-        wanted = [prompt for prompt in prompts if prompt.id in parity.pools.unlike]
-        control, other = await asyncio.gather(ask(pair.standard, wanted), ask(pair.speculative, wanted))
-        again = _parity(first, control, other)
+        differing = [prompt for prompt in prompts if prompt.id in parity.pools.unlike]
+        control, speculative = await asyncio.gather(
+            ask(pair.standard, differing), ask(pair.speculative, differing)
+        )
+        again = _parity(first, control, speculative)
     among = [
         ask for seed, prompt in enumerate(prompts[:2]) for ask in _partners(pair.speculative, prompt, seed)
     ]
     return await _judged(pair, parity, again, tuple(among))
 
 
-def _partners(pool: Pool, prompt: Prompt, seed: int) -> list[CanaryRequest]:
+def _partners(pool: PoolClient, prompt: Prompt, seed: int) -> list[CanaryRequest]:
     """Return what shares the batch with a greedy request."""
     fields = {"max_tokens": PLAIN_TOKENS, "seed": seed}
     return [pool.asking(prompt, temperature=temperature, **fields) for temperature in TEMPERATURES]
 
 
-def _unanswered(pair: Pair, first: Replies, other: Replies) -> Outcome | None:
+def _unanswered(pair: PoolPair, first: Replies, speculative: Replies) -> CheckOutcome | None:
     """Return where a pool did not answer what the other did."""
     for prompt in pair.prompts:
         ask = pair.standard.greedy(prompt, PLAIN_TOKENS)
         if side := trouble(first[prompt.id], ask):
-            return Outcome("undecided", f"the standard pool: {side.message}", ask)
+            return CheckOutcome("undecided", f"the standard pool: {side.message}", ask)
         ask = pair.speculative.greedy(prompt, PLAIN_TOKENS)
-        if side := trouble(other[prompt.id], ask):
+        if side := trouble(speculative[prompt.id], ask):
             status: Status = "undecided" if side.state == "unsure" else "fail"
-            return Outcome(status, f"the speculative pool: {side.message}", ask)
+            return CheckOutcome(status, f"the speculative pool: {side.message}", ask)
     return None
 
 
-def _parity(first: Replies, control: Replies, other: Replies) -> Parity:
-    return Parity(matches(first, other), matches(first, control))
+def _parity(first: Replies, control: Replies, speculative: Replies) -> Parity:
+    return Parity(matches(first, speculative), matches(first, control))
 
 
-async def _judged(pair: Pair, parity: Parity, again: Parity, among: tuple[CanaryRequest, ...]) -> Outcome:
+async def _judged(
+    pair: PoolPair, parity: Parity, again: Parity, among: tuple[CanaryRequest, ...]
+) -> CheckOutcome:
     prompts = {prompt.id: prompt for prompt in pair.prompts}
     margins: dict[tuple[str, int], float | None] = {}
     differences = (*parity.pools.differences, *again.pools.differences)
-    written = {(one.prompt, one.character): one.challenger for one in differences}
+    written = {(difference.prompt, difference.character): difference.challenger for difference in differences}
     for name, character in sorted(written):
         ask = pair.standard.greedy(prompts[name], PLAIN_TOKENS).with_logprobs(TOP)
         tokens = (await pair.standard.plain(ask)).first.tokens or ()
@@ -217,9 +230,9 @@ async def _judged(pair: Pair, parity: Parity, again: Parity, among: tuple[Canary
             margins[name, character] = margin
     parity, again = parity.with_margins(margins), again.with_margins(margins)
     status, message = verdict(parity, again, len(pair.prompts))
-    shown = min(parity.pools.differences, key=lambda one: one.near_tie, default=None)
-    prompt = prompts[shown.prompt] if shown else pair.prompts[0]
-    return Outcome(
+    example = min(parity.pools.differences, key=lambda difference: difference.near_tie, default=None)
+    prompt = prompts[example.prompt] if example else pair.prompts[0]
+    return CheckOutcome(
         status,
         message,
         pair.speculative.greedy(prompt, PLAIN_TOKENS),
@@ -227,19 +240,19 @@ async def _judged(pair: Pair, parity: Parity, again: Parity, among: tuple[Canary
         evidence={
             "equal": str(parity.pools),
             "control": str(parity.control),
-            "witnesses": [one.model_dump() for one in parity.pools.differences],
+            "witnesses": [difference.model_dump() for difference in parity.pools.differences],
         },
     )
 
 
-def could_write(tokens: Sequence[Token], character: int, other: str) -> bool:
-    """Return whether `other`, which begins at `character` of the standard's answer, begins there with a token
-    that was nearly as likely as the standard's. `tokens` are those of the standard's answer."""
+def could_write(tokens: Sequence[Token], character: int, continuation: str) -> bool:
+    """Return whether `continuation`, which begins at `character` of the standard's answer, begins there with
+    a token that was nearly as likely as the standard's. `tokens` are those of the standard's answer."""
     end, text = 0, ""
     for token in tokens:
         start, end, text = end, end + len(token.text), text + token.text
         if end > character:
-            begun = text[start:character] + other
+            begun = text[start:character] + continuation
             near = [
                 likely
                 for value, likely in zip(token.top, token.top_texts, strict=False)
@@ -248,18 +261,18 @@ def could_write(tokens: Sequence[Token], character: int, other: str) -> bool:
             # What ends an answer has no text, or one that is not written; nor has a part of a character.
             partial = any("\ufffd" in likely or likely.startswith("bytes:") for likely in near)
             fits = any(begun.startswith(likely[: len(begun)]) for likely in near if likely)
-            return fits or partial or not other or not token.top_texts
+            return fits or partial or not continuation or not token.top_texts
     return False
 
 
 def _difference(prompt: str, standard: str, challenger: str) -> Difference:
     pairs = zip(standard, challenger, strict=False)
     same = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(standard), len(challenger)))
-    shown = slice(same, same + _SHOWN)
+    excerpt = slice(same, same + _SHOWN)
     return Difference(
-        prompt=prompt, variant="", character=same, standard=standard[shown], challenger=challenger[shown]
+        prompt=prompt, variant="", character=same, standard=standard[excerpt], challenger=challenger[excerpt]
     )
 
 
-PARITY = Check("parity", "greedy answers are the standard's", _alone)
-MIXED = Check("mixed", "greedy answers are the standard's among sampled requests", _mixed)
+PARITY = ConformanceCheck("parity", "greedy answers are the standard's", _alone)
+MIXED = ConformanceCheck("mixed", "greedy answers are the standard's among sampled requests", _mixed)

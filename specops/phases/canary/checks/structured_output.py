@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from specops.phases.canary.client import Call, CanaryRequest, Pool, Reply
-from specops.phases.canary.pool_pair import Check, Pair, Side, of_each, trouble
+from specops.phases.canary.client import CanaryRequest, PoolClient, Reply, ToolCall
+from specops.phases.canary.pool_pair import ConformanceCheck, PoolOutcome, PoolPair, of_each, trouble
 
 TOKENS = 96
 SCHEMA: dict[str, Any] = {
@@ -58,15 +58,15 @@ def begun(reply: Reply) -> bool:
     return reply.first.finish_reason == "length" and reply.text.lstrip()[:1] in ("", "{")
 
 
-async def json_object(pool: Pool, pair: Pair) -> Side:
+async def json_object(pool: PoolClient, pair: PoolPair) -> PoolOutcome:
     return await _formatted(pool, "json_object")
 
 
-async def json_schema(pool: Pool, pair: Pair) -> Side:
+async def json_schema(pool: PoolClient, pair: PoolPair) -> PoolOutcome:
     return await _formatted(pool, "json_schema")
 
 
-async def _formatted(pool: Pool, name: str) -> Side:
+async def _formatted(pool: PoolClient, name: str) -> PoolOutcome:
     plain = pool.chat_request(QUESTION, max_tokens=TOKENS, temperature=0, response_format=FORMATS[name])
     for ask in (plain, plain.streaming(), plain.with_fields(temperature=1.0, seed=7)):
         reply = await pool.ask(ask)
@@ -74,17 +74,17 @@ async def _formatted(pool: Pool, name: str) -> Side:
             return side
         good = is_object(reply.text) if name == "json_object" else fits(reply.text)
         if not good and not begun(reply):
-            return Side("ignored", f"{name} was requested, and it wrote {reply.text[:60]!r}", ask)
-    return Side("ok", ask=plain)
+            return PoolOutcome("ignored", f"{name} was requested, and it wrote {reply.text[:60]!r}", ask)
+    return PoolOutcome("ok", ask=plain)
 
 
-async def tools(pool: Pool, pair: Pair) -> Side:
+async def tools(pool: PoolClient, pair: PoolPair) -> PoolOutcome:
     ask = _with_tool(pool)
     reply = await pool.ask(ask)
-    return trouble(reply, ask) or called(reply, ask) or Side("ok", ask=ask)
+    return trouble(reply, ask) or called(reply, ask) or PoolOutcome("ok", ask=ask)
 
 
-async def tools_stream(pool: Pool, pair: Pair) -> Side:
+async def tools_stream(pool: PoolClient, pair: PoolPair) -> PoolOutcome:
     """The arguments in a stream, put together, are those of the whole answer."""
     plain = _with_tool(pool)
     whole = await pool.plain(plain)
@@ -98,29 +98,31 @@ async def tools_stream(pool: Pool, pair: Pair) -> Side:
             message = (
                 f"the stream's call is {_short(reply.first.calls)}, the whole one {_short(whole.first.calls)}"
             )
-            return Side("wrong", message, ask)
-    return Side("ok", ask=ask)
+            return PoolOutcome("wrong", message, ask)
+    return PoolOutcome("ok", ask=ask)
 
 
-def called(reply: Reply, ask: CanaryRequest) -> Side | None:
+def called(reply: Reply, ask: CanaryRequest) -> PoolOutcome | None:
     """Return what is wrong with an answer that was to call the tool; None where nothing is."""
     calls = reply.first.calls
     if not calls:
-        return Side("ignored", f"a tool had to be called, and it wrote {reply.text[:60]!r}", ask)
+        return PoolOutcome("ignored", f"a tool had to be called, and it wrote {reply.text[:60]!r}", ask)
     if len(calls) != 1 or calls[0].name != "send_parcel" or not fits(calls[0].arguments):
-        return Side("wrong", f"the call is {_short(calls)}, which the tool's schema does not allow", ask)
+        return PoolOutcome(
+            "wrong", f"the call is {_short(calls)}, which the tool's schema does not allow", ask
+        )
     return None
 
 
-def _with_tool(pool: Pool) -> CanaryRequest:
+def _with_tool(pool: PoolClient) -> CanaryRequest:
     return pool.chat_request(QUESTION, max_tokens=TOKENS, temperature=0, tools=[TOOL], tool_choice=CHOSEN)
 
 
-def _short(calls: tuple[Call, ...]) -> str:
+def _short(calls: tuple[ToolCall, ...]) -> str:
     return "; ".join(f"{call.name}({call.arguments[:60]})" for call in calls)
 
 
-CHECKS: tuple[Check, ...] = (
+CHECKS: tuple[ConformanceCheck, ...] = (
     of_each("json_object", "JSON mode gives JSON", json_object, "response_format"),
     of_each(
         "json_schema",

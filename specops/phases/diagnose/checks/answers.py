@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from math import comb
 
 from specops.config.monitor import OURS
-from specops.phases.diagnose.finding import BURST, GAP_MS, Check, Evidence, Finding
-from specops.phases.diagnose.observations import Canary, Observations, Stream
+from specops.phases.diagnose.finding import BURST, GAP_MS, DiagnosisCheck, DiagnosisFinding, Evidence
+from specops.phases.diagnose.observations import CanaryFigures, Observations, StreamFigures
 from specops.serving import of_check
 
-CONFORMANCE = Check("requests-that-break", "answers")
-PARITY = Check("greedy-differs", "answers")
+CONFORMANCE = DiagnosisCheck("requests-that-break", "answers")
+PARITY = DiagnosisCheck("greedy-differs", "answers")
 ALMOST = 0.95
 """Share of equal greedy answers that counts as all, where the standard did not answer twice: batches change
 logits' last bits."""
@@ -21,34 +21,34 @@ LUCK = 0.05
 """The chance of calling answers different that are not."""
 
 
-def conformance(observed: Observations) -> Finding:
+def conformance(observed: Observations) -> DiagnosisFinding:
     canary = observed.canary
     if canary is None:
         why = observed.why_not("canary")
         return CONFORMANCE.unknown(f"requests that fail are not known: {why}", show="specops canary ROLLOUT")
-    broken = [one for one in canary.checks if one.status == "fail"]
-    unlike = [one for one in canary.checks if one.status == "differs"]
+    broken = [check for check in canary.checks if check.status == "fail"]
+    unlike = [check for check in canary.checks if check.status == "differs"]
     evidence = tuple(
-        Evidence(what=f"canary, {one.name}: {one.status}", value=one.message, source=canary.source)
-        for one in (*broken, *unlike)
+        Evidence(what=f"canary, {check.name}: {check.status}", value=check.message, source=canary.source)
+        for check in (*broken, *unlike)
     )
     if broken:
-        evidence += _known(observed, [one.name for one in broken])
+        evidence += _known_issues(observed, [check.name for check in broken])
         return CONFORMANCE.cause(
-            f"{', '.join(one.name for one in broken)}: wrong answers of the speculative pool",
+            f"{', '.join(check.name for check in broken)}: wrong answers of the speculative pool",
             *evidence,
             cause="the engine's speculation is faulty for such requests",
             fix="keep such requests standard (route.classes, route.unsupported); report it to the engine",
-            paste=next((one.request for one in broken if one.request), None),
+            paste=next((check.request for check in broken if check.request), None),
         )
     if unlike:
         return CONFORMANCE.contributing(
-            f"{', '.join(one.name for one in unlike)}: one pool accepts requests that the other refuses",
+            f"{', '.join(check.name for check in unlike)}: one pool accepts requests that the other refuses",
             *evidence,
             cause="the engine refuses such requests while it speculates, or the pools differ in settings",
             fix="specops route render ROLLOUT  # canary.json then keeps such requests standard",
         )
-    passed = [one for one in canary.checks if one.status == "pass"]
+    passed = [check for check in canary.checks if check.status == "pass"]
     if not passed:
         return CONFORMANCE.unknown(
             f"the canary is undecided ({canary.source})",
@@ -61,7 +61,7 @@ def conformance(observed: Observations) -> Finding:
     )
 
 
-def _known(observed: Observations, checks: Sequence[str]) -> tuple[Evidence, ...]:
+def _known_issues(observed: Observations, checks: Sequence[str]) -> tuple[Evidence, ...]:
     """Known issues of this engine that such failures may be."""
     deployed = observed.deployed
     if deployed is None:
@@ -75,39 +75,43 @@ def _known(observed: Observations, checks: Sequence[str]) -> tuple[Evidence, ...
     )
 
 
-def _undecided(canary: Canary) -> list[Evidence]:
+def _undecided(canary: CanaryFigures) -> list[Evidence]:
     return [
-        Evidence(what=f"canary, {one.name}: {one.status}", value=one.message, source=canary.source)
-        for one in canary.checks
-        if one.status == "undecided"
+        Evidence(what=f"canary, {check.name}: {check.status}", value=check.message, source=canary.source)
+        for check in canary.checks
+        if check.status == "undecided"
     ]
 
 
-def parity(observed: Observations) -> Finding:
+def parity(observed: Observations) -> DiagnosisFinding:
     """Held against how often the standard repeats itself, where that was measured; a cause, where by more
     than chance."""
-    compared = observed.compared
-    if compared is None or compared.equal is None or not compared.compared:
-        why = "it was not compared at temperature 0" if compared is not None else observed.why_not("compared")
+    comparison = observed.compared
+    if comparison is None or comparison.equal is None or not comparison.compared:
+        why = (
+            "it was not compared at temperature 0" if comparison is not None else observed.why_not("compared")
+        )
         show = "specops run ROLLOUT  # with measure.temperature: 0"
         return PARITY.unknown(f"equality of greedy answers is not known: {why}", show=show)
-    share = compared.equal / compared.compared
-    limit = compared.control if compared.control is not None else ALMOST
-    source = "the standard with itself" if compared.control is not None else "a default of specops"
+    share = comparison.equal / comparison.compared
+    limit = comparison.control if comparison.control is not None else ALMOST
+    source = "the standard with itself" if comparison.control is not None else "a default of specops"
     evidence = Evidence(
         what="greedy answers that are the standard's",
         value=round(share, 4),
-        source=compared.source,
+        source=comparison.source,
         threshold=round(limit, 4),
         threshold_source=source,
     )
-    among = " where sampled requests share the batch" if compared.mixed else ""
-    message = f"{compared.equal} of {compared.compared} greedy answers equal the standard's{among}"
-    if compared.control is not None:
-        message += f"; {compared.control:.0%} when the standard pool repeats them"
+    among = " where sampled requests share the batch" if comparison.mixed else ""
+    message = f"{comparison.equal} of {comparison.compared} greedy answers equal the standard's{among}"
+    if comparison.control is not None:
+        message += f"; {comparison.control:.0%} when the standard pool repeats them"
     if share >= limit:
         return PARITY.ruled_out(message, evidence)
-    if compared.control is None or not _surely_fewer(compared.equal, compared.compared, compared.control):
+    if comparison.control is None or not _surely_fewer(
+        comparison.equal, comparison.compared, comparison.control
+    ):
         cause = "batches of another shape round differently, so near ties fall the other way; or a fault"
         return PARITY.contributing(message, evidence, cause=cause, fix="specops canary ROLLOUT")
     cause = "speculation changes answers: it is not lossless here"
@@ -115,16 +119,16 @@ def parity(observed: Observations) -> Finding:
     return PARITY.cause(message, evidence, cause=cause, fix=fix)
 
 
-def _surely_fewer(equal: int, compared: int, control: float) -> bool:
+def _surely_fewer(equal: int, answers: int, control: float) -> bool:
     """McNemar's exact test, at its most cautious: which prompts were unlike in the control is not in the
     result's shares, so as many of those as there were are taken to be equal between the pools."""
-    gained = round((1 - control) * compared)
-    lost = compared - equal
+    gained = round((1 - control) * answers)
+    lost = answers - equal
     tried = lost + gained
     return sum(comb(tried, k) for k in range(lost, tried + 1)) < LUCK * (1 << tried)
 
 
-BURSTS = Check("bursts-in-streams", "bursts")
+BURSTS = DiagnosisCheck("bursts-in-streams", "bursts")
 FRAME_MS = 20
 """What a client redraws at, and what a buffer is rounded up to."""
 NO_SUCH_EFFECT = (
@@ -133,7 +137,7 @@ NO_SUCH_EFFECT = (
 )
 
 
-def bursts(observed: Observations) -> Finding:
+def bursts(observed: Observations) -> DiagnosisFinding:
     stream = observed.stream
     if stream is None:
         why = observed.why_not("stream")
@@ -162,7 +166,7 @@ def bursts(observed: Observations) -> Finding:
     return BURSTS.contributing(message, *evidence, cause=cause, fix=fix, paste=paste)
 
 
-def _evidence(stream: Stream) -> tuple[Evidence, ...]:
+def _evidence(stream: StreamFigures) -> tuple[Evidence, ...]:
     mean = Evidence(
         what="tokens a chunk",
         value=round(stream.tokens_per_chunk, 2),
@@ -170,29 +174,26 @@ def _evidence(stream: Stream) -> tuple[Evidence, ...]:
         threshold=BURST,
         threshold_source=OURS,
     )
-    gap = stream.gap_p95_ms
-    return (mean,) if gap is None else (mean, _gap(stream, gap))
+    if stream.gap_p95_ms is None:
+        return (mean,)
+    value, source = round(stream.gap_p95_ms, 1), stream.source
+    gap = Evidence(what="p95 gap, ms", value=value, source=source, threshold=GAP_MS, threshold_source=OURS)
+    return mean, gap
 
 
-def _gap(stream: Stream, gap: float) -> Evidence:
-    return Evidence(
-        what="p95 gap, ms", value=round(gap, 1), source=stream.source, threshold=GAP_MS, threshold_source=OURS
-    )
-
-
-def buffered_ms(stream: Stream) -> int | None:
+def buffered_ms(stream: StreamFigures) -> int | None:
     """The buffer, rounded up to whole frames of a client."""
     return None if stream.buffer_ms is None else FRAME_MS * math.ceil(stream.buffer_ms / FRAME_MS)
 
 
-def _pacing(stream: Stream) -> str:
+def _pacing(stream: StreamFigures) -> str:
     held = buffered_ms(stream)
     first = "" if held is None else f"; buffer the first {held} ms"
     pace = f"{stream.tokens_per_s:.0f} tokens/s"
     return f"display text in the client at a constant {pace}{first}; flush the rest at the end of the answer"
 
 
-def _settings(stream: Stream) -> str:
+def _settings(stream: StreamFigures) -> str:
     """Return settings for the client: the pace at which text comes, and the buffer that would have prevented
     every answer that was observed from running dry: the largest t_i - t_0 - N_i / pace, with N_i tokens
     before chunk i."""

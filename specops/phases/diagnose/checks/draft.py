@@ -14,9 +14,9 @@ from specops.phases.diagnose.finding import (
     ENOUGH_DRAFTED,
     NEEDS_PROMETHEUS,
     WEEKLY_FALLBACKS,
-    Check,
+    DiagnosisCheck,
+    DiagnosisFinding,
     Evidence,
-    Finding,
     acceptance,
     pays_from,
     why_not,
@@ -26,10 +26,10 @@ from specops.phases.monitor.thresholds import CRITICAL, DRIFT, LOW, PLAYBOOK
 from specops.phases.route.thresholds import classes_block, named_by_header
 from specops.serving import published
 
-QUALITY = Check("draft-quality", "slower")
-COST = Check("draft-cost", "slower")
-LENGTH = Check("draft-length", "slower")
-FALLBACKS = Check("fallbacks", "slower")
+QUALITY = DiagnosisCheck("draft-quality", "slower")
+COST = DiagnosisCheck("draft-cost", "slower")
+LENGTH = DiagnosisCheck("draft-length", "slower")
+FALLBACKS = DiagnosisCheck("fallbacks", "slower")
 OTHER_DRAFT = "choose another draft: specops verify-draft TARGET --guide"
 ANOTHER = (
     f"specops guard override ROLLOUT standard --why acceptance  # turns speculation off; or {OTHER_DRAFT}"
@@ -42,21 +42,21 @@ BROKEN_SHARE = 0.5
 """Share of the published gain in tokens a step: less than this is a fault rather than harder traffic."""
 
 
-def quality(observed: Observations) -> Finding:
+def quality(observed: Observations) -> DiagnosisFinding:
     """Judge acceptance by the break-even, and by acceptance lengths that are published for this target,
     method and K."""
     return _beside_published(_by_break_even(observed), observed)
 
 
-def _beside_published(found: Finding, observed: Observations) -> Finding:
-    """Return `found`, with the published acceptance length as evidence. Far below it, something is broken."""
+def _beside_published(finding: DiagnosisFinding, observed: Observations) -> DiagnosisFinding:
+    """Return `finding` with the published acceptance length as evidence. Far below that, a part is broken."""
     rate, deployed = acceptance(observed), observed.deployed
     if rate is None or deployed is None or deployed.model is None or deployed.k is None:
-        return found
+        return finding
     references = published(deployed.model, deployed.method, deployed.k)
     if not references:
-        return found
-    length, least = 1 + rate.value * deployed.k, min(references, key=lambda one: one.length)
+        return finding
+    length, least = 1 + rate.value * deployed.k, min(references, key=lambda reference: reference.length)
     evidence = Evidence(
         what="tokens a step",
         value=round(length, 2),
@@ -64,7 +64,7 @@ def _beside_published(found: Finding, observed: Observations) -> Finding:
         threshold=least.length,
         threshold_source=f"published: {least.conditions} ({least.source})",
     )
-    update: dict[str, object] = {"evidence": (*found.evidence, evidence)}
+    update: dict[str, object] = {"evidence": (*finding.evidence, evidence)}
     reference = f"{least.length} ({least.conditions}; {least.source})"
     if length - 1 < BROKEN_SHARE * (least.length - 1):
         version = f" --engine-version {deployed.version}" if deployed.version else ""
@@ -74,10 +74,10 @@ def _beside_published(found: Finding, observed: Observations) -> Finding:
             "cause": "the draft or its engine is broken; harder traffic alone does not explain so little",
             "fix": f"specops issues --engine {deployed.engine}{version}",
         }
-    return found.model_copy(update=update)
+    return finding.model_copy(update=update)
 
 
-def _by_break_even(observed: Observations) -> Finding:
+def _by_break_even(observed: Observations) -> DiagnosisFinding:
     """Judge acceptance by a measured break-even: below it, the draft is the cause. Without one, by the
     playbook: below 0.3 it is, below 0.5 it may be, unless speculation is observed to be faster all the
     same."""
@@ -127,7 +127,7 @@ def _pays(observed: Observations) -> bool:
     return slower(observed).severity == "ruled_out"
 
 
-def cost(observed: Observations) -> Finding:
+def cost(observed: Observations) -> DiagnosisFinding:
     """Judge the cost of drafting by the sweep's step times, since no engine says how long drafting takes."""
     swept = observed.sweep
     if swept is None or swept.draft_ms is None or not swept.target_ms:
@@ -152,7 +152,7 @@ def cost(observed: Observations) -> Finding:
     return COST.ruled_out(f"{message}: below {DRAFT_SHARE:.0%}", evidence)
 
 
-def length(observed: Observations) -> Finding:
+def length(observed: Observations) -> DiagnosisFinding:
     """Return whether the last positions bring what they cost: acceptance by position, with the sweep's
     costs."""
     swept, live = observed.sweep, observed.live
@@ -164,23 +164,23 @@ def length(observed: Observations) -> Finding:
     if not curve:
         why = f"acceptance by position is not known: {observed.why_not('live', 'sweep')}"
         return LENGTH.unknown(why, show="specops sweep ROLLOUT")
-    shown = " ".join(f"{share:.2f}" for share in curve)
+    shares = " ".join(f"{share:.2f}" for share in curve)
     if swept is None or swept.draft_ms is None or not swept.target_ms:
-        evidence = Evidence(what="acceptance by position", value=shown, source=source)
+        evidence = Evidence(what="acceptance by position", value=shares, source=source)
         lacks = swept.lacks("its step times fit no line") if swept is not None else observed.why_not("sweep")
-        why = f"accepted by position: {shown}; the cost of a position is not known: {lacks}"
+        why = f"accepted by position: {shares}; the cost of a position is not known: {lacks}"
         return LENGTH.unknown(why, evidence, show="specops sweep ROLLOUT")
     costs = StepCost(swept.target_ms, swept.draft_ms, None, ())
     best = economics.cut(economics.positions(curve, costs))
     worth = f"a position's worth by {swept.source}"
     evidence = Evidence(
-        what="acceptance by position", value=shown, source=source, threshold=best, threshold_source=worth
+        what="acceptance by position", value=shares, source=source, threshold=best, threshold_source=worth
     )
     if best >= len(curve):
-        return LENGTH.ruled_out(f"all {len(curve)} positions gain more than they cost ({shown})", evidence)
-    message = f"of {len(curve)} positions ({shown}) only the first {best} gain more than they cost"
+        return LENGTH.ruled_out(f"all {len(curve)} positions gain more than they cost ({shares})", evidence)
+    message = f"of {len(curve)} positions ({shares}) only the first {best} gain more than they cost"
     if best == 0:
-        message = f"not even the first of {len(curve)} positions ({shown}) gains what it costs"
+        message = f"not even the first of {len(curve)} positions ({shares}) gains what it costs"
         if _pays(observed):
             cause = "sweep and comparison disagree: noise, or another load"
             return LENGTH.contributing(
@@ -196,40 +196,40 @@ def length(observed: Observations) -> Finding:
     )
 
 
-def fallbacks(observed: Observations) -> Finding:
-    found = observed.fallbacks
-    if found is None:
+def fallbacks(observed: Observations) -> DiagnosisFinding:
+    history = observed.fallbacks
+    if history is None:
         why = observed.why_not("fallbacks")
         return FALLBACKS.unknown(
             f"the guard's fallbacks are not known: {why}", show="specops guard run ROLLOUT"
         )
     evidence = Evidence(
         what="fallbacks in 7 days",
-        value=found.week,
-        source=found.source,
+        value=history.week,
+        source=history.source,
         threshold=WEEKLY_FALLBACKS,
         threshold_source=PLAYBOOK,
     )
-    last = f"; the last: {found.last}" if found.last else ""
-    message = f"{found.week} fallbacks within 7 days{last}"
-    if found.week > WEEKLY_FALLBACKS:
+    last = f"; the last: {history.last}" if history.last else ""
+    message = f"{history.week} fallbacks within 7 days{last}"
+    if history.week > WEEKLY_FALLBACKS:
         return FALLBACKS.contributing(
             message, evidence, cause="speculation repeatedly turns bad", fix=ANOTHER
         )
     return FALLBACKS.ruled_out(message, evidence)
 
 
-DRIFTED = Check("acceptance-drift", "acceptance")
-DECAY = Check("decay-with-uptime", "acceptance")
+DRIFTED = DiagnosisCheck("acceptance-drift", "acceptance")
+DECAY = DiagnosisCheck("decay-with-uptime", "acceptance")
 TOO_FEW = "possibly lower: too few drafted tokens to decide"
 AGAIN = "specops diagnose ROLLOUT  # after more traffic"
 
 
-def drifted(observed: Observations) -> Finding:
+def drifted(observed: Observations) -> DiagnosisFinding:
     live = _counted(observed)
     before = [
-        (value, what, source)
-        for value, what, source in (
+        (value, when, source)
+        for value, when, source in (
             (observed.compared.acceptance, "when it was compared", observed.compared.source)
             if observed.compared
             else (None, "", ""),
@@ -250,17 +250,17 @@ def drifted(observed: Observations) -> Finding:
         Evidence(what="acceptance now", value=round(now, 4), source=live.source),
         *(
             Evidence(
-                what=f"acceptance now, less {what}",
+                what=f"acceptance now, less {when}",
                 value=round(now - value, 4),
                 source=source,
                 threshold=-DRIFT,
                 threshold_source=OURS,
             )
-            for value, what, source in before
+            for value, when, source in before
         ),
     )
     message = f"acceptance {now:.2f} over {live.over}; " + ", ".join(
-        f"{value:.2f} {what}" for value, what, _ in before
+        f"{value:.2f} {when}" for value, when, _ in before
     )
     if all(now > value - DRIFT for value, _, _ in before):
         return DRIFTED.ruled_out(message, *evidence)
@@ -275,7 +275,7 @@ def drifted(observed: Observations) -> Finding:
     )
 
 
-def decay(observed: Observations) -> Finding:
+def decay(observed: Observations) -> DiagnosisFinding:
     live, earlier = _counted(observed), observed.earlier
     if live is None or live.acceptance is None or earlier is None or earlier.after_start is None:
         why = why_not(observed, "earlier")
@@ -323,17 +323,17 @@ def _counted(observed: Observations) -> Live | None:
     return live if enough else None
 
 
-CLASSES = Check("weak-classes", "acceptance")
-LENGTHS = Check("long-prompts", "acceptance")
-TEMPERATURES = Check("high-temperature", "acceptance")
-STREAMS = Check("acceptance-under-load", "acceptance")
+CLASSES = DiagnosisCheck("weak-classes", "acceptance")
+LENGTHS = DiagnosisCheck("long-prompts", "acceptance")
+TEMPERATURES = DiagnosisCheck("high-temperature", "acceptance")
+STREAMS = DiagnosisCheck("acceptance-under-load", "acceptance")
 
 
-def classes(observed: Observations) -> Finding:
+def classes(observed: Observations) -> DiagnosisFinding:
     """Judge traffic classes by what each gains in comparison or sweep, since no server counts acceptance by
     class. A no of either counts, as it does for the router."""
-    compared, swept = observed.compared, observed.sweep
-    if (compared is None or not compared.classes) and swept is None:
+    comparison, swept = observed.compared, observed.sweep
+    if (comparison is None or not comparison.classes) and swept is None:
         why = observed.why_not("compared", "sweep")
         return CLASSES.unknown(
             f"the gain of each traffic class is not known: {why}", show="specops run ROLLOUT"
@@ -342,38 +342,38 @@ def classes(observed: Observations) -> Finding:
     if swept is not None:
         for name, reason in swept.classes_off.items():
             message[name] = Evidence(what=f"class {name}", value=reason, source=swept.source)
-    if compared is not None:
-        for name, one in compared.classes.items():
-            if one.verdict == "no":
-                value = f"E2E {one.e2e}" if one.e2e else one.reason
+    if comparison is not None:
+        for name, figures in comparison.classes.items():
+            if figures.verdict == "no":
+                value = f"E2E {figures.e2e}" if figures.e2e else figures.reason
                 message[name] = Evidence(
-                    what=f"class {name}", value=value, source=compared.source, threshold=1.0
+                    what=f"class {name}", value=value, source=comparison.source, threshold=1.0
                 )
-    known = len(compared.classes) if compared is not None else 0
+    class_count = len(comparison.classes) if comparison is not None else 0
     if not message:
-        if compared is None or not known or any(one.verdict != "yes" for one in compared.classes.values()):
+        if (
+            comparison is None
+            or not class_count
+            or any(figures.verdict != "yes" for figures in comparison.classes.values())
+        ):
             why = "no class is measurably slower, but not every class is measurably faster"
             return CLASSES.unknown(
                 why, show="specops run ROLLOUT --only ab  # with more prompts of each class"
             )
-        return CLASSES.ruled_out(f"all {known} traffic classes gain ({compared.source})")
-    everywhere = known > 1 and len(message) >= known
+        return CLASSES.ruled_out(f"all {class_count} traffic classes gain ({comparison.source})")
+    everywhere = class_count > 1 and len(message) >= class_count
+    written = observed.classes
+    standard = [written.get(name, named_by_header(name)) | {"speculate": False} for name in message]
     return CLASSES.cause(
         f"{', '.join(message)}: speculation does not pay",
         *message.values(),
         cause="speculation pays for no class" if everywhere else "the draft is weak for these classes",
         fix="keep these classes standard (below), then: specops route render ROLLOUT",
-        paste=_routing(list(message), observed.classes),
+        paste=classes_block(standard),
     )
 
 
-def _routing(names: list[str], written: Mapping[str, dict[str, object]]) -> str:
-    """Return the classes as `route.classes` takes them."""
-    entries = [written.get(name, named_by_header(name)) | {"speculate": False} for name in names]
-    return classes_block(entries)
-
-
-def lengths(observed: Observations) -> Finding:
+def lengths(observed: Observations) -> DiagnosisFinding:
     swept = observed.sweep
     if swept is None or len(swept.by_length) < 2:
         why = observed.why_not("sweep") if swept is None else swept.lacks("one prompt length was swept")
@@ -395,7 +395,7 @@ def lengths(observed: Observations) -> Finding:
     )
 
 
-def temperatures(observed: Observations) -> Finding:
+def temperatures(observed: Observations) -> DiagnosisFinding:
     swept = observed.sweep
     if swept is None or len(swept.by_temperature) < 2:
         why = observed.why_not("sweep") if swept is None else swept.lacks("one temperature was swept")
@@ -424,7 +424,7 @@ def temperatures(observed: Observations) -> Finding:
     )
 
 
-def streams(observed: Observations) -> Finding:
+def streams(observed: Observations) -> DiagnosisFinding:
     """Judge whether acceptance falls with the number of streams. A sound engine accepts a token by its
     sequence alone, so load must not change it."""
     rates = observed.compared.by_streams if observed.compared is not None else ()
@@ -438,10 +438,12 @@ def streams(observed: Observations) -> Finding:
             f"acceptance under load is not known: {why}",
             show="specops run ROLLOUT --only ab  # with two or more values in measure.concurrency",
         )
-    few, many = rates[0], min(rates[1:], key=lambda one: one.rate)
+    few, many = rates[0], min(rates[1:], key=lambda point: point.rate)
     fall = few.rate - many.rate
-    error = 2 * math.sqrt(sum(one.rate * (1 - one.rate) / max(one.drafts, 1.0) for one in (few, many)))
-    message = ", ".join(f"{one.rate:.2f} at {one.streams}" for one in rates)
+    error = 2 * math.sqrt(
+        sum(point.rate * (1 - point.rate) / max(point.drafts, 1.0) for point in (few, many))
+    )
+    message = ", ".join(f"{point.rate:.2f} at {point.streams}" for point in rates)
     evidence = Evidence(
         what="acceptance lost from few streams to many",
         value=round(fall, 4),
@@ -483,11 +485,11 @@ def _below(rates: Mapping[str, float], observed: Observations) -> tuple[list[str
     return low, message, evidence
 
 
-VOCABULARY = Check("vocabulary-mismatch", "vocabulary")
+VOCABULARY = DiagnosisCheck("vocabulary-mismatch", "vocabulary")
 SAME_FAMILY = "a draft of the target's family, with its tokenizer: specops verify-draft TARGET DRAFT"
 
 
-def vocabulary(observed: Observations) -> Finding:
+def vocabulary(observed: Observations) -> DiagnosisFinding:
     """Judge the vocabularies by what a server's log says, else by the pair's files."""
     logged, drafts = observed.vocabulary_log, observed.drafts
     if logged is not None and logged.lines:
@@ -502,7 +504,9 @@ def vocabulary(observed: Observations) -> Finding:
             f"the vocabularies were not compared: {observed.why_not('drafts')}",
             show="specops run ROLLOUT --only drafts",
         )
-    evidence = tuple(Evidence(what="verify-draft", value=one, source=drafts.source) for one in drafts.wrong)
+    evidence = tuple(
+        Evidence(what="verify-draft", value=reason, source=drafts.source) for reason in drafts.wrong
+    )
     if drafts.verdict == "incompatible":
         cause = "token ids mean other text to the draft than to the target: almost no token is accepted"
         return VOCABULARY.cause(drafts.reason, *evidence, cause=cause, fix=SAME_FAMILY)

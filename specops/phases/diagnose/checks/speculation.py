@@ -6,19 +6,19 @@ from specops.phases.diagnose.finding import (
     ENOUGH_ANSWERS,
     FAILING,
     NEEDS_PROMETHEUS,
-    Check,
+    DiagnosisCheck,
+    DiagnosisFinding,
     Evidence,
-    Finding,
 )
-from specops.phases.diagnose.observations import LintFinding, Observations
+from specops.phases.diagnose.observations import Observations
 
-OFF = Check("speculation-off", "slower")
-STUCK = Check("server-stuck", "slower")
-ABORTED = Check("requests-aborted", "answers")
-ROUTED = Check("routers-answer-errors", "answers")
+OFF = DiagnosisCheck("speculation-off", "slower")
+STUCK = DiagnosisCheck("server-stuck", "slower")
+ABORTED = DiagnosisCheck("requests-aborted", "answers")
+ROUTED = DiagnosisCheck("routers-answer-errors", "answers")
 
 
-def off(observed: Observations) -> Finding:
+def off(observed: Observations) -> DiagnosisFinding:
     """Judge by the routers' switch, and by servers that make tokens and draft none, whether speculation is
     off."""
     live, switched = observed.live, observed.routed_share
@@ -69,7 +69,7 @@ def off(observed: Observations) -> Finding:
     return OFF.ruled_out("; ".join(message), *evidence)
 
 
-def stuck(observed: Observations) -> Finding:
+def stuck(observed: Observations) -> DiagnosisFinding:
     live = observed.live
     if live is None:
         why = f"whether a server is stuck is not known: {observed.why_not('live')}"
@@ -85,7 +85,7 @@ def stuck(observed: Observations) -> Finding:
     )
 
 
-def aborted(observed: Observations) -> Finding:
+def aborted(observed: Observations) -> DiagnosisFinding:
     """Judge the requests that the engine of the speculative pool aborted, against the standard pool's."""
     live = observed.live
     if live is None or live.aborted is None or (live.answers or 0) < ENOUGH_ANSWERS:
@@ -101,22 +101,26 @@ def aborted(observed: Observations) -> Finding:
         )
     ]
     message = f"{live.aborted:.1%} of the requests that ended were aborted or failed"
-    theirs = observed.standard.aborted if observed.standard else None
-    if theirs is not None and observed.standard is not None:
-        message += f"; {theirs:.1%} on the standard pool"
+    standard_share = observed.standard.aborted if observed.standard else None
+    if standard_share is not None and observed.standard is not None:
+        message += f"; {standard_share:.1%} on the standard pool"
         evidence.append(
-            Evidence(what="the same, standard pool", value=round(theirs, 4), source=observed.standard.source)
+            Evidence(
+                what="the same, standard pool",
+                value=round(standard_share, 4),
+                source=observed.standard.source,
+            )
         )
     if live.aborted <= FAILING:
         return ABORTED.ruled_out(message, *evidence)
-    if theirs is not None and live.aborted - theirs <= FAILING:
+    if standard_share is not None and live.aborted - standard_share <= FAILING:
         cause = "both pools abort requests: clients that leave, or a model that fails without speculation too"
         return ABORTED.contributing(message, *evidence, cause=cause, fix="specops canary ROLLOUT")
     cause = "the speculative pool fails requests, or its clients give up waiting"
     return ABORTED.cause(message, *evidence, cause=cause, fix="specops canary ROLLOUT")
 
 
-def routed(observed: Observations) -> Finding:
+def routed(observed: Observations) -> DiagnosisFinding:
     """Judge what the routers answered to requests for the speculative pool, against the standard pool's."""
     errors = observed.routed_errors
     if errors is None:
@@ -125,15 +129,15 @@ def routed(observed: Observations) -> Finding:
     shares = (("answered 5xx", errors.failed), ("answered by the standard pool in its place", errors.saved))
     evidence = [
         Evidence(
-            what=f"{what}, of requests to the speculative pool",
+            what=f"{label}, of requests to the speculative pool",
             value=round(share, 4),
             source=errors.source,
             threshold=FAILING,
             threshold_source="a default of specops",
         )
-        for what, share in shares
+        for label, share in shares
     ]
-    message = "; ".join(f"{share:.1%} {what}" for what, share in shares)
+    message = "; ".join(f"{share:.1%} {label}" for label, share in shares)
     message = f"of {errors.requests:.0f} requests to the speculative pool within {errors.over}, {message}"
     standard = errors.standard_failed
     if standard is not None:
@@ -151,11 +155,11 @@ def routed(observed: Observations) -> Finding:
     return ROUTED.cause(message, *evidence, cause=cause, fix=look)
 
 
-SETTINGS = Check("settings-without-effect", "slower")
-NAMES = Check("series-missing", "watching")
+SETTINGS = DiagnosisCheck("settings-without-effect", "slower")
+NAMES = DiagnosisCheck("series-missing", "watching")
 
 
-def settings(observed: Observations) -> Finding:
+def settings(observed: Observations) -> DiagnosisFinding:
     """Judge the settings by the lint of the command that starts the pool, for the version that it is for."""
     lint = observed.lint
     if lint is None:
@@ -164,40 +168,38 @@ def settings(observed: Observations) -> Finding:
             f"the pool's command is not known: {why}",
             show="specops launch lint --help  # with the command that starts the pool",
         )
-    bad = [one for one in lint.findings if one.level != "note"]
+    bad = [finding for finding in lint.findings if finding.level != "note"]
     evidence = tuple(
-        Evidence(what=f"{one.level}: {one.flag}", value=one.why, source=lint.source) for one in bad
+        Evidence(what=f"{finding.level}: {finding.flag}", value=finding.why, source=lint.source)
+        for finding in bad
     )
     if not bad:
         return SETTINGS.ruled_out(f"the lint finds nothing in the pool's command ({lint.source})")
-    message = f"{', '.join(one.flag for one in bad)}: {bad[0].why}"
-    fix = "; ".join(filter(None, map(_fix, bad))) or "specops launch lint shows the command as it should be"
+    message = f"{', '.join(finding.flag for finding in bad)}: {bad[0].why}"
+    changes = "; ".join(f"{finding.flag} -> {finding.replacement}" for finding in bad if finding.replacement)
+    fix = changes or "specops launch lint shows the command as it should be"
     cause = "this version of the engine refuses or ignores a setting"
-    if any(one.level == "error" for one in bad):
+    if any(finding.level == "error" for finding in bad):
         return SETTINGS.cause(message, *evidence, cause=cause, fix=fix)
     return SETTINGS.contributing(message, *evidence, cause="a setting may have no effect", fix=fix)
 
 
-def _fix(one: LintFinding) -> str | None:
-    return f"{one.flag} -> {one.replacement}" if one.replacement else None
-
-
-def names(observed: Observations) -> Finding:
-    found = observed.names
-    if found is None:
+def names(observed: Observations) -> DiagnosisFinding:
+    check = observed.names
+    if check is None:
         why = observed.why_not("names")
         return NAMES.unknown(
             f"the series in Prometheus are not known: {why}", show="specops monitor check ROLLOUT"
         )
-    if not found.lacking:
+    if not check.lacking:
         return NAMES.ruled_out(
-            f"all {found.requested} names that rules and panels need exist ({found.source})"
+            f"all {check.requested} names that rules and panels need exist ({check.source})"
         )
     return NAMES.cause(
-        f"{len(found.lacking)} of {found.requested} names are missing: {found.lacking[0]}",
-        *(Evidence(what="a series", value=one, source=found.source) for one in found.lacking),
+        f"{len(check.lacking)} of {check.requested} names are missing: {check.lacking[0]}",
+        *(Evidence(what="a series", value=name, source=check.source) for name in check.lacking),
         cause="panels and alerts have no data: a series was renamed by a release, or is not scraped",
-        fix=found.fixes[0]
-        if found.fixes
+        fix=check.fixes[0]
+        if check.fixes
         else "specops monitor render ROLLOUT  # then load the files into Prometheus",
     )

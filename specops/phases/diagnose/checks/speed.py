@@ -13,9 +13,9 @@ from specops.phases.diagnose.finding import (
     SLOWER,
     VETO,
     VETO_MS,
-    Check,
+    DiagnosisCheck,
+    DiagnosisFinding,
     Evidence,
-    Finding,
     TimesAsLong,
     expected,
     times_as_long,
@@ -24,30 +24,32 @@ from specops.phases.diagnose.finding import (
 from specops.phases.diagnose.observations import Live, Observations
 from specops.phases.monitor.thresholds import PLAYBOOK
 
-SLOW = Check("slower-than-standard", "slower")
-BOTH = Check("both-pools-slow", "slower")
+SLOW = DiagnosisCheck("slower-than-standard", "slower")
+BOTH = DiagnosisCheck("both-pools-slow", "slower")
 
 
-def slower(observed: Observations) -> Finding:
+def slower(observed: Observations) -> DiagnosisFinding:
     """Judge the latency that users have now, over the baseline at the same load; else by the comparison."""
-    found = _live(observed)
-    if found is not None:
-        return found
-    compared = observed.compared
-    if compared is None or compared.e2e is None:
+    finding = _live(observed)
+    if finding is not None:
+        return finding
+    comparison = observed.compared
+    if comparison is None or comparison.e2e is None:
         why = f"whether it is slower is not known: {why_not_expected(observed)}"
         return SLOW.unknown(why, show="specops run ROLLOUT")
-    evidence = Evidence(what="E2E speed-up", value=str(compared.e2e), threshold=1.0, source=compared.source)
-    message = f"E2E {compared.e2e} as fast as the standard pool, when they were compared"
-    if compared.e2e.high < 1:
+    evidence = Evidence(
+        what="E2E speed-up", value=str(comparison.e2e), threshold=1.0, source=comparison.source
+    )
+    message = f"E2E {comparison.e2e} as fast as the standard pool, when they were compared"
+    if comparison.e2e.high < 1:
         return SLOW.symptom_holds(message, evidence)
-    if compared.e2e.low <= 1:
+    if comparison.e2e.low <= 1:
         again = "specops run ROLLOUT --only ab --fresh"
         return SLOW.unknown(f"{message}: the interval includes 1", evidence, show=again)
     load = observed.live.load if observed.live else None
-    if load is not None and compared.streams is not None and load > compared.streams * ROOM:
+    if load is not None and comparison.streams is not None and load > comparison.streams * ROOM:
         return SLOW.contributing(
-            f"{message} at {compared.streams} streams; {load:.1f} are there now, and the baseline was not"
+            f"{message} at {comparison.streams} streams; {load:.1f} are there now, and the baseline was not"
             " measured at that load",
             evidence,
             cause="what was faster at few streams may be slower at many",
@@ -56,68 +58,72 @@ def slower(observed: Observations) -> Finding:
     return SLOW.ruled_out(message, evidence)
 
 
-def _live(observed: Observations) -> Finding | None:
-    found = times_as_long(observed.live, observed.baseline)
-    if found is None or observed.live is None:
+def _live(observed: Observations) -> DiagnosisFinding | None:
+    slowdown = times_as_long(observed.live, observed.baseline)
+    if slowdown is None or observed.live is None:
         return None
     message = (
-        f"mean {found.name} {found.now_ms:.1f} ms over {observed.live.over}; the standard pool took"
-        f" {found.baseline_ms:.1f} ms at this load, {observed.live.load:.1f} streams:"
-        f" {found.ratio:.2f} times as long"
+        f"mean {slowdown.name} {slowdown.now_ms:.1f} ms over {observed.live.over}; the standard pool took"
+        f" {slowdown.baseline_ms:.1f} ms at this load, {observed.live.load:.1f} streams:"
+        f" {slowdown.ratio:.2f} times as long"
     )
-    evidence = _over_baseline("speculative", found, observed.live)
+    evidence = _over_baseline("speculative", slowdown, observed.live)
     return (
-        SLOW.symptom_holds(message, evidence) if found.ratio > SLOWER else SLOW.ruled_out(message, evidence)
+        SLOW.symptom_holds(message, evidence)
+        if slowdown.ratio > SLOWER
+        else SLOW.ruled_out(message, evidence)
     )
 
 
 def faster_now(observed: Observations) -> bool:
     """Measured at the load of now to take no longer than the baseline."""
-    found = times_as_long(observed.live, observed.baseline)
-    return found is not None and found.ratio <= 1.0
+    slowdown = times_as_long(observed.live, observed.baseline)
+    return slowdown is not None and slowdown.ratio <= 1.0
 
 
-def both(observed: Observations) -> Finding:
+def both_pools(observed: Observations) -> DiagnosisFinding:
     """Return whether the standard pool is slow as well, each at its own load."""
-    ours, theirs = (times_as_long(live, observed.baseline) for live in (observed.live, observed.standard))
-    if theirs is None or observed.standard is None:
+    speculative, standard = (
+        times_as_long(live, observed.baseline) for live in (observed.live, observed.standard)
+    )
+    if standard is None or observed.standard is None:
         why = observed.why_not("standard", "baseline")
         if observed.standard is not None and observed.baseline is not None:
             why = "it has too few answers, or a level that the baseline does not cover"
         return BOTH.unknown(f"the standard pool's latency now is not known: {why}", show=NEEDS_PROMETHEUS)
-    message = f"the standard pool takes {theirs.ratio:.2f} times as long as its baseline"
-    evidence: tuple[Evidence, ...] = (_over_baseline("standard", theirs, observed.standard),)
-    if theirs.ratio <= SLOWER:
+    message = f"the standard pool takes {standard.ratio:.2f} times as long as its baseline"
+    evidence: tuple[Evidence, ...] = (_over_baseline("standard", standard, observed.standard),)
+    if standard.ratio <= SLOWER:
         return BOTH.ruled_out(message, *evidence)
-    if ours is not None and observed.live is not None:
-        message += f", and the speculative pool {ours.ratio:.2f} times"
-        evidence = (_over_baseline("speculative", ours, observed.live), *evidence)
+    if speculative is not None and observed.live is not None:
+        message += f", and the speculative pool {speculative.ratio:.2f} times"
+        evidence = (_over_baseline("speculative", speculative, observed.live), *evidence)
     cause = "both pools are slow, so speculation is not the cause"
     fix = (
         "check what both pools share: hosts, GPU clocks, network, longer prompts; if the traffic has"
         " changed, specops run ROLLOUT --only baseline --fresh"
     )
-    if ours is not None and SLOWER < ours.ratio <= theirs.ratio * SLOWER:
+    if speculative is not None and SLOWER < speculative.ratio <= standard.ratio * SLOWER:
         return BOTH.cause(message, *evidence, cause=cause, fix=fix)
     cause = "the standard pool is slower too, so speculation causes only part of the slowdown"
     return BOTH.contributing(message, *evidence, cause=cause, fix=fix)
 
 
-def _over_baseline(pool: str, found: TimesAsLong, live: Live) -> Evidence:
+def _over_baseline(pool: str, slowdown: TimesAsLong, live: Live) -> Evidence:
     return Evidence(
-        what=f"{found.name} over the baseline's, {pool} pool",
-        value=round(found.ratio, 4),
+        what=f"{slowdown.name} over the baseline's, {pool} pool",
+        value=round(slowdown.ratio, 4),
         source=live.source,
         threshold=SLOWER,
         threshold_source=PLAYBOOK,
     )
 
 
-TTFT = Check("first-token-late", "slower")
+TTFT = DiagnosisCheck("first-token-late", "slower")
 OF_AB = "the TTFT veto of the comparison"
 
 
-def first_token(observed: Observations) -> Finding:
+def first_token(observed: Observations) -> DiagnosisFinding:
     """Judge TTFT by its value now over the baseline's at the same load, else by the comparison."""
     live, without = observed.live, expected(observed.live, observed.baseline)
     if live is not None and live.ttft_ms is not None and without is not None and without.ttft_ms:
@@ -125,9 +131,9 @@ def first_token(observed: Observations) -> Finding:
         source, late = live.source, ratio > VETO and more >= VETO_MS
         message = f"mean TTFT {live.ttft_ms:.0f} ms, {ratio:.2f} × the standard pool's at this load"
     elif observed.compared is not None and observed.compared.ttft is not None:
-        compared, ttft = observed.compared, observed.compared.ttft
-        ratio, more = 1 / ttft.estimate, compared.ttft_change_ms or 0.0
-        source, late = compared.source, 1 / ttft.high > VETO and more >= VETO_MS
+        comparison, ttft = observed.compared, observed.compared.ttft
+        ratio, more = 1 / ttft.estimate, comparison.ttft_change_ms or 0.0
+        source, late = comparison.source, 1 / ttft.high > VETO and more >= VETO_MS
         message = f"TTFT {ratio:.2f} × the standard pool's ({more:+.0f} ms) in the comparison"
     else:
         why = f"TTFT against the standard pool is not known: {why_not_expected(observed)}"
@@ -149,13 +155,13 @@ def first_token(observed: Observations) -> Finding:
     )
 
 
-CROSSOVER = Check("load-beyond-crossover", "slower")
-KV = Check("kv-cache-full", "slower")
-MEMORY = Check("gpu-memory-full", "slower")
+CROSSOVER = DiagnosisCheck("load-beyond-crossover", "slower")
+KV = DiagnosisCheck("kv-cache-full", "slower")
+MEMORY = DiagnosisCheck("gpu-memory-full", "slower")
 LESS = f"fewer tokens drafted (K = {FEWER_TOKENS}), a shorter max_model_len, or kv_cache_dtype fp8"
 
 
-def crossover(observed: Observations) -> Finding:
+def crossover(observed: Observations) -> DiagnosisFinding:
     """The load of now, against the loads at which speculation was measured to pay."""
     live, paid = observed.live, _paid(observed)
     if live is None or live.load is None:
@@ -192,7 +198,7 @@ def crossover(observed: Observations) -> Finding:
 
 
 @dataclass(frozen=True)
-class _Paid:
+class _PayingLoad:
     up_to: int
     """Streams; 0: at no load."""
 
@@ -202,18 +208,18 @@ class _Paid:
     source: str
 
 
-def _paid(observed: Observations) -> _Paid | None:
+def _paid(observed: Observations) -> _PayingLoad | None:
     """Return the load up to which speculation paid: by the sweep of the setting that is deployed, else by the
     comparison. None where the comparison was not shown to pay at all: then the load is not the cause."""
-    swept, compared = observed.sweep, observed.compared
+    swept, comparison = observed.sweep, observed.compared
     if swept is not None and (swept.on_max is not None or swept.off_min is not None):
-        return _Paid(swept.on_max or 0, swept.off_min, swept.source)
-    if compared is not None and compared.up_to:
-        return _Paid(compared.up_to, None, compared.source)
+        return _PayingLoad(swept.on_max or 0, swept.off_min, swept.source)
+    if comparison is not None and comparison.up_to:
+        return _PayingLoad(comparison.up_to, None, comparison.source)
     return None
 
 
-def kv_cache(observed: Observations) -> Finding:
+def kv_cache(observed: Observations) -> DiagnosisFinding:
     live = observed.live
     if live is None or live.kv_usage is None:
         return KV.unknown(
@@ -231,7 +237,7 @@ def kv_cache(observed: Observations) -> Finding:
     return KV.ruled_out(message, *_kv_evidence(live))
 
 
-def gpu_memory(observed: Observations) -> Finding:
+def gpu_memory(observed: Observations) -> DiagnosisFinding:
     """The share alone says little: an engine takes most of the memory at its start, whatever comes."""
     gpu, live = observed.gpu, observed.live
     if gpu is None:
@@ -263,9 +269,9 @@ def _under_memory_pressure(live: Live) -> bool:
 
 
 def _kv_evidence(live: Live) -> tuple[Evidence, ...]:
-    found = []
+    evidence = []
     if live.kv_usage is not None:
-        found.append(
+        evidence.append(
             Evidence(
                 what="KV cache in use",
                 value=round(live.kv_usage, 4),
@@ -275,9 +281,9 @@ def _kv_evidence(live: Live) -> tuple[Evidence, ...]:
             )
         )
     if live.preemptions_per_s is not None:
-        found.append(
+        evidence.append(
             Evidence(
                 what="preemptions per second", value=live.preemptions_per_s, source=live.source, threshold=0.0
             )
         )
-    return tuple(found)
+    return tuple(evidence)

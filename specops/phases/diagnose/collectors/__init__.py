@@ -40,27 +40,28 @@ def gather(
 ) -> Observations:
     """Observe a rollout. `requests`: whether a few streamed ones may be sent to the speculative pool."""
     unfit = left_out(rollout, folder, version_of(rollout))
-    known = measurements(rollout, folder, unfit)
+    measured = measurements(rollout, folder, unfit)
     collector = _Collector()
     servers = live.servers(rollout)
     progress.start("reading the run folder", 0)
-    collector.at("baseline", lambda: run_folder.baseline(known))
-    collector.at("compared", lambda: run_folder.compared(folder, unfit))
-    collector.at("sweep", lambda: run_folder.swept(rollout, folder, known, unfit))
-    collector.at("drafts", lambda: run_folder.drafts(folder))
-    collector.at("canary", lambda: run_folder.canary(folder))
-    collector.at("fallbacks", lambda: run_folder.fallbacks(folder, now))
-    collector.at("deployed", lambda: run_folder.deployed(rollout))
-    collector.at("lint", lambda: run_folder.lint(rollout))
-    collector.at("vocabulary_log", lambda: run_folder.logged(folder))
-    collector.at("gpu", lambda: _gpu(rollout, servers))
+    collector.collect("baseline", lambda: run_folder.baseline(measured))
+    collector.collect("compared", lambda: run_folder.comparison(folder, unfit))
+    collector.collect("sweep", lambda: run_folder.swept(rollout, folder, measured, unfit))
+    collector.collect("drafts", lambda: run_folder.drafts(folder))
+    collector.collect("canary", lambda: run_folder.canary(folder))
+    collector.collect("fallbacks", lambda: run_folder.fallbacks(folder, now))
+    collector.collect("deployed", lambda: run_folder.deployed(rollout))
+    collector.collect("lint", lambda: run_folder.lint(rollout))
+    collector.collect("vocabulary_log", lambda: run_folder.logged(folder))
+    collector.collect("gpu", lambda: _gpu(rollout, servers))
     progress.start("observing the servers", 0)
     _collect_live(rollout, servers, collector, requests=requests)
     return Observations(
         rollout=rollout.rollout,
-        branches=known.branches,
+        branches=measured.branches,
         classes={
-            one.name: one.model_dump(mode="json", exclude_defaults=True) for one in rollout.route.classes
+            traffic_class.name: traffic_class.model_dump(mode="json", exclude_defaults=True)
+            for traffic_class in rollout.route.classes
         },
         missing=collector.missing,
         ages=_ages(collector.observed, folder, now),
@@ -85,16 +86,16 @@ class _Collector:
         self.observed: dict[str, Any] = {}
         self.missing: dict[str, str] = {}
 
-    def at(self, part: str, see: Callable[[], object]) -> None:
+    def collect(self, part: str, see: Callable[[], object]) -> None:
         """Store what `see` returns; a sentence is the reason why there is nothing."""
         try:
-            found = see()
+            observation = see()
         except SpecopsError as error:
-            found = error.message
-        if isinstance(found, str):
-            self.missing[part] = found
+            observation = error.message
+        if isinstance(observation, str):
+            self.missing[part] = observation
         else:
-            self.observed[part] = found
+            self.observed[part] = observation
             self.missing.pop(part, None)
 
 
@@ -109,7 +110,7 @@ def _collect_live(
         collector.missing["stream"] = NO_REQUESTS
     else:
         first = servers[0]
-        collector.at("stream", lambda: live.stream(rollout, first))
+        collector.collect("stream", lambda: live.stream(rollout, first))
     url = rollout.addresses.prometheus
     if url is None:
         collector.missing |= dict.fromkeys(BY_PROMETHEUS, NO_PROMETHEUS)
@@ -118,7 +119,7 @@ def _collect_live(
     observed = collector.observed.get("live")
     if observed is None or observed.age_s > PRESENT_S:
         reason = collector.missing.get("live")
-        collector.at("live", lambda: scraping if isinstance(scraping, str) else scraping.live())
+        collector.collect("live", lambda: scraping if isinstance(scraping, str) else scraping.live())
         if "live" in collector.missing and reason is not None:
             collector.missing["live"] = f"{reason}; {collector.missing['live']}"
 
@@ -142,16 +143,16 @@ def _collect_from(rollout: Rollout, url: str, collector: _Collector) -> None:
         return
     try:
         pool = PrometheusPool(api, rollout)
-        collector.at("live", pool.live)
-        collector.at("standard", PrometheusPool(api, rollout, "standard").live)
-        collector.at("routed_share", pool.switched)
-        collector.at("routed_errors", pool.routed_errors)
-        collector.at("earlier", pool.earlier)
-        collector.at("names", lambda: run_folder.names(rollout, api))
-        if here := collector.missing.get("gpu"):
-            collector.at("gpu", pool.gpu)
+        collector.collect("live", pool.live)
+        collector.collect("standard", PrometheusPool(api, rollout, "standard").live)
+        collector.collect("routed_share", pool.switched)
+        collector.collect("routed_errors", pool.routed_errors)
+        collector.collect("earlier", pool.earlier)
+        collector.collect("names", lambda: run_folder.names(rollout, api))
+        if local_problem := collector.missing.get("gpu"):
+            collector.collect("gpu", pool.gpu)
             if "gpu" in collector.missing:
-                collector.missing["gpu"] = f"{here}; {collector.missing['gpu']}"
+                collector.missing["gpu"] = f"{local_problem}; {collector.missing['gpu']}"
     finally:
         api.close()
 

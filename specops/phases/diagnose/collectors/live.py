@@ -20,11 +20,11 @@ from specops.load.workload import Prompt
 from specops.phases.diagnose.finding import ENOUGH_ANSWERS, ENOUGH_DRAFTED, ENOUGH_MADE
 from specops.phases.diagnose.observations import (
     EarlierAcceptance,
-    Gpu,
+    GpuFigures,
     Live,
     RoutedErrors,
     RoutedShare,
-    Stream,
+    StreamFigures,
 )
 from specops.phases.inputs import settings_of
 from specops.prometheus import exposition
@@ -61,8 +61,8 @@ def servers(rollout: Rollout) -> list[str] | str:
 
 def access_at(rollout: Rollout, server: str) -> Access:
     """Return what the endpoint of the speculative pool requires. Its secrets are for its own address only."""
-    at = rollout.pools.speculative.endpoint
-    return OPEN if at is None or at.base_url != server else at.access
+    endpoint = rollout.pools.speculative.endpoint
+    return OPEN if endpoint is None or endpoint.base_url != server else endpoint.access
 
 
 class PrometheusPool:
@@ -83,45 +83,44 @@ class PrometheusPool:
         any draft; else over the longest. Raises EndpointError."""
         for window in self.windows:
             signals = self._signals(window)
-            drafted, finished = self._one(signals.drafted()), self._one(signals.finished())
+            drafted, finished = self._value(signals.drafted()), self._value(signals.finished())
             if (drafted or 0) >= ENOUGH_DRAFTED or (not drafted and (finished or 0) >= ENOUGH_ANSWERS):
                 break
         if drafted is None and finished is None:
             return f"{self.api.url} has no series of this pool: specops monitor check ROLLOUT"
+        # A server that does not draft shows where its series exist, or exist only while it speculates.
+        shows = self.speculates and (drafted is not None or self.series.drafts_come_late)
         return Live(
             source=f"{self.api.url}, {self.labels[POOL]} pool, the last {window}",
             over=f"the last {window}",
             age_s=self._age_s(window),
             answers=finished,
             drafted=drafted,
-            acceptance=self._one(signals.acceptance()),
+            acceptance=self._value(signals.acceptance()),
             per_position=self._positions(signals),
-            ttft_ms=milliseconds(self._one(signals.mean("ttft"))),
-            tpot_ms=milliseconds(self._one(signals.mean("tpot"))),
-            e2e_ms=milliseconds(self._one(signals.mean("e2e"))),
-            answer_tokens=self._one(signals.answer_tokens()),
-            load=self._one(signals.load()),
-            kv_usage=self._one(usage) if (usage := signals.kv_usage()) else None,
-            preemptions_per_s=self._one(preempted) if (preempted := signals.preemptions()) else None,
-            aborted=self._one(signals.aborted_share()),
-            not_drafting=self._servers(signals.not_drafting(ENOUGH_MADE)) if self._shows(drafted) else (),
+            ttft_ms=milliseconds(self._value(signals.mean("ttft"))),
+            tpot_ms=milliseconds(self._value(signals.mean("tpot"))),
+            e2e_ms=milliseconds(self._value(signals.mean("e2e"))),
+            answer_tokens=self._value(signals.answer_tokens()),
+            load=self._value(signals.load()),
+            kv_usage=self._value(usage) if (usage := signals.kv_usage()) else None,
+            preemptions_per_s=self._value(preempted) if (preempted := signals.preemptions()) else None,
+            aborted=self._value(signals.aborted_share()),
+            not_drafting=self._servers(signals.not_drafting(ENOUGH_MADE)) if shows else (),
             stuck=self._servers(self._signals(self.stuck_window).stuck()),
         )
-
-    def _shows(self, drafted: float | None) -> bool:
-        """Return whether the pool is to speculate, and its series show where a server does not: they are
-        there, or the engine has them only while it speculates."""
-        return self.speculates and (drafted is not None or self.series.drafts_come_late)
 
     def _age_s(self, window: str) -> float:
         """Seconds since a token was made within the window; without any, since the newest sample."""
         tokens, every = f"{self.series.generated}{selector(self.labels)}", f"[{window}:{self.step}]"
         # A step of the window counts with its time where a counter changed within it, else with 0.
-        made = f"sum(changes({tokens}[{self.step}])) > bool 0"
-        last_made = self._one(f"max_over_time((time() * ({made})){every})")
+        growing = f"sum(changes({tokens}[{self.step}])) > bool 0"
+        last_made = self._value(f"max_over_time((time() * ({growing})){every})")
         newest = f"max(timestamp({tokens}))"  # a Prometheus younger than a step has no step to count
-        last = last_made or self._one(f"max(max_over_time(timestamp({tokens}){every}))") or self._one(newest)
-        now = self._one("time()")
+        last = (
+            last_made or self._value(f"max(max_over_time(timestamp({tokens}){every}))") or self._value(newest)
+        )
+        now = self._value("time()")
         return math.inf if last is None or now is None else max(0.0, now - last)
 
     def routed_errors(self) -> RoutedErrors | str:
@@ -130,7 +129,7 @@ class PrometheusPool:
 
         def grown(window: str, **labels: str) -> float:
             counted = f"increase({ROUTE_REQUESTS}{selector(self.ours | labels)}[{window}])"
-            return self._one(f"sum({counted})") or 0.0
+            return self._value(f"sum({counted})") or 0.0
 
         window = self.windows[0]
         requests = grown(window, pool="speculative")
@@ -151,32 +150,34 @@ class PrometheusPool:
     def switched(self) -> RoutedShare | str:
         """Return the share that the router which sends most sends to the speculative pool. Raises
         EndpointError."""
-        percent = self._one(f"max({ROUTE_PERCENT}{selector(self.ours)})")
+        percent = self._value(f"max({ROUTE_PERCENT}{selector(self.ours)})")
         if percent is None:
             return f"{self.api.url} has no {ROUTE_PERCENT}: no router is scraped"
         return RoutedShare(source=self.api.url, percent=percent)
 
-    def gpu(self) -> Gpu | str:
+    def gpu(self) -> GpuFigures | str:
         """Return the memory of the fullest device, by DCGM's exporter. Raises EndpointError."""
         mib = [f"{name}{selector(self.ours)}" for name in (GPU_USED, GPU_FREE)]
-        used, free = ({_device(one): one.value for one in self.api.instant(name)} for name in mib)
-        both = [(used[device], free[device]) for device in used.keys() & free.keys()]
-        if not both:
+        used, free = ({_device(sample): sample.value for sample in self.api.instant(name)} for name in mib)
+        devices = [(used[device], free[device]) for device in used.keys() & free.keys()]
+        if not devices:
             return f"{self.api.url} has no {GPU_USED} of this rollout: addresses.gpus names DCGM's exporters"
-        most, left = max(both, key=lambda one: one[0] / (one[0] + one[1]))
-        return Gpu(source=f"{self.api.url} (DCGM)", used_gib=most / 1024, total_gib=(most + left) / 1024)
+        most, left = max(devices, key=lambda sample: sample[0] / (sample[0] + sample[1]))
+        return GpuFigures(
+            source=f"{self.api.url} (DCGM)", used_gib=most / 1024, total_gib=(most + left) / 1024
+        )
 
     def earlier(self) -> EarlierAcceptance | str:
         """Raises EndpointError."""
-        now = self._one("time()")
+        now = self._value("time()")
         if now is None:
             return f"{self.api.url} does not say what time it is"
-        week = self._one(self._signals("7d").acceptance(), now - 24 * HOUR)
-        started = self._one(f"max(process_start_time_seconds{selector(self.labels)})")
+        week = self._value(self._signals("7d").acceptance(), now - 24 * HOUR)
+        started = self._value(f"max(process_start_time_seconds{selector(self.labels)})")
         first = up = None
         if started is not None:
             up = (now - started) / HOUR
-            first = self._one(self._signals("1h").acceptance(), started + HOUR) if up > 2 else None
+            first = self._value(self._signals("1h").acceptance(), started + HOUR) if up > 2 else None
         if week is None and first is None:
             return f"{self.api.url} has nothing of a day ago and before"
         return EarlierAcceptance(source=self.api.url, week=week, after_start=first, up_hours=up)
@@ -187,16 +188,16 @@ class PrometheusPool:
     def _positions(self, signals: Signals) -> tuple[float, ...]:
         expr = signals.per_position()
         samples = self.api.instant(expr) if expr else []
-        found = {
+        by_position = {
             int(s.labels["position"]): s.value for s in samples if s.labels.get("position", "").isdigit()
         }
-        return tuple(found[k] for k in sorted(found) if math.isfinite(found[k]))
+        return tuple(by_position[k] for k in sorted(by_position) if math.isfinite(by_position[k]))
 
     def _servers(self, expr: str) -> tuple[str, ...]:
-        return tuple(sorted({one.labels.get("instance", "?") for one in self.api.instant(expr)}))
+        return tuple(sorted({sample.labels.get("instance", "?") for sample in self.api.instant(expr)}))
 
-    def _one(self, expr: str, at: float | None = None) -> float | None:
-        samples = self.api.instant(expr, at)
+    def _value(self, expr: str, time_s: float | None = None) -> float | None:
+        samples = self.api.instant(expr, time_s)
         return samples[0].value if samples and math.isfinite(samples[0].value) else None
 
 
@@ -221,10 +222,10 @@ class ScrapedPool:
         pairs = list(zip(self._before, after, strict=True))
         counts, why = _drafts(pairs)
         series = exposition.series_of(*after)
-        made = [_increase([pair], series.generated) for pair in pairs]
+        generated_by_server = [_increase([pair], series.generated) for pair in pairs]
         silent = [
             url.removeprefix("http://").removesuffix("/v1")
-            for url, pair, tokens in zip(self.servers, pairs, made, strict=True)
+            for url, pair, tokens in zip(self.servers, pairs, generated_by_server, strict=True)
             if (tokens or 0) >= ENOUGH_MADE and exposition.draft_counts(*pair).drafts == 0.0
         ]
         e2e = _increase(pairs, f"{series.e2e}_sum")
@@ -256,20 +257,20 @@ _Pairs = Sequence[tuple[Scrape, Scrape]]
 
 
 def _drafts(pairs: _Pairs) -> tuple[DraftCounts | None, str]:
-    found, why = DraftCounts(0, 0, 0), ""
+    total, why = DraftCounts(0, 0, 0), ""
     for before, after in pairs:
         counts = exposition.draft_counts(before, after)
         if isinstance(counts, NoData):
             why = counts.reason
         else:
-            found += counts
-    return (found, why) if found.drafts else (None, why)
+            total += counts
+    return (total, why) if total.drafts else (None, why)
 
 
 def _increase(pairs: _Pairs, name: str) -> float | None:
     grown = [exposition.increase(before, after, name) for before, after in pairs]
-    known = [value for value in grown if not isinstance(value, NoData)]
-    return sum(known) if known else None
+    increases = [value for value in grown if not isinstance(value, NoData)]
+    return sum(increases) if increases else None
 
 
 def _mean_ms(pairs: _Pairs, histogram: str) -> float | None:
@@ -277,7 +278,7 @@ def _mean_ms(pairs: _Pairs, histogram: str) -> float | None:
     return 1000 * total / count if total is not None and count else None
 
 
-def gpu() -> Gpu | str:
+def gpu() -> GpuFigures | str:
     """Return the memory of the fullest device of this machine. Only of use where the pool serves from it."""
     try:
         nvml = open_nvml()
@@ -289,10 +290,10 @@ def gpu() -> Gpu | str:
         return f"NVML does not report the devices' memory ({error})"
     finally:
         nvml.nvmlShutdown()
-    fullest = max(memory, key=lambda one: one.used / one.total, default=None)
+    fullest = max(memory, key=lambda sample: sample.used / sample.total, default=None)
     if fullest is None:
         return "this machine has no NVIDIA device"
-    return Gpu(source="NVML", used_gib=fullest.used / GIB, total_gib=fullest.total / GIB)
+    return GpuFigures(source="NVML", used_gib=fullest.used / GIB, total_gib=fullest.total / GIB)
 
 
 REQUESTS = 12
@@ -301,7 +302,7 @@ BUDGET_S = 20.0
 """Seconds after which no other request is sent."""
 
 
-def stream(rollout: Rollout, server: str) -> Stream | str:
+def stream(rollout: Rollout, server: str) -> StreamFigures | str:
     """Return how a few streamed answers of the server at this base URL came."""
     requested = settings_of(rollout, rollout.pools.standard)
     try:
@@ -320,26 +321,26 @@ async def _collect_from(
 ) -> list[Observation]:
     endpoint = rollout.pools.speculative.endpoint
     place = Endpoint(server, "" if endpoint is None else endpoint.model, access_at(rollout, server))
-    at = requested.at(place, "speculative")
-    if not at.model:
-        async with Client(at.target(), at.decoding()) as client:
-            at = at.model_copy(update={"model": await client.only_model()})
-    async with Client(at.target(), at.decoding()) as client:
+    pool_settings = requested.at(place, "speculative")
+    if not pool_settings.model:
+        async with Client(pool_settings.target(), pool_settings.decoding()) as client:
+            pool_settings = pool_settings.model_copy(update={"model": await client.only_model()})
+    async with Client(pool_settings.target(), pool_settings.decoding()) as client:
         await client.probe(prompts[0])
         answers: list[Observation] = []
         until = time.monotonic() + BUDGET_S
         for prompt in prompts:
             if not answers or time.monotonic() < until:
                 answers.append((await client.send(prompt)).observe(None))
-    failed = next((one.answer.failure for one in answers if one.answer.failure), None)
-    if failed is not None and not any(one.ok for one in answers):
+    failed = next((observation.answer.failure for observation in answers if observation.answer.failure), None)
+    if failed is not None and not any(observation.ok for observation in answers):
         raise EndpointError(f"no stream of {server} came to its end: {failed.detail}")
     return answers
 
 
-def summarized(answers: Sequence[Observation], server: str) -> Stream | str:
+def summarized(answers: Sequence[Observation], server: str) -> StreamFigures | str:
     """Pure. A chunk's tokens are the server's own count, else an even share of the answer's."""
-    marks = [mark for one in answers if one.ok and (mark := _marks(one))]
+    marks = [mark for observation in answers if observation.ok and (mark := _marks(observation))]
     later = sum(tokens for mark in marks for _, tokens in mark[1:])
     took = sum(mark[-1][0] - mark[0][0] for mark in marks)
     if not later or took <= 0:
@@ -348,7 +349,7 @@ def summarized(answers: Sequence[Observation], server: str) -> Stream | str:
     counts = [tokens for mark in marks for _, tokens in mark]
     gaps = [1000 * (after[0] - before[0]) for mark in marks for before, after in pairwise(mark)]
     held = max(_held(mark, pace) for mark in marks)
-    return Stream(
+    return StreamFigures(
         source=f"{len(marks)} streamed answers of {server}",
         requests=len(marks),
         chunks=len(counts),
@@ -365,8 +366,8 @@ Mark = tuple[float, float]
 """When a chunk came, in seconds, and how many tokens it has."""
 
 
-def _marks(one: Observation) -> list[Mark]:
-    chunks, tokens = one.answer.chunks, one.answer.tokens
+def _marks(observation: Observation) -> list[Mark]:
+    chunks, tokens = observation.answer.chunks, observation.answer.tokens
     if not chunks:
         return []
     if all(chunk.tokens is not None for chunk in chunks):
@@ -380,4 +381,4 @@ def _held(marks: Sequence[Mark], pace: float) -> float:
     """Seconds that a reader of `pace` tokens a second waits after the first chunk so as never to run dry: the
     largest t_i - t_0 - N_i / pace, with N_i tokens before chunk i. A leaky bucket's bound."""
     before = accumulate((tokens for _, tokens in marks), initial=0.0)
-    return max(at - marks[0][0] - drawn / pace for (at, _), drawn in zip(marks, before, strict=False))
+    return max(time_s - marks[0][0] - drawn / pace for (time_s, _), drawn in zip(marks, before, strict=False))

@@ -23,16 +23,16 @@ from specops.phases.ab.report import CHALLENGER, ArmFigures, Challenger, ParityC
 from specops.phases.diagnose.observations import (
     AbFigures,
     AcceptanceAtLoad,
-    Baseline,
-    Canary,
+    BaselineFigures,
+    BaselineLoad,
     CanaryCheck,
+    CanaryFigures,
     ClassVerdict,
     DeployedSettings,
-    Drafts,
+    DraftFigures,
     Fallbacks,
-    Lint,
+    LintFigures,
     LintFinding,
-    Load,
     MissingNames,
     SpeedupInterval,
     SweepFigures,
@@ -53,22 +53,22 @@ from specops.serving import ENGINES, Finding, Startable
 WEEK = timedelta(days=7)
 
 
-def baseline(known: Measurements) -> Baseline | str:
-    if not known.loads or known.baseline is None:
-        return known.missing.get("baseline", "baseline.json has no level of concurrency")
+def baseline(measured: Measurements) -> BaselineFigures | str:
+    if not measured.loads or measured.baseline is None:
+        return measured.missing.get("baseline", "baseline.json has no level of concurrency")
     loads = tuple(
-        Load(
+        BaselineLoad(
             concurrency=load.concurrency,
             ttft_ms=milliseconds(load.seconds.get(("ttft", "mean"))),
             tpot_ms=milliseconds(load.seconds.get(("tpot", "mean"))),
             token_ms=milliseconds(load.token_s),
         )
-        for load in known.loads
+        for load in measured.loads
     )
-    return Baseline(source=known.baseline, loads=loads)
+    return BaselineFigures(source=measured.baseline, loads=loads)
 
 
-def compared(folder: Path, unfit: Mapping[str, str] = MappingProxyType({})) -> AbFigures | str:
+def comparison(folder: Path, unfit: Mapping[str, str] = MappingProxyType({})) -> AbFigures | str:
     """Return the figures of ab.json, or why they cannot be used. `unfit`: by phase, why a result is not of
     this rollout."""
     try:
@@ -94,9 +94,11 @@ def compared(folder: Path, unfit: Mapping[str, str] = MappingProxyType({})) -> A
         by_streams=_by_streams(report.arms.get(CHALLENGER, [])),
         classes={
             name: ClassVerdict(
-                verdict=one.decision.verdict, reason=one.decision.reason, e2e=_ends(one.levels[0].e2e)
+                verdict=figures.decision.verdict,
+                reason=figures.decision.reason,
+                e2e=_ends(figures.levels[0].e2e),
             )
-            for name, one in challenger.classes.items()
+            for name, figures in challenger.classes.items()
         },
         equal=_equal(worst) if worst else None,
         compared=worst.compared if worst else None,
@@ -122,11 +124,11 @@ def _parity(challenger: Challenger) -> ParityCounts | None:
     """Return the parity of the load, or of greedy answers among sampled ones, where fewest are equal beside
     the control."""
 
-    def stored(one: ParityCounts) -> float:
-        control = _control(one)
-        return _equal(one) / one.compared - (1.0 if control is None else control)
+    def stored(counts: ParityCounts) -> float:
+        control = _control(counts)
+        return _equal(counts) / counts.compared - (1.0 if control is None else control)
 
-    return min((one for one in challenger.parity if one.compared), key=stored, default=None)
+    return min((counts for counts in challenger.parity if counts.compared), key=stored, default=None)
 
 
 def _equal(parity: ParityCounts) -> int:
@@ -140,7 +142,7 @@ def _control(parity: ParityCounts) -> float | None:
 
 
 def swept(
-    rollout: Rollout, folder: Path, known: Measurements, unfit: Mapping[str, str] = MappingProxyType({})
+    rollout: Rollout, folder: Path, measured: Measurements, unfit: Mapping[str, str] = MappingProxyType({})
 ) -> SweepFigures | str:
     """Return the figures of sweep.json, or why they cannot be used. `unfit`: by phase, why a result is not of
     this rollout."""
@@ -154,20 +156,22 @@ def swept(
     cells = [cell for cell in report.cells if cell.setting == setting]
     line = _line(report, cells)
     k = next((cell.num_speculative_tokens for cell in cells), None)
-    found = setting is not None and setting == advice.setting
+    is_recommended = setting is not None and setting == advice.setting
     return SweepFigures(
         source=stored.source,
         setting=setting,
         k=k,
-        break_even=known.break_even.value if known.break_even else None,
+        break_even=measured.break_even.value if measured.break_even else None,
         draft_ms=line.draft_ms if line else None,
         target_ms=line.target_ms if line else None,
-        per_position=tuple(at.accepted for at in line.positions[:k]) if line else (),
-        on_max=advice.crossover.on_max if found else None,
-        off_min=advice.crossover.off_min if found else None,
+        per_position=tuple(position.accepted for position in line.positions[:k]) if line else (),
+        on_max=advice.crossover.on_max if is_recommended else None,
+        off_min=advice.crossover.off_min if is_recommended else None,
         by_length=_by(cells, "length", "temperature"),
         by_temperature={float(name): rate for name, rate in _by(cells, "temperature", "length").items()},
-        classes_off={name: one.reason for name, one in report.by_class.items() if one.verdict == "no"},
+        classes_off={
+            name: decision.reason for name, decision in report.by_class.items() if decision.verdict == "no"
+        },
     )
 
 
@@ -178,24 +182,26 @@ def _line(report: Report, cells: list[Cell]) -> FamilySteps | None:
     draft, tree = cells[0].draft, cells[0].tree or ""
     return next(
         (
-            one
-            for one in report.lines
-            if one.draft == draft and (one.kind is None or tree.startswith(one.kind))
+            steps
+            for steps in report.lines
+            if steps.draft == draft and (steps.kind is None or tree.startswith(steps.kind))
         ),
         None,
     )
 
 
-def _by(cells: list[Cell], key: str, other: str) -> dict[str, float]:
-    """Acceptance by one of the cells' conditions, all else at the first: lightest load, `other`."""
+def _by(cells: list[Cell], key: str, fixed_key: str) -> dict[str, float]:
+    """Acceptance by one of the cells' conditions, all else at the first: lightest load, `fixed_key`."""
     counted = [cell for cell in cells if cell.accept_ratio is not None]
     if not counted:
         return {}
-    lightest, first = min(cell.concurrency for cell in counted), getattr(counted[0], other)
+    lightest, first = min(cell.concurrency for cell in counted), getattr(counted[0], fixed_key)
     return {
         str(getattr(cell, key)): cell.accept_ratio
         for cell in counted
-        if cell.concurrency == lightest and getattr(cell, other) == first and cell.accept_ratio is not None
+        if cell.concurrency == lightest
+        and getattr(cell, fixed_key) == first
+        and cell.accept_ratio is not None
     }
 
 
@@ -209,15 +215,17 @@ class _Pair(BaseModel):
     findings: list[_Judged]
 
 
-def drafts(folder: Path) -> Drafts | str:
+def drafts(folder: Path) -> DraftFigures | str:
     try:
         stored = finished(folder, "drafts")
         judged = checked(_Pair, stored.result.data, f"{stored.path.name} is damaged: data").findings
     except SpecopsError as error:
         return error.message
-    wrong = [f"{one.check}: {one.detail}" for one in judged if one.verdict != "compatible"]
+    wrong = [f"{finding.check}: {finding.detail}" for finding in judged if finding.verdict != "compatible"]
     verdict = str(stored.result.summary.get("verdict", stored.result.verdict))
-    return Drafts(source=stored.source, verdict=verdict, reason=stored.result.reason, wrong=tuple(wrong))
+    return DraftFigures(
+        source=stored.source, verdict=verdict, reason=stored.result.reason, wrong=tuple(wrong)
+    )
 
 
 class _Check(BaseModel):
@@ -245,13 +253,15 @@ def deployed(rollout: Rollout) -> DeployedSettings:
     )
 
 
-def canary(folder: Path) -> Canary | str:
+def canary(folder: Path) -> CanaryFigures | str:
     try:
         stored = finished(folder, "canary")
-        found = checked(_Checks, stored.result.data, f"{stored.path.name} is damaged: data").checks
+        checks = checked(_Checks, stored.result.data, f"{stored.path.name} is damaged: data").checks
     except SpecopsError as error:
         return error.message
-    return Canary(source=stored.source, checks=tuple(CanaryCheck(**one.model_dump()) for one in found))
+    return CanaryFigures(
+        source=stored.source, checks=tuple(CanaryCheck(**check.model_dump()) for check in checks)
+    )
 
 
 def fallbacks(folder: Path, now: datetime) -> Fallbacks | str:
@@ -273,8 +283,12 @@ def fallbacks(folder: Path, now: datetime) -> Fallbacks | str:
     return Fallbacks(source=f"{GUARD}/{JOURNAL}", week=len({entry.id for entry in fell}), last=last)
 
 
-def _ends(shown: StoredInterval | None) -> SpeedupInterval | None:
-    return None if shown is None else SpeedupInterval(estimate=shown.estimate, low=shown.low, high=shown.high)
+def _ends(interval: StoredInterval | None) -> SpeedupInterval | None:
+    return (
+        None
+        if interval is None
+        else SpeedupInterval(estimate=interval.estimate, low=interval.low, high=interval.high)
+    )
 
 
 ANY_PORT = 8000
@@ -286,7 +300,7 @@ TAIL_BYTES = 1 << 20
 """Number of bytes of each log: a server that refuses its pair says so last."""
 
 
-def lint(rollout: Rollout) -> Lint | str:
+def lint(rollout: Rollout) -> LintFigures | str:
     """Return the lint of the command as specops would start the pool, for the version that is named or
     installed."""
     pool = rollout.pools.speculative
@@ -307,12 +321,14 @@ def lint(rollout: Rollout) -> Lint | str:
         return error.message
 
 
-def _lint(source: str, findings: Sequence[Finding]) -> Lint:
-    return Lint(
+def _lint(source: str, findings: Sequence[Finding]) -> LintFigures:
+    return LintFigures(
         source=source,
         findings=tuple(
-            LintFinding(level=one.level, flag=one.flag, why=one.why, replacement=one.replacement)
-            for one in findings
+            LintFinding(
+                level=finding.level, flag=finding.flag, why=finding.why, replacement=finding.replacement
+            )
+            for finding in findings
         ),
     )
 
@@ -343,8 +359,8 @@ def _tail(log: Path) -> str:
 def names(rollout: Rollout, api: Api) -> MissingNames:
     """Raises EndpointError."""
     result = check(rollout, api, SilentProgress())
-    found = [NameState.model_validate(one) for one in result.data["names"]]
-    lacking = [one for one in found if one.status not in GOOD]
-    message = [f"{one.name} of the {one.where}: {one.status}" for one in lacking]
-    fixes = dict.fromkeys(one.fix for one in lacking if one.fix)
-    return MissingNames(source=api.url, requested=len(found), lacking=tuple(message), fixes=tuple(fixes))
+    states = [NameState.model_validate(row) for row in result.data["names"]]
+    lacking = [state for state in states if state.status not in GOOD]
+    message = [f"{state.name} of the {state.where}: {state.status}" for state in lacking]
+    fixes = dict.fromkeys(state.fix for state in lacking if state.fix)
+    return MissingNames(source=api.url, requested=len(states), lacking=tuple(message), fixes=tuple(fixes))

@@ -9,7 +9,7 @@ from operator import methodcaller
 
 from specops.section import SECRET_FLAGS, SECRET_VARIABLE
 from specops.serving.argv import is_unknown
-from specops.serving.vllm.arguments import GivenCommand
+from specops.serving.vllm.arguments import ParsedCommand
 from specops.serving.vllm.rules.rule import Found, of_flag
 from specops.serving.vllm.versions import V1_ALONE, Release, Version, table
 
@@ -31,19 +31,19 @@ V0_GONE = Version((0, 11, 1))
 """The first release that does not read VLLM_USE_V1."""
 
 
-def secrets(given: GivenCommand, release: Release) -> Iterator[Found]:
+def secrets(command: ParsedCommand, release: Release) -> Iterator[Found]:
     for flag in SECRET_FLAGS:
-        value = given.value(flag)
-        if given.has(flag) and not _is_placeholder(value or ""):
+        value = command.value(flag)
+        if command.has(flag) and not _is_placeholder(value or ""):
             variable = {"--api-key": "VLLM_API_KEY", "--hf-token": "HF_TOKEN"}.get(flag)
             where = f"the environment variable {variable}" if variable else "the file that it protects"
             yield of_flag("warning", flag, _VISIBLE, where, methodcaller("without", flag))
-    for word in given.program:
+    for word in command.program:
         name, _, value = word.partition("=")
         if SECRET_VARIABLE.search(name) and value and not _is_placeholder(value):
             fix = methodcaller("without_value", word)
             yield of_flag("warning", name, _VISIBLE, f"{name} set in the environment, and not here", fix)
-    for name, value in given.around.items():
+    for name, value in command.around.items():
         if SECRET_VARIABLE.search(name) and value and not _is_placeholder(value):
             why = "it stands in the file in plain text: whoever reads the file has the secret"
             yield of_flag(
@@ -56,8 +56,8 @@ def _is_placeholder(value: str) -> bool:
     return is_unknown(value) or value.startswith("<")
 
 
-def variables(given: GivenCommand, release: Release) -> Iterator[Found]:
-    for name, value in given.environment.items():
+def variables(command: ParsedCommand, release: Release) -> Iterator[Found]:
+    for name, value in command.environment.items():
         if not name.startswith("VLLM_") or name in release.variables or name in OTHERS:
             continue
         history = table().history("variables", name)
@@ -70,8 +70,8 @@ def variables(given: GivenCommand, release: Release) -> Iterator[Found]:
             near = difflib.get_close_matches(name, sorted(release.variables), n=1, cutoff=0.8)
             why = f"no version of vLLM from {table().versions[0]} to {table().newest} reads it"
             yield of_flag("warning", name, why, near[0] if near else "leave it out")
-    if "VLLM_USE_V1" in release.variables and given.environment.get("VLLM_USE_V1") == "0":
-        yield from _with_v0(given, release)
+    if "VLLM_USE_V1" in release.variables and command.environment.get("VLLM_USE_V1") == "0":
+        yield from _with_v0(command, release)
 
 
 def _v0(value: str, release: Release) -> Found:
@@ -86,8 +86,8 @@ def _v0(value: str, release: Release) -> Found:
     return of_flag("note", "VLLM_USE_V1", why, "leave it out", fix)
 
 
-def _with_v0(given: GivenCommand, release: Release) -> Iterator[Found]:
-    if not given.speculates:
+def _with_v0(command: ParsedCommand, release: Release) -> Iterator[Found]:
+    if not command.speculates:
         return
     if release.version >= V1_ALONE:
         why = f"the V0 engine of vLLM {release.version} does not speculate: it went with 0.10.0"
@@ -98,7 +98,7 @@ def _with_v0(given: GivenCommand, release: Release) -> Iterator[Found]:
         yield of_flag("note", "VLLM_USE_V1", why, "leave it out, for the V1 engine")
 
 
-def _unset(given: GivenCommand, name: str) -> GivenCommand:
-    for word in [word for word in given.program if word.startswith(f"{name}=")]:
-        given = given.without_assignment(word)
-    return given
+def _unset(command: ParsedCommand, name: str) -> ParsedCommand:
+    for word in [word for word in command.program if word.startswith(f"{name}=")]:
+        command = command.without_assignment(word)
+    return command

@@ -10,7 +10,7 @@ from dataclasses import replace
 from operator import methodcaller
 
 from specops.serving.argv import is_unknown
-from specops.serving.vllm.arguments import CONFIG, SHORTCUTS, GivenCommand, as_json
+from specops.serving.vllm.arguments import CONFIG, SHORTCUTS, ParsedCommand, as_json
 from specops.serving.vllm.execution import PIN, REFUSED, execution
 from specops.serving.vllm.rules.rule import Found, of_flag, of_key
 from specops.serving.vllm.versions import V1_ALONE, Release, Version, table
@@ -32,11 +32,11 @@ MODULE_IS_GOING = Version((0, 29, 0))
 PER_REQUEST = "--per-request-spec-decode-metrics"
 
 
-def dotted_compilation(given: GivenCommand, release: Release) -> Iterator[Found]:
+def dotted_compilation(command: ParsedCommand, release: Release) -> Iterator[Found]:
     if release.version < WITH_LEVELS:
         return
     why = f"since {WITH_LEVELS} -O is the optimization level, and --compilation-config has the keys"
-    for option in given.options:
+    for option in command.options:
         if option.flag.startswith("-O."):
             key = option.flag.removeprefix("-O.")
             new = f"{COMPILATION}.{RENAMED.get(key, key)}"
@@ -51,8 +51,8 @@ def dotted_compilation(given: GivenCommand, release: Release) -> Iterator[Found]
             yield of_flag("error", "-O", refuses, COMPILATION, methodcaller("renamed", "-O", COMPILATION))
 
 
-def compilation_level(given: GivenCommand, release: Release) -> Iterator[Found]:
-    config = as_json(given.value(COMPILATION) or "")
+def compilation_level(command: ParsedCommand, release: Release) -> Iterator[Found]:
+    config = as_json(command.value(COMPILATION) or "")
     if release.version >= WITH_LEVELS and isinstance(config, int) and not isinstance(config, bool):
         why = f"it takes JSON of keys; the levels are modes, and vLLM {release.version} refuses a bare one"
         fix = methodcaller("with_option", COMPILATION, json.dumps({"mode": config}))
@@ -64,33 +64,35 @@ def compilation_level(given: GivenCommand, release: Release) -> Iterator[Found]:
         yield of_flag("error", f"{COMPILATION} level", why, "mode", fix)
 
 
-def attention(given: GivenCommand, release: Release) -> Iterator[Found]:
+def attention(command: ParsedCommand, release: Release) -> Iterator[Found]:
     """Keys of --attention-config, whose names changed often; the parser refuses one that it does not know."""
-    config = as_json(given.value(ATTENTION) or "")
+    config = as_json(command.value(ATTENTION) or "")
     stated = list(config) if isinstance(config, dict) else []
     dotted = {
         option.flag: option.flag.partition(".")[2]
-        for option in given.options
+        for option in command.options
         if option.flag.startswith((f"{ATTENTION}.", "-ac."))
     }
     named = [*((f"{ATTENTION} {key}", key) for key in stated), *dotted.items()]
-    for at, key in named:
-        known = key.partition(".")[0].replace("-", "_")
-        if not release.attention or known in release.attention or is_unknown(key):
+    for flag, key in named:
+        name = key.partition(".")[0].replace("-", "_")
+        if not release.attention or name in release.attention or is_unknown(key):
             continue
-        there = table().history("attention", known)
+        history = table().history("attention", name)
         why = f"--attention-config of vLLM {release.version} does not have it"
-        fix = methodcaller("without", at) if at in dotted else None
-        yield of_flag("error", at, why + (f" ({there} do)" if there else ""), "leave it out", fix)
+        fix = methodcaller("without", flag) if flag in dotted else None
+        yield of_flag("error", flag, why + (f" ({history} do)" if history else ""), "leave it out", fix)
 
 
-def runner(given: GivenCommand, release: Release) -> Iterator[Found]:
-    chosen = execution(given, release).runner
+def runner(command: ParsedCommand, release: Release) -> Iterator[Found]:
+    chosen = execution(command, release).runner
     if chosen.value == REFUSED:
         why = f"{chosen.why}: vLLM {release.version} refuses to start"
         yield of_flag("error", PIN, why, f"leave {PIN} out, or set it to the other", _unpinned)
-    elif given.speculates and chosen.value is not None and PIN in release.variables:
-        plain = execution(_without_speculation(given), release).runner
+    elif command.speculates and chosen.value is not None and PIN in release.variables:
+        options = tuple(option for option in command.options if option.flag not in (CONFIG, *SHORTCUTS))
+        standard = replace(command, options=options, keys=None, opaque=False, unread=None)
+        plain = execution(standard, release).runner
         if plain.value is not None and plain.value != chosen.value:
             why = (
                 f"it runs on Model Runner {chosen.value} ({chosen.why}), and a pool without speculation on "
@@ -100,8 +102,8 @@ def runner(given: GivenCommand, release: Release) -> Iterator[Found]:
             yield of_flag("note", CONFIG, why, pin)
 
 
-def asynchronous(given: GivenCommand, release: Release) -> Iterator[Found]:
-    chosen = execution(given, release).asynchronous
+def asynchronous(command: ParsedCommand, release: Release) -> Iterator[Found]:
+    chosen = execution(command, release).asynchronous
     if chosen.value == REFUSED:
         why = f"{chosen.why}: vLLM {release.version} refuses to start"
         yield of_flag(
@@ -109,35 +111,30 @@ def asynchronous(given: GivenCommand, release: Release) -> Iterator[Found]:
         )
 
 
-def _unpinned(given: GivenCommand) -> GivenCommand:
-    assigned = [word for word in given.program if word.startswith(f"{PIN}=")]
-    around = {name: value for name, value in given.around.items() if name != PIN}
+def _unpinned(command: ParsedCommand) -> ParsedCommand:
+    assigned = [word for word in command.program if word.startswith(f"{PIN}=")]
+    around = {name: value for name, value in command.around.items() if name != PIN}
     for word in assigned:
-        given = given.without_assignment(word)
-    return replace(given, around=around)
+        command = command.without_assignment(word)
+    return replace(command, around=around)
 
 
-def _without_speculation(given: GivenCommand) -> GivenCommand:
-    options = tuple(o for o in given.options if o.flag not in (CONFIG, *SHORTCUTS))
-    return replace(given, options=options, keys=None, opaque=False, unread=None)
-
-
-def pipeline_parallel(given: GivenCommand, release: Release) -> Iterator[Found]:
-    size = given.number("--pipeline-parallel-size", 1)
-    if given.speculates and size > 1:
+def pipeline_parallel(command: ParsedCommand, release: Release) -> Iterator[Found]:
+    size = command.number("--pipeline-parallel-size", 1)
+    if command.speculates and size > 1:
         yield of_flag(
             "error",
             "--pipeline-parallel-size",
             "with speculation it fails at start or later, depending on version and method (vllm#14117, "
             "vllm#49355); vLLM's configuration lets it through",
-            f"--tensor-parallel-size {size * given.number('--tensor-parallel-size', 1)}",
+            f"--tensor-parallel-size {size * command.number('--tensor-parallel-size', 1)}",
         )
 
 
-def draft_tensor_parallel(given: GivenCommand, release: Release) -> Iterator[Found]:
-    key, keys = "draft_tensor_parallel_size", given.known
-    size, target = keys.get(key), given.number("--tensor-parallel-size", 1)
-    if size is None or size == target or is_unknown(given.value("--tensor-parallel-size")):
+def draft_tensor_parallel(command: ParsedCommand, release: Release) -> Iterator[Found]:
+    key, keys = "draft_tensor_parallel_size", command.literals
+    size, target = keys.get(key), command.number("--tensor-parallel-size", 1)
+    if size is None or size == target or is_unknown(command.value("--tensor-parallel-size")):
         return
     if size != 1:
         why = f"it is {size}, and may only be 1 or the target's, {target}: vLLM refuses to start"
@@ -153,8 +150,8 @@ def draft_tensor_parallel(given: GivenCommand, release: Release) -> Iterator[Fou
         yield of_key("warning", key, why, "leave it out", lambda g: g.without_key(key))
 
 
-def per_request_metrics(given: GivenCommand, release: Release) -> Iterator[Found]:
-    if given.has(PER_REQUEST) and PER_REQUEST in release.flags and not given.speculates:
+def per_request_metrics(command: ParsedCommand, release: Release) -> Iterator[Found]:
+    if command.has(PER_REQUEST) and PER_REQUEST in release.flags and not command.speculates:
         yield of_flag(
             "error",
             PER_REQUEST,
@@ -164,13 +161,13 @@ def per_request_metrics(given: GivenCommand, release: Release) -> Iterator[Found
         )
 
 
-def module(given: GivenCommand, release: Release) -> Iterator[Found]:
-    if "vllm.entrypoints.openai.api_server" in given.program and release.version >= MODULE_IS_GOING:
+def module(command: ParsedCommand, release: Release) -> Iterator[Found]:
+    if "vllm.entrypoints.openai.api_server" in command.program and release.version >= MODULE_IS_GOING:
         yield of_flag(
             "note",
             "python -m vllm.entrypoints.openai.api_server",
             f"deprecated from {MODULE_IS_GOING} on: it prints a warning",
             "vllm serve MODEL",
         )
-    if "serve" in given.program and given.has("--model"):
+    if "serve" in command.program and command.has("--model"):
         yield of_flag("note", "--model", "deprecated: vllm serve prints a warning", "vllm serve MODEL")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from specops.serving.vllm.arguments import CONFIG, GivenCommand
+from specops.serving.vllm.arguments import CONFIG, ParsedCommand
 from specops.serving.vllm.rules.rule import Found, of_flag
 from specops.serving.vllm.versions import LAST_OF_THE_OLD, Release, table
 
@@ -81,15 +81,15 @@ GONE = {
 NEVER = ("--help", "--version", "-h", "-v")
 
 
-def unknown(given: GivenCommand, release: Release) -> Iterator[Found]:
-    for flag in dict.fromkeys(option.flag.partition(".")[0] for option in given.options):
-        if not _known(flag, release) and flag not in NEVER:
-            yield _abbreviated(flag, release) or _gone(flag, release, given)
+def unknown(command: ParsedCommand, release: Release) -> Iterator[Found]:
+    for flag in dict.fromkeys(option.flag.partition(".")[0] for option in command.options):
+        if not _has_flag(flag, release) and flag not in NEVER:
+            yield _abbreviated(flag, release) or _gone(flag, release, command)
 
 
-def switches(given: GivenCommand, release: Release) -> Iterator[Found]:
+def switches(command: ParsedCommand, release: Release) -> Iterator[Found]:
     """--enable-chunked-prefill false, of releases up to 0.8.4."""
-    for option in given.options:
+    for option in command.options:
         flag, value = option.flag, (option.values or ("",))[0].lower()
         if value not in ("true", "false") or release.arity(flag) != "none" or flag not in release.flags:
             continue
@@ -98,32 +98,32 @@ def switches(given: GivenCommand, release: Release) -> Iterator[Found]:
         yield of_flag("error", flag, why, new, partial(_switched, flag=flag, new=new))
 
 
-def _switched(given: GivenCommand, flag: str, new: str) -> GivenCommand:
-    return given.with_option(flag).renamed(flag, new)
+def _switched(command: ParsedCommand, flag: str, new: str) -> ParsedCommand:
+    return command.with_option(flag).renamed(flag, new)
 
 
-def without_value(given: GivenCommand, release: Release) -> Iterator[Found]:
+def without_value(command: ParsedCommand, release: Release) -> Iterator[Found]:
     """--max-model-len at the end, or before another flag. The JSON of speculation has a rule of its own."""
-    for option in given.options:
-        known = option.flag in release.flags and option.flag != CONFIG
-        if known and not option.values and release.arity(option.flag) == "one":
+    for option in command.options:
+        checked = option.flag in release.flags and option.flag != CONFIG
+        if checked and not option.values and release.arity(option.flag) == "one":
             yield of_flag("error", option.flag, "it takes a value")
 
 
-def deprecated(given: GivenCommand, release: Release) -> Iterator[Found]:
-    for flag in dict.fromkeys(option.flag for option in given.options):
+def deprecated(command: ParsedCommand, release: Release) -> Iterator[Found]:
+    for flag in dict.fromkeys(option.flag for option in command.options):
         if flag in release.deprecated:
             yield of_flag("warning", flag, f"deprecated: vLLM {release.version} prints a warning", None)
 
 
-def last_release_with(given: GivenCommand, release: Release) -> Iterator[Found]:
+def last_release_with(command: ParsedCommand, release: Release) -> Iterator[Found]:
     """0.8.2 has both; what comes next has the JSON alone."""
-    old = [flag for flag, gone in GONE.items() if gone.key and given.has(flag) and flag in release.flags]
+    old = [flag for flag, gone in GONE.items() if gone.key and command.has(flag) and flag in release.flags]
     if old and release.version == LAST_OF_THE_OLD:
         yield of_flag("warning", old[0], f"0.8.2 is the last version that has it; then {CONFIG} JSON", CONFIG)
 
 
-def _known(flag: str, release: Release) -> bool:
+def _has_flag(flag: str, release: Release) -> bool:
     if flag in release.flags or flag.startswith("-O"):
         return True
     # argparse gives every switch a --no- form.
@@ -132,14 +132,14 @@ def _known(flag: str, release: Release) -> bool:
 
 def _abbreviated(flag: str, release: Release) -> Found | None:
     """argparse takes what only one flag begins with."""
-    meant = [known for known in release.flags if flag.startswith("--") and known.startswith(flag)]
+    meant = [candidate for candidate in release.flags if flag.startswith("--") and candidate.startswith(flag)]
     if len(meant) != 1 or flag in GONE:
         return None
     why = f"short for {meant[0]} in vLLM {release.version}; a version with another such flag refuses it"
-    return of_flag("note", flag, why, meant[0], lambda given: given.renamed(flag, meant[0]))
+    return of_flag("note", flag, why, meant[0], lambda command: command.renamed(flag, meant[0]))
 
 
-def _gone(flag: str, release: Release, given: GivenCommand) -> Found:
+def _gone(flag: str, release: Release, command: ParsedCommand) -> Found:
     history = table().history("flags", flag)
     missing = f"vLLM {release.version} does not have it" + (f" ({history} do)" if history else "")
     gone = GONE.get(flag)
@@ -154,5 +154,5 @@ def _gone(flag: str, release: Release, given: GivenCommand) -> Found:
         return of_flag("error", flag, why, new, lambda g: g.renamed(flag, new))
     if key is None or release.version <= LAST_OF_THE_OLD:
         return of_flag("error", flag, why, "leave it out", lambda g: g.without(flag))
-    value = given.value(flag)
+    value = command.value(flag)
     return of_flag("error", flag, why, f"{CONFIG} {key}", (lambda g: g.as_key(flag, key)) if value else None)

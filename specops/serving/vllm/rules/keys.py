@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
-from functools import partial
 from operator import methodcaller
 
-from specops.serving.vllm.arguments import CONFIG, SHORTCUTS, GivenCommand
+from specops.serving.vllm.arguments import CONFIG, SHORTCUTS, ParsedCommand
 from specops.serving.vllm.rules.rule import Fix, Found, of_flag, of_key
 from specops.serving.vllm.versions import V1_ALONE, Release, Version, table
 
@@ -29,26 +28,26 @@ NUMBERS = ("num_speculative_tokens", "prompt_lookup_min", "prompt_lookup_max", "
 OF_OTHER_RULES = ("disable_by_batch_size", "speculative_token_tree")
 
 
-def unread(given: GivenCommand, release: Release) -> Iterator[Found]:
-    if given.unread is not None:
+def unread(command: ParsedCommand, release: Release) -> Iterator[Found]:
+    if command.unread is not None:
         yield of_flag(
             "error",
             CONFIG,
-            f"its value is not a JSON object: {given.unread}",
+            f"its value is not a JSON object: {command.unread}",
             """one word in single quotes for the shell: '{"method": "ngram", "num_speculative_tokens": 5}'""",
         )
 
 
-def unknown(given: GivenCommand, release: Release) -> Iterator[Found]:
-    if not release.keys or not given.keys:
+def unknown(command: ParsedCommand, release: Release) -> Iterator[Found]:
+    if not release.keys or not command.keys:
         return
-    for key in given.keys:
+    for key in command.keys:
         spelt = key.replace("-", "_") if release.version >= DASHES else key
         if spelt not in release.keys and spelt not in OF_OTHER_RULES:
-            yield _unknown(key, release, given)
+            yield _unknown(key, release, command)
 
 
-def _unknown(key: str, release: Release, given: GivenCommand) -> Found:
+def _unknown(key: str, release: Release, command: ParsedCommand) -> Found:
     history = table().history("keys", key)
     plain = key.replace("-", "_").removeprefix("speculative_")
     new = INSTEAD.get(key) or (plain if plain != key and plain in release.keys else None)
@@ -61,8 +60,8 @@ def _unknown(key: str, release: Release, given: GivenCommand) -> Found:
     fix: Fix | None = None
     if key in V0_ONLY and release.version >= V1_ALONE:
         fix, replacement = (lambda g: g.without_key(key)), "leave it out"
-    elif new is not None and new not in (given.keys or {}):
-        value = (given.keys or {})[key]
+    elif new is not None and new not in (command.keys or {}):
+        value = (command.keys or {})[key]
         fix, replacement = (lambda g: g.without_key(key).with_key(new, value)), new
     elif history is not None:
         replacement = "leave it out, or serve with a version that has it"
@@ -71,33 +70,29 @@ def _unknown(key: str, release: Release, given: GivenCommand) -> Found:
     return of_key("error", key, f"{why}, and an unknown key keeps it from starting", replacement, fix)
 
 
-def choices(given: GivenCommand, release: Release) -> Iterator[Found]:
-    for key, value in given.known.items():
+def choices(command: ParsedCommand, release: Release) -> Iterator[Found]:
+    for key, value in command.literals.items():
         if release.refuses(key, value):
             history = table().history("choices", f"{key}={value}")
-            known = f" ({history} do)" if history else ""
-            taken = sorted(c.partition("=")[2] for c in release.choices if c.startswith(f"{key}="))
-            why = f"vLLM {release.version} does not take {value!r}{known}, and refuses to start"
-            yield of_key("error", key, why, " or ".join(taken))
+            where = f" ({history} do)" if history else ""
+            allowed = sorted(c.partition("=")[2] for c in release.choices if c.startswith(f"{key}="))
+            why = f"vLLM {release.version} does not take {value!r}{where}, and refuses to start"
+            yield of_key("error", key, why, " or ".join(allowed))
 
 
-def numbers(given: GivenCommand, release: Release) -> Iterator[Found]:
+def numbers(command: ParsedCommand, release: Release) -> Iterator[Found]:
     """A number in quotes."""
     for key in NUMBERS:
-        written = (given.keys or {}).get(key)
+        written = (command.keys or {}).get(key)
         if isinstance(written, str) and written.strip().isdigit() and release.version < CHECKED:
             why = f"it is the text {written!r}: vLLM {release.version} does not read the number in it"
-            fix = partial(_as_number, key=key, number=int(written))
+            fix = methodcaller("with_key", key, int(written))
             yield of_key("error", key, why, f"{key} {int(written)}, without quotes", fix)
 
 
-def _as_number(given: GivenCommand, key: str, number: int) -> GivenCommand:
-    return given.with_key(key, number)
-
-
-def twice(given: GivenCommand, release: Release) -> Iterator[Found]:
+def twice(command: ParsedCommand, release: Release) -> Iterator[Found]:
     for flag, key in SHORTCUTS.items():
-        if given.has(flag) and key in (given.keys or {}):
+        if command.has(flag) and key in (command.keys or {}):
             yield of_flag(
                 "error",
                 flag,
@@ -107,11 +102,11 @@ def twice(given: GivenCommand, release: Release) -> Iterator[Found]:
             )
 
 
-def trees(given: GivenCommand, release: Release) -> Iterator[Found]:
+def trees(command: ParsedCommand, release: Release) -> Iterator[Found]:
     """Tree drafts came in 0.9.0 and went, with their attention backend, in 0.21.0."""
     if release.version < Version((0, 21, 0)):
         return
-    if given.keys and "speculative_token_tree" in given.keys:
+    if command.keys and "speculative_token_tree" in command.keys:
         yield of_key(
             "error",
             "speculative_token_tree",
@@ -119,7 +114,7 @@ def trees(given: GivenCommand, release: Release) -> Iterator[Found]:
             "num_speculative_tokens",
             lambda g: g.without_key("speculative_token_tree"),
         )
-    backend = given.value("--attention-backend") or given.environment.get("VLLM_ATTENTION_BACKEND")
+    backend = command.value("--attention-backend") or command.environment.get("VLLM_ATTENTION_BACKEND")
     if backend == "TREE_ATTN":
         yield of_flag(
             "error", "TREE_ATTN", "the attention backend of tree drafts went in 0.21.0", "another backend"

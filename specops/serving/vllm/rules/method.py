@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator
 
-from specops.serving.vllm.arguments import GivenCommand
+from specops.serving.vllm.arguments import ParsedCommand
 from specops.serving.vllm.rules.rule import Found, is_whole, of_key
 from specops.serving.vllm.settings import needs_draft, plain
 from specops.serving.vllm.versions import V1_ALONE, Release, Version, table
@@ -27,16 +27,16 @@ PATHS = (
 """What vLLM makes of a draft's path, unless the method is one of these already: whatever it is."""
 
 
-def missing(given: GivenCommand, release: Release) -> Iterator[Found]:
-    keys = given.speculation
-    if not given.speculates or given.opaque or "method" in keys:
+def missing(command: ParsedCommand, release: Release) -> Iterator[Found]:
+    keys = command.speculation
+    if not command.speculates or command.opaque or "method" in keys:
         return
     if "model" not in keys:
         if keys:
             why = "there is neither a method nor a model: vLLM refuses to start"
             yield of_key("error", "method", why, "method ngram, or draft_model with its model")
         return
-    model = given.known.get("model")
+    model = command.literals.get("model")
     if not isinstance(model, str):
         return
     if model in ("ngram", "[ngram]"):
@@ -48,7 +48,9 @@ def missing(given: GivenCommand, release: Release) -> Iterator[Found]:
             lambda g: g.without_key("model").with_key("method", "ngram"),
         )
         return
-    guess = _guessed(model, release) or _by_name(model, release)
+    named = (method for text, method in NAMED if text in model.lower())  # vLLM's own list
+    by_name = next((m for m in named if not release.methods or m in release.methods), "draft_model")
+    guess = _guessed(model, release) or by_name
     yield of_key(
         "warning",
         "method",
@@ -58,8 +60,8 @@ def missing(given: GivenCommand, release: Release) -> Iterator[Found]:
     )
 
 
-def unknown(given: GivenCommand, release: Release) -> Iterator[Found]:
-    method = given.known.get("method")
+def unknown(command: ParsedCommand, release: Release) -> Iterator[Found]:
+    method = command.literals.get("method")
     if method is None or not release.methods or method == "[ngram]":  # an old spelling, still taken
         return
     if not isinstance(method, str) or method not in release.methods:
@@ -95,16 +97,16 @@ def unknown(given: GivenCommand, release: Release) -> Iterator[Found]:
         yield of_key("error", "method", why, "another method: eagle3, draft_model, ngram")
 
 
-def read_from_path(given: GivenCommand, release: Release) -> Iterator[Found]:
+def read_from_path(command: ParsedCommand, release: Release) -> Iterator[Found]:
     """Yield what vLLM reads from a draft's path outweighs a method, unless it is one of those."""
-    method, model = given.known.get("method"), given.known.get("model")
+    method, model = command.literals.get("method"), command.literals.get("model")
     if not isinstance(model, str) or not isinstance(method, str) or not needs_draft(method):
         return
     # eagle3 was taken at its word before a path could mean it.
-    trusted = ["eagle3", *(taken for _, taken, first in PATHS if release.version >= first)]
+    trusted = ["eagle3", *(implied for _, implied, first in PATHS if release.version >= first)]
     guess = _guessed(model, release)
     if method not in trusted and guess is not None and guess != method:
-        text = next(text for text, taken, _ in PATHS if taken == guess)
+        text = next(text for text, implied, _ in PATHS if implied == guess)
         yield of_key(
             "error",
             "model",
@@ -121,9 +123,9 @@ def read_from_path(given: GivenCommand, release: Release) -> Iterator[Found]:
         )
 
 
-def missing_draft(given: GivenCommand, release: Release) -> Iterator[Found]:
-    method = _usable(given, release)
-    if method is not None and "model" not in given.speculation and needs_draft(method):
+def missing_draft(command: ParsedCommand, release: Release) -> Iterator[Found]:
+    method = _usable(command, release)
+    if method is not None and "model" not in command.speculation and needs_draft(method):
         why = f"method {method} needs a draft: vLLM refuses to start"
         yield of_key("error", "model", why, "its path or id")
     if method == "suffix":
@@ -131,12 +133,12 @@ def missing_draft(given: GivenCommand, release: Release) -> Iterator[Found]:
         yield of_key("note", "method", why, "pip install arctic-inference==0.1.1")
 
 
-def missing_tokens(given: GivenCommand, release: Release) -> Iterator[Found]:
-    method = _usable(given, release)
-    if "num_speculative_tokens" not in given.speculation:
+def missing_tokens(command: ParsedCommand, release: Release) -> Iterator[Found]:
+    method = _usable(command, release)
+    if "num_speculative_tokens" not in command.speculation:
         if method is None or method == "suffix":
             return
-        if plain(method) in LENGTH_IN_DRAFT and "model" in given.speculation:
+        if plain(method) in LENGTH_IN_DRAFT and "model" in command.speculation:
             return
         tokens = 1 if plain(method) == "mtp" else 5
         why = f"method {method} needs num_speculative_tokens: vLLM refuses to start"
@@ -148,15 +150,15 @@ def missing_tokens(given: GivenCommand, release: Release) -> Iterator[Found]:
             lambda g: g.with_key("num_speculative_tokens", tokens),
         )
         return
-    written = given.known.get("num_speculative_tokens", 1)
+    written = command.literals.get("num_speculative_tokens", 1)
     if not is_whole(written) or written < 1:
         why = f"it is {written!r}, and must be a whole number of at least 1"
         yield of_key("error", "num_speculative_tokens", why, "1 or more; for none, leave speculation out")
 
 
-def _usable(given: GivenCommand, release: Release) -> str | None:
+def _usable(command: ParsedCommand, release: Release) -> str | None:
     """The method, where it is known and the release has it; `unknown` reports others."""
-    method = given.known.get("method")
+    method = command.literals.get("method")
     if not isinstance(method, str) or (release.methods and method not in release.methods):
         return None
     return method
@@ -173,12 +175,6 @@ NAMED = (
     ("mtp", "mtp"),
 )
 """What drafts are called, and their methods. Gemma 4's assistants share the target's KV cache: MTP."""
-
-
-def _by_name(model: str, release: Release) -> str:
-    """Return the method that the release's own list names, where it names one."""
-    methods = (method for text, method in NAMED if text in model.lower())
-    return next((m for m in methods if not release.methods or m in release.methods), "draft_model")
 
 
 def _guessed(model: str, release: Release) -> str | None:

@@ -7,12 +7,12 @@ from typing import Any, TypeAlias, TypeGuard
 
 from specops.serving import argv
 from specops.serving.argv import Finding, Level
-from specops.serving.vllm.arguments import CONFIG, GivenCommand
+from specops.serving.vllm.arguments import CONFIG, ParsedCommand
 from specops.serving.vllm.versions import Release
 
-Found: TypeAlias = argv.RuleFinding[GivenCommand]
-Fix = Callable[[GivenCommand], GivenCommand]
-Rule = Callable[[GivenCommand, Release], Iterator[Found]]
+Found: TypeAlias = argv.RuleFinding[ParsedCommand]
+Fix = Callable[[ParsedCommand], ParsedCommand]
+Rule = Callable[[ParsedCommand, Release], Iterator[Found]]
 
 
 def of_flag(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from specops.serving.vllm.arguments import GivenCommand
+from specops.serving.vllm.arguments import ParsedCommand
 from specops.serving.vllm.execution import execution
 from specops.serving.vllm.rules.rule import Found, is_whole, of_key
 from specops.serving.vllm.settings import plain
@@ -20,8 +20,8 @@ WITH_SCHEDULE = ("ngram", "eagle", "eagle3", "mtp", "draft_model", "dflash")
 """Methods that follow a schedule on Model Runner V1 (vllm/config/vllm.py, 0.33.0)."""
 
 
-def ngrams(given: GivenCommand, release: Release) -> Iterator[Found]:
-    keys = given.known
+def ngrams(command: ParsedCommand, release: Release) -> Iterator[Found]:
+    keys = command.literals
     if keys.get("method") not in ("ngram", "ngram_gpu"):
         return
     low, high = keys.get("prompt_lookup_min"), keys.get("prompt_lookup_max")
@@ -29,7 +29,7 @@ def ngrams(given: GivenCommand, release: Release) -> Iterator[Found]:
         if value is not None and (not is_whole(value) or value < 1):
             yield of_key("error", key, f"it is {value!r}, and must be at least 1", "1 or more")
             return
-    if not {"prompt_lookup_min", "prompt_lookup_max"} & given.speculation.keys():
+    if not {"prompt_lookup_min", "prompt_lookup_max"} & command.speculation.keys():
         why = "both left out: vLLM looks up n-grams of 5 tokens and no shorter"
         yield of_key("note", "prompt_lookup_min", why, "measure 2 to 5")
     elif low is not None and high is not None and low > high:
@@ -42,8 +42,8 @@ def ngrams(given: GivenCommand, release: Release) -> Iterator[Found]:
         )
 
 
-def lengths(given: GivenCommand, release: Release) -> Iterator[Found]:
-    if "max_model_len" in given.speculation:
+def lengths(command: ParsedCommand, release: Release) -> Iterator[Found]:
+    if "max_model_len" in command.speculation:
         yield of_key(
             "note",
             "max_model_len",
@@ -52,8 +52,8 @@ def lengths(given: GivenCommand, release: Release) -> Iterator[Found]:
         )
 
 
-def acceptance(given: GivenCommand, release: Release) -> Iterator[Found]:
-    keys = given.known
+def acceptance(command: ParsedCommand, release: Release) -> Iterator[Found]:
+    keys = command.literals
     rule = keys.get("rejection_sample_method")
     rates, length = keys.get("synthetic_acceptance_rates"), keys.get("synthetic_acceptance_length")
     if rule == "synthetic":
@@ -79,8 +79,8 @@ def acceptance(given: GivenCommand, release: Release) -> Iterator[Found]:
         yield of_key("warning", "rejection_sample_method", why, "standard or block, which are lossless")
 
 
-def vocabularies(given: GivenCommand, release: Release) -> Iterator[Found]:
-    keys = given.known
+def vocabularies(command: ParsedCommand, release: Release) -> Iterator[Found]:
+    keys = command.literals
     if not keys.get("use_heterogeneous_vocab"):
         return
     if keys.get("method", "draft_model") != "draft_model":
@@ -99,9 +99,9 @@ def vocabularies(given: GivenCommand, release: Release) -> Iterator[Found]:
         )
 
 
-def disable_by_batch_size(given: GivenCommand, release: Release) -> Iterator[Found]:
-    keys = given.known
-    if OLD_SCHEDULE not in given.speculation or release.version < V1_ALONE:
+def disable_by_batch_size(command: ParsedCommand, release: Release) -> Iterator[Found]:
+    keys = command.literals
+    if OLD_SCHEDULE not in command.speculation or release.version < V1_ALONE:
         return
     if release.version < WITHOUT_OLD:
         why = (
@@ -133,8 +133,8 @@ def disable_by_batch_size(given: GivenCommand, release: Release) -> Iterator[Fou
         yield of_key("error", OLD_SCHEDULE, why, routing, lambda g: g.without_key(OLD_SCHEDULE))
 
 
-def by_batch_size(given: GivenCommand, release: Release) -> Iterator[Found]:
-    keys = given.known
+def by_batch_size(command: ParsedCommand, release: Release) -> Iterator[Found]:
+    keys = command.literals
     if SCHEDULE not in keys or SCHEDULE not in release.keys:
         return
     problem = problem_of(keys[SCHEDULE])
@@ -147,14 +147,14 @@ def by_batch_size(given: GivenCommand, release: Release) -> Iterator[Found]:
         why = f"it asks for {most} tokens, and num_speculative_tokens caps it at {tokens}"
         fix = f"num_speculative_tokens {most}"
         yield of_key("warning", SCHEDULE, why, fix, lambda g: g.with_key("num_speculative_tokens", most))
-    if given.number("--data-parallel-size", 1) > 1:
+    if command.number("--data-parallel-size", 1) > 1:
         yield of_key(
             "error",
             SCHEDULE,
             "with data parallel vLLM ignores it: ranks that choose differently would wait for each other",
             "servers of one rank each behind the router, or routing by load",
         )
-    method, runner = plain(str(keys.get("method", ""))), execution(given, release).runner
+    method, runner = plain(str(keys.get("method", ""))), execution(command, release).runner
     if method and runner.value != "V2" and method not in WITH_SCHEDULE:
         yield of_key(
             "warning", SCHEDULE, f"with method {method} Model Runner V1 ignores it", "another method"
