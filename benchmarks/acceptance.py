@@ -15,10 +15,10 @@ from collections.abc import Sequence
 
 from pair_options import encode, pair_parser
 
-from specops.cli.output import Table, print_text
 from specops.engine.load import Pair
 from specops.engine.planner.offline_acceptance import GREEDY, RULES, Rates, rates
 from specops.load.workload import load_prompts
+from specops.render.figures import aligned
 
 
 def mean(by_prompt: Sequence[Rates]) -> Rates:
@@ -30,13 +30,13 @@ def mean(by_prompt: Sequence[Rates]) -> Rates:
     return means
 
 
-def table(overall: Rates) -> Table:
+def table(overall: Rates) -> list[str]:
     columns = ["acceptance at width", *(str(k) for k in range(1, len(overall[GREEDY]) + 1))]
     rows = []
     for rule, values in overall.items():
         name = "greedy" if rule == GREEDY else f"T = 1, {rule}"
         rows.append([name, *(f"{value:.3f}" for value in values)])
-    return Table(columns, rows)
+    return aligned([columns, *rows])
 
 
 def main() -> None:
@@ -55,12 +55,8 @@ def main() -> None:
     greedy = [measured[GREEDY][0] for measured in everything]
     spread = f"{min(greedy):.2f} / {statistics.median(greedy):.2f} / {max(greedy):.2f} (least, median, most)"
     positions = len(everything) * options.tokens
-    print_text(
-        [
-            table(overall),
-            f"{len(everything)} prompts, {positions} positions for each rule; greedy by prompt: {spread}",
-        ]
-    )
+    print(*table(overall), sep="\n")
+    print(f"{len(everything)} prompts, {positions} positions for each rule; greedy by prompt: {spread}")
     if options.json is not None:
         figures = {
             "rates": overall,

@@ -19,8 +19,8 @@ from specops_kernels.bench import gpu
 from specops_kernels.bench.contest import OURS, Ceilings, Contest, Outcome, Timer, held
 from specops_kernels.bench.programme import programme
 
-from specops.cli.output import Table, print_text
 from specops.errors import EnvironmentFailure
+from specops.render.figures import aligned
 from specops.section import Frozen
 
 
@@ -122,7 +122,7 @@ def _timed(outcome: Outcome, ceilings: Ceilings) -> ContestRecord:
     )
 
 
-def table(measured: KernelsData) -> Table:
+def table(measured: KernelsData) -> list[str]:
     """Return for each contest time, bytes, floor and shares; then how many times as long the others take."""
     others = list(dict.fromkeys(arm for one in measured.contests for arm in one.ratio))
     columns = ["kernel", "µs", "MB", "floor µs", "bound", "of floor", "of copy", *others]
@@ -141,7 +141,7 @@ def table(measured: KernelsData) -> Table:
                 *(_times(one, arm) for arm in others),
             ]
         )
-    return Table(columns, rows)
+    return aligned([columns, *rows])
 
 
 def _share(of: float | None) -> str:
@@ -196,7 +196,7 @@ def main() -> None:
     except EnvironmentFailure as error:
         raise SystemExit(str(error)) from error
     measured = measure(options.dtype, machine)
-    print_text([table(measured), *notes(measured), reason(measured)])
+    print(*table(measured), *notes(measured), reason(measured), sep="\n")
     if options.page is not None:
         with options.page.open("a", encoding="utf-8") as file:
             file.write("\n" + page(measured))

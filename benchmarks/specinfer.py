@@ -19,13 +19,13 @@ from pair_options import PROMPT_TOKENS, encode, pair_parser
 from pydantic import PositiveInt
 
 from specops import stats
-from specops.cli.output import Table, print_text
 from specops.engine import Sampling
 from specops.engine.load import Pair
 from specops.engine.planner import offline_acceptance
 from specops.engine.tree import Draw
 from specops.engine.verifiers import make_verifier
 from specops.load.workload import load_prompts
+from specops.render.figures import aligned
 from specops.section import Frozen
 
 WIDTHS = range(1, 6)
@@ -129,7 +129,7 @@ PAPER = {
 }
 
 
-def pages(tables: Tables) -> list[Table]:
+def pages(tables: Tables) -> list[list[str]]:
     """Return the three tables, the paper's own figures below ours."""
     widths = [str(width) for width in WIDTHS]
     success, tokens, verifiers = [], [], []
@@ -150,21 +150,18 @@ def pages(tables: Tables) -> list[Table]:
         ratio = f"{mss / paper.naive:.2f}×"
         verifiers.append([f"paper's {name}", f"{paper.naive:.2f}", f"{mss:.2f}", *unknown, ratio])
     return [
-        Table(
-            ["decoding, dataset", *(f"k = {width}" for width in widths)],
-            success,
+        [
             "Table 1. One of k children is accepted, % of positions",
-        ),
-        Table(
-            ["decoding, dataset", *(f"w = {width}" for width in widths)],
-            tokens,
+            *aligned([["decoding, dataset", *(f"k = {width}" for width in widths)], *success]),
+        ],
+        [
             "Table 2. Tokens a step of the tree <1,1,w,1,1,1,1,1>",
-        ),
-        Table(
-            ["dataset", *(rule.name for rule in RULES), "MSS / naive"],
-            verifiers,
+            *aligned([["decoding, dataset", *(f"w = {width}" for width in widths)], *tokens]),
+        ],
+        [
             "Table 3. Tokens a step at w = 5, T = 1, by verification",
-        ),
+            *aligned([["dataset", *(rule.name for rule in RULES), "MSS / naive"], *verifiers]),
+        ],
     ]
 
 
@@ -329,7 +326,7 @@ def main() -> None:
         )
     )
     for page in pages(tables):
-        print_text([page, ""])
+        print(*page, "", sep="\n")
     if options.json is not None:
         options.json.write_text(tables.model_dump_json(indent=1) + "\n", encoding="utf-8")
 

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from pair_options import PROMPT_TOKENS, encode, pair_parser
 from pydantic import PositiveFloat, PositiveInt
 
-from specops.cli.output import Table, print_text
 from specops.engine import Engine, Sampling
 from specops.engine.drafters import make_drafter
 from specops.engine.load import Pair
@@ -31,6 +30,7 @@ from specops.engine.tree import Draw, TokenTree
 from specops.engine.verifiers import VERIFIERS, best_verifier
 from specops.engine.verifiers.verifier import CountedVerifier, Target, Verified
 from specops.load.workload import Prompt, load_prompts
+from specops.render.figures import aligned
 from specops.section import Frozen
 from specops.trees import parse_tree
 
@@ -248,7 +248,7 @@ def reason(ranking: Ranking) -> str:
     return f"{message}{less} of {len(pairs) * prompts} prompts and pairs, and seems to on {open_}"
 
 
-def table(ranking: Ranking) -> Table:
+def table(ranking: Ranking) -> list[str]:
     rows: list[list[str]] = []
     for one in ranking.ranked:
         best = max(of.expected for of in one.verifiers.values())
@@ -267,7 +267,7 @@ def table(ranking: Ranking) -> Table:
                 ]
             )
     columns = ["tree", "drawn", "verifier", "tokens/step", "measured", "of the best", "ms/tree"]
-    return Table([*columns, "more", "open", "less"], rows)
+    return aligned([[*columns, "more", "open", "less"], *rows])
 
 
 def over_naive(ranking: Ranking) -> list[str]:
@@ -306,7 +306,7 @@ def main() -> None:
             seed=options.seed,
         )
     )
-    print_text([table(ranking), *over_naive(ranking), reason(ranking)])
+    print(*table(ranking), *over_naive(ranking), reason(ranking), sep="\n")
     if options.json is not None:
         options.json.write_text(ranking.model_dump_json(indent=1) + "\n", encoding="utf-8")
 

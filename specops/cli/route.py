@@ -28,7 +28,7 @@ RunOption = Annotated[
 @route.command()
 @shared_options()
 def render(call: RolloutCall) -> Answer:
-    """Write the router's folder, with thresholds from measurements."""
+    """Write the router's folder, thresholds from measurements."""
     from specops import results
     from specops.phases.route import render
 
