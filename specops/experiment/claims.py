@@ -447,7 +447,7 @@ def open_first_token(evidence: Evidence, level: Level, confidence: float) -> Fin
 def _first_token_of(evidence: Evidence, samples: Iterable[Sample], confidence: float) -> Finding:
     body = evidence.of_body(samples)
     ratio = ratio_of(body, "ttft", confidence, restarts=evidence.restarts)
-    times_ms = [both for sample in body if (both := FIGURES["ttft"](sample)) is not None]
+    times_ms = [pair for sample in body if (pair := FIGURES["ttft"](sample)) is not None]
     return judge_first_token(ratio, times_ms, evidence.settings, len(body))
 
 

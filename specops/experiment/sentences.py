@@ -220,8 +220,8 @@ def _failures(finding: Finding) -> str:
         return f"{_counted(finding.counts, 'failed or were late')}: they cost more than the others gain"
     if finding.cause == "always fails":
         more = f" and {len(finding.examples) - 3} more" if len(finding.examples) > 3 else ""
-        whose = "which the standard answers" if finding.verdict == "against" else "in both arms"
-        return f"each request of {', '.join(finding.examples[:3])}{more} fails, {whose}"
+        arms = "which the standard answers" if finding.verdict == "against" else "in both arms"
+        return f"each request of {', '.join(finding.examples[:3])}{more} fails, {arms}"
     assert finding.counts is not None
     such = f", such as: {'; '.join(finding.examples)}" if finding.examples else ""
     counted = _counted(finding.counts, "failed, were refused or were late")

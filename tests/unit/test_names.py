@@ -24,7 +24,7 @@ CEILING = 2
 HIGHER = {
     "actions": 27,
     "cli": 73,
-    "experiment": 40,
+    "experiment": 4,
     "guard": 55,
     "phases": 52,
     "phases/ab": 125,
@@ -39,7 +39,7 @@ HIGHER = {
     "phases/route": 72,
     "phases/run_comparison": 185,
     "phases/run_page": 109,
-    "phases/sweep": 75,
+    "phases/sweep": 68,
     "phases/tool_results": 25,
     "phases/verify_draft": 76,
     "render": 42,
