@@ -31,7 +31,7 @@ def slower_minutes(counters: Counters) -> Iterator[tuple[int, int]]:
     """(minute, requests of the smaller group since the start) of each time at which a start is slower."""
     step, reach = round(START_S / MINUTE_S), round(LOOKBACK_S / MINUTE_S)
     for figure in LATENCIES:
-        scores = Scores.of(counters.figures[figure])
+        scores = Scores.from_moments(counters.figures[figure])
         for first in range(0, counters.ends.size, step):
             sums = scores.since(first, first + reach)
             slower = np.flatnonzero(bounds(sums)[0] > 1)
@@ -52,7 +52,7 @@ def coverage(worlds: int) -> dict[str, float]:
         drawn = simulate(Traffic(2 * DAY_S, per_s=0.5, ratio=truth), rng)
         plain.append(abs(drawn.plain_ratio / truth - 1))
         for figure in ("tpot", "e2e"):
-            effect = effects(drawn.counters)[0].of(figure)
+            effect = effects(drawn.counters)[0].figure_effect(figure)
             once.append((effect.once_low or 0) <= truth <= (effect.once_high or 9))
             always.append((effect.low or 0) <= truth <= (effect.high or 9))
     return {
@@ -84,7 +84,7 @@ def picture() -> str:
     """An SVG of eight hours: E2E of the speculative group over that of the holdout in the last hour, with the
     interval that the guard reads. After five hours speculation turns slow."""
     traffic = Traffic(8 * 3600.0, per_s=5.0, ratio=0.75, later_ratio=1.15, change_s=5 * 3600.0)
-    scores = Scores.of(simulate(traffic, np.random.default_rng(2)).counters.figures["e2e"])
+    scores = Scores.from_moments(simulate(traffic, np.random.default_rng(2)).counters.figures["e2e"])
     bars, minutes = [], 60
     for end in range(minutes, scores.pairs.size + 1, 10):
         first = (end - minutes) // 15 * 15

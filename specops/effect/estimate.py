@@ -128,7 +128,7 @@ class Scores:
     """[classes], not by bin: of the slope by load."""
 
     @classmethod
-    def of(cls, moments: Moments) -> Scores:
+    def from_moments(cls, moments: Moments) -> Scores:
         """The scores by bin."""
         n, total = moments.n, moments.total
         requests = n.sum(axis=2)
@@ -271,7 +271,7 @@ class ClassEffect(Frozen):
 
     figures: tuple[FigureEffect, ...]
 
-    def of(self, figure: Figure) -> FigureEffect:
+    def figure_effect(self, figure: Figure) -> FigureEffect:
         return next(effect for effect in self.figures if effect.figure == figure)
 
 
@@ -288,7 +288,7 @@ def _effect(figure: Figure, counters: Counters) -> FigureEffect:
     moments = counters.figures[figure]
     if figure == "failures":
         return _failures(moments)
-    sums = Scores.of(moments).since()
+    sums = Scores.from_moments(moments).since()
     if not sums.pairs.size:
         return _nothing(figure)
     holdout_n, requests = (round(float(count)) for count in sums.matched[-1])

@@ -57,7 +57,7 @@ def standing(counters: Counters, figure: Latency) -> Standing | None:
     Slower: the interval of a start is above 1. Faster: that of a start of `RECENT_S` ago or longer is below
     1. Neither, where the latest start with enough requests contradicts by its estimate: what was, is over.
     """
-    scores = Scores.of(counters.figures[figure])
+    scores = Scores.from_moments(counters.figures[figure])
     begins = counters.ends - counters.bin_s
     firsts = is_start(begins, counters.bin_s) & (begins >= counters.ends[-1:] - LOOKBACK_S)
     sums = {int(first): scores.since(int(first)) for first in np.flatnonzero(firsts)}
@@ -96,7 +96,7 @@ def bounds(sums: Scores) -> tuple[Array, Array]:
 def slower_after(counters: Counters, figure: Latency, ts: float) -> bool | None:
     """Return whether the requests after `ts` alone were slower with speculation; None without requests of
     both groups."""
-    sums = Scores.of(counters.after(ts).figures[figure]).since()
+    sums = Scores.from_moments(counters.after(ts).figures[figure]).since()
     if not sums.pairs.size or math.isnan(sums.ratio[-1]):
         return None
     return bool(sums.ratio[-1] > 1)

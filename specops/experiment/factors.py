@@ -116,7 +116,7 @@ def _over_time(samples: Sequence[Sample], figure: str) -> Parts | None:
 def _at_an_end(samples: Sequence[Sample], figure: str) -> Parts | None:
     """The windows at the beginning or at the end of the run that are far from all others and hardly gain.
 
-    A state of a few windows is no step that is surely told from noise that lasts, and an interval over all
+    A state of a few windows is no step that noise which lasts could surely not be, and an interval over all
     windows that is wide for it may still exclude 1.
     """
     logs = log_ratios(samples, figure)

@@ -90,8 +90,8 @@ def live_effect(rollout: Rollout, api: Api, span: tuple[float, float]) -> LiveEf
 
 def conclude(overall: ClassEffect) -> tuple[Verdict, str]:
     """The verdict over all traffic, and its reason."""
-    latencies = [overall.of(figure) for figure in LATENCIES]
-    failures = overall.of("failures")
+    latencies = [overall.figure_effect(figure) for figure in LATENCIES]
+    failures = overall.figure_effect("failures")
     worse = [one_effect for one_effect in (*latencies, failures) if one_effect.low and one_effect.low > 1]
     better = [one_effect for one_effect in latencies if one_effect.high and one_effect.high < 1]
     if worse:

@@ -1,4 +1,4 @@
-"""A phase of the playbook: what it is asked, its input, its outcome, and the rules for earlier results.
+"""A phase of the playbook: its commands, its input, its outcome, and the rules for earlier results.
 
 `Phase` has the answers of a phase that renders files or judges results. That takes seconds, so each walk does
 it again. A `MeasuredPhase` reuses or resumes an earlier result of the same inputs.

@@ -62,5 +62,5 @@ def test_specinfers_tables_have_a_row_for_the_class_and_for_all(
     shares = [figure.value for figure in tables.success["stochastic"]["all"]]
     assert shares == sorted(shares)  # a wider tree holds what a narrower one does
     assert set(tables.tokens["stochastic"]) == {"short", "all"}
-    titles = [page.title[:7] for page in specinfer.pages(tables)]
+    titles = [page[0][:7] for page in specinfer.pages(tables)]
     assert titles == ["Table 1", "Table 2", "Table 3"]

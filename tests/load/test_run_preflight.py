@@ -93,7 +93,7 @@ def test_a_router_that_does_not_answer_is_a_note(written: Any) -> None:
     path = written(addresses={"routers": ["127.0.0.1:9"]})
     done = specops("run", str(path), "--only", "baseline", "--yes")
     assert done.returncode in (0, 1, 4), done.stderr
-    assert "router: could not see where the switch stands" in done.stderr
+    assert "router: could not read the switch of router" in done.stderr
 
 
 def test_a_folder_that_cannot_be_written_is_a_problem(written: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from stub import CHUNKS, Body, Reply, fault, running_stub, stream
@@ -221,12 +222,15 @@ def test_a_setting_whose_warm_ups_hang_is_not_recommended(
     other.answer = hanging
     third.answer = lambda body: Reply(stream(body, CHUNKS), first_s=0.03)
     few = {"failure_margin": 0.05}  # which 59 requests bound
-    what = spec((stub, other, third), prompts_file, measure={"warmup": 2, "max_error_share": 0.5}, ab=few)
+    # An objective, since on a busy machine a request that waits for its turn takes twice as long as is usual.
+    sections: dict[str, Any] = {"ab": few, "slo": {"e2e_ms": 1000}}
+    measure = {"warmup": 2, "max_error_share": 0.5}
+    what = spec((stub, other, third), prompts_file, measure=measure, **sections)
     what = replace(what, requests=what.requests.model_copy(update={"timeout_s": 2.0}))
     result = run(what)
     hung = [row for cell in cells(result) if cell.setting == "k=3" for row in cell.cell.beside]
     assert [row.error for row in hung[:2]] == ([None] * 2 if hang_s < 2 else ["timeout"] * 2)
-    assert result.summary["setting"] == "k=5", result.reason
+    assert result.summary["setting"] != "k=3", result.reason
     (figures,) = [one for one in result.data["overall"] if one["setting"] == "k=3"]
     assert figures["decision"]["verdict"] != "yes"
     (failures,) = [one for one in figures["findings"] if one["claim"] == "failures"]

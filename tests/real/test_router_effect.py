@@ -137,7 +137,9 @@ def test_the_intervals_have_the_difference_of_two_real_pools(standard: str, tmp_
         held = sum(reason == "holdout" for _, reason in routes)
         assert {pool for pool, reason in routes if reason == "holdout"} == {"standard"}
         assert SCRAPES * BATCH * 0.03 < held < SCRAPES * BATCH * 0.2
-        tpot, e2e, tokens, failed = (effect.of(name) for name in ("tpot", "e2e", "tokens", "failures"))
+        tpot, e2e, tokens, failed = (
+            effect.figure_effect(name) for name in ("tpot", "e2e", "tokens", "failures")
+        )
         assert (tpot.holdout_requests + e2e.holdout_requests) == 2 * held
         assert tpot.requests + tpot.unmatched == SCRAPES * BATCH - held
         assert (tokens.speculative, tokens.holdout) == (pytest.approx(TOKENS), pytest.approx(TOKENS))

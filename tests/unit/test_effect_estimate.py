@@ -38,7 +38,7 @@ def test_the_ratio_is_that_within_strata_however_the_groups_are_spread_over_them
     """All requests take half as long with speculation. Hours with long prompts have few of its requests, so
     the plain ratio of the means is not one half."""
     cells = [[([2.0] * 10, [1.0] * 90)], [([20.0] * 10, [10.0] * 20)]] * 20
-    overall = effects(of_values(cells))[0].of("e2e")
+    overall = effects(of_values(cells))[0].figure_effect("e2e")
     plain = (90 * 1.0 + 20 * 10.0) / 110 / ((2.0 + 20.0) / 2)
     assert overall.ratio == pytest.approx(0.5)
     assert abs(plain - 0.5) > 0.25
@@ -47,7 +47,7 @@ def test_the_ratio_is_that_within_strata_however_the_groups_are_spread_over_them
 
 def test_the_weight_of_a_stratum_is_its_number_of_pairs() -> None:
     cells = [[([1.0, 3.0], [4.0] * 6), ([10.0] * 4, [5.0] * 4)]] * 12
-    sums = Scores.of(of_values(cells).figures["e2e"]).since()
+    sums = Scores.from_moments(of_values(cells).figures["e2e"]).since()
     first, second = 2 * 6 / 8, 4 * 4 / 8
     assert sums.pairs[-1] == pytest.approx(12 * (first + second))
     assert sums.ratio[-1] == pytest.approx((first * 4 + second * 5) / (first * 2 + second * 10))
@@ -56,15 +56,15 @@ def test_the_weight_of_a_stratum_is_its_number_of_pairs() -> None:
 def test_strata_of_one_group_say_nothing_and_are_counted() -> None:
     matched = [([1.0] * 4, [1.0] * 4), ([], [9.0] * 3)]
     overall, *by_class = effects(of_values([matched] * 20))
-    e2e = overall.of("e2e")
+    e2e = overall.figure_effect("e2e")
     assert (e2e.ratio, e2e.unmatched) == (pytest.approx(1.0), 60)
     assert [part.traffic_class for part in by_class] == ["class0", "class1"]
-    assert by_class[1].of("e2e").ratio is None
+    assert by_class[1].figure_effect("e2e").ratio is None
 
 
 def test_too_few_requests_have_no_interval() -> None:
-    few = effects(of_values([[([1.0], [2.0] * 9)]] * 31))[0].of("tpot")
-    enough = effects(of_values([[([1.0], [2.0] * 9)]] * 32))[0].of("tpot")
+    few = effects(of_values([[([1.0], [2.0] * 9)]] * 31))[0].figure_effect("tpot")
+    enough = effects(of_values([[([1.0], [2.0] * 9)]] * 32))[0].figure_effect("tpot")
     assert (few.ratio, few.low, few.high) == (None, None, None)
     assert enough.ratio == pytest.approx(2.0)
 
@@ -77,7 +77,7 @@ def test_what_a_minute_has_in_common_widens_the_interval() -> None:
         draws = rng.lognormal(0, 0.5, 20)
         single.append([(list(draws[:10]), list(draws[10:]))])
         minutes.append([([draws[0]] * 10, [draws[1]] * 10)])
-    ends = [effects(of_values(cells))[0].of("e2e") for cells in (single, minutes)]
+    ends = [effects(of_values(cells))[0].figure_effect("e2e") for cells in (single, minutes)]
     assert None not in (ends[0].low, ends[1].low, ends[0].high, ends[1].high)
     widths = [math.log(end.high / end.low) for end in ends if end.low and end.high]
     assert widths[1] > 2 * widths[0]
@@ -85,7 +85,7 @@ def test_what_a_minute_has_in_common_widens_the_interval() -> None:
 
 def test_the_interval_for_one_look_is_the_narrower_one() -> None:
     rng = np.random.default_rng(1)
-    e2e = effects(simulate(Traffic(6 * HOUR_S, ratio=0.8), rng).counters)[0].of("e2e")
+    e2e = effects(simulate(Traffic(6 * HOUR_S, ratio=0.8), rng).counters)[0].figure_effect("e2e")
     ends = (e2e.low, e2e.once_low, 0.8, e2e.once_high, e2e.high)
     assert None not in ends
     assert list(ends) == sorted(ends)  # type: ignore[type-var]
@@ -96,7 +96,7 @@ def test_other_loads_do_not_bias_the_ratio_where_a_plain_comparison_is_biased() 
     estimates, covered = [], 0
     for seed in range(20):
         drawn = simulate(Traffic(24 * HOUR_S, ratio=0.8), np.random.default_rng(seed))
-        tpot = effects(drawn.counters)[0].of("tpot")
+        tpot = effects(drawn.counters)[0].figure_effect("tpot")
         assert None not in (tpot.ratio, tpot.once_low, tpot.once_high)
         assert abs(drawn.plain_ratio / 0.8 - 1) > 0.05
         estimates.append(tpot.ratio)
@@ -119,7 +119,7 @@ def test_intervals_at_every_minute_hold_together() -> None:
     excluded = 0
     for seed in range(60):
         counters = simulate(Traffic(12 * HOUR_S, per_s=0.5), np.random.default_rng(seed)).counters
-        sums = Scores.of(counters.figures["tpot"]).since()
+        sums = Scores.from_moments(counters.figures["tpot"]).since()
         low, high = sums.interval(always(sums.pairs, 0.05))
         excluded += bool(((low > 1) | (high < 1)).any())
     assert excluded <= 7

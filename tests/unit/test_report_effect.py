@@ -48,9 +48,9 @@ def test_the_report_has_the_effect_by_class(tmp_path: Path, monkeypatch: pytest.
     observed = seen(effect=effect)
     result = assembly.assemble(rollout(), FILE, tmp_path, observed)
     text = write(tmp_path, observed.window, result).markdown.read_text()
-    tpot = effect.classes[1].of("tpot")
+    tpot = effect.classes[1].figure_effect("tpot")
     assert "## Live effect" in text
-    assert "Chance kept 10% of the eligible requests" in text
+    assert "By chance 10% of the eligible requests stayed" in text
     row = next(line for line in text.splitlines() if "default" in line and "time per output token" in line)
     assert f"{tpot.once_low:.3f} to {tpot.once_high:.3f}" in row
     assert f"{tpot.requests} / {tpot.holdout_requests}" in row

@@ -208,7 +208,7 @@ class _Run:
         if failed > self.settings.max_error_share * requests:
             return self._result("no", f"{failed} of {requests} requests failed: {kinds}{retried}")
         remarks = [f"{failed} failed: {kinds}"] if failed else []
-        remarks += [f"at {level}, {said}" for level, said in self._slow_tails()]
+        remarks += [f"at {level}, {sentence}" for level, sentence in self._slow_tails()]
         left_out = repeated_sentence(self.prompts.repeated, len(self.prompts.prompts))
         doubts = [*filter(None, self._doubts()), *validity.cached(self.cells)]
         noted = (
@@ -218,7 +218,7 @@ class _Run:
             validity.limited(self.cells, self._limits()),
             SAME_PROMPTS if self.settings.same_prompts else None,
         )
-        remarks += [said for said in (left_out, *(doubt.sentence for doubt in doubts), *noted) if said]
+        remarks += filter(None, (left_out, *(doubt.sentence for doubt in doubts), *noted))
         starts = validity.slow_starts(self.cells)
         remarks += [start.sentence for start in starts if start.moved <= validity.DRIFT]
         also = "".join(f"; {remark}" for remark in remarks) + retried
@@ -259,8 +259,8 @@ class _Run:
         """Return each level with slow requests, and the sentence that counts them."""
         levels = dict.fromkeys(cell.level for cell in self.cells)
         rows = {level: [r for c in self.cells if c.level == level for r in c.sent] for level in levels}
-        said = {level: record.slow_tail(ours).sentence for level, ours in rows.items()}
-        return [(level, sentence) for level, sentence in said.items() if sentence]
+        sentences = {level: record.slow_tail(sent).sentence for level, sent in rows.items()}
+        return [(level, sentence) for level, sentence in sentences.items() if sentence]
 
     def _result(self, verdict: Verdict, reason: str) -> Result:
         cells = sorted(self.cells, key=lambda cell: self.plan().index((cell.level, cell.repeat)))

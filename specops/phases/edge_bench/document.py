@@ -39,7 +39,7 @@ def sections(comparison: EdgeComparison, currency: str) -> Iterator[Section]:
 
 
 def notes(comparison: EdgeComparison) -> Iterator[str]:
-    """Yield what the columns mean, whether the answers are the same, and whether this machine kept up."""
+    """Yield what the columns mean, whether answers are the same, and whether this machine was fast enough."""
     ahead = any(arm.ahead > 0 for arm in comparison.arms)
     yield (
         "server idle: share of session time without a round to verify; "

@@ -208,8 +208,8 @@ def _sections(report: WeeklyReport) -> Iterator[Section]:
 
 def _live_effect(effect: LiveEffect) -> str:
     return (
-        f"Chance kept {effect.holdout:.0%} of the eligible requests on the standard pool; the ratios compare"
-        f" speculation with these. {_capital(effect.reason)}."
+        f"By chance {effect.holdout:.0%} of the eligible requests stayed on the standard pool; the ratios"
+        f" compare speculation with these. {_capital(effect.reason)}."
     )
 
 

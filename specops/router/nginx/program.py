@@ -140,7 +140,7 @@ _UP = """        location = /v1/models {
             return 200 '{"data": [{"id": "router"}]}';
         }
 """
-"""Path on the admin listener that is asked for at the start, whatever paths the router serves."""
+"""Path on the admin listener that is requested at the start, whatever paths the router serves."""
 
 
 def moved(files: Mapping[str, str], listen: int, admin: int, pools: Pools) -> dict[str, str]:
