@@ -122,11 +122,11 @@ def _timed(outcome: Outcome, ceilings: Ceilings) -> ContestRecord:
     )
 
 
-def table(measured: KernelsData) -> list[str]:
-    """Return for each contest time, bytes, floor and shares; then how many times as long the others take."""
+def table(measured: KernelsData) -> list[list[str]]:
+    """Return the columns' names, then for each contest time, bytes, floor and shares; then how many times as long the others take."""
     others = list(dict.fromkeys(arm for one in measured.contests for arm in one.ratio))
     columns = ["kernel", "µs", "MB", "floor µs", "bound", "of floor", "of copy", *others]
-    rows = []
+    rows = [columns]
     for one in measured.contests:
         ours = one.us[OURS]
         rows.append(
@@ -141,7 +141,7 @@ def table(measured: KernelsData) -> list[str]:
                 *(_times(one, arm) for arm in others),
             ]
         )
-    return aligned([columns, *rows])
+    return rows
 
 
 def _share(of: float | None) -> str:
@@ -164,7 +164,7 @@ def notes(measured: KernelsData) -> list[str]:
 
 def page(measured: KernelsData) -> str:
     """A section for kernels/RESULTS.md: date, device, what was measured, and what was not."""
-    drawn = table(measured)
+    columns, *rows = table(measured)
     lines = [
         f"### {datetime.now(UTC):%Y-%m-%d}, {measured.device}, {measured.dtype}",
         "",
@@ -173,9 +173,9 @@ def page(measured: KernelsData) -> str:
         " with a cold L2 cache, as CUDA graphs where the work never waits for the device; × is how many"
         " times as long another takes.",
         "",
-        "| " + " | ".join(drawn.columns) + " |",
-        "|---|" + "---:|" * (len(drawn.columns) - 1),
-        *("| " + " | ".join(row) + " |" for row in drawn.rows),
+        "| " + " | ".join(columns) + " |",
+        "|---|" + "---:|" * (len(columns) - 1),
+        *("| " + " | ".join(row) + " |" for row in rows),
         *(["", *(f"- {note}" for note in notes(measured))] if notes(measured) else []),
         "",
     ]
@@ -196,7 +196,7 @@ def main() -> None:
     except EnvironmentFailure as error:
         raise SystemExit(str(error)) from error
     measured = measure(options.dtype, machine)
-    print(*table(measured), *notes(measured), reason(measured), sep="\n")
+    print(*aligned(table(measured)), *notes(measured), reason(measured), sep="\n")
     if options.page is not None:
         with options.page.open("a", encoding="utf-8") as file:
             file.write("\n" + page(measured))
