@@ -123,7 +123,8 @@ def _timed(outcome: Outcome, ceilings: Ceilings) -> ContestRecord:
 
 
 def table(measured: KernelsData) -> list[list[str]]:
-    """Return the columns' names, then for each contest time, bytes, floor and shares; then how many times as long the others take."""
+    """Return the columns' names, then for each contest time, bytes, floor and shares, and how many times as
+    long the others take."""
     others = list(dict.fromkeys(arm for one in measured.contests for arm in one.ratio))
     columns = ["kernel", "µs", "MB", "floor µs", "bound", "of floor", "of copy", *others]
     rows = [columns]
