@@ -71,14 +71,14 @@ def targets(actions: Sequence[Action], routers: Sequence[Target], folder: Path) 
     """
     site = Site(tuple(routers), Commands(folder))
     switching = [action for action in actions if action.switches] or [RouterAction(kind="router")]
-    found = [target for action in switching for target in action.targets(site)]
-    if not found:
+    switched = [target for action in switching for target in action.targets(site)]
+    if not switched:
         raise ConfigError(
             "the guard has nothing to switch: the rollout file names no router and no other action: "
             "expected addresses.routers, the admin listeners of the routers, or guard.actions",
             hint="specops explain guard.actions",
         )
-    return found
+    return switched
 
 
 def notifications(actions: Sequence[Action]) -> list[Notification]:

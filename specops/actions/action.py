@@ -116,11 +116,11 @@ class Action(Section):
         return []
 
 
-def placeholders(value: object, at: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
+def placeholders(value: object, keys: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield for each value of a body that is a placeholder the keys that lead to it, and which placeholder it
     is."""
     if isinstance(value, dict):
         for key, inner in value.items():
-            yield from placeholders(inner, (*at, str(key)))
+            yield from placeholders(inner, (*keys, str(key)))
     elif value in (PERCENT, ENABLED):
-        yield at, str(value)
+        yield keys, str(value)

@@ -38,21 +38,21 @@ class Commands:
     def run(self, words: Sequence[str], timeout_s: float) -> str:
         """Return what it prints on standard output. Raises EnvironmentFailure where it fails, cannot be
         started, or is not done in time; then it and what it started are ended."""
-        said = shlex.join(words)
+        command = shlex.join(words)
         try:
-            return self._run(words, said, timeout_s)
+            return self._run(words, command, timeout_s)
         except (OSError, ValueError) as error:  # ValueError: a word with a zero byte
             why = getattr(error, "strerror", None) or error
             raise EnvironmentFailure(
-                f"could not run {said}: {why}; it needs {self._path.parent} and room for its output",
+                f"could not run {command}: {why}; it needs {self._path.parent} and room for its output",
                 hint=f"df -h {shlex.quote(str(self._path.parent))} /tmp",
             ) from error
 
-    def _run(self, words: Sequence[str], said: str, timeout_s: float) -> str:
+    def _run(self, words: Sequence[str], command: str, timeout_s: float) -> str:
         deadline = time.monotonic() + timeout_s
         # Files take its output: a pipe would end the command when the guard is killed.
         with (
-            self._lock(said, deadline) as lock,
+            self._lock(command, deadline) as lock,
             tempfile.TemporaryFile() as out,
             tempfile.TemporaryFile() as errors,
         ):
@@ -69,20 +69,20 @@ class Commands:
             except subprocess.TimeoutExpired:
                 _end(process)
                 raise EnvironmentFailure(
-                    f"the command {said} timed out after {timeout_s:g} s and was ended",
+                    f"the command {command} timed out after {timeout_s:g} s and was ended",
                     hint=in_rollout("timeout_s", "raise it, in this action"),
                 ) from None
             printed = _text(out)
             if code:
                 last = (_text(errors) or printed).strip().splitlines()[-3:]
                 raise EnvironmentFailure(
-                    f"the command {said} failed with exit code {code}"
+                    f"the command {command} failed with exit code {code}"
                     + (f": {'; '.join(last)}" if last else "")
                 )
             return printed
 
     @contextmanager
-    def _lock(self, said: str, deadline: float) -> Iterator[IO[str]]:
+    def _lock(self, command: str, deadline: float) -> Iterator[IO[str]]:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("a") as lock:
             while True:
@@ -92,10 +92,10 @@ class Commands:
                 except BlockingIOError:
                     if time.monotonic() > deadline:
                         raise EnvironmentFailure(
-                            f"could not run {said}: a command of an earlier guard is still running; wait "
+                            f"could not run {command}: a command of an earlier guard is still running; wait "
                             "for it, "
                             "or end it",
-                            hint=f"ps -eo pid,etime,args | grep -e {shlex.quote(shlex.split(said)[0])}",
+                            hint=f"ps -eo pid,etime,args | grep -e {shlex.quote(shlex.split(command)[0])}",
                         ) from None
                     time.sleep(POLL_S)
             yield lock

@@ -44,8 +44,8 @@ class FlagFile(Target):
         try:
             with self._path.open(encoding="utf-8") as file:
                 check_owned(self._path, file.fileno())
-                said = json.load(file)
-            percent = said[SWITCH_KEY]
+                flag = json.load(file)
+            percent = flag[SWITCH_KEY]
             if isinstance(percent, int) and not isinstance(percent, bool) and 0 <= percent <= 100:
                 return percent
         except FileNotFoundError:

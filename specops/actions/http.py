@@ -73,23 +73,23 @@ class Http(Target):
         return f"flag {machine_address(self._action.url)}" + (f"?{query}" if query else "")
 
     def read(self) -> int:
-        action, what = self._action, f"read {self.name}"
+        action, purpose = self._action, f"read {self.name}"
         url = action.read_url or action.url
-        said = ask_json(what, "GET", url, token=os.environ.get(TOKEN), timeout_s=action.timeout_s)
+        value = ask_json(purpose, "GET", url, token=os.environ.get(TOKEN), timeout_s=action.timeout_s)
         for key in self._keys:
-            said = said.get(key) if isinstance(said, dict) else None
-        if self._kind == ENABLED and isinstance(said, bool):
-            return 100 if said else 0
+            value = value.get(key) if isinstance(value, dict) else None
+        if self._kind == ENABLED and isinstance(value, bool):
+            return 100 if value else 0
         if (
             self._kind == PERCENT
-            and isinstance(said, int)
-            and not isinstance(said, bool)
-            and 0 <= said <= 100
+            and isinstance(value, int)
+            and not isinstance(value, bool)
+            and 0 <= value <= 100
         ):
-            return said
-        wanted = "true or false" if self._kind == ENABLED else "a whole number from 0 to 100"
+            return value
+        expected = "true or false" if self._kind == ENABLED else "a whole number from 0 to 100"
         raise EndpointError(
-            f"could not {what}: {url} does not say {wanted} at {'.'.join(self._keys)}; read_url and "
+            f"could not {purpose}: {url} does not say {expected} at {'.'.join(self._keys)}; read_url and "
             "read_at say where "
             "it is read",
             hint=http_request(url),

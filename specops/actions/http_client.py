@@ -19,7 +19,7 @@ MOST = 8 * 2**20
 
 
 def ask(
-    what: str,
+    purpose: str,
     method: str,
     url: str,
     *,
@@ -27,14 +27,14 @@ def ask(
     token: str | None = None,
     credentials: Credentials = NOTHING,
     timeout_s: float,
-    shown: str | None = None,
+    url_label: str | None = None,
 ) -> bytes:
     """The answer's bytes, in `timeout_s` at most.
 
-    `what` is being done, for the error. `shown` stands in the error for a `url` that is a secret. Raises
+    The error says that it could not `purpose`. `url_label` stands in it for a `url` that is a secret. Raises
     EndpointError, which shows no token.
     """
-    where = shown or url
+    where = url_label or url
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data, method=method)
     request.add_header("Accept", "*/*")
@@ -44,7 +44,7 @@ def ask(
         request.add_header(name, value)
     if token and (token := token.strip()):  # a file that it came from may end in a newline
         if not (token.isascii() and token.isprintable()):
-            raise EndpointError(f"could not {what}: its token has characters that no header can carry")
+            raise EndpointError(f"could not {purpose}: its token has characters that no header can carry")
         request.add_header("Authorization", f"Bearer {token}")
     handlers: list[urllib.request.BaseHandler] = [
         _NoRedirect(),
@@ -57,19 +57,20 @@ def ask(
         return within(timeout_s, lambda: _answer(opener, request, timeout_s))
     except urllib.error.HTTPError as error:
         with error:
-            said = credentials.blotted(" ".join(error.read(300).decode(errors="replace").split()))
+            excerpt = credentials.blotted(" ".join(error.read(300).decode(errors="replace").split()))
         refused = "; it needs its token in the environment" if error.code in (401, 403) else ""
         raise EndpointError(
-            f"could not {what}: {where} answered {error.code} {said}".rstrip() + refused,
-            hint=http_request(url) if shown is None else None,
+            f"could not {purpose}: {where} answered {error.code} {excerpt}".rstrip() + refused,
+            hint=http_request(url) if url_label is None else None,
         ) from None
     except (OSError, http.client.HTTPException, UnicodeError) as error:  # UnicodeError: http://a..b
-        known = shown is None or isinstance(error, urllib.error.URLError)  # other texts may quote the address
-        why = reason_of(error) if known else type(error).__name__
+        # Texts of other errors may quote the address.
+        quotable = url_label is None or isinstance(error, urllib.error.URLError)
+        why = reason_of(error) if quotable else type(error).__name__
         if isinstance(error, TimeoutError) or isinstance(getattr(error, "reason", None), TimeoutError):
             why = f"it did not answer within {timeout_s:g} s"
         raise EndpointError(
-            f"could not {what}: {where}: {why}", hint=http_request(url) if shown is None else None
+            f"could not {purpose}: {where}: {why}", hint=http_request(url) if url_label is None else None
         ) from None
 
 
@@ -93,7 +94,7 @@ def _answer(
 
 
 def ask_json(
-    what: str,
+    purpose: str,
     method: str,
     url: str,
     *,
@@ -102,10 +103,10 @@ def ask_json(
     credentials: Credentials = NOTHING,
     timeout_s: float,
 ) -> Any:
-    answer = ask(what, method, url, body=body, token=token, credentials=credentials, timeout_s=timeout_s)
+    answer = ask(purpose, method, url, body=body, token=token, credentials=credentials, timeout_s=timeout_s)
     try:
         return json.loads(answer)
     except ValueError:
         raise EndpointError(
-            f"could not {what}: {url} did not answer with JSON", hint=http_request(url)
+            f"could not {purpose}: {url} did not answer with JSON", hint=http_request(url)
         ) from None

@@ -57,7 +57,7 @@ class Webhook(Notification):
             url,
             body=body(message),
             timeout_s=self._action.timeout_s,
-            shown=f"the address in {variable}",
+            url_label=f"the address in {variable}",
         )
 
 

@@ -110,8 +110,8 @@ class Restart(Target):
         if action.metrics is None:
             assert action.read is not None
             return printed(self._commands, action.read, action.timeout_s)
-        said = ask(f"read what {self.name} does", "GET", action.metrics, timeout_s=ASK_S)
-        return 100 if any(name in said for name in COUNTERS) else 0
+        exposition = ask(f"read what {self.name} does", "GET", action.metrics, timeout_s=ASK_S)
+        return 100 if any(name in exposition for name in COUNTERS) else 0
 
     def set(self, percent: int) -> None:
         action = self._action

@@ -148,8 +148,8 @@ def ab(
     recorded = _recorded(against, requested, arms) if against else None
     from specops.phases.ab.measure import compare_into
 
-    with call.progress() as shown:
-        result = compare_into(call.out, arms, requested, settings, shown, fresh=fresh)
+    with call.progress() as progress:
+        result = compare_into(call.out, arms, requested, settings, progress, fresh=fresh)
     if against and recorded:
         result = _held_against(recorded, result, against, settings)
         results.write(call.out, result)
@@ -173,5 +173,5 @@ def _recorded(path: Path, requested: BaselineSettings, arms: list[Arm]) -> Resul
 def _held_against(recorded: Result, now: Result, path: Path, settings: AbSettings) -> Result:
     from specops.phases.ab.earlier import against
 
-    found = against(recorded, now, str(path), settings.confidence)
-    return now.model_copy(update={"data": now.data | {"against": found.model_dump(mode="json")}})
+    comparison = against(recorded, now, str(path), settings.confidence)
+    return now.model_copy(update={"data": now.data | {"against": comparison.model_dump(mode="json")}})

@@ -57,12 +57,12 @@ class LazyGroup(dict[str, Any]):
 
 def _load(name: str) -> Any:
     word = name.replace("-", "_")
-    found = getattr(import_module(f"specops.cli.{word}"), word)
+    command = getattr(import_module(f"specops.cli.{word}"), word)
     above = typer.Typer(add_completion=False, rich_markup_mode=None)
-    if isinstance(found, typer.Typer):
-        above.add_typer(found, name=name)
+    if isinstance(command, typer.Typer):
+        above.add_typer(command, name=name)
     else:
-        above.command(name)(found)
+        above.command(name)(command)
     loaded = typer.main.get_group(above).commands[name]
     loaded.help = "\n\n".join(filter(None, (SUMMARIES[name], loaded.help)))
     return loaded
@@ -82,12 +82,12 @@ class Specops(TyperGroup):
         formatter.write(EXIT_CODES)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        found = [
+        completions = [
             SimpleNamespace(value=name, type="plain", help=summary)  # what Typer reads of a completion
             for name, summary in SUMMARIES.items()
             if name.startswith(incomplete)
         ]
-        return found or super().shell_complete(ctx, incomplete)
+        return completions or super().shell_complete(ctx, incomplete)
 
     def invoke(self, ctx: Any) -> Any:
         with resume_hint():
@@ -119,8 +119,8 @@ app = typer.Typer(
 )
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"specops {__version__}")
         raise typer.Exit
 
@@ -143,7 +143,7 @@ _NO_NUMBER = re.compile(r"(.*'(--[\w-]+).*': )Input should be a valid (\w+), .*"
 """Typer's message for a value that is not a number. It leaves the value out."""
 
 
-def _given(option: str) -> str:
+def _value_of(option: str) -> str:
     """The value of an option on the command line, for a message."""
     for word, following in pairwise([*sys.argv, ""]):
         name, equals, value = word.partition("=")
@@ -157,11 +157,13 @@ def _usage_error(error: typer.TyperException) -> UsageError:
     '--by'`."""
     if (unknown := _UNKNOWN.match(error.format_message())) is not None:
         return _unknown_command(error, unknown["word"])
-    said = error.format_message().rstrip(".").replace("Value error, ", "")
-    said = _NO_NUMBER.sub(lambda found: f"{found[1]}{_given(found[2])}expected a valid {found[3]}", said)
+    message = error.format_message().rstrip(".").replace("Value error, ", "")
+    message = _NO_NUMBER.sub(
+        lambda match: f"{match[1]}{_value_of(match[2])}expected a valid {match[3]}", message
+    )
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "specops"
-    return UsageError(said[:1].lower() + said[1:], hint=f"{command} --help")
+    return UsageError(message[:1].lower() + message[1:], hint=f"{command} --help")
 
 
 _UNKNOWN = re.compile(r"No such command '(?P<word>.*?)'")
@@ -180,8 +182,8 @@ def _unknown_command(error: typer.TyperException, word: str) -> UsageError:
     elif not group and word in OTHER_NAMES:
         hint = OTHER_NAMES[word]
     else:
-        known = SUMMARIES if not group else getattr(getattr(context, "command", None), "commands", {})
-        near = difflib.get_close_matches(word, list(known), n=1)
+        commands = SUMMARIES if not group else getattr(getattr(context, "command", None), "commands", {})
+        near = difflib.get_close_matches(word, list(commands), n=1)
         hint = f"{path} {near[0]} --help" if near else f"{path} --help"
     return UsageError(f"no such command '{word}'", hint=hint)
 

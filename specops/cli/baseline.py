@@ -84,6 +84,6 @@ def baseline(
         "abort_e2e_ms": abort_e2e_ms,
     }
     settings = call.settings(BaselineSettings, load.settings() | fields)
-    with call.progress() as shown:
-        result = measure_into(call.out, settings, shown, fresh=fresh)
+    with call.progress() as progress:
+        result = measure_into(call.out, settings, progress, fresh=fresh)
     return Answer(result, document(result, call.out))

@@ -186,47 +186,49 @@ def shared_options(
 
     def decorate(function: Callable[..., Answer | None]) -> Callable[..., None]:
         first, *own = inspect.signature(function, eval_str=True).parameters.values()
-        groups: dict[str, Any] = {one.name: one.annotation for one in own if is_dataclass(one.annotation)}
+        groups: dict[str, Any] = {
+            parameter.name: parameter.annotation for parameter in own if is_dataclass(parameter.annotation)
+        }
         on_rollout = first.annotation is RolloutCall
         kind = FolderOption if out is None and on_rollout else out
-        ours = [_option("rollout", RolloutArgument)] if on_rollout else []
-        theirs = [] if kind is None else [_option("out", kind, default_out)]
-        theirs += [_option(name, flag, False) for name, flag in FLAGS.items()]
+        rollout_options = [_option("rollout", RolloutArgument)] if on_rollout else []
+        common_options = [] if kind is None else [_option("out", kind, default_out)]
+        common_options += [_option(name, flag, False) for name, flag in FLAGS.items()]
 
         @functools.wraps(function)
-        def called(context: typer.Context, **given: Any) -> None:
-            given.pop("debug")
+        def called(context: typer.Context, **options: Any) -> None:
+            options.pop("debug")
             shared = {
                 "context": context,
-                "as_json": given.pop("as_json"),
-                "quiet": given.pop("quiet"),
-                "out": given.pop("out", None),
+                "as_json": options.pop("as_json"),
+                "quiet": options.pop("quiet"),
+                "out": options.pop("out", None),
                 "writes_answer": kind is AnswerOption,
             }
-            path: Any = given.pop("rollout") if on_rollout else given.get("rollout")
+            path: Any = options.pop("rollout") if on_rollout else options.get("rollout")
             name_rollout(_place(path, shared["out"] if kind is FolderOption else None))
             if on_rollout:
                 from specops.config import load
 
                 shared |= {"path": path, "file": load(path)}
             for name, group in groups.items():
-                given[name] = group(**{option.name: given.pop(option.name) for option in fields(group)})
+                options[name] = group(**{option.name: options.pop(option.name) for option in fields(group)})
             call = first.annotation(**shared)
-            answer = function(call, **given)
+            answer = function(call, **options)
             if answer is not None:
                 call.give(answer)
                 raise typer.Exit(answer.code)
 
-        mine = [option for one in own for option in _options_of(one)]
+        own_options = [option for parameter in own for option in _options_of(parameter)]
         parameters = [
             _option("context", typer.Context),
-            *mine[:rollout_at],
-            *ours,
-            *mine[rollout_at:],
-            *theirs,
+            *own_options[:rollout_at],
+            *rollout_options,
+            *own_options[rollout_at:],
+            *common_options,
         ]
         called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        called.__annotations__ = {one.name: one.annotation for one in parameters}
+        called.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return called
 
     return decorate
@@ -248,7 +250,7 @@ def _options_of(parameter: Parameter) -> list[Parameter]:
     if not is_dataclass(group):
         return [parameter.replace(kind=Parameter.KEYWORD_ONLY)]
     kinds = get_type_hints(group, include_extras=True)
-    return [_option(one.name, kinds[one.name], one.default) for one in fields(group)]
+    return [_option(field.name, kinds[field.name], field.default) for field in fields(group)]
 
 
 def _option(name: str, annotation: Any, default: Any = Parameter.empty) -> Parameter:
@@ -289,9 +291,9 @@ GraceOption = Annotated[
 ThreadsOption = Annotated[int | None, typer.Option(min=1, help="Number of PyTorch threads.")]
 
 
-def nearest(name: str, known: Sequence[str]) -> str:
-    """The one of `known` that `name` was probably meant to be, else the first."""
-    return (difflib.get_close_matches(name, known, 1, 0.0) or known)[0]
+def nearest(name: str, choices: Sequence[str]) -> str:
+    """The one of `choices` that `name` was probably meant to be, else the first."""
+    return (difflib.get_close_matches(name, choices, 1, 0.0) or choices)[0]
 
 
 Number = TypeVar("Number", int, float)
@@ -302,16 +304,16 @@ def numbers(option: str, text: str, kind: type[Number], *, least: float = -math.
     number, or is below `least`."""
     words = "whole numbers" if kind is int else "numbers"
     try:
-        found = [kind(part) for part in text.split(",")]
+        values = [kind(part) for part in text.split(",")]
     except ValueError:
-        found = []
-    if not found or not all(least <= number < math.inf for number in found):
+        values = []
+    if not values or not all(least <= number < math.inf for number in values):
         bound = f" of at least {least:g}" if least > -math.inf else ""
         raise UsageError(
             f"invalid {option} {text!r}: expected {words}{bound}, separated by commas",
             hint=with_options({option: "1,4,8"}),
         )
-    return found
+    return values
 
 
 @dataclass(frozen=True)
@@ -343,9 +345,9 @@ class LoadOptions:
 
     def settings(self) -> dict[str, Any]:
         """Return them as `BaselineSettings` has them."""
-        found = vars(self) | {"concurrency": numbers("--concurrency", self.concurrency, int)}
-        found["timeout_s"] = found.pop("timeout")
-        return {name: value for name, value in found.items() if name != "prompts" or value is not None}
+        settings = vars(self) | {"concurrency": numbers("--concurrency", self.concurrency, int)}
+        settings["timeout_s"] = settings.pop("timeout")
+        return {name: value for name, value in settings.items() if name != "prompts" or value is not None}
 
 
 def names(text: str) -> list[str]:
@@ -361,13 +363,13 @@ def log_to_stderr(*, quiet: bool) -> None:
 
 
 @contextmanager
-def extra(name: str, what: str) -> Iterator[None]:
-    """Around imports: raise EnvironmentFailure, that `what` could not be done, where one of them is not
+def extra(name: str, purpose: str) -> Iterator[None]:
+    """Around imports: raise EnvironmentFailure, that `purpose` could not be done, where one of them is not
     installed."""
     try:
         yield
     except ModuleNotFoundError as error:
         raise EnvironmentFailure(
-            f"could not {what}: {error.name} is not installed",
+            f"could not {purpose}: {error.name} is not installed",
             hint=install_command(name),
         ) from error

@@ -71,27 +71,27 @@ def canary(
     from specops.phases.commands import Commands
     from specops.phases.measurement import partial_results
 
-    wanted = _checks(only)
+    checks = _checks(only)
     folder = (
         run_folder(rollout, file.rollout, call.out) if rollout else call.out or Path("runs") / file.rollout
     )
     path = folder / FILE
     previous = results.read(path) if path.exists() and not fresh else None
-    if previous is not None and not resumable(previous, inputs(file, wanted), str(path)):
+    if previous is not None and not resumable(previous, inputs(file, checks), str(path)):
         previous = None
-    with call.progress() as shown:
+    with call.progress() as progress:
 
         def set_aside() -> None:
             if path.exists():
-                shown.note(f"the earlier canary is now {results.set_aside(path)}")
+                progress.note(f"the earlier canary is now {results.set_aside(path)}")
 
-        with partial_results(path, shown, resumed=previous is not None, before_first=set_aside) as keep:
+        with partial_results(path, progress, resumed=previous is not None, before_first=set_aside) as keep:
             keep(
                 ask(
                     file,
                     folder,
-                    shown,
-                    only=wanted,
+                    progress,
+                    only=checks,
                     api_key_env=api_key_env,
                     previous=previous,
                     on_partial=keep,
@@ -107,14 +107,14 @@ def _checks(only: str) -> list[CheckName]:
 
     from specops.config.rollout import CheckName
 
-    wanted, known = names(only), get_args(CheckName)
-    for name in wanted:
-        if name not in known:
+    checks, choices = names(only), get_args(CheckName)
+    for name in checks:
+        if name not in choices:
             raise UsageError(
-                f"the canary has no check {name!r}: expected {', '.join(known)}",
-                hint=with_options({"--only": nearest(name, known)}),
+                f"the canary has no check {name!r}: expected {', '.join(choices)}",
+                hint=with_options({"--only": nearest(name, choices)}),
             )
-    return wanted  # type: ignore[return-value]
+    return checks  # type: ignore[return-value]
 
 
 def _of_addresses(
@@ -149,8 +149,8 @@ def _only_model(base_url: str) -> str:
     from specops.load.settings import Endpoint, checked_base_url
 
     try:
-        at = Endpoint(checked_base_url(base_url), "", credentials=OPEN.credentials())
+        endpoint = Endpoint(checked_base_url(base_url), "", credentials=OPEN.credentials())
     except ValueError as error:
         raise UsageError(f"{base_url} is not a usable address: it {error}", hint=HINT) from None
 
-    return only_model(at)
+    return only_model(endpoint)

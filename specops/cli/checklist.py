@@ -89,18 +89,18 @@ def attest(
 
     attestable = [spec.name for spec in ITEMS if spec.attestable]
     if item not in attestable:
-        known = item in (spec.name for spec in ITEMS)
+        exists = item in (spec.name for spec in ITEMS)
         measured = f"{item} is decided by what is measured, and cannot be attested"
         raise UsageError(
-            f"{measured if known else f'there is no item {item!r}'}: expected {', '.join(attestable)}",
+            f"{measured if exists else f'there is no item {item!r}'}: expected {', '.join(attestable)}",
             hint=f"specops checklist {call.path}",
         )
     try:
-        made = attest(call.file, call.folder, item, by, note, datetime.now(UTC))
+        attestation = attest(call.file, call.folder, item, by, note, datetime.now(UTC))
     except ValidationError as error:
         raise call.wrong_option(error) from error
-    until = f"{made.until:%Y-%m-%d} or until the rollout file changes"
-    return Answer(made, [f"{item}: attested by {made.by}, until {until}"])
+    until = f"{attestation.until:%Y-%m-%d} or until the rollout file changes"
+    return Answer(attestation, [f"{item}: attested by {attestation.by}, until {until}"])
 
 
 @checklist.command("sign")

@@ -28,17 +28,17 @@ def compare(
         from specops.phases import tool_results
         from specops.phases.tool_results import views
 
-        both = [(path, tool_results.read_file(path)) for path in (run_a, run_b)]
-        if wrong := next((path for path, figures in both if figures is None), None):
+        benchmarks = [(path, tool_results.read_file(path)) for path in (run_a, run_b)]
+        if wrong := next((path for path, figures in benchmarks if figures is None), None):
             raise tool_results.expected(wrong)
-        pair = views.side_by_side(*(figures for _, figures in both if figures is not None))
+        pair = views.side_by_side(*(figures for _, figures in benchmarks if figures is not None))
         return Answer(pair, views.comparison_lines(pair))
-    from specops.phases.run_comparison.comparison import compared
+    from specops.phases.run_comparison.comparison import compare_folders
     from specops.phases.run_comparison.document import document
     from specops.render import write_files
     from specops.render.report.formats import html
 
-    result = compared(run_a, run_b)
+    result = compare_folders(run_a, run_b)
     page = document(result)
     if call.out is not None:
         write_files(call.out.parent, {call.out.name: html(page)})

@@ -38,8 +38,8 @@ def diagnose(
     from specops.phases.diagnose.document import document
 
     symptoms = _symptoms(symptom or [])
-    with call.progress() as shown:
-        observed = gather(call.file, call.folder, datetime.now(UTC), shown, requests=requests)
+    with call.progress() as progress:
+        observed = gather(call.file, call.folder, datetime.now(UTC), progress, requests=requests)
     result = diagnose(observed, symptoms, call.commands.place, call.commands.sweep())
     results.write(call.folder / FILE, result)
     return Answer(result, document(result, call.folder / FILE))
@@ -51,11 +51,11 @@ def _symptoms(requested: list[str]) -> list[Symptom]:
     from specops.errors import UsageError
     from specops.phases.diagnose.finding import Symptom
 
-    known: tuple[Symptom, ...] = get_args(Symptom)
+    choices: tuple[Symptom, ...] = get_args(Symptom)
     for name in requested:
-        if name not in known:
+        if name not in choices:
             raise UsageError(
-                f"there is no symptom {name!r}: expected {', '.join(known)}",
-                hint=with_options({"--symptom": nearest(name, known)}),
+                f"there is no symptom {name!r}: expected {', '.join(choices)}",
+                hint=with_options({"--symptom": nearest(name, choices)}),
             )
-    return [name for name in known if name in requested]
+    return [name for name in choices if name in requested]

@@ -62,9 +62,9 @@ def _page(checks: Sequence[Check], *, runs: bool) -> Iterator[str]:
             label = "" if check.paste else f"{'':{states}}  {'':{width}}  fix: "
             yield UnfoldedLine(f"{label}{check.fix}")
     counts = Counter(check.status for check in checks)
-    found = ", ".join(
+    summary = ", ".join(
         f"{counts[status]} {status}" for status in ("ok", "warn", "unknown", "fail") if counts[status]
     )
-    yield f"{len(checks)} checks: {found}"
+    yield f"{len(checks)} checks: {summary}"
     if runs and not counts["fail"]:
         yield "next: specops run ROLLOUT"

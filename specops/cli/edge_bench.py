@@ -101,8 +101,8 @@ def bench(
 
     partial: list[Result] = []
     try:
-        with call.progress() as shown:
-            result = measure(settings, shown, partial.append)
+        with call.progress() as progress:
+            result = measure(settings, progress, partial.append)
     except (KeyboardInterrupt, SpecopsError) as ended:
         for measured in partial:
             call.give(Answer(measured, document(measured, settings.currency)))

@@ -198,7 +198,7 @@ def _answer(
 
     tokens, text, reason = 0, "", "cancelled"
     before, started = copy_of(engine.own), perf_counter()
-    wanted = engine.submit(conversation.ask(question), sampling)
+    request = engine.submit(conversation.ask(question), sampling)
     try:
         with _interruptible() as interrupted:
             running = True
@@ -214,7 +214,7 @@ def _answer(
                     if emission.finish_reason is not None:
                         reason, running = emission.finish_reason, False
     finally:
-        engine.cancel(wanted)
+        engine.cancel(request)
         if show:
             print(flush=True)
     conversation.answered(question, text)

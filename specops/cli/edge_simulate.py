@@ -119,8 +119,8 @@ def simulate(
 
     if paper:
         _refuse_beside_paper(call.context)
-        with call.progress() as shown:
-            result = replay_paper(shown)
+        with call.progress() as progress:
+            result = replay_paper(progress)
     else:
         from specops.cli.edge_simulate_inputs import PassTimes, RoundSource
 
@@ -140,8 +140,8 @@ def simulate(
         passes = PassTimes(verify_ms, verify_token_ms, draft_ms, server_draft_ms)
         brought = RoundSource(rounds, acceptance, hit, prompts)
         path = rollout or asset("playbooks", "edge.yaml")
-        with call.progress() as shown:
-            result = _planned(call, path, fields, costs, passes, brought, save_rounds, shown)
+        with call.progress() as progress:
+            result = _planned(call, path, fields, costs, passes, brought, save_rounds, progress)
     if plot is not None:
         draw(result, Path("the simulation"), plot)
     return Answer(result, paper_page(result) if paper else page(result))
@@ -170,22 +170,22 @@ def _planned(
     passes: PassTimes,
     brought: RoundSource,
     save_rounds: Path | None,
-    shown: Progress,
+    progress: Progress,
 ) -> Result:
     from specops.cli.edge_simulate_inputs import costs_of, given_rounds, measuring, of_file, save
     from specops.config import load
     from specops.phases.edge_simulate import PlanSettings, plan, rounds_of
 
     file = load(path)
-    given = {name: value for name, value in fields.items() if value is not None}
-    settings = call.settings(PlanSettings, of_file(file) | given)
-    found, costs_from = costs_of(file, path, costs, passes)
+    options = {name: value for name, value in fields.items() if value is not None}
+    settings = call.settings(PlanSettings, of_file(file) | options)
+    edge_costs, costs_from = costs_of(file, path, costs, passes)
     rounds = given_rounds(brought)
     if rounds is None:
         pair = measuring(
             file, path, brought.prompts, nodes=settings.nodes, beams=settings.beams, heads=settings.heads
         )
-        rounds = rounds_of(pair, shown)
+        rounds = rounds_of(pair, progress)
     if save_rounds is not None:
         save(rounds, save_rounds)
-    return plan(settings, found, costs_from, rounds, shown)
+    return plan(settings, edge_costs, costs_from, rounds, progress)

@@ -56,10 +56,10 @@ def costs_of(file: Rollout, path: Path, costs: Path | None, passes: PassTimes) -
         verify = straight(passes.verify / 1000, passes.verify_token / 1000)
         return EdgeCosts(straight(passes.draft / 1000), verify, straight(own / 1000)), "the options"
     if passes.verify is not None or passes.draft is not None or passes.server_draft is not None:
-        both = {"--verify-ms": passes.verify, "--draft-ms": passes.draft}
+        required = {"--verify-ms": passes.verify, "--draft-ms": passes.draft}
         raise UsageError(
             "costs need both --verify-ms and --draft-ms",
-            hint=with_options({name: "10" for name, value in both.items() if value is None}),
+            hint=with_options({name: "10" for name, value in required.items() if value is None}),
         )
     if file.edge is None or file.edge.stand_in is None:
         raise UsageError(
@@ -68,8 +68,8 @@ def costs_of(file: Rollout, path: Path, costs: Path | None, passes: PassTimes) -
         )
     declared = file.edge.stand_in
     draft, verify, server_draft = (
-        straight(one.pass_ms / 1000, one.token_ms / 1000)
-        for one in (declared.edge_draft, declared.verify, declared.server_draft)
+        straight(cost.pass_ms / 1000, cost.token_ms / 1000)
+        for cost in (declared.edge_draft, declared.verify, declared.server_draft)
     )
     return EdgeCosts(draft, verify, server_draft), f"edge.stand_in of {path.name}"
 

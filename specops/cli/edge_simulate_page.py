@@ -48,7 +48,7 @@ def _sends_ahead(result: Result) -> bool:
 
 
 def _cells(data: dict[str, Any], *, ahead: bool) -> list[str]:
-    by_clients = {one["clients"]: one for one in data["by_clients"]}
+    by_clients = {load["clients"]: load for load in data["by_clients"]}
     rows = [
         [
             *("RTT", "clients", "best depth", "ITL", "p95", "× server-only", "tokens/s", "× server-only"),
@@ -76,8 +76,8 @@ def _cells(data: dict[str, Any], *, ahead: bool) -> list[str]:
         )
     table = aligned(rows)
     rows = [["server-only", "best depth", "ITL", "tokens/s", "autoregressive", "tokens/s"]]
-    for clients, one in by_clients.items():
-        own, plain = one["server_only"], one["autoregressive"]
+    for clients, load in by_clients.items():
+        own, plain = load["server_only"], load["autoregressive"]
         rows.append(
             [
                 count(clients, "client"),
@@ -94,28 +94,28 @@ def _cells(data: dict[str, Any], *, ahead: bool) -> list[str]:
 def _carried(data: dict[str, Any]) -> list[str]:
     bound = data["itl_bound_ms"]
     rows = [["RTT", "idle below 10%", f"carries within {bound:.1f} ms a token"]]
-    for at in data["by_rtt"]:
+    for rtt in data["by_rtt"]:
         busy = (
             "more clients than simulated"
-            if at["busy_from"] is None
-            else f"from {count(at['busy_from'], 'client')} on"
+            if rtt["busy_from"] is None
+            else f"from {count(rtt['busy_from'], 'client')} on"
         )
-        carried = "none" if at["clients_carried"] is None else count(at["clients_carried"], "client")
-        if at["may_carry_more"]:
+        carried = "none" if rtt["clients_carried"] is None else count(rtt["clients_carried"], "client")
+        if rtt["may_carry_more"]:
             carried += " and maybe more"
-        rows.append([f"{at['rtt_ms']:g} ms", busy, carried])
+        rows.append([f"{rtt['rtt_ms']:g} ms", busy, carried])
     return aligned(rows)
 
 
 def _even(data: dict[str, Any]) -> list[str]:
     rows = [["clients", "ahead of server-only in inter-token latency"]]
     for even in data["break_even"]:
-        at = even["rtt_ms"]
+        rtt_ms = even["rtt_ms"]
         words = {
             "behind at all": "at no RTT that was simulated",
             "ahead at all": "at every RTT that was simulated",
         }
-        rows.append([str(even["clients"]), words.get(at) or f"below {at:.0f} ms"])
+        rows.append([str(even["clients"]), words.get(rtt_ms) or f"below {rtt_ms:.0f} ms"])
     return aligned(rows)
 
 
@@ -124,24 +124,24 @@ def paper_page(result: Result) -> list[str]:
     published, cases = result.data["published"], result.data["cases"]
     base, fitted, *tried = cases
     rows = [["", "published", "simulated", "differs by", f"at {fitted['server_draft_ms']:.1f} ms"]]
-    for name, wanted in (("throughput", "server throughput"), ("cost_efficiency", "cost efficiency")):
+    for name, label in (("throughput", "server throughput"), ("cost_efficiency", "cost efficiency")):
         rows.append(
             [
-                wanted,
+                label,
                 f"{published[name]:.2f}×",
                 f"{base[name]:.2f}×",
                 percent(base[name] / published[name]),
                 f"{fitted[name]:.2f}×",
             ]
         )
-    for name, wanted in (
+    for name, label in (
         ("itl_change", "inter-token latency"),
         ("proactive", "tokens of a verification, one head"),
     ):
         points = 100 * (base[name] - published[name])
         rows.append(
             [
-                wanted,
+                label,
                 f"{100 * published[name]:+.2f}%",
                 f"{100 * base[name]:+.2f}%",
                 f"{points:+.1f} points",
@@ -153,9 +153,9 @@ def paper_page(result: Result) -> list[str]:
     off = percent(base["dollars"] / published["dollars"]["edge"])
     rows.append(["ahead of server-only", *ahead])
     rows.append(["USD for a million tokens", *dollars, off, f"{fitted['dollars']:.1f}"])
-    others = [["server draft pass", "head hits", "throughput", "cost", "ITL", "proactive", "ahead"]]
+    assumptions = [["server draft pass", "head hits", "throughput", "cost", "ITL", "proactive", "ahead"]]
     for case in (base, fitted, *tried):
-        others.append(
+        assumptions.append(
             [
                 f"{case['server_draft_ms']:.1f} ms",
                 f"{100 * case['hit']:.0f}%",
@@ -166,11 +166,11 @@ def paper_page(result: Result) -> list[str]:
                 _crossing(case),
             ]
         )
-    given, pass_ms = published, f"{fitted['server_draft_ms']:.1f} ms"
+    pass_ms = f"{fitted['server_draft_ms']:.1f} ms"
     return [
         "SpecEdge (arXiv 2505.17052), Qwen3-32B with Qwen3-1.7B, two edges to a server, one tree a step",
-        f"published  verify {given['verify_ms']:g} ms, a draft pass at the edge {given['draft_ms']:g} ms,"
-        f" RTT {given['rtt_ms']:g} ms",
+        f"published  verify {published['verify_ms']:g} ms, a draft pass at the edge"
+        f" {published['draft_ms']:g} ms, RTT {published['rtt_ms']:g} ms",
         f"inferred   acceptance of a level, {base['rate']:.3f}: from what server-only costs "
         f"({published['dollars']['server-only']:g} USD for a million tokens)",
         f"assumed    a draft pass takes {base['server_draft_ms']:g} ms on the server too; the head hits in "
@@ -179,7 +179,7 @@ def paper_page(result: Result) -> list[str]:
         *aligned(rows),
         "",
         "What the assumptions decide:",
-        *aligned(others),
+        *aligned(assumptions),
         "",
         sentence(result.reason),
         "",
@@ -193,9 +193,9 @@ def paper_page(result: Result) -> list[str]:
 
 
 def _crossing(case: dict[str, Any]) -> str:
-    at = case["even_ms"]
+    even_ms = case["even_ms"]
     words = {"behind at all": "at no RTT", "ahead at all": "at every RTT"}
-    return words.get(at) or f"below {at:.0f} ms"
+    return words.get(even_ms) or f"below {even_ms:.0f} ms"
 
 
 def _ms(figure: dict[str, float] | None) -> str:

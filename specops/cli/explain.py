@@ -36,15 +36,15 @@ def explain(
     """
     from specops.config.explanation import explain as explained
 
-    found = explained(key)
-    return Answer(found, _of_section(found) if found.is_section else _of_keys(found))
+    explanation = explained(key)
+    return Answer(explanation, _of_section(explanation) if explanation.is_section else _of_keys(explanation))
 
 
-def _of_keys(found: Explanation) -> Iterator[str]:
-    for one in found.keys:
-        yield one.path + (f"  ({one.member})" if one.member else "")
-        yield f"  {one.meaning}"
-        yield from (f"  {label:9}{text}" for label, text in _facts(one) if text)
+def _of_keys(explanation: Explanation) -> Iterator[str]:
+    for key in explanation.keys:
+        yield key.path + (f"  ({key.member})" if key.member else "")
+        yield f"  {key.meaning}"
+        yield from (f"  {label:9}{text}" for label, text in _facts(key) if text)
 
 
 def _facts(key: KeyExplanation) -> list[tuple[str, str | None]]:
@@ -58,16 +58,16 @@ def _facts(key: KeyExplanation) -> list[tuple[str, str | None]]:
     ]
 
 
-def _of_section(found: Explanation) -> Iterator[str]:
-    yield found.path or "The rollout file"
-    yield f"  {found.meaning}"
-    for key in found.keys:
-        member = f" ({key.member})" if key.member and f".{key.member}" not in found.path else ""
+def _of_section(explanation: Explanation) -> Iterator[str]:
+    yield explanation.path or "The rollout file"
+    yield f"  {explanation.meaning}"
+    for key in explanation.keys:
+        member = f" ({key.member})" if key.member and f".{key.member}" not in explanation.path else ""
         yield f"  {key.path.rpartition('.')[2]}{member}  {key.type}; default: {key.default}"
         yield f"      {key.meaning}"
-    for path, meaning in found.members.items():
+    for path, meaning in explanation.members.items():
         yield f"  {path}"
         yield f"      {meaning}"
-    if found.keys:
-        name = found.keys[0].path.rpartition(".")[2]
-        yield f"explain a key: specops explain {found.path}{'.' if found.path else ''}{name}"
+    if explanation.keys:
+        name = explanation.keys[0].path.rpartition(".")[2]
+        yield f"explain a key: specops explain {explanation.path}{'.' if explanation.path else ''}{name}"

@@ -48,10 +48,10 @@ def run(
     """
     from specops.phases import guard as phase
 
-    with call.progress(heartbeat=False) as shown:
-        phase.run(call.commands, shown.note, dry_run=dry_run)
-    found = phase.standing(call.folder)
-    return Answer(found, page(call.file.rollout, found))
+    with call.progress(heartbeat=False) as progress:
+        phase.run(call.commands, progress.note, dry_run=dry_run)
+    status = phase.standing(call.folder)
+    return Answer(status, page(call.file.rollout, status))
 
 
 @guard.command()
@@ -66,11 +66,11 @@ def once(
     """
     from specops.phases import guard as phase
 
-    with call.progress() as shown:
-        found = phase.once(call.commands, shown.note, dry_run=dry_run)
-    verdict = found.evaluation.verdict if found.evaluation else "unknown"
+    with call.progress() as progress:
+        status = phase.once(call.commands, progress.note, dry_run=dry_run)
+    verdict = status.evaluation.verdict if status.evaluation else "unknown"
     code = {"healthy": Exit.YES, "bad": Exit.NO}.get(verdict, Exit.UNDECIDED)
-    return Answer(found, page(call.file.rollout, found), code)
+    return Answer(status, page(call.file.rollout, status), code)
 
 
 @guard.command()
@@ -81,8 +81,8 @@ def status(
     """Show the guard's state, from the guard or its journal."""
     from specops.phases import guard as phase
 
-    found = phase.standing(call.folder)
-    return Answer(found, page(call.file.rollout, found))
+    status = phase.standing(call.folder)
+    return Answer(status, page(call.file.rollout, status))
 
 
 @guard.command()
@@ -116,9 +116,9 @@ def override(
         request = OverrideRequest(pool=pool, by=by or _user(), why=why, minutes=minutes)
     except ValidationError as error:
         raise call.wrong_option(error) from error
-    found = phase.override(call.commands, request)
-    code = Exit.ENVIRONMENT if found.unconfirmed else Exit.YES
-    return Answer(found, page(call.file.rollout, found), code)
+    status = phase.override(call.commands, request)
+    code = Exit.ENVIRONMENT if status.unconfirmed else Exit.YES
+    return Answer(status, page(call.file.rollout, status), code)
 
 
 def _user() -> str:
@@ -146,8 +146,8 @@ def drill(
     from specops import results
     from specops.phases.guard_drill import FILE, drill
 
-    with call.progress() as shown:
-        result = drill(call.commands, shown, limit_s=limit)
+    with call.progress() as progress:
+        result = drill(call.commands, progress, limit_s=limit)
     results.write(call.folder / FILE, result)
     return Answer(result, drill_page(result, call.folder / FILE))
 
@@ -231,59 +231,69 @@ def simulate(
     replayed = traces.marked(replayed, incident or [])
     if save is not None:
         traces.save(replayed, save)
-    with call.progress() as shown:
+    with call.progress() as progress:
         for line in without:
-            shown.note(line)
-        found = simulation.simulate(replayed, criteria, rules, shown)
-    code = Exit.NO if found.verdict == "no" else Exit.YES
+            progress.note(line)
+        simulated = simulation.simulate(replayed, criteria, rules, progress)
+    code = Exit.NO if simulated.verdict == "no" else Exit.YES
     return Answer(
-        asdict(found) | SimulationOutput(verdict=found.verdict), simulated_page(file.rollout, found), code
+        asdict(simulated) | SimulationOutput(verdict=simulated.verdict),
+        simulated_page(file.rollout, simulated),
+        code,
     )
 
 
 WORDS = {"no_data": "no data", "no_traffic": "no traffic"}
 
 
-def page(rollout: str, found: Status) -> list[str]:
+def page(rollout: str, status: Status) -> list[str]:
     """The page's lines."""
-    state = found.state
-    if not found.running and found.decided_at is None and state.override is None:
+    state = status.state
+    if not status.running and status.decided_at is None and state.override is None:
         start = "specops guard run ROLLOUT"
         return [f"guard · {rollout} · no guard runs, and none has decided anything yet", f"next: {start}"]
-    runs = f"running, pid {found.running}" if found.running else "not running"
-    rows = [["  state", f"{state.mode}{_rows(found)}"], ["  target", f"{found.target_percent}% speculative"]]
+    runs = f"running, pid {status.running}" if status.running else "not running"
+    rows = [
+        ["  state", f"{state.mode}{_rows(status)}"],
+        ["  target", f"{status.target_percent}% speculative"],
+    ]
     if state.override is not None:
         pin = state.override
         left = f", {pin.left_s / 60:.0f} min left" if pin.left_s is not None else ""
         rows.append(["  override", f"{pin.pool}, by {pin.by}{left}: {pin.why}"])
     if state.mode == "fallen":
         rows.append(["  next step", f"in at least {state.wait_s:.0f} s"])
-    if found.capacity:
-        rows.append(["  capacity", found.capacity])
-    if found.unconfirmed:
-        rows.append(["  unconfirmed", found.unconfirmed])
-    if found.state.blind_since is not None and found.decided_at is not None:
-        rows.append(["  blind", f"for {(found.decided_at - found.state.blind_since) / 60:.0f} min"])
-    if found.evaluation is not None:
-        rows += [["  not covered", part] for part in found.evaluation.not_covered]
-        rows += [[f"  {WORDS.get(one.verdict, one.verdict)}", one.why] for one in found.evaluation.findings]
+    if status.capacity:
+        rows.append(["  capacity", status.capacity])
+    if status.unconfirmed:
+        rows.append(["  unconfirmed", status.unconfirmed])
+    if status.state.blind_since is not None and status.decided_at is not None:
+        rows.append(["  blind", f"for {(status.decided_at - status.state.blind_since) / 60:.0f} min"])
+    if status.evaluation is not None:
+        rows += [["  not covered", part] for part in status.evaluation.not_covered]
+        rows += [
+            [f"  {WORDS.get(finding.verdict, finding.verdict)}", finding.why]
+            for finding in status.evaluation.findings
+        ]
     when = (
-        f"{datetime.fromtimestamp(found.decided_at, UTC):%Y-%m-%d %H:%M:%S} UTC" if found.decided_at else NONE
+        f"{datetime.fromtimestamp(status.decided_at, UTC):%Y-%m-%d %H:%M:%S} UTC"
+        if status.decided_at
+        else NONE
     )
-    marked = " · a plan: nothing is switched" if found.dry_run else ""
-    return [f"guard · {rollout} · {runs} · {when}{marked}", *aligned(rows), f"{found.why}."]
+    marked = " · a plan: nothing is switched" if status.dry_run else ""
+    return [f"guard · {rollout} · {runs} · {when}{marked}", *aligned(rows), f"{status.why}."]
 
 
-def _rows(found: Status) -> str:
-    state = found.state
-    said = []
+def _rows(status: Status) -> str:
+    state = status.state
+    details = []
     if state.bad_in_a_row:
-        said.append(f"{state.bad_in_a_row} bad in a row")
+        details.append(f"{state.bad_in_a_row} bad in a row")
     if state.mode == "canary":
-        said.append(f"at {state.percent}%, {state.healthy_in_a_row} healthy")
+        details.append(f"at {state.percent}%, {state.healthy_in_a_row} healthy")
     if state.attempts:
-        said.append(f"{state.attempts} attempts to return")
-    return f" ({', '.join(said)})" if said else ""
+        details.append(f"{state.attempts} attempts to return")
+    return f" ({', '.join(details)})" if details else ""
 
 
 def drill_page(result: Result, path: Path) -> list[str]:
@@ -298,14 +308,14 @@ def drill_page(result: Result, path: Path) -> list[str]:
     return [f"guard drill · {path}", *aligned(rows), sentence(result.reason)]
 
 
-def _row(what: str, leg: DrillSwitch) -> list[str]:
+def _row(label: str, leg: DrillSwitch) -> list[str]:
     began = sorted((leg.begun or {}).items())
     counts = ", ".join(f"{count:.0f} on {pool}" for pool, count in began if count)
     watched = (
         f"within {leg.watched_s:g} s, requests began: {counts or 'none'}" if leg.begun is not None else ""
     )
     return [
-        f"  {what}",
+        f"  {label}",
         f"{count(len(leg.targets), 'target')} switched in {milliseconds(leg.took_ms)}",
         watched,
     ]
@@ -316,28 +326,31 @@ MOST = 20
 """Steps that are shown; --json has them all."""
 
 
-def simulated_page(rollout: str, found: Simulated) -> list[str]:
+def simulated_page(rollout: str, simulated: Simulated) -> list[str]:
     """The page's lines."""
     observed = ", ".join(
-        f"{number} {verdict.replace('_', ' ')}" for verdict, number in found.verdicts.items()
+        f"{number} {verdict.replace('_', ' ')}" for verdict, number in simulated.verdicts.items()
     )
-    rightly = {one.ts: RIGHTLY[one.rightly] for one in found.fallbacks}
+    rightly = {fallback.ts: RIGHTLY[fallback.rightly] for fallback in simulated.fallbacks}
     rows = []
-    for step in found.steps[:MOST]:
+    for step in simulated.steps[:MOST]:
         message = f" {rightly[step.ts]}" if step.event == "fell_back" else ""
-        rows.append(["  guard", _at(step.ts), f"{step.event.replace('_', ' ')}{message}: {step.why}"])
-    if len(found.steps) > MOST:
-        rows.append(["  guard", "", f"and {len(found.steps) - MOST} steps more"])
-    rows += [[f"  {one.status}", _at(one.began), _detection(one)] for one in found.detections]
-    if found.playbook is not None:
-        message = f"fell back {RIGHTLY[found.playbook.rightly]}: {found.playbook.why}"
-        rows.append(["  playbook", _at(found.playbook.ts), message])
-        rows.append(["  playbook", "", f"{found.playbook_triggers} triggers in all"])
-    span = f"{_at(found.began)} to {_at(found.ended)} UTC"
+        rows.append(["  guard", _utc(step.ts), f"{step.event.replace('_', ' ')}{message}: {step.why}"])
+    if len(simulated.steps) > MOST:
+        rows.append(["  guard", "", f"and {len(simulated.steps) - MOST} steps more"])
+    rows += [
+        [f"  {detection.status}", _utc(detection.began), _detection(detection)]
+        for detection in simulated.detections
+    ]
+    if simulated.playbook is not None:
+        message = f"fell back {RIGHTLY[simulated.playbook.rightly]}: {simulated.playbook.why}"
+        rows.append(["  playbook", _utc(simulated.playbook.ts), message])
+        rows.append(["  playbook", "", f"{simulated.playbook_triggers} triggers in all"])
+    span = f"{_utc(simulated.began)} to {_utc(simulated.ended)} UTC"
     return [
-        f"simulated · {rollout} · {span} · {found.evaluations} evaluations: {observed}",
+        f"simulated · {rollout} · {span} · {simulated.evaluations} evaluations: {observed}",
         *aligned(rows),
-        sentence(_summary(found)),
+        sentence(_summary(simulated)),
     ]
 
 
@@ -349,22 +362,22 @@ def _detection(detection: Detection) -> str:
     return f"speculation stopped paying here; the guard acted after {delay}, {requests} (allowed: {allowed})"
 
 
-def _summary(found: Simulated) -> str:
-    ours = count(len(found.fallbacks), "fallback")
-    theirs = "falls back" if found.playbook is not None else "does not fall back"
-    statuses = [one.status for one in found.detections]
+def _summary(simulated: Simulated) -> str:
+    fallbacks = count(len(simulated.fallbacks), "fallback")
+    playbook = "falls back" if simulated.playbook is not None else "does not fall back"
+    statuses = [detection.status for detection in simulated.detections]
     wrong = "".join(
         f", {count(statuses.count(status), 'incident')} {words}"
         for status, words in (("missed", "missed"), ("late", "acted on late"))
         if status in statuses
     )
-    return f"guard: {ours}{_false(found.fallbacks)}{wrong}; playbook's guard: {theirs}"
+    return f"guard: {fallbacks}{_false(simulated.fallbacks)}{wrong}; playbook's guard: {playbook}"
 
 
 def _false(fallbacks: list[SimulatedFallback]) -> str:
-    false = sum(one.rightly == "no" for one in fallbacks)
+    false = sum(fallback.rightly == "no" for fallback in fallbacks)
     return f", {false} of them false" if false else ""
 
 
-def _at(ts: float) -> str:
+def _utc(ts: float) -> str:
     return f"{datetime.fromtimestamp(ts, UTC):%Y-%m-%d %H:%M}"

@@ -121,14 +121,14 @@ def _accesses(
 
     from specops.access import Access
 
-    given = {
+    options = {
         "--api-key-env": keys,
         "--header": headers,
         "--ca-file": ca_file,
         "--client-cert": client_cert,
         "--client-key": client_key,
     }
-    named = next((option for option, value in given.items() if value), None)
+    named = next((option for option, value in options.items() if value), None)
     if named is not None and not endpoints:
         raise UsageError(f"{named} is for endpoints: --base-url is missing", hint="specops init --help")
     if len(keys) not in (0, 1, endpoints):
@@ -145,8 +145,8 @@ def _accesses(
         "client_key": client_key,
     }
     fields = {name: value for name, value in fields.items() if value}
-    each = keys * endpoints if len(keys) < 2 else keys
-    named_keys = [{"api_key_env": key} for key in each] or [{}] * endpoints
+    endpoint_keys = keys * endpoints if len(keys) < 2 else keys
+    named_keys = [{"api_key_env": key} for key in endpoint_keys] or [{}] * endpoints
     try:
         return [Access.model_validate(fields | key) for key in named_keys]
     except ValidationError as error:

@@ -59,20 +59,20 @@ def issues(
         raise UsageError(
             f"invalid --of {wrong!r}: expected KEY=VALUE", hint="specops issues --of device=rocm --of k=5"
         )
-    found = [
+    listed = [
         issue
         for issue in (known_issues() if log is None else matching(_read(log)))
         if (engine is None or issue.engine == engine)
         and issue.of_version(version)
         and all(issue.of_key(key, value) for key, _, value in conditions)
     ]
-    if log is not None and not found:
+    if log is not None and not listed:
         lines = [
             f"none of the {len(known_issues())} known issues has an error text that matches {log}",
             "this says nothing about other causes: search the engine's own issues for the last error",
         ]
         return Answer([], lines, Exit.UNDECIDED)
-    return Answer([issue.model_dump() for issue in found], _page(found))
+    return Answer([issue.model_dump() for issue in listed], _page(listed))
 
 
 def _read(log: Path) -> str:
@@ -94,11 +94,11 @@ def _acceptances(rows: Sequence[ReferenceAcceptance]) -> Iterator[str]:
         yield f"      {row.conditions} ({row.source}, {row.date})"
 
 
-def _page(found: Sequence[KnownIssue]) -> Iterator[str]:
-    for issue in found:
+def _page(listed: Sequence[KnownIssue]) -> Iterator[str]:
+    for issue in listed:
         since, before = issue.since or "any", f"before {issue.before}" if issue.before else "newest"
         yield f"{issue.id}  {issue.status}  {issue.engine} {since} to {before}"
         yield f"    {issue.symptom}" + (f" ({issue.needs})" if issue.needs else "")
         yield f"    workaround: {issue.workaround}"
         yield f"    {issue.source}"
-    yield f"{len(found)} known issues"
+    yield f"{len(listed)} known issues"

@@ -28,8 +28,8 @@ def render(call: RolloutCall) -> Answer:
     from specops import results
     from specops.phases.launch import render
 
-    with call.progress() as shown:
-        result = render(call.file, call.folder, shown)
+    with call.progress() as progress:
+        result = render(call.file, call.folder, progress)
     results.write(call.folder / "launch.json", result)
     return Answer(result, launch_page(result, call.commands))
 
@@ -78,29 +78,29 @@ def lint(
 
 
 def lint_page(judged: Sequence[LintResult]) -> list[str]:
-    return [line for one in judged for line in _command(one)]
+    return [line for result in judged for line in _command(result)]
 
 
-def _command(one: LintResult) -> Iterator[str]:
-    yield f"{one.where}: {one.engine} {one.version}, {one.because}"
-    for finding in one.findings:
+def _command(result: LintResult) -> Iterator[str]:
+    yield f"{result.where}: {result.engine} {result.version}, {result.because}"
+    for finding in result.findings:
         yield f"  {finding.level:8} {finding.flag}: {finding.why}"
         if finding.replacement:
             yield f"  {'':8} instead: {finding.replacement}"
-    for entry in one.unknown:
+    for entry in result.unknown:
         yield f"  unknown  {entry.what}: {entry.why}"
         yield f"  {'':8} find out: {entry.how}"
-    if not one.findings and not one.unknown:
-        yield f"  clean    no finding for {one.engine} {one.version}"
-    if one.corrected is not None:
-        whole = not one.left and not any(entry.decides for entry in one.unknown)
+    if not result.findings and not result.unknown:
+        yield f"  clean    no finding for {result.engine} {result.version}"
+    if result.corrected is not None:
+        whole = not result.left and not any(entry.decides for entry in result.unknown)
         yield "corrected:" if whole else "partly corrected:"
         yield ""
-        yield from one.corrected.rstrip().splitlines()
+        yield from result.corrected.rstrip().splitlines()
         yield ""
-    if one.left:
-        flags = ", ".join(dict.fromkeys(finding.flag for finding in one.left))
-        yield f"not corrected, fix by hand: {count(len(one.left), 'error')} ({flags})"
+    if result.left:
+        flags = ", ".join(dict.fromkeys(finding.flag for finding in result.left))
+        yield f"not corrected, fix by hand: {count(len(result.left), 'error')} ({flags})"
 
 
 def launch_page(result: Result, commands: Commands) -> list[str]:
@@ -120,23 +120,30 @@ def launch_page(result: Result, commands: Commands) -> list[str]:
 
 def _row(name: str, pool: RenderedPool, data: LaunchData) -> list[str]:
     engine = f"{pool.engine} {pool.version or ''}".rstrip()
-    ours = [file for file in data.files if file == COMPOSE or f"/{name}." in file]
+    pool_files = [file for file in data.files if file == COMPOSE or f"/{name}." in file]
     if pool.in_a_container:
-        return ["  rendered", name, engine, "  ".join(ours)]
-    return ["  rendered", name, engine, "  ".join(file for file in ours if file != COMPOSE) or "nothing"]
+        return ["  rendered", name, engine, "  ".join(pool_files)]
+    return [
+        "  rendered",
+        name,
+        engine,
+        "  ".join(file for file in pool_files if file != COMPOSE) or "nothing",
+    ]
 
 
 def _findings(name: str, pool: RenderedPool) -> Iterator[str]:
-    for found in pool.findings:
-        instead = f"; instead: {found.replacement}" if found.replacement else ""
-        yield f"{found.level:8}  {name}: {found.flag}: {found.why}{instead}"
+    for finding in pool.findings:
+        instead = f"; instead: {finding.replacement}" if finding.replacement else ""
+        yield f"{finding.level:8}  {name}: {finding.flag}: {finding.why}{instead}"
     for entry in pool.unknown:
         yield f"unknown   {name}: {entry.what}: {entry.why}; find out: {entry.how}"
     if pool.conditions:
-        chosen = ", ".join(f"{one.name} {one.value or 'not known'}" for one in pool.conditions)
+        chosen = ", ".join(
+            f"{condition.name} {condition.value or 'not known'}" for condition in pool.conditions
+        )
         yield f"chosen    {name}: {chosen} (by {pool.judged})"
-    for what, why in pool.left_out.items():
-        yield f"left out  {name}: {what}: {why}"
+    for part, why in pool.left_out.items():
+        yield f"left out  {name}: {part}: {why}"
 
 
 def _verdict(result: Result) -> str:
@@ -157,7 +164,7 @@ def _verdict(result: Result) -> str:
 
 
 def _next(data: LaunchData, commands: Commands) -> Iterator[str]:
-    if any(found.level == "error" for pool in data.pools.values() for found in pool.findings):
+    if any(finding.level == "error" for pool in data.pools.values() for finding in pool.findings):
         yield f"change: fix the errors above in {commands.file}"
         yield f"next: {commands.of('launch render {rollout}')}"
     elif unread := [entry for pool in data.pools.values() for entry in pool.unknown if entry.decides]:

@@ -109,7 +109,7 @@ def read_run(
         )
         for phase, result in run.results.items()
     ]
-    unreadable = [UnreadableFile(file=one.name, why=one.why, hint=one.hint) for one in run.unreadable]
+    unreadable = [UnreadableFile(file=file.name, why=file.why, hint=file.hint) for file in run.unreadable]
     return RunVerdicts(run=run.name, answer=document(run).in_short(), phases=phases, unreadable=unreadable)
 
 
@@ -162,10 +162,10 @@ def server() -> MCPServer[Any]:
 
         return called
 
-    made: MCPServer[Any] = MCPServer("specops", instructions=INSTRUCTIONS, version=specops.__version__)
+    mcp_server: MCPServer[Any] = MCPServer("specops", instructions=INSTRUCTIONS, version=specops.__version__)
     for tool in TOOLS:
-        made.add_tool(failing_with_its_hint(tool), annotations=ToolAnnotations(read_only_hint=True))
-    return made
+        mcp_server.add_tool(failing_with_its_hint(tool), annotations=ToolAnnotations(read_only_hint=True))
+    return mcp_server
 
 
 def mcp() -> None:
@@ -175,5 +175,5 @@ def mcp() -> None:
     and diagnose a rollout. They start no server, send no prompt and write no file.
     """
     with extra("mcp", "start the MCP server"):
-        made = server()
-    made.run("stdio")
+        mcp_server = server()
+    mcp_server.run("stdio")

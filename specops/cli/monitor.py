@@ -30,8 +30,8 @@ def render(call: RolloutCall) -> Answer:
     from specops import results
     from specops.phases.monitor.render import render
 
-    with call.progress() as shown:
-        result = render(call.file, call.folder, shown, call.path)
+    with call.progress() as progress:
+        result = render(call.file, call.folder, progress, call.path)
     results.write(call.folder / "monitor.json", result)
     return Answer(result, rendered(result, call.path))
 
@@ -73,8 +73,8 @@ def check(
 
     api = Api(url, timeout_s=timeout_s)
     try:
-        with call.progress() as shown:
-            result = check(file, api, shown)
+        with call.progress() as progress:
+            result = check(file, api, progress)
     finally:
         api.close()
     return Answer(result, checked(result))
@@ -85,7 +85,7 @@ def rendered(result: Result, rollout: Path) -> list[str]:
     data = checked_model(MonitorData, result.data, "monitor.json is damaged: data")
     lines = [f"monitor · {Path(data.folder) / FOLDER}"]
     lines += aligned([["  scraped", job, "  ".join(where)] for job, where in data.targets.items()])
-    lines += aligned([["  alert", name, *_limit(each)] for name, each in data.alerts.items()])
+    lines += aligned([["  alert", name, *_limit(threshold)] for name, threshold in data.alerts.items()])
     lines += aligned([["  left out", name, why] for name, why in data.left_out.items()])
     lines += [f"  not read  {why}" for why in data.not_read.values()]
     lines.append(sentence(result.reason))
@@ -95,41 +95,43 @@ def rendered(result: Result, rollout: Path) -> list[str]:
     return lines
 
 
-def _limit(each: AlertThreshold) -> tuple[str, str, str]:
-    minutes = f"{each.for_s // 60} min" if each.for_s % 60 == 0 else f"{each.for_s} s"
+def _limit(threshold: AlertThreshold) -> tuple[str, str, str]:
+    minutes = f"{threshold.for_s // 60} min" if threshold.for_s % 60 == 0 else f"{threshold.for_s} s"
     return (
-        NONE if each.value is None else f"{each.value:g}",
-        minutes if each.for_s else "at once",
-        each.source,
+        NONE if threshold.value is None else f"{threshold.value:g}",
+        minutes if threshold.for_s else "at once",
+        threshold.source,
     )
 
 
 def checked(result: Result) -> list[str]:
     """The page's lines: every name that is not there, with its fix, and how many are."""
-    found = [NameState.model_validate(each) for each in result.data["names"]]
+    states = [NameState.model_validate(state) for state in result.data["names"]]
     lines = [f"monitor check · {result.settings['prometheus']}"]
-    places = dict.fromkeys(each.where for each in found)
-    lines += aligned([list(_row(where, [each for each in found if each.where == where])) for where in places])
-    for each in found:
-        if each.status not in GOOD:
-            lines += list(_lacking(each))
+    places = dict.fromkeys(state.where for state in states)
+    lines += aligned(
+        [list(_row(where, [state for state in states if state.where == where])) for where in places]
+    )
+    for state in states:
+        if state.status not in GOOD:
+            lines += list(_lacking(state))
     lines.append(sentence(result.reason))
     return lines
 
 
-def _row(where: str, ours: list[NameState]) -> Iterator[str]:
-    there = [each for each in ours if each.status == "there"]
-    waiting = sum(each.status == "no traffic" for each in ours)
+def _row(where: str, states: list[NameState]) -> Iterator[str]:
+    present = [state for state in states if state.status == "there"]
+    waiting = sum(state.status == "no traffic" for state in states)
     yield f"  {where}"
-    yield f"{len(there)} of {count(len(ours), 'name')}"
-    ages = [each.age_s for each in there if each.age_s is not None]
+    yield f"{len(present)} of {count(len(states), 'name')}"
+    ages = [state.age_s for state in present if state.age_s is not None]
     yield f"last value {max(ages):.0f} s ago" if ages else "no value"
     yield f"{waiting} wait for traffic" if waiting else ""
 
 
-def _lacking(each: NameState) -> Iterator[str]:
-    called = f": here it is {each.now_called}" if each.now_called else ""
-    observed = f", last sample {each.age_s / 60:.0f} min ago" if each.age_s is not None else ""
-    yield f"{each.status:8}  {each.where}: {each.name}{called}{observed} (for {each.needs})"
-    if each.fix:
-        yield f"{'':8}  fix: {each.fix}"
+def _lacking(state: NameState) -> Iterator[str]:
+    called = f": here it is {state.now_called}" if state.now_called else ""
+    observed = f", last sample {state.age_s / 60:.0f} min ago" if state.age_s is not None else ""
+    yield f"{state.status:8}  {state.where}: {state.name}{called}{observed} (for {state.needs})"
+    if state.fix:
+        yield f"{'':8}  fix: {state.fix}"

@@ -112,11 +112,11 @@ def folded(line: str, width: int) -> list[str]:
         return [line]
     command = COMMAND.search(line)
     if command is not None:
-        said = line[: command.start()]
-        if LABEL.match(said):
+        prose = line[: command.start()]
+        if LABEL.match(prose):
             return [line]
-        return [*folded(said.rstrip(), width), f"  {line[command.start() :]}"]
-    columns = [found.end() for found in re.finditer(r"\S {2,}(?=\S)", line[: width // 2])]
+        return [*folded(prose.rstrip(), width), f"  {line[command.start() :]}"]
+    columns = [match.end() for match in re.finditer(r"\S {2,}(?=\S)", line[: width // 2])]
     indent = columns[-1] if columns else len(line) - len(line.lstrip()) + 2
     cells = re.split(r" {2,}", line[indent:])
     if len(cells) > 1 and max(map(len, cells)) <= width - indent:
@@ -135,7 +135,7 @@ def folded(line: str, width: int) -> list[str]:
 
 
 def coloured(line: str) -> str:
-    return STATE.sub(lambda found: typer.style(found[1], fg=STYLES[found[1]], bold=True), line, count=1)
+    return STATE.sub(lambda match: typer.style(match[1], fg=STYLES[match[1]], bold=True), line, count=1)
 
 
 def print_json(value: BaseModel | Mapping[str, Any] | Sequence[Any]) -> None:

@@ -75,8 +75,8 @@ def explain(
         fields["batches"] = tuple(dict.fromkeys(batch))
     if threads is not None:
         fields["threads"] = threads
-    with call.progress() as shown:
-        result = explain(call.settings(PlanSettings, fields), shown)
+    with call.progress() as progress:
+        result = explain(call.settings(PlanSettings, fields), progress)
     return Answer(result, page(PlanExplanation.model_validate(result.data)))
 
 
@@ -120,55 +120,66 @@ MIN_OBSERVATIONS = 20.0
 page."""
 
 
-def page(found: PlanExplanation) -> list[str]:
-    how = "greedy" if found.temperature == 0 else f"temperature {found.temperature:g}"
-    draft = found.draft or "no draft, copies alone"
+def page(explanation: PlanExplanation) -> list[str]:
+    how = "greedy" if explanation.temperature == 0 else f"temperature {explanation.temperature:g}"
+    draft = explanation.draft or "no draft, copies alone"
+    nodes = count(explanation.nodes, "node")
     return [
-        f"planner  {found.target} with {draft}, trees of up to {count(found.nodes, 'node')}, {how}",
+        f"planner  {explanation.target} with {draft}, trees of up to {nodes}, {how}",
         "",
-        *_chosen(found),
+        *_chosen(explanation),
         "",
-        *_accepted(found),
-        *(line for at in found.by_batch for line in ("", *_batch(at))),
+        *_accepted(explanation),
+        *(line for batch_plan in explanation.by_batch for line in ("", *_batch(batch_plan))),
         "",
         "assumes  the embedded engine on this machine now, and these prompts; tree auto goes on measuring",
     ]
 
 
-def _chosen(found: PlanExplanation) -> list[str]:
+def _chosen(explanation: PlanExplanation) -> list[str]:
     rows = [["batch", "chosen", "tokens/s", "why"]]
-    for at in found.by_batch:
-        rows.append([str(at.batch), at.chosen, f"{at.options[0].tokens_per_s:.0f}", sentence(at.why)])
+    for batch_plan in explanation.by_batch:
+        rows.append(
+            [
+                str(batch_plan.batch),
+                batch_plan.chosen,
+                f"{batch_plan.options[0].tokens_per_s:.0f}",
+                sentence(batch_plan.why),
+            ]
+        )
     return aligned(rows)
 
 
-def _accepted(found: PlanExplanation) -> Iterator[str]:
-    if found.acceptance:
+def _accepted(explanation: PlanExplanation) -> Iterator[str]:
+    if explanation.acceptance:
         rows = [["accepted", *(f"rank {rank + 1}" for rank in range(RANKS)), "of first children"]]
-        for depth, at in enumerate(found.acceptance, start=1):
-            if at.observations[0] >= MIN_OBSERVATIONS:
+        for depth, level in enumerate(explanation.acceptance, start=1):
+            if level.observations[0] >= MIN_OBSERVATIONS:
                 rates = [
                     f"{rate:.2f}" if observations >= MIN_OBSERVATIONS else NONE
-                    for rate, observations in list(zip(at.by_rank, at.observations, strict=True))[:RANKS]
+                    for rate, observations in zip(
+                        level.by_rank[:RANKS], level.observations[:RANKS], strict=True
+                    )
                 ]
-                rows.append([f"  depth {depth}", *rates, f"{at.observations[0]:.0f}"])
+                rows.append([f"  depth {depth}", *rates, f"{level.observations[0]:.0f}"])
         yield from aligned(rows)
-    copies = found.copies
-    of = ", ".join(f"{tokens:.2f} with up to {most}" for most, tokens in copies.tokens_per_step.items())
-    yield f"copies     tokens a step: {of} ({copies.looked_up:.0f} looked up)"
+    copies = explanation.copies
+    per_step = ", ".join(f"{tokens:.2f} with up to {most}" for most, tokens in copies.tokens_per_step.items())
+    yield f"copies     tokens a step: {per_step} ({copies.looked_up:.0f} looked up)"
 
 
-def _batch(at: BatchPlan) -> Iterator[str]:
-    yield f"batch {at.batch}, {count(at.steps, 'step')} observed"
-    passes = ", ".join(f"{nodes}: {milliseconds(ms)}" for nodes, ms in at.pass_ms.items())
+def _batch(batch_plan: BatchPlan) -> Iterator[str]:
+    yield f"batch {batch_plan.batch}, {count(batch_plan.steps, 'step')} observed"
+    passes = ", ".join(f"{nodes}: {milliseconds(ms)}" for nodes, ms in batch_plan.pass_ms.items())
     yield f"  the target's pass, by nodes of each tree   {passes}"
-    if at.draft_first_ms is not None:
-        further = ", ".join(f"{nodes}: {milliseconds(ms)}" for nodes, ms in at.draft_level_ms.items())
-        first = milliseconds(at.draft_first_ms)
+    if batch_plan.draft_first_ms is not None:
+        further = ", ".join(f"{nodes}: {milliseconds(ms)}" for nodes, ms in batch_plan.draft_level_ms.items())
+        first = milliseconds(batch_plan.draft_first_ms)
         yield f"  the draft's first pass {first}, further levels by nodes   {further}"
-    yield f"  a plain step {milliseconds(at.plain_ms)}, of which committing {milliseconds(at.rest_ms)}"
+    plain, committing = milliseconds(batch_plan.plain_ms), milliseconds(batch_plan.rest_ms)
+    yield f"  a plain step {plain}, of which committing {committing}"
     rows = [["  tree", "tokens a step", "a step", "tokens/s", "× none", "would win at", "any shape"]]
-    rows += [_row(option, first=option.tree == at.chosen) for option in at.options]
+    rows += [_row(option, first=option.tree == batch_plan.chosen) for option in batch_plan.options]
     yield from aligned(rows)
 
 

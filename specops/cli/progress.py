@@ -108,8 +108,8 @@ class _Display:
             return ""
         elapsed = max(time.monotonic() - self.started, 1e-9)
         p50 = statistics.median(self.latencies)
-        shown = f"p50 {p50 * 1000:.0f} ms" if p50 < 1 else f"p50 {p50:.2f} s"
-        return f"{shown}, {self.chunks / elapsed:.0f} tokens/s"
+        latency = f"p50 {p50 * 1000:.0f} ms" if p50 < 1 else f"p50 {p50:.2f} s"
+        return f"{latency}, {self.chunks / elapsed:.0f} tokens/s"
 
     def next_phase(self) -> str | None:
         return next((name for name in self.expected if name not in self.states), None)
@@ -213,7 +213,7 @@ class _Lines(_Display):
     def __init__(self, *, heartbeat: bool = True) -> None:
         super().__init__()
         self._heartbeat = heartbeat
-        self._said = time.monotonic()
+        self._last_line_s = time.monotonic()
         self._ended = threading.Event()
         self._lock = threading.Lock()
         self._watch = threading.Thread(target=self._speak_up, name="progress", daemon=True)
@@ -234,8 +234,8 @@ class _Lines(_Display):
             return  # a note says why
         number, names = len(self.expected), list(self.expected)
         place = f" ({names.index(name) + 1} of {number})" if name in names else ""
-        shown = self.phase_time(name)
-        took = "" if state == "running" else f", {shown}" if reused else f" after {shown}"
+        elapsed = self.phase_time(name)
+        took = "" if state == "running" else f", {elapsed}" if reused else f" after {elapsed}"
         self.note(f"{name}{place}: {MARKS[state][1]}{took}" + (f", {detail}" if detail else ""))
 
     def start(self, label: str, total: int) -> None:
@@ -244,17 +244,17 @@ class _Lines(_Display):
 
     def advance(self, done: int = 1) -> None:
         super().advance(done)
-        if time.monotonic() - self._said >= LINE_EVERY_S:
+        if time.monotonic() - self._last_line_s >= LINE_EVERY_S:
             self._report()
 
     def note(self, text: str) -> None:
         with self._lock:
-            self._said = time.monotonic()
+            self._last_line_s = time.monotonic()
             print(named(text), file=sys.stderr, flush=True)
 
     def _speak_up(self) -> None:
-        while not self._ended.wait(max(0.05, LINE_EVERY_S - (time.monotonic() - self._said))):
-            if time.monotonic() - self._said >= LINE_EVERY_S:
+        while not self._ended.wait(max(0.05, LINE_EVERY_S - (time.monotonic() - self._last_line_s))):
+            if time.monotonic() - self._last_line_s >= LINE_EVERY_S:
                 self._report()
 
     def _report(self) -> None:

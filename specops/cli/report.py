@@ -76,8 +76,8 @@ def make(
     requested = window_of(window or settings.window, end, _zone(tz or settings.timezone), datetime.now(UTC))
     api = Api(url, timeout_s=timeout_s)
     try:
-        with call.progress() as shown:
-            result = report(call.file, call.path, call.folder, requested, api, shown)
+        with call.progress() as progress:
+            result = report(call.file, call.path, call.folder, requested, api, progress)
     finally:
         api.close()
     written = write(call.folder, requested, result)
@@ -122,9 +122,9 @@ def schedule(
             hint=with_options({"--at": "Mon 09:00"}),
         )
     zone = _zone(tz or call.file.report.timezone)
-    made = schedule(call.file, call.path, call.folder, when, zone, datetime.now(UTC))
-    value = ScheduleFiles(folder=str(made.folder), files=list(made.names), calendar=made.calendar)
-    return Answer(value, scheduled(made))
+    files = schedule(call.file, call.path, call.folder, when, zone, datetime.now(UTC))
+    value = ScheduleFiles(folder=str(files.folder), files=list(files.names), calendar=files.calendar)
+    return Answer(value, scheduled(files))
 
 
 def _zone(name: str) -> ZoneInfo:
@@ -141,13 +141,13 @@ def _zone(name: str) -> ZoneInfo:
         ) from None
 
 
-def scheduled(made: WrittenSchedule) -> list[str]:
-    service = next(name for name in made.names if name.endswith(".service"))
-    timer = next(name for name in made.names if name.endswith(".timer"))
+def scheduled(files: WrittenSchedule) -> list[str]:
+    service = next(name for name in files.names if name.endswith(".service"))
+    timer = next(name for name in files.names if name.endswith(".timer"))
     return [
-        f"schedule · {made.folder} · {made.calendar}",
-        f"  cron     install -m 644 {made.folder}/{made.cron_name} /etc/cron.d/",
-        f"  systemd  install -m 644 {made.folder}/{service} {made.folder}/{timer} /etc/systemd/system/"
+        f"schedule · {files.folder} · {files.calendar}",
+        f"  cron     install -m 644 {files.folder}/{files.cron_name} /etc/cron.d/",
+        f"  systemd  install -m 644 {files.folder}/{service} {files.folder}/{timer} /etc/systemd/system/"
         f" && systemctl daemon-reload && systemctl enable --now {timer}",
         "One of the two. Nothing was installed.",
     ]

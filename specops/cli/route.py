@@ -75,13 +75,13 @@ def check(
             hint="specops route check rollout.yaml",
         )
     more = read(cases) if cases else []
-    with call.progress() as shown:
+    with call.progress() as progress:
         if rollout is not None:
             file = load(rollout)
-            result = check_rollout(file, run_folder(rollout, file.rollout, run), more, program, shown)
+            result = check_rollout(file, run_folder(rollout, file.rollout, run), more, program, progress)
         else:
             assert config is not None
-            result = check_config(config, more, program, shown)
+            result = check_config(config, more, program, progress)
     return Answer(result, checked(result))
 
 
@@ -117,10 +117,10 @@ def explain(
 
     file = load(rollout)
     requested = read_request(request, remote_addr)
-    found = explain(
+    explanation = explain(
         file, run_folder(rollout, file.rollout, run), requested, in_flight=in_flight, percent=percent
     )
-    return Answer(found, explained(found))
+    return Answer(explanation, explained(explanation))
 
 
 SHOWN = {
@@ -151,7 +151,10 @@ def rendered(result: Result, router: Router, rollout: Path) -> list[str]:
                     for name, label in SHOWN.items()
                 ),
                 *_classes(rules),
-                *(["  unsupported", one["name"], one["source"]] for one in rules["unsupported"]),
+                *(
+                    ["  unsupported", parameter["name"], parameter["source"]]
+                    for parameter in rules["unsupported"]
+                ),
             ]
         ),
         *(f"  note: {note}" for note in data.notes),
@@ -180,32 +183,32 @@ def _value(rule: Mapping[str, Any], unit: str = "") -> str:
 
 
 def _classes(rules: Mapping[str, Any]) -> Iterator[list[str]]:
-    for one in rules["classes"]:
-        allowed = "by size" if one["speculate"]["value"] else "standard"
-        yield [f"  class {one['name']}", allowed, one["speculate"]["source"]]
-        if one.get("max_in_flight"):
-            limit = one["max_in_flight"]
-            yield [f"  in flight for {one['name']}", _value(limit), limit["source"]]
+    for traffic_class in rules["classes"]:
+        allowed = "by size" if traffic_class["speculate"]["value"] else "standard"
+        yield [f"  class {traffic_class['name']}", allowed, traffic_class["speculate"]["source"]]
+        if traffic_class.get("max_in_flight"):
+            limit = traffic_class["max_in_flight"]
+            yield [f"  in flight for {traffic_class['name']}", _value(limit), limit["source"]]
 
 
 def checked(result: Result) -> list[str]:
-    tried = [read(CaseOutcome, one, "the check is damaged") for one in result.data["tried"]]
+    tried = [read(CaseOutcome, outcome, "the check is damaged") for outcome in result.data["tried"]]
     if not tried:
         lines = [sentence(result.reason), f"the router says: {result.data['refused']}"]
         return [*lines, f"change: {result.data['hint']}"]
-    rows = [["  " + one.name, one.pool, one.reason] for one in tried]
-    wrong = [f"wrong: {one.name}: {one.wrong}" for one in tried if one.wrong]
+    rows = [["  " + outcome.name, outcome.pool, outcome.reason] for outcome in tried]
+    wrong = [f"wrong: {outcome.name}: {outcome.wrong}" for outcome in tried if outcome.wrong]
     return [f"route check · {count(len(tried), 'request')}", *aligned(rows), *wrong, sentence(result.reason)]
 
 
-def explained(found: Explanation) -> list[str]:
+def explained(explanation: Explanation) -> list[str]:
     rows = [
-        ["pool", found.pool if found.pool != "none" else "none: the router answers 404"],
-        ["class", found.traffic_class],
-        ["reason", f"{found.reason}: {found.message}"],
+        ["pool", explanation.pool if explanation.pool != "none" else "none: the router answers 404"],
+        ["class", explanation.traffic_class],
+        ["reason", f"{explanation.reason}: {explanation.message}"],
     ]
-    if found.source is not None:
-        rows.append(["by", found.source])
-    if found.weight != 1:
-        rows.append(["counts as", f"{found.weight:g} in flight"])
+    if explanation.source is not None:
+        rows.append(["by", explanation.source])
+    if explanation.weight != 1:
+        rows.append(["counts as", f"{explanation.weight:g} in flight"])
     return aligned(rows)

@@ -101,7 +101,7 @@ def run(
         exit_code=walk.exit_code,
         stopped=walk.stopped,
         phases=phases,
-        skipped=[SkippedPhase(phase=one.phase, reason=one.reason, hint=one.hint) for one in walk.skipped],
+        skipped=[SkippedPhase(phase=skip.phase, reason=skip.reason, hint=skip.hint) for skip in walk.skipped],
     )
     return Answer(value, walk_document(walk, call.file, call.path), walk.exit_code)
 
@@ -180,23 +180,23 @@ def plan_page(plan: WalkForecast, run_command: str, load: str | None = None) -> 
     from specops.render.figures import count
 
     yield "phase         starts  requests         about"
-    for one in plan.phases:
-        if one.reused:
-            yield f"{one.phase:12}       -         -       -   reused: its inputs have not changed"
+    for phase in plan.phases:
+        if phase.reused:
+            yield f"{phase.phase:12}       -         -       -   reused: its inputs have not changed"
             continue
-        time = "-" if not one.seconds else duration(one.seconds)
-        yield f"{one.phase:12}  {one.starts:6}  {one.requests:8}  {time:>12}   {one.note}".rstrip()
+        time = "-" if not phase.seconds else duration(phase.seconds)
+        yield f"{phase.phase:12}  {phase.starts:6}  {phase.requests:8}  {time:>12}   {phase.note}".rstrip()
     yield ""
-    reused = sum(one.reused for one in plan.phases)
-    run = [one for one in plan.phases if not one.reused and one.seconds]
+    reused = sum(phase.reused for phase in plan.phases)
+    run = [phase for phase in plan.phases if not phase.reused and phase.seconds]
     left = len(plan.phases) - reused - len(run)
-    starts, requests = sum(one.starts for one in run), sum(one.requests for one in run)
+    starts, requests = sum(phase.starts for phase in run), sum(phase.requests for phase in run)
     yield f"Plan: {count(len(run), 'phase')} to run, {reused} to reuse, {left} not to run."
     yield (
         f"In all {count(starts, 'server start')}, at most {count(requests, 'request')},"
         f" about {duration(plan.total_s)}."
     )
-    if any(one.phase == "ab" for one in run):
+    if any(phase.phase == "ab" for phase in run):
         yield "A comparison that is decided early takes less."
     if plan.assumed:
         yield (

@@ -34,9 +34,9 @@ def document(name: str) -> dict[str, Any]:
     with extra("edge", f"print the schema {name}"):
         phase = phase_of_result(name) if shape.holds is None else None
         content = shape.holds if phase is None else phase.content
-        found = _result(name, content) if isinstance(content, Content) else _printed(shape)
+        body = _result(name, content) if isinstance(content, Content) else _printed(shape)
     head = {"$schema": DIALECT, "title": name, "description": shape.about}
-    return head | found | head
+    return head | body | head
 
 
 def types_of(types: Types) -> tuple[Any, ...]:
@@ -55,13 +55,13 @@ def _printed(shape: Shape) -> dict[str, Any]:
     kinds, parts = types_of(shape.holds), dict[str, Any]()
     if len(kinds) > 1:
         return _merged(kinds, parts) | {"$defs": parts}
-    return _of(GenericAlias(list, kinds[:1]) if shape.many else kinds[0])
+    return _schema_of(GenericAlias(list, kinds[:1]) if shape.many else kinds[0])
 
 
-def _of(kind: Any) -> dict[str, Any]:
-    found = TypeAdapter(kind).json_schema(mode="serialization", ref_template=REFERENCE)
-    _close(found)
-    return found
+def _schema_of(kind: Any) -> dict[str, Any]:
+    schema = TypeAdapter(kind).json_schema(mode="serialization", ref_template=REFERENCE)
+    _close(schema)
+    return schema
 
 
 def _close(schema: Any) -> None:
@@ -84,15 +84,15 @@ def _result(name: str, content: Content) -> dict[str, Any]:
     parts: dict[str, Any] = {}
     always = types_of(content.always)
     data = _merged((*always, *types_of(content.finished)), parts)
-    required = {one for kind in always for one in _of(kind).get("required", [])}
+    required = {key for kind in always for key in _schema_of(kind).get("required", [])}
     fields |= {"phase": {"const": PHASES_OF.get(name, name)}, "data": data | {"required": sorted(required)}}
     summary: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
     for kind in types_of(content.summary):
-        summary = _of(kind)
+        summary = _schema_of(kind)
         _add(parts, summary)
     summary_needs = summary.pop("required", [])
     fields["summary"] = summary
-    found: dict[str, Any] = {
+    schema: dict[str, Any] = {
         "type": "object",
         "properties": fields,
         "required": sorted(set(fields) - {"recommendation"}),
@@ -110,21 +110,21 @@ def _result(name: str, content: Content) -> dict[str, Any]:
     else:
         del fields["recommendation"]
     if content.finished or summary_needs:
-        found |= {"if": {"properties": {"verdict": {"const": "partial"}}}, "else": later}
-    return found | {"$defs": parts}
+        schema |= {"if": {"properties": {"verdict": {"const": "partial"}}}, "else": later}
+    return schema | {"$defs": parts}
 
 
 def _merged(kinds: Sequence[Any], parts: dict[str, Any]) -> dict[str, Any]:
     """Return one object with the keys of all `kinds`; what they refer to is added to `parts`."""
-    found: dict[str, Any] = {"type": "object", "properties": {}, "required": []}
+    merged: dict[str, Any] = {"type": "object", "properties": {}, "required": []}
     for kind in kinds:
-        one = _of(kind)
-        _add(parts, one)
-        found["properties"] |= one["properties"]
-        found["required"] += one.get("required", [])
-        closed = one.get("additionalProperties") is False
-        found["additionalProperties"] = found.get("additionalProperties", False) or not closed
-    return found
+        schema = _schema_of(kind)
+        _add(parts, schema)
+        merged["properties"] |= schema["properties"]
+        merged["required"] += schema.get("required", [])
+        closed = schema.get("additionalProperties") is False
+        merged["additionalProperties"] = merged.get("additionalProperties", False) or not closed
+    return merged
 
 
 def _add(parts: dict[str, Any], schema: dict[str, Any]) -> None:
@@ -157,12 +157,12 @@ def schema(
     `error` is what every command prints with --json where it fails.
     """
     if name is not None:
-        found = document(name)
-        return Answer(found, [json.dumps(found, indent=1, ensure_ascii=False)])
+        json_schema = document(name)
+        return Answer(json_schema, [json.dumps(json_schema, indent=1, ensure_ascii=False)])
     every = [
         SchemaEntry(
-            name=name, commands=[f"specops {one} --json" for one in shape.commands], about=shape.about
+            name=name, commands=[f"specops {command} --json" for command in shape.commands], about=shape.about
         )
         for name, shape in SHAPES.items()
     ]
-    return Answer(every, [f"{one['name']:19} {one['about']}" for one in every])
+    return Answer(every, [f"{entry['name']:19} {entry['about']}" for entry in every])

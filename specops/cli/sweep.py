@@ -124,15 +124,15 @@ def _overridden(file: Rollout, of_sweep: dict[str, Any], of_measure: dict[str, A
 
     from specops.config import Measure, Sweep
 
-    def given(fields: dict[str, Any]) -> dict[str, Any]:
+    def specified(fields: dict[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in fields.items() if value is not None}
 
     written = file.sweep.model_dump()
     if of_sweep["k"]:
         written["trees"] = None
     try:
-        requested = Sweep.model_validate(written | given(of_sweep))
-        measure = Measure.model_validate(file.measure.model_dump() | given(of_measure))
+        requested = Sweep.model_validate(written | specified(of_sweep))
+        measure = Measure.model_validate(file.measure.model_dump() | specified(of_measure))
     except ValidationError as error:
         first = error.errors()[0]
         option = str(first["loc"][0]).removesuffix("_min")
@@ -153,33 +153,33 @@ def _endpoints(attach: list[str], file: Rollout) -> dict[int, Pool]:
 
     requested = settings_of(file, file.pools.standard)
 
-    found: dict[int, Pool] = {}
+    endpoints: dict[int, Pool] = {}
     for text in attach:
         number, _, place = text.partition("=")
         address, _, model = place.partition("#")
         if not number.isdecimal():
             raise UsageError(f"{text!r} does not begin with a K", hint=_attached())
-        if int(number) in found:
+        if int(number) in endpoints:
             raise UsageError(f"K = {number} is attached twice: expected one endpoint a K", hint=_attached())
         try:
             base_url = checked_base_url(address)
         except ValueError as error:
             raise UsageError(f"{address} is not a usable address: it {error}", hint=_attached()) from None
         # The endpoint of K = 0 stands for the standard pool, and any other for the speculative one.
-        at = (file.pools.speculative if int(number) else file.pools.standard).endpoint
-        pool = pool_at(base_url, model, OPEN if at is None else at.access)
+        own_endpoint = (file.pools.speculative if int(number) else file.pools.standard).endpoint
+        pool = pool_at(base_url, model, OPEN if own_endpoint is None else own_endpoint.access)
         if not model:
             endpoint = requested.at(pool.endpoint, f"K = {number}")
             model = only_model(endpoint.target(), endpoint.decoding())
             pool = pool.model_copy(update={"model": model})
-        same = next((k for k, one in found.items() if one == pool), None)
+        same = next((k for k, attached in endpoints.items() if attached == pool), None)
         if same is not None:
             raise UsageError(
                 f"K = {same} and K = {number} are one server: {base_url} serving {model}",
                 hint=_attached(),
             )
-        found[int(number)] = pool
-    return found
+        endpoints[int(number)] = pool
+    return endpoints
 
 
 def _swept(call: Call, spec: SweepSpec, path: Path, on: str | None, *, fresh: bool) -> Result:
@@ -192,15 +192,15 @@ def _swept(call: Call, spec: SweepSpec, path: Path, on: str | None, *, fresh: bo
 
     earlier, _ = samples_of(path)
     previous = resumable(path, "sweep", spec.inputs, measurements_of, fresh=fresh, hint={"--fresh": True})
-    with call.progress() as shown:
+    with call.progress() as progress:
 
         def set_aside() -> None:
             if path.exists():
-                shown.note(f"the earlier sweep is now {results.set_aside(path)}")
+                progress.note(f"the earlier sweep is now {results.set_aside(path)}")
 
-        with partial_results(path, shown, resumed=previous is not None, before_first=set_aside) as keep:
-            with machines(spec, on, path.parent / "logs" / "sweep", shown) as executor:
-                result = sweep(spec, executor, shown, previous=previous, earlier=earlier, on_partial=keep)
+        with partial_results(path, progress, resumed=previous is not None, before_first=set_aside) as keep:
+            with machines(spec, on, path.parent / "logs" / "sweep", progress) as executor:
+                result = sweep(spec, executor, progress, previous=previous, earlier=earlier, on_partial=keep)
             keep(result)
     return result
 

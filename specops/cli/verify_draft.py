@@ -73,18 +73,18 @@ def verify_draft(
     settings = call.settings(VerifySettings, fields)
     if measure:
         _refuse_unmeasurable(settings, prompts)
-    with call.progress() as shown:
+    with call.progress() as progress:
         from specops.load.workload import load_prompts
         from specops.phases.verify_draft.verify import verify
 
-        result = verify(settings, load_prompts(prompts) if prompts else None, shown)
+        result = verify(settings, load_prompts(prompts) if prompts else None, progress)
         if measure and prompts is not None and result.summary["verdict"] != "incompatible":
             from specops.phases.verify_draft.estimate import estimate
 
-            found = estimate(
-                Path(target), Path(draft), prompts, shown, threads=threads, temperature=temperature
+            estimated = estimate(
+                Path(target), Path(draft), prompts, progress, threads=threads, temperature=temperature
             )
-            message = {"estimate": found.model_dump(mode="json")}
+            message = {"estimate": estimated.model_dump(mode="json")}
             result = result.model_copy(update={"data": result.data | message})
     return Answer(result, document(result, call.out))
 

@@ -14,10 +14,10 @@ Floats: TypeAlias = NDArray[np.float64]
 def at_load(load: Floats | float, points: Iterable[tuple[int, float | None]]) -> Floats:
     """Return a figure of the baseline at each load, in streams, from its values at the measured loads:
     interpolated between them, NaN beyond them."""
-    known = sorted((streams, value) for streams, value in points if value is not None)
-    if not known:
+    measured = sorted((streams, value) for streams, value in points if value is not None)
+    if not measured:
         return np.full(np.shape(load), np.nan)
-    streams, values = zip(*known, strict=True)
+    streams, values = zip(*measured, strict=True)
     return np.asarray(np.interp(load, streams, values, left=np.nan, right=np.nan), dtype=np.float64)
 
 

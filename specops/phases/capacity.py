@@ -72,16 +72,16 @@ def measured(rollout: Rollout, folder: Path) -> MeasuredServer | UnknownCapacity
 
     The machine that drove the load may be another; of the embedded engine it is the server's too.
     """
-    baseline = _found(_of_baseline, rollout, folder / "baseline.json")
+    baseline = _capacity_from(_of_baseline, rollout, folder / "baseline.json")
     if isinstance(baseline, MeasuredServer) or not (folder / "sweep.json").exists():
         return baseline
-    sweep = _found(_of_sweep, rollout, folder / "sweep.json")
+    sweep = _capacity_from(_of_sweep, rollout, folder / "sweep.json")
     if isinstance(sweep, MeasuredServer):
         return sweep
     return UnknownCapacity(why=f"{baseline.why}; {sweep.why}", change=baseline.change)
 
 
-def _found(
+def _capacity_from(
     read: Callable[[Rollout, Result, Path], list[LevelFigures] | str], rollout: Rollout, path: Path
 ) -> MeasuredServer | UnknownCapacity:
     if not path.exists():
@@ -101,9 +101,9 @@ def _of_baseline(rollout: Rollout, result: Result, path: Path) -> list[LevelFigu
         return f"it is a result of {result.phase}"
     if result.verdict != "yes":
         return result.reason
-    what = unlike(rollout, result)
-    if what is not None:
-        return f"{what} changed since"
+    changed = unlike(rollout, result)
+    if changed is not None:
+        return f"{changed} changed since"
     return checked(BaselineLevels, result.data, f"{path} is damaged: data").by_concurrency
 
 
@@ -113,21 +113,23 @@ def _of_sweep(rollout: Rollout, result: Result, path: Path) -> list[LevelFigures
         return "it does not record the model files of the standard pool"
     if result.phase != "sweep":
         return f"it is a result of {result.phase}"
-    what = unlike(rollout, result)
-    if what is not None:
-        return f"{what} changed since"
+    changed = unlike(rollout, result)
+    if changed is not None:
+        return f"{changed} changed since"
     requested = settings_of(rollout, rollout.pools.standard)
     stored = measurements_of(result, str(path))
     if any(failure.setting == STANDARD for failure in stored.failed):
         return "K = 0 failed in at least one of its rungs"
     swept = [
-        one
-        for one in stored.cells
-        if one.setting == STANDARD and one.temperature == requested.temperature and one.cell.complete
+        measurement
+        for measurement in stored.cells
+        if measurement.setting == STANDARD
+        and measurement.temperature == requested.temperature
+        and measurement.cell.complete
     ]
-    if len({one.length for one in swept}) > 1:
+    if len({measurement.length for measurement in swept}) > 1:
         return "it measured each prompt-length class separately"
-    return by_level([one.cell for one in swept])
+    return by_level([measurement.cell for measurement in swept])
 
 
 def _highest(
@@ -163,15 +165,15 @@ def _rate(ends: RepeatMean | None) -> Rate | None:
 def _too_much(level: LevelFigures, slo: Slo | None, max_error_share: float) -> str | None:
     """Return why this load does not count: too many failures, or a p95 that misses the SLO or is not
     known."""
-    at = f"at {level.concurrency} stream{'s' if level.concurrency != 1 else ''}"
+    load = f"at {level.concurrency} stream{'s' if level.concurrency != 1 else ''}"
     if level.failed > max_error_share * level.requests:
-        return f"{level.failed} of {level.requests} requests failed {at}"
+        return f"{level.failed} of {level.requests} requests failed {load}"
     for name, spread, bound in _bounds(level, slo):
         if spread.p95 is None:
             missing = spread.missing.get("p95", "it was not measured")
-            return f"the p95 of {name} {at} is not known ({missing})"
+            return f"the p95 of {name} {load} is not known ({missing})"
         if spread.p95 > bound:
-            return f"the p95 of {name} {at} is {spread.p95:.0f} ms (slo {bound:g} ms)"
+            return f"the p95 of {name} {load} is {spread.p95:.0f} ms (slo {bound:g} ms)"
     return None
 
 
@@ -214,30 +216,30 @@ def capacity(rollout: Rollout, folder: Path) -> Capacity:
     return gate(rollout.peak, rollout.deploy.standard_replicas, measured(rollout, folder))
 
 
-def gate(peak: Peak | None, servers: int, found: MeasuredServer | UnknownCapacity) -> Capacity:
+def gate(peak: Peak | None, servers: int, measured: MeasuredServer | UnknownCapacity) -> Capacity:
     """Yes only where the lower end of what `servers` servers offer reaches the peak; no where the upper end
     does not. Servers are taken to add up, as behind a router that spreads requests evenly."""
     if peak is None:
         change = "add peak with requests_per_s, tokens_per_s or both, from your busiest minutes"
         return _unknown(UnknownCapacity(why="the rollout file names no peak", change=change))
-    if isinstance(found, UnknownCapacity):
-        return _unknown(found)
+    if isinstance(measured, UnknownCapacity):
+        return _unknown(measured)
     demands = []
     for name, unit in UNITS.items():
-        wanted, rate = getattr(peak, name), getattr(found, name)
-        if wanted is None:
+        peak_rate, rate = getattr(peak, name), getattr(measured, name)
+        if peak_rate is None:
             continue
         if rate is None:
             change = "give the model's tokenizer.json as measure.tokenizer, or the peak in requests_per_s"
-            return _unknown(UnknownCapacity(why=f"{found.source} has no {unit}", change=change))
-        demands.append(_demand(unit, wanted, rate, servers, 1 - peak.headroom))
+            return _unknown(UnknownCapacity(why=f"{measured.source} has no {unit}", change=change))
+        demands.append(_demand(unit, peak_rate, rate, servers, 1 - peak.headroom))
     worst = min(demands, key=lambda demand: ("no", "undecided", "yes").index(demand.answer))
     return Capacity(
         verdict=worst.answer,
-        reason=_reason(worst, servers, peak.headroom, found),
-        change=_change(worst, servers, found),
+        reason=_reason(worst, servers, peak.headroom, measured),
+        change=_change(worst, servers, measured),
         demands=demands,
-        measured=found,
+        measured=measured,
     )
 
 
@@ -258,11 +260,11 @@ def _demand(unit: str, peak: float, rate: Rate, servers: int, used: float) -> De
     return Demand(unit=unit, peak=peak, offered=offered, answer=answer, servers=enough)
 
 
-def _reason(demand: Demand, servers: int, headroom: float, found: MeasuredServer) -> str:
+def _reason(demand: Demand, servers: int, headroom: float, measured: MeasuredServer) -> str:
     sustained = {"yes": _at_least, "no": _at_most, "undecided": _between}[demand.answer](demand.offered)
     state = {"yes": "capacity suffices", "no": "capacity too low", "undecided": "capacity undecided"}
     pool = f"{servers} standard server{'s sustain' if servers > 1 else ' sustains'}"
-    streams = f"{found.concurrency} stream{'s' if found.concurrency > 1 else ''}"
+    streams = f"{measured.concurrency} stream{'s' if measured.concurrency > 1 else ''}"
     return (
         f"{state[demand.answer]}: {pool} {sustained} {demand.unit} at {streams} ({headroom:.0%} headroom); "
         f"peak is {demand.peak:g}"
@@ -283,7 +285,7 @@ def _between(offered: Rate) -> str:
     return f"{max(offered.low, 0.0):.4g}–{offered.high:.4g}"
 
 
-def _change(demand: Demand, servers: int, found: MeasuredServer) -> str | None:
+def _change(demand: Demand, servers: int, measured: MeasuredServer) -> str | None:
     if demand.answer == "yes":
         return None
     ways = []
@@ -291,8 +293,10 @@ def _change(demand: Demand, servers: int, found: MeasuredServer) -> str | None:
         ways.append(f"{demand.servers} servers would carry it (deploy.standard_replicas)")
     if demand.answer == "undecided":
         ways.append(f"the interval has {demand.offered.n} repeats: more measure.repeats narrow it")
-    if found.above is None:
-        ways.append(f"the highest measured level is {found.concurrency}: add levels to measure.concurrency")
+    if measured.above is None:
+        ways.append(
+            f"the highest measured level is {measured.concurrency}: add levels to measure.concurrency"
+        )
     else:
-        ways.append(f"relax slo or add deploy.standard_replicas: at more streams, {found.above}")
+        ways.append(f"relax slo or add deploy.standard_replicas: at more streams, {measured.above}")
     return "; ".join(ways)

@@ -69,8 +69,8 @@ class Commands:
     def observed_k(self) -> int | None:
         """The K of a speculative pool that runs already, as the comparison counted its positions."""
         try:
-            compared = results.read(self.folder / "ab.json").data["arms"]["speculative"]
-            counted = [len(level["acceptance"]["per_position"]) for level in compared if level["acceptance"]]
+            levels = results.read(self.folder / "ab.json").data["arms"]["speculative"]
+            counted = [len(level["acceptance"]["per_position"]) for level in levels if level["acceptance"]]
         except (SpecopsError, LookupError, TypeError):
             return None
         return max(counted, default=0) or None
@@ -81,9 +81,9 @@ class Commands:
             ends = endpoints_in(settings)
         except (SpecopsError, LookupError, TypeError, ValueError, AttributeError):
             return {}
-        ours = self.rollout.pools.speculative
+        speculative = self.rollout.pools.speculative
         named = {k: _named(pool.endpoint) for k, pool in ends.items() if pool.endpoint is not None}
-        return named if ours in ends.values() else {}
+        return named if speculative in ends.values() else {}
 
 
 def _named(endpoint: Endpoint) -> str:

@@ -267,8 +267,8 @@ def plan(
     prices = Prices(settings.server_per_hour, settings.edge_per_hour)
     planner = EdgePlanner(settings.setting(), costs, rounds, prices, fixed_depth=settings.depth is not None)
     rtts = sorted({rtt_ms / 1000 for rtt_ms in settings.rtt_ms})
-    found = planner.plan(rtts, sorted(set(settings.clients)), settings.itl_ms, progress)
-    nearest = [cell for cell in found.cells if cell.rtt_s == rtts[0]]
+    edge_plan = planner.plan(rtts, sorted(set(settings.clients)), settings.itl_ms, progress)
+    nearest = [cell for cell in edge_plan.cells if cell.rtt_s == rtts[0]]
     best = min(nearest, key=lambda cell: cell.itl_ratio)
     ahead = best.itl_ratio < 1
     return results.Result(
@@ -283,16 +283,21 @@ def plan(
         ),
         summary={
             "itl_ratio": round(best.itl_ratio, 4),
-            "throughput_ratio": round(max(cell.throughput_ratio for cell in found.cells), 4),
+            "throughput_ratio": round(max(cell.throughput_ratio for cell in edge_plan.cells), 4),
             "round_bytes": round_bytes(settings.nodes, 151936),
         },
-        data={**_plan(found), "costs": costs.to_json(), "costs_from": costs_from, "rounds": rounds.to_json()},
+        data={
+            **_plan(edge_plan),
+            "costs": costs.to_json(),
+            "costs_from": costs_from,
+            "rounds": rounds.to_json(),
+        },
     )
 
 
-def _plan(found: EdgePlan) -> dict[str, Any]:
+def _plan(edge_plan: EdgePlan) -> dict[str, Any]:
     return {
-        "itl_bound_ms": round(found.itl_bound_ms, 4),
+        "itl_bound_ms": round(edge_plan.itl_bound_ms, 4),
         "cells": [
             {
                 "rtt_ms": 1000 * cell.rtt_s,
@@ -302,22 +307,23 @@ def _plan(found: EdgePlan) -> dict[str, Any]:
                 "throughput_ratio": round(cell.throughput_ratio, 4),
                 "cost_ratio": results.rounded(cell.cost_ratio),
             }
-            for cell in found.cells
+            for cell in edge_plan.cells
         ],
         "by_clients": [
             {
-                "clients": one.clients,
-                "server_only": one.server_only.to_json(),
-                "autoregressive": one.autoregressive.to_json(),
+                "clients": load.clients,
+                "server_only": load.server_only.to_json(),
+                "autoregressive": load.autoregressive.to_json(),
             }
-            for one in found.by_clients
+            for load in edge_plan.by_clients
         ],
         "by_rtt": [
-            {"rtt_ms": 1000 * at.rtt_s, **{k: v for k, v in asdict(at).items() if k != "rtt_s"}}
-            for at in found.by_rtt
+            {"rtt_ms": 1000 * rtt.rtt_s, **{k: v for k, v in asdict(rtt).items() if k != "rtt_s"}}
+            for rtt in edge_plan.by_rtt
         ],
         "break_even": [
-            {"clients": one.clients, "rtt_ms": milliseconds(one.rtt_s)} for one in found.break_even
+            {"clients": break_even.clients, "rtt_ms": milliseconds(break_even.rtt_s)}
+            for break_even in edge_plan.break_even
         ],
     }
 
@@ -336,12 +342,12 @@ def replay_paper(progress: Progress) -> results.Result:
     """
     cases = paper.cases()
     progress.start("cases", len(cases))
-    found = []
+    simulated = []
     for case in cases:
-        found.append(paper.figures(case, seeds=PAPER_SEEDS, seconds=PAPER_S))
+        simulated.append(paper.figures(case, seeds=PAPER_SEEDS, seconds=PAPER_S))
         progress.advance()
-    base, fitted, *tried = found
-    ends = [one.throughput for one in (base, *tried)]  # the fitted one would always have it
+    base, fitted, *tried = simulated
+    ends = [figures.throughput for figures in (base, *tried)]  # the fitted one would always have it
     within = min(ends) <= paper.THROUGHPUT <= max(ends)
     return results.Result(
         phase=PHASE,
@@ -369,16 +375,16 @@ def replay_paper(progress: Progress) -> results.Result:
                 "draft_ms": 1000 * paper.DRAFT_S,
                 "rtt_ms": 1000 * paper.RTT_S,
             },
-            "cases": [_figures(one) for one in found],
+            "cases": [_figures(figures) for figures in simulated],
         },
     )
 
 
-def _figures(found: SimulatedFigures) -> dict[str, Any]:
+def _figures(figures: SimulatedFigures) -> dict[str, Any]:
     stored = {
         name: round(value, 5) if isinstance(value, float) else value
-        for name, value in asdict(found).items()
+        for name, value in asdict(figures).items()
         if name not in ("case", "even_s")
     }
-    case = {"server_draft_ms": 1000 * found.case.server_draft_s, "hit": found.case.hit}
-    return {**case, **stored, "even_ms": milliseconds(found.even_s)}
+    case = {"server_draft_ms": 1000 * figures.case.server_draft_s, "hit": figures.case.hit}
+    return {**case, **stored, "even_ms": milliseconds(figures.even_s)}

@@ -46,10 +46,10 @@ def run(commands: Commands, tell: Callable[[str], None], *, dry_run: bool = Fals
     guard = commands.rollout.guard
     settings = Settings(rollout=commands.rollout.rollout, interval_s=guard.interval_s)
     with (
-        guarding(commands, _observer(commands, tell), dry_run=dry_run) as (one, lock),
+        guarding(commands, _observer(commands, tell), dry_run=dry_run) as (running_guard, lock),
         bind(ANYWHERE if dry_run else guard.listen) as bound,
     ):
-        serve(one, settings, bound, lock, tell)
+        serve(running_guard, settings, bound, lock, tell)
 
 
 def once(commands: Commands, tell: Callable[[str], None], *, dry_run: bool = False) -> Status:
@@ -65,8 +65,8 @@ def standing(folder: Path) -> Status:
     running = holder(folder / GUARD)
     if running is not None and running.url is not None:
         try:
-            said = ask("ask the guard how it stands", "GET", f"{running.url}/status", timeout_s=5.0)
-            return Status.model_validate_json(said)
+            answer = ask("ask the guard how it stands", "GET", f"{running.url}/status", timeout_s=5.0)
+            return Status.model_validate_json(answer)
         except EndpointError:
             if holder(folder / GUARD) is not None:  # else it has just ended
                 raise
@@ -87,7 +87,7 @@ def override(commands: Commands, request: OverrideRequest) -> Status:
 def through(rollout: Rollout, running: Holder, request: OverrideRequest) -> Status:
     """Send an override through the guard that runs."""
     commands = sum(action.longest_s for action in rollout.guard.actions)
-    said = ask(
+    answer = ask(
         "send the override to the guard",
         "POST",
         f"{running.url}/override",
@@ -95,7 +95,7 @@ def through(rollout: Rollout, running: Holder, request: OverrideRequest) -> Stat
         token=running.token,
         timeout_s=ANSWER_S + 2 * commands,
     )
-    return Status.model_validate_json(said)
+    return Status.model_validate_json(answer)
 
 
 @contextmanager
@@ -180,14 +180,16 @@ def blind(now: float, since: float | None, row: BadRow | None) -> Evaluation:
     raise AssertionError
 
 
-def gate(found: Capacity) -> CapacityGate:
+def gate(capacity: Capacity) -> CapacityGate:
     """Return what the capacity gate's answer means for a fallback. Where it is a plain no, the standard pool
     gets what it was measured to carry and the rest stays: slower than it need be, which is better than a
     standard pool that breaks down. What was not measured holds nothing back; it is said."""
-    if found.verdict != "no":
-        return CapacityGate(reason=found.reason)
-    carried = min((demand.offered.low or demand.offered.estimate) / demand.peak for demand in found.demands)
+    if capacity.verdict != "no":
+        return CapacityGate(reason=capacity.reason)
+    carried = min(
+        (demand.offered.low or demand.offered.estimate) / demand.peak for demand in capacity.demands
+    )
     floor = min(max(math.ceil(round(100 * (1 - carried), 6)), 0), 99)
     return CapacityGate(
-        reason=f"{found.reason}; so {floor}% stay speculative unless requests fail", floor=floor
+        reason=f"{capacity.reason}; so {floor}% stay speculative unless requests fail", floor=floor
     )

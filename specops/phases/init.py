@@ -63,8 +63,8 @@ def write_commented(folder: Path) -> Path:
     """Write a `rollout.yaml` with every key into `folder`, made if it is missing. Never overwrites."""
     name = _name(folder)
     text = asset("playbooks", "rollout.template.yaml").read_text(encoding="utf-8")
-    for of_template, ours in (("rollout: first ", f"rollout: {name} "), ("runs/first", f"runs/{name}")):
-        text = text.replace(of_template, ours, 1)
+    for of_template, of_rollout in (("rollout: first ", f"rollout: {name} "), ("runs/first", f"runs/{name}")):
+        text = text.replace(of_template, of_rollout, 1)
     return _write_with_schema(folder, text)
 
 
@@ -90,13 +90,13 @@ def write_pools(
     if draft is not None:
         assert target is not None
         settings = VerifySettings(target=target, draft=draft, engine=engine, allow_degraded=True)
-        found = verify(settings, None, SilentProgress())
-        treatment = found.data["engine"]
-        if found.verdict != "yes" or treatment["method"] is None:
-            unknown = found.verdict == "undecided"
+        verified = verify(settings, None, SilentProgress())
+        treatment = verified.data["engine"]
+        if verified.verdict != "yes" or treatment["method"] is None:
+            unknown = verified.verdict == "undecided"
             claim = "it is not known whether the draft fits" if unknown else "the draft does not fit"
             raise UsageError(
-                f"{claim} the target: {found.reason}",
+                f"{claim} the target: {verified.reason}",
                 hint=f"specops verify-draft {target} {draft} --engine {engine}",
             )
         method, more = treatment["method"], treatment["settings"]
@@ -214,21 +214,23 @@ def write_endpoints(
 
 def _names(endpoints: Mapping[PoolName, BaselineSettings]) -> str:
     """The section of the metric names; empty where both servers have the usual ones, or show none."""
-    found = {}
-    for pool, at in endpoints.items():
+    names = {}
+    for pool, settings in endpoints.items():
         try:
-            exposed = {name for name, _ in exposition.scrape(at.base_url, at.target().credentials)}
+            exposed = {
+                name for name, _ in exposition.scrape(settings.base_url, settings.target().credentials)
+            }
         except EndpointError:
             continue
         naming = fitting(USUAL, pool, exposed)
         if naming is not None:
-            found[pool] = naming
-    return yaml.safe_dump({"monitor": {"names": found}}, sort_keys=False) if found else ""
+            names[pool] = naming
+    return yaml.safe_dump({"monitor": {"names": names}}, sort_keys=False) if names else ""
 
 
-def _running(at: BaselineSettings) -> dict[str, Any]:
-    where = {"engine": "endpoint", "base_url": at.base_url, "model": at.model}
-    return where | at.access.model_dump(mode="json")
+def _running(settings: BaselineSettings) -> dict[str, Any]:
+    where = {"engine": "endpoint", "base_url": settings.base_url, "model": settings.model}
+    return where | settings.access.model_dump(mode="json")
 
 
 async def _pair(places: Sequence[Endpoint]) -> Pair:
@@ -249,7 +251,7 @@ async def _pair(places: Sequence[Endpoint]) -> Pair:
             )
         if len(observed) == len(endpoints):
             return _ordered(endpoints, [observed[name] for name in named])
-    silent = next(each.base_url for name, each in named.items() if name not in observed)
+    silent = next(settings.base_url for name, settings in named.items() if name not in observed)
     raise EndpointError(
         f"{silent} answered neither a chat nor a completions request",
         hint=f"specops doctor --base-url {silent}",
@@ -258,21 +260,21 @@ async def _pair(places: Sequence[Endpoint]) -> Pair:
 
 def _another(first: str) -> str:
     """Return the command that was typed with a second address that is not the first."""
-    others = ("http://127.0.0.1:8001/v1", "http://127.0.0.1:8002/v1")
-    second = next(url for url in others if url != first)
+    addresses = ("http://127.0.0.1:8001/v1", "http://127.0.0.1:8002/v1")
+    second = next(url for url in addresses if url != first)
     return f"{with_options({'--base-url': first})} --base-url {second}  # the second server's address"
 
 
 def _ordered(endpoints: Sequence[BaselineSettings], observed: Sequence[Observed]) -> Pair:
     first, second = endpoints
-    one, other = (each.speculates for each in observed)
-    if one and other:
+    first_speculates, second_speculates = (server.speculates for server in observed)
+    if first_speculates and second_speculates:
         raise UsageError(
             f"both endpoints speculate: {first.base_url} and {second.base_url}; one must serve "
             "without speculation, to be compared with",
             hint=f"specops doctor --base-url {shlex.quote(first.base_url)}",
         )
-    if not one and not other:
+    if not first_speculates and not second_speculates:
         counted = all(server.drafts is not None for server in observed)
         why = (
             "neither endpoint verified a draft"
@@ -281,18 +283,18 @@ def _ordered(endpoints: Sequence[BaselineSettings], observed: Sequence[Observed]
         )
         why = f"taken as such: {why}"
         return Pair((first, second), (f"the first address, {why}", f"the second address, {why}"))
-    idle = observed[1] if one else observed[0]
+    idle = observed[1] if first_speculates else observed[0]
     unknown = "taken as such: it has no counters that show whether it speculates"
     whys = (
         unknown if idle.drafts is None else "it verified no drafts",
         "it verified drafts while it answered",
     )
-    return Pair((second, first) if one else (first, second), whys)
+    return Pair((second, first) if first_speculates else (first, second), whys)
 
 
 async def _model(place: Endpoint) -> str:
-    at = BaselineSettings(base_url=place.base_url, model="", access=place.access)
-    async with Client(at.target(), at.decoding()) as client:
+    settings = BaselineSettings(base_url=place.base_url, model="", access=place.access)
+    async with Client(settings.target(), settings.decoding()) as client:
         return await client.only_model()
 
 

@@ -250,12 +250,12 @@ def version_of(rollout: Rollout) -> str | None:
         return None
     try:
         credentials = NOTHING if pool.endpoint is None else pool.endpoint.access.credentials("standard")
-        said = ask_json(
+        answer = ask_json(
             "read the engine's version", "GET", f"{root}/version", credentials=credentials, timeout_s=ASK_S
         )
     except (EndpointError, UsageError):
         return None
-    version = said.get("version") if isinstance(said, dict) else None
+    version = answer.get("version") if isinstance(answer, dict) else None
     return version if isinstance(version, str) and version else None
 
 

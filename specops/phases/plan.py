@@ -156,8 +156,8 @@ class _Survey:
     def grown(self, topology: Topology, path: Sequence[int]) -> None:
         self._planner.accepted.see(topology, path)
 
-    def copied(self, found: int, right: int) -> None:
-        self._planner.copied(found, right)
+    def copied(self, count: int, right: int) -> None:
+        self._planner.copied(count, right)
 
 
 def explain(settings: PlanSettings, progress: Progress) -> results.Result:
@@ -184,7 +184,7 @@ def explain(settings: PlanSettings, progress: Progress) -> results.Result:
     for batch in sorted(settings.batches):
         _decode(engine, survey, ids, batch, settings)
         progress.advance()
-    found = PlanExplanation(
+    explanation = PlanExplanation(
         target=settings.target.name,
         draft=settings.draft and Path(settings.draft).name,
         nodes=settings.nodes,
@@ -192,10 +192,10 @@ def explain(settings: PlanSettings, progress: Progress) -> results.Result:
         acceptance=_acceptance(planner),
         copies=_copies(planner),
         by_batch=tuple(
-            _at(planner, batch, survey.observed.count(batch)) for batch in sorted(settings.batches)
+            _batch_plan(planner, batch, survey.observed.count(batch)) for batch in sorted(settings.batches)
         ),
     )
-    chosen = {at.batch: at.chosen for at in found.by_batch}
+    chosen = {batch_plan.batch: batch_plan.chosen for batch_plan in explanation.by_batch}
     return results.Result(
         phase="plan",
         inputs={"prompts": prompts.sha256},
@@ -204,7 +204,7 @@ def explain(settings: PlanSettings, progress: Progress) -> results.Result:
         verdict="yes" if any(tree != NONE for tree in chosen.values()) else "no",
         reason=", ".join(f"{tree} at {batch}" for batch, tree in chosen.items()),
         summary={"chosen": chosen},
-        data=found.model_dump(mode="json"),
+        data=explanation.model_dump(mode="json"),
     )
 
 
@@ -264,27 +264,27 @@ def _copies(planner: Planner) -> Copies:
     )
 
 
-def _at(planner: Planner, batch: int, steps: int) -> BatchPlan:
+def _batch_plan(planner: Planner, batch: int, steps: int) -> BatchPlan:
     options = planner.options(batch)
     best = options[0]
     plain = next(option for option in options if option.tree == NONE)
     kinds = {parse_tree(option.tree).kind: option for option in reversed(options)}
-    shown = list(dict.fromkeys([*options[:SHOWN], *kinds.values()]))
-    shown.sort(key=planner.goal.worth, reverse=True)
-    found = tuple(_candidate(planner, option, best, plain, batch) for option in shown)
-    here = planner.paid.batch_costs(batch, planner.most_nodes)
+    listed = list(dict.fromkeys([*options[:SHOWN], *kinds.values()]))
+    listed.sort(key=planner.goal.worth, reverse=True)
+    candidates = tuple(_candidate(planner, option, best, plain, batch) for option in listed)
+    costs = planner.paid.batch_costs(batch, planner.most_nodes)
     levels = [nodes for nodes in PASSES[1:] if nodes <= planner.most_nodes] if planner.grows else []
     return BatchPlan(
         batch=batch,
         chosen=best.tree,
-        why=_why(found),
+        why=_why(candidates),
         steps=steps,
-        plain_ms=milliseconds(here.plain),
-        pass_ms={nodes: milliseconds(here.verify[nodes]) for nodes in PASSES if nodes <= planner.most_nodes},
-        draft_first_ms=milliseconds(here.first) if planner.grows else None,
-        draft_level_ms={nodes: milliseconds(here.level[nodes]) for nodes in levels},
-        rest_ms=milliseconds(here.rest),
-        options=found,
+        plain_ms=milliseconds(costs.plain),
+        pass_ms={nodes: milliseconds(costs.verify[nodes]) for nodes in PASSES if nodes <= planner.most_nodes},
+        draft_first_ms=milliseconds(costs.first) if planner.grows else None,
+        draft_level_ms={nodes: milliseconds(costs.level[nodes]) for nodes in levels},
+        rest_ms=milliseconds(costs.rest),
+        options=candidates,
     )
 
 
@@ -307,12 +307,12 @@ def _candidate(
     )
 
 
-def _why(found: Sequence[Candidate]) -> str:
-    """Return the reason in one sentence, `found` being the best first."""
-    best, *others = found
-    if not others:
+def _why(candidates: Sequence[Candidate]) -> str:
+    """Return the reason in one sentence, `candidates` being the best first."""
+    best, *slower = candidates
+    if not slower:
         return "no other tree fits into this many nodes"
-    second = others[0]
+    second = slower[0]
     if best.tree == NONE:
         why = f"no tree is predicted to beat tree none: best is {second.tree} ({second.over_none:.2f}×)"
         if second.wins_at_rate is not None:

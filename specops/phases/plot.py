@@ -62,8 +62,8 @@ def heading(result: Result, title: str, samples: str) -> Heading:
 def _model(result: Result) -> str:
     """The first model that settings or environment name; a folder by its name."""
     for place in (result.settings, result.environment):
-        if found := _named(place):
-            return f"model {found}"
+        if model := _named(place):
+            return f"model {model}"
     return UNKNOWN
 
 
@@ -74,41 +74,48 @@ def _named(place: Any) -> str | None:
         name = place.get(key)
         if isinstance(name, str):
             return "/".join(Path(name).parts[-2:]) if name.startswith("/") else name
-    return next((found for inner in place.values() if (found := _named(inner))), None)
+    return next((model for inner in place.values() if (model := _named(inner))), None)
 
 
-def count_of(number: int, what: str) -> str:
-    return f"n = {number} {what}"
+def count_of(number: int, unit: str) -> str:
+    return f"n = {number} {unit}"
 
 
 def _edge_bench(result: Result, source: Path, out: Path) -> bool:
     from specops.phases.edge_bench.judging import read
     from specops.render.ab_plot import Mark, Panel, Picture, Row, draw
 
-    found = [ratio for ratio in read(result, str(source)).ratios if ratio.interval is not None]
-    if not found:
+    ratios = [ratio for ratio in read(result, str(source)).ratios if ratio.interval is not None]
+    if not ratios:
         return False
 
-    def row(of: str, arm: str, over: str) -> Row:
-        ours = [one for one in found if (one.of, one.arm, one.over) == (of, arm, over)]
+    def row(figure: str, arm: str, over: str) -> Row:
+        matching = [ratio for ratio in ratios if (ratio.of, ratio.arm, ratio.over) == (figure, arm, over)]
         marks = [
-            Mark(f"{one.clients} client{'s' * (one.clients > 1)}", at.estimate, at.low, at.high)
-            for one in ours
-            if (at := one.interval)
+            Mark(
+                f"{ratio.clients} client{'s' * (ratio.clients > 1)}",
+                interval.estimate,
+                interval.low,
+                interval.high,
+            )
+            for ratio in matching
+            if (interval := ratio.interval)
         ]
         return Row(f"{arm}\nover {over}", (), tuple(marks))
 
     panels = tuple(
         Panel(
-            of,
+            figure,
             tuple(
-                row(of, arm, over)
-                for arm, over in dict.fromkeys((one.arm, one.over) for one in found if one.of == of)
+                row(figure, arm, over)
+                for arm, over in dict.fromkeys(
+                    (ratio.arm, ratio.over) for ratio in ratios if ratio.of == figure
+                )
             ),
             (),
             None,
         )
-        for of in dict.fromkeys(one.of for one in found)
+        for figure in dict.fromkeys(ratio.of for ratio in ratios)
     )
     drawn = Picture(
         panels=panels,
@@ -124,8 +131,8 @@ def _edge_bench(result: Result, source: Path, out: Path) -> bool:
 def _edge_simulation(result: Result, source: Path, out: Path) -> bool:
     from specops.render.plot import draw
 
-    served = result.data.get("by_clients")
-    if not served:
+    by_clients = result.data.get("by_clients")
+    if not by_clients:
         return False
     cells = result.data["cells"]
     rtts = tuple(dict.fromkeys(cell["rtt_ms"] for cell in cells))
@@ -134,14 +141,14 @@ def _edge_simulation(result: Result, source: Path, out: Path) -> bool:
         by_rtt = {c["rtt_ms"]: c["figures"][figure]["mean"] * scale for c in cells if c["clients"] == clients}
         return Line(label, tuple(by_rtt.get(rtt) for rtt in rtts))
 
-    names = {one["clients"]: f"{one['clients']} client{'s' * (one['clients'] > 1)}" for one in served}
+    names = {load["clients"]: f"{load['clients']} client{'s' * (load['clients'] > 1)}" for load in by_clients}
     at_edge = [line(name, clients, "itl_ms") for clients, name in names.items()]
     on_server = [
         Line(
-            f"{names[one['clients']]}, drafted on the server",
-            (one["server_only"]["figures"]["itl_ms"]["mean"],) * len(rtts),
+            f"{names[load['clients']]}, drafted on the server",
+            (load["server_only"]["figures"]["itl_ms"]["mean"],) * len(rtts),
         )
-        for one in served
+        for load in by_clients
     ]
     idle = [line(name, clients, "idle", 100.0) for clients, name in names.items()]
     panels = (
@@ -171,14 +178,14 @@ def _report(result: Result, source: Path, out: Path) -> bool:
     values = [value for panel in panels for line in panel.lines for value in line.values]
     if all(value is None for value in values):
         return False
-    begins = [datetime.fromisoformat(at) for at in result.data["window"]["begins"]]
+    begins = [datetime.fromisoformat(begin) for begin in result.data["window"]["begins"]]
     drawn = LinesPicture(
         f"hour, {report.window.zone}",
         tuple(range(len(begins))),
         tuple(panels),
         "Above 1, speculation is faster than the baseline. Hours without traffic, or at loads that"
         " the baseline did not measure, have no value.",
-        ticks=tuple(f"{at:%d %b\n%H:%M}" for at in begins),
+        ticks=tuple(f"{begin:%d %b\n%H:%M}" for begin in begins),
     )
     requests = round(sum(pool["requests"] or 0 for pool in result.data["pools"].values()))
     draw(drawn, heading(result, f"Report of {report.rollout}", count_of(requests, "requests")), out)
@@ -198,8 +205,8 @@ def from_file(source: Path, out: Path | None) -> Path:
     if source.is_dir():
         raise UsageError(f"{source} is a folder: expected a result", hint=_beside(source))
     target = out or source.with_suffix(".svg")
-    if (other := tool_results.read_file(source)) is not None:
-        views.plot(other, source, target)
+    if (tool_result := tool_results.read_file(source)) is not None:
+        views.plot(tool_result, source, target)
     else:
         plot(results.read(source), source, target)
     return target

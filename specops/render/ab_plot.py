@@ -111,8 +111,8 @@ def draw(picture: Picture, heading: Heading, path: Path) -> None:
         )
         for panel, (left, *right) in zip(picture.panels, axes, strict=True):
             _speedups(left, panel, picture)
-            for one in right:
-                _acceptance(one, panel)
+            for panel_axes in right:
+                _acceptance(panel_axes, panel)
         foot(whole, picture.confidence)
 
 
@@ -179,9 +179,9 @@ def _mark(axes: Axes, mark: Mark, y: float, number: int, limits: tuple[float, fl
                 zorder=3,
             )
         )
-    for end, at, arrow in ((mark.low, left, "<"), (mark.high, right, ">")):
+    for end, edge, arrow in ((mark.low, left, "<"), (mark.high, right, ">")):
         if not left <= end <= right:
-            axes.plot(at, y, arrow, color=colour, markersize=6, clip_on=False, zorder=5)
+            axes.plot(edge, y, arrow, color=colour, markersize=6, clip_on=False, zorder=5)
         elif mark.decided:
             axes.plot(end, y, "|", color=colour, markersize=6, zorder=3)
 

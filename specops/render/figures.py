@@ -61,8 +61,8 @@ def between(ends: tuple[float, float]) -> str:
     return f"{ends[0]:g}–{ends[1]:g}"
 
 
-def count(number: int, one: str, many: str | None = None) -> str:
-    return f"{number} {one if number == 1 else many or one + 's'}"
+def count(number: int, singular: str, many: str | None = None) -> str:
+    return f"{number} {singular if number == 1 else many or singular + 's'}"
 
 
 def bar(share: float | None) -> str:

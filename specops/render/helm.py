@@ -52,8 +52,8 @@ def values(server: Server, deploy: Deploy) -> str:
         "podLabels": selector(server),
         "vllmConfig": _config(server.command[3:]),
     }
-    if given := env(server, deploy):
-        spec["env"] = given
+    if variables := env(server, deploy):
+        spec["env"] = variables
     spec |= {"extraVolumes": volumes(server, deploy), "extraVolumeMounts": mounts(server, deploy)}
     probes = {
         name: {"initialDelaySeconds": 0} | probe(name, deploy, deploy.port)

@@ -158,8 +158,8 @@ def probe(name: str, deploy: Deploy, port: int | str) -> dict[str, Any]:
 
 def env(server: Server, deploy: Deploy) -> list[dict[str, Any]]:
     values = dict(server.environment) | ({"HF_HOME": CACHE} if server.downloads else {})
-    given: list[dict[str, Any]] = [{"name": k, "value": literal(v)} for k, v in sorted(values.items())]
-    return given + [
+    literals: list[dict[str, Any]] = [{"name": k, "value": literal(v)} for k, v in sorted(values.items())]
+    return literals + [
         {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": name}}}
         for name, secret in sorted(deploy.secrets.items())
     ]
@@ -293,7 +293,7 @@ def llm_inference_service(server: Server, deploy: Deploy) -> str:
         "kind": "LLMInferenceService",
         "metadata": named,
         "spec": {
-            "model": {"uri": uri, "name": _served(server)},
+            "model": {"uri": uri, "name": _served_name(server)},
             "storageInitializer": {"enabled": False},
             "replicas": server.replicas,
             "rolloutStrategy": steps(server),
@@ -313,7 +313,7 @@ def _uri(server: Server, deploy: Deploy) -> str | None:
     return f"pvc://{deploy.model_claim}/{model.removeprefix(deploy.model_folder).strip('/')}"
 
 
-def _served(server: Server) -> str:
+def _served_name(server: Server) -> str:
     """Return what requests call the model."""
     flags: dict[str, Any] = dict(zip(server.command, server.command[1:], strict=False))
     return str(flags.get("--served-model-name", server.command[2]))
@@ -329,8 +329,8 @@ def leader_worker_set(server: Server, worker: tuple[str, ...], deploy: Deploy) -
     following = pod(replace(server, command=worker), deploy)
     leading.pop("topologySpreadConstraints", None)
     following.pop("topologySpreadConstraints", None)
-    for one in (leading, following):
-        _expanded(one["containers"][0])
+    for pod_spec in (leading, following):
+        _expanded(pod_spec["containers"][0])
     for name in PROBES:  # a worker has no API
         del following["containers"][0][name]
     del following["containers"][0]["ports"]

@@ -112,7 +112,7 @@ def legend_outside(axes: Axes) -> None:
         axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=8)
 
 
-def contrast(one: str | Sequence[float], other: str | Sequence[float]) -> float:
+def contrast(first: str | Sequence[float], second: str | Sequence[float]) -> float:
     """The contrast ratio of two colours, 1 to 21 (WCAG 2.1)."""
     from matplotlib.colors import to_rgb
 
@@ -120,7 +120,7 @@ def contrast(one: str | Sequence[float], other: str | Sequence[float]) -> float:
         parts = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
         return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
 
-    high, low = sorted((luminance(one), luminance(other)), reverse=True)
+    high, low = sorted((luminance(first), luminance(second)), reverse=True)
     return (high + 0.05) / (low + 0.05)
 
 
@@ -154,8 +154,8 @@ class LinesPanel:
 @dataclass(frozen=True)
 class LinesPicture:
     axis: str
-    at: tuple[float, ...]
-    """x, the same for all lines."""
+    x: tuple[float, ...]
+    """The same for all lines."""
 
     panels: tuple[LinesPanel, ...]
     foot: str = ""
@@ -167,11 +167,11 @@ def draw(picture: LinesPicture, heading: Heading, path: Path) -> None:
     """Write `picture` as SVG or PNG, by the suffix of `path`. Raises FileError if that fails."""
     with figure(path, heading, (max(7.0, 4.0 * len(picture.panels) + 1.2), 3.6)) as whole:
         axes = whole.subplots(1, len(picture.panels), squeeze=False)[0]
-        for number, (panel, one) in enumerate(zip(picture.panels, axes, strict=True)):
-            _panel(one, panel, picture)
+        for number, (panel, panel_axes) in enumerate(zip(picture.panels, axes, strict=True)):
+            _panel(panel_axes, panel, picture)
             last = number == len(picture.panels) - 1
             if last or _labels(panel) != _labels(picture.panels[number + 1]):
-                legend_outside(one)
+                legend_outside(panel_axes)
         foot(whole, picture.foot)
 
 
@@ -180,20 +180,20 @@ def _labels(panel: LinesPanel) -> list[str]:
 
 
 def _panel(axes: Axes, panel: LinesPanel, picture: LinesPicture) -> None:
-    at = list(range(len(picture.at))) if picture.ticks else list(picture.at)
-    step = min((right - left for left, right in pairwise(at)), default=1.0)
+    positions = list(range(len(picture.x))) if picture.ticks else list(picture.x)
+    step = min((right - left for left, right in pairwise(positions)), default=1.0)
     if panel.level is not None:
         axes.axhline(panel.level, color=LIGHT, linewidth=1)
     top = 0.0
     for number, line in enumerate(panel.lines):
         # Points of one x are set apart, so that they do not cover each other.
-        x = [place + step * 0.06 * (number - (len(panel.lines) - 1) / 2) for place in at]
+        x = [place + step * 0.06 * (number - (len(panel.lines) - 1) / 2) for place in positions]
         colour = SERIES[number % len(SERIES)]
         axes.plot(
             x,
             [float("nan") if value is None else value for value in line.values],
             LINES[number % len(LINES)],
-            marker=MARKERS[number % len(MARKERS)] if len(at) <= 24 else None,
+            marker=MARKERS[number % len(MARKERS)] if len(positions) <= 24 else None,
             color=colour,
             linewidth=1.2,
             markersize=4.5,
@@ -205,21 +205,21 @@ def _panel(axes: Axes, panel: LinesPanel, picture: LinesPicture) -> None:
         top = max([top, *(value for value in line.values if value is not None)])
     highest = panel.highest or (1.35 * top or 1.0)
     axes.set_ylim(0, highest)
-    _arrows(axes, panel.lines, at, highest)
+    _arrows(axes, panel.lines, positions, highest)
     if picture.ticks:
-        every = max(1, len(at) // 4)
-        axes.set_xticks(at[::every], picture.ticks[::every])
+        every = max(1, len(positions) // 4)
+        axes.set_xticks(positions[::every], picture.ticks[::every])
     axes.set_xlabel(picture.axis)
     axes.set_ylabel(panel.unit)
     axes.set_title(panel.title, loc="left", fontsize=9, fontweight="bold")
     axes.margins(x=0.06)
 
 
-def _arrows(axes: Axes, lines: Sequence[Line], at: Sequence[float], highest: float) -> None:
+def _arrows(axes: Axes, lines: Sequence[Line], positions: Sequence[float], highest: float) -> None:
     """Intervals that end above the axis."""
-    step = min((right - left for left, right in pairwise(at)), default=1.0)
+    step = min((right - left for left, right in pairwise(positions)), default=1.0)
     for number, line in enumerate(lines):
-        for place, ends in zip(at, line.ends, strict=False):
+        for place, ends in zip(positions, line.ends, strict=False):
             if ends is not None and ends[1] > highest:
                 x = place + step * 0.06 * (number - (len(lines) - 1) / 2)
                 axes.plot(x, highest, "^", color=SERIES[number % len(SERIES)], markersize=5, clip_on=False)

@@ -45,19 +45,19 @@ class Schedule:
         return self.name.replace(".", "-")
 
 
-def files(schedule: Schedule, now: datetime, here: tzinfo | None = None) -> dict[str, str]:
-    """Texts by file name. `here` is the time zone of this machine's cron; None means the system's zone."""
+def files(schedule: Schedule, now: datetime, cron_zone: tzinfo | None = None) -> dict[str, str]:
+    """Texts by file name. `cron_zone` is the zone of this machine's cron; None means the system's zone."""
     return {
-        schedule.cron_name: cron(schedule, now, here),
+        schedule.cron_name: cron(schedule, now, cron_zone),
         f"{schedule.name}.service": service(schedule),
         f"{schedule.name}.timer": timer(schedule),
     }
 
 
-def cron(schedule: Schedule, now: datetime, here: tzinfo | None = None) -> str:
+def cron(schedule: Schedule, now: datetime, cron_zone: tzinfo | None = None) -> str:
     """A file for /etc/cron.d. cron uses the machine's zone, and Debian's cron has no CRON_TZ: the time is
     converted with today's offset. If summer time moves it, a comment in the file says so."""
-    times = [_here(at, here) for at in _occurrences(schedule, now)]
+    times = [_cron_time(occurrence, cron_zone) for occurrence in _occurrences(schedule, now)]
     hour, minute, day = times[0]
     field = "*" if schedule.day is None else str(day)
     env = shlex.quote(str(schedule.environment))
@@ -87,17 +87,17 @@ def _words(schedule: Schedule) -> str:
 def _occurrences(schedule: Schedule, now: datetime) -> list[datetime]:
     """The next occurrence, and one a week for a year."""
     local = now.astimezone(schedule.zone)
-    at = local.replace(hour=schedule.hour, minute=schedule.minute, second=0, microsecond=0)
-    ahead = 1 if schedule.day is None else (DAYS.index(schedule.day) - at.weekday()) % 7
-    first = at + timedelta(days=ahead)
+    today = local.replace(hour=schedule.hour, minute=schedule.minute, second=0, microsecond=0)
+    ahead = 1 if schedule.day is None else (DAYS.index(schedule.day) - today.weekday()) % 7
+    first = today + timedelta(days=ahead)
     return [first + timedelta(weeks=week) for week in range(_WEEKS)]
 
 
-def _here(at: datetime, here: tzinfo | None) -> tuple[int, int, int]:
+def _cron_time(occurrence: datetime, cron_zone: tzinfo | None) -> tuple[int, int, int]:
     """Hour, minute, and cron's day of the week (Sunday is 0)."""
     # Through UTC: two times of one zone are otherwise taken to be of one clock.
-    there = at.astimezone(ZoneInfo("UTC")).astimezone(here)
-    return there.hour, there.minute, there.isoweekday() % 7
+    cron_time = occurrence.astimezone(ZoneInfo("UTC")).astimezone(cron_zone)
+    return cron_time.hour, cron_time.minute, cron_time.isoweekday() % 7
 
 
 def service(schedule: Schedule) -> str:

@@ -69,16 +69,16 @@ def health_question(port: int, timeout_s: int) -> list[str]:
 
 
 def header(rollout: str, *notes: str) -> str:
-    made = f"Made by specops {__version__} from the rollout {rollout}: change its file and render again."
-    return "".join(f"# {line}\n" for line in (made, *notes))
+    origin = f"Made by specops {__version__} from the rollout {rollout}: change its file and render again."
+    return "".join(f"# {line}\n" for line in (origin, *notes))
 
 
 def to_yaml(*documents: dict[str, Any]) -> str:
     """YAML with keys in the given order. Strings that any YAML version may read as another type are quoted:
     PyYAML knows 1.1, and Go's readers also take 1e3 and 0o7 for numbers."""
     return "---\n".join(
-        yaml.dump(each, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10**6)
-        for each in documents
+        yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10**6)
+        for document in documents
     )
 
 

@@ -138,12 +138,12 @@ def _square(axes: Axes, square: Square, column: int, row: int) -> None:
                 (column - 0.49, row - 0.49), 0.98, 0.98, fill=False, edgecolor=INK, linewidth=2, zorder=3
             )
         )
-    text, of = _text(square)
+    text, detail = _text(square)
     ink = ink_on(to_rgb(fill))
     behind = {"facecolor": BACKGROUND, "edgecolor": "none", "pad": 1.0} if undecided else None
     axes.text(
         column,
-        row - (0.14 if of else 0),
+        row - (0.14 if detail else 0),
         text,
         ha="center",
         va="center",
@@ -152,7 +152,7 @@ def _square(axes: Axes, square: Square, column: int, row: int) -> None:
         fontweight="bold" if surely else "normal",
         bbox=behind,
     )
-    axes.text(column, row + 0.24, of, ha="center", va="center", color=ink, fontsize=7, bbox=behind)
+    axes.text(column, row + 0.24, detail, ha="center", va="center", color=ink, fontsize=7, bbox=behind)
 
 
 def _text(square: Square) -> tuple[str, str]:
@@ -244,8 +244,8 @@ def _pareto_legend(
 def frontier(points: Sequence[Point]) -> list[Point]:
     """Return the points that no other beats in one figure without losing in the other, from the fastest for a
     user."""
-    found: list[Point] = []
+    undominated: list[Point] = []
     for point in sorted(points, key=lambda point: (-point.user, -point.total)):
-        if not found or point.total > found[-1].total:
-            found.append(point)
-    return found
+        if not undominated or point.total > undominated[-1].total:
+            undominated.append(point)
+    return undominated

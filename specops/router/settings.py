@@ -53,17 +53,18 @@ def fault(pattern: str) -> str | None:
 
 
 def _unlike(pattern: str) -> str | None:
-    at, before, depth = 0, "", 0
-    while at < len(pattern):
-        token = _TOKEN.match(pattern, at)
+    position, before, depth = 0, "", 0
+    while position < len(pattern):
+        token = _TOKEN.match(pattern, position)
         if token is None:
-            return f"'{pattern[at : at + 4]}' at character {at + 1} differs between router and Python"
+            text = pattern[position : position + 4]
+            return f"'{text}' at character {position + 1} differs between router and Python"
         kind = str(token.lastgroup)
         text = token.group()
         if kind == "repeat":
             lazy = text == "?" and before == "repeat"
             if not lazy and before not in _REPEATABLE:
-                return f"'{text}' at character {at + 1} repeats no single character"
+                return f"'{text}' at character {position + 1} repeats no single character"
             before = "lazy" if lazy else "repeat"
         else:
             # \b matches a position, so it cannot be repeated.
@@ -71,7 +72,7 @@ def _unlike(pattern: str) -> str | None:
         depth += (kind == "open") - (kind == "close")
         if kind == "set" and "--" in text:
             return f"'--' in {text} differs between router and Python"
-        at = token.end()
+        position = token.end()
     return "its brackets do not match" if depth else None
 
 
@@ -249,7 +250,7 @@ class RouteSettings(Section):
 
     @model_validator(mode="after")
     def _each_class_once(self) -> RouteSettings:
-        names = [one.name for one in self.classes]
+        names = [traffic_class.name for traffic_class in self.classes]
         for name in names:
             if names.count(name) > 1:
                 raise PydanticCustomError(

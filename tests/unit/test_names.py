@@ -22,25 +22,18 @@ CEILING = 2
 """Most private words per 100 functions of a package."""
 
 HIGHER = {
-    "actions": 27,
-    "cli": 64,
     "experiment": 4,
     "guard": 3,
-    "phases": 38,
     "phases/ab": 83,
     "phases/checklist": 79,
     "phases/diagnose": 5,
     "phases/edge_bench": 34,
     "phases/guard_drill": 20,
     "phases/launch": 50,
-    "phases/playbook": 10,
     "phases/report": 3,
     "phases/route": 69,
-    "phases/run_comparison": 174,
-    "phases/run_page": 48,
+    "phases/run_comparison": 3,
     "phases/sweep": 65,
-    "render": 39,
-    "router": 18,
 }
 """Packages whose names are older than the rule, with their ceilings. A ceiling only shrinks: lower it, or
 delete its line, when names become better."""

@@ -17,7 +17,7 @@ from made_windows import cell, row
 
 from specops.errors import FileError
 from specops.load.arrivals import Level
-from specops.phases.run_comparison.comparison import Comparison, compared
+from specops.phases.run_comparison.comparison import Comparison, compare_folders
 from specops.phases.run_comparison.document import document
 from specops.phases.run_comparison.latencies import acceptances, ratio
 from specops.prometheus.exposition import DraftCounts
@@ -35,7 +35,7 @@ def canary(verdict: Any) -> Result:
 
 
 def pair(folder: Path, a: list[Result], b: list[Result]) -> Result:
-    return compared(run(folder / "runs" / "a", *a), run(folder / "runs" / "b", *b))
+    return compare_folders(run(folder / "runs" / "a", *a), run(folder / "runs" / "b", *b))
 
 
 def data(result: Result) -> Comparison:
@@ -82,7 +82,7 @@ def test_the_same_folder_twice_and_a_copy_of_it(tmp_path: Path) -> None:
     folder = run(tmp_path / "runs" / "a", measured(2.0), canary("no"))
     shutil.copytree(folder, tmp_path / "runs" / "copy")
     for other in (folder, tmp_path / "runs" / "copy"):
-        result = compared(folder, other)
+        result = compare_folders(folder, other)
         assert (result.verdict, result.reason) == ("yes", "both folders hold the same measurement")
         assert (data(result).same, data(result).settings, data(result).changes) == (True, [], [])
 
@@ -147,7 +147,7 @@ def test_a_run_without_a_readable_comparison(tmp_path: Path, damage: str) -> Non
         path.write_text(
             text[:900] if damage == "half" else text.replace(f'"schema": {SCHEMA}', '"schema": 99')
         )
-    result = compared(a, b)
+    result = compare_folders(a, b)
     assert result.verdict == "undecided"
     assert any(f"{b} has no finished comparison" in one.why for one in data(result).unknown)
     named = any(one.what == str(path) for one in data(result).unknown)
@@ -194,7 +194,7 @@ def test_a_bad_folder_is_named(tmp_path: Path, name: str, why: str) -> None:
     good = run(tmp_path / "runs" / "a", measured(2.0))
     for pair_of in ((good, tmp_path / name), (tmp_path / name, good)):
         with pytest.raises(FileError, match=why):
-            compared(*pair_of)
+            compare_folders(*pair_of)
 
 
 def test_the_command(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from specops.errors import EnvironmentFailure, SpecopsError, UsageError
 from specops.hints import ROLLOUT
@@ -22,7 +21,7 @@ LATER = ("router", "guard", "prometheus server")
 """Checks whose warning is worth a line: no phase that measures needs them, and a later one does."""
 
 
-def preflight(at: PhaseInput, only: PhaseName | None = None) -> WalkForecast:
+def preflight(phase_input: PhaseInput, only: PhaseName | None = None) -> WalkForecast:
     """Return what the walk would do, once what its requests need is there. Nothing is checked where it sends
     none. The checks are those of `specops doctor`.
 
@@ -31,21 +30,19 @@ def preflight(at: PhaseInput, only: PhaseName | None = None) -> WalkForecast:
     """
     planned: WalkForecast | SpecopsError
     try:
-        planned = forecast(at, only)
+        planned = forecast(phase_input, only)
     except SpecopsError as error:
         planned = error  # such as prompts that cannot be read: others may be wrong as well
     if isinstance(planned, SpecopsError) or any(planned.load):
-        check_endpoints(at)  # first, since it sends nothing
-        checks = [disk(_existing(at.folder)), *addressed(at.rollout, at.file)]
+        check_endpoints(phase_input)  # first, since it sends nothing
+        folder = phase_input.folder
+        existing = next(place for place in (folder, *folder.absolute().parents) if place.is_dir())
+        checks = [disk(existing), *addressed(phase_input.rollout, phase_input.file)]
         _refuse([check for check in checks if check.status == "fail"])
-        _note(checks, at.progress)
+        _note(checks, phase_input.progress)
     if isinstance(planned, SpecopsError):
         raise planned
     return planned
-
-
-def _existing(folder: Path) -> Path:
-    return next(one for one in (folder, *folder.absolute().parents) if one.is_dir())
 
 
 def _refuse(failed: Sequence[Check]) -> None:

@@ -101,7 +101,7 @@ class Comparison(Frozen):
     unknown: list[Incomparable]
 
 
-def compared(a: Path, b: Path) -> Result:
+def compare_folders(a: Path, b: Path) -> Result:
     """The comparison of two run folders, from A to B. Reads both.
 
     The verdict is no if something is surely worse, undecided if nothing could be compared, else yes.
@@ -121,26 +121,28 @@ def _folder(path: Path) -> RunFolder:
             f"there is no run folder {path}: expected the folders of two runs, such as runs/NAME",
             hint=listing(path.parent),
         )
-    found = read(path)
-    if not found.results and not found.unreadable:
+    run = read(path)
+    if not run.results and not run.unreadable:
         raise FileError(
             f"{path} is not a run folder: it has no result of a phase; a run folder is runs/NAME",
             hint=listing(path),
         )
-    return found
+    return run
 
 
 def compare(a: RunFolder, b: RunFolder) -> Result:
     """Return the comparison of two run folders that were read. Pure."""
     data = _comparison(a, b)
-    found: list[Change | Gate] = [*data.changes, *data.gates]
-    worse = [one for one in found if one.outcome == "worse"]
-    better = [one for one in found if one.outcome == "better"]
+    judged: list[Change | Gate] = [*data.changes, *data.gates]
+    worse = [row for row in judged if row.outcome == "worse"]
+    better = [row for row in judged if row.outcome == "better"]
     runs = (("a", a), ("b", b))
     verdict: Verdict = "no" if worse else "yes" if data.changes or data.same else "undecided"
     return Result(
         phase=PHASE,
-        inputs={f"{name} {phase}": _hash(one) for name, run in runs for phase, one in run.results.items()},
+        inputs={
+            f"{name} {phase}": _hash(result) for name, run in runs for phase, result in run.results.items()
+        },
         settings={"a": data.a, "b": data.b},
         environment=results.environment(),
         verdict=verdict,
@@ -150,9 +152,9 @@ def compare(a: RunFolder, b: RunFolder) -> Result:
             "better": len(better),
             "compared": len(data.changes),
             "settings_changed": len(data.settings),
-            "latencies_higher": sum(one.outcome == "higher" for one in data.latencies),
-            "latencies_lower": sum(one.outcome == "lower" for one in data.latencies),
-            "acceptances_changed": sum(one.outcome in ("higher", "lower") for one in data.acceptances),
+            "latencies_higher": sum(latency.outcome == "higher" for latency in data.latencies),
+            "latencies_lower": sum(latency.outcome == "lower" for latency in data.latencies),
+            "acceptances_changed": sum(row.outcome in ("higher", "lower") for row in data.acceptances),
             "phases_of_one_run": len(data.unmatched),
             "unknown": len(data.unknown),
         },
@@ -174,38 +176,40 @@ def _reason(data: Comparison, worse: int, better: int) -> str:
     if worse:
         return f"{worse} of {len(data.changes) + len(data.gates)} results are surely worse in {data.b}"
     if not data.changes:
-        return "no result can be compared: " + "; ".join(dict.fromkeys(one.why for one in data.unknown))
-    found = f"{better} surely better" if better else "no sure change"
-    return f"nothing is surely worse in {data.b}; {found}, of {len(data.changes) + len(data.gates)} results"
+        return "no result can be compared: " + "; ".join(dict.fromkeys(part.why for part in data.unknown))
+    gains = f"{better} surely better" if better else "no sure change"
+    return f"nothing is surely worse in {data.b}; {gains}, of {len(data.changes) + len(data.gates)} results"
 
 
 def _comparison(a: RunFolder, b: RunFolder) -> Comparison:
-    one, other = a.comparison, b.comparison
-    same = one is not None and other is not None and _hash(a.results["ab"]) == _hash(b.results["ab"])
+    report_a, report_b = a.comparison, b.comparison
+    same = report_a is not None and report_b is not None and _hash(a.results["ab"]) == _hash(b.results["ab"])
     unknown = [
-        Incomparable(what=f"{run.path}/{each.name}", why=each.why)
+        Incomparable(what=f"{run.path}/{file.name}", why=file.why)
         for run in (a, b)
-        for each in run.unreadable
+        for file in run.unreadable
     ]
     changes: list[Change] = []
-    if one is None or other is None:
-        missing = [run.path for run, found in ((a, one), (b, other)) if found is None]
+    if report_a is None or report_b is None:
+        missing = [run.path for run, report in ((a, report_a), (b, report_b)) if report is None]
         why = " and ".join(f"{path} has no finished comparison (ab.json)" for path in missing)
         unknown.append(Incomparable(what="speed-ups", why=why))
     elif unlike := _unlike(a, b):
         unknown.append(Incomparable(what="speed-ups", why=unlike))
     elif not same:
-        changes = list(_changes(one, other))
-        unknown += _left(one, other)
-    ours, theirs = (latencies.cells_of(a), latencies.cells_of(b)) if _alike(a, b) and not same else ({}, {})
+        changes = list(_changes(report_a, report_b))
+        unknown += _left(report_a, report_b)
+    cells_a, cells_b = (
+        (latencies.cells_of(a), latencies.cells_of(b)) if _alike(a, b) and not same else ({}, {})
+    )
     return Comparison(
         a=str(a.path),
         b=str(b.path),
         same=same,
         settings=list(_settings(a, b)),
         changes=changes,
-        latencies=latencies.latencies(ours, theirs),
-        acceptances=latencies.acceptances(ours, theirs),
+        latencies=latencies.latencies(cells_a, cells_b),
+        acceptances=latencies.acceptances(cells_a, cells_b),
         gates=[] if same or _other_model(a, b) else list(_gates(a, b)),
         unmatched=list(_unmatched(a, b)),
         unknown=unknown,
@@ -219,16 +223,18 @@ def _alike(a: RunFolder, b: RunFolder) -> bool:
         return _unlike(a, b) is None
     if a.comparison is not None or b.comparison is not None:
         return False
-    one, other = a.results.get("baseline"), b.results.get("baseline")
-    if one is None or other is None:
+    baseline_a, baseline_b = a.results.get("baseline"), b.results.get("baseline")
+    if baseline_a is None or baseline_b is None:
         return False
-    same = all(one.settings.get(name) == other.settings.get(name) for name in (*CONDITIONS, "model"))
-    return same and _prompts(one) is not None and _prompts(one) == _prompts(other)
+    same = all(
+        baseline_a.settings.get(name) == baseline_b.settings.get(name) for name in (*CONDITIONS, "model")
+    )
+    return same and _prompts(baseline_a) is not None and _prompts(baseline_a) == _prompts(baseline_b)
 
 
 def _unmatched(a: RunFolder, b: RunFolder) -> Iterator[UnmatchedPhase]:
     """A file that is there and unreadable is named as unknown."""
-    unreadable = {one.name for run in (a, b) for one in run.unreadable}
+    unreadable = {file.name for run in (a, b) for file in run.unreadable}
     for phase in PHASES:
         if (phase in a.results) != (phase in b.results) and f"{phase}.json" not in unreadable:
             yield UnmatchedPhase(phase=phase, run="A" if phase in a.results else "B")
@@ -236,33 +242,38 @@ def _unmatched(a: RunFolder, b: RunFolder) -> Iterator[UnmatchedPhase]:
 
 def _unlike(a: RunFolder, b: RunFolder) -> str | None:
     """Return why the speed-ups of the two runs are not of the same thing."""
-    one, other = a.results["ab"], b.results["ab"]
-    ours, theirs = _prompts(one), _prompts(other)
-    if ours != theirs or ours is None:
-        return f"the prompts differ: {_short(ours)} and {_short(theirs)}"
+    result_a, result_b = a.results["ab"], b.results["ab"]
+    prompts_a, prompts_b = _prompts(result_a), _prompts(result_b)
+    if prompts_a != prompts_b or prompts_a is None:
+        return f"the prompts differ: {_short(prompts_a)} and {_short(prompts_b)}"
     for name in CONDITIONS:
-        if one.settings.get(name) != other.settings.get(name):
-            return f"{name} differs: {one.settings.get(name)} and {other.settings.get(name)}"
+        if result_a.settings.get(name) != result_b.settings.get(name):
+            return f"{name} differs: {result_a.settings.get(name)} and {result_b.settings.get(name)}"
     return _other_model(a, b)
 
 
 def _other_model(a: RunFolder, b: RunFolder) -> str | None:
     """Return which models the two runs served, if not the same; None without comparisons."""
-    one, other = a.results.get("ab"), b.results.get("ab")
-    if one is None or other is None:
+    result_a, result_b = a.results.get("ab"), b.results.get("ab")
+    if result_a is None or result_b is None:
         return None
     target = "standard target"
-    if target in one.inputs and target in other.inputs and one.inputs[target] != other.inputs[target]:
-        return f"the target models differ: {_short(one.inputs[target])} and {_short(other.inputs[target])}"
-    models = [_model(run) for run in (one, other)]
+    if (
+        target in result_a.inputs
+        and target in result_b.inputs
+        and result_a.inputs[target] != result_b.inputs[target]
+    ):
+        target_a, target_b = _short(result_a.inputs[target]), _short(result_b.inputs[target])
+        return f"the target models differ: {target_a} and {target_b}"
+    models = [_model(run) for run in (result_a, result_b)]
     if models[0] != models[1]:
         return f"the models differ: {models[0]} and {models[1]}"
     return None
 
 
 def _prompts(result: Result) -> str | None:
-    found = result.data.get("prompts")
-    return str(found["sha256"]) if isinstance(found, dict) and "sha256" in found else None
+    prompts = result.data.get("prompts")
+    return str(prompts["sha256"]) if isinstance(prompts, dict) and "sha256" in prompts else None
 
 
 def _model(result: Result) -> str | None:
@@ -270,14 +281,14 @@ def _model(result: Result) -> str | None:
     arm = result.environment.get("arms", {}).get("standard", {})
     pool = arm.get("pool") or {}
     name = pool.get("model") or pool.get("target") or arm.get("model")
-    return None if name is None else _shown(name)
+    return None if name is None else _without_folders(name)
 
 
-def _changes(one: Report, other: Report) -> Iterator[Change]:
+def _changes(report_a: Report, report_b: Report) -> Iterator[Change]:
     """End-to-end speed-ups count only if both runs decided on them: otherwise answers differ in length."""
-    ours, theirs = _cells(one), _cells(other)
-    for key in (key for key in ours if key in theirs):
-        before, after = ours[key], theirs[key]
+    cells_a, cells_b = _cells(report_a), _cells(report_b)
+    for key in (key for key in cells_a if key in cells_b):
+        before, after = cells_a[key], cells_b[key]
         if before.end_to_end and after.end_to_end:
             yield from _change("end to end", key, before.speedups.e2e, after.speedups.e2e)
         if {before.basis, after.basis} <= {"e2e", "tpot"}:
@@ -308,27 +319,27 @@ class _Cell:
 def _cells(report: Report) -> dict[Key, _Cell]:
     """Return the cells by class and load, from the lightest load; all classes together first."""
     challenger = report.challengers[challenger_of(report)]
-    found: dict[Key, _Cell] = {}
+    cells: dict[Key, _Cell] = {}
     for number, level in enumerate(challenger.levels):
         if len(challenger.classes) != 1:
-            found[ALL, level.speedups.level] = _Cell(level.speedups, level.decision.basis)
-        for name, of in challenger.classes.items():
-            one = of.levels[number]
-            found[name, level.speedups.level] = _Cell(one, one.decision.basis)
-    return found
+            cells[ALL, level.speedups.level] = _Cell(level.speedups, level.decision.basis)
+        for name, traffic_class in challenger.classes.items():
+            speedups = traffic_class.levels[number]
+            cells[name, level.speedups.level] = _Cell(speedups, speedups.decision.basis)
+    return cells
 
 
-def _left(one: Report, other: Report) -> Iterator[Incomparable]:
+def _left(report_a: Report, report_b: Report) -> Iterator[Incomparable]:
     """Yield what was measured in one run only, and what has no interval or answers of other lengths."""
-    ours, theirs = _cells(one), _cells(other)
+    cells_a, cells_b = _cells(report_a), _cells(report_b)
     alone: dict[tuple[str, Level], list[str]] = {}
-    for key in dict.fromkeys([*ours, *theirs]):
+    for key in dict.fromkeys([*cells_a, *cells_b]):
         name, level = key
-        if key not in ours or key not in theirs:
-            alone.setdefault(("A" if key in ours else "B", level), []).append(name)
-        elif ours[key].speedups.e2e is None or theirs[key].speedups.e2e is None:
+        if key not in cells_a or key not in cells_b:
+            alone.setdefault(("A" if key in cells_a else "B", level), []).append(name)
+        elif cells_a[key].speedups.e2e is None or cells_b[key].speedups.e2e is None:
             yield Incomparable(what=f"{name} at {level}", why="too few prompts for an interval")
-        elif not (ours[key].end_to_end and theirs[key].end_to_end):
+        elif not (cells_a[key].end_to_end and cells_b[key].end_to_end):
             why = "answers differ in length from the standard's, so the end-to-end time says nothing"
             yield Incomparable(what=f"{name} at {level}", why=why)
     for (run, level), names in alone.items():
@@ -337,13 +348,13 @@ def _left(one: Report, other: Report) -> Iterator[Incomparable]:
 
 def _gates(a: RunFolder, b: RunFolder) -> Iterator[Gate]:
     for phase in (name for name in PHASES if phase_named(name).noiseless):
-        one, other = a.results.get(phase), b.results.get(phase)
-        if one is not None and other is not None:
-            pair = (one.verdict, other.verdict)
+        result_a, result_b = a.results.get(phase), b.results.get(phase)
+        if result_a is not None and result_b is not None:
+            pair = (result_a.verdict, result_b.verdict)
             outcome: Outcome = (
                 "worse" if pair == ("yes", "no") else "better" if pair == ("no", "yes") else "no sure change"
             )
-            yield Gate(phase=phase, a=one.verdict, b=other.verdict, outcome=outcome)  # fmt: skip
+            yield Gate(phase=phase, a=result_a.verdict, b=result_b.verdict, outcome=outcome)  # fmt: skip
 
 
 def _settings(a: RunFolder, b: RunFolder) -> Iterator[Setting]:
@@ -353,38 +364,38 @@ def _settings(a: RunFolder, b: RunFolder) -> Iterator[Setting]:
         if (phase in a.results) != (phase in b.results):
             has = ["written" if phase in run.results else None for run in (a, b)]
             yield Setting(name=f"{phase}.json", a=has[0], b=has[1])
-    both = [phase for phase in ("ab", *PHASES) if phase in a.results and phase in b.results]
-    one, other = (_known(run.results[both[0]]) if both else {} for run in (a, b))
-    for name in dict.fromkeys([*one, *other]):
-        if one.get(name) != other.get(name):
-            yield Setting(name=name, a=one.get(name), b=other.get(name))
+    shared = [phase for phase in ("ab", *PHASES) if phase in a.results and phase in b.results]
+    settings_a, settings_b = (_settings_of(run.results[shared[0]]) if shared else {} for run in (a, b))
+    for name in dict.fromkeys([*settings_a, *settings_b]):
+        if settings_a.get(name) != settings_b.get(name):
+            yield Setting(name=name, a=settings_a.get(name), b=settings_b.get(name))
 
 
-def _known(first: Result) -> dict[str, str]:
+def _settings_of(first: Result) -> dict[str, str]:
     """Settings, versions, environment and inputs by name; addresses and times are left out."""
-    found: dict[str, str] = {}
-    found["specops"] = first.specops
-    _flat("", first.environment, found)
-    _flat("settings", {name: value for name, value in first.settings.items() if name != "arms"}, found)
-    found |= {f"input {name}": _short(sha) for name, sha in first.inputs.items() if name != "settings"}
+    settings: dict[str, str] = {}
+    settings["specops"] = first.specops
+    _flat("", first.environment, settings)
+    _flat("settings", {name: value for name, value in first.settings.items() if name != "arms"}, settings)
+    settings |= {f"input {name}": _short(sha) for name, sha in first.inputs.items() if name != "settings"}
     prompts = first.data.get("prompts")
     if isinstance(prompts, dict):
-        found["prompts"] = f"{prompts.get('count')} ({_shown(prompts.get('path'))})"
-    return found
+        settings["prompts"] = f"{prompts.get('count')} ({_without_folders(prompts.get('path'))})"
+    return settings
 
 
-def _flat(prefix: str, value: Mapping[str, Any], found: dict[str, str]) -> None:
+def _flat(prefix: str, value: Mapping[str, Any], settings: dict[str, str]) -> None:
     for name, inner in value.items():
         if name in ("base_url", "identity"):
             continue
         full = f"{prefix} {name}".strip()
         if isinstance(inner, dict):
-            _flat(full, inner, found)
+            _flat(full, inner, settings)
         elif inner not in (None, [], ()):
-            found[full] = _shown(inner)
+            settings[full] = _without_folders(inner)
 
 
-def _shown(value: object) -> str:
+def _without_folders(value: object) -> str:
     """Return a setting without the folders of a path: they are of one machine."""
     text = str(value)
     return Path(text).name if text.startswith("/") else text

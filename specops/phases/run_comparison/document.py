@@ -24,7 +24,7 @@ def document(result: Result) -> Document:
         status=state,
         verdict=VERDICTS[result.verdict],
         headline=sentence(result.reason),
-        summary=tuple(sentence(f"{one.what}: {one.why}") for one in data.unknown),
+        summary=tuple(sentence(f"{part.what}: {part.why}") for part in data.unknown),
         tiles=tuple(_tiles(result)),
         steps=(),
         sections=tuple(_sections(data)),
@@ -36,50 +36,64 @@ def document(result: Result) -> Document:
 
 
 def _tiles(result: Result) -> Iterator[Tile]:
-    found = result.summary
-    yield Tile("Surely worse", str(found["worse"]), "results", "bad" if found["worse"] else None)
-    yield Tile("Surely better", str(found["better"]), "results", "good" if found["better"] else None)
-    yield Tile("Compared", str(found["compared"]), "speed-ups by class and load")
-    yield Tile("Settings", str(found["settings_changed"]), "differ")
+    summary = result.summary
+    yield Tile("Surely worse", str(summary["worse"]), "results", "bad" if summary["worse"] else None)
+    yield Tile("Surely better", str(summary["better"]), "results", "good" if summary["better"] else None)
+    yield Tile("Compared", str(summary["compared"]), "speed-ups by class and load")
+    yield Tile("Settings", str(summary["settings_changed"]), "differ")
 
 
 def _sections(data: Comparison) -> Iterator[Section]:
     if data.changes or data.gates:
         rows = tuple(
-            Ratio(one.traffic_class, f"{one.figure}, {one.load}", OUTCOMES[one.outcome], one.change.estimate,
-                  one.change.low, one.change.high)
-            for one in sorted(data.changes, key=lambda one: one.figure)
-        )  # fmt: skip
-        said = "; ".join(f"{row.group}, {row.label}: {row.estimate:.2f}×" for row in rows if row.estimate)
+            Ratio(
+                speedup.traffic_class,
+                f"{speedup.figure}, {speedup.load}",
+                OUTCOMES[speedup.outcome],
+                speedup.change.estimate,
+                speedup.change.low,
+                speedup.change.high,
+            )
+            for speedup in sorted(data.changes, key=lambda speedup: speedup.figure)
+        )
+        description = "; ".join(
+            f"{row.group}, {row.label}: {row.estimate:.2f}×" for row in rows if row.estimate
+        )
         chart = Ratios(
-            "Speed-up of B over that of A", said, "with intervals, log scale", rows, "less", "more"
+            "Speed-up of B over that of A", description, "with intervals, log scale", rows, "less", "more"
         )
         table = tuple(
-            (f"{one.traffic_class}, {one.load}", one.figure, Cell(one.outcome, OUTCOMES[one.outcome]),
-             times(one.a), times(one.b), times(one.change))
-            for one in data.changes
-        )  # fmt: skip
+            (
+                f"{speedup.traffic_class}, {speedup.load}",
+                speedup.figure,
+                Cell(speedup.outcome, OUTCOMES[speedup.outcome]),
+                times(speedup.a),
+                times(speedup.b),
+                times(speedup.change),
+            )
+            for speedup in data.changes
+        )
         gates = tuple(
-            (one.phase, "verdict", Cell(one.outcome, OUTCOMES[one.outcome]), one.a, one.b, NONE)
-            for one in data.gates
+            (gate.phase, "verdict", Cell(gate.outcome, OUTCOMES[gate.outcome]), gate.a, gate.b, NONE)
+            for gate in data.gates
         )
         columns = ("what", "figure", "change", "A", "B", "B over A")
         yield Section("Results", (), (chart,) if rows else (), (Table("", columns, table + gates),))
     if data.latencies:
         columns = ("latency, load", "arm", "change", "A", "B", "B over A")
-        table_of_latencies = Table("", columns, tuple(_row(one) for one in data.latencies))
+        table_of_latencies = Table("", columns, tuple(_row(latency) for latency in data.latencies))
         yield Section("Latencies", (LATENCIES,), (), (table_of_latencies,))
     if data.acceptances:
         columns = ("acceptance, load", "arm", "change", "A", "B", "B less A")
-        table_of_acceptance = Table("", columns, tuple(_row(one) for one in data.acceptances))
+        table_of_acceptance = Table("", columns, tuple(_row(acceptance) for acceptance in data.acceptances))
         yield Section("Acceptance", (ACCEPTANCE,), (), (table_of_acceptance,))
     if data.unmatched:
-        rows_alone = tuple((one.phase, f"only in {one.run}") for one in data.unmatched)
+        rows_alone = tuple((unmatched.phase, f"only in {unmatched.run}") for unmatched in data.unmatched)
         yield Section("Phases of one run", (), (), (Table("", ("phase", "result"), rows_alone),))
     if data.unknown:
-        unknown = tuple((one.what, one.why) for one in data.unknown)
+        unknown = tuple((part.what, part.why) for part in data.unknown)
         yield Section("Not compared", (), (), (Table("", ("what", "why"), unknown, prose=(1,)),))
-    settings = tuple((one.name, one.a or NONE, one.b or NONE) for one in data.settings)
+    settings = tuple((setting.name, setting.a or NONE, setting.b or NONE) for setting in data.settings)
     table_of_settings = Table("", ("setting", "A", "B"), settings, prose=(1, 2))
     title = "Settings that differ" if settings else "No setting differs"
     yield Section(title, (), (), (table_of_settings,) if settings else ())
@@ -93,21 +107,23 @@ ACCEPTANCE = "Accepted over drafted tokens, by the server's counters. Intervals 
 MOVED: dict[str, State | None] = {"higher": None, "lower": None, "no sure change": None, "unknown": "open"}
 
 
-def _row(one: Latency) -> tuple[str | Cell, ...]:
-    a, b, change = _values(one)
-    return f"{one.figure}, {one.load}", one.arm, Cell(one.outcome, MOVED[one.outcome]), a, b, change
+def _row(row: Latency) -> tuple[str | Cell, ...]:
+    a, b, change = _values(row)
+    return f"{row.figure}, {row.load}", row.arm, Cell(row.outcome, MOVED[row.outcome]), a, b, change
 
 
-def _values(one: Latency) -> tuple[str, str, str]:
+def _values(row: Latency) -> tuple[str, str, str]:
     """A, B and the change, with their intervals."""
-    if one.figure == "acceptance":
-        change = one.change
-        shown = NONE if change is None else f"{change.estimate:+.2f} [{change.low:+.2f}, {change.high:+.2f}]"
-        return _with(one.a, one.a_interval, _share), _with(one.b, one.b_interval, _share), shown
+    if row.figure == "acceptance":
+        change = row.change
+        difference = (
+            NONE if change is None else f"{change.estimate:+.2f} [{change.low:+.2f}, {change.high:+.2f}]"
+        )
+        return _with(row.a, row.a_interval, _share), _with(row.b, row.b_interval, _share), difference
     return (
-        _with(one.a, one.a_interval, milliseconds),
-        _with(one.b, one.b_interval, milliseconds),
-        times(one.change),
+        _with(row.a, row.a_interval, milliseconds),
+        _with(row.b, row.b_interval, milliseconds),
+        times(row.change),
     )
 
 
@@ -115,8 +131,8 @@ def _share(value: float) -> str:
     return f"{value:.2f}"
 
 
-def _with(value: float | None, interval: Interval | None, shown: Callable[[float], str]) -> str:
+def _with(value: float | None, interval: Interval | None, format_value: Callable[[float], str]) -> str:
     if value is None or interval is None:
-        return NONE if value is None else shown(value)
-    low, high = (shown(end).removesuffix(" ms") for end in (interval.low, interval.high))
-    return f"{shown(value)} [{low}, {high}]"
+        return NONE if value is None else format_value(value)
+    low, high = (format_value(end).removesuffix(" ms") for end in (interval.low, interval.high))
+    return f"{format_value(value)} [{low}, {high}]"

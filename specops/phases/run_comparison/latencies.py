@@ -55,17 +55,17 @@ class Figure(Frozen):
 
 def cells_of(run: RunFolder) -> Cells:
     """Return what was measured: by the visits of the comparison; without one, by the baseline."""
-    found: dict[Key, list[CellRecord]] = {}
+    cells: dict[Key, list[CellRecord]] = {}
     report = run.comparison
     if report is None:
         for cell in run.baseline_cells():
-            found.setdefault(("standard", cell.level), []).append(cell)
-        return found
+            cells.setdefault(("standard", cell.level), []).append(cell)
+        return cells
     roles = {report.standard: "standard", challenger_of(report): "speculative"}
     for window in run.windows():
         if window.arm in roles and window.kind == "measured":
-            found.setdefault((roles[window.arm], window.level), []).append(window.cell)
-    return found
+            cells.setdefault((roles[window.arm], window.level), []).append(window.cell)
+    return cells
 
 
 def latencies(a: Cells, b: Cells) -> list[Figure]:
@@ -84,11 +84,11 @@ def latencies(a: Cells, b: Cells) -> list[Figure]:
 def acceptances(a: Cells, b: Cells) -> list[Figure]:
     """Accepted over drafted tokens, of arms whose counters showed drafts in both runs."""
     counts = {key: (_drafts(a[key]), _drafts(b[key])) for key in a if key in b}
-    shared = {key: of for key, of in counts.items() if of[0] and of[1]}
+    shared = {key: drafts for key, drafts in counts.items() if drafts[0] and drafts[1]}
     level = 1 - (1 - stats.LEVEL) / max(1, len(shared))
     return [
-        _figure("acceptance", key, _rate(one, level), _rate(other, level), difference, 0.0)
-        for key, (one, other) in shared.items()
+        _figure("acceptance", key, _rate(drafts_a, level), _rate(drafts_b, level), difference, 0.0)
+        for key, (drafts_a, drafts_b) in shared.items()
     ]
 
 
@@ -103,8 +103,8 @@ def _quantile(cells: Sequence[CellRecord], field: str, q: float, level: float) -
 
 
 def _drafts(cells: Sequence[CellRecord]) -> list[tuple[float, float]]:
-    known = [cell.drafts for cell in cells if cell.drafts is not None]
-    return [(one.accepted_tokens, one.draft_tokens) for one in known if one.draft_tokens]
+    counted = [cell.drafts for cell in cells if cell.drafts is not None]
+    return [(drafts.accepted_tokens, drafts.draft_tokens) for drafts in counted if drafts.draft_tokens]
 
 
 def _rate(counts: Sequence[tuple[float, float]], level: float) -> Measured:
@@ -148,7 +148,7 @@ def _figure(
     same: float,
 ) -> Figure:
     """`same` is what `compare` gives for two equal figures."""
-    (one, before), (other, after) = a, b
+    (value_a, before), (value_b, after) = a, b
     change = compare(after, before) if before is not None and after is not None else None
     outcome: Moved = "no sure change"
     if change is None:
@@ -162,8 +162,8 @@ def _figure(
         figure=name,
         arm=arm,
         load=str(level),
-        a=_rounded(one),
-        b=_rounded(other),
+        a=_rounded(value_a),
+        b=_rounded(value_b),
         a_interval=before,
         b_interval=after,
         change=change,

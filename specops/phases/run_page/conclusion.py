@@ -31,11 +31,11 @@ def conclusion(walk: Walk) -> Conclusion:
     """The decision of the comparison; without one, what the last phase says. A failed gate comes first."""
     if not walk.steps and not walk.skipped:
         return Conclusion("none", "Nothing measured", "The run folder has no result yet.")
-    failed, found = failed_gate(walk), decision(walk)
+    failed, decided = failed_gate(walk), decision(walk)
     if failed is None:
-        return found
-    support = (*found.support, *([decision_line(found, failed)] if found.support else []))
-    return Conclusion("bad", f"Failed: {failed.phase}", failure(failed), support, found.caution)
+        return decided
+    support = (*decided.support, *([decision_line(decided, failed)] if decided.support else []))
+    return Conclusion("bad", f"Failed: {failed.phase}", failure(failed), support, decided.caution)
 
 
 def failed_gate(walk: Walk) -> Step | None:
@@ -44,9 +44,9 @@ def failed_gate(walk: Walk) -> Step | None:
     return next((step for step in failed if phase_named(step.phase).gate), None)
 
 
-def decision_line(found: Conclusion, failed: Step | None) -> str:
+def decision_line(decided: Conclusion, failed: Step | None) -> str:
     """The comparison's decision as a sentence below others; `failed` is another gate that said no."""
-    return f"{BY_SPEED if failed is not None and found.state == 'good' else DECISION}{found.headline}"
+    return f"{BY_SPEED if failed is not None and decided.state == 'good' else DECISION}{decided.headline}"
 
 
 def failure(step: Step) -> str:
@@ -55,13 +55,13 @@ def failure(step: Step) -> str:
 
 def decision(walk: Walk) -> Conclusion:
     """Return what the comparison decides, without regard to other gates."""
-    compared = walk.step("ab")
-    if compared is not None and compared.result.verdict != "partial":
-        report = read(compared.result, str(compared.path))
+    comparison = walk.step("ab")
+    if comparison is not None and comparison.result.verdict != "partial":
+        report = read(comparison.result, str(comparison.path))
         return replace(conclude(report, challenger_of(report)), caution=caution(doubts_of(walk)))
     if not walk.steps:
         return Conclusion("none", "Not run", sentence(walk.skipped[-1].reason))
-    step = walk.step("checklist") or compared or walk.steps[-1]
+    step = walk.step("checklist") or comparison or walk.steps[-1]
     state, word = STATES[step.result.verdict]
     verdict = "Not compared yet" if state == "good" else f"{step.phase}: {word}"
     return Conclusion("none" if state == "good" else state, verdict, sentence(step.result.reason))
@@ -69,10 +69,10 @@ def decision(walk: Walk) -> Conclusion:
 
 def doubts_of(walk: Walk) -> list[Doubt]:
     """How far the comparison and the baseline can be trusted; nothing without a comparison."""
-    compared, baseline = walk.step("ab"), walk.step("baseline")
-    if compared is None or compared.result.verdict == "partial":
+    comparison, baseline = walk.step("ab"), walk.step("baseline")
+    if comparison is None or comparison.result.verdict == "partial":
         return []
-    report = read(compared.result, str(compared.path))
+    report = read(comparison.result, str(comparison.path))
     stored = BaselineSteadiness.model_validate(baseline.result.data if baseline is not None else {})
     return doubts(report, challenger_of(report), stored.steadiness)
 

@@ -46,9 +46,9 @@ def conditions(run: RunFolder) -> Section | None:
 def prompts_of(run: RunFolder) -> Mapping[str, Any] | None:
     """The prompt set of the comparison, else of the first phase that used one."""
     for phase in ("ab", *PHASES):
-        found = run.results[phase].data.get("prompts") if phase in run.results else None
-        if isinstance(found, dict) and "sha256" in found:
-            return found
+        prompts = run.results[phase].data.get("prompts") if phase in run.results else None
+        if isinstance(prompts, dict) and "sha256" in prompts:
+            return prompts
     return None
 
 
@@ -67,21 +67,21 @@ def _shipped() -> frozenset[str]:
 
 
 def _prompts(run: RunFolder) -> Iterator[tuple[str | Cell, ...]]:
-    found = prompts_of(run)
-    if found is None:
+    prompts = prompts_of(run)
+    if prompts is None:
         return
-    classes = found.get("classes") or {}
-    yield "file", Path(str(found.get("path"))).name
-    samples = "samples that ship with specops, not your traffic" if are_samples(found) else "your own file"
-    yield "origin", Cell(samples, "open" if are_samples(found) else None)
+    classes = prompts.get("classes") or {}
+    yield "file", Path(str(prompts.get("path"))).name
+    samples = "samples that ship with specops, not your traffic" if are_samples(prompts) else "your own file"
+    yield "origin", Cell(samples, "open" if are_samples(prompts) else None)
     yield (
         "number",
-        f"{found.get('count')}: " + ", ".join(f"{name} {number}" for name, number in classes.items()),
+        f"{prompts.get('count')}: " + ", ".join(f"{name} {number}" for name, number in classes.items()),
     )
-    if found.get("repeated"):
-        yield "left out", count(int(found["repeated"]), "repeated prompt")
-    yield "format", str(found.get("format"))
-    yield "SHA-256", Cell(str(found.get("sha256")), code=True)
+    if prompts.get("repeated"):
+        yield "left out", count(int(prompts["repeated"]), "repeated prompt")
+    yield "format", str(prompts.get("format"))
+    yield "SHA-256", Cell(str(prompts.get("sha256")), code=True)
 
 
 def _servers(run: RunFolder) -> Iterator[tuple[str | Cell, ...]]:
@@ -90,7 +90,7 @@ def _servers(run: RunFolder) -> Iterator[tuple[str | Cell, ...]]:
     for name, arm in arms.items():
         pool = arm.get("pool") or {}
         skip = ("engine", "base_url")
-        known = (
+        settings = (
             f"{key} {_value(value)}" for key, value in pool.items() if value is not None and key not in skip
         )
         yield (
@@ -98,7 +98,7 @@ def _servers(run: RunFolder) -> Iterator[tuple[str | Cell, ...]]:
             str(pool.get("engine")),
             str(arm.get("model")),
             str(arm.get("server") or "unknown"),
-            ", ".join(known),
+            ", ".join(settings),
         )
 
 
@@ -127,28 +127,30 @@ def _settings(run: RunFolder) -> Iterator[tuple[str, ...]]:
 
 def _machine(run: RunFolder) -> Iterator[tuple[str | Cell, ...]]:
     """A row for each value, with the phases that had it: a second value shows."""
-    found: dict[tuple[str, str], list[str]] = {}
+    phases_by_value: dict[tuple[str, str], list[str]] = {}
     for phase, result in run.results.items():
-        known = {"specops": result.specops} | result.environment
-        for name, value in known.items():
+        environment = {"specops": result.specops} | result.environment
+        for name, value in environment.items():
             if value is not None and not isinstance(value, dict | list):
-                found.setdefault((name, str(value)), []).append(phase)
-    yield from _by_phase(found, len(run.results))
+                phases_by_value.setdefault((name, str(value)), []).append(phase)
+    yield from _by_phase(phases_by_value, len(run.results))
 
 
 def _inputs(run: RunFolder) -> Iterator[tuple[str | Cell, ...]]:
-    found: dict[tuple[str, str], list[str]] = {}
+    phases_by_input: dict[tuple[str, str], list[str]] = {}
     for phase, result in run.results.items():
         for name, sha in result.inputs.items() if phase != "checklist" else ():
-            shown = name if name in SHARED_INPUTS else f"{phase}: {name}"
-            found.setdefault((shown, sha), []).append(phase)
-    names = [name for name, _ in found]
-    for (name, sha), phases in sorted(found.items()):
+            label = name if name in SHARED_INPUTS else f"{phase}: {name}"
+            phases_by_input.setdefault((label, sha), []).append(phase)
+    names = [name for name, _ in phases_by_input]
+    for (name, sha), phases in sorted(phases_by_input.items()):
         twice = names.count(name) > 1
         yield name, Cell(sha[:DIGITS], "open" if twice else None, code=True), ", ".join(phases)
 
 
-def _by_phase(found: Mapping[tuple[str, str], Sequence[str]], whole: int) -> Iterator[tuple[str | Cell, ...]]:
-    names = [name for name, _ in found]
-    for (name, value), phases in found.items():
+def _by_phase(
+    phases_by_value: Mapping[tuple[str, str], Sequence[str]], whole: int
+) -> Iterator[tuple[str | Cell, ...]]:
+    names = [name for name, _ in phases_by_value]
+    for (name, value), phases in phases_by_value.items():
         yield name, value, "all" if names.count(name) == 1 and len(phases) == whole else ", ".join(phases)

@@ -54,11 +54,11 @@ def document(run: RunFolder) -> Document:
 def walk_document(walk: Walk, rollout: Rollout, path: Path) -> Document:
     """The document of a walk that has just ended, for the terminal; `path` is that of the rollout file. Each
     phase's own command shows the sections that are left out, and so does the page."""
-    made = _document(read(walk.folder), walk, (rollout, path))
+    document = _document(read(walk.folder), walk, (rollout, path))
     return replace(
-        made,
-        summary=(*_reused(walk, rollout), *made.summary, f"open {walk.folder / INDEX}"),
-        sections=tuple(section for section in made.sections if section.title in ON_TERMINAL),
+        document,
+        summary=(*_reused(walk, rollout), *document.summary, f"open {walk.folder / INDEX}"),
+        sections=tuple(section for section in document.sections if section.title in ON_TERMINAL),
     )
 
 
@@ -73,20 +73,25 @@ def _reused(walk: Walk, rollout: Rollout) -> Iterator[str]:
                 yield f"reused: {base_url} as it was on {when} ({step.phase}); --fresh measures it again"
 
 
-def _document(run: RunFolder, walk: Walk, known: tuple[Rollout, Path] | None) -> Document:
-    found = _answer(run, walk)
+def _document(run: RunFolder, walk: Walk, rollout_file: tuple[Rollout, Path] | None) -> Document:
+    answer = _answer(run, walk)
     # The reason of a phase may have many parts; a decision has its support, and is one sentence.
-    headline, *parts = [found.headline] if found.support else found.headline.split("; ")
-    again = Commands(*known, run.path).of("run {rollout} --continue") if known is not None else ""
+    headline, *parts = [answer.headline] if answer.support else answer.headline.split("; ")
+    again = (
+        Commands(*rollout_file, run.path).of("run {rollout} --continue") if rollout_file is not None else ""
+    )
     return Document(
         title=f"Rollout {run.name}: does speculative decoding pay?",
         subtitle=_subtitle(run),
-        status=found.state,
-        verdict=found.verdict,
+        status=answer.state,
+        verdict=answer.verdict,
         headline=capital(sentence(headline)),
-        summary=(*map(capital, (*map(sentence, parts), *found.support)), *_cautions(run, walk, found, again)),
+        summary=(
+            *map(capital, (*map(sentence, parts), *answer.support)),
+            *_cautions(run, walk, answer, again),
+        ),
         tiles=tuple(tiles(run)),
-        steps=tuple(_next(walk, known)),
+        steps=tuple(_next(walk, rollout_file)),
         sections=tuple(_sections(run, walk)),
         badges=tuple(_badges(run, walk)),
         badges_title="Phases",
@@ -97,24 +102,24 @@ def _document(run: RunFolder, walk: Walk, known: tuple[Rollout, Path] | None) ->
 
 def _answer(run: RunFolder, walk: Walk) -> Conclusion:
     """The conclusion, unless the file that it would rest on is unreadable."""
-    for one in run.unreadable:
-        if one.name == "ab.json":
-            return Conclusion("bad", "Result unreadable", sentence(one.why))
+    for file in run.unreadable:
+        if file.name == "ab.json":
+            return Conclusion("bad", "Result unreadable", sentence(file.why))
     return conclusion(walk)
 
 
-def _cautions(run: RunFolder, walk: Walk, found: Conclusion, again: str) -> Iterator[str | Cell]:
+def _cautions(run: RunFolder, walk: Walk, answer: Conclusion, again: str) -> Iterator[str | Cell]:
     """Yield what limits the answer."""
-    if found.caution:
-        yield Cell(found.caution, "open")
+    if answer.caution:
+        yield Cell(answer.caution, "open")
     stopped = walk.step(walk.stopped) if walk.stopped else None
     if stopped is not None:
         yield Cell(f"Stopped at {stopped.phase}; later phases did not run.", "bad")
         if again:
             yield f"To continue past this gate: {again}"
     else:
-        ended = {one.phase for one in walk.steps} | {one.phase for one in walk.skipped}
-        unreadable = {one.name for one in run.unreadable}
+        ended = {step.phase for step in walk.steps} | {skip.phase for skip in walk.skipped}
+        unreadable = {file.name for file in run.unreadable}
         missing = [phase for phase in PHASES if phase not in ended and f"{phase}.json" not in unreadable]
         if ended and missing:
             yield Cell(
@@ -129,9 +134,9 @@ def _cautions(run: RunFolder, walk: Walk, found: Conclusion, again: str) -> Iter
     prompts = conditions.prompts_of(run)
     if prompts is not None and conditions.are_samples(prompts):
         yield Cell(SAMPLES, "open")
-    for one in run.unreadable:
-        hint = f" Fix: {sentence(one.hint)}" if one.hint else ""
-        yield Cell(f"Unreadable: {sentence(one.why)}{hint}", "bad")
+    for file in run.unreadable:
+        hint = f" Fix: {sentence(file.hint)}" if file.hint else ""
+        yield Cell(f"Unreadable: {sentence(file.why)}{hint}", "bad")
 
 
 def _counted(summary: Mapping[str, Any]) -> str:
@@ -141,14 +146,14 @@ def _counted(summary: Mapping[str, Any]) -> str:
 
 def _subtitle(run: RunFolder) -> str:
     parts = []
-    dates = sorted(one.created for one in run.results.values())
+    dates = sorted(result.created for result in run.results.values())
     if dates:
         first, last = f"{dates[0]:%Y-%m-%d %H:%M}", f"{dates[-1]:%Y-%m-%d %H:%M}"
         same_day = dates[0].date() == dates[-1].date()
         until = "" if last == first else f" to {last[11:] if same_day else last}"
         parts.append(f"{first}{until} UTC")
-    for one in reversed(list(run.results.values())):
-        processor, cores = one.environment.get("processor"), one.environment.get("cores")
+    for result in reversed(list(run.results.values())):
+        processor, cores = result.environment.get("processor"), result.environment.get("cores")
         if cores:
             parts.append(f"{processor}, {count(int(cores), 'core')}")
             break
@@ -182,12 +187,12 @@ def tiles(run: RunFolder) -> Iterator[Tile]:
 
 def _sections(run: RunFolder, walk: Walk) -> Iterator[Section]:
     """The phases stand after what they found, before the files and conditions."""
-    made = list(sections.sections(run))
+    run_sections = list(sections.sections(run))
     columns = ("phase", "state", "result", "when (UTC)")
     rest = ("Rendered files", "Conditions")
-    yield from (one for one in made if one.title not in rest)
+    yield from (section for section in run_sections if section.title not in rest)
     yield Section("Phases", (), (), (Table("", columns, tuple(_phases(run, walk)), prose=(2,)),))
-    yield from (one for one in made if one.title in rest)
+    yield from (section for section in run_sections if section.title in rest)
 
 
 def _badges(run: RunFolder, walk: Walk) -> Iterator[Badge]:
@@ -198,15 +203,15 @@ def _badges(run: RunFolder, walk: Walk) -> Iterator[Badge]:
 
 
 def _phases(run: RunFolder, walk: Walk) -> Iterator[tuple[str | Cell, ...]]:
-    unreadable = {one.name: one for one in run.unreadable}
-    skipped = {one.phase: one for one in walk.skipped}
+    unreadable = {file.name: file for file in run.unreadable}
+    skipped = {skip.phase: skip for skip in walk.skipped}
     for phase in PHASES:
         name = f"{phase}.json"
         step = walk.step(phase)
         head = Cell(phase, anchor=f"phase-{phase}", link=name if step or name in unreadable else None)
         if name in unreadable:
-            one = unreadable[name]
-            yield head, Cell("unreadable", "bad"), one.why, ""
+            file = unreadable[name]
+            yield head, Cell("unreadable", "bad"), file.why, ""
         elif step is not None:
             state, word = STATES[step.result.verdict]
             when = f"{step.result.created:%Y-%m-%d %H:%M}"
@@ -219,11 +224,11 @@ def _phases(run: RunFolder, walk: Walk) -> Iterator[tuple[str | Cell, ...]]:
             yield head, Cell("not run", "none"), "", ""
 
 
-def _next(walk: Walk, known: tuple[Rollout, Path] | None) -> Iterator[Step]:
+def _next(walk: Walk, rollout_file: tuple[Rollout, Path] | None) -> Iterator[Step]:
     """Yield what to change and the next command; nothing if the rollout file is not known."""
-    if known is None or not (walk.steps or walk.skipped):
+    if rollout_file is None or not (walk.steps or walk.skipped):
         return
-    lines = following_walk(walk, *known)
+    lines = following_walk(walk, *rollout_file)
     changes = [line.removeprefix(CHANGE) for line in lines if line.startswith(CHANGE)]
     for line in lines:
         if line.startswith(NEXT):
@@ -235,7 +240,7 @@ def capital(text: str) -> str:
 
 
 def _foot(run: RunFolder) -> Iterator[str]:
-    versions = sorted({one.specops for one in run.results.values()})
+    versions = sorted({result.specops for result in run.results.values()})
     written = f"Written by specops {', '.join(versions)}" if versions else "Written by specops"
     yield f"{written} from the JSON files beside this page. Times are UTC."
 

@@ -116,8 +116,8 @@ class RunFolder:
             rollout = load(file)
         except SpecopsError:
             return None
-        here = Path.cwd()
-        return rollout, file.relative_to(here) if file.is_relative_to(here) else file
+        cwd = Path.cwd()
+        return rollout, file.relative_to(cwd) if file.is_relative_to(cwd) else file
 
 
 def read(folder: Path) -> RunFolder:

@@ -32,15 +32,15 @@ def notebook(result: Result) -> str:
 def document(result: Result) -> Document:
     """The document of a result. Its steps are left out where no command was typed that they would repeat."""
     make = _DOCUMENTS.get(result.phase) if result.verdict != "partial" else None
-    made = make(result, Path(f"{result.phase}.json")) if make is not None else _plain(result)
+    page = make(result, Path(f"{result.phase}.json")) if make is not None else _plain(result)
     written = f"{result.created:%Y-%m-%d %H:%M} UTC, specops {result.specops}"
-    return replace(made, steps=(), foot=(written,))
+    return replace(page, steps=(), foot=(written,))
 
 
 def _plain(result: Result) -> Document:
     """The document of a phase that has none of its own."""
-    shown = (section for section in sections(of_one(result)) if section.title != FILES)
-    return Document.of_result(result, (), shown)
+    visible = (section for section in sections(of_one(result)) if section.title != FILES)
+    return Document.of_result(result, (), visible)
 
 
 def lint(result: Result, path: Path) -> Document:

@@ -29,8 +29,8 @@ FILES = "Rendered files"
 
 def sections(run: RunFolder) -> Iterator[Section]:
     for make in (_comparison, _sweep, _conformance, _routing, _checklist, _files, conditions):
-        made = make(run)
-        yield from [made] if isinstance(made, Section) else made or ()
+        part = make(run)
+        yield from [part] if isinstance(part, Section) else part or ()
 
 
 def _comparison(run: RunFolder) -> Iterator[Section]:

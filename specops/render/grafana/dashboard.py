@@ -83,7 +83,7 @@ def _choose_by(rollout: Rollout, built: dict[str, Any]) -> None:
     chosen = "".join(f',{name}=~"$label_{name}"' for name in rollout.monitor.labels)
     joined = ", ".join((ROLLOUT, *rollout.monitor.labels))
     events = built["annotations"]["list"]
-    for query in [*events, *(one for panel in built["panels"] for one in panel.get("targets", []))]:
+    for query in [*events, *(target for panel in built["panels"] for target in panel.get("targets", []))]:
         query["expr"] = (
             query["expr"].replace(CHOSEN, CHOSEN + chosen).replace(f"on ({ROLLOUT}", f"on ({joined}")
         )
@@ -161,11 +161,11 @@ def _label(name: str, value: str) -> Any:
     )
 
 
-def _with_row(made: Any, row: Row) -> Any:
-    made = made.with_row(builders.Row(row.title))
+def _with_row(dashboard: Any, row: Row) -> Any:
+    dashboard = dashboard.with_row(builders.Row(row.title))
     for panel in row.panels:
-        made = made.with_panel(_panel(panel))
-    return made
+        dashboard = dashboard.with_panel(_panel(panel))
+    return dashboard
 
 
 def _panel(panel: Panel) -> Any:

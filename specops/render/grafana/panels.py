@@ -131,8 +131,8 @@ def paying(low: float, critical: float) -> Row:
     """Return the row on whether it pays. `low` and `critical`: the thresholds of LowAcceptRatio and
     CriticalAcceptRatio."""
     e2e, requests = 'latency="e2e"', f"{series.TOKENS_PER_S}{OURS} / {series.ANSWER_TOKENS}{OURS}"
-    ours, theirs = (f"{series.SPEEDUP}{of[:-1]},{e2e}}}" for of in (SPECULATIVE, STANDARD))
-    compared = f"{ours} / ignoring ({POOL}) ({theirs} > 0)"
+    speculative, standard = (f"{series.SPEEDUP}{pool[:-1]},{e2e}}}" for pool in (SPECULATIVE, STANDARD))
+    relative = f"{speculative} / ignoring ({POOL}) ({standard} > 0)"
     saved = f"{series.EXPECTED['e2e']}{SPECULATIVE} - {series.MEAN['e2e']}{SPECULATIVE}"
     at_once = f"{series.TOKENS_PER_S}{SPECULATIVE} / {series.ANSWER_TOKENS}{SPECULATIVE}"
     return Row(
@@ -143,7 +143,7 @@ def paying(low: float, critical: float) -> Row:
                 "How many times faster the speculative pool answers than the standard pool does now. Each"
                 " pool is first compared with the baseline at its own load, so different loads do not"
                 " count. No value: a pool has no traffic, or the baseline did not measure its load.",
-                Query(compared, "{{model_name}}"),
+                Query(relative, "{{model_name}}"),
                 _FASTER,
                 TIMES,
             ),
@@ -151,14 +151,14 @@ def paying(low: float, critical: float) -> Row:
                 "Speed-up, answer",
                 "How many times faster a whole answer is than in the baseline at the same load and length."
                 " No value: no traffic, no baseline, or a load that was not measured.",
-                Query(ours, "{{model_name}}"),
+                Query(speculative, "{{model_name}}"),
                 _FASTER,
                 TIMES,
             ),
             _figure(
                 "Speed-up, token",
                 "The same for the time of one token after the first (TPOT).",
-                Query(ours.replace("e2e", "tpot"), "{{model_name}}"),
+                Query(speculative.replace("e2e", "tpot"), "{{model_name}}"),
                 _FASTER,
                 TIMES,
             ),
@@ -209,7 +209,7 @@ def paying(low: float, critical: float) -> Row:
                 " cause.",
                 [
                     Query(f"{series.SPEEDUP}{OURS[:-1]},{e2e}}}", POOL_AND_MODEL),
-                    Query(compared, "speculative / standard {{model_name}}"),
+                    Query(relative, "speculative / standard {{model_name}}"),
                 ],
                 TIMES,
                 width=12,
@@ -305,15 +305,15 @@ def speed() -> Row:
 
 
 def _latency(latency: Latency) -> Panel:
-    title, what = {
+    title, meaning = {
         "ttft": ("TTFT", "Time to the first token."),
         "tpot": ("TPOT", "Time of each token after the first."),
         "e2e": ("E2E", "Time of a whole answer; the expected time is for answers of the current length."),
     }[latency]
     return Panel(
         title,
-        f"{what} Expected: the baseline's mean at the current load. p95 is interpolated within the engine's"
-        " bucket, and left out where that is the first.",
+        f"{meaning} Expected: the baseline's mean at the current load. p95 is interpolated within the"
+        " engine's bucket, and left out where that is the first.",
         [
             Query(f"{series.MEAN[latency]}{OURS}", "mean, {{specops_pool}}"),
             Query(f"{series.EXPECTED[latency]}{SPECULATIVE}", "expected without speculation"),
@@ -326,8 +326,8 @@ def _latency(latency: Latency) -> Panel:
 def routes() -> Row:
     by_class = f"sum by (class, pool) (rate({ROUTE_REQUESTS}{ALL}{RATE}))"
     spill = f'{ROUTE_DECISIONS}{ALL[:-1]},reason="in-flight"}}'
-    taken, counted = (
-        f"sum by (class, pool) (rate({ROUTE_DURATION}_{of}{ALL}{RATE}))" for of in ("sum", "count")
+    durations, counted = (
+        f"sum by (class, pool) (rate({ROUTE_DURATION}_{suffix}{ALL}{RATE}))" for suffix in ("sum", "count")
     )
     return Row(
         "Routes",
@@ -368,7 +368,7 @@ def routes() -> Row:
             Panel(
                 "Mean duration by class",
                 "Duration of the answers with status 2xx, by the pool that gave them.",
-                [Query(f"{taken} / ({counted} > 0)", "{{class}}, {{pool}}")],
+                [Query(f"{durations} / ({counted} > 0)", "{{class}}, {{pool}}")],
                 SECONDS,
                 width=12,
             ),

@@ -138,22 +138,22 @@ def _names(rollout: Rollout) -> dict[str, Any]:
     """Return what a record's texts may name. `speculative.acceptance` is the series series.ACCEPTANCE of that
     pool, `standard.acceptance` of the other; `both` does not select a pool."""
     labels = identity(rollout)
-    known = {
+    names = {
         name.lower(): value
         for name, value in vars(series).items()
         if name.isupper() and isinstance(value, str)
     }
-    known |= {f"{latency}_mean": name for latency, name in series.MEAN.items()}
-    known |= {f"{latency}_expected": name for latency, name in series.EXPECTED.items()}
-    known["up"] = "up"
+    names |= {f"{latency}_mean": name for latency, name in series.MEAN.items()}
+    names |= {f"{latency}_expected": name for latency, name in series.EXPECTED.items()}
+    names["up"] = "up"
 
-    def of(which: Mapping[str, str]) -> dict[str, str]:
-        return {name: f"{value}{selector(which)}" for name, value in known.items()}
+    def selected(which: Mapping[str, str]) -> dict[str, str]:
+        return {name: f"{value}{selector(which)}" for name, value in names.items()}
 
     return {
         **TEXTS,
-        **{pool: of(labels | {POOL: pool}) for pool in POOLS},
-        "both": of(labels),
+        **{pool: selected(labels | {POOL: pool}) for pool in POOLS},
+        "both": selected(labels),
         "routers": bool(rollout.addresses.routers),
         "guard": bool(rollout.addresses.guard),
         "guard_up": f"up{selector({'job': job_name(rollout, 'guard')} | labels)}",
@@ -218,9 +218,9 @@ def _not_drafting(rollout: Rollout, labels: Mapping[str, str]) -> str:
 def _not_a_number(rollout: Rollout, labels: Mapping[str, str], pool: PoolName, latency: Latency) -> str:
     exposes = exposed(rollout, pool)
     name = exposes.tpot_seconds if latency == "tpot" else f"{getattr(exposes, latency)}_sum"
-    of = selector({**labels, POOL: pool})
+    matchers = selector({**labels, POOL: pool})
     # NaN equals nothing, and the difference of two infinities is NaN.
-    bad = f"count by ({', '.join((*labels, POOL))}) ({name}{of} - {name}{of} != 0)"
+    bad = f"count by ({', '.join((*labels, POOL))}) ({name}{matchers} - {name}{matchers} != 0)"
     return f'label_replace({bad}, "series", "{name}", "", "")'
 
 
@@ -253,11 +253,11 @@ def runbook_of(rollout: Rollout, place: str | None) -> str:
 
     `place` is the rollout file, and its run folder where that is another, as a command is given them.
     """
-    known = _words(rollout, place)
-    if not known:
+    values = _words(rollout, place)
+    if not values:
         return runbook()
-    word = re.compile(rf"\b({'|'.join(known)})\b")
-    return _COMMANDS.sub(lambda found: word.sub(lambda name: known[name[0]], found[0]), runbook())
+    word = re.compile(rf"\b({'|'.join(values)})\b")
+    return _COMMANDS.sub(lambda match: word.sub(lambda name: values[name[0]], match[0]), runbook())
 
 
 def _words(rollout: Rollout, place: str | None) -> dict[str, str]:
@@ -266,11 +266,11 @@ def _words(rollout: Rollout, place: str | None) -> dict[str, str]:
         server = pool_targets(rollout, "speculative").addresses[0]
     except ConfigError:
         server = None
-    found = {
+    values = {
         "ROLLOUT": place,
         "PROMETHEUS": shlex.quote(str(addresses.prometheus).rstrip("/")) if addresses.prometheus else None,
         "ROUTER": next(iter(addresses.routers), None),
         "GUARD": addresses.guard,
         "SERVER": server,
     }
-    return {word: value for word, value in found.items() if value}
+    return {word: value for word, value in values.items() if value}

@@ -126,18 +126,18 @@ def rules(rollout: Rollout, measured: MeasuredSeries, constants: Sequence[Record
 def records(rollout: Rollout, measured: MeasuredSeries, constants: Sequence[Record] = ()) -> list[Record]:
     """All recording rules; each reads only those before it. Each has `monitor.labels`, since one
     Prometheus may record the same rollout in several clusters."""
-    ours = identity(rollout)
-    found = [record for each in _by_series(rollout) for record in _of_engine(rollout, each)]
-    found += _of_routers(rollout, ours)
+    labels = identity(rollout)
+    recorded = [record for group in _by_series(rollout) for record in _of_engine(rollout, group)]
+    recorded += _of_routers(rollout, labels)
     if rollout.addresses.gpus:
-        found.append(_gpu_memory(ours))
-    found += baseline_constants(rollout.rollout, measured.loads)
+        recorded.append(_gpu_memory(labels))
+    recorded += baseline_constants(rollout.rollout, measured.loads)
     if measured.acceptance is not None:
         where = {ROLLOUT: rollout.rollout, POOL: "speculative"}
-        found.append(Record(series.RECORDED_ACCEPTANCE, f"vector({measured.acceptance:.4g})", where))
-    found += expected_latencies(ours, measured.loads)
-    found += constants
-    return [record.labelled(rollout.monitor.labels) for record in found]
+        recorded.append(Record(series.RECORDED_ACCEPTANCE, f"vector({measured.acceptance:.4g})", where))
+    recorded += expected_latencies(labels, measured.loads)
+    recorded += constants
+    return [record.labelled(rollout.monitor.labels) for record in recorded]
 
 
 @dataclass(frozen=True)
@@ -156,23 +156,23 @@ class _OfPools:
 
 def _by_series(rollout: Rollout) -> list[_OfPools]:
     """Pools whose servers expose the same names share their rules."""
-    ours = identity(rollout)
-    one, other = (exposed(rollout, pool) for pool in POOLS)
-    if one == other:
-        return [_OfPools(one, POOLS, ours, {})]
-    return [_OfPools(exposed(rollout, pool), (pool,), ours | {POOL: pool}, {POOL: pool}) for pool in POOLS]
+    labels = identity(rollout)
+    first, second = (exposed(rollout, pool) for pool in POOLS)
+    if first == second:
+        return [_OfPools(first, POOLS, labels, {})]
+    return [_OfPools(exposed(rollout, pool), (pool,), labels | {POOL: pool}, {POOL: pool}) for pool in POOLS]
 
 
-def _of_engine(rollout: Rollout, of: _OfPools) -> Iterator[Record]:
+def _of_engine(rollout: Rollout, group: _OfPools) -> Iterator[Record]:
     by = (*identity(rollout), POOL, "model_name")
-    signals = Signals(of.series, of.labels, duration(rollout.monitor.window_s), by)
-    for record in _of_signals(rollout, of, signals):
-        yield record.labelled(of.static)
+    signals = Signals(group.series, group.labels, duration(rollout.monitor.window_s), by)
+    for record in _of_signals(rollout, group, signals):
+        yield record.labelled(group.static)
 
 
-def _of_signals(rollout: Rollout, of: _OfPools, signals: Signals) -> Iterator[Record]:
+def _of_signals(rollout: Rollout, group: _OfPools, signals: Signals) -> Iterator[Record]:
     speculates = signals.held_to({POOL: "speculative"})
-    if "speculative" in of.pools:
+    if "speculative" in group.pools:
         yield Record(series.ACCEPTANCE, speculates.acceptance())
         per_position = speculates.per_position()
         if per_position is not None:
@@ -205,27 +205,27 @@ def _of_signals(rollout: Rollout, of: _OfPools, signals: Signals) -> Iterator[Re
         yield from _of_http(rollout, replace(by_pool, window=duration(outage_window_s(rollout))))
 
 
-def _of_routers(rollout: Rollout, ours: Mapping[str, str]) -> Iterator[Record]:
+def _of_routers(rollout: Rollout, labels: Mapping[str, str]) -> Iterator[Record]:
     """Requests, errors and failovers by the pool that a request was sent to."""
     if not rollout.addresses.routers:
         return
     window = duration(rollout.monitor.window_s)
-    yield Record(series.REQUESTS, _routed(ours, window))
-    total = f"{series.REQUESTS}{selector(ours)}"
+    yield Record(series.REQUESTS, _routed(labels, window))
+    total = f"{series.REQUESTS}{selector(labels)}"
     # The series of a status exists from its first answer on. Without a series, no request failed.
-    failed = _routed(ours, window, 'status="5xx"')
+    failed = _routed(labels, window, 'status="5xx"')
     yield Record(series.ERROR_SHARE, f"({failed} or {total} * 0) / ({total} > 0)")
-    same = ", ".join(ours)
-    saved = f"sum by ({same}) (increase({ROUTE_FAILOVERS}{selector(ours)}[{window}]))"
-    speculative = f"{series.REQUESTS}{selector({**ours, POOL: 'speculative'})}"
+    same = ", ".join(labels)
+    saved = f"sum by ({same}) (increase({ROUTE_FAILOVERS}{selector(labels)}[{window}]))"
+    speculative = f"{series.REQUESTS}{selector({**labels, POOL: 'speculative'})}"
     share = f"{saved} / on ({same}) group_right () ({speculative} > 0)"
     yield Record(series.FAILOVER_SHARE, share)
     # An outage is noticed within scrapes, and not when it fills the window.
     short = duration(outage_window_s(rollout))
-    yield Record(series.REQUESTS_LATELY, _routed(ours, short))
-    lately = f"{series.REQUESTS_LATELY}{selector(ours)}"
-    failed = _routed(ours, short, 'status="5xx"')
-    elsewhere = _routed(ours, short, 'status!="5xx"', 'pool="speculative"', 'served="standard"')
+    yield Record(series.REQUESTS_LATELY, _routed(labels, short))
+    lately = f"{series.REQUESTS_LATELY}{selector(labels)}"
+    failed = _routed(labels, short, 'status="5xx"')
+    elsewhere = _routed(labels, short, 'status!="5xx"', 'pool="speculative"', 'served="standard"')
     lost = f"({failed} or {lately} * 0) + ({elsewhere} or {lately} * 0)"
     yield Record(series.UNANSWERED_SHARE, f"({lost}) / ({lately} > 0)")
 
@@ -256,8 +256,8 @@ def _routed(labels: Mapping[str, str], window: str, *matchers: str) -> str:
 
 
 def _gpu_memory(labels: Mapping[str, str]) -> Record:
-    ours = selector(labels)
-    used, free = f"{GPU_USED}{ours}", f"{GPU_FREE}{ours}"
+    matchers = selector(labels)
+    used, free = f"{GPU_USED}{matchers}", f"{GPU_FREE}{matchers}"
     return Record(series.GPU_MEMORY, f"{used} / ({used} + {free})")
 
 
@@ -265,12 +265,12 @@ def baseline_constants(rollout: str, loads: Sequence[Load]) -> Iterator[Record]:
     """Every figure of the baseline as a constant series."""
     where = {ROLLOUT: rollout, POOL: "standard"}
     for load in loads:
-        at = where | {"concurrency": str(load.concurrency)}
+        labels = where | {"concurrency": str(load.concurrency)}
         for (latency, stat), seconds in load.seconds.items():
-            said = at | {"latency": latency, "stat": stat}
-            yield Record(series.BASELINE_LATENCY, f"vector({_number(seconds)})", said)
+            latency_labels = labels | {"latency": latency, "stat": stat}
+            yield Record(series.BASELINE_LATENCY, f"vector({_number(seconds)})", latency_labels)
         if ("e2e", "p95") in load.seconds:
-            yield Record(series.BASELINE_E2E_P95, f"vector({_number(load.seconds['e2e', 'p95'])})", at)
+            yield Record(series.BASELINE_E2E_P95, f"vector({_number(load.seconds['e2e', 'p95'])})", labels)
 
 
 def expected_latencies(labels: Mapping[str, str], loads: Sequence[Load]) -> Iterator[Record]:
@@ -279,8 +279,8 @@ def expected_latencies(labels: Mapping[str, str], loads: Sequence[Load]) -> Iter
 
     The expected E2E is of answers of the current length: TTFT + time of a token × (tokens of an answer − 1).
     """
-    ours = selector(labels)
-    now = f"{series.CONCURRENCY}{ours}"
+    matchers = selector(labels)
+    now = f"{series.CONCURRENCY}{matchers}"
     ttft = _points(loads, lambda load: load.seconds.get(("ttft", "mean")))
     tpot = _points(loads, lambda load: load.seconds.get(("tpot", "mean")))
     token = _points(loads, lambda load: load.token_s)
@@ -290,17 +290,17 @@ def expected_latencies(labels: Mapping[str, str], loads: Sequence[Load]) -> Iter
     if tpot:
         lines["tpot"] = interpolated(now, tpot)
     if ttft and token:
-        gaps = f"clamp_min({series.ANSWER_TOKENS}{ours} - 1, 0)"
-        lines["e2e"] = f"{series.EXPECTED['ttft']}{ours} + ({interpolated(now, token)}) * {gaps}"
+        gaps = f"clamp_min({series.ANSWER_TOKENS}{matchers} - 1, 0)"
+        lines["e2e"] = f"{series.EXPECTED['ttft']}{matchers} + ({interpolated(now, token)}) * {gaps}"
     for latency, line in lines.items():
         yield Record(series.EXPECTED[latency], line)
-        ratio = f"{series.EXPECTED[latency]}{ours} / ({series.MEAN[latency]}{ours} > 0)"
+        ratio = f"{series.EXPECTED[latency]}{matchers} / ({series.MEAN[latency]}{matchers} > 0)"
         yield Record(series.SPEEDUP, ratio, {"latency": latency})
 
 
 def _points(loads: Sequence[Load], read: Callable[[Load], float | None]) -> list[tuple[float, float]]:
-    found = ((load.concurrency, read(load)) for load in sorted(loads, key=lambda load: load.concurrency))
-    return [(at, seconds) for at, seconds in found if seconds is not None]
+    points = ((load.concurrency, read(load)) for load in sorted(loads, key=lambda load: load.concurrency))
+    return [(concurrency, seconds) for concurrency, seconds in points if seconds is not None]
 
 
 def interpolated(x: str, points: Sequence[tuple[float, float]]) -> str:
@@ -310,8 +310,8 @@ def interpolated(x: str, points: Sequence[tuple[float, float]]) -> str:
     '((x >= 1) <= 3) * 5 + 5'
     """
     if len(points) == 1:
-        (at, value) = points[0]
-        return f"({x} == {_number(at)}) * 0 + {_number(value)}"
+        (point, value) = points[0]
+        return f"({x} == {_number(point)}) * 0 + {_number(value)}"
     pieces = []
     for (left, low), (right, high) in pairwise(points):
         slope = (high - low) / (right - left)

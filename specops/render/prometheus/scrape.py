@@ -37,25 +37,25 @@ def job_name(rollout: Rollout, kind: Kind) -> str:
 def targets(rollout: Rollout) -> list[Targets]:
     """All jobs, pools first. Raises ConfigError for a pool without a known address."""
     addresses = rollout.addresses
-    found = [pool_targets(rollout, pool) for pool in POOLS]
+    jobs = [pool_targets(rollout, pool) for pool in POOLS]
     if addresses.routers:
         path = rollout.route.router.metrics_path
-        found.append(Targets(job_name(rollout, "routers"), tuple(addresses.routers), path=path))
+        jobs.append(Targets(job_name(rollout, "routers"), tuple(addresses.routers), path=path))
     if addresses.guard:
-        found.append(Targets(job_name(rollout, "guard"), (addresses.guard,)))
+        jobs.append(Targets(job_name(rollout, "guard"), (addresses.guard,)))
     if addresses.gpus:
-        found.append(Targets(job_name(rollout, "gpus"), tuple(addresses.gpus)))
-    return found
+        jobs.append(Targets(job_name(rollout, "gpus"), tuple(addresses.gpus)))
+    return jobs
 
 
 def pool_targets(rollout: Rollout, pool: PoolName) -> Targets:
-    given: list[str] = getattr(rollout.addresses, pool)
+    addresses: list[str] = getattr(rollout.addresses, pool)
     job = job_name(rollout, pool)
-    if given:
-        return Targets(job, tuple(given), path=exposed(rollout, pool).path, pool=pool)
-    served: Pool = getattr(rollout.pools, pool)
-    if served.endpoint is not None:
-        return _beside(served.endpoint.base_url, job, pool, exposed(rollout, pool).path)
+    if addresses:
+        return Targets(job, tuple(addresses), path=exposed(rollout, pool).path, pool=pool)
+    pool_settings: Pool = getattr(rollout.pools, pool)
+    if pool_settings.endpoint is not None:
+        return _beside(pool_settings.endpoint.base_url, job, pool, exposed(rollout, pool).path)
     raise ConfigError(
         f"the addresses of the {pool} pool's servers are not known, so they cannot be scraped: expected "
         f"addresses.{pool}: [HOST:PORT], as Prometheus reaches them",
@@ -86,7 +86,7 @@ def prometheus_config(rollout: Rollout) -> str:
         config["alerting"] = {
             "alertmanagers": [{"static_configs": [{"targets": list(rollout.addresses.alertmanagers)}]}]
         }
-    config["scrape_configs"] = [_job(rollout, each) for each in targets(rollout)]
+    config["scrape_configs"] = [_job(rollout, job) for job in targets(rollout)]
     notes = ["For a separate Prometheus. Into an existing one, copy scrape_configs and rule_files."]
     notes += _secrets_to_add(rollout)
     return header(rollout.rollout, *notes) + to_yaml(config)
@@ -113,14 +113,14 @@ def _job(rollout: Rollout, job: Targets) -> dict[str, Any]:
 
 def _tls(rollout: Rollout, job: Targets) -> dict[str, str]:
     """The files of an https endpoint's certificates."""
-    at = getattr(rollout.pools, str(job.pool)).endpoint
-    if at is None or job.scheme != "https":
+    endpoint = getattr(rollout.pools, str(job.pool)).endpoint
+    if endpoint is None or job.scheme != "https":
         return {}
     files = {
-        "ca_file": at.access.ca_file,
-        "cert_file": at.access.client_cert,
+        "ca_file": endpoint.access.ca_file,
+        "cert_file": endpoint.access.client_cert,
         # Prometheus takes a certificate only together with a key; one file may hold both.
-        "key_file": at.access.client_key or at.access.client_cert,
+        "key_file": endpoint.access.client_key or endpoint.access.client_cert,
     }
     return {name: str(path) for name, path in files.items() if path is not None}
 
@@ -128,14 +128,14 @@ def _tls(rollout: Rollout, job: Targets) -> dict[str, str]:
 def _secrets_to_add(rollout: Rollout) -> Iterator[str]:
     """Yield what a person must add: Prometheus reads secrets from files, not from the environment."""
     for pool in POOLS:
-        at = getattr(rollout.pools, pool).endpoint
-        if at is None or getattr(rollout.addresses, pool):
+        endpoint = getattr(rollout.pools, pool).endpoint
+        if endpoint is None or getattr(rollout.addresses, pool):
             continue
-        job, key = job_name(rollout, pool), at.access.api_key_env
+        job, key = job_name(rollout, pool), endpoint.access.api_key_env
         if key is not None:
             yield f"{job}: where /metrics needs the key in {key}, add authorization.credentials_file."
-        if at.access.headers:
-            yield f"{job}: where /metrics needs {', '.join(at.access.headers)}, add http_headers."
+        if endpoint.access.headers:
+            yield f"{job}: where /metrics needs {', '.join(endpoint.access.headers)}, add http_headers."
 
 
 OF_THE_POOL = {"source_labels": ["pool"], "regex": "(speculative|standard)", "target_label": POOL}
@@ -171,8 +171,8 @@ def alertmanager_config(rollout: Rollout) -> str:
         url = f"http://{rollout.addresses.guard}/alerts"
         receivers.append({"name": GUARD, "webhook_configs": [{"url": url, "send_resolved": True}]})
         # An alert makes the guard evaluate at once. People get it as well.
-        ours = {ROLLOUT: rollout.rollout} | rollout.monitor.labels
-        matchers = [f"{name}={_quoted(value)}" for name, value in ours.items()]
+        labels = {ROLLOUT: rollout.rollout} | rollout.monitor.labels
+        matchers = [f"{name}={_quoted(value)}" for name, value in labels.items()]
         routes.append(
             {"receiver": GUARD, "matchers": matchers, "continue": True}
             | {"group_wait": "0s", "group_interval": "10s"}

@@ -79,9 +79,9 @@ def _over_time(chart: TimeChart, axis: Axis, number: int) -> Drawn:
         y = _y(level.value, most)
         parts.append(f'<line class="level" x1="0" x2="100%" y1="{y}" y2="{y}"/>')
         parts.append(f'<text class="level" x="100%" dx="5" y="{y}" dy=".35em">{escape(level.label)}</text>')
-    for at, line in enumerate(chart.lines):
+    for index, line in enumerate(chart.lines):
         points = [None if v is None else ((hour + 0.5) / axis.hours, v) for hour, v in enumerate(line.values)]
-        parts += _line(points, most, at)
+        parts += _line(points, most, index)
     parts += _hours(axis, HEIGHT)
     left = _gutter(label for _, label in labels)
     right = _gutter(level.label for level in chart.levels)
@@ -106,11 +106,11 @@ def _curve(chart: Curve, number: int) -> Drawn:
     count = max((len(line.values) for line in chart.lines), default=1)
     labels = [(share, f"{share:.0%}") for share in (0, 0.25, 0.5, 0.75, 1)]
     parts = [*_grid(labels, 1.0)]
-    for at, line in enumerate(chart.lines):
+    for index, line in enumerate(chart.lines):
         points = [None if v is None else ((place + 0.5) / count, v) for place, v in enumerate(line.values)]
-        parts += _line(points, 1.0, at, dots=True)
-    apart = math.ceil(count / 12)
-    for place in range(0, count, apart):
+        parts += _line(points, 1.0, index, dots=True)
+    step = math.ceil(count / 12)
+    for place in range(0, count, step):
         parts.append(_tick_label((place + 0.5) / count, str(place + 1), HEIGHT))
     parts.append(_axis_label(0.5, "position in the draft", HEIGHT))
     return Drawn(_svg(chart, number, HEIGHT + AXIS, parts), 44, 0, _legend(chart.lines), half=True)
@@ -119,19 +119,20 @@ def _curve(chart: Curve, number: int) -> Drawn:
 def _distribution(chart: Distribution, number: int) -> Drawn:
     """Draw a distribution up to the slowest p99, so that a few requests do not squeeze the others; all of
     them count."""
-    ordered = [sorted(one.values) for one in chart.samples]
+    ordered = [sorted(samples.values) for samples in chart.samples]
     most = 1.08 * max((_quantile(values, 0.99) for values in ordered if values), default=1.0) or 1.0
     labels = [(share, f"{share:.0%}") for share in (0, 0.25, 0.5, 0.75, 0.95)]
     parts = [*_grid(labels, 1.0)]
-    lines = tuple(Line(one.label, ()) for one in chart.samples)
-    for at, values in enumerate(ordered):
+    lines = tuple(Line(samples.label, ()) for samples in chart.samples)
+    for index, values in enumerate(ordered):
         if not values:
             continue
         shares = [place / POINTS for place in range(POINTS + 1)]
         inside = [(_quantile(values, share) / most, share) for share in shares]
-        parts += _line([point for point in inside if point[0] <= 1], 1.0, at)
+        parts += _line([point for point in inside if point[0] <= 1], 1.0, index)
         parts += [
-            _dot(_quantile(values, share) / most, _y(share, 1.0), f"line-{at + 1}") for share in QUANTILES[:2]
+            _dot(_quantile(values, share) / most, _y(share, 1.0), f"line-{index + 1}")
+            for share in QUANTILES[:2]
         ]
     label = duration if chart.of == "ms" else "{:g}".format
     for value in ticks(most, 4):
@@ -153,11 +154,11 @@ def _ratios(chart: Ratios, number: int) -> Drawn:
     labels = [value for value in RATIO_TICKS if low <= value <= high]
     bottom = TOP + height
     parts = []
-    wide, narrow = (_apart([(x(value), value) for value in labels], gap) for gap in (0.055, 0.2))
+    wide, narrow = (_with_room([(x(value), value) for value in labels], gap) for gap in (0.055, 0.2))
     for value in labels:
         kind = "one" if value == 1 else "grid"
-        at = _percent(x(value))
-        parts.append(f'<line class="{kind}" x1="{at}" x2="{at}" y1="{TOP}" y2="{bottom}"/>')
+        position = _percent(x(value))
+        parts.append(f'<line class="{kind}" x1="{position}" x2="{position}" y1="{TOP}" y2="{bottom}"/>')
         if value in wide:
             parts.append(_tick_label(x(value), f"{value:g}×", bottom, minor=value not in narrow))
     y = TOP
@@ -192,17 +193,17 @@ def _ratio(row: Ratio, x: Callable[[float], float], y: float, ends: tuple[float,
             yield f'<text class="arrow" x="0" dx="-2" y="{y}" dy=".35em">◂</text>'
         if row.high > high:
             yield f'<text class="arrow" x="100%" dx="2" y="{y}" dy=".35em" text-anchor="end">▸</text>'
-    at = x(min(max(row.estimate, low), high))
-    yield _mark(at, y, row.state)
+    mark_x = x(min(max(row.estimate, low), high))
+    yield _mark(mark_x, y, row.state)
     yield f'<text class="value" x="100%" dx="8" y="{y}" dy=".35em">{row.estimate:.2f}×</text>'
 
 
-def _apart(places: Sequence[tuple[float, float]], gap: float) -> set[float]:
+def _with_room(places: Sequence[tuple[float, float]], gap: float) -> set[float]:
     """The values that have room for a label: 1 has one, and the others as far as they are `gap` apart."""
-    marked = [(at, value) for at, value in places if value == 1]
-    for at, value in places:
-        if all(abs(at - other) >= gap for other, _ in marked):
-            marked.append((at, value))
+    marked = [(x, value) for x, value in places if value == 1]
+    for x, value in places:
+        if all(abs(x - marked_x) >= gap for marked_x, _ in marked):
+            marked.append((x, value))
     return {value for _, value in marked}
 
 
@@ -242,10 +243,10 @@ def duration(ms: float) -> str:
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
-    at = share * (len(ordered) - 1)
-    first = math.floor(at)
+    position = share * (len(ordered) - 1)
+    first = math.floor(position)
     last = min(first + 1, len(ordered) - 1)
-    return ordered[first] + (at - first) * (ordered[last] - ordered[first])
+    return ordered[first] + (position - first) * (ordered[last] - ordered[first])
 
 
 def _line(
@@ -253,7 +254,7 @@ def _line(
 ) -> Iterator[str]:
     """A path that is interrupted at holes. A point between two holes is a dot."""
     kind = f"line-{number + 1}"
-    pieces = [[p for p in group if p is not None] for known, group in groupby(points, bool) if known]
+    pieces = [[p for p in group if p is not None] for present, group in groupby(points, bool) if present]
     path = " ".join(
         "M" + " L".join(f"{_round(x * WIDTH)} {_y(value, most)}" for x, value in piece)
         for piece in pieces
@@ -290,10 +291,10 @@ def _bands(axis: Axis, height: float) -> Iterator[str]:
 def _hours(axis: Axis, height: float) -> Iterator[str]:
     """Labels begin at their tick; every other one is left out where the page is narrow."""
     for place, (hour, label) in enumerate(axis.ticks):
-        at = _percent(hour / axis.hours)
+        position = _percent(hour / axis.hours)
         narrow = ' class="minor"' if place % 2 else ""
-        yield f'<line class="tick" x1="{at}" x2="{at}" y1="{height}" y2="{height + 5}"/>'
-        yield f'<text{narrow} x="{at}" dx="2" y="{height + 18}">{escape(label)}</text>'
+        yield f'<line class="tick" x1="{position}" x2="{position}" y1="{height}" y2="{height + 5}"/>'
+        yield f'<text{narrow} x="{position}" dx="2" y="{height + 18}">{escape(label)}</text>'
 
 
 def _tick_label(x: float, label: str, bottom: float, *, minor: bool = False) -> str:
@@ -309,7 +310,9 @@ def _axis_label(x: float, label: str, bottom: float) -> str:
 
 def _legend(lines: Sequence[Line]) -> tuple[tuple[str, str], ...]:
     """Draw the legend; none for a single line, which the caption names."""
-    return tuple((line.label, f"line-{at + 1}") for at, line in enumerate(lines)) if len(lines) > 1 else ()
+    return (
+        tuple((line.label, f"line-{index + 1}") for index, line in enumerate(lines)) if len(lines) > 1 else ()
+    )
 
 
 def _gutter(labels: Iterable[str]) -> int:

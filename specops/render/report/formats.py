@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 GENERATOR = '<meta name="generator" content="specops">'
 """A page that has it may be replaced by a newer one."""
 _NUMBER = re.compile(r"[-+≤<>~±]?\s*[\d–](?!\d{3}-)")
-_SPECIAL = str.maketrans({each: f"\\{each}" for each in "\\`*_[]<>|"})
+_SPECIAL = str.maketrans({character: f"\\{character}" for character in "\\`*_[]<>|"})
 
 
 @lru_cache(maxsize=1)

@@ -106,31 +106,39 @@ def _rate(per_s: float | None) -> str | None:
 
 def _native_classes(rules: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The classes that headers and path identify, from the last to the first."""
-    identified = [one for one in rules["classes"] if not (one["content"] or one["contains"])]
-    found: list[dict[str, Any]] = []
-    for one in reversed(identified):
-        found.append(
+    identified = [
+        traffic_class
+        for traffic_class in rules["classes"]
+        if not (traffic_class["content"] or traffic_class["contains"])
+    ]
+    native: list[dict[str, Any]] = []
+    for traffic_class in reversed(identified):
+        native.append(
             {
-                "number": len(found) + 1,
-                "name": one["name"],
-                "path": re.escape(one["path"]) if one["path"] else "[^|]*",
+                "number": len(native) + 1,
+                "name": traffic_class["name"],
+                "path": re.escape(traffic_class["path"]) if traffic_class["path"] else "[^|]*",
                 "headers": [
                     {"variable": header["name"].replace("-", "_"), "value": _pcre(header["value"])}
-                    for header in one["headers"] or ()
+                    for header in traffic_class["headers"] or ()
                 ],
-                "otherwise": f"$specops_class_{len(found)}" if found else "default",
+                "otherwise": f"$specops_class_{len(native)}" if native else "default",
             }
         )
-    return found
+    return native
 
 
 def native_allowed(rules: Mapping[str, Any]) -> list[str]:
     """The classes that may speculate without Lua, `default` among them."""
     if not rules["speculate"]["value"] or rules["max_in_flight"]["value"] < 1:
         return []
-    names = {"default", *(one["name"] for one in _native_classes(rules))}
+    names = {"default", *(traffic_class["name"] for traffic_class in _native_classes(rules))}
     every = [*rules["classes"], {"name": "default", **rules["default"]}]
-    return [one["name"] for one in every if one["speculate"]["value"] and one["name"] in names]
+    return [
+        traffic_class["name"]
+        for traffic_class in every
+        if traffic_class["speculate"]["value"] and traffic_class["name"] in names
+    ]
 
 
 def native_switch(percent: float) -> str:
@@ -148,7 +156,11 @@ def native_switch(percent: float) -> str:
 def _max_conns(rules: Mapping[str, Any], servers: Sequence[str]) -> int:
     """Connections of one server, at least 1 (0 means no limit). All classes share it, so the lowest
     counts."""
-    limits = [one["max_in_flight"] for one in rules["classes"] if one.get("max_in_flight")]
+    limits = [
+        traffic_class["max_in_flight"]
+        for traffic_class in rules["classes"]
+        if traffic_class.get("max_in_flight")
+    ]
     lowest = min(rule["value"] for rule in [rules["max_in_flight"], *limits])
     return max(1, int(lowest) // len(servers))
 
@@ -205,8 +217,8 @@ def _key(name: str) -> str:
 
 def _quoted(text: str) -> str:
     # Always three digits, so that a digit that follows is not part of the escape.
-    shown = (
+    escaped = (
         chr(byte) if 0x20 <= byte < 0x7F and byte not in (0x22, 0x5C) else f"\\{byte:03}"
         for byte in text.encode()
     )
-    return '"' + "".join(shown).replace("\\034", '\\"').replace("\\092", "\\\\") + '"'
+    return '"' + "".join(escaped).replace("\\034", '\\"').replace("\\092", "\\\\") + '"'

@@ -42,13 +42,13 @@ class NginxListener(Listener):
     def set(self, percent: int) -> None:
         self._request(f"switch {self.name} to {percent}%", "PUT", {SWITCH_KEY: percent})
 
-    def _request(self, what: str, method: str, body: object = None) -> int:
+    def _request(self, purpose: str, method: str, body: object = None) -> int:
         token = os.environ.get(TOKEN)
-        answer = ask_json(what, method, self._url, body=body, token=token, timeout_s=TIMEOUT_S)
+        answer = ask_json(purpose, method, self._url, body=body, token=token, timeout_s=TIMEOUT_S)
         percent = answer.get(SWITCH_KEY) if isinstance(answer, dict) else None
         if not isinstance(percent, int | float) or isinstance(percent, bool) or not 0 <= percent <= 100:
             raise EndpointError(
-                f"could not {what}: {self._url} does not say {SWITCH_KEY}: expected a router's admin "
+                f"could not {purpose}: {self._url} does not say {SWITCH_KEY}: expected a router's admin "
                 "listener",
                 hint=in_rollout("routers", "name the admin listeners"),
             )
@@ -71,8 +71,8 @@ class NginxListener(Listener):
         return RouterCounters(rollout, decided, ended)
 
     def _samples(self) -> Iterator[tuple[str, Mapping[str, str], float]]:
-        what = f"see where {self.name} sends requests"
-        text = ask(what, "GET", f"http://{self.address}/metrics", timeout_s=TIMEOUT_S)
+        purpose = f"see where {self.name} sends requests"
+        text = ask(purpose, "GET", f"http://{self.address}/metrics", timeout_s=TIMEOUT_S)
         try:
             for family in text_string_to_metric_families(text.decode(errors="replace")):
                 for sample in family.samples:
