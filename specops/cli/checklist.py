@@ -177,8 +177,8 @@ def github(result: Result) -> list[str]:
     for item in _items(result):
         if item.status in LEVELS:
             message = "\n".join([item.found, *_to_do(item)])
-            title = f"{item.name} {item.status}"
-            lines.append(f"::{LEVELS[item.status]} title={_property(title)}::{_data(message)}")
+            title = _data(f"{item.name} {item.status}").replace(":", "%3A").replace(",", "%2C")
+            lines.append(f"::{LEVELS[item.status]} title={title}::{_data(message)}")
     return [*lines, sentence(result.reason)]
 
 
@@ -204,7 +204,3 @@ def _printable(text: str) -> str:
 def _data(text: str) -> str:
     """Escape a text as a message of a workflow command of GitHub Actions."""
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -24,7 +24,7 @@ from dataclasses import asdict
 
 from typing_extensions import TypedDict
 
-from specops.guard.simulation.simulate import Detection, Simulated, SimulatedFallback
+from specops.guard.simulation.simulate import Detection, Simulated
 from specops.render.figures import count
 
 MOST_MINUTES = 365 * 24 * 60
@@ -364,6 +364,9 @@ def _detection(detection: Detection) -> str:
 
 def _summary(simulated: Simulated) -> str:
     fallbacks = count(len(simulated.fallbacks), "fallback")
+    false = sum(fallback.rightly == "no" for fallback in simulated.fallbacks)
+    if false:
+        fallbacks += f", {false} of them false"
     playbook = "falls back" if simulated.playbook is not None else "does not fall back"
     statuses = [detection.status for detection in simulated.detections]
     wrong = "".join(
@@ -371,12 +374,7 @@ def _summary(simulated: Simulated) -> str:
         for status, words in (("missed", "missed"), ("late", "acted on late"))
         if status in statuses
     )
-    return f"guard: {fallbacks}{_false(simulated.fallbacks)}{wrong}; playbook's guard: {playbook}"
-
-
-def _false(fallbacks: list[SimulatedFallback]) -> str:
-    false = sum(fallback.rightly == "no" for fallback in fallbacks)
-    return f", {false} of them false" if false else ""
+    return f"guard: {fallbacks}{wrong}; playbook's guard: {playbook}"
 
 
 def _utc(ts: float) -> str:

@@ -97,7 +97,8 @@ def sweep(
 
     if plot is not None:
         check_suffix(plot)
-    path = _path(call.folder)
+    out = call.folder
+    path = out if out.suffix == ".json" and not out.is_dir() else out / FILE
     spec = spec_of(file, call.path.parent, _endpoints(attach or [], file))
     if plan:
         from specops.phases.sweep.spec import forecast
@@ -108,10 +109,6 @@ def sweep(
     if plot is not None:
         draw(result, path, plot)
     return Answer(result, document(result, path))
-
-
-def _path(out: Path) -> Path:
-    return out if out.suffix == ".json" and not out.is_dir() else out / FILE
 
 
 EXAMPLES = {"trees": "chain:3,chain:5", "k": "3,5", "temperature": "0,1", "repeats": "2", "budget": "30"}

@@ -31,7 +31,12 @@ def latency_section(rows: Rows, arms: Sequence[str], further: Sequence[Table], s
         for latency, key in LATENCIES[:2]
     ]
     table = tuple(
-        (f"{latency}, {level}", arm, *_quantiles(spread), str(spread.n))
+        (
+            f"{latency}, {level}",
+            arm,
+            *map(milliseconds, (spread.p50, spread.p95, spread.p99, spread.max)),
+            str(spread.n),
+        )
         for level in levels
         for latency, key in LATENCIES
         for arm in arms
@@ -132,7 +137,3 @@ def _distribution(title: str, rows: Rows, places: Iterable[tuple[str, Level]], k
 
 def _values(rows: Iterable[Row], key: str) -> list[float]:
     return [value for row in rows if (value := getattr(row, key)) is not None]
-
-
-def _quantiles(spread: Spread) -> tuple[str, ...]:
-    return tuple(milliseconds(value) for value in (spread.p50, spread.p95, spread.p99, spread.max))

@@ -330,7 +330,10 @@ def leader_worker_set(server: Server, worker: tuple[str, ...], deploy: Deploy) -
     leading.pop("topologySpreadConstraints", None)
     following.pop("topologySpreadConstraints", None)
     for pod_spec in (leading, following):
-        _expanded(pod_spec["containers"][0])
+        container = pod_spec["containers"][0]
+        # The controller's variables are to be expanded; every other $ of a command stays escaped.
+        for variable in (ADDRESS, RANK):
+            container["command"] = [word.replace(f"${variable}", variable) for word in container["command"]]
     for name in PROBES:  # a worker has no API
         del following["containers"][0][name]
     del following["containers"][0]["ports"]
@@ -364,9 +367,3 @@ def _of_worker(server: Server) -> dict[str, str]:
     return {name: value for name, value in labels(server).items() if name not in selector(server)} | {
         ROLE: "worker"
     }
-
-
-def _expanded(container: dict[str, Any]) -> None:
-    """The controller's variables are to be expanded; every other $ of a command stays escaped."""
-    for variable in (ADDRESS, RANK):
-        container["command"] = [word.replace(f"${variable}", variable) for word in container["command"]]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from specops.config import Rollout
 from specops.errors import FileError, SpecopsError
@@ -130,18 +129,15 @@ def _cautions(run: RunFolder, walk: Walk, answer: Conclusion, again: str) -> Ite
         yield Cell(capital(sentence(unmatched_sentence(gap.unmatched))), "bad")
     checked = run.results.get("checklist")
     if checked is not None and checked.verdict in ("no", "undecided"):
-        yield Cell(f"Not ready to go live: {_counted(checked.summary)}.", STATES[checked.verdict][0])
+        numbers = [(checked.summary.get(status) or 0, status) for status in ("failed", "open")]
+        items = " and ".join(f"{count(int(number), 'item')} {status}" for number, status in numbers if number)
+        yield Cell(f"Not ready to go live: {items}.", STATES[checked.verdict][0])
     prompts = conditions.prompts_of(run)
     if prompts is not None and conditions.are_samples(prompts):
         yield Cell(SAMPLES, "open")
     for file in run.unreadable:
         hint = f" Fix: {sentence(file.hint)}" if file.hint else ""
         yield Cell(f"Unreadable: {sentence(file.why)}{hint}", "bad")
-
-
-def _counted(summary: Mapping[str, Any]) -> str:
-    parts = [(summary.get(status) or 0, status) for status in ("failed", "open")]
-    return " and ".join(f"{count(int(number), 'item')} {status}" for number, status in parts if number)
 
 
 def _subtitle(run: RunFolder) -> str:

@@ -315,13 +315,10 @@ def interpolated(x: str, points: Sequence[tuple[float, float]]) -> str:
     pieces = []
     for (left, low), (right, high) in pairwise(points):
         slope = (high - low) / (right - left)
-        line = f"* {_number(slope)} {_signed(low - slope * left)}"
+        offset = low - slope * left
+        line = f"* {_number(slope)} {'-' if offset < 0 else '+'} {_number(abs(offset))}"
         pieces.append(f"(({x} >= {_number(left)}) <= {_number(right)}) {line}")
     return " or ".join(pieces)
-
-
-def _signed(value: float) -> str:
-    return f"{'-' if value < 0 else '+'} {_number(abs(value))}"
 
 
 def _number(value: float) -> str:

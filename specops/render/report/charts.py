@@ -73,7 +73,7 @@ def _over_time(chart: TimeChart, axis: Axis, number: int) -> Drawn:
     values = [value for line in chart.lines for value in line.values if value is not None]
     most = chart.most or 1.1 * max([*values, *(level.value for level in chart.levels), 1e-9])
     parts = [*_bands(axis, HEIGHT)]
-    labels = [(value, _number(value)) for value in ticks(most)]
+    labels = [(value, f"{value:,.0f}" if value >= 1000 else f"{value:g}") for value in ticks(most)]
     parts += _grid(labels, most)
     for level in chart.levels:
         y = _y(level.value, most)
@@ -318,10 +318,6 @@ def _legend(lines: Sequence[Line]) -> tuple[tuple[str, str], ...]:
 def _gutter(labels: Iterable[str]) -> int:
     longest = max((len(label) for label in labels), default=0)
     return 14 + int(CHARACTER * longest) if longest else 0
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1000 else f"{value:g}"
 
 
 def _y(value: float, most: float) -> float:
