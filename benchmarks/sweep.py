@@ -109,7 +109,7 @@ def truth(asked: SweepSpec, load: Load, logs: Path, most: int) -> tuple[str, lis
         cells[:] = [cell for cell in cells if plan.key_of(cell) != plan.key_of(record)]
         cells.append(record)
 
-    where, names = Stratum.of(load), [one.name for one in asked.settings[1:]]
+    where, names = Stratum.of_load(load), [one.name for one in asked.settings[1:]]
     deck = asked.decks()[load.length]
     with all_up(asked, logs) as settings:
         here = Local(asked.requests, asked.prompts.prompts, logs, SilentProgress())

@@ -387,7 +387,7 @@ def test_failed_answers_count_against_the_arm() -> None:
     broken = [observe(f"p{i}", 0.0, failure=Failure("cut", "it went away")) for i in range(6)]
     windows = [window(PAPER, broken, cycle=w.cycle) if w.arm == PAPER and w.cycle < 4 else w for w in windows]
     comparison = compare(ARMS, windows, settings())
-    assert comparison.at(PAPER, 1).answers == 78 - 24
+    assert comparison.figures_of(PAPER, 1).answers == 78 - 24
     assert claims(decision(comparison, PAPER))["failures"] == "against"
     answer, reason = verdict(comparison)
     assert answer == "no"

@@ -79,13 +79,16 @@ def test_every_arm_says_the_same_and_is_measured(rollout: Path, tmp_path: Path) 
     assert {(counts.equal, counts.compared) for counts in comparison.parity.values()} == {(12, 12)}
     assert len(comparison.parity) == 4
     for clients in (1, 2):
-        plain, served = comparison.at(AUTOREGRESSIVE, clients), comparison.at(SERVER_ONLY, clients)
+        plain, served = (
+            comparison.figures_of(AUTOREGRESSIVE, clients),
+            comparison.figures_of(SERVER_ONLY, clients),
+        )
         assert plain.tokens_a_verification == 1
         assert served.effort.nodes == 0
         assert plain.tpot_ms.mean is not None
         assert plain.tpot_ms.mean >= 2.0  # never faster than declared
         for arm in ("0 heads", "4 heads", "4 heads, 4 ahead"):
-            edge = comparison.at(f"edge, {arm}", clients)
+            edge = comparison.figures_of(f"edge, {arm}", clients)
             assert edge.tokens == served.tokens == plain.tokens == 6 * 8
             effort = edge.effort
             if "ahead" not in arm:
@@ -94,7 +97,7 @@ def test_every_arm_says_the_same_and_is_measured(rollout: Path, tmp_path: Path) 
             assert effort.step_s / effort.verdicts >= 0.002
             assert 0 < effort.up_bytes / effort.rounds < 1024
             assert edge.cost_per_million is not None
-        assert comparison.at("edge, 0 heads", clients).effort.wasted == 0
+        assert comparison.figures_of("edge, 0 heads", clients).effort.wasted == 0
     claims = {finding.claim for each in comparison.decisions for finding in each.findings}
     assert claims == {"wait", "length", "first token", "failures", "answers", "speculation"}
     assert "requests failed, were refused or were late" in result.reason

@@ -120,7 +120,7 @@ def test_the_last_report_decides(tmp_path: Path) -> None:
     made.put("report", name="reports/2026-11-20")
     decided = weekly(made, days=7)
     assert decided.passed
-    assert decided.found == "the last report is reports/2026-11-20.json"
+    assert decided.reason == "the last report is reports/2026-11-20.json"
     with pytest.raises(OpenItem, match=r"reports/2026-11-20\.json, is 9 days old \(at most 8\)"):
         weekly(made, days=9)
     made.put("report", verdict="undecided", name="reports/2026-11-20")
@@ -139,7 +139,7 @@ def test_of_two_reports_the_newer_decides(tmp_path: Path) -> None:
             update={"created": NOW - timedelta(days=30), "verdict": "no"}
         ),
     )
-    assert weekly(made).found == "the last report is reports/a.json"
+    assert weekly(made).reason == "the last report is reports/a.json"
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def test_acceptance_is_of_live_traffic_where_there_is_enough(
     figures: dict[str, float], passed: bool, said: str, made: Made
 ) -> None:
     decided = acceptance(look(made, Prometheus(**figures)))
-    assert (decided.passed, said in decided.found) == (passed, True), decided.found
+    assert (decided.passed, said in decided.reason) == (passed, True), decided.reason
     live = "last day" in said or not passed
     assert (decided.evidence[0].sha256 is None) == live
 
@@ -87,7 +87,7 @@ def test_memory_that_is_below_its_limit_is_too_little_where_the_kv_cache_is_full
     figures: dict[str, float], passed: bool, made: Made
 ) -> None:
     decided = items.gpu_memory(look(made, Prometheus(**figures)))
-    assert decided.passed == passed, decided.found
+    assert decided.passed == passed, decided.reason
     assert (decided.change is None) == passed
 
 
@@ -108,7 +108,7 @@ def test_gpu_memory_is_the_exporters_where_there_is_one(share: float, passed: bo
     write(tmp_path, addresses=addresses)
     kv = {"kv_cache_usage_perc": 0.6, "num_preemptions_total": 0.0}
     decided = items.gpu_memory(look(made, Prometheus(gpu_memory_share=share, **kv)))
-    assert (decided.passed, f"{share:.0%}" in decided.found) == (passed, True)
+    assert (decided.passed, f"{share:.0%}" in decided.reason) == (passed, True)
 
 
 def stands(verdict: Any, *, seconds_ago: float = 30.0, **changes: Any) -> Status:
@@ -139,4 +139,4 @@ def test_a_guard_counts_while_it_runs_and_sees(
             items.guard_running(look(made, None))
         return
     decided = items.guard_running(look(made, None))
-    assert (decided.passed, said in decided.found) == (passed, True), decided.found
+    assert (decided.passed, said in decided.reason) == (passed, True), decided.reason

@@ -43,7 +43,7 @@ def test_an_even_drift_changes_no_speed_up() -> None:
     for name, truth in FASTER.items():
         assert found(drifted, name).estimate == pytest.approx(truth, rel=0.015)
     (first, *_) = SweepCells(drifted, THREE).turns(Stratum(1), "e2e")
-    before, after = zip(*first.taken.values(), strict=True)
+    before, after = zip(*first.durations.values(), strict=True)
     assert sum(after) > 1.3 * sum(before)
 
 
@@ -174,7 +174,7 @@ def test_both_starts_of_a_setting_without_a_rival_count() -> None:
     assert len(pair.figures["e2e"]) == 2
     assert both.pairs("k=3", Stratum(1)).ratio("e2e", 0.95).estimate == pytest.approx(1.5 / 1.1)  # type: ignore[union-attr]
     (turn,) = both.turns(Stratum(1), "e2e", "k=3")
-    assert {round(after / before, 6) for before, after in turn.taken.values()} == {1.2}
+    assert {round(after / before, 6) for before, after in turn.durations.values()} == {1.2}
     one = both.one_start(Stratum(1), "e2e")
     assert one is not None
     assert one.variance > 0

@@ -78,7 +78,9 @@ def _conclusion(result: Result, report: Report) -> Conclusion:
         return Conclusion(single.state, single.verdict, single.headline, (*single.support, reason))
     chosen = conclusions[report.best or next(iter(conclusions))]
     support = tuple(
-        f"{name}: {text}" for name, one in conclusions.items() for text in (*one.support, one.headline)
+        f"{name}: {text}"
+        for name, conclusion in conclusions.items()
+        for text in (*conclusion.support, conclusion.headline)
     )
     return Conclusion(chosen.state, chosen.verdict, reason, support)
 
@@ -170,7 +172,7 @@ def _speedups(result: Result, report: Report, name: str, suffix: str) -> Section
         f" {expected['e2e']} end to end and {expected['tpot']} per output token."
     )
     columns = ("class, load", "verdict", "end to end", "per output token", "TTFT", "prompts", "why")
-    served = Table(
+    throughput_table = Table(
         "Throughput",
         ("class, load", "times the standard's"),
         tuple(throughputs),
@@ -186,7 +188,7 @@ def _speedups(result: Result, report: Report, name: str, suffix: str) -> Section
         f"Where it pays{suffix}",
         tuple(text),
         (Ratios("Speed-up end to end", "; ".join(map(str, ratios)), unit, tuple(ratios)),),
-        (Table("", columns, tuple(rows), note, prose=(6,)), _claims(result, challenger), served),
+        (Table("", columns, tuple(rows), note, prose=(6,)), _claims(result, challenger), throughput_table),
         sources=(FILE,),
         guide="docs/compare.md",
     )
@@ -197,8 +199,10 @@ def _cells(challenger: Challenger) -> Iterator[tuple[str, Speedups, Decision, st
     one after the other."""
     for number, level in enumerate(challenger.levels):
         if len(challenger.classes) != 1:
-            served = level.throughput
-            throughput = times(served.ratio, served.estimate) if served else NONE
+            window_throughput = level.throughput
+            throughput = (
+                times(window_throughput.ratio, window_throughput.estimate) if window_throughput else NONE
+            )
             yield ALL, level.speedups, level.decision, throughput
         for name, figures in challenger.classes.items():
             row = figures.levels[number]

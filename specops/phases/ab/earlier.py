@@ -66,12 +66,12 @@ def of_arms(facts: Mapping[str, Mapping[str, Any]]) -> list[Difference]:
 
     `facts`, by arm: its `pool`, and its server's description of itself.
     """
-    standard, *others = facts
-    ours = _known(facts[standard])
+    standard, *challengers = facts
+    standard_facts = _flat_facts(facts[standard])
     return [
-        Difference(of=arm, what=what, one=one, other=other)
-        for arm in others
-        for what, one, other in _unlike(ours, _known(facts[arm]))
+        Difference(of=arm, what=key, one=standard_value, other=value)
+        for arm in challengers
+        for key, standard_value, value in _unlike(standard_facts, _flat_facts(facts[arm]))
     ]
 
 
@@ -107,10 +107,10 @@ def refuse_unlike(
             f"{name} was measured with different settings: {changed}",
             hint=_settings_in(name),
         )
-    known = recorded.settings.get("arms", {})
-    if not set(arms) & set(known):
+    recorded_arms = recorded.settings.get("arms", {})
+    if not set(arms) & set(recorded_arms):
         raise UsageError(
-            f"{name} has none of these arms: expected one called {' or '.join(known)}",
+            f"{name} has none of these arms: expected one called {' or '.join(recorded_arms)}",
             hint=_settings_in(name),
         )
 
@@ -132,7 +132,7 @@ def against(recorded: Result, now: Result, name: str, confidence: float) -> Base
     differences += [("the settings", *unlike) for unlike in _unlike(*settings)]
     for arm in arms:
         facts = (
-            _known(result.environment.get("arms", {}).get(arm, {}), all_of_it=True)
+            _flat_facts(result.environment.get("arms", {}).get(arm, {}), all_of_it=True)
             for result in (recorded, now)
         )
         differences += [(arm, *unlike) for unlike in _unlike(*facts)]
@@ -140,7 +140,8 @@ def against(recorded: Result, now: Result, name: str, confidence: float) -> Base
         recorded=recorded.created,
         changes=tuple(change for arm in arms for change in _changes(then, new, arm, confidence)),
         differences=tuple(
-            Difference(of=of, what=what, one=one, other=other) for of, what, one, other in differences
+            Difference(of=subject, what=key, one=recorded_value, other=value)
+            for subject, key, recorded_value, value in differences
         ),
     )
 
@@ -166,39 +167,39 @@ def measurements_of(result: Result, name: str) -> Measurements:
     return checked(Measurements, result.data, f"{name} is damaged: data")
 
 
-def _known(facts: Mapping[str, Any], *, all_of_it: bool = False) -> dict[str, str]:
+def _flat_facts(facts: Mapping[str, Any], *, all_of_it: bool = False) -> dict[str, str]:
     """Return what is known of an arm, flat; without its speculation and address unless `all_of_it`."""
     pool = dict(facts.get("pool", {}))
     flags = _flags(str(pool.get("command", "")))
     rest = {key: value for key, value in facts.items() if key != "pool" and key not in _CONCLUDED}
     if all_of_it:
         return _flat({key: value for key, value in pool.items() if key != "command"} | flags | rest)
-    known = {key: value for key, value in pool.items() if key not in _OF_A_POOL}
-    known |= {
+    settings = {key: value for key, value in pool.items() if key not in _OF_A_POOL}
+    settings |= {
         flag: value
         for flag, value in flags.items()
         if not flag.startswith(_SPECULATION) and flag not in _ADDRESS
     }
     cache = rest.get("cache_config") or {}
     rest["cache_config"] = {key: value for key, value in cache.items() if key not in _NOT_SET}
-    return _flat(known | rest)
+    return _flat(settings | rest)
 
 
 def _flags(command: str) -> dict[str, str]:
     """A command line's flags with their values; its other words are its `command`."""
-    found: dict[str, str] = {}
+    flags: dict[str, str] = {}
     words = []
     flag = None
     for word in shlex.split(command):
         if word.startswith("-") and not _number(word):
             flag, separator, value = word.partition("=")
-            found[flag] = value or "on"
+            flags[flag] = value or "on"
             flag = None if separator else flag
         elif flag is not None:
-            found[flag], flag = word, None
+            flags[flag], flag = word, None
         else:
             words.append(word)
-    return found | ({"command": " ".join(words)} if words else {})
+    return flags | ({"command": " ".join(words)} if words else {})
 
 
 def _number(word: str) -> bool:
@@ -210,16 +211,16 @@ def _number(word: str) -> bool:
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    found: dict[str, str] = {}
+    flat: dict[str, str] = {}
     for key, entry in value.items():
         if isinstance(entry, Mapping):
-            found |= _flat(entry, f"{prefix}{key}.")
+            flat |= _flat(entry, f"{prefix}{key}.")
         elif entry is not None:
-            found[f"{prefix}{key}"] = str(entry)
-    return found
+            flat[f"{prefix}{key}"] = str(entry)
+    return flat
 
 
-def _unlike(one: Mapping[str, str], other: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    for what in sorted(one.keys() | other.keys()):
-        if one.get(what) != other.get(what):
-            yield what, one.get(what, "not set"), other.get(what, "not set")
+def _unlike(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    for key in sorted(before.keys() | after.keys()):
+        if before.get(key) != after.get(key):
+            yield key, before.get(key, "not set"), after.get(key, "not set")

@@ -72,8 +72,8 @@ def judge(experiment: Experiment) -> AbJudgement:
             reports[name] = _void(reports[name], wrong)
     if standard in experiment.failed:
         wrong = f"the standard, {standard}, failed: {experiment.failed[standard]}"
-        reports = {name: _void(one, wrong) for name, one in reports.items()}
-    deploying = [name for name, one in reports.items() if one.decision.verdict == "yes"]
+        reports = {name: _void(challenger, wrong) for name, challenger in reports.items()}
+    deploying = [name for name, challenger in reports.items() if challenger.decision.verdict == "yes"]
     best = max(deploying, key=lambda name: _gain(reports[name]), default=None)
     report = Report(
         standard=standard,
@@ -105,10 +105,12 @@ def _overall(reports: Mapping[str, Challenger], best: str | None) -> tuple[Verdi
         also = [name for name in reports if name != best]
         chosen = f"{best}: " if also else ""
         return "yes", f"{chosen}{reports[best].decision.reason}"
-    undecided = [name for name, one in reports.items() if one.decision.verdict != "no"]
+    undecided = [name for name, challenger in reports.items() if challenger.decision.verdict != "no"]
     verdict: Verdict = "undecided" if undecided else "no"
     named = len(reports) > 1
-    reasons = [f"{f'{name}: ' if named else ''}{one.decision.reason}" for name, one in reports.items()]
+    reasons = [
+        f"{f'{name}: ' if named else ''}{challenger.decision.reason}" for name, challenger in reports.items()
+    ]
     return verdict, "; ".join(reasons)
 
 
@@ -124,7 +126,9 @@ def _challenger(evidence: Evidence, judged: Judged, failed: Mapping[str, str]) -
         reason = f"{evidence.challenger} failed: {failed[evidence.challenger]}"
         decision, deploy = Decision(verdict="no", reason=reason), []
     paying = [
-        level for level, one in zip(judged.levels, judged.together, strict=True) if one.verdict == "yes"
+        level
+        for level, level_decision in zip(judged.levels, judged.together, strict=True)
+        if level_decision.verdict == "yes"
     ]
     first = evidence.at(judged.levels[0]) if judged.levels else []
     return Challenger(
@@ -139,21 +143,23 @@ def _challenger(evidence: Evidence, judged: Judged, failed: Mapping[str, str]) -
                 levels=[
                     ClassLevel(
                         **vars(_speedups(evidence.at(level, name), level, judged.confidences.of_classes)),
-                        decision=one,
+                        decision=level_decision,
                     )
-                    for level, one in zip(judged.levels, decisions, strict=True)
+                    for level, level_decision in zip(judged.levels, decisions, strict=True)
                 ],
             )
             for name, decisions in judged.classes.items()
         },
         levels=[
             LevelComparison(
-                decision=one,
+                decision=level_decision,
                 speedups=_speedups(evidence.at(level), level, judged.confidences.of_loads),
                 throughput=_throughput(evidence, level, judged.confidences.of_loads),
                 lengths=length,
             )
-            for level, one, length in zip(judged.levels, judged.together, judged.lengths, strict=True)
+            for level, level_decision, length in zip(
+                judged.levels, judged.together, judged.lengths, strict=True
+            )
         ],
         parity=list(_parity(evidence)),
         prompts=[_dot(sample) for sample in first],
@@ -163,9 +169,9 @@ def _challenger(evidence: Evidence, judged: Judged, failed: Mapping[str, str]) -
 
 def _speedups(samples: Sequence[Sample], level: Level, confidence: float) -> Speedups:
     change, e2e = change_ms(samples, "ttft"), ratio_of(samples, "e2e", confidence)
-    lengths = [both for sample in samples if (both := FIGURES["tokens"](sample)) is not None]
-    standard = sum(one for one, _ in lengths)
-    per_stream = sum(other for _, other in lengths) / standard if standard else None
+    lengths = [tokens for sample in samples if (tokens := FIGURES["tokens"](sample)) is not None]
+    standard = sum(standard_tokens for standard_tokens, _ in lengths)
+    per_stream = sum(challenger_tokens for _, challenger_tokens in lengths) / standard if standard else None
     return Speedups(
         level=level,
         prompts=len(samples),
@@ -190,18 +196,18 @@ def _throughput(evidence: Evidence, level: Level, confidence: float) -> Throughp
             and cell.wall_s > 0
         ):
             pairs.setdefault(window.cycle, {})[window.arm] = cell.wall_s / cell.tokens
-    both = [
+    window_pairs = [
         (pair[evidence.standard], pair[evidence.challenger])
         for pair in pairs.values()
         if {evidence.standard, evidence.challenger} <= pair.keys()
     ]
-    if not both:
+    if not window_pairs:
         return None
-    before, after = ([pair[index] for pair in both] for index in (0, 1))
+    before, after = ([pair[index] for pair in window_pairs] for index in (0, 1))
     return Throughput(
         standard=round(len(before) / sum(before), 4),
         challenger=round(len(after) / sum(after), 4),
-        windows=len(both),
+        windows=len(window_pairs),
         ratio=stats.paired_ratio(before, after, level=confidence),
     )
 
@@ -210,9 +216,9 @@ def _measured(windows: Sequence[WindowRecord], arm: str, evidence: Evidence) -> 
     """The figures of an arm by level; latencies are those of requests that are compared."""
     figures, levels = [], levels_of(windows)
     for level in levels:
-        ours = [w for w in windows if w.kind == "measured" and w.arm == arm and w.level == level]
-        cells = [window.cell for window in ours]
-        in_time = [window.cell.rows for window in sorted(ours, key=lambda window: window.began)]
+        arm_windows = [w for w in windows if w.kind == "measured" and w.arm == arm and w.level == level]
+        cells = [window.cell for window in arm_windows]
+        in_time = [window.cell.rows for window in sorted(arm_windows, key=lambda window: window.began)]
         sent = [row for cell in cells for row in cell.sent]
         good = [row for cell in cells for row in cell.rows if row.error is None]
         counts, missing = record.acceptance(cells)
@@ -242,11 +248,13 @@ def _measured(windows: Sequence[WindowRecord], arm: str, evidence: Evidence) -> 
 def _parity(evidence: Evidence) -> Iterator[ParityCounts]:
     """Equal greedy answers: at each load, and among sampled requests."""
     originals = answers.greedy_answers(evidence.windows, evidence.standard)
-    others = answers.greedy_answers(evidence.windows, evidence.challenger)
+    challenger_answers = answers.greedy_answers(evidence.windows, evidence.challenger)
     control = answers.compare_with_itself(originals)
     scopes = dict.fromkeys((w.kind, w.level) for w in evidence.windows if w.kind != "open")
     for scope in scopes:
-        greedy = answers.compare_greedy(originals, others, scope=scope).with_margins(evidence.margins)
+        greedy = answers.compare_greedy(originals, challenger_answers, scope=scope).with_margins(
+            evidence.margins
+        )
         if greedy.compared:
             yield ParityCounts(
                 mixed=scope[0] == "mixed",
@@ -256,15 +264,15 @@ def _parity(evidence: Evidence) -> Iterator[ParityCounts]:
                 control=EqualCounts(equal=control.equal, compared=control.compared)
                 if control.compared
                 else None,
-                near_ties=sum(one.near_tie for one in greedy.differences),
+                near_ties=sum(difference.near_tie for difference in greedy.differences),
                 witnesses=list(greedy.differences),
             )
 
 
 def _dot(sample: Sample) -> Dot:
     def ratio(figure: str) -> float | None:
-        both = FIGURES[figure](sample)
-        return round(both[0] / both[1], 4) if both else None
+        values = FIGURES[figure](sample)
+        return round(values[0] / values[1], 4) if values else None
 
     return Dot(
         prompt=sample.standard.prompt,
@@ -326,15 +334,16 @@ def _void(challenger: Challenger, reason: str) -> Challenger:
         )
 
     classes = {
-        name: one.model_copy(
+        name: figures.model_copy(
             update={
-                "decision": undecided(one.decision),
+                "decision": undecided(figures.decision),
                 "levels": [
-                    level.model_copy(update={"decision": undecided(level.decision)}) for level in one.levels
+                    level.model_copy(update={"decision": undecided(level.decision)})
+                    for level in figures.levels
                 ],
             }
         )
-        for name, one in challenger.classes.items()
+        for name, figures in challenger.classes.items()
     }
     levels = [level.model_copy(update={"decision": undecided(level.decision)}) for level in challenger.levels]
     return challenger.model_copy(
@@ -368,14 +377,20 @@ def _below(interval: stats.Interval | None) -> float | None:
 
 def _noise_sentence(noise: Sequence[Noise]) -> str:
     """The result of an A/A in a sentence."""
-    measured = [(one, one.e2e, one.below) for one in noise if one.e2e is not None and one.below is not None]
+    measured = [
+        (noise_at_level, noise_at_level.e2e, noise_at_level.below)
+        for noise_at_level in noise
+        if noise_at_level.e2e is not None and noise_at_level.below is not None
+    ]
     if not measured:
         return "an A/A of one server: too few prompts for an interval"
-    below = ", ".join(f"{100 * share:.1f}% at {one.level}" for one, _, share in measured)
+    below = ", ".join(
+        f"{100 * share:.1f}% at {noise_at_level.level}" for noise_at_level, _, share in measured
+    )
     reason = f"an A/A of one server: differences below {below} are within the noise here"
     differing = [
-        f"{times(interval)} at {one.level}"
-        for one, interval, _ in measured
+        f"{times(interval)} at {noise_at_level.level}"
+        for noise_at_level, interval, _ in measured
         if not interval.low <= 1 <= interval.high
     ]
     return reason + (f"; the server differs from itself: {', '.join(differing)}" if differing else "")
@@ -389,27 +404,29 @@ def _without_reasons(windows: Sequence[WindowRecord], arms: Iterable[str]) -> It
             yield message
 
 
-def _summary(report: Report, shown: Challenger, verdict: Verdict, experiment: Experiment) -> dict[str, Any]:
+def _summary(
+    report: Report, challenger: Challenger, verdict: Verdict, experiment: Experiment
+) -> dict[str, Any]:
     """The figures of the best challenger at the lightest load; of the first one where none deploys."""
-    name = next(key for key, one in report.challengers.items() if one is shown)
-    first = shown.levels[0] if shown.levels else None
+    name = next(key for key, candidate in report.challengers.items() if candidate is challenger)
+    first = challenger.levels[0] if challenger.levels else None
     accepted = report.arms[name][0].acceptance if report.arms[name] else None
-    alone = next((one for one in shown.parity if not one.mixed), None)
-    mixed = next((one for one in shown.parity if one.mixed), None)
+    alone = next((parity for parity in challenger.parity if not parity.mixed), None)
+    mixed = next((parity for parity in challenger.parity if parity.mixed), None)
     dumped = first.speedups.model_dump(mode="json") if first else {}
     return {
         "challenger": name,
-        "deploy": [one.model_dump(mode="json") for one in shown.deploy],
+        "deploy": [target.model_dump(mode="json") for target in challenger.deploy],
         "e2e_speedup": dumped.get("e2e"),
         "tpot_speedup": dumped.get("tpot"),
         "throughput_ratio": round(first.throughput.estimate, 4) if first and first.throughput else None,
-        "pays_up_to": shown.pays_up_to,
+        "pays_up_to": challenger.pays_up_to,
         "parity": str(alone) if alone else None,
         "parity_control": str(alone.control) if alone and alone.control else None,
         "parity_mixed": str(mixed) if mixed else None,
         "acceptance_rate": accepted.rate if accepted else None,
         "acceptance_length": accepted.length if accepted else None,
-        "more_prompts": shown.decision.more_prompts if verdict == "undecided" else None,
+        "more_prompts": challenger.decision.more_prompts if verdict == "undecided" else None,
         "looks": f"{experiment.looks_done} of {len(experiment.looks)}",
         "duration_s": round(experiment.duration_s, 1),
     }

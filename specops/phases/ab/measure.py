@@ -57,10 +57,10 @@ def with_models(arms: Sequence[Arm], requests: BaselineSettings) -> list[Arm]:
     queried for it."""
 
     def named(arm: Arm) -> Pool:
-        at = arm.pool.endpoint
-        if at is None or at.model:
+        configured = arm.pool.endpoint
+        if configured is None or configured.model:
             return arm.pool
-        endpoint = requests.at(at, arm.name)
+        endpoint = requests.at(configured, arm.name)
         return arm.pool.model_copy(update={"model": only_model(endpoint.target(), endpoint.decoding())})
 
     return [Arm(arm.name, named(arm)) for arm in arms]

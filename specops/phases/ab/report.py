@@ -297,8 +297,8 @@ def read(result: Result, name: str) -> Report:
             f"{name} was written by an earlier version of specops: expected format {FORMAT} of its data",
             hint=with_options({"--fresh": True}),
         )
-    known = {key: value for key, value in result.data.items() if key in Report.model_fields}
-    return checked(Report, known, f"{name} is damaged: data")
+    fields = {key: value for key, value in result.data.items() if key in Report.model_fields}
+    return checked(Report, fields, f"{name} is damaged: data")
 
 
 def read_comparison(path: Path) -> Result:
@@ -321,7 +321,14 @@ def picture(report: Report) -> Picture:
                 f"{name} against {report.standard}",
                 tuple(_rows(challenger)),
                 _curves(report.arms[name]),
-                _missing(report.arms[name]),
+                next(
+                    (
+                        figures.acceptance_missing
+                        for figures in report.arms[name]
+                        if figures.acceptance_missing
+                    ),
+                    "no position",
+                ),
             )
             for name, challenger in report.challengers.items()
         ),
@@ -335,12 +342,19 @@ def _rows(challenger: Challenger) -> list[Row]:
         Row(
             name,
             tuple(dot.e2e for dot in challenger.prompts if dot.traffic_class == name and dot.e2e),
-            tuple(_mark(found.level, found.e2e) for found in of_class.levels if found.e2e),
+            tuple(_mark(figures.level, figures.e2e) for figures in of_class.levels if figures.e2e),
         )
         for name, of_class in challenger.classes.items()
     ]
-    together = [level.speedups for level in challenger.levels]
-    return [*rows, Row(ALL, (), tuple(_mark(found.level, found.e2e) for found in together if found.e2e))]
+    speedups_by_level = [level.speedups for level in challenger.levels]
+    return [
+        *rows,
+        Row(
+            ALL,
+            (),
+            tuple(_mark(speedups.level, speedups.e2e) for speedups in speedups_by_level if speedups.e2e),
+        ),
+    ]
 
 
 def _mark(level: Level, interval: Interval) -> Mark:
@@ -350,14 +364,10 @@ def _mark(level: Level, interval: Interval) -> Mark:
 def _curves(measured: list[ArmFigures]) -> tuple[Curve, ...]:
     return tuple(
         Curve(
-            str(found.level),
-            found.acceptance.rate,
-            tuple(share for share in found.acceptance.per_position if share is not None),
+            str(figures.level),
+            figures.acceptance.rate,
+            tuple(share for share in figures.acceptance.per_position if share is not None),
         )
-        for found in measured
-        if found.acceptance is not None and found.acceptance.per_position
+        for figures in measured
+        if figures.acceptance is not None and figures.acceptance.per_position
     )
-
-
-def _missing(measured: list[ArmFigures]) -> str:
-    return next((found.acceptance_missing for found in measured if found.acceptance_missing), "no position")

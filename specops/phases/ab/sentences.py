@@ -53,7 +53,7 @@ class _Class:
         return "no gain" if verdict == "undecided" and speedup.low <= 1 <= speedup.high else "other"
 
     @property
-    def shown(self) -> str:
+    def speedup_text(self) -> str:
         return f"{times(self.decision.speedup)}{PER[self.decision.basis]}"
 
 
@@ -96,49 +96,52 @@ def answer(report: Report, name: str, *, subject: str = "speculation") -> list[s
 
 def load_sentences(challenger: Challenger, subject: str = "speculation") -> Iterator[str]:
     """Yield what each load showed, from the lightest; loads that showed the same share a sentence."""
-    shown = [
+    level_sentences = [
         (level.speedups.level, _level_sentence(challenger, number, subject))
         for number, level in enumerate(challenger.levels)
     ]
-    for said, alike in groupby(shown, key=lambda one: one[1]):
-        yield f"At {_and(str(level) for level, _ in alike)}, {said}."
+    for message, alike in groupby(level_sentences, key=lambda pair: pair[1]):
+        yield f"At {_and(str(level) for level, _ in alike)}, {message}."
 
 
 def _level_sentence(challenger: Challenger, number: int, subject: str) -> str:
     level = challenger.levels[number]
-    together = _Class("all classes together", level.decision)
-    classes = [_Class(name, of.levels[number].decision) for name, of in challenger.classes.items()]
+    overall = _Class("all classes together", level.decision)
+    classes = [_Class(name, figures.levels[number].decision) for name, figures in challenger.classes.items()]
     prompts = f"n={level.speedups.prompts}"
-    outcomes = {each.outcome for each in classes} | {together.outcome}
+    outcomes = {traffic_class.outcome for traffic_class in classes} | {overall.outcome}
     if outcomes == {"faster"}:
-        return f"{_faster(together, classes, subject)}; {prompts})"
+        return f"{_faster(overall, classes, subject)}; {prompts})"
     if outcomes == {"no gain"}:
-        return f"no gain is shown ({together.shown})"
+        return f"no gain is shown ({overall.speedup_text})"
     if outcomes == {"slower"}:
-        return f"{subject} is slower ({together.shown})"
+        return f"{subject} is slower ({overall.speedup_text})"
     if not classes:
         return f"{level.decision.reason}"
-    common = {head(each.decision) for each in classes if each.outcome == "other"}
+    common = {head(traffic_class.decision) for traffic_class in classes if traffic_class.outcome == "other"}
     if len(common) == 1 and outcomes == {"other"}:
         return f"{_verdict(classes[0].decision)}: {common.pop()}"
     clauses = list(_clauses(classes, subject))
-    if together.outcome == "faster" and not any(each.outcome == "faster" for each in classes):
-        clauses.insert(0, f"{subject} answers {together.shown} as fast over all classes")
+    if overall.outcome == "faster" and not any(
+        traffic_class.outcome == "faster" for traffic_class in classes
+    ):
+        clauses.insert(0, f"{subject} answers {overall.speedup_text} as fast over all classes")
     return f"{'; '.join(clauses)} ({prompts})"
 
 
-def _faster(together: _Class, classes: Sequence[_Class], subject: str) -> str:
-    speedup = together.decision.speedup
+def _faster(overall: _Class, classes: Sequence[_Class], subject: str) -> str:
+    speedup = overall.decision.speedup
     assert speedup is not None
-    fast = f"{subject} answers {_rounded(speedup)}× as fast{PER[together.decision.basis]}"
+    fast = f"{subject} answers {_rounded(speedup)}× as fast{PER[overall.decision.basis]}"
     if len(classes) == 1:
         return f"{fast} ({times(speedup)}"
-    each = [
-        f"{one.name} {one.decision.speedup.estimate:.2f}{PER[one.decision.basis]}"
-        for one in classes
-        if one.decision.speedup is not None
+    decisions = {traffic_class.name: traffic_class.decision for traffic_class in classes}
+    speedups = [
+        f"{name} {decision.speedup.estimate:.2f}{PER[decision.basis]}"
+        for name, decision in decisions.items()
+        if decision.speedup is not None
     ]
-    return f"{fast} ({', '.join(each)}"
+    return f"{fast} ({', '.join(speedups)}"
 
 
 def _clauses(classes: Sequence[_Class], subject: str) -> Iterator[str]:
@@ -149,15 +152,19 @@ def _clauses(classes: Sequence[_Class], subject: str) -> Iterator[str]:
         "no gain": "no gain is shown for",
     }
     for outcome, start in words.items():
-        ours = [f"{each.name} ({each.shown})" for each in classes if each.outcome == outcome]
-        if ours:
-            yield f"{start} {', '.join(ours)}"
+        listed = [
+            f"{traffic_class.name} ({traffic_class.speedup_text})"
+            for traffic_class in classes
+            if traffic_class.outcome == outcome
+        ]
+        if listed:
+            yield f"{start} {', '.join(listed)}"
     reasons: dict[str, list[_Class]] = {}
-    for each in classes:
-        if each.outcome == "other":
-            reasons.setdefault(head(each.decision), []).append(each)
+    for traffic_class in classes:
+        if traffic_class.outcome == "other":
+            reasons.setdefault(head(traffic_class.decision), []).append(traffic_class)
     for reason, several in reasons.items():
-        names = ", ".join(each.name for each in several)
+        names = ", ".join(traffic_class.name for traffic_class in several)
         yield f"{_verdict(several[0].decision)} for {names}: {reason}"
 
 
@@ -180,7 +187,7 @@ def _notes(report: Report, challenger: Challenger) -> Iterator[str]:
 
 def decision_sentence(challenger: Challenger) -> str:
     """Return where to use it, and where not."""
-    levels = [each.speedups.level for each in challenger.levels]
+    levels = [level.speedups.level for level in challenger.levels]
     used = {
         name: [
             level for level in levels if DeployTarget(traffic_class=name, level=level) in challenger.deploy
@@ -211,13 +218,13 @@ def decision_sentence(challenger: Challenger) -> str:
 def _not_used(challenger: Challenger) -> str:
     """Return why it is off: the reason, where the sentences on the loads have not given it."""
     decision = challenger.decision
-    lightest = [of.levels[0].decision.verdict for of in challenger.classes.values()]
-    known = bool(lightest) and "yes" not in lightest and challenger.failed is None
+    lightest = [figures.levels[0].decision.verdict for figures in challenger.classes.values()]
+    explained = bool(lightest) and "yes" not in lightest and challenger.failed is None
     reason = head(decision)
     if decision.verdict == "no":
         off = "keep speculation off"
-        return f"{off}." if known and "no" in lightest else f"{off}: {reason}."
-    if not known:
+        return f"{off}." if explained and "no" in lightest else f"{off}: {reason}."
+    if not explained:
         return f"undecided; keep speculation off until it is decided: {reason}."
     more = decision.more_prompts
     takes = f": about {more} more prompts a class would decide" if more else ""
@@ -239,8 +246,8 @@ def _numbers(levels: Sequence[Level]) -> str:
 
 def _not_measured(levels: Sequence[Level]) -> str:
     """The numbers of streams between those that were measured."""
-    known = sorted({level.concurrency for level in levels if level.concurrency is not None})
-    gaps = [(one + 1, other - 1) for one, other in pairwise(known) if other > one + 1]
+    measured = sorted({level.concurrency for level in levels if level.concurrency is not None})
+    gaps = [(lower + 1, higher - 1) for lower, higher in pairwise(measured) if higher > lower + 1]
     if not gaps:
         return ""
     words = [

@@ -45,24 +45,24 @@ def doubts(report: Report, name: str, steadiness: Sequence[LatencyChange] = ()) 
     return [_drift(arms, challenger, steadiness), _noise(report, challenger), _width(challenger), _bad(arms)]
 
 
-def caution(found: Sequence[Doubt]) -> str:
+def caution(doubts: Sequence[Doubt]) -> str:
     """One sentence on what was observed; empty where nothing was."""
-    briefs = [doubt.brief for doubt in found if doubt.brief]
+    briefs = [doubt.brief for doubt in doubts if doubt.brief]
     return f"Limits of this measurement: {'; '.join(briefs)}." if briefs else ""
 
 
 def _drift(
     arms: dict[str, list[ArmFigures]], challenger: Challenger, baseline: Sequence[LatencyChange]
 ) -> Doubt:
-    looked = [(arm, one.steadiness) for arm, figures in arms.items() for one in figures]
-    known = [("baseline", one) for one in baseline]
-    known += [(arm, change) for arm, change in looked if change is not None]
-    changed = [f"{where}: {change.sentence}" for where, change in known if change.drift]
-    in_time = [_at(finding) for finding in _waits(challenger) if finding.cause == "time"]
-    servers = dict.fromkeys(where for where, change in known if change.drift)
+    looked = [(arm, level_figures.steadiness) for arm, figures in arms.items() for level_figures in figures]
+    changes = [("baseline", change) for change in baseline]
+    changes += [(arm, change) for arm, change in looked if change is not None]
+    changed = [f"{where}: {change.sentence}" for where, change in changes if change.drift]
+    in_time = [_describe_division(finding) for finding in _waits(challenger) if finding.cause == "time"]
+    servers = dict.fromkeys(where for where, change in changes if change.drift)
     briefs = [f"the speed was not steady ({', '.join(servers)})"] if servers else []
     briefs += ["the speed-up changed during the run"] if in_time else []
-    unseen = [where for where, change in known if change.ratio is None]
+    unseen = [where for where, change in changes if change.ratio is None]
     unseen += [arm for arm, change in looked if change is None]
     unknown = f"too few requests to see a drift of {', '.join(dict.fromkeys(unseen))}" if unseen else ""
     return Doubt(
@@ -72,11 +72,13 @@ def _drift(
 
 def _noise(report: Report, challenger: Challenger) -> Doubt:
     waits = _waits(challenger)
-    observed = [_at(finding) for finding in waits if has_divided(finding) and finding.cause != "time"]
+    observed = [
+        _describe_division(finding) for finding in waits if has_divided(finding) and finding.cause != "time"
+    ]
     observed += [
-        f"one server against itself: differences below {100 * one.below:.1f}% at {one.level} are noise"
-        for one in report.same_server or []
-        if one.below is not None
+        f"one server against itself: differences below {100 * noise.below:.1f}% at {noise.level} are noise"
+        for noise in report.same_server or []
+        if noise.below is not None
     ]
     # What divides the samples is looked for only where they would show a gain.
     unseen = [
@@ -118,23 +120,30 @@ def is_wide(ratio: Interval) -> bool:
 
 
 def _intervals(challenger: Challenger) -> Iterator[tuple[str, Interval | None]]:
-    for name, of in challenger.classes.items():
-        for level in of.levels:
+    for name, figures in challenger.classes.items():
+        for level in figures.levels:
             yield f"{name}, {level.level}", level.e2e
-    for found in challenger.levels if len(challenger.classes) != 1 else ():
-        yield f"all classes, {found.speedups.level}", found.speedups.e2e
+    for comparison in challenger.levels if len(challenger.classes) != 1 else ():
+        yield f"all classes, {comparison.speedups.level}", comparison.speedups.e2e
 
 
 def _bad(arms: dict[str, list[ArmFigures]]) -> Doubt:
     lines, bad = [], 0
     for arm, figures in arms.items():
-        for one in figures:
-            counts = {"failed": one.failed, "late": one.late, "refused at first": one.retried}
+        for level_figures in figures:
+            counts = {
+                "failed": level_figures.failed,
+                "late": level_figures.late,
+                "refused at first": level_figures.retried,
+            }
             listed = [f"{number} {word}" for word, number in counts.items() if number]
             if listed:
-                lines.append(f"{arm} at {one.level}: of {one.requests} requests {', '.join(listed)}")
-            bad += one.failed + one.late
-    requests = sum(one.requests for figures in arms.values() for one in figures)
+                lines.append(
+                    f"{arm} at {level_figures.level}: of {level_figures.requests} requests"
+                    f" {', '.join(listed)}"
+                )
+            bad += level_figures.failed + level_figures.late
+    requests = sum(level_figures.requests for figures in arms.values() for level_figures in figures)
     return Doubt(
         "bad requests",
         tuple(lines),
@@ -145,8 +154,12 @@ def _bad(arms: dict[str, list[ArmFigures]]) -> Doubt:
 
 def _waits(challenger: Challenger) -> list[Finding]:
     """The findings on the wait of all classes together, one a load: those that factors divide."""
-    return [one for one in challenger.findings if one.claim == "wait" and one.traffic_class is None]
+    return [
+        finding
+        for finding in challenger.findings
+        if finding.claim == "wait" and finding.traffic_class is None
+    ]
 
 
-def _at(finding: Finding) -> str:
+def _describe_division(finding: Finding) -> str:
     return f"at {finding.load}, {divided(finding)}"

@@ -20,7 +20,6 @@ from specops.phases.checklist.evidence import (
     Attestation,
     CheckInput,
     ChecklistData,
-    Evidence,
     Gate,
     Item,
     ItemDecision,
@@ -49,18 +48,18 @@ def checklist(
     raises FileError. `signers` is OpenSSH's file of allowed signers, whose signatures then count alone. The
     result is the caller's to write, as `FILE` in the run folder.
     """
-    said = read(folder)
-    if said and signers is not None:
+    attestations = read(folder)
+    if attestations and signers is not None:
         signer(folder / ATTESTATIONS, signers)
     look = CheckInput(rollout, path, folder, now, signers)
     try:
-        items = [_item(spec, look, said) for spec in ITEMS]
+        items = [_item(spec, look, attestations) for spec in ITEMS]
     finally:
         look.close()
     return _result(look, items)
 
 
-def _item(spec: Spec, look: CheckInput, said: Sequence[Attestation]) -> Item:
+def _item(spec: Spec, look: CheckInput, attestations: Sequence[Attestation]) -> Item:
     status: Status
     gate: Gate | None = None
     refused = False
@@ -68,35 +67,44 @@ def _item(spec: Spec, look: CheckInput, said: Sequence[Attestation]) -> Item:
     try:
         decided = spec.look(look)
         status = "passed" if decided.passed else "failed"
-        found, evidence, change = decided.found, list(decided.evidence), decided.change
+        reason, evidence, change = decided.reason, list(decided.evidence), decided.change
         gate = decided.gate
         decide = None if decided.passed else decided.decide or spec.command(look)
     except OpenItem as why:
-        status, found, evidence, change = "open", why.why, list(why.evidence), why.change
+        status, reason, evidence, change = "open", why.why, list(why.evidence), why.change
         gate = why.gate
         decide = why.decide or spec.command(look)
         refused = isinstance(why, RefusedFile)
     except SpecopsError as error:
-        status, found, evidence = "open", error.message, []
+        status, reason, evidence = "open", error.message, []
         change = f"fix what this shows: {error.hint}" if error.hint else None
         decide = spec.command(look)
         refused = isinstance(error, FileError)
     if status == "open" and spec.attestable and not refused:
-        one = latest(list(said), spec.name)
-        if one is not None:
-            why_not = _why_not(one, look)
-            message = f"{one.by} said so on {one.at:%Y-%m-%d}" + (f": {one.note}" if one.note else "")
+        attestation = latest(list(attestations), spec.name)
+        if attestation is not None:
+            why_not = _why_not(attestation, look)
+            message = f"{attestation.by} said so on {attestation.at:%Y-%m-%d}" + (
+                f": {attestation.note}" if attestation.note else ""
+            )
             if why_not is None:
-                status, found, change, decide = "attested", message, None, None
+                status, reason, change, decide = "attested", message, None, None
             else:
-                found = f"{found}; {message}, {why_not}"
-            evidence = [*evidence, _of(one, look)]
+                reason = f"{reason}; {message}, {why_not}"
+            evidence = [
+                *evidence,
+                look.file(
+                    look.folder / ATTESTATIONS,
+                    attestation.at,
+                    f"{attestation.by}, until {attestation.until:%Y-%m-%d}",
+                ),
+            ]
     return Item(
         name=spec.name,
         asks=spec.asks,
         origin=spec.origin,
         status=status,
-        found=found,
+        found=reason,
         evidence=evidence,
         change=change,
         decide=decide,
@@ -104,26 +112,27 @@ def _item(spec: Spec, look: CheckInput, said: Sequence[Attestation]) -> Item:
     )
 
 
-def _why_not(one: Attestation, look: CheckInput) -> str | None:
+def _why_not(attestation: Attestation, look: CheckInput) -> str | None:
     """Return why an attestation does not count."""
-    if one.at - look.now > CLOCK_SKEW:
-        return f"dated {one.at:%Y-%m-%d}, in the future"
-    if look.now >= one.until:
-        return f"which counted until {one.until:%Y-%m-%d}"
-    if one.rollout != identity(look.rollout):
+    if attestation.at - look.now > CLOCK_SKEW:
+        return f"dated {attestation.at:%Y-%m-%d}, in the future"
+    if look.now >= attestation.until:
+        return f"which counted until {attestation.until:%Y-%m-%d}"
+    if attestation.rollout != identity(look.rollout):
         return "of a rollout file that has changed since"
     return None
-
-
-def _of(one: Attestation, look: CheckInput) -> Evidence:
-    return look.file(look.folder / ATTESTATIONS, one.at, f"{one.by}, until {one.until:%Y-%m-%d}")
 
 
 def _result(look: CheckInput, items: list[Item]) -> Result:
     counts = Counter(item.status for item in items)
     verdict: Verdict = "no" if counts["failed"] else "undecided" if counts["open"] else "yes"
     inputs = {"rollout": identity(look.rollout)}
-    inputs |= {one.source: one.sha256 for item in items for one in item.evidence if one.sha256 is not None}
+    inputs |= {
+        evidence.source: evidence.sha256
+        for item in items
+        for evidence in item.evidence
+        if evidence.sha256 is not None
+    }
     return Result(
         created=look.now,
         phase=PHASE,
@@ -142,11 +151,11 @@ def _result(look: CheckInput, items: list[Item]) -> Result:
 
 
 def _reason(items: Sequence[Item]) -> str:
-    of = {status: [item.name for item in items if item.status == status] for status in get_args(Status)}
+    names = {status: [item.name for item in items if item.status == status] for status in get_args(Status)}
     blocked = [
-        f"{', '.join(of[status])} {word}"
+        f"{', '.join(names[status])} {word}"
         for status, word in (("failed", "failed"), ("open", "open"))
-        if of[status]
+        if names[status]
     ]
     if not blocked:
         return f"ready to go live: all {len(items)} items passed or are attested"

@@ -39,7 +39,7 @@ class ItemDecision:
     """The decision on an item: the status in words, and the evidence."""
 
     passed: bool
-    found: str
+    reason: str
     evidence: tuple[Evidence, ...]
     decide: str | None = None
     """The command that would change a no, in place of the item's own."""
@@ -108,18 +108,18 @@ class Todo:
 
 def todo(items: Sequence[Item]) -> list[Todo]:
     """The commands that decide what failed, then what is open; each once."""
-    found: dict[str, list[Item]] = {}
+    items_by_command: dict[str, list[Item]] = {}
     for status in ("failed", "open"):
         for item in items:
             if item.status == status and item.decide:
-                found.setdefault(item.decide, []).append(item)
+                items_by_command.setdefault(item.decide, []).append(item)
     return [
         Todo(
             command,
-            tuple((item.change, item.name) for item in of if item.change),
-            tuple(item.name for item in of),
+            tuple((item.change, item.name) for item in decided_items if item.change),
+            tuple(item.name for item in decided_items),
         )
-        for command, of in found.items()
+        for command, decided_items in items_by_command.items()
     ]
 
 
@@ -166,21 +166,21 @@ def attest(
     rollout: Rollout, folder: Path, item: str, by: str, note: str | None, now: datetime
 ) -> Attestation:
     """Add one to the file, which keeps those before it. Raises FileError, pydantic's ValidationError."""
-    made = Attestation(
+    attestation = Attestation(
         item=item,
         by=by,
         note=note,
         at=now,
         rollout=identity(rollout),
     )
-    stored = _File(attestations=[*read(folder), made])
+    stored = _File(attestations=[*read(folder), attestation])
     text = json.dumps(stored.model_dump(mode="json"), indent=1, ensure_ascii=False) + "\n"
     write_files(folder, {ATTESTATIONS: text})
-    return made
+    return attestation
 
 
 def latest(attestations: list[Attestation], item: str) -> Attestation | None:
-    return next((one for one in reversed(attestations) if one.item == item), None)
+    return next((attestation for attestation in reversed(attestations) if attestation.item == item), None)
 
 
 class Evidence(Frozen):
@@ -313,13 +313,13 @@ class CheckInput:
         """Endpoints by their K, as the sweep was given them; None where specops starts the pools itself."""
         if self.rollout.pools.speculative.endpoint is None:
             return None
-        found = self.result("sweep")
-        swept: Mapping[str, Any] = found.result.settings.get("settings") or {}
+        sweep = self.result("sweep")
+        swept: Mapping[str, Any] = sweep.result.settings.get("settings") or {}
         try:
             return endpoints_in(swept)
         except ValueError:  # pydantic's ValidationError is one
             raise OpenItem(
-                "sweep.json is of pools that specops started, not of endpoints", found.evidence
+                "sweep.json is of pools that specops started, not of endpoints", sweep.evidence
             ) from None
 
     def _unchanged(self, phase: PhaseName, unlike: Callable[[Result], str | None]) -> ResultEvidence:
@@ -336,22 +336,22 @@ class CheckInput:
     def set_up(self, phase: str, parts: Mapping[str, Any], reads: Sequence[str]) -> ResultEvidence:
         """A result whose settings have the rollout's `parts` by these names, and that knows the results of
         the phases that it `reads` as they are now."""
-        found = self.result(phase)
+        stored = self.result(phase)
         for name, part in parts.items():
-            if found.result.settings.get(name) != part:
+            if stored.result.settings.get(name) != part:
                 raise OpenItem(
-                    f"{found.path.name} is stale: the rollout file's {name} changed since",
-                    found.evidence,
+                    f"{stored.path.name} is stale: the rollout file's {name} changed since",
+                    stored.evidence,
                     decide=self.command(phase),
                 )
         for name in reads:
-            if self._unknown(found.result, self.folder / f"{name}.json"):
+            if self._unknown(stored.result, self.folder / f"{name}.json"):
                 raise OpenItem(
-                    f"{found.path.name} is stale: {name}.json has changed since",
-                    found.evidence,
+                    f"{stored.path.name} is stale: {name}.json has changed since",
+                    stored.evidence,
                     decide=self.command(phase),
                 )
-        return found
+        return stored
 
     def _unknown(self, result: Result, path: Path) -> bool:
         """Return whether `result` was made without what is at `path` now. What it could not use it did not

@@ -55,8 +55,8 @@ REPORT_AGE = timedelta(days=8)
 
 
 def baseline(look: CheckInput) -> ItemDecision:
-    found = look.measured("baseline")
-    return ItemDecision(found.result.verdict == "yes", found.result.reason, (found.evidence,))
+    measured = look.measured("baseline")
+    return ItemDecision(measured.result.verdict == "yes", measured.result.reason, (measured.evidence,))
 
 
 def draft_compatible(look: CheckInput) -> ItemDecision:
@@ -68,57 +68,59 @@ def draft_compatible(look: CheckInput) -> ItemDecision:
             change="compare its two models (`specops verify-draft TARGET DRAFT`), then attest it",
             decide=look.attest("draft-compatible"),
         )
-    found = look.result("drafts")
-    _refuse_another(look, found, "target", pair.target)
-    _refuse_another(look, found, "draft", pair.draft)
-    if found.result.verdict == "undecided":
-        raise OpenItem(found.result.reason, found.evidence)
-    return ItemDecision(found.result.verdict == "yes", found.result.reason, (found.evidence,))
+    drafts = look.result("drafts")
+    _refuse_another(look, drafts, "target", pair.target)
+    _refuse_another(look, drafts, "draft", pair.draft)
+    if drafts.result.verdict == "undecided":
+        raise OpenItem(drafts.result.reason, drafts.evidence)
+    return ItemDecision(drafts.result.verdict == "yes", drafts.result.reason, (drafts.evidence,))
 
 
-def _refuse_another(look: CheckInput, found: ResultEvidence, role: str, name: str) -> None:
+def _refuse_another(look: CheckInput, drafts: ResultEvidence, role: str, name: str) -> None:
     """Raise OpenItem where the result is of another model than `name`: of a folder by its files, else by its
     name. A relative folder is relative to the rollout file."""
-    was = str(found.result.settings.get(role))
+    was = str(drafts.result.settings.get(role))
     folder = look.path.parent / name
-    known = found.result.inputs.get(role)
-    if folder.is_dir() and known is not None:
-        if ModelFiles(find(str(folder))).sha256() != known:
+    sha256 = drafts.result.inputs.get(role)
+    if folder.is_dir() and sha256 is not None:
+        if ModelFiles(find(str(folder))).sha256() != sha256:
             raise OpenItem(
-                f"drafts.json is of other files: {was} was compared, {name} is the {role}", found.evidence
+                f"drafts.json is of other files: {was} was compared, {name} is the {role}", drafts.evidence
             )
     elif was != name:
-        raise OpenItem(f"drafts.json is of another {role}: {was}, not {name}", found.evidence)
+        raise OpenItem(f"drafts.json is of another {role}: {was}, not {name}", drafts.evidence)
 
 
 def k_swept(look: CheckInput) -> ItemDecision:
     """Decide whether the best K was looked for, and is deployed or cannot be distinguished from what is."""
-    found = look.sweep()
-    report = sweep_report.read(found.result, found.path.name)
-    advice = sweep_report.recommendation(found.result, found.path.name)
-    if found.result.verdict == "undecided":
-        raise OpenItem(found.result.reason, found.evidence)
-    if found.result.verdict == "no" or advice.setting is None:
+    sweep = look.sweep()
+    report = sweep_report.read(sweep.result, sweep.path.name)
+    advice = sweep_report.recommendation(sweep.result, sweep.path.name)
+    if sweep.result.verdict == "undecided":
+        raise OpenItem(sweep.result.reason, sweep.evidence)
+    if sweep.result.verdict == "no" or advice.setting is None:
         return ItemDecision(
             False,
-            found.result.reason,
-            (found.evidence,),
+            sweep.result.reason,
+            (sweep.evidence,),
             change=f"set route.speculate: false in {look.path}, which keeps every request standard",
             decide=look.command("route"),
         )
-    ours = deployed(look)
-    if ours is None or not any(cell.setting == ours for cell in report.cells):
-        raise OpenItem("the sweep did not measure the speculative pool as it is deployed", found.evidence)
-    if ours == advice.setting:
-        return ItemDecision(True, f"{ours} is the best that was swept, and is deployed", (found.evidence,))
-    rival = next((one for one in report.runners_up if one.setting == ours), None)
+    setting = deployed(look)
+    if setting is None or not any(cell.setting == setting for cell in report.cells):
+        raise OpenItem("the sweep did not measure the speculative pool as it is deployed", sweep.evidence)
+    if setting == advice.setting:
+        return ItemDecision(True, f"{setting} is the best that was swept, and is deployed", (sweep.evidence,))
+    rival = next((runner_up for runner_up in report.runners_up if runner_up.setting == setting), None)
     if rival is not None and not rival.differs:
-        message = f"{ours} is deployed, and is within the noise of {advice.setting}, the best that was swept"
-        return ItemDecision(True, message, (found.evidence,))
+        message = (
+            f"{setting} is deployed, and is within the noise of {advice.setting}, the best that was swept"
+        )
+        return ItemDecision(True, message, (sweep.evidence,))
     return ItemDecision(
         False,
-        f"{ours} is deployed, and {advice.setting} is better",
-        (found.evidence,),
+        f"{setting} is deployed, and {advice.setting} is better",
+        (sweep.evidence,),
         change=f"deploy {advice.setting}: pools.speculative in {look.path}",
     )
 
@@ -126,35 +128,38 @@ def k_swept(look: CheckInput) -> ItemDecision:
 def deployed(look: CheckInput) -> str | None:
     """The setting of the sweep that is the speculative pool as the rollout file has it; None where it was not
     swept. The sweep's inputs are those of `look.sweep_spec`, so its settings are too."""
-    ours = identity(look.rollout.pools.speculative)
-    return next((one.name for one in look.sweep_spec().settings if identity(one.pool) == ours), None)
+    pool_identity = identity(look.rollout.pools.speculative)
+    return next(
+        (setting.name for setting in look.sweep_spec().settings if identity(setting.pool) == pool_identity),
+        None,
+    )
 
 
 def acceptance(look: CheckInput) -> ItemDecision:
     """Decide by the acceptance of the last day's traffic where there was enough, else of the comparison's
     prompts."""
-    known = measurements(look.rollout, look.folder)
-    if known.break_even is not None:
+    measured = measurements(look.rollout, look.folder)
+    if measured.break_even is not None:
         look.sweep()  # what it says is of this rollout
-        gate, source = known.break_even.value, f"break-even by {known.break_even.source}"
-    elif known.branches:
+        threshold, source = measured.break_even.value, f"break-even by {measured.break_even.source}"
+    elif measured.branches:
         raise OpenItem(
             "the speculative pool drafts a tree with branches, and no sweep measured its break-even: the "
             "playbook's threshold does not apply to such a tree",
             decide=look.command("sweep"),
         )
     else:
-        gate, source = ACCEPTANCE_GATE, "playbook"
+        threshold, source = ACCEPTANCE_GATE, "playbook"
     live = _live_acceptance(look)
     if live is not None:
         rate, evidence = live
-        of, note = "in the last day's traffic", ""
+        scope, note = "in the last day's traffic", ""
     else:
         rate, evidence = _compared_acceptance(look)
-        of, note = "for the compared prompts", f"; no live figure: {_no_traffic(look)}"
-    message = f"acceptance {rate:.2f} {of} (threshold: above {gate:.2f}, {source}){note}"
-    shown = Gate(measured=f"{rate:.2f}", threshold=f"above {gate:.2f}, {source}")
-    return ItemDecision(rate > gate, message, (evidence,), gate=shown)
+        scope, note = "for the compared prompts", f"; no live figure: {_no_traffic(look)}"
+    message = f"acceptance {rate:.2f} {scope} (threshold: above {threshold:.2f}, {source}){note}"
+    gate = Gate(measured=f"{rate:.2f}", threshold=f"above {threshold:.2f}, {source}")
+    return ItemDecision(rate > threshold, message, (evidence,), gate=gate)
 
 
 def _live_acceptance(look: CheckInput) -> tuple[float, Evidence] | None:
@@ -179,56 +184,61 @@ def _no_traffic(look: CheckInput) -> str:
 
 
 def _compared_acceptance(look: CheckInput) -> tuple[float, Evidence]:
-    found = look.measured("ab")
-    report = ab_report.read(found.result, found.path.name)
+    comparison = look.measured("ab")
+    report = ab_report.read(comparison.result, comparison.path.name)
     total = report.acceptance(CHALLENGER)
     if total is None:
-        missing = [one.acceptance_missing for one in report.arms.get(CHALLENGER, [])]
+        missing = [figures.acceptance_missing for figures in report.arms.get(CHALLENGER, [])]
         raise OpenItem(
-            f"ab.json has no acceptance: {next(filter(None, missing), 'nothing was drafted')}", found.evidence
+            f"ab.json has no acceptance: {next(filter(None, missing), 'nothing was drafted')}",
+            comparison.evidence,
         )
     figure = f"{total.rate:.4f} of {total.draft_tokens:.0f} drafted"
-    return total.rate, found.evidence.model_copy(update={"figure": figure})
+    return total.rate, comparison.evidence.model_copy(update={"figure": figure})
 
 
 def speedup(look: CheckInput) -> ItemDecision:
     """Judge the lowest speed-up of the classes and levels that the comparison deploys. The lower end of its
     interval has to reach the gate: an estimate above it is as often below as not."""
-    found = look.measured("ab")
-    challenger = ab_report.read(found.result, found.path.name).challengers.get(CHALLENGER)
+    comparison = look.measured("ab")
+    challenger = ab_report.read(comparison.result, comparison.path.name).challengers.get(CHALLENGER)
     if challenger is None:
-        raise OpenItem(f"{found.path.name} compares no arm called {CHALLENGER}", found.evidence)
+        raise OpenItem(f"{comparison.path.name} compares no arm called {CHALLENGER}", comparison.evidence)
     if not challenger.deploy:
         if challenger.decision.verdict == "no":
-            return ItemDecision(False, challenger.decision.reason, (found.evidence,))
-        raise OpenItem(challenger.decision.reason, found.evidence, change=_more(look))
+            return ItemDecision(False, challenger.decision.reason, (comparison.evidence,))
+        raise OpenItem(challenger.decision.reason, comparison.evidence, change=_more(look))
     used = _used(challenger, look.rollout)
     if not used:
         limit = look.rollout.route.max_in_flight
         raise OpenItem(
             f"no level up to {limit} streams (route.max_in_flight) was measured",
-            found.evidence,
+            comparison.evidence,
             change=f"add such a level to measure.concurrency in {look.path}",
         )
-    one, decision = min(used, key=lambda each: each[1].speedup.low if each[1].speedup else 0.0)
-    shown = decision.speedup
-    if shown is None:
-        raise OpenItem(f"no interval for {one.traffic_class} at {one.level}", found.evidence)
+    target, decision = min(used, key=lambda pair: pair[1].speedup.low if pair[1].speedup else 0.0)
+    interval = decision.speedup
+    if interval is None:
+        raise OpenItem(f"no interval for {target.traffic_class} at {target.level}", comparison.evidence)
     basis = {"e2e": "end to end", "tpot": "per output token", "per_character": "per character"}[
         decision.basis
     ]
     least = f", the lowest of {len(used)} (class, level) pairs to deploy" if len(used) > 1 else ""
-    what = f"{one.traffic_class} at {one.level}{least}"
-    figure = f"{shown.estimate:.2f}× [{shown.low:.2f}, {shown.high:.2f}] {basis} for {what}"
-    evidence = found.evidence.model_copy(update={"figure": figure})
-    said = f"threshold {SPEEDUP_GATE:g}× (playbook)"
-    gate = Gate(measured=times(shown), threshold=f"all of the interval above {SPEEDUP_GATE:g}×")
-    if shown.low > SPEEDUP_GATE:
+    place = f"{target.traffic_class} at {target.level}{least}"
+    figure = f"{interval.estimate:.2f}× [{interval.low:.2f}, {interval.high:.2f}] {basis} for {place}"
+    evidence = comparison.evidence.model_copy(update={"figure": figure})
+    threshold = f"threshold {SPEEDUP_GATE:g}× (playbook)"
+    gate = Gate(measured=times(interval), threshold=f"all of the interval above {SPEEDUP_GATE:g}×")
+    if interval.low > SPEEDUP_GATE:
         return ItemDecision(True, f"{figure} (threshold {SPEEDUP_GATE:g}×, playbook)", (evidence,), gate=gate)
-    if shown.high <= SPEEDUP_GATE:
+    if interval.high <= SPEEDUP_GATE:
         lower = f"send this traffic to the standard pool: route.classes or route.max_in_flight in {look.path}"
-        return ItemDecision(False, f"{figure}: not above the {said}", (evidence,), change=lower, gate=gate)
-    raise OpenItem(f"{figure}: the interval includes the {said}", evidence, change=_more(look), gate=gate)
+        return ItemDecision(
+            False, f"{figure}: not above the {threshold}", (evidence,), change=lower, gate=gate
+        )
+    raise OpenItem(
+        f"{figure}: the interval includes the {threshold}", evidence, change=_more(look), gate=gate
+    )
 
 
 def _more(look: CheckInput) -> str:
@@ -239,11 +249,11 @@ def _used(challenger: Challenger, rollout: Rollout) -> list[tuple[DeployTarget, 
     """Return what deploys, with the decision on it, up to the load that route.max_in_flight lets through."""
     limit = rollout.route.max_in_flight
     return [
-        (one, level.decision)
-        for one in challenger.deploy
-        for level in challenger.classes[one.traffic_class].levels
-        if level.level == one.level
-        and (limit is None or one.level.concurrency is None or one.level.concurrency <= limit)
+        (target, level.decision)
+        for target in challenger.deploy
+        for level in challenger.classes[target.traffic_class].levels
+        if level.level == target.level
+        and (limit is None or target.level.concurrency is None or target.level.concurrency <= limit)
     ]
 
 
@@ -263,11 +273,11 @@ def gpu_memory(look: CheckInput) -> ItemDecision:
         parts.append(f"GPU memory {share:.0%} at its most within a day")
         passed = share < MEMORY_FULL
     else:
-        found = look.sweep()
-        share, said, where = _swept(look, found)
+        sweep = look.sweep()
+        share, part, where = _swept(look, sweep)
         passed = share < MEMORY_FULL
         evidence.append(where)
-        parts.append(said)
+        parts.append(part)
     gate = Gate(measured=f"{share:.0%}", threshold=f"below {MEMORY_FULL:.0%}")
     pressed = _memory_pressure(look)
     if pressed is None:
@@ -278,9 +288,9 @@ def gpu_memory(look: CheckInput) -> ItemDecision:
             decide = look.attest("gpu-memory")
             raise OpenItem("; ".join(parts), *evidence, change=change, decide=decide, gate=gate)
     else:
-        enough, said, where = pressed
+        enough, part, where = pressed
         evidence.append(where)
-        parts.append(said)
+        parts.append(part)
         passed = passed and enough
     change = f"draft fewer tokens (K = 3), or serve with a shorter max_model_len: {look.path}"
     return ItemDecision(
@@ -298,42 +308,42 @@ def _live_share(look: CheckInput) -> tuple[float, Evidence] | None:
     return samples[0].value, look.probed(look.api.url, f"{GPU_MEMORY} {samples[0].value:.3f}")
 
 
-def _swept(look: CheckInput, found: ResultEvidence) -> tuple[float, str, Evidence]:
+def _swept(look: CheckInput, sweep: ResultEvidence) -> tuple[float, str, Evidence]:
     """The largest share of memory in the sweep, in words, and where it is from."""
     name = deployed(look)
-    report = sweep_report.read(found.result, found.path.name)
+    report = sweep_report.read(sweep.result, sweep.path.name)
     cells = [cell for cell in report.cells if cell.setting == name]
     if not cells:
-        raise OpenItem("the sweep did not measure the speculative pool as it is deployed", found.evidence)
+        raise OpenItem("the sweep did not measure the speculative pool as it is deployed", sweep.evidence)
     shares = [cell.gpu_memory_share for cell in cells if cell.gpu_memory_share is not None]
     if shares:
         message = f"GPU memory {max(shares):.0%} at its most in the sweep"
-        return max(shares), message, found.evidence.model_copy(update={"figure": message})
+        return max(shares), message, sweep.evidence.model_copy(update={"figure": message})
     if look.rollout.pools.speculative.own is None:
         raise OpenItem(
             "the sweep could not read GPU memory: nvidia-ml-py is not installed, or the server runs on"
             " another machine",
-            found.evidence,
+            sweep.evidence,
             change="pip install nvidia-ml-py on the machine that serves",
             decide=look.command("sweep", fresh=True),
         )
-    return _of_host(cells, found)
+    return _of_host(cells, sweep)
 
 
-def _of_host(cells: list[Cell], found: ResultEvidence) -> tuple[float, str, Evidence]:
+def _of_host(cells: list[Cell], sweep: ResultEvidence) -> tuple[float, str, Evidence]:
     """The embedded engine serves from a CPU: it has the host's memory, and no GPU's."""
     resident = [cell.resident_gb for cell in cells if cell.resident_gb is not None]
     total = _host_gib()
-    here = results.environment()
-    same = all(found.result.environment.get(name) == here[name] for name in ("processor", "cores"))
+    environment = results.environment()
+    same = all(sweep.result.environment.get(name) == environment[name] for name in ("processor", "cores"))
     if not resident or total is None or not same:
         raise OpenItem(
-            "the pool runs on a CPU, and its share of the memory is not known on this machine", found.evidence
+            "the pool runs on a CPU, and its share of the memory is not known on this machine", sweep.evidence
         )
     share = max(resident) / total
     took = f"{max(resident):.2f} of the host's {total:.1f} GiB ({share:.0%})"
     message = f"no GPU is used; it took {took} in the sweep"
-    return share, message, found.evidence.model_copy(update={"figure": message})
+    return share, message, sweep.evidence.model_copy(update={"figure": message})
 
 
 def _host_gib() -> float | None:
@@ -373,7 +383,7 @@ def _memory_pressure(look: CheckInput) -> tuple[bool, str, Evidence] | None:
 def fallback_tested(look: CheckInput) -> ItemDecision:
     """Decide by a drill on the live set-up. `run` rehearses pools that it starts itself on a stage of its
     own, which shows that the parts fit and nothing of what will serve."""
-    switched = look.rollout.addresses.routers or any(one.switches for one in look.rollout.guard.actions)
+    switched = look.rollout.addresses.routers or any(action.switches for action in look.rollout.guard.actions)
     if not switched and not (look.folder / "guard-drill.json").exists():
         raise OpenItem(
             "the rollout file names nothing that a guard can switch",
@@ -386,10 +396,10 @@ def fallback_tested(look: CheckInput) -> ItemDecision:
         "guard": look.rollout.guard.model_dump(mode="json"),
         "addresses": look.rollout.addresses.model_dump(mode="json"),
     }
-    found = look.set_up("guard-drill", parts, reads=())
-    if found.result.verdict == "undecided":
-        raise OpenItem(found.result.reason, found.evidence)
-    return ItemDecision(found.result.verdict == "yes", found.result.reason, (found.evidence,))
+    drill = look.set_up("guard-drill", parts, reads=())
+    if drill.result.verdict == "undecided":
+        raise OpenItem(drill.result.reason, drill.evidence)
+    return ItemDecision(drill.result.verdict == "yes", drill.result.reason, (drill.evidence,))
 
 
 def routing(look: CheckInput) -> ItemDecision:
@@ -398,16 +408,16 @@ def routing(look: CheckInput) -> ItemDecision:
         "route": look.rollout.route.model_dump(mode="json"),
         "addresses": look.rollout.addresses.model_dump(mode="json"),
     }
-    found = look.set_up("route", parts, reads=("sweep", "ab", "canary"))
-    routed = checked(RouteData, found.result.data, "route.json is damaged: data")
+    stored = look.set_up("route", parts, reads=("sweep", "ab", "canary"))
+    routed = checked(RouteData, stored.result.data, "route.json is damaged: data")
     if routed.rules != rules(look.rollout, look.folder).table:
-        raise OpenItem("route.json is stale: the results now give other rules", found.evidence)
-    _refuse_missing_files(look, routed.files, found.evidence)
+        raise OpenItem("route.json is stale: the results now give other rules", stored.evidence)
+    _refuse_missing_files(look, routed.files, stored.evidence)
     if routed.unmatched:
         missing = "; ".join(json.dumps(named_by_header(name)) for name in routed.unmatched)
         raise OpenItem(
             unmatched_sentence(routed.unmatched),
-            found.evidence,
+            stored.evidence,
             change=f"add to route.classes in {look.path}: {missing} ({UNMATCHED_NOTE})",
             decide=look.commands.of("route render {rollout}"),
         )
@@ -416,8 +426,8 @@ def routing(look: CheckInput) -> ItemDecision:
     if not routers:
         start = router.start_command(look.folder / folder_of(router))
         raise OpenItem(
-            f"{found.result.reason}; addresses.routers names no router to probe",
-            found.evidence,
+            f"{stored.result.reason}; addresses.routers names no router to probe",
+            stored.evidence,
             change=f"start the router: {start}; add its HOST:PORT to addresses.routers in {look.path}",
             decide=look.commands.of("route render {rollout}"),
         )
@@ -428,13 +438,13 @@ def routing(look: CheckInput) -> ItemDecision:
             runs = runs or "no rollout of specops"
             raise OpenItem(
                 f"{listener.name} runs {runs}, not {look.rollout.rollout}",
-                found.evidence,
+                stored.evidence,
             )
     message = (
         f"{len(routers)} router{'s' if len(routers) > 1 else ''} answered: {_requests(counts)} decided so far"
     )
     addresses = ", ".join(look.rollout.addresses.routers)
-    return ItemDecision(True, message, (found.evidence, look.probed(addresses, message)))
+    return ItemDecision(True, message, (stored.evidence, look.probed(addresses, message)))
 
 
 def _requests(counts: dict[str, float]) -> str:
@@ -447,19 +457,19 @@ def monitoring(look: CheckInput) -> ItemDecision:
         "addresses": look.rollout.addresses.model_dump(mode="json"),
         "monitor": look.rollout.monitor.model_dump(mode="json"),
     }
-    found = look.set_up("monitor", parts, reads=("baseline", "ab", "sweep"))
-    rendered = checked(MonitorData, found.result.data, "monitor.json is damaged: data")
-    _refuse_missing_files(look, rendered.files, found.evidence)
+    stored = look.set_up("monitor", parts, reads=("baseline", "ab", "sweep"))
+    rendered = checked(MonitorData, stored.result.data, "monitor.json is damaged: data")
+    _refuse_missing_files(look, rendered.files, stored.evidence)
     if look.api is None:
         raise OpenItem(
-            f"{found.result.reason}; whether a Prometheus has loaded them is unknown: there"
+            f"{stored.result.reason}; whether a Prometheus has loaded them is unknown: there"
             " is no addresses.prometheus",
-            found.evidence,
+            stored.evidence,
             change=f"let a Prometheus load {look.folder}/rendered, and name its root, such as"
             f" http://HOST:9090, as addresses.prometheus in {look.path}",
         )
     live = check(look.rollout, look.api, SilentProgress())
-    evidence = (found.evidence, look.probed(look.api.url, live.reason))
+    evidence = (stored.evidence, look.probed(look.api.url, live.reason))
     command = look.commands.of("monitor check {file}")
     return ItemDecision(live.verdict == "yes", live.reason, evidence, decide=command)
 
@@ -500,20 +510,20 @@ def _refuse_missing_files(look: CheckInput, files: list[str], evidence: Evidence
 
 
 def capacity(look: CheckInput) -> ItemDecision:
-    found = gate(look.rollout, look.folder)
+    decision = gate(look.rollout, look.folder)
     evidence: tuple[Evidence, ...] = ()
-    if found.measured is not None:
-        phase = Path(found.measured.source).stem
-        evidence = (look.result(phase).evidence.model_copy(update={"figure": found.reason}),)
-    shown = Gate(
-        measured="; ".join(f"{_range(one.offered)} {one.unit}" for one in found.demands),
-        threshold="; ".join(f"at least {one.peak:g} {one.unit}" for one in found.demands),
+    if decision.measured is not None:
+        phase = Path(decision.measured.source).stem
+        evidence = (look.result(phase).evidence.model_copy(update={"figure": decision.reason}),)
+    load_gate = Gate(
+        measured="; ".join(f"{_range(demand.offered)} {demand.unit}" for demand in decision.demands),
+        threshold="; ".join(f"at least {demand.peak:g} {demand.unit}" for demand in decision.demands),
     )
-    known = shown if found.demands else None
-    if found.verdict == "undecided":
-        raise OpenItem(found.reason, *evidence, change=_change(found.change), gate=known)
+    gate_shown = load_gate if decision.demands else None
+    if decision.verdict == "undecided":
+        raise OpenItem(decision.reason, *evidence, change=_change(decision.change), gate=gate_shown)
     return ItemDecision(
-        found.verdict == "yes", found.reason, evidence, change=_change(found.change), gate=known
+        decision.verdict == "yes", decision.reason, evidence, change=_change(decision.change), gate=gate_shown
     )
 
 
@@ -529,10 +539,10 @@ def _change(hint: str | None) -> str | None:
 
 
 def canary(look: CheckInput) -> ItemDecision:
-    found = look.measured("canary")
-    if found.result.verdict == "undecided":
-        raise OpenItem(found.result.reason, found.evidence)
-    return ItemDecision(found.result.verdict == "yes", found.result.reason, (found.evidence,))
+    measured = look.measured("canary")
+    if measured.result.verdict == "undecided":
+        raise OpenItem(measured.result.reason, measured.evidence)
+    return ItemDecision(measured.result.verdict == "yes", measured.result.reason, (measured.evidence,))
 
 
 def guard_running(look: CheckInput) -> ItemDecision:

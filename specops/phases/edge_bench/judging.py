@@ -149,18 +149,18 @@ def ratios(
     samples = pair_up(windows, over, arm)
     began = {sample.window: sample.began for sample in samples}
     pairs = {
-        quality: [(sample.window, *both) for sample in samples if (both := values(sample)) is not None]
+        quality: [(sample.window, *pair) for sample in samples if (pair := values(sample)) is not None]
         for quality, values in _OF_REQUESTS.items()
     }
     standard, challenger = (
         {(w.cycle, w.kind, w.level): figures([w], prices) for w in windows if w.arm == name}
         for name in (over, arm)
     )
-    for quality, taken in _OF_WINDOWS.items():
+    for quality, value_of in _OF_WINDOWS.items():
         pairs[quality] = [
             (window, before, after)
             for window in began
-            if (before := taken(standard[window])) and (after := taken(challenger[window]))
+            if (before := value_of(standard[window])) and (after := value_of(challenger[window]))
         ]
     return [
         BenchRatio(
@@ -213,12 +213,13 @@ class EdgeComparison(Frozen):
     def edges(self) -> list[str]:
         return [arm.name for arm in self.arms if arm.kind == "edge"]
 
-    def at(self, arm: str, clients: int) -> BenchFigures:
+    def figures_of(self, arm: str, clients: int) -> BenchFigures:
         return next(f for f in self.figures if f.arm == arm and f.clients == clients)
 
-    def ratio(self, of: Quality, arm: str, over: str, clients: int) -> BenchRatio | None:
+    def ratio(self, quality: Quality, arm: str, over: str, clients: int) -> BenchRatio | None:
         return next(
-            (r for r in self.ratios if (r.of, r.arm, r.over, r.clients) == (of, arm, over, clients)), None
+            (r for r in self.ratios if (r.of, r.arm, r.over, r.clients) == (quality, arm, over, clients)),
+            None,
         )
 
 
@@ -229,8 +230,8 @@ def read(result: Result, name: str) -> EdgeComparison:
             f"{name} was written by an earlier version of specops: expected format {FORMAT} of its data",
             hint="specops edge bench --out edge.json",
         )
-    known = {key: value for key, value in result.data.items() if key in EdgeComparison.model_fields}
-    return checked(EdgeComparison, known, f"{name} is damaged: data")
+    fields = {key: value for key, value in result.data.items() if key in EdgeComparison.model_fields}
+    return checked(EdgeComparison, fields, f"{name} is damaged: data")
 
 
 def compare(
@@ -267,12 +268,14 @@ def compare(
         ratios=[
             ratio
             for of_level in at_level.values()
-            for arm, over in _compared(arms)
+            for arm, over in _ratio_pairs(arms)
             for ratio in ratios(of_level, arm, over, settings.prices, settings.margins.confidence)
         ],
         decisions=decisions,
         answers=answers,
-        parity={name: EqualCounts(equal=of.equal, compared=of.compared) for name, of in parity.items()},
+        parity={
+            name: EqualCounts(equal=counts.equal, compared=counts.compared) for name, counts in parity.items()
+        },
     )
 
 
@@ -309,7 +312,7 @@ def _answers(arm: Arm, windows: Sequence[EdgeWindow], settings: EdgeBenchSetting
     return [*findings, answer_claims.sampled_answers(evidence)] if settings.temperature > 0 else findings
 
 
-def _compared(arms: Sequence[Arm]) -> Iterable[tuple[str, str]]:
+def _ratio_pairs(arms: Sequence[Arm]) -> Iterable[tuple[str, str]]:
     """The pairs of arms whose ratios are shown: those without an edge, and an edge without what it does while
     the server verifies."""
     edges = [arm for arm in arms if arm.kind == "edge"]

@@ -183,14 +183,14 @@ class Host:
 
     def start(self, work: Callable[..., None], *arguments: Any) -> Pipe:
         context = multiprocessing.get_context("fork")
-        here, there = context.Pipe()
-        others = [here, *(pipe for _, pipe in self._started)]
+        bench_end, child_end = context.Pipe()
+        bench_ends = [bench_end, *(pipe for _, pipe in self._started)]
         # No daemon process: a daemon may have no children, and a server starts its engine.
-        process = context.Process(target=_child, args=(work, there, others, arguments))
+        process = context.Process(target=_child, args=(work, child_end, bench_ends, arguments))
         process.start()
-        there.close()
-        self._started.append((process, here))
-        return here
+        child_end.close()
+        self._started.append((process, bench_end))
+        return bench_end
 
     def _end(self) -> None:
         for process, pipe in self._started:
@@ -203,11 +203,13 @@ class Host:
                 process.join()
 
 
-def _child(work: Callable[..., None], pipe: Pipe, others: Sequence[Pipe], arguments: Sequence[Any]) -> None:
+def _child(
+    work: Callable[..., None], pipe: Pipe, bench_ends: Sequence[Pipe], arguments: Sequence[Any]
+) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's: the bench says when
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # ends it here, where Ctrl-C is ignored
-    for other in others:  # or an end that the bench closes would stay open here
-        other.close()
+    for bench_end in bench_ends:  # or an end that the bench closes would stay open here
+        bench_end.close()
     work(pipe, *arguments)
 
 

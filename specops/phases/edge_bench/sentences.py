@@ -18,9 +18,9 @@ def verdict(comparison: EdgeComparison) -> tuple[Verdict, str]:
         return "no", f"{SERVER_ONLY} does not answer as {AUTOREGRESSIVE}: {spoken}"
     best = [decision for clients in comparison.clients if (decision := decisive(comparison, clients))]
     places: dict[str, list[str]] = {}
-    for each in best:
-        places.setdefault(_reason(each, comparison), []).append(_place(each))
-    outcomes = {each.decision.verdict for each in best}
+    for arm_decision in best:
+        places.setdefault(_reason(arm_decision, comparison), []).append(_place(arm_decision))
+    outcomes = {arm_decision.decision.verdict for arm_decision in best}
     outcome: Verdict = "yes" if "yes" in outcomes else "no" if outcomes == {"no"} else "undecided"
     clauses = [f"{'; '.join(listed)}: {reason}" for reason, listed in places.items()]
     return outcome, "; ".join(clauses) or "nothing to compare"
@@ -31,36 +31,38 @@ def decisive(comparison: EdgeComparison, clients: int) -> ArmDecision | None:
     those that may be; where none may be, of all."""
     of_load = [decision for decision in comparison.decisions if decision.clients == clients]
     for outcome in ("yes", "undecided", "no"):
-        among = [each for each in of_load if each.decision.verdict == outcome]
+        among = [arm_decision for arm_decision in of_load if arm_decision.decision.verdict == outcome]
         if among:
             ratios = {e.arm: comparison.ratio("wait", e.arm, SERVER_ONLY, clients) for e in among}
-            return max(among, key=lambda each: ratio.estimate if (ratio := ratios[each.arm]) else 0.0)
+            return max(
+                among, key=lambda arm_decision: ratio.estimate if (ratio := ratios[arm_decision.arm]) else 0.0
+            )
     return None
 
 
-def _place(each: ArmDecision) -> str:
+def _place(arm_decision: ArmDecision) -> str:
     """The load and the arm; with the speed-up, unless the reason has it."""
-    decision, place = each.decision, f"{count(each.clients, 'client')}, {each.arm}"
+    decision, place = arm_decision.decision, f"{count(arm_decision.clients, 'client')}, {arm_decision.arm}"
     in_reason = decision.verdict != "yes" and any(f.claim == "wait" for f in decision.findings)
     if decision.speedup is None or in_reason:
         return place
     return f"{place}, {times(decision.speedup)}{PER[decision.basis]}"
 
 
-def _reason(each: ArmDecision, comparison: EdgeComparison) -> str:
-    if each.decision.verdict != "yes":
-        start = "do not draft at the edge" if each.decision.verdict == "no" else "not enough evidence"
-        return f"{start}: {head(each.decision)}"
-    cost = comparison.ratio("filled cost", each.arm, SERVER_ONLY, each.clients)
+def _reason(arm_decision: ArmDecision, comparison: EdgeComparison) -> str:
+    if arm_decision.decision.verdict != "yes":
+        start = "do not draft at the edge" if arm_decision.decision.verdict == "no" else "not enough evidence"
+        return f"{start}: {head(arm_decision.decision)}"
+    cost = comparison.ratio("filled cost", arm_decision.arm, SERVER_ONLY, arm_decision.clients)
     price = f", tokens for {1 / cost.estimate:.2f}× the money on a server that is filled" if cost else ""
     return f"draft at the edge{price}"
 
 
 def same_answers(comparison: EdgeComparison) -> str | None:
     """Whether greedy answers are those of autoregressive decoding; None where none were compared."""
-    compared = sum(counts.compared for counts in comparison.parity.values())
-    differing = compared - sum(counts.equal for counts in comparison.parity.values())
-    if not compared:
+    total = sum(counts.compared for counts in comparison.parity.values())
+    differing = total - sum(counts.equal for counts in comparison.parity.values())
+    if not total:
         return None
     words = f"differ in {count(differing, 'answer')}" if differing else "are the same in all arms"
-    return f"greedy answers {words} ({compared} compared with {AUTOREGRESSIVE})"
+    return f"greedy answers {words} ({total} compared with {AUTOREGRESSIVE})"

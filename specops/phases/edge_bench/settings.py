@@ -160,8 +160,8 @@ def _draft(own: OwnModels) -> Path:
 def stands_in(stand_in: StandIn) -> list[str]:
     """The declared costs, in words."""
 
-    def line(what: str, pass_ms: float, token_ms: float) -> str:
-        return f"{what} {pass_ms:g} ms a pass" + (f" and {token_ms:g} ms a token" if token_ms else "")
+    def line(subject: str, pass_ms: float, token_ms: float) -> str:
+        return f"{subject} {pass_ms:g} ms a pass" + (f" and {token_ms:g} ms a token" if token_ms else "")
 
     return [
         line("the target on the server", stand_in.verify.pass_ms, stand_in.verify.token_ms),

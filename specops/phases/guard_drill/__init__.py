@@ -89,7 +89,7 @@ def rehearse(
     # A thread of its own: Ctrl-C must not cut short what is being switched, and going back comes after it.
     with ThreadPoolExecutor(1) as thread:
         try:
-            there = _leg(0, lambda: thread.submit(operator.pin, limit_s / 60).result(), switch, routers)
+            fallback = _leg(0, lambda: thread.submit(operator.pin, limit_s / 60).result(), switch, routers)
             progress.advance()
         finally:
             back = thread.submit(_leg, 100, operator.hand_back, switch, routers)
@@ -97,7 +97,7 @@ def rehearse(
     progress.advance()
     return Rehearsal(
         before=before,
-        fallback=there,
+        fallback=fallback,
         restoration=returned,
         ended=grown(ended, answered(routers)) if ended is not None else None,
         took_s=time.monotonic() - started,
@@ -110,12 +110,16 @@ def _begin(stands: Status, before: tuple[TargetReading, ...]) -> tuple[TargetRea
     if state.override is not None or state.mode != "on":
         now = f"{state.override.by} pinned {state.override.pool}" if state.override else f"it is {state.mode}"
         raise UsageError(f"a drill needs the guard to be on, but {now}", hint="specops guard status ROLLOUT")
-    if unread := [f"{one.name}: {one.error}" for one in before if one.error is not None]:
+    if unread := [f"{reading.name}: {reading.error}" for reading in before if reading.error is not None]:
         raise EndpointError(
             f"a drill needs every target to answer: {'; '.join(unread)}",
             hint="specops guard status ROLLOUT",
         )
-    unlike = [f"{one.name} has {one.percent}%" for one in before if one.percent != stands.target_percent]
+    unlike = [
+        f"{reading.name} has {reading.percent}%"
+        for reading in before
+        if reading.percent != stands.target_percent
+    ]
     if unlike:
         raise UsageError(
             f"a drill begins where all have the {stands.target_percent}% of the guard: {'; '.join(unlike)}",
@@ -181,22 +185,25 @@ def drill(commands: Commands, progress: Progress, *, limit_s: float) -> Result:
 def judged(rehearsal: Rehearsal) -> tuple[Verdict, str]:
     """Return the verdict and its reason. No: a switch was not confirmed, took too long, or lost requests.
     Undecided: too little traffic to observe the switch."""
-    for leg, what in ((rehearsal.fallback, "the fallback"), (rehearsal.restoration, "the return")):
+    for leg, leg_name in ((rehearsal.fallback, "the fallback"), (rehearsal.restoration, "the return")):
         if leg.unconfirmed is not None:
-            return "no", f"{what} was not confirmed: {leg.unconfirmed}"
+            return "no", f"{leg_name} was not confirmed: {leg.unconfirmed}"
     if rehearsal.took_s > rehearsal.limit_s:
         return "no", f"the drill took {rehearsal.took_s:.0f} s (limit {rehearsal.limit_s:.0f} s)"
-    there, back = rehearsal.fallback.begun, rehearsal.restoration.begun
-    if there is None or back is None or rehearsal.ended is None:
+    fallback_begun, return_begun = rehearsal.fallback.begun, rehearsal.restoration.begun
+    if fallback_begun is None or return_begun is None or rehearsal.ended is None:
         return (
             "undecided",
             "all targets were switched and read back; without a router, traffic was not observed",
         )
-    if there.get("speculative"):
-        return "no", f"{there['speculative']:.0f} requests began on the speculative pool after the fallback"
+    if fallback_begun.get("speculative"):
+        return (
+            "no",
+            f"{fallback_begun['speculative']:.0f} requests began on the speculative pool after the fallback",
+        )
     if lost := rehearsal.ended.get("lost"):
         return "no", f"{lost:.0f} of {sum(rehearsal.ended.values()):.0f} requests were lost during the drill"
-    if not there.get("standard") or not back.get("speculative"):
+    if not fallback_begun.get("standard") or not return_begun.get("speculative"):
         return (
             "undecided",
             "all targets were switched and read back; too few requests to observe that traffic moved",

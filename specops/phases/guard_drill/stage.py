@@ -51,19 +51,19 @@ def missing(rollout: Rollout) -> EnvironmentFailure | None:
 
 
 @contextmanager
-def staged(at: PhaseInput) -> Iterator[tuple[Rollout, Path]]:
+def staged(phase_input: PhaseInput) -> Iterator[tuple[Rollout, Path]]:
     """The stage's rollout and its run folder, while traffic flows through its router.
 
     Raises as `launch.servers.serving` does, ConfigError for pools that no router can be put before.
     """
-    pools = at.rollout.pools
+    pools = phase_input.rollout.pools
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="specops-stage-")))
 
         def up(name: str) -> Server:
-            pool, log = getattr(pools, name), at.logs / f"guard-drill-{name}.log"
+            pool, log = getattr(pools, name), phase_input.logs / f"guard-drill-{name}.log"
             return stack.enter_context(
-                serving(pool, name, model=at.rollout.rollout, log=log, progress=at.progress)
+                serving(pool, name, model=phase_input.rollout.rollout, log=log, progress=phase_input.progress)
             )
 
         standard, speculative = up("standard"), up("speculative")
@@ -74,7 +74,7 @@ def staged(at: PhaseInput) -> Iterator[tuple[Rollout, Path]]:
                 "name, as by --served-model-name",
                 hint=in_rollout("pools", "give both pools one served model name"),
             )
-        rollout = _moved(at.rollout, _address(standard), _address(speculative))
+        rollout = _moved(phase_input.rollout, _address(standard), _address(speculative))
         render(rollout, folder)
         router = rollout.route.router
         stack.enter_context(
@@ -83,11 +83,11 @@ def staged(at: PhaseInput) -> Iterator[tuple[Rollout, Path]]:
                 router.find_program(None),
                 folder / folder_of(router),
                 int(rollout.route.listen.rpartition(":")[2]),
-                log=at.logs / "guard-drill-router.log",
-                progress=at.progress,
+                log=phase_input.logs / "guard-drill-router.log",
+                progress=phase_input.progress,
             )
         )
-        requested = settings_of(at.rollout, pools.standard)
+        requested = settings_of(phase_input.rollout, pools.standard)
         through = requested.at(Server(f"http://{rollout.route.listen}/v1", standard.model))
         stack.enter_context(_traffic(through, requested.prompt_set().prompts))
         yield rollout, folder

@@ -159,15 +159,18 @@ def _rendered(rollout: Rollout, name: str, pool: Pool) -> _Work:
 def _compare(works: list[_Work]) -> None:
     """Warn of a choice that the engine makes for one pool alone, on the speculative one."""
     standard, speculative = works
-    for one, other in zip(standard.conditions, speculative.conditions, strict=False):
-        if one.value == other.value or None in (one.value, other.value):
+    for standard_choice, choice in zip(standard.conditions, speculative.conditions, strict=False):
+        if standard_choice.value == choice.value or None in (
+            standard_choice.value,
+            choice.value,
+        ):
             continue
-        because = f" ({other.why})" if other.why else ""
+        because = f" ({choice.why})" if choice.why else ""
         why = (
-            f"{other.value} here{because} and {one.value} in the standard pool: the comparison would "
-            "include it"
+            f"{choice.value} here{because} and {standard_choice.value} in the standard pool: the comparison"
+            " would include it"
         )
-        speculative.findings.append(Finding("warning", other.name, why, f"{other.pin} in both pools"))
+        speculative.findings.append(Finding("warning", choice.name, why, f"{choice.pin} in both pools"))
 
 
 def _in_a_container(work: _Work, rollout: Rollout) -> None:
@@ -208,12 +211,12 @@ def _in_a_container(work: _Work, rollout: Rollout) -> None:
     line = ENGINES[pool.engine].command_line
     if work.spread is not None or line is None:
         return
-    for what, place, lacking in (
+    for form, place, lacking in (
         (HELM, helm.CHART, helm.lacking),
         (LLM, KSERVE, kserve_lacking),
     ):
         if place in line.usual_in and (why := lacking(work.server, deploy)) is not None:
-            work.left_out[what] = why
+            work.left_out[form] = why
 
 
 def _files(rollout: Rollout, works: list[_Work]) -> dict[str, str | None]:
@@ -270,7 +273,7 @@ def _of_kind(kind: str, work: _Work, deploy: Deploy) -> str | None:
 
 
 def _result(rollout: Rollout, data: LaunchData) -> Result:
-    levels = [found.level for pool in data.pools.values() for found in pool.findings]
+    levels = [finding.level for pool in data.pools.values() for finding in pool.findings]
     verdict, reason = _verdict(data, levels.count("error"))
     settings = {"pools": rollout.pools, "deploy": rollout.deploy, "peak": rollout.peak, "slo": rollout.slo}
     settings_: dict[str, Any] = {
@@ -337,9 +340,9 @@ def lint_file(
 def _lint_result(judged: list[LintResult], inputs: dict[str, str], version: str | None) -> Result:
     """The verdict is no with an error, and undecided where something that may hold one was not read. A
     warning is not an error. The command is not stored: it may hold a key."""
-    levels = [finding.level for one in judged for finding in one.findings]
+    levels = [finding.level for lint in judged for finding in lint.findings]
     errors, warnings = levels.count("error"), levels.count("warning")
-    unknown = {entry.what: entry.decides for one in judged for entry in one.unknown}
+    unknown = {entry.what: entry.decides for lint in judged for entry in lint.unknown}
     counts = [_count(errors, "error"), _count(warnings, "warning")] if errors or warnings else []
     if unknown:
         counts.append(f"{len(unknown)} unknown: {', '.join(unknown)}")
@@ -362,5 +365,5 @@ def _lint_result(judged: list[LintResult], inputs: dict[str, str], version: str 
     )
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

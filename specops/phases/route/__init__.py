@@ -70,24 +70,24 @@ def folder_of(router: Router) -> str:
 
 def render(rollout: Rollout, folder: Path) -> Result:
     """Write the router's configuration into `folder`. Raises ConfigError, FileError."""
-    found = rules(rollout, folder)
+    routing_rules = rules(rollout, folder)
     router = rollout.route.router
-    deployment = deployment_of(rollout, found)
+    deployment = deployment_of(rollout, routing_rules)
     files = router.render(deployment)
     write(router, folder / folder_of(router), files)
     data = RouteData(
         folder=str(folder),
         files=[f"{folder_of(router)}/{name}" for name in files],
         router=router.name,
-        rules=found.table,
+        rules=routing_rules.table,
         standard=list(deployment.standard),
         speculative=list(deployment.speculative),
         limits=list(router.limits),
-        notes=found.notes,
-        unmatched=found.unmatched,
-        paste=_paste(rollout, found),
+        notes=routing_rules.notes,
+        unmatched=routing_rules.unmatched,
+        paste=_paste(rollout, routing_rules),
     )
-    verdict: Verdict = "undecided" if found.unmatched else "yes"
+    verdict: Verdict = "undecided" if routing_rules.unmatched else "yes"
     reason = f"rendered {len(files)} files for {rollout.route.listen}"
     settings = {
         "route": rollout.route.model_dump(mode="json"),
@@ -95,11 +95,13 @@ def render(rollout: Rollout, folder: Path) -> Result:
     }
     return Result(
         phase="route",
-        inputs={"settings": results.sha256(settings), **found.inputs},
+        inputs={"settings": results.sha256(settings), **routing_rules.inputs},
         settings=settings,
         environment=results.environment(),
         verdict=verdict,
-        reason=f"{unmatched_sentence(found.unmatched)}; {reason}" if found.unmatched else reason,
+        reason=f"{unmatched_sentence(routing_rules.unmatched)}; {reason}"
+        if routing_rules.unmatched
+        else reason,
         summary={"files": len(files), "classes": len(rollout.route.classes), "router": router.name},
         data=data.model_dump(mode="json"),
     )
@@ -110,21 +112,24 @@ def unmatched_sentence(unmatched: Iterable[str]) -> str:
     return f"the router cannot recognise {names}, which must stay off speculation: add each to route.classes"
 
 
-def _paste(rollout: Rollout, found: Rules) -> str:
-    if not found.unmatched:
+def _paste(rollout: Rollout, routing_rules: Rules) -> str:
+    if not routing_rules.unmatched:
         return ""
-    written = [one.model_dump(mode="json", exclude_defaults=True) for one in rollout.route.classes]
-    return classes_block([*written, *map(named_by_header, found.unmatched)])
+    written = [
+        traffic_class.model_dump(mode="json", exclude_defaults=True)
+        for traffic_class in rollout.route.classes
+    ]
+    return classes_block([*written, *map(named_by_header, routing_rules.unmatched)])
 
 
-def deployment_of(rollout: Rollout, found: Rules) -> Deployment:
+def deployment_of(rollout: Rollout, routing_rules: Rules) -> Deployment:
     """The input of the router's configuration. Raises ConfigError where servers are not known."""
     return Deployment(
         rollout=rollout.rollout,
         route=rollout.route,
         standard=servers(rollout, "standard"),
         speculative=servers(rollout, "speculative"),
-        rules=found.table,
+        rules=routing_rules.table,
     )
 
 
@@ -145,10 +150,10 @@ def write(router: Router, folder: Path, files: Mapping[str, str]) -> None:
             f"could not make {folder}: {os.strerror(error.errno or 0)}",
             hint=folder_state(folder.parent),
         ) from error
-    fresh = {name: text for name, text in files.items() if not _is_edited(router, folder, name)}
+    fresh = {
+        name: text
+        for name, text in files.items()
+        if name not in router.edited or not (folder / name).exists()
+    }
     earlier = {path.relative_to(folder).as_posix() for path in folder.glob(router.generated or "\0")}
     write_files(folder, fresh | dict.fromkeys(sorted(earlier - set(files))))
-
-
-def _is_edited(router: Router, folder: Path, name: str) -> bool:
-    return name in router.edited and (folder / name).exists()

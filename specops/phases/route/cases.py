@@ -30,7 +30,7 @@ class Case:
 def shipped(rules: Mapping[str, Any], *, trusted: bool) -> list[Case]:
     """Cases for these rules, with the switch at 100% and nothing in flight. `trusted`: the caller may
     choose the pool."""
-    return [*_sizes(rules), *_refused(), *_other(rules), *_chosen(rules, trusted)]
+    return [*_sizes(rules), *_refused(), *_other_paths(rules), *_chosen(rules, trusted)]
 
 
 def _body(**fields: object) -> bytes:
@@ -41,11 +41,11 @@ def _sizes(rules: Mapping[str, Any]) -> Iterator[Case]:
     def limit(name: str) -> Any:
         return rules[name]["value"]
 
-    refused = {one["name"] for one in rules["unsupported"]}
+    refused = {parameter_rule["name"] for parameter_rule in rules["unsupported"]}
 
     def case(name: str, allowed: bool, **fields: Any) -> Case:
         on = allowed and limit("speculate") and rules["default"]["speculate"]["value"]
-        on = on and not any(fields.get(one) for one in refused)
+        on = on and not any(fields.get(parameter) for parameter in refused)
         on = on and (fields.get("n") or 1) <= limit("max_in_flight")
         pool = "speculative" if on else "standard"
         request = Request(_body(**fields), path=CHAT)
@@ -70,10 +70,10 @@ def _sizes(rules: Mapping[str, Any]) -> Iterator[Case]:
     if most >= 1:
         yield case("as many at a time as there may be", True, max_tokens=long, n=most)
     yield case("one more at a time", False, max_tokens=long, n=most + 1)
-    for one in sorted(refused):
-        yield case(f"with {one}", False, **{"max_tokens": long, one: {"1": 1}})
-        if one != "max_tokens":
-            yield case(f"with {one}: null", True, **{"max_tokens": long, one: None})
+    for parameter in sorted(refused):
+        yield case(f"with {parameter}", False, **{"max_tokens": long, parameter: {"1": 1}})
+        if parameter != "max_tokens":
+            yield case(f"with {parameter}: null", True, **{"max_tokens": long, parameter: None})
 
 
 def _refused() -> Iterator[Case]:
@@ -93,7 +93,7 @@ def _refused() -> Iterator[Case]:
     yield Case("body: compressed", gzipped, "standard")
 
 
-def _other(rules: Mapping[str, Any]) -> Iterator[Case]:
+def _other_paths(rules: Mapping[str, Any]) -> Iterator[Case]:
     long, nobody = _body(max_tokens=100000), "/nobody/serves/this"
     yield Case("GET", Request(b"", method="GET"), "standard", "other")
     yield Case("a path beside the two", Request(long, path=f"{CHAT}X"), _elsewhere(rules, f"{CHAT}X"))
@@ -112,22 +112,25 @@ def _chosen(rules: Mapping[str, Any], trusted: bool) -> Iterator[Case]:
 
 
 def _elsewhere(rules: Mapping[str, Any], path: str) -> str:
-    known = any(path == one or (one.endswith("/") and path.startswith(one)) for one in rules["paths"])
-    return "standard" if known else "none"
+    listed = any(
+        path == route_path or (route_path.endswith("/") and path.startswith(route_path))
+        for route_path in rules["paths"]
+    )
+    return "standard" if listed else "none"
 
 
 def read(path: Path) -> list[Case]:
     """The cases of a user's file: a list of {"name", "pool", "class", "request": {"method", "path",
     "headers", "body"}}. Only `pool` and `request` are required. Raises FileError, UsageError."""
     try:
-        found = json.loads(path.read_bytes())
+        entries = json.loads(path.read_bytes())
     except OSError as error:
         raise FileError(f"could not read {path}: {error.strerror}", hint=listing(path)) from error
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not JSON: {error}", hint=json_check(path)) from None
-    if not isinstance(found, list):
+    if not isinstance(entries, list):
         raise UsageError(f"{path} does not hold a list of cases, such as {_EXAMPLE}", hint=beginning(path))
-    return [_case(one, f"{path}, case {number}") for number, one in enumerate(found, start=1)]
+    return [_case(entry, f"{path}, case {number}") for number, entry in enumerate(entries, start=1)]
 
 
 _EXAMPLE = (
@@ -135,15 +138,15 @@ _EXAMPLE = (
 )
 
 
-def _case(one: object, where: str) -> Case:
-    if not isinstance(one, dict) or not isinstance(one.get("request"), dict):
+def _case(entry: object, where: str) -> Case:
+    if not isinstance(entry, dict) or not isinstance(entry.get("request"), dict):
         raise UsageError(f"{where} has no request, as in {_EXAMPLE}")
-    if unknown := one.keys() - {"name", "pool", "class", "request"}:
+    if unknown := entry.keys() - {"name", "pool", "class", "request"}:
         raise UsageError(f"{where}: unknown key '{min(unknown)}': expected name, pool, class and request")
-    if one.get("pool") not in ("speculative", "standard", "none"):
+    if entry.get("pool") not in ("speculative", "standard", "none"):
         raise UsageError(f"{where}: invalid pool: expected speculative, standard or none")
-    request = request_of(one["request"], where)
-    return Case(str(one.get("name", where)), request, one["pool"], one.get("class"))
+    request = request_of(entry["request"], where)
+    return Case(str(entry.get("name", where)), request, entry["pool"], entry.get("class"))
 
 
 _NAMES = (
@@ -243,13 +246,13 @@ def _message(random: Random, depth: int) -> Any:
 
 
 def _damaged(random: Random, body: bytes) -> bytes:
-    at = random.randrange(len(body) + 1)
+    position = random.randrange(len(body) + 1)
     match random.randrange(4):
         case 0:
-            return body[:at]
+            return body[:position]
         case 1:
-            return body[:at] + random.choice(_INSERTED) + body[at:]
+            return body[:position] + random.choice(_INSERTED) + body[position:]
         case 2:
-            return body[:at] + bytes([random.randrange(256)]) + body[at + 1 :]
+            return body[:position] + bytes([random.randrange(256)]) + body[position + 1 :]
         case _:
-            return body[:at] + body[at + random.randrange(1, 9) :]
+            return body[:position] + body[position + random.randrange(1, 9) :]

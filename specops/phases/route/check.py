@@ -261,14 +261,14 @@ def check(
                     CaseOutcome(name=name, expected="", pool="", traffic_class="", reason="", wrong=why)
                 )
             progress.advance()
-    wrong = [one for one in tried if one.wrong]
-    found = RouteCheckData(tried=tried, fuzzed=FUZZED)
+    wrong = [outcome for outcome in tried if outcome.wrong]
+    data = RouteCheckData(tried=tried, fuzzed=FUZZED)
     if wrong:
-        return _result(inputs, "no", f"{len(wrong)} of {len(tried)} requests went wrong", found)
+        return _result(inputs, "no", f"{len(wrong)} of {len(tried)} requests went wrong", data)
     reason = (
         f"all {len(tried)} requests reached the expected pool; {FUZZED} random bodies matched `route explain`"
     )
-    return _result(inputs, "yes", reason, found)
+    return _result(inputs, "yes", reason, data)
 
 
 def _with_id(request: Request, number: int) -> Request:
@@ -330,13 +330,14 @@ def disagreement(request: Request, got: RouterAnswer, judge: Judge) -> str | Non
     """Return how the router and `route explain` differ; None if they agree."""
     if got.status >= 500:
         return f"it was answered {got.status}"
-    said = judge.decide(request)
-    if (said["pool"], said["reason"]) != (got.pool, got.reason):
-        return f"`route explain` says {said['pool']}, {said['reason']}; the router {got.pool}, {got.reason}"
+    decision = judge.decide(request)
+    if (decision["pool"], decision["reason"]) != (got.pool, got.reason):
+        explained = f"{decision['pool']}, {decision['reason']}"
+        return f"`route explain` says {explained}; the router {got.pool}, {got.reason}"
     return None
 
 
-def _result(inputs: dict[str, str], verdict: results.Verdict, reason: str, found: RouteCheckData) -> Result:
+def _result(inputs: dict[str, str], verdict: results.Verdict, reason: str, data: RouteCheckData) -> Result:
     return Result(
         phase="route-check",
         inputs=inputs,
@@ -344,8 +345,8 @@ def _result(inputs: dict[str, str], verdict: results.Verdict, reason: str, found
         verdict=verdict,
         reason=reason,
         summary={
-            "requests": len(found.tried),
-            "wrong": sum(one.wrong is not None for one in found.tried),
+            "requests": len(data.tried),
+            "wrong": sum(outcome.wrong is not None for outcome in data.tried),
         },
-        data=found.model_dump(mode="json"),
+        data=data.model_dump(mode="json"),
     )

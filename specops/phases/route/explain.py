@@ -44,11 +44,11 @@ def explain(
 ) -> Explanation:
     """Explain by the rules that `route render` would write now. `percent` is the switch, by default the
     rollout file's."""
-    found = rules(rollout, folder)
+    routing_rules = rules(rollout, folder)
     stands = rollout.route.speculative_percent if percent is None else percent
-    judge = rollout.route.router.judge(StoredRules(found.table, rollout.route.trusted))
+    judge = rollout.route.router.judge(StoredRules(routing_rules.table, rollout.route.trusted))
     decision = judge.decide(request, in_flight=in_flight, percent=stands)
-    threshold, source = _rule(found.table, decision, stands)
+    threshold, source = _rule(routing_rules.table, decision, stands)
     return Explanation(
         pool=decision["pool"],
         traffic_class=decision["class"],
@@ -106,7 +106,7 @@ def _rule(table: Mapping[str, Any], decision: Decision, percent: float) -> tuple
     reason = decision["reason"]
     if reason == "in-flight":
         of_class: Mapping[str, Any] = next(
-            (one for one in table["classes"] if one["name"] == decision["class"]), {}
+            (row for row in table["classes"] if row["name"] == decision["class"]), {}
         )
         rule = of_class.get("max_in_flight") or table["max_in_flight"]
         return rule["value"], rule["source"]
@@ -114,11 +114,11 @@ def _rule(table: Mapping[str, Any], decision: Decision, percent: float) -> tuple
         rule = table[_THRESHOLDS[reason]]
         return rule["value"], rule["source"]
     if reason == "class":
-        of_all = {one["name"]: one["speculate"] for one in table["classes"]}
+        of_all = {row["name"]: row["speculate"] for row in table["classes"]}
         rule = of_all.get(decision["class"], table["default"]["speculate"])
         return rule["value"], rule["source"]
     if reason == "parameter":
-        return None, next(one["source"] for one in table["unsupported"] if one["name"] == decision["about"])
+        return None, next(row["source"] for row in table["unsupported"] if row["name"] == decision["about"])
     if reason in ("switch", "canary"):
         return percent, "switch"
     return None, None
@@ -141,14 +141,14 @@ def read_request(path: Path, address: str = LOOPBACK) -> Request:
     except ValueError as error:
         raise UsageError(f"{error}", hint=with_options({"--remote-addr": "10.0.0.7"})) from None
     try:
-        found = json.loads(raw)
+        parsed = json.loads(raw)
     except (ValueError, RecursionError):
         return Request(raw, address=address)
-    if not isinstance(found, dict):
+    if not isinstance(parsed, dict):
         return Request(raw, address=address)
-    if found.keys() <= _WRAPPED and found.keys() & {"body", "path"}:
-        return request_of(found, str(path), address)
-    return Request(raw, path=_path_of(found), address=address)
+    if parsed.keys() <= _WRAPPED and parsed.keys() & {"body", "path"}:
+        return request_of(parsed, str(path), address)
+    return Request(raw, path=_path_of(parsed), address=address)
 
 
 def request_of(wrapped: Mapping[str, Any], where: str, address: str = LOOPBACK) -> Request:

@@ -27,9 +27,9 @@ from specops.serving import ENGINES
 
 def servers(rollout: Rollout, pool: Literal["standard", "speculative"]) -> list[str]:
     """HOST:PORT of each server of the pool. Raises ConfigError if the rollout file does not say."""
-    given: list[str] = getattr(rollout.addresses, pool)
-    if given:
-        return list(dict.fromkeys(given))
+    addresses: list[str] = getattr(rollout.addresses, pool)
+    if addresses:
+        return list(dict.fromkeys(addresses))
     configured: Pool = getattr(rollout.pools, pool)
     if configured.endpoint is None:
         raise ConfigError(
@@ -89,14 +89,16 @@ def rules(rollout: Rollout, folder: Path) -> Rules:
     route = rollout.route
     table: dict[str, Any] = {"speculate": _first(route.speculate, measured.speculate, True)}
     for name, default in PLAYBOOK.items():
-        found = measured.max_in_flight() if name == "max_in_flight" else None
-        table[name] = _first(getattr(route, name), found, default)
-    table["classes"] = [_class(one, measured) for one in route.classes]
+        limit = measured.max_in_flight() if name == "max_in_flight" else None
+        table[name] = _first(getattr(route, name), limit, default)
+    table["classes"] = [_class(traffic_class, measured) for traffic_class in route.classes]
     default, _ = RESERVED
     off = sourced(False, measured.off[default]) if default in measured.off else None
     table["default"] = {"speculate": off or measured.of_others or sourced(True, IN_THE_PLAYBOOK)}
     table["unsupported"] = _unsupported(rollout, measured)
-    table["wanted"] = dict.fromkeys([*JUDGED, *(one["name"] for one in table["unsupported"])], True)
+    table["wanted"] = dict.fromkeys(
+        [*JUDGED, *(parameter["name"] for parameter in table["unsupported"])], True
+    )
     table["unsized"] = UNSIZED
     table["canary_key"] = route.canary_key.lower() if route.canary_key else None
     table["holdout"] = sourced(
@@ -105,9 +107,9 @@ def rules(rollout: Rollout, folder: Path) -> Rules:
     )
     table["paths"] = list(route.paths)
     table["speculative_percent"] = route.speculative_percent
-    known = {*RESERVED, *(one.name for one in route.classes)}
+    class_names = {*RESERVED, *(traffic_class.name for traffic_class in route.classes)}
     speculating = table["speculate"]["value"] and table["default"]["speculate"]["value"]
-    unmatched = sorted(measured.off.keys() - known) if speculating else []
+    unmatched = sorted(measured.off.keys() - class_names) if speculating else []
     return Rules(table, measured.inputs, measured.notes, {name: measured.off[name] for name in unmatched})
 
 
@@ -122,44 +124,45 @@ def classes_block(classes: Sequence[Mapping[str, object]]) -> str:
     return yaml.safe_dump({"route": {"classes": [*map(dict, classes)]}}, sort_keys=False, allow_unicode=True)
 
 
-def _first(given: Any, measured: dict[str, Any] | None, default: Any) -> dict[str, Any]:
-    if given is not None:
-        return sourced(given, IN_THE_FILE)
+def _first(configured: Any, measured: dict[str, Any] | None, default: Any) -> dict[str, Any]:
+    if configured is not None:
+        return sourced(configured, IN_THE_FILE)
     return measured or sourced(default, IN_THE_PLAYBOOK)
 
 
-def _class(one: TrafficClass, measured: _Measured) -> dict[str, Any]:
-    if one.speculate is not None:
-        speculate = sourced(one.speculate, IN_THE_FILE)
-    elif one.name in measured.off:
-        speculate = sourced(False, measured.off[one.name])
-    elif one.name in measured.on:
-        speculate = sourced(True, measured.on[one.name])
+def _class(traffic_class: TrafficClass, measured: _Measured) -> dict[str, Any]:
+    if traffic_class.speculate is not None:
+        speculate = sourced(traffic_class.speculate, IN_THE_FILE)
+    elif traffic_class.name in measured.off:
+        speculate = sourced(False, measured.off[traffic_class.name])
+    elif traffic_class.name in measured.on:
+        speculate = sourced(True, measured.on[traffic_class.name])
     else:
         speculate = measured.of_others or sourced(True, IN_THE_PLAYBOOK)
     return {
-        "name": one.name,
-        "content": one.content,
-        "contains": [text.lower() for text in one.contains] if one.contains else None,
-        "headers": [{"name": name.lower(), "value": value} for name, value in one.headers.items()] or None,
-        "path": one.path,
+        "name": traffic_class.name,
+        "content": traffic_class.content,
+        "contains": [text.lower() for text in traffic_class.contains] if traffic_class.contains else None,
+        "headers": [{"name": name.lower(), "value": value} for name, value in traffic_class.headers.items()]
+        or None,
+        "path": traffic_class.path,
         "speculate": speculate,
-        "max_in_flight": measured.max_in_flight_of(one.name),
+        "max_in_flight": measured.max_in_flight_of(traffic_class.name),
     }
 
 
 def _unsupported(rollout: Rollout, measured: _Measured) -> list[dict[str, str]]:
     pool = rollout.pools.speculative
     if rollout.route.unsupported is not None:
-        known = dict.fromkeys(rollout.route.unsupported, IN_THE_FILE)
+        sources = dict.fromkeys(rollout.route.unsupported, IN_THE_FILE)
     elif ENGINES[pool.engine].opaque:  # any engine may answer; the standard pool loses nothing but speed
         engines = reversed(ENGINES.values())  # of two reasons, the first engine's
-        known = {name: why for engine in engines for name, why in engine.refused.items()}
+        sources = {name: why for engine in engines for name, why in engine.refused.items()}
     else:
-        known = dict(ENGINES[pool.engine].refused)
+        sources = dict(ENGINES[pool.engine].refused)
     for name, source in measured.unsupported.items():
-        known.setdefault(name, source)
-    return [{"name": name, "source": source} for name, source in known.items()]
+        sources.setdefault(name, source)
+    return [{"name": name, "source": source} for name, source in sources.items()]
 
 
 @dataclass(frozen=True)
@@ -187,7 +190,7 @@ class _Measured:
         self.notes: list[str] = []
         self.speculate: dict[str, Any] | None = None
         self.swept: _Paid | None = None
-        self.compared: dict[str, _Paid] = {}
+        self.paid_by_class: dict[str, _Paid] = {}
         """Verdicts by class, for classes that the comparison deploys."""
         self.of_others: dict[str, Any] | None = None
         self.on: dict[str, str] = {}
@@ -205,41 +208,43 @@ class _Measured:
             read(result, str(path), f"{path.name} {self.inputs[name][:12]}")
 
     def _sweep(self, result: Result, path: str, source: str) -> None:
-        found = sweep.recommendation(result, path)
-        if found.verdict == "no" or found.k == 0:
+        recommendation = sweep.recommendation(result, path)
+        if recommendation.verdict == "no" or recommendation.k == 0:
             self.speculate = sourced(False, f"{source}: {result.reason}")
             return
-        if found.crossover.on_max is not None:
-            self.swept = _Paid(found.crossover.on_max, True, source)
-        for name, group in found.by_class.items():
+        if recommendation.crossover.on_max is not None:
+            self.swept = _Paid(recommendation.crossover.on_max, True, source)
+        for name, group in recommendation.by_class.items():
             if group.verdict == "no":
                 self.off[name] = source
-        for name in found.only_for:
+        for name in recommendation.only_for:
             self.on[name] = source
-        if found.only_for:
-            self.of_others = sourced(False, f"{source}: it pays for {', '.join(found.only_for)} only")
+        if recommendation.only_for:
+            self.of_others = sourced(
+                False, f"{source}: it pays for {', '.join(recommendation.only_for)} only"
+            )
 
     def max_in_flight(self) -> dict[str, Any] | None:
         """The limit of a class that was not compared: the lowest limit of the compared classes."""
-        known = [self._paid(name) for name in self.compared]
-        if not known:
+        paid_loads = [self._paid(name) for name in self.paid_by_class]
+        if not paid_loads:
             return self._carried(self.swept)
-        among = f", the lowest of {len(known)} classes" if len(known) > 1 else ""
-        return self._carried(min(known, key=lambda paid: paid.streams), among)
+        among = f", the lowest of {len(paid_loads)} classes" if len(paid_loads) > 1 else ""
+        return self._carried(min(paid_loads, key=lambda paid: paid.streams), among)
 
     def max_in_flight_of(self, name: str) -> dict[str, Any] | None:
         """The limit of a compared class; None if it equals `max_in_flight`."""
-        if self.rollout.route.max_in_flight is not None or name not in self.compared:
+        if self.rollout.route.max_in_flight is not None or name not in self.paid_by_class:
             return None
-        found = self._carried(self._paid(name))
+        limit = self._carried(self._paid(name))
         usual = self.max_in_flight()
-        return None if found is None or usual is None or found["value"] == usual["value"] else found
+        return None if limit is None or usual is None or limit["value"] == usual["value"] else limit
 
     def _paid(self, name: str) -> _Paid:
         """The sweep's crossover, unless the comparison of the deployed pools shows less."""
-        compared, swept = self.compared[name], self.swept
-        if swept is None or (compared.bounded and compared.streams < swept.streams):
-            return compared
+        comparison, swept = self.paid_by_class[name], self.swept
+        if swept is None or (comparison.bounded and comparison.streams < swept.streams):
+            return comparison
         return swept
 
     def _carried(self, paid: _Paid | None, among: str = "") -> dict[str, Any] | None:
@@ -254,10 +259,9 @@ class _Measured:
         limit = max(1, paid.streams * replicas // routers)
         paying = count(paid.streams, "stream")
         servers_by_router = f"{count(replicas, 'server')}, {count(routers, 'router')}"
-        of = f"{paid.traffic_class} " if paid.traffic_class else ""
-        why = (
-            f"{paid.source}: {of}is faster up to {paying} a server{among if of else ''} ({servers_by_router})"
-        )
+        subject = f"{paid.traffic_class} " if paid.traffic_class else ""
+        basis = f"{among if subject else ''} ({servers_by_router})"
+        why = f"{paid.source}: {subject}is faster up to {paying} a server{basis}"
         return sourced(limit, why)
 
     def _ab(self, result: Result, path: str, source: str) -> None:
@@ -267,34 +271,36 @@ class _Measured:
         if CHALLENGER not in challengers:
             self.notes.append(f"{path} compares no arm called {CHALLENGER}, and is not used")
             return
-        found = challengers[CHALLENGER]
-        if not found.deploy:
-            self.speculate = sourced(False, f"{source}: {found.decision.reason}")
+        challenger = challengers[CHALLENGER]
+        if not challenger.deploy:
+            self.speculate = sourced(False, f"{source}: {challenger.decision.reason}")
             return
-        measured = [level.speedups.level.concurrency for level in found.levels]
-        for name in found.classes:
-            at = [one.level for one in found.deploy if one.traffic_class == name]
-            if not at:
+        measured = [level.speedups.level.concurrency for level in challenger.levels]
+        for name in challenger.classes:
+            levels = [target.level for target in challenger.deploy if target.traffic_class == name]
+            if not levels:
                 self.off[name] = source
                 self.on.pop(name, None)
                 continue
             if name not in self.off:
                 self.on[name] = source
-            streams = max((level.concurrency for level in at if level.concurrency is not None), default=None)
+            streams = max(
+                (level.concurrency for level in levels if level.concurrency is not None), default=None
+            )
             if streams is not None:
                 heavier = any(number is not None and number > streams for number in measured)
-                self.compared[name] = _Paid(streams, heavier, source, name)
-        if not self.compared:
+                self.paid_by_class[name] = _Paid(streams, heavier, source, name)
+        if not self.paid_by_class:
             self.notes.append(f"{path} was measured at rates, which do not limit requests in flight")
 
     def _canary(self, result: Result, path: str, source: str) -> None:
         """Read what the canary found unsupported: a list of {parameter, pool, request}, in the summary or the
         data."""
-        found = result.data.get("unsupported", result.summary.get("unsupported", []))
+        entries = result.data.get("unsupported", result.summary.get("unsupported", []))
         try:
-            for one in found:
-                if one["pool"] == CHALLENGER:
-                    self.unsupported[str(one["parameter"])] = source
+            for entry in entries:
+                if entry["pool"] == CHALLENGER:
+                    self.unsupported[str(entry["parameter"])] = source
         except (TypeError, KeyError):
             raise FileError(
                 f"{path} is damaged: unsupported holds no parameter and pool",

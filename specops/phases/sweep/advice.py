@@ -44,30 +44,43 @@ class Alternative(Frozen):
 def runners_up(swept: SweepCells, choices: Sequence[Contest], choice: Choice) -> list[Alternative]:
     """The others that looked as if they paid, where all prompts together recommend a setting. Its runner-up
     is compared with it by the confirmation, the rest by the choice."""
-    ours = choice.setting
-    if ours is None or choice.only:
+    recommended = choice.setting
+    if recommended is None or choice.only:
         return []
-    where = Stratum(choice.at or 1)
-    contest = next(found for found in choices if found.where.concurrency == where.concurrency)
-    names = {one.setting.name for one in contest.candidates if one.decision.verdict == "yes"}
-    found = []
-    for other in swept.challengers:
-        pairs = swept.evidence(ours.name, where, over=other.name)
-        if other.name != ours.name and (other.name in names or swept.confirmed(other.name, where)):
+    where = Stratum(choice.decided_at or 1)
+    contest = next(
+        candidate_contest
+        for candidate_contest in choices
+        if candidate_contest.where.concurrency == where.concurrency
+    )
+    names = {
+        candidate.setting.name for candidate in contest.candidates if candidate.decision.verdict == "yes"
+    }
+    alternatives = []
+    for setting in swept.challengers:
+        pairs = swept.evidence(recommended.name, where, over=setting.name)
+        if setting.name != recommended.name and (
+            setting.name in names or swept.confirmed(setting.name, where)
+        ):
             ratio = pairs.ratio("e2e", stats.LEVEL)
             differs = ratio is not None and not ratio.low <= 1 <= ratio.high
-            found.append(Alternative(setting=other.name, ratio=ratio, differs=differs))
-    return found
+            alternatives.append(Alternative(setting=setting.name, ratio=ratio, differs=differs))
+    return alternatives
 
 
 def crossed(contests: Sequence[Contest], choice: Choice) -> Crossover | None:
     """The crossover of the recommended setting, from the load at which it was decided."""
-    ours, at = choice.setting, choice.at
-    if ours is None or at is None:
+    recommended, decided_at = choice.setting, choice.decided_at
+    if recommended is None or decided_at is None:
         return None
-    found = [(contest.where.concurrency, contest.of(ours.name)) for contest in contests]
+    candidates = [(contest.where.concurrency, contest.candidate_of(recommended.name)) for contest in contests]
     return crossover(
-        ours.name, [(count, one.decision) for count, one in found if one is not None and count >= at]
+        recommended.name,
+        [
+            (count, candidate.decision)
+            for count, candidate in candidates
+            if candidate is not None and count >= decided_at
+        ],
     )
 
 
@@ -77,37 +90,41 @@ def planned(
     """The schedule over the settings that a server with the recommended draft can change between, or the
     reason for its absence. At each load the confirmation decides on what it measured, and the choice on the
     rest."""
-    ours = choice.setting
-    if ours is None:
+    recommended = choice.setting
+    if recommended is None:
         return None, "nothing is recommended"
     if choice.only:
         return None, "it pays for some traffic classes only, and a batch has them all"
-    family = family_of(ours)
+    family = family_of(recommended)
     if family is None:
-        return None, f"{ours.name} is a tree that branches, and a schedule is of chains"
+        return None, f"{recommended.name} is a tree that branches, and a schedule is of chains"
     best, unconfirmed = {}, []
     for chosen, final in zip(choices, finals, strict=True):
         streams = final.where.concurrency
-        measured = [one for one in final.candidates if swept.confirmed(one.setting.name, final.where)]
+        measured = [
+            candidate
+            for candidate in final.candidates
+            if swept.confirmed(candidate.setting.name, final.where)
+        ]
         confirmed = final.best if final.best and family_of(final.best.setting) == family else None
-        if streams == choice.at:
-            best[streams] = ours.k
+        if streams == choice.decided_at:
+            best[streams] = recommended.k
         elif confirmed is not None:
             best[streams] = confirmed.setting.k
         else:
-            known = {one.setting.name for one in measured}
+            measured_names = {candidate.setting.name for candidate in measured}
             rest = [
-                one
-                for one in chosen.candidates
-                if family_of(one.setting) == family and one.setting.name not in known
+                candidate
+                for candidate in chosen.candidates
+                if family_of(candidate.setting) == family and candidate.setting.name not in measured_names
             ]
-            found = recommend.best(rest, partial(recommend.differs, swept, chosen.where))
+            best_of_family = recommend.best(rest, partial(recommend.differs, swept, chosen.where))
             if measured or rest:
-                best[streams] = found.setting.k if found else 0
-            if found:
+                best[streams] = best_of_family.setting.k if best_of_family else 0
+            if best_of_family:
                 unconfirmed.append(streams)
     by_batch = schedule(best, unconfirmed)
-    against = ours.pool.against_schedule(by_batch.ranges)
+    against = recommended.pool.against_schedule(by_batch.ranges)
     if against:
         return None, f"such a schedule has a known issue on this server: {', '.join(against)}"
     return by_batch, None
@@ -192,18 +209,18 @@ def family_of(setting: Setting) -> Family | None:
 def step_of(setting: Setting, pairs: Pairs, cells: Sequence[CellRecord]) -> Step:
     """The step of a setting at one load, from its `pairs` with the standard and its own `cells`."""
     counts, missing = record.acceptance(cells)
-    both = _token_ms(pairs.all)
-    if missing is None and both is None:
+    token_times = _token_ms(pairs.all)
+    if missing is None and token_times is None:
         missing = "no answer was long enough for a time of a token"
-    if counts is None or both is None:
+    if counts is None or token_times is None:
         return _unknown(setting, _requests(cells), missing)
     if counts.drafts is None:
         return _unknown(setting, _requests(cells), NO_DRAFTS)
     steps = counts.drafts + _undrafted(cells, counts.drafts + counts.accepted_tokens)
     tokens = 1 + counts.accepted_tokens / steps
     drafted = counts.draft_tokens / steps
-    ours, theirs = both
-    ratio = economics.step_ms(theirs, tokens) / ours
+    standard_ms, setting_ms = token_times
+    ratio = economics.step_ms(setting_ms, tokens) / standard_ms
     break_even = economics.break_even_rate(drafted, ratio) if drafted else None
     whole = family_of(setting) is not None and drafted > _WHOLE * setting.k
     return Step(
@@ -212,8 +229,8 @@ def step_of(setting: Setting, pairs: Pairs, cells: Sequence[CellRecord]) -> Step
         requests=_requests(cells),
         tokens=round(tokens, 4),
         drafted=round(drafted, 4),
-        step_ms=round(economics.step_ms(theirs, tokens), 4),
-        target_ms=round(ours, 4),
+        step_ms=round(economics.step_ms(setting_ms, tokens), 4),
+        target_ms=round(standard_ms, 4),
         break_even_acceptance=rounded(break_even),
         break_even_alpha=rounded(economics.break_even_alpha(setting.k, ratio)) if whole else None,
         acceptance=rounded(counts.rate),
@@ -221,16 +238,18 @@ def step_of(setting: Setting, pairs: Pairs, cells: Sequence[CellRecord]) -> Step
     )
 
 
-def line_of(of: Family, settings: Sequence[Setting], steps: Mapping[str, Step], cells: _Cells) -> FamilySteps:
+def line_of(
+    family: Family, settings: Sequence[Setting], steps: Mapping[str, Step], cells: _Cells
+) -> FamilySteps:
     """The line through the steps of one family, measured at one load; `cells` by the name of the setting."""
-    ours = [setting for setting in settings if family_of(setting) == of]
-    fitted = _fitted([steps[setting.name] for setting in ours if setting.name in steps])
-    name, curve, missing = _curve(ours, cells)
-    found = economics.positions(curve, fitted) if fitted and curve else []
+    members = [setting for setting in settings if family_of(setting) == family]
+    fitted = _fitted([steps[setting.name] for setting in members if setting.name in steps])
+    name, curve, missing = _curve(members, cells)
+    positions = economics.positions(curve, fitted) if fitted and curve else []
     return FamilySteps(
-        draft=of[0],
-        kind=of[1],
-        requests=sum(_requests(cells.get(setting.name, [])) for setting in ours),
+        draft=family[0],
+        kind=family[1],
+        requests=sum(_requests(cells.get(setting.name, [])) for setting in members),
         target_ms=round(fitted.target_ms, 4) if fitted else None,
         draft_ms=round(fitted.draft_ms, 4) if fitted else None,
         residual=rounded(fitted.residual) if fitted else None,
@@ -238,15 +257,18 @@ def line_of(of: Family, settings: Sequence[Setting], steps: Mapping[str, Step], 
         curve_of=name,
         positions=[
             DraftPosition(
-                k=at.k, accepted=round(at.accepted, 4), token_ms=round(at.token_ms, 4), pays=at.pays
+                k=position.k,
+                accepted=round(position.accepted, 4),
+                token_ms=round(position.token_ms, 4),
+                pays=position.pays,
             )
-            for at in found
+            for position in positions
         ]
         or [
             DraftPosition(k=k, accepted=round(p, 4), token_ms=None, pays=None)
             for k, p in enumerate(curve, start=1)
         ],
-        cut=economics.cut(found) if found else None,
+        cut=economics.cut(positions) if positions else None,
         missing=missing if not curve else None if fitted else "no step times to draw a line through",
     )
 
@@ -257,11 +279,11 @@ _Cells = Mapping[str, Sequence[CellRecord]]
 def _fitted(steps: Sequence[Step]) -> StepCost | None:
     """Return each K's step over the standard's at its own time, on the standard's mean: drift is out of the
     line."""
-    known = {s.k: s.step_ms / s.target_ms for s in steps if s.step_ms is not None and s.target_ms}
-    if not known:
+    ratios = {s.k: s.step_ms / s.target_ms for s in steps if s.step_ms is not None and s.target_ms}
+    if not ratios:
         return None
     plain = fmean(s.target_ms for s in steps if s.target_ms)
-    return economics.fit_steps({0: plain} | {k: plain * ratio for k, ratio in known.items()})
+    return economics.fit_steps({0: plain} | {k: plain * ratio for k, ratio in ratios.items()})
 
 
 def _curve(settings: Sequence[Setting], cells: _Cells) -> tuple[str | None, list[float], str | None]:
@@ -288,24 +310,24 @@ def _undrafted(cells: Sequence[CellRecord], drafted: float) -> float:
     Each yields one token, and so does, in vLLM, the prompt's: what the server generated beyond that and
     beyond its drafts' tokens, `drafted`, came from them. 0 where the server does not say what it generated.
     """
-    ours = [cell for cell in cells if cell.drafts is not None]
-    if any(cell.server_tokens is None for cell in ours):
+    drafting = [cell for cell in cells if cell.drafts is not None]
+    if any(cell.server_tokens is None for cell in drafting):
         return 0.0
-    generated = sum(cell.server_tokens or 0.0 for cell in ours)
-    prompts = sum(len(cell.rows) for cell in ours)
+    generated = sum(cell.server_tokens or 0.0 for cell in drafting)
+    prompts = sum(len(cell.rows) for cell in drafting)
     return float(max(0.0, generated - drafted - prompts))
 
 
 def _token_ms(pairs: Sequence[Pair]) -> tuple[float, float] | None:
     """The standard's mean time of a token and the setting's; an answer weighs what it is long, if known."""
-    timed = [(pair, both) for pair in pairs if (both := pair.mean("tpot")) is not None]
+    timed = [(pair, tpot) for pair in pairs if (tpot := pair.mean("tpot")) is not None]
     if not timed:
         return None
-    known = all(pair.mean("tokens") for pair, _ in timed)
+    counted = all(pair.mean("tokens") for pair, _ in timed)
 
     def mean(side: int) -> float:
-        weights = [tokens[side] if (tokens := pair.mean("tokens")) and known else 1.0 for pair, _ in timed]
-        return fmean([both[side] for _, both in timed], weights)
+        weights = [tokens[side] if (tokens := pair.mean("tokens")) and counted else 1.0 for pair, _ in timed]
+        return fmean([tpot[side] for _, tpot in timed], weights)
 
     return mean(0), mean(1)
 
@@ -376,12 +398,12 @@ def _crossover_message(
             f"{2 * on_max} streams or more to find the limit"
         )
     after = measured[off_min]
-    found = times(after.speedup) if after.speedup and after.speedup.low <= 1 else after.reason
+    outcome = times(after.speedup) if after.speedup and after.speedup.low <= 1 else after.reason
     slower = after.speedup is not None and after.speedup.high < 1
     not_paid = "does not pay at" if after.verdict == "no" else "is not shown to pay at"
     how = "is slower at" if slower else not_paid
     between = f"; nothing was measured between {on_max} and {off_min}" if off_min - on_max > 1 else ""
-    return f"{setting} pays up to {_streams(on_max)} and {how} {off_min}: {found}{between}"
+    return f"{setting} pays up to {_streams(on_max)} and {how} {off_min}: {outcome}{between}"
 
 
 def _streams(count: int) -> str:
@@ -417,8 +439,8 @@ def schedule(best: Mapping[int, int], unconfirmed: Sequence[int] = ()) -> Schedu
     measured = sorted(best.items())
     ranges: list[Range] = []
     first = 1
-    for (concurrency, k), (following, other) in pairwise(measured):
-        if k != other:
+    for (concurrency, k), (following, following_k) in pairwise(measured):
+        if k != following_k:
             last = math.isqrt(concurrency * following)
             ranges.append((first, last, k))
             first = last + 1

@@ -58,10 +58,17 @@ def evidence_on(
     margins: Mapping[Place, float | None],
 ) -> SweptEvidence:
     """Return all that was sent to `setting` and to the standard in `cells`."""
-    at = [cell for cell in cells if cell.setting in (standard, setting)]
-    temperature = max((cell.temperature for cell in at), default=0.0)
+    arm_cells = [cell for cell in cells if cell.setting in (standard, setting)]
+    temperature = max((cell.temperature for cell in arm_cells), default=0.0)
     return SweptEvidence(
-        windows_of(at), standard, setting, settings, temperature, math.inf, margins=margins, cells=at
+        windows_of(arm_cells),
+        standard,
+        setting,
+        settings,
+        temperature,
+        math.inf,
+        margins=margins,
+        cells=arm_cells,
     )
 
 
@@ -130,7 +137,7 @@ def _acceptable_answers(evidence: Evidence) -> Finding:
         answers.greedy_answers(evidence.windows, arm) for arm in (evidence.standard, evidence.challenger)
     )
     differences = answers.compare_greedy(standard, setting).differences
-    beginnings = {one.prompt for one in differences if one.character < answers.OPENING}
+    beginnings = {difference.prompt for difference in differences if difference.character < answers.OPENING}
     sure = len(beginnings) >= answer_claims.SURE_DIFFERENCES
     return finding if sure else finding.model_copy(update={"verdict": "open"})
 
@@ -138,7 +145,7 @@ def _acceptable_answers(evidence: Evidence) -> Finding:
 def of_speed(pairs: Pairs, where: Stratum, confidence: float, margins: Ab, *, sampled: bool) -> list[Finding]:
     """The findings on the times and lengths of one setting somewhere: the wait, the length, the first
     token."""
-    here = {"load": where.level, "traffic_class": where.traffic_class}
+    scope = {"load": where.level, "traffic_class": where.traffic_class}
     margin = max(margins.length_margin, claims.SAMPLED_LENGTH_MARGIN) if sampled else margins.length_margin
     tokens, characters = (
         judge_length(pairs.ratio(unit, confidence), margin, len(pairs.means(unit)))
@@ -156,7 +163,7 @@ def of_speed(pairs: Pairs, where: Stratum, confidence: float, margins: Ab, *, sa
         pairs.ratio("ttft", 2 * ONE_SIDED - 1), pairs.means("ttft"), margins, len(pairs.all)
     )
     findings = [_wait(pairs, basis, confidence), lengths, first_token]
-    return [finding.model_copy(update=here) for finding in findings]
+    return [finding.model_copy(update=scope) for finding in findings]
 
 
 def _wait(pairs: Pairs, basis: Basis, confidence: float) -> Finding:
@@ -212,7 +219,7 @@ class Division:
     client_bound: str | None = None
 
     @classmethod
-    def at(cls, swept: SweepCells, evidence: Evidence, where: Stratum) -> Division:
+    def from_cells(cls, swept: SweepCells, evidence: Evidence, where: Stratum) -> Division:
         bounds = (window.cell.client_bound for window in evidence.windows)
         setting = evidence.challenger
         return cls(
@@ -259,7 +266,9 @@ class Division:
         """Visits that begin with a higher speed-up than they go on with, where only the beginning shows a
         gain: the standard had been idle, and woke up. In production it would not be idle."""
         ratios = [
-            math.exp(fmean(math.log(ours / theirs) for ours, theirs in took)) for took in self.places if took
+            math.exp(fmean(math.log(standard_ms / setting_ms) for standard_ms, setting_ms in took))
+            for took in self.places
+            if took
         ]
         start = stats.changed_start(ratios)
         if start is None or start[1].low <= NOTABLE:

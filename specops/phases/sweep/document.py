@@ -158,8 +158,8 @@ def _groups(report: Report) -> Table:
         ("temperature", report.by_temperature),
     ):
         for name, group in groups.items():
-            other = group.best is not None and group.best != group.setting
-            alone = f"; alone it would be served best by {group.best}" if other else ""
+            better_alone = group.best is not None and group.best != group.setting
+            alone = f"; alone it would be served best by {group.best}" if better_alone else ""
             rows.append(
                 (
                     f"{kind} {name}",

@@ -97,8 +97,8 @@ def _without_reasons(cells: Sequence[SweptCell]) -> Iterator[str]:
     """A sentence for each setting whose answers have no finish reason."""
     for name in dict.fromkeys(cell.setting for cell in cells):
         rows = [row for cell in cells if cell.setting == name for row in cell.cell.rows]
-        if said := validity.without_reasons(rows, f" of {name}"):
-            yield said
+        if sentence := validity.without_reasons(rows, f" of {name}"):
+            yield sentence
 
 
 def picked_by(
@@ -139,17 +139,17 @@ class _Judging:
         self.nats = nats
         self._requests_at: dict[tuple[str, int, bool], list[Finding]] = {}
         self._divisions: dict[tuple[str, int], Division] = {}
-        self.why = {one.setting: one.why for one in failed}
-        narrowed = any(one.setting not in self.why for one in skipped)
+        self.why = {failure.setting: failure.why for failure in failed}
+        narrowed = any(skip.setting not in self.why for skip in skipped)
         self.looks = max(1, self.swept.rungs) if narrowed else 1
-        self.working = [one for one in self.swept.challengers if one.name not in self.why]
+        self.working = [setting for setting in self.swept.challengers if setting.name not in self.why]
         self.streams = sorted({load.concurrency for load in loads})
         self.of_each = self.each_of(len(self.streams))
         self.of_confirmed = self.each_confirmed()
         self.choices = [self.contest(Stratum(streams), self.of_each) for streams in self.streams]
         lightest = deciding(self.choices)
-        found = self.groups(lightest.where, "traffic_class", self.swept.classes)
-        self.several = found if len(found) > 1 else {}
+        by_class = self.groups(lightest.where, "traffic_class", self.swept.classes)
+        self.several = by_class if len(by_class) > 1 else {}
         self.finals = [self.final(Stratum(streams), self.of_each) for streams in self.streams]
         decides = Stratum(finalists.streams[0]) if finalists else replace(lightest.where, stage=None)
         self.classes = self.final_groups(decides, "traffic_class", self.swept.classes)
@@ -160,11 +160,11 @@ class _Judging:
             finalists,
             self.why,
             self.swept.standard,
-            lambda one, other: recommend.differs(
-                self.swept, replace(decides, stage="confirmation"), one, other
+            lambda first, second: recommend.differs(
+                self.swept, replace(decides, stage="confirmation"), first, second
             ),
         )
-        self.at = Stratum(self.choice.at) if self.choice.at is not None else None
+        self.stratum = Stratum(self.choice.decided_at) if self.choice.decided_at is not None else None
 
     def each_of(self, groups: int) -> float:
         """The confidence of each interval of a kind: one for each setting in each of so many groups."""
@@ -179,47 +179,47 @@ class _Judging:
     def contest(self, where: Stratum, confidence: float) -> Contest:
         """The contest at `where`, by the evidence of the choice."""
         where = replace(where, stage="choice")
-        found = [
+        candidates = [
             self.candidate(setting, where, pairs, confidence)
             for setting in self.working
             if (pairs := self.swept.pairs(setting.name, where)).all
         ]
 
-        def differs(one: str, other: str) -> bool:
-            return recommend.differs(self.swept, where, one, other)
+        def differs(first: str, second: str) -> bool:
+            return recommend.differs(self.swept, where, first, second)
 
-        return Contest(where, tuple(found), recommend.best(found, differs))
+        return Contest(where, tuple(candidates), recommend.best(candidates, differs))
 
     def groups(self, where: Stratum, kind: str, names: Collection[Any]) -> dict[str, Contest]:
         """A contest for each class, length or temperature at `where`, by the evidence of the choice."""
-        each = self.each_of(len(names))
-        return {str(name): self.contest(replace(where, **{kind: name}), each) for name in sorted(names)}
+        confidence = self.each_of(len(names))
+        return {str(name): self.contest(replace(where, **{kind: name}), confidence) for name in sorted(names)}
 
     def final(self, where: Stratum, of_each: float, groups: int = 1) -> Contest:
         """The contest at `where`, by the evidence of the confirmation where there is any. What only the
         choice measured may be ruled out, and never pays."""
-        found = []
+        candidates = []
         for setting in self.working:
             pairs = self.swept.evidence(setting.name, where)
             if not pairs.all:
                 continue
             confirmed = self.swept.confirmed(setting.name, where)
-            each = self.each_confirmed(groups) if confirmed else of_each
-            one = self.candidate(setting, where, pairs, each, confirmed=confirmed)
-            found.append(one if confirmed else recommend.unconfirmed(one))
+            confidence = self.each_confirmed(groups) if confirmed else of_each
+            candidate = self.candidate(setting, where, pairs, confidence, confirmed=confirmed)
+            candidates.append(candidate if confirmed else recommend.unconfirmed(candidate))
 
-        def differs(one: str, other: str) -> bool:
-            return recommend.differs(self.swept, replace(where, stage="confirmation"), one, other)
+        def differs(first: str, second: str) -> bool:
+            return recommend.differs(self.swept, replace(where, stage="confirmation"), first, second)
 
-        return Contest(where, tuple(found), recommend.best(found, differs))
+        return Contest(where, tuple(candidates), recommend.best(candidates, differs))
 
     def final_groups(self, where: Stratum, kind: str, names: Collection[Any]) -> dict[str, Contest]:
-        each = self.each_of(len(names))
+        confidence = self.each_of(len(names))
         among = names
         if self.finalists and self.finalists.only and kind == "traffic_class":
             among = self.finalists.only
         return {
-            str(name): self.final(replace(where, **{kind: name}), each, max(1, len(among)))
+            str(name): self.final(replace(where, **{kind: name}), confidence, max(1, len(among)))
             for name in sorted(names)
         }
 
@@ -248,7 +248,9 @@ class _Judging:
         confirmation at all of them, with what speaks against it in any others."""
         key = setting, streams, confirmed
         if key not in self._requests_at:
-            findings = claims.of_requests(self._evidence(setting, self._at(streams)), sampled=not confirmed)
+            findings = claims.of_requests(
+                self._evidence(setting, self._cells_at_streams(streams)), sampled=not confirmed
+            )
             if confirmed:
                 confirmation = [cell for cell in self.cells if cell.stage == "confirmation"]
                 lists = [claims.of_requests(self._evidence(setting, confirmation))]
@@ -262,11 +264,11 @@ class _Judging:
     def _division(self, setting: str, streams: int) -> Division:
         key = setting, streams
         if key not in self._divisions:
-            evidence = self._evidence(setting, self._at(streams))
-            self._divisions[key] = Division.at(self.swept, evidence, Stratum(streams))
+            evidence = self._evidence(setting, self._cells_at_streams(streams))
+            self._divisions[key] = Division.from_cells(self.swept, evidence, Stratum(streams))
         return self._divisions[key]
 
-    def _at(self, streams: int) -> list[SweptCell]:
+    def _cells_at_streams(self, streams: int) -> list[SweptCell]:
         return [cell for cell in self.cells if cell.cell.concurrency == streams]
 
     def _evidence(self, setting: str, cells: Sequence[SweptCell]) -> Evidence:
@@ -274,16 +276,16 @@ class _Judging:
 
     def notes(self, report: Report) -> list[str]:
         """Sentences on what was observed of the recommended setting and takes no yes away."""
-        contest = next((one for one in self.finals if one.where.concurrency == report.decided_at), None)
-        found = contest.of(report.recommended) if contest and report.recommended else None
-        return claims.noted(found.findings) if found else []
+        contest = next((final for final in self.finals if final.where.concurrency == report.decided_at), None)
+        candidate = contest.candidate_of(report.recommended) if contest and report.recommended else None
+        return claims.noted(candidate.findings) if candidate else []
 
     def requests_missing(self) -> int | None:
         if self.finalists is None or self.finalists.only:
             return None
         setting, streams = self.finalists.settings[0], self.finalists.streams[0]
         contest = next((final for final in self.finals if final.where.concurrency == streams), None)
-        candidate = contest.of(setting) if contest else None
+        candidate = contest.candidate_of(setting) if contest else None
         if candidate is None or candidate.decision.verdict != "undecided":
             return None
         findings = candidate.decision.findings
@@ -302,12 +304,12 @@ class _Judging:
             confidence_of_each=round(self.of_each, 6),
             looks=self.looks,
             confirmation=self.confirmation(),
-            decided_at=self.choice.at,
+            decided_at=self.choice.decided_at,
             recommended=name,
             nearest=name or self._nearest(),
             only_for=list(self.choice.only),
-            cells=[found for load in self.loads for found in self.cells_at(load)],
-            overall=[found for contest in self.finals for found in self.overall(contest)],
+            cells=[cell for load in self.loads for cell in self.cells_at(load)],
+            overall=[figures for contest in self.finals for figures in self.overall(contest)],
             runners_up=advice.runners_up(self.swept, self.choices, self.choice),
             by_class={group: of_group(contest, name) for group, contest in self.classes.items()},
             by_length=self.of_groups("length", {load.length for load in self.loads}),
@@ -324,21 +326,21 @@ class _Judging:
 
     def cells_at(self, load: Load) -> Iterator[Cell]:
         for setting in self.settings:
-            ours = [cell for cell in self._measured(setting) if load_of(cell) == load]
-            if ours:
-                where = Stratum.of(load)
+            cells = [cell for cell in self._measured(setting) if load_of(cell) == load]
+            if cells:
+                where = Stratum.of_load(load)
                 pairs = self.swept.evidence(setting.name, where)
-                yield cell_of(setting, load, ours, pairs, self.confidence_at(setting, where))
+                yield cell_of(setting, load, cells, pairs, self.confidence_at(setting, where))
 
     def overall(self, contest: Contest) -> Iterator[SettingFigures]:
         where = contest.where
         for setting in self.settings:
             stage = self.stage_of(setting, where)
             cells = self._records(setting, where, stage)
-            candidate = contest.of(setting.name)
+            candidate = contest.candidate_of(setting.name)
             if cells:
-                found = self.speedups(setting, where) if candidate else None
-                yield of_setting(setting, where.concurrency, stage, cells, candidate, found)
+                speedups = self.speedups(setting, where) if candidate else None
+                yield of_setting(setting, where.concurrency, stage, cells, candidate, speedups)
 
     def stage_of(self, setting: Setting, where: Stratum) -> Stage | None:
         """Return which stage's figures are shown of a setting; of the standard, those of both."""
@@ -358,14 +360,16 @@ class _Judging:
         """The figures of the picked settings by the choice, and by the confirmation."""
         if self.finalists is None:
             return None
-        at = Stratum(self.finalists.streams[0])
+        stratum = Stratum(self.finalists.streams[0])
         rungs = {cell.rung for cell in self.cells if cell.stage == "confirmation"}
-        chosen = next((one for one in self.choices if one.where.concurrency == at.concurrency), None)
-        found = []
+        chosen = next(
+            (contest for contest in self.choices if contest.where.concurrency == stratum.concurrency), None
+        )
+        confirmed = []
         for name in self.finalists.settings:
-            pairs = self.swept.pairs(name, replace(at, stage="confirmation"))
-            before = chosen.of(name) if chosen else None
-            found.append(
+            pairs = self.swept.pairs(name, replace(stratum, stage="confirmation"))
+            before = chosen.candidate_of(name) if chosen else None
+            confirmed.append(
                 Confirmed(
                     setting=name,
                     prompts=len(pairs.all),
@@ -374,33 +378,38 @@ class _Judging:
                 )
             )
         return Confirmation(
-            concurrency=at.concurrency,
+            concurrency=stratum.concurrency,
             only=list(self.finalists.only),
             fresh=self.finalists.fresh,
             rungs=len(rungs),
             looks=self.look,
             confidence_of_each=round(self.of_confirmed, 6),
-            settings=found,
+            settings=confirmed,
         )
 
     def of_groups(self, kind: str, names: Collection[Any]) -> dict[str, GroupFigures]:
         """The verdicts by length or temperature, where there is more than one."""
-        if self.at is None or len(names) < 2:
+        if self.stratum is None or len(names) < 2:
             return {}
         name = self.choice.setting.name if self.choice.setting else None
-        return {g: of_group(found, name) for g, found in self.final_groups(self.at, kind, names).items()}
+        return {
+            g: of_group(contest, name) for g, contest in self.final_groups(self.stratum, kind, names).items()
+        }
 
     def costs(self) -> tuple[list[Step], list[FamilySteps]]:
-        at = self.at
-        if at is None:
+        stratum = self.stratum
+        if stratum is None:
             return [], []
-        cells = {one.name: self._records(one, at, self.stage_of(one, at)) for one in self.swept.challengers}
+        cells = {
+            setting.name: self._records(setting, stratum, self.stage_of(setting, stratum))
+            for setting in self.swept.challengers
+        }
         steps = [
-            advice.step_of(one, self.swept.evidence(one.name, at), cells[one.name])
-            for one in self.swept.challengers
-            if cells[one.name]
+            advice.step_of(setting, self.swept.evidence(setting.name, stratum), cells[setting.name])
+            for setting in self.swept.challengers
+            if cells[setting.name]
         ]
-        families = dict.fromkeys(advice.family_of(one) for one in self.swept.challengers)
+        families = dict.fromkeys(advice.family_of(setting) for setting in self.swept.challengers)
         by_name = {step.setting: step for step in steps}
         lines = [
             advice.line_of(family, self.swept.challengers, by_name, cells) for family in families if family
@@ -408,44 +417,46 @@ class _Judging:
         return steps, lines
 
     def standards(self) -> list[Change]:
-        if self.at is None:
+        if self.stratum is None:
             return []
-        found = []
-        for turns in self.swept.turns(self.at, "e2e"):
-            first, second = zip(*turns.taken.values(), strict=True)
+        changes = []
+        for turns in self.swept.turns(self.stratum, "e2e"):
+            first, second = zip(*turns.durations.values(), strict=True)
             change = stats.paired_ratio(second, first, level=self.confidence)
-            found.append(Change(rung=turns.rung, machine=turns.machine, change=change))
-        return found
+            changes.append(Change(rung=turns.rung, machine=turns.machine, change=change))
+        return changes
 
     def starts(self) -> int:
-        at = self.at
+        stratum = self.stratum
         return len(
             {
                 (cell.rung, cell.setting, cell.turn, cell.machine)
                 for cell in self.cells
-                if at is not None and at.holds(load_of(cell))
+                if stratum is not None and stratum.holds(load_of(cell))
             }
         )
 
     def start_sd(self) -> float | None:
-        one = self.swept.one_start(self.at, "e2e") if self.at is not None else None
-        return None if one is None else round(math.sqrt(one.variance), 4)
+        single_start = self.swept.one_start(self.stratum, "e2e") if self.stratum is not None else None
+        return None if single_start is None else round(math.sqrt(single_start.variance), 4)
 
     def recommendation(self, report: Report) -> Recommendation:
         """Return what is recommended; costs and break-even are of that setting, or of the nearest to
         paying."""
-        ours = self.choice.setting
-        shown = next((one for one in self.settings if one.name == report.nearest), None)
-        line = next((x for x in report.lines if shown and (x.draft, x.kind) == advice.family_of(shown)), None)
+        recommended = self.choice.setting
+        nearest = next((setting for setting in self.settings if setting.name == report.nearest), None)
+        line = next(
+            (x for x in report.lines if nearest and (x.draft, x.kind) == advice.family_of(nearest)), None
+        )
         step = next((x for x in report.steps if x.setting == report.nearest), None)
         crossover, verdict = report.crossover, self.choice.decision.verdict
         return Recommendation(
             verdict=verdict,
-            setting=ours.name if ours else None,
-            method=method_of(ours) if ours else None,
-            k=ours.k if ours else 0 if verdict == "no" else None,
-            tree=ours.tree if ours else None,
-            draft=ours.draft if ours else None,
+            setting=recommended.name if recommended else None,
+            method=method_of(recommended) if recommended else None,
+            k=recommended.k if recommended else 0 if verdict == "no" else None,
+            tree=recommended.tree if recommended else None,
+            draft=recommended.draft if recommended else None,
             only_for=report.only_for,
             schedule=report.schedule.ranges if report.schedule else None,
             break_even_acceptance=step.break_even_acceptance if step else None,
@@ -458,9 +469,9 @@ class _Judging:
         )
 
     def _nearest(self) -> str | None:
-        contest = next((found for found in self.finals if found.where == self.at), None)
-        known = [c for c in contest.candidates if c.speedup] if contest else []
-        return max(known, key=recommend.estimate).setting.name if known else None
+        contest = next((final for final in self.finals if final.where == self.stratum), None)
+        candidates = [c for c in contest.candidates if c.speedup] if contest else []
+        return max(candidates, key=recommend.estimate).setting.name if candidates else None
 
     def _measured(self, setting: Setting) -> list[SweptCell]:
         return [cell for cell in self.cells if cell.setting == setting.name]
@@ -475,25 +486,25 @@ class _Judging:
 
 def _summary(report: Report, choice: Choice, recommended: Recommendation) -> dict[str, Any]:
     """The figures of the recommended setting, at the load that decided."""
-    ours = next(
+    figures = next(
         (
-            found
-            for found in report.overall
-            if (found.setting, found.concurrency) == (recommended.setting, report.decided_at)
+            figures
+            for figures in report.overall
+            if (figures.setting, figures.concurrency) == (recommended.setting, report.decided_at)
         ),
         None,
     )
-    step = next((found for found in report.steps if found.setting == recommended.setting), None)
-    dumped = ours.speedups.model_dump(mode="json") if ours and ours.speedups else {}
+    step = next((step for step in report.steps if step.setting == recommended.setting), None)
+    dumped = figures.speedups.model_dump(mode="json") if figures and figures.speedups else {}
     return {
         "recommended": recommended.k,
         "setting": recommended.setting,
         "concurrency": report.decided_at,
-        "prompts": ours.speedups.prompts if ours and ours.speedups else None,
+        "prompts": figures.speedups.prompts if figures and figures.speedups else None,
         "e2e_speedup": dumped.get("e2e"),
         "tpot_speedup": dumped.get("tpot"),
         "ttft_change_ms": dumped.get("ttft_change_ms"),
-        "tokens_per_sec": ours.tokens_per_sec if ours else None,
+        "tokens_per_sec": figures.tokens_per_sec if figures else None,
         "acceptance_rate": step.acceptance if step else None,
         "break_even_acceptance": recommended.break_even_acceptance,
         "on_max": recommended.crossover.on_max,

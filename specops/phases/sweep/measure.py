@@ -148,15 +148,17 @@ class _Running:
         footprint = Footprint(server.group)
         try:
             async with AsyncExitStack() as clients:
-                at: dict[float, TargetServer] = {}
+                clients_by_temperature: dict[float, TargetServer] = {}
                 for planned in self.job.cells:
                     temperature = planned.load.temperature
-                    if temperature not in at:
-                        at[temperature] = await clients.enter_async_context(self._client(server, temperature))
-                        await self._introduce(at[temperature], planned)
-                        if len(at) == 1 and server.group is not None:
+                    if temperature not in clients_by_temperature:
+                        clients_by_temperature[temperature] = await clients.enter_async_context(
+                            self._client(server, temperature)
+                        )
+                        await self._introduce(clients_by_temperature[temperature], planned)
+                        if len(clients_by_temperature) == 1 and server.group is not None:
                             self.up_s = time.monotonic() - self.began
-                    await self._cell(at[temperature], planned, footprint)
+                    await self._cell(clients_by_temperature[temperature], planned, footprint)
                 if self.job.places:
                     greedy = await clients.enter_async_context(self._client(server, 0.0))
                     async for margin in request_margins(greedy, self.job.places, self._prompt_sent):
@@ -361,16 +363,18 @@ class Footprint:
         them (in a container it has other process ids), of the devices that the server may use."""
         if self._nvml is None:
             return None
-        ours = {int(process.name) for process in self._processes()}
+        process_ids = {int(process.name) for process in self._processes()}
         try:
             handles = devices(self._nvml)
-            mine = [handle for handle in handles if ours & self._pids(handle)] or self._visible(handles)
+            mine = [handle for handle in handles if process_ids & self._pids(handle)] or self._visible(
+                handles
+            )
             memory = [self._nvml.nvmlDeviceGetMemoryInfo(handle) for handle in mine]
         except self._nvml.NVMLError:
             return None
         if not memory:
             return None
-        return sum(int(one.used) for one in memory), sum(int(one.total) for one in memory)
+        return sum(int(device.used) for device in memory), sum(int(device.total) for device in memory)
 
     def _pids(self, handle: Any) -> set[int]:
         assert self._nvml is not None

@@ -49,10 +49,10 @@ class Load:
     """A class of prompt length."""
 
     def __str__(self) -> str:
-        of = [str(self.level)]
-        of += [f"temperature {self.temperature:g}"] if self.temperature else []
-        of += [] if self.length == ANY_LENGTH else [f"prompts of {self.length}"]
-        return ", ".join(of)
+        parts = [str(self.level)]
+        parts += [f"temperature {self.temperature:g}"] if self.temperature else []
+        parts += [] if self.length == ANY_LENGTH else [f"prompts of {self.length}"]
+        return ", ".join(parts)
 
     @property
     def level(self) -> Level:
@@ -217,17 +217,24 @@ def rung(
 
     The first of `settings` is the standard, which is measured at every load at which another is.
     """
-    standard, *others = settings
+    standard, *challengers = settings
     loads = [load for load, names in measured.items() if names]
-    others = others[::-1] if number % 2 else others
+    challengers = challengers[::-1] if number % 2 else challengers
 
-    def job(setting: Setting, at: Sequence[Load], turn: int = 0) -> Job:
-        cells = tuple(PlannedCell(load, number, prompts[load], (warm_up or {}).get(load, ())) for load in at)
+    def job(setting: Setting, job_loads: Sequence[Load], turn: int = 0) -> Job:
+        cells = tuple(
+            PlannedCell(load, number, prompts[load], (warm_up or {}).get(load, ())) for load in job_loads
+        )
         return Job(number, setting, cells, turn, stage)
 
-    first = [job(one, [load for load in loads if one.name in measured[load]]) for one in others]
+    first = [
+        job(setting, [load for load in loads if setting.name in measured[load]]) for setting in challengers
+    ]
     alone = [load for load in loads if len(measured[load]) == 1]
-    again = [job(one, [load for load in alone if one.name in measured[load]], 1) for one in reversed(others)]
+    again = [
+        job(setting, [load for load in alone if setting.name in measured[load]], 1)
+        for setting in reversed(challengers)
+    ]
     return Rung(job(standard, loads), tuple(job for job in first + again if job.cells))
 
 
@@ -256,7 +263,7 @@ def confirmation(
     while prompts last, neither a load nor one start of a server has a prompt twice. `dealt` says how many
     prompts of each class of length earlier rungs had.
     """
-    found = []
+    rungs = []
     names = [setting.name for setting in settings[1:]]
     for index, of_load in enumerate(counts):
         number, prompts = first + index, {}
@@ -266,8 +273,8 @@ def confirmation(
             prompts[load] = tuple(deck[(begin + n) % len(deck)] for n in range(count))
         warm_up = spare(decks.choice, prompts)
         measured = dict.fromkeys(loads, names)
-        found.append(rung(number, settings, measured, prompts, warm_up, "confirmation"))
-    return found
+        rungs.append(rung(number, settings, measured, prompts, warm_up, "confirmation"))
+    return rungs
 
 
 def spare(decks: Mapping[str, PromptOrder], prompts: Mapping[Load, PromptOrder]) -> dict[Load, PromptOrder]:
@@ -298,20 +305,22 @@ def unfinished(settings: Sequence[Setting], cells: Sequence[SweptCell]) -> Rung 
     `settings` are those of the rung, the standard first.
     """
     number = max((cell.rung for cell in cells), default=-1)
-    ours = [cell for cell in cells if cell.rung == number]
+    rung_cells = [cell for cell in cells if cell.rung == number]
     name = settings[0].name
     prompts = {
         load_of(cell): tuple(row.prompt for row in cell.cell.rows)
-        for cell in ours
+        for cell in rung_cells
         if (cell.setting, cell.turn) == (name, 0)
     }
-    turns = [{cell.machine for cell in ours if (cell.setting, cell.turn) == (name, turn)} for turn in (0, 1)]
+    turns = [
+        {cell.machine for cell in rung_cells if (cell.setting, cell.turn) == (name, turn)} for turn in (0, 1)
+    ]
     left = turns[0] - turns[1]
     if not left:
         return None
-    measured = {load: [one.name for one in settings[1:]] for load in prompts}
-    planned = rung(number, settings, measured, prompts, stage=ours[0].stage)
-    begun = any(cell.setting != name for cell in ours)
+    measured = {load: [setting.name for setting in settings[1:]] for load in prompts}
+    planned = rung(number, settings, measured, prompts, stage=rung_cells[0].stage)
+    begun = any(cell.setting != name for cell in rung_cells)
     return replace(planned, jobs=() if begun else planned.jobs, begun=frozenset(left))
 
 
@@ -392,10 +401,10 @@ class Timing:
 
     def expected(self, rung: Rung) -> dict[str, float]:
         """Seconds that a job takes, by its setting; of its longest job where it has several."""
-        found: dict[str, float] = {}
+        durations: dict[str, float] = {}
         for job in (rung.standard, *rung.jobs):
-            found[job.setting.name] = max(found.get(job.setting.name, 0.0), self.job(job))
-        return found
+            durations[job.setting.name] = max(durations.get(job.setting.name, 0.0), self.job(job))
+        return durations
 
     def job(self, job: Job) -> float:
         """Seconds from the start of its server; of its cells alone where no start is known."""
@@ -406,17 +415,17 @@ class Timing:
         return self.slack * (self.up_s(job.setting.name) + sum(cells))
 
     def up_s(self, setting: str) -> float:
-        known = [sample for sample in self.samples if sample.up_s is not None]
-        own = [sample for sample in known if sample.setting == setting]
-        return fmean(sample.up_s or 0.0 for sample in own or known) if known else 0.0
+        timed = [sample for sample in self.samples if sample.up_s is not None]
+        own = [sample for sample in timed if sample.setting == setting]
+        return fmean(sample.up_s or 0.0 for sample in own or timed) if timed else 0.0
 
     def _prompt_s(self, setting: str, load: Load) -> float:
         """Seconds a prompt, by the samples nearest to `setting` at `load`."""
-        at = [sample for sample in self.samples if sample.load == load]
-        own = [sample for sample in at if sample.setting == setting]
-        apart = [abs(math.log(sample.streams / load.concurrency)) for sample in self.samples]
-        near = [sample for sample, far in zip(self.samples, apart, strict=True) if far == min(apart)]
-        return fmean(sample.prompt_s for sample in own or at or near)
+        at_load = [sample for sample in self.samples if sample.load == load]
+        own = [sample for sample in at_load if sample.setting == setting]
+        distances = [abs(math.log(sample.streams / load.concurrency)) for sample in self.samples]
+        near = [sample for sample, far in zip(self.samples, distances, strict=True) if far == min(distances)]
+        return fmean(sample.prompt_s for sample in own or at_load or near)
 
 
 def _prompt_s(cell: CellRecord) -> float | None:

@@ -231,18 +231,18 @@ def alike(
     return {node: place for node, place in fit.items() if place.kind == kind}, out
 
 
-def names(nodes: Sequence[Node], known: Mapping[str, str]) -> dict[str, str]:
+def names(nodes: Sequence[Node], earlier: Mapping[str, str]) -> dict[str, str]:
     """Return what nodes are called, by id: their host names, with more where that is not enough. A node keeps
-    the name it is `known` by."""
+    its name in `earlier`."""
     hosts = Counter(node.host for node in nodes)
-    both = Counter((node.host, node.name) for node in nodes)
+    occurrences = Counter((node.host, node.name) for node in nodes)
 
     def name(node: Node) -> str:
         if hosts[node.host] == 1:
             return node.host
-        return f"{node.host} {node.name if both[node.host, node.name] == 1 else node.id[:8]}"
+        return f"{node.host} {node.name if occurrences[node.host, node.name] == 1 else node.id[:8]}"
 
-    return {node.id: known.get(node.id) or name(node) for node in nodes}
+    return {node.id: earlier.get(node.id) or name(node) for node in nodes}
 
 
 def needs_of(settings: Sequence[Setting], requests: BaselineSettings) -> NodeRequirements:
@@ -358,8 +358,8 @@ class Fleet:
             self._leave_out(node.id, why)
         for node, place in places.items():
             if node.id not in self._out:
-                taken = sum(held.node == node.id for held in self._held)
-                self._held += [self._hold(node, place) for _ in range(place.count - taken)]
+                in_use = sum(held.node == node.id for held in self._held)
+                self._held += [self._hold(node, place) for _ in range(place.count - in_use)]
         self._grumble()
 
     def _hold(self, node: Node, place: NodePlacement) -> HeldTestbed:
@@ -396,19 +396,19 @@ class Fleet:
         for saying in ready:
             held = waiting[saying]
             try:
-                said = self._ray.get(saying)
+                message = self._ray.get(saying)
             except self._ray.exceptions.RayError:  # the same for a node and a worker that died
                 self._lose(held, OUT_OF_REACH)
                 if held.machine:
                     yield held, ("died", OUT_OF_REACH)
                 continue
             if held.machine is None:
-                self._introduced(held, *said)
+                self._introduced(held, *message)
                 continue
-            held.saying = held.actor.next.remote() if said[0] == "record" else None
-            if said[0] == "died":
-                self._lose(held, said[1])
-            yield held, said
+            held.saying = held.actor.next.remote() if message[0] == "record" else None
+            if message[0] == "died":
+                self._lose(held, message[1])
+            yield held, message
 
     def _introduced(self, held: HeldTestbed, gpus: str, lacks: str | None) -> None:
         if lacks:
@@ -453,16 +453,16 @@ class Fleet:
         ending, self._ending = self.busy, True
         deadline = time.monotonic() + END_S
 
-        def get(said: Any) -> Any:
-            return self._ray.get(said, timeout=max(0.0, deadline - time.monotonic()))
+        def get(reference: Any) -> Any:
+            return self._ray.get(reference, timeout=max(0.0, deadline - time.monotonic()))
 
         with suppress(self._ray.exceptions.RayError, ConnectionError):
             ends = [held.actor.end.remote() for held in ending]
             for held in ending:
                 while held.saying is not None:
-                    said = get(held.saying)
-                    held.saying = held.actor.next.remote() if said[0] == "record" else None
-                    hear(said)
+                    message = get(held.saying)
+                    held.saying = held.actor.next.remote() if message[0] == "record" else None
+                    hear(message)
             get(ends)
 
     def let_go(self) -> None:

@@ -77,15 +77,15 @@ class RayExecutor:
         self._progress.start("measuring on Ray", sum(len(job.cells) for job in rung.jobs))
         try:
             while self._give_out(sharing):
-                for held, said in self._fleet.hear():
-                    self._take(held, said, sharing, keep)
+                for held, message in self._fleet.hear():
+                    self._take(held, message, sharing, keep)
         except ConnectionError as error:
             raise EnvironmentFailure(
                 f"lost the connection to Ray at {self._address}: {error}",
                 hint=f"{with_options({})}  # resumes: measurements are stored",
             ) from error
         except KeyboardInterrupt:
-            self._fleet.end_errands(lambda said: _keep_rest(said, keep))
+            self._fleet.end_errands(lambda message: _keep_rest(message, keep))
             raise
         for failure in sharing.failures():
             keep(failure)
@@ -112,9 +112,9 @@ class RayExecutor:
         prompts = [self._prompts[name] for name in named]
         return pickle.dumps(Task(errand, machine, self._requests, prompts))
 
-    def _take(self, held: HeldTestbed, said: NodeMessage, sharing: Sharing, keep: Keep) -> None:
+    def _take(self, held: HeldTestbed, message: NodeMessage, sharing: Sharing, keep: Keep) -> None:
         assert held.machine is not None
-        match said:
+        match message:
             case "record", bytes(body):
                 record: Record = pickle.loads(body)
                 if isinstance(record, SpecopsError):
@@ -135,8 +135,8 @@ class RayExecutor:
             keep(failure)
 
 
-def _keep_rest(said: NodeMessage, keep: Keep) -> None:
-    if said[0] == "record" and isinstance(record := pickle.loads(said[1]), SweptCell):
+def _keep_rest(message: NodeMessage, keep: Keep) -> None:
+    if message[0] == "record" and isinstance(record := pickle.loads(message[1]), SweptCell):
         keep(record)
 
 

@@ -77,10 +77,10 @@ class Testbed:
 
     def _lacks(self) -> str | None:
         ask = [sys.executable, "-c", "from specops import __version__; print(__version__)"]
-        found = subprocess.run(
+        completed = subprocess.run(
             ask, cwd=self._folder, env=environment(), capture_output=True, text=True, check=False
         )
-        version = found.stdout.strip()
+        version = completed.stdout.strip()
         if version != self._needs.specops:
             has = f"has specops {version}" if version else f"has no specops that {sys.executable} imports"
             return f"{has}, and this machine has {self._needs.specops}"

@@ -19,7 +19,7 @@ from specops.experiment.findings import Decision, Finding
 from specops.phases.sweep import claims
 from specops.phases.sweep.claims import Division
 from specops.phases.sweep.plan import Finalists
-from specops.phases.sweep.speedups import Stratum, SweepCells, shown
+from specops.phases.sweep.speedups import Stratum, SweepCells, speedup_text
 from specops.serving import Setting
 from specops.stats import Interval
 from specops.trees import parse_tree
@@ -55,7 +55,7 @@ class Contest:
     best: Candidate | None
     """None where nothing pays."""
 
-    def of(self, setting: str) -> Candidate | None:
+    def candidate_of(self, setting: str) -> Candidate | None:
         return next((c for c in self.candidates if c.setting.name == setting), None)
 
 
@@ -95,9 +95,9 @@ def unconfirmed(candidate: Candidate) -> Candidate:
     return replace(candidate, decision=Decision(verdict="undecided", reason=reason, speedup=decision.speedup))
 
 
-def differs(swept: SweepCells, where: Stratum, one: str, other: str) -> bool:
+def differs(swept: SweepCells, where: Stratum, first: str, second: str) -> bool:
     """Return whether two settings surely differ in speed, by the prompts that both answered."""
-    ratio = swept.pairs(one, where, over=other).ratio("e2e", stats.LEVEL)
+    ratio = swept.pairs(first, where, over=second).ratio("e2e", stats.LEVEL)
     return ratio is not None and not ratio.low <= 1 <= ratio.high
 
 
@@ -131,18 +131,18 @@ def nothing_pays(contests: Sequence[Contest]) -> Decision:
     # Loads are decided from the lightest: one that pays beyond a load that does not is left open.
     open_ = [(where, c) for where, c in everything if c.decision.verdict != "no"]
     where, closest = max(open_ or everything, key=lambda item: estimate(item[1]))
-    name, found = f"{closest.setting.name} at {where.level}", closest.decision.reason
+    name, closest_reason = f"{closest.setting.name} at {where.level}", closest.decision.reason
     if not open_:
-        reason = f"do not deploy: nothing pays; the best is {name}, {found}"
+        reason = f"do not deploy: nothing pays; the best is {name}, {closest_reason}"
         return Decision(verdict="no", reason=reason, speedup=closest.speedup)
     if closest.decision.verdict == "yes":
-        reason = f"{name} pays ({found}), but is not shown to pay at a lighter load"
+        reason = f"{name} pays ({closest_reason}), but is not shown to pay at a lighter load"
         more = None
     else:
         more = _prompts_to_decide([candidate for _, candidate in open_], closest)
         slower = closest.speedup is not None and closest.speedup.estimate <= 1
         hope = "no setting looks faster; the closest is" if slower else "the most promising is"
-        reason = f"{hope} {name}, {found}"
+        reason = f"{hope} {name}, {closest_reason}"
     return Decision(
         verdict="undecided",
         reason=f"not enough evidence: {reason}",
@@ -156,8 +156,8 @@ def _prompts_to_decide(open_: Sequence[Candidate], hope: Candidate) -> int | Non
     if hope.speedup is None or hope.speedup.estimate > 1:
         return hope.decision.more_prompts
     needed = [stats.pairs_needed(c.speedup) if c.speedup else c.decision.more_prompts for c in open_]
-    known = [more for more in needed if more is not None]
-    return max(known) if len(known) == len(needed) else None
+    counts = [more for more in needed if more is not None]
+    return max(counts) if len(counts) == len(needed) else None
 
 
 def estimate(candidate: Candidate) -> float:
@@ -174,7 +174,7 @@ class Choice:
     setting: Setting | None
     """None where nothing is recommended."""
 
-    at: int | None
+    decided_at: int | None
     """Streams: the load that it was decided at. None where nothing was measured."""
 
     only: tuple[str, ...] = ()
@@ -190,16 +190,16 @@ def pick(contests: Sequence[Contest], classes: Mapping[str, Contest], *, fresh: 
     entered = [contest for contest in contests if contest.candidates]
     if not entered:
         return None
-    at = deciding(entered)
-    if at.best is not None:
-        return _picked(contests, at, at.best, fresh)
+    deciding_contest = deciding(entered)
+    if deciding_contest.best is not None:
+        return _finalists(contests, deciding_contest, deciding_contest.best, fresh)
     for_some = [(name, contest) for name, contest in classes.items() if contest.best is not None]
     if for_some:
-        return _picked_for_some(for_some, at.where.concurrency, fresh)
+        return _finalists_for_some(for_some, deciding_contest.where.concurrency, fresh)
     for contest in entered:
-        hopeful = [one for one in contest.candidates if _may_pay(one)]
+        hopeful = [candidate for candidate in contest.candidates if _may_pay(candidate)]
         if hopeful:
-            return _picked(contests, contest, max(hopeful, key=estimate), fresh)
+            return _finalists(contests, contest, max(hopeful, key=estimate), fresh)
     return None
 
 
@@ -215,28 +215,40 @@ def _may_pay(candidate: Candidate) -> bool:
     return candidate.speedup is None or candidate.speedup.estimate > 1
 
 
-def _picked(contests: Sequence[Contest], at: Contest, chosen: Candidate, fresh: bool) -> Finalists:
+def _finalists(
+    contests: Sequence[Contest], deciding_contest: Contest, chosen: Candidate, fresh: bool
+) -> Finalists:
     """The chosen setting and the fastest of the others, up to the first load at which the chosen surely does
     not pay."""
-    others = [one for one in at.candidates if one.setting is not chosen.setting and _may_pay(one)]
-    runner_up = max(others, key=estimate, default=None)
-    streams = [at.where.concurrency]
+    alternatives = [
+        candidate
+        for candidate in deciding_contest.candidates
+        if candidate.setting is not chosen.setting and _may_pay(candidate)
+    ]
+    runner_up = max(alternatives, key=estimate, default=None)
+    streams = [deciding_contest.where.concurrency]
     for contest in contests:
-        if contest.where.concurrency > at.where.concurrency:
-            found = contest.of(chosen.setting.name)
-            if found is not None and found.decision.verdict == "no":
+        if contest.where.concurrency > deciding_contest.where.concurrency:
+            candidate = contest.candidate_of(chosen.setting.name)
+            if candidate is not None and candidate.decision.verdict == "no":
                 break
             streams.append(contest.where.concurrency)
     names = [chosen, runner_up] if runner_up else [chosen]
-    return Finalists(settings=tuple(one.setting.name for one in names), streams=tuple(streams), fresh=fresh)
+    return Finalists(
+        settings=tuple(candidate.setting.name for candidate in names), streams=tuple(streams), fresh=fresh
+    )
 
 
-def _picked_for_some(found: Sequence[tuple[str, Contest]], streams: int, fresh: bool) -> Finalists:
+def _finalists_for_some(contests: Sequence[tuple[str, Contest]], streams: int, fresh: bool) -> Finalists:
     """The setting that is best for the class that gains most, for all classes for which it looks faster."""
-    _, gains_most = max(found, key=lambda item: estimate(item[1].best) if item[1].best else 0.0)
+    _, gains_most = max(contests, key=lambda item: estimate(item[1].best) if item[1].best else 0.0)
     assert gains_most.best is not None
     name = gains_most.best.setting.name
-    paying = [of for of, contest in found if (one := contest.of(name)) and one.decision.verdict == "yes"]
+    paying = [
+        traffic_class
+        for traffic_class, contest in contests
+        if (candidate := contest.candidate_of(name)) and candidate.decision.verdict == "yes"
+    ]
     return Finalists(settings=(name,), streams=(streams,), only=tuple(paying), fresh=fresh)
 
 
@@ -252,7 +264,7 @@ def choose(
     those of the classes at the load that decides. In all of them the evidence on what was confirmed is that
     of the confirmation alone, and nothing else pays.
 
-    `failed` says why, by setting; `apart` separates two settings by the confirmation.
+    `failed` says why, by setting; `differs` separates two settings by the confirmation.
     """
     entered = [contest for contest in contests if contest.candidates]
     failures = [f"{name} failed: {why}" for name, why in failed.items() if name != standard]
@@ -260,18 +272,22 @@ def choose(
         return Choice(_nothing_measured(failed, standard, failures), None, None)
     if finalists is None:
         return _nothing(entered, failures)
-    at = next((c for c in entered if c.where.concurrency == finalists.streams[0]), entered[0])
+    deciding_contest = next((c for c in entered if c.where.concurrency == finalists.streams[0]), entered[0])
     if finalists.only:
-        return _for_some(finalists, classes, at, entered, failures)
-    paying = [one for name in finalists.settings if (one := at.of(name)) and one.decision.verdict == "yes"]
+        return _for_some(finalists, classes, deciding_contest, entered, failures)
+    paying = [
+        candidate
+        for name in finalists.settings
+        if (candidate := deciding_contest.candidate_of(name)) and candidate.decision.verdict == "yes"
+    ]
     if not paying:
-        return _nothing(entered, failures, at.where.concurrency)
+        return _nothing(entered, failures, deciding_contest.where.concurrency)
     chosen = _winner(paying, differs)
     assert chosen.speedup is not None
-    lighter = [c for c in entered if c.where.concurrency < at.where.concurrency]
+    lighter = [c for c in entered if c.where.concurrency < deciding_contest.where.concurrency]
     reasons = [
-        f"deploy {title(chosen.setting)} for {_traffic(classes, chosen.setting)} at {at.where.level} "
-        f"({shown(chosen.speedup)})",
+        f"deploy {title(chosen.setting)} for {_traffic(classes, chosen.setting)} at "
+        f"{deciding_contest.where.level} ({speedup_text(chosen.speedup)})",
         *([chosen.decision.reason] if chosen.decision.basis != "e2e" else []),
         *_per_class(classes, chosen.setting),
         *[f"nothing is shown to pay at {contest.where.level}" for contest in lighter],
@@ -279,45 +295,47 @@ def choose(
         *failures,
     ]
     decision = Decision(verdict="yes", reason="; ".join(reasons), speedup=chosen.speedup)
-    return Choice(decision, chosen.setting, at.where.concurrency)
+    return Choice(decision, chosen.setting, deciding_contest.where.concurrency)
 
 
 def _winner(paying: Sequence[Candidate], differs: Callable[[str, str], bool]) -> Candidate:
     """The chosen setting, which comes first, unless its runner-up is surely faster, and by more than MARGIN:
     to take the larger of two figures would make the one that is reported too high."""
-    first, *others = paying
-    for other in others:
-        faster = estimate(other) > estimate(first) * (1 + MARGIN)
-        if faster and differs(first.setting.name, other.setting.name):
-            return other
+    first, *runners_up = paying
+    for runner_up in runners_up:
+        faster = estimate(runner_up) > estimate(first) * (1 + MARGIN)
+        if faster and differs(first.setting.name, runner_up.setting.name):
+            return runner_up
     return first
 
 
-def _nothing(entered: Sequence[Contest], failures: Sequence[str], at: int | None = None) -> Choice:
+def _nothing(entered: Sequence[Contest], failures: Sequence[str], streams: int | None = None) -> Choice:
     decision = nothing_pays(entered)
     return Choice(
         decision.model_copy(update={"reason": "; ".join([decision.reason, *failures])}),
         None,
-        deciding(entered).where.concurrency if at is None else at,
+        deciding(entered).where.concurrency if streams is None else streams,
     )
 
 
 def _for_some(
     finalists: Finalists,
     classes: Mapping[str, Contest],
-    at: Contest,
+    deciding_contest: Contest,
     entered: Sequence[Contest],
     failures: Sequence[str],
 ) -> Choice:
     """The setting that was picked for some classes, for those that the confirmation shows."""
-    found = {
-        name: one
+    candidates = {
+        name: candidate
         for name in finalists.only
-        if name in classes and (one := classes[name].of(finalists.settings[0])) is not None
+        if name in classes and (candidate := classes[name].candidate_of(finalists.settings[0])) is not None
     }
-    paying = {name: one for name, one in found.items() if one.decision.verdict == "yes"}
+    paying = {
+        name: candidate for name, candidate in candidates.items() if candidate.decision.verdict == "yes"
+    }
     if not paying:
-        reasons = [f"{name} ({one.decision.reason})" for name, one in found.items()]
+        reasons = [f"{name} ({candidate.decision.reason})" for name, candidate in candidates.items()]
         reason = "; ".join(
             [
                 f"not enough evidence: {title_of(finalists.settings[0])} is not confirmed for "
@@ -325,42 +343,68 @@ def _for_some(
                 *failures,
             ]
         )
-        more = [one.decision.more_prompts for one in found.values() if one.decision.more_prompts]
+        more = [
+            candidate.decision.more_prompts
+            for candidate in candidates.values()
+            if candidate.decision.more_prompts
+        ]
         decision = Decision(verdict="undecided", reason=reason, more_prompts=max(more, default=None))
-        return Choice(decision, None, at.where.concurrency)
+        return Choice(decision, None, deciding_contest.where.concurrency)
     chosen = next(iter(paying.values())).setting
-    each = ", ".join(f"{name} ({shown(one.speedup)})" for name, one in paying.items() if one.speedup)
-    left = [f"{name} ({one.decision.reason})" for name, one in found.items() if name not in paying]
+    gains = ", ".join(
+        f"{name} ({speedup_text(candidate.speedup)})"
+        for name, candidate in paying.items()
+        if candidate.speedup
+    )
+    left = [
+        f"{name} ({candidate.decision.reason})"
+        for name, candidate in candidates.items()
+        if name not in paying
+    ]
     reasons = [
-        f"deploy {title(chosen)} for {each} at {at.where.level}, and for no other class",
+        f"deploy {title(chosen)} for {gains} at {deciding_contest.where.level}, and for no other class",
         *([f"not confirmed for {', '.join(left)}"] if left else []),
         *([] if finalists.fresh else [NOT_FRESH]),
         *failures,
     ]
     decision = Decision(verdict="yes", reason="; ".join(reasons))
-    return Choice(decision, chosen, at.where.concurrency, tuple(paying))
+    return Choice(decision, chosen, deciding_contest.where.concurrency, tuple(paying))
 
 
 def _traffic(classes: Mapping[str, Contest], setting: Setting) -> str:
-    found = {name: one for name, contest in classes.items() if (one := contest.of(setting.name))}
-    losing = [name for name, one in found.items() if _is(one, "no")]
+    candidates = {
+        name: candidate
+        for name, contest in classes.items()
+        if (candidate := contest.candidate_of(setting.name))
+    }
+    losing = [name for name, candidate in candidates.items() if _is(candidate, "no")]
     return f"all traffic but {', '.join(losing)}" if losing else "all traffic"
 
 
 def _per_class(classes: Mapping[str, Contest], setting: Setting) -> list[str]:
     """One part of a sentence on the classes; empty where there is but one."""
-    found = {name: one for name, contest in classes.items() if (one := contest.of(setting.name))}
-    if not found:
+    candidates = {
+        name: candidate
+        for name, contest in classes.items()
+        if (candidate := contest.candidate_of(setting.name))
+    }
+    if not candidates:
         return []
     parts = [
-        f"{name} ({shown(one.speedup)})" for name, one in found.items() if _is(one, "yes") and one.speedup
+        f"{name} ({speedup_text(candidate.speedup)})"
+        for name, candidate in candidates.items()
+        if _is(candidate, "yes") and candidate.speedup
     ]
-    parts += [f"not for {name} ({one.decision.reason})" for name, one in found.items() if _is(one, "no")]
-    undecided = {name: one for name, one in found.items() if _is(one, "undecided")}
+    parts += [
+        f"not for {name} ({candidate.decision.reason})"
+        for name, candidate in candidates.items()
+        if _is(candidate, "no")
+    ]
+    undecided = {name: candidate for name, candidate in candidates.items() if _is(candidate, "undecided")}
     if undecided:
-        needed = [one.decision.more_prompts for one in undecided.values()]
+        needed = [candidate.decision.more_prompts for candidate in undecided.values()]
         most = max((more for more in needed if more is not None), default=None)
-        names = "" if len(undecided) == len(found) else f" for {', '.join(undecided)}"
+        names = "" if len(undecided) == len(candidates) else f" for {', '.join(undecided)}"
         parts.append(f"undecided{names}" + (f" (about {most} more prompts would decide)" if most else ""))
     return [f"per class: {', '.join(parts)}"]
 

@@ -240,8 +240,8 @@ def read(result: Result, name: str) -> Report:
             f"{name} was written by an earlier version of specops, whose sweeps confirmed nothing",
             hint="specops sweep ROLLOUT --fresh",
         )
-    known = {key: value for key, value in result.data.items() if key in Report.model_fields}
-    return checked(Report, known, f"{name} is damaged: data")
+    fields = {key: value for key, value in result.data.items() if key in Report.model_fields}
+    return checked(Report, fields, f"{name} is damaged: data")
 
 
 def recommendation(result: Result, name: str) -> Recommendation:
@@ -294,7 +294,7 @@ def of_setting(
     stage: Stage | None,
     cells: Sequence[CellRecord],
     candidate: Candidate | None,
-    found: Speedups | None,
+    speedups: Speedups | None,
 ) -> SettingFigures:
     """A setting over all loads of one concurrency together."""
     good = [row for cell in cells for row in cell.rows if row.error is None]
@@ -306,7 +306,7 @@ def of_setting(
         requests=len(good),
         decision=candidate.decision if candidate else None,
         findings=list(candidate.findings) if candidate else [],
-        speedups=found,
+        speedups=speedups,
         ttft_p50_ms=_median(good, "ttft_ms"),
         tpot_p50_ms=tpot,
         e2e_p50_ms=_median(good, "e2e_ms"),
@@ -317,9 +317,11 @@ def of_setting(
 
 def _tokens_per_sec(cells: Sequence[CellRecord]) -> float | None:
     """Tokens a second of all streams; None where the tokens of no cell are known."""
-    known = [(cell.tokens, cell.wall_s) for cell in cells if cell.tokens is not None and cell.wall_s > 0]
-    wall = sum(seconds for _, seconds in known)
-    return round(sum(tokens for tokens, _ in known) / wall, 4) if wall else None
+    token_times = [
+        (cell.tokens, cell.wall_s) for cell in cells if cell.tokens is not None and cell.wall_s > 0
+    ]
+    wall = sum(seconds for _, seconds in token_times)
+    return round(sum(tokens for tokens, _ in token_times) / wall, 4) if wall else None
 
 
 def _median(rows: Sequence[Row], name: str) -> float | None:
@@ -327,31 +329,31 @@ def _median(rows: Sequence[Row], name: str) -> float | None:
 
 
 def _most(memories: Sequence[Memory], read: Callable[[Memory], float | None]) -> float | None:
-    known = [value for memory in memories if (value := read(memory)) is not None]
-    return rounded(max(known)) if known else None
+    values = [value for memory in memories if (value := read(memory)) is not None]
+    return rounded(max(values)) if values else None
 
 
 def of_group(contest: Contest, recommended: str | None) -> GroupFigures:
     """The verdict for one group of prompts, by the contest among them alone."""
     nothing = _nothing(contest)
-    ours = contest.of(recommended) if recommended else contest.best
-    best = ours if ours and _as_good(ours, contest.best) else contest.best
-    decision = ours.decision if ours else nothing
+    candidate = contest.candidate_of(recommended) if recommended else contest.best
+    best = candidate if candidate and _as_good(candidate, contest.best) else contest.best
+    decision = candidate.decision if candidate else nothing
     return GroupFigures(
         verdict=decision.verdict,
         reason=decision.reason,
-        setting=ours.setting.name if ours else None,
-        speedup=ours.speedup if ours else decision.speedup,
+        setting=candidate.setting.name if candidate else None,
+        speedup=candidate.speedup if candidate else decision.speedup,
         best=best.setting.name if best else None,
         k=best.setting.k if best else 0 if nothing.verdict == "no" else None,
     )
 
 
-def _as_good(ours: Candidate, best: Candidate | None) -> bool:
+def _as_good(candidate: Candidate, best: Candidate | None) -> bool:
     """Return whether the recommended setting is as good as the best for this group."""
-    if best is None or ours.decision.verdict != "yes":
+    if best is None or candidate.decision.verdict != "yes":
         return False
-    return estimate(ours) * (1 + MARGIN) >= estimate(best)
+    return estimate(candidate) * (1 + MARGIN) >= estimate(best)
 
 
 def _nothing(contest: Contest) -> Decision:
@@ -378,14 +380,14 @@ def picture(report: Report) -> Picture:
         ),
         points=tuple(
             Point(
-                found.setting,
-                found.concurrency,
-                found.user_tokens_per_sec,
-                found.tokens_per_sec,
-                _decided(found.setting, found.concurrency, report),
+                figures.setting,
+                figures.concurrency,
+                figures.user_tokens_per_sec,
+                figures.tokens_per_sec,
+                _decided(figures.setting, figures.concurrency, report),
             )
-            for found in report.overall
-            if found.user_tokens_per_sec is not None and found.tokens_per_sec is not None
+            for figures in report.overall
+            if figures.user_tokens_per_sec is not None and figures.tokens_per_sec is not None
         ),
         standard=report.standard,
         confidence=f"Intervals have {100 * report.confidence_of_each:.4g}% confidence each, so that all of "
@@ -408,10 +410,12 @@ def _square(cell: Cell, report: Report) -> Square:
 def _decided(setting: str, streams: int, report: Report) -> bool:
     """Return whether every speed-up of the setting at this concurrency is surely above or below 1; of the
     standard, which the others are compared with, too."""
-    at = [
+    intervals = [
         cell.e2e_interval for cell in report.cells if (cell.setting, cell.concurrency) == (setting, streams)
     ]
-    return setting == report.standard or all(one is not None and not one.low <= 1 <= one.high for one in at)
+    return setting == report.standard or all(
+        interval is not None and not interval.low <= 1 <= interval.high for interval in intervals
+    )
 
 
 def _title(temperature: float, length: str, *, alone: bool) -> str:

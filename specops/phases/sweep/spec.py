@@ -78,12 +78,12 @@ def attached(endpoints: Mapping[int, Pool]) -> list[Setting]:
 
 def endpoints_in(swept: Mapping[str, Any]) -> dict[int, Pool]:
     """Endpoints by their K, from the settings of a sweep's result. Raises ValueError where it had others."""
-    found = {
+    endpoints = {
         0 if name == STANDARD else int(name.removeprefix("k=")): pool_of(pool) for name, pool in swept.items()
     }
-    if any(pool.endpoint is None for pool in found.values()):
+    if any(pool.endpoint is None for pool in endpoints.values()):
         raise ValueError("specops started the servers of this sweep")
-    return found
+    return endpoints
 
 
 def loads_of(rollout: Rollout, lengths: Iterable[str]) -> list[Load]:
@@ -103,8 +103,11 @@ def _drafting(pool: Pool, section: Sweep, folder: Path) -> list[Setting]:
         raise ConfigError(
             "the sweep tries nothing but K = 0", hint=in_rollout("k", "write other numbers: [3, 4, 5]")
         )
-    found = pool.variants(Grid(ks, section.trees, section.drafts, folder))
-    return [replace(one, name=f"{one.draft} {one.name}" if one.draft else one.name) for one in found]
+    settings = pool.variants(Grid(ks, section.trees, section.drafts, folder))
+    return [
+        replace(setting, name=f"{setting.draft} {setting.name}" if setting.draft else setting.name)
+        for setting in settings
+    ]
 
 
 @dataclass(frozen=True)
@@ -126,13 +129,17 @@ class SweepSpec:
     def decks(self, only: Collection[str] = ()) -> StagePrompts:
         """The prompts of each stage. With `only`, the confirmation has only prompts of these traffic
         classes."""
-        dealt = {name: plan.deal(of, self.requests.seed) for name, of in self.lengths.classes.items()}
-        found = plan.divided(dealt, len(self.settings) - 1)
+        dealt = {
+            name: plan.deal(prompts, self.requests.seed) for name, prompts in self.lengths.classes.items()
+        }
+        stages = plan.divided(dealt, len(self.settings) - 1)
         if not only:
-            return found
-        ours = {prompt.id for prompt in self.prompts.prompts if prompt.traffic_class in only}
-        chosen = {name: tuple(p for p in deck if p in ours) for name, deck in found.confirmation.items()}
-        return replace(found, confirmation={name: deck for name, deck in chosen.items() if deck})
+            return stages
+        class_ids = {prompt.id for prompt in self.prompts.prompts if prompt.traffic_class in only}
+        chosen = {
+            name: tuple(p for p in deck if p in class_ids) for name, deck in stages.confirmation.items()
+        }
+        return replace(stages, confirmation={name: deck for name, deck in chosen.items() if deck})
 
     @property
     def requests_needed(self) -> int:
@@ -146,7 +153,9 @@ class SweepSpec:
         pools = {setting.name: setting.pool for setting in self.settings}
         grid = {
             "loads": [asdict(load) for load in self.loads],
-            "classes": {name: [prompt.id for prompt in of] for name, of in self.lengths.classes.items()},
+            "classes": {
+                name: [prompt.id for prompt in prompts] for name, prompts in self.lengths.classes.items()
+            },
             "budget": self.budget_min is not None,
             "confidence": self.confidence,
             "requests": self.requests_needed,
@@ -212,7 +221,7 @@ def lengths_of(
     for prompt in prompts:
         tokens = len(prompt.content) if _is_ids(prompt) else count(_text(prompt))
         classes[names[sum(edge <= tokens for edge in edges)]].append(prompt)
-    return Lengths({name: tuple(of) for name, of in classes.items() if of}, counted_by)
+    return Lengths({name: tuple(members) for name, members in classes.items() if members}, counted_by)
 
 
 def _names(edges: Sequence[int]) -> list[str]:
@@ -285,13 +294,13 @@ def forecast(spec: SweepSpec, path: Path) -> Forecast:
     samples, source = samples_of(path)
     timing = Timing(samples, spec.requests.warmup) if samples else None
     rungs = [_planned(rung, timing) for rung in _rungs(spec, timing)]
-    known = [rung.seconds for rung in rungs if rung.seconds is not None]
+    timed = [rung.seconds for rung in rungs if rung.seconds is not None]
     return Forecast(
         settings=[setting.name for setting in spec.settings],
         loads=[str(load) for load in spec.loads],
-        prompts={name: len(of) for name, of in spec.lengths.classes.items()},
+        prompts={name: len(prompts) for name, prompts in spec.lengths.classes.items()},
         rungs=rungs,
-        seconds=round(sum(known), 3) if timing and len(known) == len(rungs) else None,
+        seconds=round(sum(timed), 3) if timing and len(timed) == len(rungs) else None,
         known_from=source,
         without_starts=timing is not None and not timing.knows_starts(),
         budget_min=spec.budget_min,
@@ -304,7 +313,9 @@ def _rungs(spec: SweepSpec, timing: Timing | None) -> Sequence[Rung]:
     decks = spec.decks()
     several = len(spec.settings) > 2
     streams = sorted({load.concurrency for load in spec.loads})
-    finalists = Finalists(settings=tuple(one.name for one in spec.settings[1:3]), streams=tuple(streams))
+    finalists = Finalists(
+        settings=tuple(setting.name for setting in spec.settings[1:3]), streams=tuple(streams)
+    )
     if spec.budget_min is None:
         repeats = spec.requests.repeats
         chosen = plan.whole(spec.settings, spec.loads, decks, repeats) if several else []

@@ -48,7 +48,11 @@ class Pair:
     def mean(self, figure: Figure) -> Times | None:
         """Return the mean of each arm over the starts; None where no start has it in both."""
         values = self.figures.get(figure, ())
-        return (fmean(one for one, _ in values), fmean(other for _, other in values)) if values else None
+        return (
+            (fmean(standard for standard, _ in values), fmean(setting for _, setting in values))
+            if values
+            else None
+        )
 
 
 @dataclass(frozen=True)
@@ -84,9 +88,9 @@ class Pairs:
         change, e2e, tokens = (
             self.change_ms("ttft"),
             self.ratio("e2e", confidence),
-            [both for pair in self.all for both in pair.figures.get("tokens", ())],
+            [lengths for pair in self.all for lengths in pair.figures.get("tokens", ())],
         )
-        standard, setting = (sum(both[side] for both in tokens) for side in (0, 1))
+        standard, setting = (sum(lengths[side] for lengths in tokens) for side in (0, 1))
         return Speedups(
             level=level,
             prompts=len(self.all),
@@ -111,7 +115,7 @@ class Stratum:
     """None: the confirmation and the choice together."""
 
     @classmethod
-    def of(cls, load: Load) -> Stratum:
+    def of_load(cls, load: Load) -> Stratum:
         return cls(load.concurrency, load.temperature, load.length)
 
     @property
@@ -141,25 +145,25 @@ class StartPair:
 
     rung: int
     machine: str
-    taken: Mapping[str, Times]
+    durations: Mapping[str, Times]
 
 
 WIDE = 3.0
 """An interval whose ends are so many times apart says nothing to a reader."""
 
 
-def shown(speedup: Interval) -> str:
+def speedup_text(speedup: Interval) -> str:
     """Return the speed-up in words, such as `1.62× [1.50, 1.75], n=64`; without ends where they say
     nothing."""
-    found = times(speedup) if speedup.high < WIDE * speedup.low else f"{speedup.estimate:.2f}×"
-    return f"{found}, n={speedup.n}"
+    ratio = times(speedup) if speedup.high < WIDE * speedup.low else f"{speedup.estimate:.2f}×"
+    return f"{ratio}, n={speedup.n}"
 
 
 def speedup(
     cells: Sequence[SweptCell], settings: Sequence[Setting], setting: str, load: Load, confidence: float
 ) -> Interval | None:
     """End to end, of `setting` over the standard at `load`; None with too few prompts that both answered."""
-    where = replace(Stratum.of(load), stage="choice")
+    where = replace(Stratum.of_load(load), stage="choice")
     return SweepCells(cells, settings).pairs(setting, where).ratio("e2e", confidence)
 
 
@@ -182,21 +186,21 @@ class _Answer:
             "characters": _mean(len(row.text) for row in rows),
             "per_character": _mean(_per_character(row) for row in rows),
         }
-        known = {figure: value for figure, value in values.items() if value is not None}
-        return cls(rows[0].traffic_class, rows[0].variant, known)
+        figures = {figure: value for figure, value in values.items() if value is not None}
+        return cls(rows[0].traffic_class, rows[0].variant, figures)
 
-    def towards(self, other: _Answer, share: float) -> _Answer:
-        """The figures at `share` of the way from this one to `other`."""
-        both = self.figures.keys() & other.figures.keys()
+    def towards(self, later: _Answer, share: float) -> _Answer:
+        """The figures at `share` of the way from this one to `later`."""
+        shared = self.figures.keys() & later.figures.keys()
         between = {
-            name: self.figures[name] + share * (other.figures[name] - self.figures[name]) for name in both
+            name: self.figures[name] + share * (later.figures[name] - self.figures[name]) for name in shared
         }
         return replace(self, figures=between)
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None and value > 0]  # no clock resolves a zero
-    return fmean(known) if known else None
+    positive = [value for value in values if value is not None and value > 0]  # no clock resolves a zero
+    return fmean(positive) if positive else None
 
 
 def _per_character(row: Row) -> float | None:
@@ -239,7 +243,7 @@ def _hanging(cells: Sequence[SweptCell], standard: str) -> Iterable[int]:
 class _Visit:
     """One start of a server at one load."""
 
-    at: float
+    middle_s: float
     """The middle of it, in seconds since the epoch."""
 
     answers: Mapping[str, _Answer]
@@ -271,7 +275,7 @@ class SweepCells:
 
     @cached_property
     def classes(self) -> list[str]:
-        visits = (visit for at in self._visits.values() for visit in at.values())
+        visits = (visit for visits_of_place in self._visits.values() for visit in visits_of_place.values())
         return sorted({answer.traffic_class for visit in visits for answer in visit.answers.values()})
 
     @cached_property
@@ -299,75 +303,80 @@ class SweepCells:
         return self._pairs[key]
 
     def _paired(self, setting: str, where: Stratum, over: str) -> Pairs:
-        compared = self._compared(setting, where, over)
+        comparisons = self._compare_visits(setting, where, over)
         answers: dict[str, list[tuple[_Answer, _Answer]]] = defaultdict(list)
-        for comparison in compared:
-            for prompt, both in comparison.answers.items():
-                answers[prompt].append(both)
+        for comparison in comparisons:
+            for prompt, answer_pair in comparison.answers.items():
+                answers[prompt].append(answer_pair)
         pairs = tuple(
             Pair(
                 prompt,
-                both[0][0].traffic_class,
-                {figure: values for figure in _FIGURES if (values := _values(both, figure))},
+                answer_pairs[0][0].traffic_class,
+                {figure: values for figure in _FIGURES if (values := _values(answer_pairs, figure))},
             )
-            for prompt, both in sorted(answers.items())
+            for prompt, answer_pairs in sorted(answers.items())
         )
-        starts = {figure: self._starts(compared, where, figure) for figure in STARTED}
-        return Pairs(pairs, {figure: one for figure, one in starts.items() if one is not None})
+        starts = {figure: self._starts(comparisons, where, figure) for figure in STARTED}
+        return Pairs(
+            pairs,
+            {figure: start_errors for figure, start_errors in starts.items() if start_errors is not None},
+        )
 
     def turns(self, where: Stratum, figure: Figure, setting: str | None = None) -> list[StartPair]:
         """Return what a setting took at its two starts in a rung, by rung and machine; the standard's where
         none is named, before the others and after them."""
         name = setting or self.standard
-        taken: dict[tuple[int, str], dict[str, Times]] = defaultdict(dict)
-        for (rung, machine, load), visits in self._at(where):
+        durations: dict[tuple[int, str], dict[str, Times]] = defaultdict(dict)
+        for (rung, machine, load), visits in self._visits_at(where):
             first, second = visits.get((name, 0)), visits.get((name, 1))
             if first and second:
                 for prompt in first.answers.keys() & second.answers.keys():
-                    both = [(first.answers[prompt], second.answers[prompt])]
-                    for values in _values(both, figure):
-                        taken[rung, machine][f"{prompt} {load.temperature}"] = values
-        return [StartPair(rung, machine, pairs) for (rung, machine), pairs in taken.items() if pairs]
+                    answer_pair = first.answers[prompt], second.answers[prompt]
+                    for values in _values([answer_pair], figure):
+                        durations[rung, machine][f"{prompt} {load.temperature}"] = values
+        return [StartPair(rung, machine, pairs) for (rung, machine), pairs in durations.items() if pairs]
 
     def repeats(self, setting: str, where: Stratum) -> Interval | None:
         """Return how many times as long the first request of a prompt took as the mean of its repeats at the
         same load; None with too few prompts that were sent again."""
-        taken: dict[tuple[Load, str, str], list[tuple[float, float]]] = defaultdict(list)
-        for (_, _, load), visits in self._at(where):
+        durations: dict[tuple[Load, str, str], list[tuple[float, float]]] = defaultdict(list)
+        for (_, _, load), visits in self._visits_at(where):
             for (name, _), visit in visits.items():
                 for prompt, answer in visit.answers.items() if name == setting else ():
                     if "e2e" in answer.figures:
-                        taken[load, prompt, answer.variant].append((visit.at, answer.figures["e2e"]))
-        both = [sorted(found) for found in taken.values() if len(found) > 1]
-        first = [found[0][1] for found in both]
-        return stats.paired_ratio(first, [fmean(e2e for _, e2e in found[1:]) for found in both])
+                        durations[load, prompt, answer.variant].append(
+                            (visit.middle_s, answer.figures["e2e"])
+                        )
+        repeated = [sorted(timed) for timed in durations.values() if len(timed) > 1]
+        first = [timed[0][1] for timed in repeated]
+        return stats.paired_ratio(first, [fmean(e2e for _, e2e in timed[1:]) for timed in repeated])
 
     def by_turn(self, setting: str, where: Stratum) -> dict[tuple[int, int], Interval]:
         """The speed-up end to end in each turn of each rung alone, without what restarts add; of those with
         enough prompts for an interval."""
-        taken: dict[tuple[int, int], dict[str, list[Times]]] = defaultdict(lambda: defaultdict(list))
-        for one in self._compared(setting, where, self.standard):
-            for prompt, both in one.answers.items():
-                taken[one.rung, one.turn][prompt] += _values([both], "e2e")
-        found = {}
-        for turn, prompts in sorted(taken.items()):
-            standard = [fmean(ours for ours, _ in both) for both in prompts.values() if both]
-            other = [fmean(theirs for _, theirs in both) for both in prompts.values() if both]
-            interval = stats.paired_ratio(standard, other)
+        durations: dict[tuple[int, int], dict[str, list[Times]]] = defaultdict(lambda: defaultdict(list))
+        for comparison in self._compare_visits(setting, where, self.standard):
+            for prompt, answer_pair in comparison.answers.items():
+                durations[comparison.rung, comparison.turn][prompt] += _values([answer_pair], "e2e")
+        ratios = {}
+        for turn, prompts in sorted(durations.items()):
+            standard = [fmean(ms for ms, _ in pairs) for pairs in prompts.values() if pairs]
+            challenger = [fmean(ms for _, ms in pairs) for pairs in prompts.values() if pairs]
+            interval = stats.paired_ratio(standard, challenger)
             if interval is not None:
-                found[turn] = interval
-        return found
+                ratios[turn] = interval
+        return ratios
 
     def by_place(self, setting: str, where: Stratum) -> list[list[Times]]:
         """Return what the standard and the setting took, end to end, of the first request of each visit, of
         the second one, and so on: one pair for each visit."""
-        found: list[list[Times]] = []
-        for one in self._compared(setting, where, self.standard):
-            for place, both in enumerate(one.answers.values()):
-                if place == len(found):
-                    found.append([])
-                found[place] += _values([both], "e2e")
-        return [taken for taken in found if taken]
+        durations: list[list[Times]] = []
+        for comparison in self._compare_visits(setting, where, self.standard):
+            for place, answer_pair in enumerate(comparison.answers.values()):
+                if place == len(durations):
+                    durations.append([])
+                durations[place] += _values([answer_pair], "e2e")
+        return [place_durations for place_durations in durations if place_durations]
 
     def one_start(self, where: Stratum, figure: Figure) -> SingleStart | None:
         """Return by how much one start of a server differs from another here, whatever the setting and the
@@ -378,34 +387,36 @@ class SweepCells:
             stages: tuple[Stage, ...] = ("choice", "confirmation")
             blocks = {
                 f"{s.name}, {stage}": _blocks(
-                    self._compared(s.name, replace(where, stage=stage), self.standard), figure
+                    self._compare_visits(s.name, replace(where, stage=stage), self.standard), figure
                 )
                 for s in self.challengers
                 for stage in stages
             }
-            turns = [turn.taken for s in self.settings for turn in self.turns(where, figure, s.name)]
+            turns = [turn.durations for s in self.settings for turn in self.turns(where, figure, s.name)]
             self._one_start[where, figure] = stats.one_start(turns, blocks)
         return self._one_start[where, figure]
 
-    def _starts(self, compared: Sequence[_Compared], where: Stratum, figure: Figure) -> Starts | None:
-        """Return what restarts and drift add to the error of the ratio over all of `compared`."""
-        one = self.one_start(where, figure)
-        return one.over(_blocks(compared, figure)) if one is not None else None
+    def _starts(self, comparisons: Sequence[_Compared], where: Stratum, figure: Figure) -> Starts | None:
+        """Return what restarts and drift add to the error of the ratio over all of `comparisons`."""
+        single_start = self.one_start(where, figure)
+        return single_start.over(_blocks(comparisons, figure)) if single_start is not None else None
 
-    def _compared(self, setting: str, where: Stratum, over: str) -> list[_Compared]:
-        found = []
-        for (rung, machine, load), visits in self._at(where):
+    def _compare_visits(self, setting: str, where: Stratum, over: str) -> list[_Compared]:
+        comparisons = []
+        for (rung, machine, load), visits in self._visits_at(where):
             for turn in (0, 1):
-                theirs = visits.get((setting, turn))
-                if theirs is None:
+                visit = visits.get((setting, turn))
+                if visit is None:
                     continue
-                ours, share = _at(theirs.at, visits.get((over, 0)), visits.get((over, 1)))
-                both = {name: (ours[name], theirs.answers[name]) for name in theirs.order if name in ours}
-                if both:
-                    found.append(_Compared(rung, machine, load, turn, theirs.at, share, both))
-        return found
+                reference, share = _interpolate(visit.middle_s, visits.get((over, 0)), visits.get((over, 1)))
+                answers = {
+                    name: (reference[name], visit.answers[name]) for name in visit.order if name in reference
+                }
+                if answers:
+                    comparisons.append(_Compared(rung, machine, load, turn, visit.middle_s, share, answers))
+        return comparisons
 
-    def _at(self, where: Stratum) -> list[tuple[_Place, dict[tuple[str, int], _Visit]]]:
+    def _visits_at(self, where: Stratum) -> list[tuple[_Place, dict[tuple[str, int], _Visit]]]:
         """The visits at `where`, in order."""
         return [
             (place, visits)
@@ -422,7 +433,7 @@ class _Compared:
     machine: str
     load: Load
     turn: int
-    at: float
+    middle_s: float
     share: float | None
     """Share of the way from the other's first turn to its second; None where it has but one."""
 
@@ -435,7 +446,7 @@ def _visits(cells: Sequence[SweptCell], standard: str) -> dict[_Place, dict[tupl
     by_start: dict[tuple[_Place, str, int], list[SweptCell]] = defaultdict(list)
     for cell in cells:
         by_start[(cell.rung, cell.machine, load_of(cell)), cell.setting, cell.turn].append(cell)
-    found: dict[_Place, dict[tuple[str, int], _Visit]] = defaultdict(dict)
+    visits: dict[_Place, dict[tuple[str, int], _Visit]] = defaultdict(dict)
     for (place, setting, turn), of_start in by_start.items():
         rows: dict[str, list[Row]] = defaultdict(list)
         answered = [r for cell in of_start for r in cell.cell.rows if r.error is None and id(r) not in hung]
@@ -443,56 +454,59 @@ def _visits(cells: Sequence[SweptCell], standard: str) -> dict[_Place, dict[tupl
             rows[row.prompt].append(row)
         middle = fmean(cell.began + cell.cell.wall_s / 2 for cell in of_start)
         answers = {prompt: _Answer.over(of_prompt) for prompt, of_prompt in rows.items()}
-        found[place][setting, turn] = _Visit(middle, answers, tuple(rows))
-    return dict(found)
+        visits[place][setting, turn] = _Visit(middle, answers, tuple(rows))
+    return dict(visits)
 
 
-def _at(
+def _interpolate(
     when: float, first: _Visit | None, second: _Visit | None
 ) -> tuple[Mapping[str, _Answer], float | None]:
     """The answers interpolated to the instant `when`, and its place between the two turns."""
     if first is None or second is None:
         only = first or second
         return (only.answers if only else {}), None
-    apart = second.at - first.at
-    share = min(max((when - first.at) / apart, 0.0), 1.0) if apart > 0 else 0.5
-    both = first.answers.keys() & second.answers.keys()
-    return {name: first.answers[name].towards(second.answers[name], share) for name in both}, share
+    distance_s = second.middle_s - first.middle_s
+    share = min(max((when - first.middle_s) / distance_s, 0.0), 1.0) if distance_s > 0 else 0.5
+    shared = first.answers.keys() & second.answers.keys()
+    return {name: first.answers[name].towards(second.answers[name], share) for name in shared}, share
 
 
-def _blocks(compared: Iterable[_Compared], figure: Figure) -> list[RungBlock]:
+def _blocks(comparisons: Iterable[_Compared], figure: Figure) -> list[RungBlock]:
     """Return a block for each rung of the setting, the mean over its starts there: the loads share those
     starts."""
-    taken: dict[tuple[int, str], dict[str, list[Times]]] = defaultdict(lambda: defaultdict(list))
+    durations: dict[tuple[int, str], dict[str, list[Times]]] = defaultdict(lambda: defaultdict(list))
     shares: dict[tuple[int, str], list[float | None]] = defaultdict(list)
     turns: dict[tuple[int, str], set[int]] = defaultdict(set)
-    for one in compared:
-        at = one.rung, one.machine
-        shares[at].append(one.share)
-        turns[at].add(one.turn)
-        for prompt, both in one.answers.items():
-            if values := _values([both], figure):
-                taken[at][f"{prompt} {one.load.temperature}"] += values
-    found = []
-    for at, pairs in taken.items():
+    for comparison in comparisons:
+        place = comparison.rung, comparison.machine
+        shares[place].append(comparison.share)
+        turns[place].add(comparison.turn)
+        for prompt, answer_pair in comparison.answers.items():
+            if values := _values([answer_pair], figure):
+                durations[place][f"{prompt} {comparison.load.temperature}"] += values
+    blocks = []
+    for place, pairs in durations.items():
         means = {
-            prompt: (fmean(ours for ours, _ in both), fmean(theirs for _, theirs in both))
-            for prompt, both in pairs.items()
+            prompt: (
+                fmean(standard for standard, _ in of_prompt),
+                fmean(setting for _, setting in of_prompt),
+            )
+            for prompt, of_prompt in pairs.items()
         }
-        known = [share for share in shares[at] if share is not None]
-        share = fmean(known) if len(known) == len(shares[at]) else None
-        found.append(RungBlock(means, share, len(turns[at])))
-    return found
+        known_shares = [share for share in shares[place] if share is not None]
+        share = fmean(known_shares) if len(known_shares) == len(shares[place]) else None
+        blocks.append(RungBlock(means, share, len(turns[place])))
+    return blocks
 
 
 _FIGURES: tuple[Figure, ...] = ("e2e", "tpot", "ttft", "per_character", "tokens", "characters")
 
 
-def _values(both: Iterable[tuple[_Answer, _Answer]], figure: Figure) -> tuple[Times, ...]:
+def _values(answer_pairs: Iterable[tuple[_Answer, _Answer]], figure: Figure) -> tuple[Times, ...]:
     return tuple(
-        (one.figures[figure], other.figures[figure])
-        for one, other in both
-        if figure in one.figures and figure in other.figures
+        (standard.figures[figure], setting.figures[figure])
+        for standard, setting in answer_pairs
+        if figure in standard.figures and figure in setting.figures
     )
 
 

@@ -26,7 +26,7 @@ from statistics import fmean
 from specops.errors import UsageError
 from specops.phases.sweep import plan
 from specops.phases.sweep.plan import Finalists, Job, Load, Rung, Skipped, StagePrompts, SweptCell, Timing
-from specops.phases.sweep.speedups import Stratum, SweepCells, shown
+from specops.phases.sweep.speedups import Stratum, SweepCells, speedup_text
 from specops.serving import Setting
 from specops.stats import Interval
 
@@ -50,7 +50,7 @@ class SettingEvidence:
     """None while too few prompts were answered."""
 
     def __str__(self) -> str:
-        return "not known" if self.speedup is None else shown(self.speedup)
+        return "not known" if self.speedup is None else speedup_text(self.speedup)
 
 
 class Halving:
@@ -75,10 +75,10 @@ class Halving:
     def resume(self, cells: Sequence[SweptCell], skipped: Sequence[Skipped]) -> None:
         """Resume an earlier sweep, which had measured `cells`. What it left out stays out, except what failed
         and what there was no time for."""
-        for one in skipped:
-            if one.why not in (FAILED, NO_TIME) and one.load in self.open:
-                self.skipped.append(one)
-                self.open[one.load] = [left for left in self.open[one.load] if left.name != one.setting]
+        for skip in skipped:
+            if skip.why not in (FAILED, NO_TIME) and skip.load in self.open:
+                self.skipped.append(skip)
+                self.open[skip.load] = [left for left in self.open[skip.load] if left.name != skip.setting]
         for cell in cells:
             if cell.stage == "choice" and cell.setting == self.settings[0].name and cell.turn == 0:
                 self._dealt[plan.load_of(cell)] += len(cell.cell.rows)
@@ -100,26 +100,32 @@ class Halving:
     def _standings(self, load: Load, swept: SweepCells) -> list[SettingEvidence]:
         """The settings at a load, the fastest first; of equal ones the smaller K; last those without
         evidence."""
-        where = replace(Stratum.of(load), stage="choice")
-        found = [
+        where = replace(Stratum.of_load(load), stage="choice")
+        standings = [
             SettingEvidence(setting, swept.pairs(setting.name, where).ratio("e2e", self.confidence))
             for setting in self.open[load]
         ]
-        return sorted(found, key=lambda one: (-(one.speedup.estimate if one.speedup else 0.0), one.setting.k))
+        return sorted(
+            standings,
+            key=lambda standing: (
+                -(standing.speedup.estimate if standing.speedup else 0.0),
+                standing.setting.k,
+            ),
+        )
 
     def _judge(self, after: int, load: Load, ranked: list[SettingEvidence]) -> None:
-        best, *others = ranked
-        for other in others:
-            if other.speedup and best.speedup and other.speedup.high < best.speedup.low:
-                self._skip(after, load, other.setting, f"surely slower: {other}, and {_named(best)}")
+        best, *rest = ranked
+        for slower in rest:
+            if slower.speedup and best.speedup and slower.speedup.high < best.speedup.low:
+                self._skip(after, load, slower.setting, f"surely slower: {slower}, and {_named(best)}")
         left = [standing for standing in ranked if standing.setting in self.open[load]]
         if why := _decided(left):
             # The best stays, to be confirmed, unless nothing pays.
             for standing in left if why.startswith(NOTHING_PAYS) else left[1:]:
                 self._skip(after, load, standing.setting, why)
             return
-        known = [standing for standing in left if standing.speedup is not None]
-        for standing in known[math.ceil(len(ranked) / 2) :]:
+        measured = [standing for standing in left if standing.speedup is not None]
+        for standing in measured[math.ceil(len(ranked) / 2) :]:
             self._skip(after, load, standing.setting, f"in the slower half: {standing}, and {_named(best)}")
 
     def _halve_settings(
@@ -129,18 +135,18 @@ class Halving:
         behind: dict[str, dict[Load, float]] = defaultdict(dict)
         for load, ranked in standings.items():
             best = ranked[0].speedup
-            for one in ranked:
-                if best and one.speedup and one.setting in self.open[load]:
-                    behind[one.setting.name][load] = best.estimate / one.speedup.estimate
+            for standing in ranked:
+                if best and standing.speedup and standing.setting in self.open[load]:
+                    behind[standing.setting.name][load] = best.estimate / standing.speedup.estimate
         staying = _cover(behind)
         for name in sorted(behind, key=lambda name: fmean(behind[name].values())):
             if len(staying) < most:
                 staying.add(name)
         for load, ranked in standings.items():
-            for one in ranked:
-                if one.setting in self.open[load] and one.setting.name in behind.keys() - staying:
-                    why = f"in the slower half over all loads: {one}, and {_named(ranked[0])}"
-                    self._skip(after, load, one.setting, why)
+            for standing in ranked:
+                if standing.setting in self.open[load] and standing.setting.name in behind.keys() - staying:
+                    why = f"in the slower half over all loads: {standing}, and {_named(ranked[0])}"
+                    self._skip(after, load, standing.setting, why)
 
     @property
     def contested(self) -> dict[Load, list[Setting]]:
@@ -156,12 +162,16 @@ class Halving:
         """The part of the rung `opened` that fits into `left_s`, after the first turn of its standard; None
         where no two settings fit."""
         while self.contested:
-            names = {load: {one.name for one in settings} for load, settings in self.contested.items()}
-            standard = _at(opened.standard, names.keys())
+            names = {
+                load: {setting.name for setting in settings} for load, settings in self.contested.items()
+            }
+            standard = _restrict_job(opened.standard, names.keys())
             jobs = tuple(
                 left
                 for job in opened.jobs
-                if (left := _at(job, [load for load in names if job.setting.name in names[load]])).cells
+                if (
+                    left := _restrict_job(job, [load for load in names if job.setting.name in names[load]])
+                ).cells
             )
             if timing.jobs([*jobs, standard]) <= left_s:
                 return replace(opened, standard=standard, jobs=jobs)
@@ -211,8 +221,8 @@ class Halving:
 
     def _next(self, load: Load, count: int) -> tuple[str, ...]:
         """The next prompts of the deck, which begins again at its end."""
-        deck, at = self.decks[load], self._dealt[load]
-        return tuple(deck[(at + number) % len(deck)] for number in range(count))
+        deck, position = self.decks[load], self._dealt[load]
+        return tuple(deck[(position + number) % len(deck)] for number in range(count))
 
     def _spare(self, load: Load, measured: Collection[str]) -> tuple[str, ...]:
         return tuple(name for name in self.decks[load] if name not in measured)
@@ -225,10 +235,10 @@ class Halving:
 
     def _skip(self, after: int, load: Load, setting: Setting, why: str) -> None:
         self.skipped.append(Skipped(setting.name, load, after, why))
-        self.open[load] = [other for other in self.open[load] if other is not setting]
+        self.open[load] = [candidate for candidate in self.open[load] if candidate is not setting]
 
 
-def _at(job: Job, loads: Collection[Load]) -> Job:
+def _restrict_job(job: Job, loads: Collection[Load]) -> Job:
     return replace(job, cells=tuple(cell for cell in job.cells if cell.load in loads))
 
 
@@ -236,7 +246,8 @@ def _cover(behind: Mapping[str, Mapping[Load, float]]) -> set[str]:
     """A few settings such that one of them is within INDIFFERENCE of the best at every load; chosen
     greedily."""
     good = {
-        name: {load for load, times in at.items() if times <= 1 + INDIFFERENCE} for name, at in behind.items()
+        name: {load for load, times in slowdowns.items() if times <= 1 + INDIFFERENCE}
+        for name, slowdowns in behind.items()
     }
     uncovered, chosen = set().union(*good.values()), set[str]()
     while uncovered:
@@ -251,10 +262,10 @@ def _decided(standings: Sequence[SettingEvidence]) -> str | None:
     intervals = [standing.speedup for standing in standings if standing.speedup is not None]
     if len(intervals) < len(standings):
         return None
-    best, *others = intervals
+    best, *rest = intervals
     if max(interval.high for interval in intervals) < 1:
         return f"{NOTHING_PAYS}, at best {_named(standings[0])}"
-    if best.low > 1 and all(other.high <= best.low * (1 + INDIFFERENCE) for other in others):
+    if best.low > 1 and all(interval.high <= best.low * (1 + INDIFFERENCE) for interval in rest):
         return f"decided: no other can be {INDIFFERENCE:.0%} faster than {_named(standings[0])}"
     return None
 
@@ -314,9 +325,11 @@ class ConfirmationInputs:
 
     def fewest(self, rungs: int = 1) -> dict[Load, int]:
         """The fewest prompts of each of so many rungs, by load."""
-        each = math.ceil(self.owed / (rungs * len(self.loads)))
+        owed_share = math.ceil(self.owed / (rungs * len(self.loads)))
         decks = {load: self.decks.confirmation[load.length] for load in self.loads}
-        return {load: min(max(plan.fewest(load, deck), each), len(deck)) for load, deck in decks.items()}
+        return {
+            load: min(max(plan.fewest(load, deck), owed_share), len(deck)) for load, deck in decks.items()
+        }
 
     def even(self, rungs: int) -> list[dict[Load, int]]:
         """All prompts, divided evenly between the rungs; never fewer than give an interval, or than
@@ -354,19 +367,19 @@ class ConfirmationInputs:
         return {load: max(few, count) for load, few in self.fewest(rungs).items()}
 
 
-def owed(standard: int, others: int) -> int:
+def owed(standard: int, settings: int) -> int:
     """Prompts of a confirmation, in which each is sent twice to the standard and twice to settings, such that
-    settings have LEAST_SHARE of all requests. `standard` and `others` count the requests so far."""
-    short = LEAST_SHARE * standard - (1 - LEAST_SHARE) * others
+    settings have LEAST_SHARE of all requests. `standard` and `settings` count the requests so far."""
+    short = LEAST_SHARE * standard - (1 - LEAST_SHARE) * settings
     return max(0, math.ceil(short / (2 - 4 * LEAST_SHARE) - 1e-9))
 
 
 def smallest(settings: Sequence[Setting], loads: Sequence[Load], decks: StagePrompts, owed: int = 0) -> Rung:
     """The least that decides anything: the standard and one setting at the lightest load, each twice."""
     lightest = min(load.concurrency for load in loads)
-    at = [load for load in loads if load.concurrency == lightest]
-    one = ConfirmationInputs(settings[:2], at, decks, 0, {}, owed)
-    return one.rungs([one.fewest()])[0]
+    lightest_loads = [load for load in loads if load.concurrency == lightest]
+    inputs = ConfirmationInputs(settings[:2], lightest_loads, decks, 0, {}, owed)
+    return inputs.rungs([inputs.fewest()])[0]
 
 
 def refuse_short(budget_s: float, spent_s: float, timing: Timing, jobs: Sequence[Job]) -> None:
@@ -408,9 +421,11 @@ def confirming(
     requests: int = 0,
 ) -> ConfirmationInputs:
     """The confirmation of what was `picked`, with the standard, at the loads that it names."""
-    named = [next(one for one in settings if one.name == name) for name in finalists.settings]
-    at = [one for one in loads if one.concurrency in finalists.streams and one.length in decks.confirmation]
-    return ConfirmationInputs([settings[0], *named], at, decks, first, dealt, owed, requests)
+    named = [next(setting for setting in settings if setting.name == name) for name in finalists.settings]
+    chosen_loads = [
+        load for load in loads if load.concurrency in finalists.streams and load.length in decks.confirmation
+    ]
+    return ConfirmationInputs([settings[0], *named], chosen_loads, decks, first, dealt, owed, requests)
 
 
 def _seconds(timing: Timing, rungs: Sequence[Rung]) -> float:

@@ -123,8 +123,8 @@ class _Sweep:
         earlier = measurements_of(previous, "the earlier result")
         self.cells = {key_of(cell): cell for cell in earlier.cells if self._good(cell)}
         self.skipped = [
-            Skipped(one.setting, Load(one.concurrency, one.temperature, one.length), one.after, one.why)
-            for one in earlier.skipped
+            Skipped(skip.setting, Load(skip.concurrency, skip.temperature, skip.length), skip.after, skip.why)
+            for skip in earlier.skipped
         ]
         self.finalists, self.looks, self.token = earlier.finalists, earlier.looks, earlier.run
         self.margins = {margin.place: margin for margin in earlier.margins}
@@ -203,7 +203,7 @@ class _Sweep:
         """The rung without settings that failed: their failure is part of the answer."""
         failed = self._failed_names()
         for job in rung.jobs:
-            if job.setting.name in failed - {one.setting for one in self.skipped}:
+            if job.setting.name in failed - {skip.setting for skip in self.skipped}:
                 left = [Skipped(job.setting.name, cell.load, job.rung - 1, FAILED) for cell in job.cells]
                 self.skipped += left
         return replace(rung, jobs=tuple(job for job in rung.jobs if job.setting.name not in failed))
@@ -235,7 +235,7 @@ class _Sweep:
         """The remaining setting where there was no time for a choice between two; None where there was."""
         if any(cell.stage == "choice" and cell.setting != self.standard for cell in self.cells.values()):
             return None
-        left = [one for settings in halving.open.values() for one in settings]
+        left = [setting for settings in halving.open.values() for setting in settings]
         streams = sorted({load.concurrency for load in self.spec.loads})
         return Finalists(settings=(left[0].name,), streams=tuple(streams)) if left else None
 
@@ -244,10 +244,10 @@ class _Sweep:
         spec, decks = self.spec, self.spec.decks()
         of_loads = {load: decks.choice[load.length] for load in spec.loads}
         # As wide as the verdict's intervals will be, so that what is closed here is not open again there.
-        each = of_each(
+        confidence = of_each(
             spec.confidence, len(spec.settings) - 1, len({load.concurrency for load in of_loads}), LOOKS
         )
-        halving = Halving(spec.settings, of_loads, confidence=each)
+        halving = Halving(spec.settings, of_loads, confidence=confidence)
         halving.resume(list(self.cells.values()), self.skipped)
         number = self._next_number()
         if not self.cells:
@@ -411,7 +411,14 @@ class _Sweep:
             self.progress.note(f"{stage}rung {number + 1}: {settings} setting{'s' if settings != 1 else ''}")
         fresh = not self.spec.requests.same_prompts
         self.executor.run(rung.in_run(self.token) if fresh else rung, self._keep)
-        why = next((one for one in self.failed if (one.setting, one.rung) == (self.standard, number)), None)
+        why = next(
+            (
+                failure
+                for failure in self.failed
+                if (failure.setting, failure.rung) == (self.standard, number)
+            ),
+            None,
+        )
         if why is None:
             return True
         if not any(cell.setting == self.standard and self._good(cell) for cell in self.cells.values()):
@@ -420,7 +427,7 @@ class _Sweep:
                 hint=f"{with_options({})}  # tries again",
                 log=why.log,
             )
-        tried = {one.setting for one in self.failed if one.rung == number}
+        tried = {failure.setting for failure in self.failed if failure.rung == number}
         tried |= {cell.setting for cell in self.cells.values() if cell.rung == number}
         if tried - {self.standard}:
             return True
@@ -443,11 +450,11 @@ class _Sweep:
             self.on_partial(self._partial())
 
     def _good(self, cell: SweptCell) -> bool:
-        of = cell.cell
-        return of.complete and of.failed <= self.spec.requests.max_error_share * len(of.sent)
+        record = cell.cell
+        return record.complete and record.failed <= self.spec.requests.max_error_share * len(record.sent)
 
     def _failed_names(self) -> set[str]:
-        return {one.setting for one in self.failed if one.setting != self.standard}
+        return {failure.setting for failure in self.failed if failure.setting != self.standard}
 
     def _spent_s(self) -> float:
         return self.spent_before_s + time.monotonic() - self.began
@@ -492,8 +499,8 @@ class _Sweep:
             cells=list(self.cells.values()),
             failed=self.failed,
             skipped=[
-                SkippedCell(setting=one.setting, after=one.after, why=one.why, **asdict(one.load))
-                for one in self.skipped
+                SkippedCell(setting=skip.setting, after=skip.after, why=skip.why, **asdict(skip.load))
+                for skip in self.skipped
             ],
             finalists=self.finalists,
             margins=list(self.margins.values()),
@@ -506,7 +513,7 @@ class _Sweep:
             inputs=self.inputs,
             settings=spec.requests.plan()
             | {"budget_min": spec.budget_min, "confidence": spec.confidence}
-            | {"settings": {one.name: one.pool.model_dump(mode="json") for one in spec.settings}},
+            | {"settings": {setting.name: setting.pool.model_dump(mode="json") for setting in spec.settings}},
             environment=results.environment(),
             verdict=verdict,
             reason=reason,
@@ -516,7 +523,7 @@ class _Sweep:
                 prompts=spec.prompts.provenance(),
                 lengths=LengthCounts(
                     counted_by=spec.lengths.counted_by,
-                    prompts={name: len(of) for name, of in spec.lengths.classes.items()},
+                    prompts={name: len(prompts) for name, prompts in spec.lengths.classes.items()},
                 ),
                 stored=stored,
             ).model_dump(mode="json", by_alias=True),
