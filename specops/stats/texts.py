@@ -99,8 +99,11 @@ def compare_samples(
         likeness = (features * means[owners]).sum(axis=1)
         statistics.append(-weights @ likeness)
         shares = [*((1 - LIKELY_SHARE) * share for share in SHARES), LIKELY_SHARE]
-    # Of all orders, this one included; values that are equal but for rounding count.
-    p_values = [np.mean(values >= values[0] - 1e-9 * np.abs(values).max()) for values in statistics]
+    # Of all orders, this one included; values that are equal but for rounding count. Where all answers are
+    # the same, each value is 0 but for rounding.
+    p_values = [
+        np.mean(values >= values[0] - 1e-9 * max(np.abs(values).max(), 1e-3)) for values in statistics
+    ]
     return min(1.0, *(float(p_value) / share for p_value, share in zip(p_values, shares, strict=True)))
 
 

@@ -57,6 +57,7 @@ def rollout(servers: dict[str, str], standard: dict[str, Any], drafting: dict[st
         "route": route,
         "monitor": {"scrape_interval_s": 1, "window_s": 20},
         "guard": {"min_acceptance": 0.01, "min_requests": 5},
+        "effect": {"holdout": 0},  # so that the rules alone decide the pool
     }
 
 

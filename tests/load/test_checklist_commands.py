@@ -155,7 +155,7 @@ def test_commands_run_in_turn_end_at_passed_items(
         if not left:
             break
         command = left[0].decide or ""
-        assert command not in ran, (left[0], ran)
+        assert command not in ran, left[0].model_dump_json()
         ran.append(command)
         words = shlex.split(command)[1:]
         specops(*words, *(["--yes"] if words[0] == "run" else []), "--quiet")

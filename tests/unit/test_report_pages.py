@@ -38,7 +38,10 @@ def test_no_text_becomes_markdown_or_html(text: str) -> None:
     rows = [line for line in written if line.startswith("|")]
     assert len(rows) == 3
     assert {len(re.findall(r"(?<!\\)\|", row.replace(r"\\", ""))) for row in rows} == {3}
-    bare = re.sub(r"(`+).*?\1", "", "\n".join(line for line in written if not line.startswith("   `")))
+    fenced = re.sub(r"^(`{3,})\n.*?^\1$", "", "\n".join(written), flags=re.DOTALL | re.MULTILINE)
+    bare = re.sub(
+        r"(`+).*?\1", "", "\n".join(line for line in fenced.split("\n") if not line.startswith("   `"))
+    )
     assert not re.search(r"(?<!\\)[<>]", bare.replace(r"\\", ""))
 
 

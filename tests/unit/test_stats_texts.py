@@ -127,6 +127,14 @@ def test_equal_answers_do_not_differ(answers: Answers, seed: int) -> None:
     assert value is None or value > 0.5  # half of the swaps are as far to either side
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_the_same_answer_everywhere_does_not_differ_by_rounding(seed: int) -> None:
+    dice = random.Random(seed)
+    prompts = [f"p{number}" for number in range(dice.randint(12, 48))]
+    arms = [{prompt: ["one two three four"] * dice.randint(1, 7) for prompt in prompts} for _ in range(2)]
+    assert stats.texts.compare_samples(*arms, seed=0) in (None, 1.0)
+
+
 def test_too_few_answers_say_nothing() -> None:
     few = {f"p{number}": ["text"] for number in range(6)}
     assert stats.compare_samples(few, few, seed=0, swaps=99) is None

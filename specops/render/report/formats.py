@@ -127,8 +127,11 @@ def _steps(steps: Sequence[Step]) -> Iterator[str]:
     for number, step in enumerate(steps, start=1):
         why = f" ({_escaped(step.why)})" if step.why else ""
         yield f"{number}. {_escaped(sentence(step.action))}{why}  "
-        if "\n" in step.command:
-            yield from ("", "```", *step.command.splitlines(), "```")
+        if "\n" in step.command.strip():
+            fence = "```"
+            while fence in step.command:
+                fence += "`"
+            yield from ("", fence, *step.command.splitlines(), fence)
         elif step.command:
             yield f"   {_code(step.command)}"
     if steps:
