@@ -80,5 +80,5 @@ def test_every_phase_and_the_fault_of_this_build_is_found_on_the_way(
     again = specops("run", path, "--out", run)
     assert again.returncode == Exit.NO
     refused = next(phase for phase in PHASES if found[phase].verdict == "no")  # the sweep's is about speed
-    assert f"Stopped at {refused}: " in again.stdout
+    assert f"Stopped at {refused}; " in again.stdout
     assert "server is up" not in again.stderr, "nothing is measured twice"
