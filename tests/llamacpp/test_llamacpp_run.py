@@ -45,7 +45,7 @@ def walked(standard, drafting, tmp_path_factory: pytest.TempPathFactory) -> tupl
             "warmup": 1,
             "max_tokens": 32,
         },
-        "ab": {"looks": 1},
+        "ab": {"looks": 1, "requests": 120, "min_duration_s": 0.0},
         "sweep": {"k": [2, 4], "concurrency": [1]},
         "canary": {"prompts": 6, "samples": 64},
         "addresses": {
