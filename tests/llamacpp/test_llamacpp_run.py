@@ -20,7 +20,7 @@ from specops.errors import Exit
 from specops.phases import PHASES
 from specops.results import Result
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 EACH = 3
 """Prompts of a class."""
 
