@@ -168,7 +168,7 @@ LENGTH = [
         "1.55 times as fast; as many tokens, in a language of shorter words; both refuse temperature 0",
         replace(FASTER, other_language=True, refuses_greedy=True),
         "not deploy",
-        r"shorter",
+        r"shorter|sampled answers are not the standard",
         standard=replace(STANDARD, refuses_greedy=True),
         options=SAMPLED,
     ),
