@@ -168,11 +168,11 @@ def in_practice(case: Case) -> list[str]:
 
 def on_the_pair(case: Case) -> list[str] | None:
     """Its speculation, on the shipped pair; None where that cannot be."""
-    known = ParsedCommand.parse(in_practice(case)).known
-    method = known.get("method")
+    literals = ParsedCommand.parse(in_practice(case)).literals
+    method = literals.get("method")
     if method not in SERVED:
         return None
-    keys = known | SERVED[str(method)]
+    keys = literals | SERVED[str(method)]
     if "num_speculative_tokens" in keys:
         keys["num_speculative_tokens"] = min(int(keys["num_speculative_tokens"]), 8)
     keys.pop("draft_tensor_parallel_size", None)  # the pair is on one device
