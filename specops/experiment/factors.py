@@ -23,7 +23,7 @@ NOTABLE = 1.1
 """A speed-up that differs by less between the parts is not worth a veto."""
 
 CONFIDENCE = 0.998
-"""Of one contrast. Seven factors at several loads and looks together take a true yes away in about 2% of
+"""Of one contrast. Eight factors at several loads and looks together take a true yes away in about 2% of
 runs."""
 
 FAR = 6
@@ -151,6 +151,7 @@ FACTORS: tuple[Factor, ...] = (
     Factor("connection", _by("connection", ("on new connections", "on connections that stay"))),
     Factor("pause", _by("standard's pause", ("after a pause of the standard", "without one"))),
     Factor("pause", _by("challenger's pause", ("after a pause of the challenger", "without one"))),
+    Factor("pause", _by("long run", ("after several windows without a pause", "sooner"))),
     Factor("time", _over_time),
     Factor("time", _at_an_end),
 )

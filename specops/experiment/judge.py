@@ -22,18 +22,20 @@ def judge(
     """Return `whole`, unless a factor divides the samples into parts of which one does not hold.
 
     `estimate` makes the same finding from some of the samples. A factor whose second part alone is what
-    production has restricts the samples to it; any other leaves open what one of its parts does not show.
-    Parts have the confidence of a single interval.
+    production has restricts the samples to it; any other leaves open what one of its parts does not show,
+    and is the cause where the whole is open: more of the same samples would not settle it. Parts have the
+    confidence of a single interval.
     """
     for factor in FACTORS:
-        if whole.verdict != "shown":
+        if whole.verdict not in ("shown", "open"):
             return whole
         parts = factor.split(samples, figure)
         if parts is None or not _differs(parts):
             continue
         if factor.restrict:
-            samples = parts.samples[1]
-            whole = _with_parts(estimate(samples), factor, parts, figure, confidence)
+            if whole.verdict == "shown":
+                samples = parts.samples[1]
+                whole = _with_parts(estimate(samples), factor, parts, figure, confidence)
             continue
         if any(estimate(part).verdict != "shown" for part in parts.samples):
             return _with_parts(

@@ -4,7 +4,9 @@ A window is one arm at one load, uninterrupted, all its streams full. A cycle ha
 at each load, one in an open loop, with the same arrivals, and one in which greedy requests of the cycle
 come again among sampled ones. Loads come in random order, so that each is measured over the whole
 duration. So do arms within a pair: which one begins is drawn for two successive cycles, one each way, so
-that a machine whose speed changes periodically cannot stay in step with the order.
+that a machine whose speed changes periodically cannot stay in step with the order. Once, each arm is
+measured for several windows without a pause, since production does not pause either: what a server does only
+for its first requests after one, such as using up a credit, would otherwise be all that is seen of it.
 
 Both arms of a pair get the same requests. A prompt has another variant each time it is drawn, so that no
 cache knows it; a variant follows from its place in the plan alone.
@@ -35,6 +37,9 @@ MIXED_STREAMS = 2
 
 SMALLEST_WINDOW = 6
 """Requests that count, of a window. With several streams there are two for each stream."""
+
+LONG_RUN_FROM = 2
+"""The cycle with which the long run begins: the first ones make known how long a window takes."""
 
 OPEN_REQUESTS = 6
 SAMPLED_REQUESTS = 4
@@ -92,11 +97,18 @@ class Plan:
     rounds: int
     """How often abba-restart starts each arm."""
 
+    long_run: int = 0
+    """Cycles whose measured windows follow one another, arm by arm; abba-restart always does so."""
+
     def windows(self) -> Iterator[Window]:
         """Every window in the order of execution. Interleaved cycles never end; restarts end with their
         rounds."""
         if self.design == "interleaved":
-            yield from chain.from_iterable(self._turns(cycle) for cycle in count())
+            long_run = range(LONG_RUN_FROM, LONG_RUN_FROM + self.long_run)
+            for cycle in count():
+                if cycle in long_run[:1]:
+                    yield from self._without_pause(long_run)
+                yield from self._turns(cycle, without="measured" if cycle in long_run else None)
             return
         periods = count()
         cycles = self.cycles_of_a_round
@@ -120,8 +132,19 @@ class Plan:
             for window in windows
         )
 
-    def _turns(self, cycle: int) -> Iterator[Window]:
+    def _without_pause(self, cycles: range) -> Iterator[Window]:
+        """The measured windows of these cycles, all of one arm before those of the next."""
+        measured = [w for cycle in cycles for w in self._cycle(cycle, cycle) if w.kind == "measured"]
+        measured.sort(key=lambda window: self.levels.index(window.level))
+        first = random.Random(f"{self.seed}:long run").randrange(2)
+        for order, arm in enumerate(_turn(self.arms, first)):
+            for window in measured:
+                yield self._of_arm(window, arm, order, 0)
+
+    def _turns(self, cycle: int, without: Kind | None = None) -> Iterator[Window]:
         for window in self._cycle(cycle, cycle):
+            if window.kind == without:
+                continue
             first = random.Random(f"{self.seed}:{window.kind}:{window.level}:{cycle // 2}").randrange(2)
             for order, arm in enumerate(_turn(self.arms, first + cycle)):
                 yield self._of_arm(window, arm, order, 0)

@@ -26,7 +26,7 @@ from specops.experiment.claims import Evidence
 from specops.experiment.decide import Confidences, Judged, judge_challenger, over_all
 from specops.experiment.identity import check_addresses, introduce_all
 from specops.experiment.margins import places_needed, request_margins
-from specops.experiment.plan import MIXED_STREAMS, Key, Plan, Request, Window
+from specops.experiment.plan import LONG_RUN_FROM, MIXED_STREAMS, Key, Plan, Request, Window
 from specops.experiment.records import Margin, Measurements, Place, WindowRecord
 from specops.experiment.storing import Storing
 from specops.hints import with_options
@@ -50,6 +50,9 @@ FEWEST_CYCLES = 24
 
 FEWEST_REQUESTS = 30
 """Requests for each cycle: who allows fewer in all gets fewer cycles, too."""
+
+LONG_RUN = 6
+"""Cycles in which each arm is measured without a pause. They end before the first look."""
 
 OPEN_LOOP_LOAD = 0.7
 """Rate of an open loop, as a share of what the standard answers at its heaviest load."""
@@ -177,8 +180,7 @@ class Experiment:
         by_requests = math.ceil(self.settings.requests / max(1, sent))
         seconds = max(sum(map(_seconds, measured)), 1e-3)
         by_time = math.ceil(self.settings.min_duration_s / (FIRST_LOOK * seconds))
-        fewest = min(FEWEST_CYCLES, self.settings.requests // FEWEST_REQUESTS)
-        return max(1, by_requests, by_time, fewest)
+        return max(1, by_requests, by_time, _fewest_cycles(self.settings))
 
     @property
     def looks(self) -> tuple[float, ...]:
@@ -321,10 +323,11 @@ class Experiment:
                     window = self.next_window()
                     if window is None or (first and window.period != first.period):
                         break
-                    if window.cycle != cycle and self.standard in up:
-                        await self._request_margins(up[self.standard])  # a look before this cycle needs them
+                    if window.cycle > cycle and self.standard in up:
                         cycle = window.cycle
-                        continue
+                        if cycle in self._look_cycles(self.cycles):
+                            await self._request_margins(up[self.standard])  # the look before it needs them
+                            continue
                     await self._measure_window(up[window.arm], window)
                 if self.standard in up:
                     await self._request_margins(up[self.standard])
@@ -453,7 +456,12 @@ def plan_of(
         mixed_temperature=mixed_temperature,
         same_prompts=requests.same_prompts,
         rounds=max(2, requests.repeats),
+        long_run=max(0, min(LONG_RUN, math.ceil(FIRST_LOOK * _fewest_cycles(settings)) - LONG_RUN_FROM)),
     )
+
+
+def _fewest_cycles(settings: Ab) -> int:
+    return min(FEWEST_CYCLES, settings.requests // FEWEST_REQUESTS)
 
 
 def _seconds(window: WindowRecord) -> float:

@@ -11,13 +11,12 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from statistics import quantiles
 
 import numpy as np
 
 from specops import stats
-from specops.experiment.plan import Kind
+from specops.experiment.plan import Key, Kind
 from specops.experiment.records import WindowRecord, sent_to
 from specops.load.arrivals import Level
 from specops.load.record import Row, positive
@@ -25,6 +24,10 @@ from specops.load.request_times import Objectives
 from specops.stats import Interval
 
 """Requests whose times are comparable: kind of window, load and traffic class."""
+
+LONG_RUN = 3
+"""Windows without a pause before one that shows what a server does in steady load. In turn, arms have at most
+two."""
 
 LATE = 2
 """Without an objective, a request is late that takes so many times the standard's 95th percentile of its
@@ -61,8 +64,7 @@ def pair_up(windows: Sequence[WindowRecord], standard: str, challenger: str) -> 
     for window in windows:
         if window.arm in (standard, challenger):
             pairs[window.cycle, window.kind, window.level][window.arm] = window
-    in_turn = sorted(windows, key=lambda window: window.began)
-    before = {window.key: earlier.arm for earlier, window in pairwise(in_turn)}
+    before = _windows_without_pause(windows)
     sent: dict[tuple[str, str], int] = defaultdict(int)
     opened: dict[str, set[int]] = defaultdict(set)
     samples = []
@@ -77,8 +79,9 @@ def pair_up(windows: Sequence[WindowRecord], standard: str, challenger: str) -> 
                 "place": _place(rows[standard], first.cell.rows),
                 "connection": float(any(row.connection not in opened[arm] for arm, row in rows.items())),
                 "repeat": float(sent[key[:2]] > 0),
-                "standard's pause": float(before.get(first.key) != standard),
-                "challenger's pause": float(before.get(pair[challenger].key) != challenger),
+                "standard's pause": float(not before[first.key]),
+                "challenger's pause": float(not before[pair[challenger].key]),
+                "long run": float(min(before[window.key] for window in pair.values()) >= LONG_RUN),
             }
             began = min(window.began for window in pair.values())
             row = rows[standard]
@@ -99,6 +102,17 @@ def pair_up(windows: Sequence[WindowRecord], standard: str, challenger: str) -> 
         for row in first.cell.sent:
             sent[row.prompt, row.variant] += 1
     return samples
+
+
+def _windows_without_pause(windows: Sequence[WindowRecord]) -> dict[Key, int]:
+    """How many windows of its arm each followed, without one of another arm between them."""
+    numbers: dict[Key, int] = {}
+    earlier: WindowRecord | None = None
+    for window in sorted(windows, key=lambda window: window.began):
+        same = earlier is not None and earlier.arm == window.arm
+        numbers[window.key] = numbers[earlier.key] + 1 if earlier is not None and same else 0
+        earlier = window
+    return numbers
 
 
 def _by_prompt(rows: Iterable[Row]) -> dict[tuple[str, str, float, int], Row]:

@@ -13,7 +13,7 @@ from specops.experiment.claims import Evidence
 from specops.experiment.decide import Confidences, Judged, judge_challenger, over_all
 from specops.experiment.plan import Plan, Request, Window
 from specops.experiment.records import WindowRecord
-from specops.experiment.run import Experiment
+from specops.experiment.run import LONG_RUN, Experiment
 from specops.load.arrivals import Level
 from specops.load.record import CellRecord, Row, Spread
 from specops.load.settings import BaselineSettings
@@ -113,6 +113,7 @@ def plan(
         "mixed_temperature": 0.7,
         "same_prompts": False,
         "rounds": 2,
+        "long_run": LONG_RUN,
     }
     return Plan(**known | fields)
 

@@ -63,6 +63,21 @@ def test_a_server_that_differs_in_whole_windows_after_a_pause_is_no_gain(arm: st
     assert cause(found) == "pause"
 
 
+@pytest.mark.parametrize(("arm", "factor"), [("draft", 0.5), ("standard", 2.0)])
+def test_what_lasts_longer_than_all_usual_windows_is_seen_in_the_long_run(arm: str, factor: float) -> None:
+    since = {"arm": "", "sent": 0}
+
+    def credit(window: Window, prompt: str, at: float) -> dict[str, Any]:
+        since["sent"] = since["sent"] + 1 if since["arm"] == window.arm else 1
+        since["arm"] = window.arm
+        return {"slower": factor if window.arm == arm and since["sent"] <= 20 else 1.0}
+
+    found = judged(windows(1.0, cycles=24, answer=credit))
+    assert found.decision.verdict != "yes"
+    assert cause(found) == "pause"
+    assert judged(windows(1.0, cycles=24, answer=credit, long_run=0)).decision.verdict == "yes"
+
+
 @pytest.mark.parametrize("at_last", [False, True])
 def test_a_few_windows_at_an_end_without_a_gain_are_not_hidden_by_a_wide_interval(at_last: bool) -> None:
     def ramp(window: Window, prompt: str, at: float) -> dict[str, Any]:

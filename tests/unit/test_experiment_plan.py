@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from itertools import islice, takewhile
+from collections import Counter, defaultdict
+from itertools import groupby, islice, takewhile
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_windows import ARMS, CLASSES, plan
+from made_windows import ARMS, CLASSES, experiment, plan, windows
 
 from specops.experiment.plan import window_size
+from specops.experiment.run import LONG_RUN
 
 
 @given(
@@ -22,12 +24,18 @@ def test_windows_are_pairs_of_the_same_requests(
     prompts: int, streams: list[int], seed: int, same: bool
 ) -> None:
     made = plan(prompts=prompts, concurrency=streams, seed=seed, same_prompts=same)
-    listed = list(takewhile(lambda window: window.cycle < 6, made.windows()))
-    for one, two in zip(listed[::2], listed[1::2], strict=True):
-        assert {one.arm, two.arm} == set(ARMS)
-        assert (one.cycle, one.kind, one.level) == (two.cycle, two.kind, two.level)
-        assert (one.requests, one.fillers) == (two.requests, two.fillers)
+    listed = list(takewhile(lambda window: window.cycle < 9, made.windows()))
     assert len({window.key for window in listed}) == len(listed)
+    pairs = defaultdict(list)
+    for window in listed:
+        pairs[window.cycle, window.kind, window.level].append(window)
+    assert {len(pair) for pair in pairs.values()} == {2}
+    for one, two in pairs.values():
+        assert {(one.arm, one.order), (two.arm, two.order)} in (
+            {(ARMS[0], 0), (ARMS[1], 1)},
+            {(ARMS[1], 0), (ARMS[0], 1)},
+        )
+        assert (one.requests, one.fillers) == (two.requests, two.fillers)
     for window in listed:
         if window.kind == "measured":
             assert len(window.requests) == window_size(window.level)
@@ -57,10 +65,36 @@ def test_each_prompt_comes_once_before_any_comes_twice() -> None:
 
 
 def test_which_arm_goes_first_is_balanced_and_not_regular() -> None:
-    measured = [w for w in islice(plan().windows(), 800) if w.kind == "measured" and w.arm == ARMS[0]]
+    made = plan(long_run=0)
+    measured = [w for w in islice(made.windows(), 800) if w.kind == "measured" and w.arm == ARMS[0]]
     orders = [window.order for window in measured]
     assert abs(sum(orders) - len(orders) / 2) <= 1
     assert len({tuple(orders[at : at + 4]) for at in range(0, len(orders) - 4, 4)}) > 2
+
+
+def test_each_arm_is_once_measured_without_a_pause() -> None:
+    made = plan(concurrency=[1, 8])
+    listed = list(takewhile(lambda window: window.cycle < 30, made.windows()))
+    stretches = [list(windows) for _, windows in groupby(listed, key=lambda window: window.arm)]
+    long = [stretch for stretch in stretches if len(stretch) > 3]
+    assert {windows[0].arm for windows in long} == set(ARMS)
+    for stretch in long:
+        by_level = Counter(window.level for window in stretch if window.kind == "measured")
+        assert set(by_level.values()) == {LONG_RUN}
+        assert len(by_level) == 2
+    assert max(len(stretch) for stretch in stretches if stretch not in long) <= 3
+    kinds = Counter((window.cycle, window.kind) for window in listed)
+    assert {kinds[cycle, "open"] for cycle in range(30)} == {2}
+
+
+@pytest.mark.parametrize("requests", [30, 90, 210, 300, 750, 3000])
+def test_the_long_run_ends_before_the_first_look(requests: int) -> None:
+    made = experiment([], requests=requests)
+    made.windows = {record.key: record for record in windows(2.0, cycles=1, long_run=0)}
+    longest = list(islice(made.plan.windows(), 400))
+    arms = [list(group) for _, group in groupby(longest, key=lambda window: window.arm)]
+    last = max((window.cycle for run in arms if len(run) > 3 for window in run), default=0)
+    assert last < min(made._look_cycles(made.cycles))
 
 
 def test_restarts_end_with_their_rounds_and_start_each_arm_in_turn() -> None:
