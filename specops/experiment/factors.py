@@ -48,6 +48,9 @@ class Factor:
     restrict: bool = False
     """Whether the second part alone is what production has: then the comparison goes on with it."""
 
+    over_time: bool = False
+    """Whether an even change of one server would look like these two parts."""
+
 
 def log_ratios(samples: Sequence[Sample], figure: str) -> dict[object, float]:
     """The logarithm of the speed-up of each pair of windows, in order of time."""
@@ -152,7 +155,7 @@ FACTORS: tuple[Factor, ...] = (
     Factor("pause", _by("standard's pause", ("after a pause of the standard", "without one"))),
     Factor("pause", _by("challenger's pause", ("after a pause of the challenger", "without one"))),
     Factor("pause", _by("long run", ("after several windows without a pause", "sooner"))),
-    Factor("time", _over_time),
+    Factor("time", _over_time, over_time=True),
     Factor("time", _at_an_end),
 )
 """In the order in which they are looked at. Prompt class and load are cells of their own; temperature and

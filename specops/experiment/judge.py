@@ -30,24 +30,31 @@ def judge(
         if whole.verdict not in ("shown", "open"):
             return whole
         parts = factor.split(samples, figure)
-        if parts is None or not _differs(parts):
+        if parts is None or parts.change is None or 1 / NOTABLE < parts.change.estimate < NOTABLE:
             continue
+        surely = parts.change.low > 1 or parts.change.high < 1
         if factor.restrict:
-            if whole.verdict == "shown":
+            if surely and whole.verdict == "shown":
                 samples = parts.samples[1]
                 whole = _with_parts(estimate(samples), factor, parts, figure, confidence)
             continue
-        if any(estimate(part).verdict != "shown" for part in parts.samples):
-            return _with_parts(
-                whole.model_copy(update={"verdict": "open"}), factor, parts, figure, confidence
-            )
+        if whole.verdict == "open":
+            doubted = surely
+        else:
+            doubted = surely and any(estimate(part).verdict != "shown" for part in parts.samples)
+            doubted |= factor.over_time and not _exceeds_drift(whole.ratio, parts.change)
+        if doubted:
+            doubtful = whole.model_copy(update={"verdict": "open"})
+            return _with_parts(doubtful, factor, parts, figure, confidence)
     return whole
 
 
-def _differs(parts: Parts) -> bool:
-    change = parts.change
-    sure = change is not None and (change.low > 1 or change.high < 1)
-    return change is not None and sure and not 1 / NOTABLE < change.estimate < NOTABLE
+def _exceeds_drift(speedup: Interval | None, change: Interval) -> bool:
+    """Return whether the gain is larger than an even change of one server would have made it: of a latency
+    that grows evenly to R times, the mean is (1 + R) / 2 of what it was at first. Noise that lasts as long as
+    the run cannot be told from it, so the change need not be sure."""
+    growth = max(change.estimate, 1 / change.estimate)
+    return speedup is not None and speedup.low > (1 + growth) / 2
 
 
 def _with_parts(finding: Finding, factor: Factor, parts: Parts, figure: str, confidence: float) -> Finding:

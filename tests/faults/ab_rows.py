@@ -231,6 +231,23 @@ DRIFT = [
         prompts=64,
     ),
     ab(
+        "fast_for_longer_than_a_turn",
+        "equal servers; the challenger takes half as long for 24 requests after a pause: a credit is used up",
+        replace(EQUAL, wake=(24, 0.5)),
+        "not deploy",
+        r"had a pause before|is not surely above",
+        prompts=64,
+    ),
+    ab(
+        "standard_wakes_up_for_longer_than_a_turn",
+        "equal servers; the standard's first 24 requests after a pause take twice as long",
+        EQUAL,
+        "not deploy",
+        r"had a pause before|is not surely above",
+        standard=replace(STANDARD, wake=(24, 2.0)),
+        prompts=64,
+    ),
+    ab(
         "faster_and_both_wake_up_slowly",
         "a true gain of 2; both take twice as long for 10 requests after a pause",
         replace(slowed(STANDARD, 0.5), wake=(10, 2.0)),

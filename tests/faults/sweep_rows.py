@@ -354,7 +354,7 @@ SWEEPS = [
         "K 3 is 1.55 times as fast, by another model; both differ from themselves at temperature 0",
         [replace(FASTER, unsteady=0.9, other_model=True)],
         "not deploy",
-        r"differ from the standard|greedy answers say nothing",
+        r"answers are not acceptable",
         standard=replace(STANDARD, unsteady=0.9),
     ),
     sweep(
@@ -378,7 +378,7 @@ SWEEPS = [
         "K 3 takes half as long in nine of its ten turns, then as long as the standard",
         [replace(EQUAL, drift=((163, 0.5), (164, 1.0)))],
         "not deploy",
-        r"the speed-up changed during the run[^\n]*in turn 2 of rung 5",
+        r"the speed-up changed during the run[^\n]*in turn \d of rung 5",
         options=("--repeats=5",),
         prompts=80,
     ),

@@ -78,6 +78,28 @@ def test_what_lasts_longer_than_all_usual_windows_is_seen_in_the_long_run(arm: s
     assert judged(windows(1.0, cycles=24, answer=credit, long_run=0)).decision.verdict == "yes"
 
 
+def test_a_gain_that_an_even_change_of_the_standard_makes_is_not_deployed() -> None:
+    """Each half of the run shows a gain by itself."""
+
+    def slowing(window: Window, prompt: str, at: float) -> dict[str, Any]:
+        return {"slower": 1 + 1.5 * window.cycle / 36 if window.arm == "standard" else 1.0}
+
+    found = judged(windows(1.0, cycles=36, noise=0.1, answer=slowing))
+    assert found.decision.verdict != "yes"
+    assert cause(found) == "time"
+    both = judged(
+        windows(
+            1.0,
+            cycles=36,
+            noise=0.1,
+            answer=lambda window, prompt, at: {
+                "slower": (2.2 if window.arm == "standard" else 1.0) * (1 + 1.5 * window.cycle / 36)
+            },
+        )
+    )
+    assert both.decision.verdict == "yes"
+
+
 @pytest.mark.parametrize("at_last", [False, True])
 def test_a_few_windows_at_an_end_without_a_gain_are_not_hidden_by_a_wide_interval(at_last: bool) -> None:
     def ramp(window: Window, prompt: str, at: float) -> dict[str, Any]:

@@ -488,6 +488,29 @@ def test_a_gain_that_ends_with_the_last_turn_is_a_drift() -> None:
     assert "in turn 2 of rung 5" in found.reason
 
 
+@pytest.mark.parametrize(("first", "verdict"), [(24, "undecided"), (None, "yes")])
+def test_a_standard_that_slows_down_within_its_first_turn_is_no_gain(first: int | None, verdict: str) -> None:
+    """Each turn of the setting has a standard beside it that is slow in most requests."""
+    one = settings(3)
+
+    def slower(n: int, row: Any, cell: SweptCell) -> dict[str, float]:
+        early = first is not None and (cell.rung, cell.turn) == (0, 0) and n < first
+        return (
+            {} if early else took(2 * row.e2e_ms) | {"ttft_ms": 2 * row.ttft_ms, "tpot_ms": 2 * row.tpot_ms}
+        )
+
+    cells = changed(swept({"k=3": 1.0}, one, rungs=0, confirming=2), "standard", slower)
+    finalists = Finalists(settings=("k=3",), streams=(1,))
+    found = judged({}, one, cells=cells, finalists=finalists, margins=made_sweeps.BOUND_BY_96)
+    assert found.verdict == verdict
+    assert ("standard's later requests" in found.reason) == (first is not None)
+
+
+def test_a_machine_that_slows_down_for_both_leaves_the_gain() -> None:
+    slow = {"slower": lambda rung, name, turn, now: 1.5 if rung else 1.0}
+    assert judged({"k=3": 1.3, "k=5": 1.6, "k=8": 0.8}, **slow).verdict == "yes"
+
+
 def test_only_a_gain_that_every_turn_shows_survives_turns_that_differ() -> None:
     def rungs(**of: tuple[float, float]) -> dict[tuple[int, int], Interval]:
         return {

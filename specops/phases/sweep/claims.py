@@ -12,17 +12,20 @@ What divides the samples of a sweep: repeats that come from a cache, the place i
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
-from statistics import fmean
+from statistics import fmean, median
+from typing import Self
 
 from specops import stats
 from specops.config import Ab
 from specops.experiment import answer_claims, answers, claims, sentences
 from specops.experiment.claims import LEAST_GAIN, ONE_SIDED, Evidence, judge_first_token, judge_length
 from specops.experiment.decide import decide_claims
+from specops.experiment.factors import CONFIDENCE
 from specops.experiment.findings import Basis, Cause, ClaimName, Decision, Finding, Part, Ternary
 from specops.experiment.records import Place, WindowRecord
 from specops.experiment.sentences import describe
@@ -33,6 +36,9 @@ from specops.stats import Interval, Times, shares
 
 LARGEST_UNKNOWN = 1.15
 """An open length leaves a yes, per token, where a larger difference, either way, is excluded."""
+
+STRETCH = 6
+"""Requests of one server, in the order of time, whose mean is one value of a series."""
 
 NOTABLE = 1.05
 """A change by less than a twentieth is not flagged, however sure: nobody would act on it."""
@@ -216,16 +222,25 @@ class Division:
     """What the standard and the setting took of the first request of each visit, of the second one, and so
     on."""
 
+    changes: Mapping[str, ServerChange] = field(default_factory=dict)
+    """By arm, how its own speed changed during the sweep."""
+
     client_bound: str | None = None
 
     @classmethod
-    def from_cells(cls, swept: SweepCells, evidence: Evidence, where: Stratum) -> Division:
+    def from_cells(cls, swept: SweepCells, evidence: SweptEvidence, where: Stratum) -> Division:
         bounds = (window.cell.client_bound for window in evidence.windows)
         setting = evidence.challenger
+        changes = {
+            arm: change
+            for arm, favourable in ((evidence.standard, min), (setting, max))
+            if (change := ServerChange.of(evidence, arm, favourable)) is not None
+        }
         return cls(
             (swept.repeats(swept.standard, where), swept.repeats(setting, where)),
             swept.by_turn(setting, where),
             swept.by_place(setting, where),
+            changes,
             next((bound for bound in bounds if bound), None),
         )
 
@@ -240,7 +255,7 @@ class Division:
         causes: Mapping[Cause, list[Part]] = {
             "repeat": self._cached(),
             "place": self._woke(),
-            "time": self._drifted(wait.ratio),
+            "time": self._drifted(wait.ratio) or self._changed(wait.ratio),
         }
         for cause, parts in causes.items():
             if parts:
@@ -303,6 +318,56 @@ class Division:
             Part(name=f"in turn {turn + 1} of rung {rung + 1}", ratio=self.turns[rung, turn])
             for rung, turn in sorted((least, most))
         ]
+
+    def _changed(self, speedup: Interval | None) -> list[Part]:
+        """A server whose own speed changed within its turns, where the gain is less than what the change
+        made of it: a standard that slows down makes any setting faster. What both servers share, such as a
+        machine that slows down, pairs have cancelled."""
+        lows, highs = ([getattr(c.ratio, end) for c in self.changes.values()] for end in ("low", "high"))
+        if len(self.changes) == 2 and max(lows) <= min(highs):
+            return []
+        made = math.prod(change.made for change in self.changes.values())
+        if speedup is None or speedup.low / made > NOTABLE:
+            return []
+        return [
+            Part(name=f"as long in {arm}'s later requests as in its earlier ones", ratio=change.ratio)
+            for arm, change in sorted(self.changes.items())
+        ]
+
+
+@dataclass(frozen=True)
+class ServerChange:
+    """A lasting change of one server's speed, from its own requests in the order of time."""
+
+    ratio: Interval
+    """How many times as long later requests take as earlier ones, for the same prompts."""
+
+    made: float
+    """By how much it changed the server's mean from that of its less favourable state."""
+
+    @classmethod
+    def of(cls, evidence: SweptEvidence, arm: str, state: Callable[[Iterable[float]], float]) -> Self | None:
+        """None where it surely or notably did not change. `state` picks the less favourable of its mean
+        logarithms of time before and after the change: the least of the standard."""
+        sent: dict[tuple[str, float], list[tuple[float, float]]] = defaultdict(list)
+        for cell in evidence.cells:
+            for row in cell.cell.rows if cell.setting == arm else ():
+                if row.error is None and id(row) not in evidence.late and row.e2e_ms > 0:
+                    instant = cell.began + row.sent_s
+                    sent[row.prompt, row.temperature].append((instant, math.log(row.e2e_ms)))
+        beside_usual = sorted(
+            (instant, value - median(log for _, log in times))
+            for times in sent.values()
+            for instant, value in times
+        )
+        values = [value for _, value in beside_usual]
+        stretches = [fmean(values[at : at + STRETCH]) for at in range(0, len(values) - STRETCH + 1, STRETCH)]
+        step = stats.largest_step(stretches, CONFIDENCE)
+        if step is None or step[1].low <= 1 <= step[1].high or 1 / NOTABLE < step[1].estimate < NOTABLE:
+            return None
+        place, ratio = step
+        unlike = state((fmean(stretches[:place]), fmean(stretches[place:])))
+        return cls(ratio, math.exp(abs(fmean(stretches) - unlike)))
 
 
 def decide(findings: Sequence[Finding], margins: Ab, *, confirmed: bool) -> Decision:

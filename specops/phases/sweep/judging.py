@@ -9,7 +9,6 @@ from typing import Any
 
 from specops import stats
 from specops.config import Ab
-from specops.experiment.claims import Evidence
 from specops.experiment.findings import Finding
 from specops.experiment.records import Place
 from specops.load import validity
@@ -271,7 +270,7 @@ class _Judging:
     def _cells_at_streams(self, streams: int) -> list[SweptCell]:
         return [cell for cell in self.cells if cell.cell.concurrency == streams]
 
-    def _evidence(self, setting: str, cells: Sequence[SweptCell]) -> Evidence:
+    def _evidence(self, setting: str, cells: Sequence[SweptCell]) -> claims.SweptEvidence:
         return claims.evidence_on(cells, self.swept.standard, setting, self.margins, self.nats)
 
     def notes(self, report: Report) -> list[str]:
