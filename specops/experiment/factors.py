@@ -23,7 +23,7 @@ NOTABLE = 1.1
 """A speed-up that differs by less between the parts is not worth a veto."""
 
 CONFIDENCE = 0.998
-"""Of one contrast. Eight factors at several loads and looks together take a true yes away in about 2% of
+"""Of one contrast. Seven factors at several loads and looks together take a true yes away in about 2% of
 runs."""
 
 FAR = 6
@@ -67,11 +67,12 @@ def log_ratios(samples: Sequence[Sample], figure: str) -> dict[object, float]:
 
 
 def _by(name: str, names: tuple[str, str]) -> Split:
-    """A split by a factor of the samples that is 0 or 1: the part with 1 comes first."""
+    """A split by a factor of the samples: those with 1 come first, then those with 0. Between, the arms of a
+    pair differ in it."""
 
     def split(samples: Sequence[Sample], figure: str) -> Parts | None:
-        first = [sample for sample in samples if sample.factors[name]]
-        second = [sample for sample in samples if not sample.factors[name]]
+        first = [sample for sample in samples if sample.factors[name] == 1]
+        second = [sample for sample in samples if sample.factors[name] == 0]
         logs = [log_ratios(part, figure) for part in (first, second)]
         windows = logs[0].keys() & logs[1].keys()
         if windows:  # a factor within windows: its contrast is paired by window, which cancels their noise
@@ -152,8 +153,7 @@ FACTORS: tuple[Factor, ...] = (
     Factor("place", _by("place", ("late in each window", "early in each window"))),
     Factor("order", _by("order", ("when it goes first", "when it goes second"))),
     Factor("connection", _by("connection", ("on new connections", "on connections that stay"))),
-    Factor("pause", _by("standard's pause", ("after a pause of the standard", "without one"))),
-    Factor("pause", _by("challenger's pause", ("after a pause of the challenger", "without one"))),
+    Factor("pause", _by("pause", ("after a pause of both", "without one"))),
     Factor("pause", _by("long run", ("after several windows without a pause", "sooner"))),
     Factor("time", _over_time, over_time=True),
     Factor("time", _at_an_end),

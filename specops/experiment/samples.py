@@ -11,7 +11,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import quantiles
+from statistics import fmean, quantiles
 
 import numpy as np
 
@@ -79,8 +79,8 @@ def pair_up(windows: Sequence[WindowRecord], standard: str, challenger: str) -> 
                 "place": _place(rows[standard], first.cell.rows),
                 "connection": float(any(row.connection not in opened[arm] for arm, row in rows.items())),
                 "repeat": float(sent[key[:2]] > 0),
-                "standard's pause": float(not before[first.key]),
-                "challenger's pause": float(not before[pair[challenger].key]),
+                # Only like is compared: a server that had a pause beside one that had none is neither.
+                "pause": fmean(not before[window.key] for window in pair.values()),
                 "long run": float(min(before[window.key] for window in pair.values()) >= LONG_RUN),
             }
             began = min(window.began for window in pair.values())

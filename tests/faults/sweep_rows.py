@@ -376,7 +376,7 @@ SWEEPS = [
     sweep(
         "fast_until_the_last_turn",
         "K 3 takes half as long in nine of its ten turns, then as long as the standard",
-        [replace(EQUAL, drift=((163, 0.5), (164, 1.0)))],
+        [replace(EQUAL, drift=((255, 0.5), (256, 1.0)))],
         "not deploy",
         r"the speed-up changed during the run[^\n]*in turn \d of rung 5",
         options=("--repeats=5",),
