@@ -42,6 +42,9 @@ BESIDE_MARGIN = 0.9
 SAMPLED_LENGTH_MARGIN = 0.1
 """Sampled answers vary in length, so that 3% would take thousands of them."""
 
+BesideFigure = Literal["e2e", "equal_length"]
+"""End to end; where answers differ in length, as if they did not: a longer answer is no slower one."""
+
 ALWAYS = 2
 """A prompt always fails that fails in so many requests, and in no request does not."""
 
@@ -488,7 +491,7 @@ def judge_first_token(
 
 
 def open_loop(
-    evidence: Evidence, level: Level, traffic_class: str | None, confidence: float
+    evidence: Evidence, level: Level, traffic_class: str | None, figure: BesideFigure, confidence: float
 ) -> list[Finding]:
     """Waits from when requests were due, where they arrive whether or not the server keeps up; empty where no
     such window was measured at that load."""
@@ -499,19 +502,19 @@ def open_loop(
     ]
     if not evidence.of_body(samples):
         return []
-    finding = _beside(evidence, samples, confidence)
+    finding = _beside(evidence, samples, figure, confidence)
     update = {"claim": "open-loop wait", "load": level, "scope": "open", "traffic_class": traffic_class}
     return [finding.model_copy(update=update)]
 
 
-def sampled_wait(evidence: Evidence, level: Level, confidence: float) -> Finding:
+def sampled_wait(evidence: Evidence, level: Level, figure: BesideFigure, confidence: float) -> Finding:
     """Waits of sampled requests that share batches with greedy ones: of them, fewer drafts are accepted.
 
     They have prompts that were sent before. Where the standard answers what comes again from a cache, a
     longer wait is no evidence.
     """
     samples = [s for s in evidence.samples if s.kind == "mixed" and s.standard.temperature > 0]
-    finding = _beside(evidence, samples, confidence)
+    finding = _beside(evidence, samples, figure, confidence)
     finding = finding.model_copy(update={"claim": "sampled wait", "load": level, "scope": "mixed"})
     if finding.verdict == "against" and _caches(evidence, evidence.standard, level):
         return finding.model_copy(update={"verdict": "open", "cause": "repeat", "needs": None})
@@ -539,10 +542,12 @@ def _caches(evidence: Evidence, arm: str, level: Level) -> bool:
     return gain is not None and gain.n >= stats.MIN_PAIRS and gain.low > math.log(NOTABLE)
 
 
-def _beside(evidence: Evidence, samples: Iterable[Sample], confidence: float) -> Finding:
+def _beside(
+    evidence: Evidence, samples: Iterable[Sample], figure: BesideFigure, confidence: float
+) -> Finding:
     """Non-inferiority of the wait in windows beside the measured ones."""
     samples = evidence.of_body(samples)
-    ratio = ratio_of(samples, "e2e", confidence, restarts=evidence.restarts)
+    ratio = ratio_of(samples, figure, confidence, restarts=evidence.restarts)
     verdict: Ternary = "open"
     if ratio is not None:
         verdict = (

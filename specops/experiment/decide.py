@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 
 from specops import stats
 from specops.experiment import answer_claims, claims, sentences
-from specops.experiment.claims import Evidence
+from specops.experiment.claims import BesideFigure, Evidence
 from specops.experiment.findings import Basis, Decision, Finding
 from specops.load.arrivals import Level
 from specops.results import Verdict
@@ -117,19 +117,20 @@ def judge_challenger(evidence: Evidence, confidences: Confidences) -> Judged:
         [claims.wait(evidence, level, None, basis, confidences.of_loads)]
         for level, basis in zip(levels, bases, strict=True)
     ]
-    for level, row in zip(levels, together, strict=True):
+    for level, length, row in zip(levels, lengths, together, strict=True):
+        beside: BesideFigure = "equal_length" if length.verdict != "shown" or length.cause else "e2e"
         # What divides all samples of a load divides those of each class.
         doubts = [row[0]] if row[0].verdict != "shown" and row[0].cause in _CAUSES_OF_ALL else []
         faster = [name for name in classes if (name, level) not in slower] or classes
         among = evidence.of_classes(faster)
-        for claim in _claims_at(evidence, level, confidences):
+        for claim in _claims_at(evidence, level, beside, confidences):
             row.append(claim(evidence))
             by_class = _split(claim, among, faster, Evidence.of_classes)
             for name in classes:
                 cells[name, level].append(by_class.of(name))
         for name in classes:
-            cells[name, level] += [*claims.open_loop(evidence, level, name, _BESIDE), *doubts]
-        row += claims.open_loop(evidence, level, None, _BESIDE)
+            cells[name, level] += [*claims.open_loop(evidence, level, name, beside, _BESIDE), *doubts]
+        row += claims.open_loop(evidence, level, None, beside, _BESIDE)
     of_class: dict[str, list[Finding]] = {name: [] for name in classes}
     for claim in (_failures, _answers, answer_claims.sampled_answers, claims.gain_of_speculation):
         by_load = _split(claim, evidence, levels, Evidence.of_loads)
@@ -179,7 +180,9 @@ def _basis(evidence: Evidence, level: Level, lengths: Finding, confidence: float
     return "e2e" if decoding.low > 1 and whole.low <= decoding.high else "tpot"
 
 
-def _claims_at(evidence: Evidence, level: Level, confidences: Confidences) -> list[Claim]:
+def _claims_at(
+    evidence: Evidence, level: Level, beside: BesideFigure, confidences: Confidences
+) -> list[Claim]:
     """The claims of non-inferiority at one load. The open loop's rate is a share of what the standard answers
     at the heaviest, where sampled requests are sent, too."""
     listed: list[Claim] = [
@@ -191,7 +194,7 @@ def _claims_at(evidence: Evidence, level: Level, confidences: Confidences) -> li
     if "open" in kinds:
         listed.append(lambda part: claims.open_first_token(part, level, _BESIDE))
     if "mixed" in kinds:
-        listed.append(lambda part: claims.sampled_wait(part, level, _BESIDE))
+        listed.append(lambda part: claims.sampled_wait(part, level, beside, _BESIDE))
     return listed
 
 

@@ -115,6 +115,15 @@ def _windows_without_pause(windows: Sequence[WindowRecord]) -> dict[Key, int]:
     return numbers
 
 
+def longest_run(windows: Sequence[WindowRecord], arm: str) -> int:
+    """The most requests that an arm was sent without a window of another arm between them."""
+    ran = longest = 0
+    for window in sorted(windows, key=lambda window: window.began):
+        ran = ran + len(window.cell.sent) if window.arm == arm else 0
+        longest = max(longest, ran)
+    return longest
+
+
 def _by_prompt(rows: Iterable[Row]) -> dict[tuple[str, str, float, int], Row]:
     """Rows by prompt, variant and temperature; of the same request twice, by their order."""
     numbers: dict[tuple[str, str, float], int] = defaultdict(int)
@@ -161,8 +170,7 @@ def _per_character(row: Row) -> float | None:
 
 
 def _at_equal_length(sample: Sample) -> tuple[float, float] | None:
-    """End to end as if both answers had their mean length: each arm's time after the first token is
-    scaled."""
+    """The wait as if both answers had their mean length: each arm's time after the first token is scaled."""
     if not sample.answered or sample.standard.ttft_ms is None or sample.challenger.ttft_ms is None:
         return None
     lengths = [row.tokens or len(row.text) for row in (sample.standard, sample.challenger)]
@@ -172,7 +180,7 @@ def _at_equal_length(sample: Sample) -> tuple[float, float] | None:
         return None
     mean = sum(lengths) / 2
     standard, challenger = (
-        row.ttft_ms + (row.e2e_ms - row.ttft_ms) * mean / length
+        waited_ms(row) + (row.e2e_ms - row.ttft_ms) * (mean / length - 1)
         for row, length in zip((sample.standard, sample.challenger), lengths, strict=True)
         if row.ttft_ms is not None
     )
@@ -272,4 +280,14 @@ def _percentile_95(values: Sequence[float]) -> float:
     return quantiles(values, n=20, method="inclusive")[-1] if len(values) > 1 else values[0]
 
 
-__all__ = ["FIGURES", "Lateness", "Sample", "change_ms", "pair_up", "ratio_of", "sent_to", "waited_ms"]
+__all__ = [
+    "FIGURES",
+    "Lateness",
+    "Sample",
+    "change_ms",
+    "longest_run",
+    "pair_up",
+    "ratio_of",
+    "sent_to",
+    "waited_ms",
+]

@@ -63,7 +63,7 @@ SPEED = [
         "deploy",
         r"chat",
         r"(not for code|code[^\n]*(do not deploy|slower|\bno\b|keep speculation off))",
-        never=(r"deploy for [^;\n]*code",),
+        never=(r"(?<!not )deploy for [^;\n]*code",),
         prompts=MANY,
     ),
     ab(

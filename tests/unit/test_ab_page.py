@@ -76,7 +76,10 @@ def test_a_whole_page() -> None:
     for item in ("failed, refused or late", "unacceptable answers", "sampled answers", "accepted tokens"):
         assert item in text
     assert "wait (long, 1 stream)" in text
-    assert "Both arms were observed for 2.2 min together; what changes more slowly was not observed" in text
+    assert (
+        "Both arms were observed for 2.2 min together, and each for 42 requests or more without a pause"
+        in text
+    )
     assert "Deploy for long, short at 1 stream" in text
     assert shown[-2].startswith("Use speculation for long and short at 1 stream a server.")
     assert shown[-1] == "next: specops serve --tree ngram:8"

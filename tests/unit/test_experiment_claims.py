@@ -504,3 +504,17 @@ def test_repeats_from_the_standards_cache_make_no_request_late_and_no_wait_longe
     sampled = next(f for f in found.findings if f.claim == "sampled wait")
     assert (sampled.verdict, sampled.cause) == ("open", "repeat")
     assert "cache" in found.decision.reason
+
+
+@pytest.mark.parametrize("claim", ["sampled wait", "open-loop wait"])
+def test_longer_answers_are_no_slower_ones_beside_the_measured_windows(claim: str) -> None:
+    """A standard that cuts its answers ends earlier."""
+
+    def cut(window: Window, prompt: str, at: float) -> dict[str, Any]:
+        return {"ttft_ms": 1.0} | ({"slower": 0.5, "tokens": 5} if window.arm == "standard" else {})
+
+    found = judged(windows(1.0, cycles=24, answer=cut))
+    beside = [finding for finding in found.findings if finding.claim == claim]
+    assert beside
+    assert all(finding.verdict != "against" for finding in beside)
+    assert found.decision.verdict != "yes"

@@ -11,6 +11,7 @@ from typing import Any
 
 from specops.defaults import CONFIDENCE
 from specops.experiment.findings import Decision
+from specops.experiment.samples import longest_run
 from specops.hints import with_options
 from specops.load.arrivals import Level
 from specops.load.record import Row
@@ -222,8 +223,11 @@ def _claims(result: Result, challenger: Challenger) -> Table:
     """The table on which the decision rests."""
     seconds = result.data.get("duration_s", 0.0)
     time = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
+    windows = measurements_of(result, FILE).windows
+    runs = [longest_run(windows, arm) for arm in {window.arm for window in windows}]
     note = (
-        f"Both arms were observed for {time} together; what changes more slowly was not observed. "
+        f"Both arms were observed for {time} together, and each for {min(runs, default=0)} requests or more "
+        "without a pause; what changes more slowly, or later, was not observed. "
         "A deployment needs each item to be shown."
     )
     findings = [finding for finding in challenger.findings if finding.decides]
