@@ -225,9 +225,9 @@ def _claims(result: Result, challenger: Challenger) -> Table:
     time = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
     windows = measurements_of(result, FILE).windows
     runs = [longest_run(windows, arm) for arm in {window.arm for window in windows}]
+    run = f", and each for {min(runs)} requests without a pause" if runs else ""
     note = (
-        f"Both arms were observed for {time} together, and each for {min(runs, default=0)} requests or more "
-        "without a pause; what changes more slowly, or later, was not observed. "
+        f"Both arms were observed for {time} together{run}; what changes more slowly was not observed. "
         "A deployment needs each item to be shown."
     )
     findings = [finding for finding in challenger.findings if finding.decides]
