@@ -53,6 +53,7 @@ check: $(VENV)/.dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/mypy --config-file tests/mypy.ini tests benchmarks tools
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.dev $(PEER)/.guidellm $(VLLM)/.vllm

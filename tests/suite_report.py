@@ -14,6 +14,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,7 +64,7 @@ class SuiteReport:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Iterator[None]:
         """Note the phase's CPU time, that of processes which ended in it included."""
-        report = yield
+        report: Any = yield
         now = _cpu_s()
         report.cpu_s, self._cpu_s = now - self._cpu_s, now
         return report

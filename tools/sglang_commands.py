@@ -77,8 +77,8 @@ class SGLang:
         reader.get_config = lambda *_, **__: config
         sys.modules[reader.__name__] = reader
         self.hook: Any = importlib.import_module("sglang.srt.arg_groups.speculative_hook")
-        self.hook.model_config_of = lambda _: types.SimpleNamespace(hf_config=config)
-        self.hook._handle_iquest_q1_mtp_draft = lambda _: None
+        self.hook.model_config_of = lambda _: types.SimpleNamespace(hf_config=config)  # type: ignore[attr-defined]
+        self.hook._handle_iquest_q1_mtp_draft = lambda _: None  # type: ignore[attr-defined]
         self.arguments: Any = importlib.import_module("sglang.srt.server_args")
 
     def refusal(self, words: list[str]) -> str | None:

@@ -43,7 +43,7 @@ def test_the_server_has_what_the_client_drew_from(rows: list[list[float]], suppo
         exact = [0.0] * vocabulary
         for token, weight in zip(each.tokens, each.weights, strict=True):
             exact[token] = weight / WHOLE
-        assert row.tolist() == exact  # to the last bit
+        assert list(row) == exact  # to the last bit
 
 
 def test_draws_are_successive_and_without_replacement() -> None:

@@ -9,7 +9,7 @@ import grpc
 import pytest
 from calling_edge import Drafting, Stream, finish, serving, until, within
 from grpc import aio
-from grpc._cython import cygrpc
+from grpc._cython import cygrpc  # type: ignore[attr-defined]
 from scripted_engine import continued
 
 from specops.edge import service

@@ -70,7 +70,7 @@ class Case:
         return rows_of(torch.cat(self.p), self.temperature, tile)
 
     def draft(self, tile: int | None) -> Rows:
-        found = [q for tree in self.trees for node in tree.q or () for q in node]
+        found = [q for tree in self.trees for node in tree.q or () for q in node]  # type: ignore[attr-defined]
         return rows_of(torch.stack(found) if found else self.p[0][:0], self.temperature, tile)
 
 

@@ -191,8 +191,8 @@ def test_a_signal_leaves_a_valid_partial_that_resumes(
     out = tmp_path / "ab.json"
     other.answer = lambda body: Reply(stream(body, CHUNKS), hang=len(other.requests) > 16)
     words = words_of(stub, other, prompts_file, out, "--looks", "1")
-    process = [sys.executable, "-m", "specops", *words]
-    with subprocess.Popen(process, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    command = [sys.executable, "-m", "specops", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         wait_until(lambda: len(other.requests) > 16, 60)
         process.send_signal(number)
         shown, said = process.communicate(timeout=60)

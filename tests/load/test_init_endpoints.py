@@ -36,7 +36,7 @@ def server(model: str, *, speculates: bool, chats: bool = True) -> Iterator[str]
                 self.say(json.dumps({"object": "list", "data": [{"id": model, "object": "model"}]}).encode())
             elif self.path == "/metrics":
                 lines = [
-                    f"process_start_time_seconds {self.server.server_port}",
+                    f"process_start_time_seconds {self.server.server_address[1]}",
                     "vllm:e2e_request_latency_seconds_count 1",
                 ]
                 if speculates:

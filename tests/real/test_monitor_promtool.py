@@ -149,7 +149,7 @@ def test_two_clusters_of_one_rollout_are_recorded_and_alerted_on_apart(tmp_path:
     for cluster, running in (("a", 1), ("b", 4)):
         for name, value in (("vllm:num_requests_running", running), ("vllm:num_requests_waiting", 0)):
             series.append({"series": f'{name}{{{where},cluster="{cluster}"}}', "values": f"{value}x60"})
-    asked = {
+    asked: dict[str, dict[str, Any]] = {
         "round(vllm:spec_decode_draft_acceptance_rate, 0.01)": {"a": 0.8, "b": 0.2},
         # Alone, and 4 at a time: each is compared at its own load.
         'round(specops:speedup{latency="tpot"}, 0.01)': {"a": 1.0, "b": 2.78},

@@ -21,7 +21,7 @@ class Policy(RuleBasedStateMachine):
         floor=st.sampled_from([0, 0, 30]),
     )
     def begin(self, consecutive, steps, hold, attempts, cooldown, floor) -> None:
-        self.rules = GuardRules(
+        self.guard_rules = GuardRules(
             interval_s=60,
             consecutive=consecutive,
             steps=steps,
@@ -44,7 +44,7 @@ class Policy(RuleBasedStateMachine):
         self.truly += apart
         self.clock += apart
         before = self.state
-        decision = decide(before, seen(verdict, value=0.9 if well else 0.4), self.clock, self.rules)
+        decision = decide(before, seen(verdict, value=0.9 if well else 0.4), self.clock, self.guard_rules)
         self.state = decision.state
         self.row = self.row + 1 if verdict == "bad" else 0
         self._moved_as_it_may(before, decision)
@@ -56,13 +56,13 @@ class Policy(RuleBasedStateMachine):
     @rule(pool=st.sampled_from(["standard", "speculative"]), left=st.sampled_from([None, 120.0, 1e4]))
     def person_pins(self, pool, left) -> None:
         override = Override(pool=pool, by="ada", why="so", left_s=left)
-        self.state = pin(self.state, override, self.clock, self.rules).state
+        self.state = pin(self.state, override, self.clock, self.guard_rules).state
         self.row = 0
 
     @rule(found=st.sampled_from([None, 0, 5, 60, FULL]))
     def person_hands_back(self, found) -> None:
         before = self.state
-        decision = release(before, "ada", "so", self.clock, self.rules, found)
+        decision = release(before, "ada", "so", self.clock, self.guard_rules, found)
         if before.mode != "held":
             assert decision.state.percent <= before.percent, "to hand it back proves nothing"
         if "canary" in decision.events:
@@ -76,7 +76,7 @@ class Policy(RuleBasedStateMachine):
     def _moved_as_it_may(self, before: State, decision: GuardDecision) -> None:
         after, events = decision.state, decision.events
         if "fell_back" in events:
-            assert self.row >= self.rules.consecutive, "only bad ones in a row fall back"
+            assert self.row >= self.guard_rules.consecutive, "only bad ones in a row fall back"
             assert before.override is None or after.override is None, "not against a person"
             self.row, self.fell_at, self.owed = 0, self.truly, after.wait_s
         elif after.percent < before.percent:
@@ -86,7 +86,7 @@ class Policy(RuleBasedStateMachine):
             assert self.truly - self.fell_at >= self.owed - 1e-6, "never before the cool-down is over"
             self.row = 0
         if after.percent > before.percent and before.override is None:
-            assert after.percent == self.rules.above(before.percent), "up the ladder, a step at a time"
+            assert after.percent == self.guard_rules.above(before.percent), "up the ladder, a step at a time"
 
     @invariant()
     def a_person_is_obeyed(self) -> None:
@@ -96,8 +96,8 @@ class Policy(RuleBasedStateMachine):
     @invariant()
     def attempts_are_bounded(self) -> None:
         if hasattr(self, "state"):
-            assert self.state.attempts <= self.rules.attempts
-            assert self.state.percent in {0, self.rules.floor, *self.rules.steps, FULL}
+            assert self.state.attempts <= self.guard_rules.attempts
+            assert self.state.percent in {0, self.guard_rules.floor, *self.guard_rules.steps, FULL}
             assert (self.state.mode == "on") <= (self.state.percent == FULL)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -21,7 +22,7 @@ TARGET, HEAD = asset("playbooks", "embedded", "target"), asset("playbooks", "emb
 STARTED = [name for name, engine in ENGINES.items() if engine.drafts is not None]
 
 
-def written(folder: Path, *words: str) -> tuple[str, object]:
+def written(folder: Path, *words: str) -> tuple[str, Any]:
     done = specops("init", str(folder), *words)
     assert (done.returncode, done.stderr) == (0, "")
     path = folder / "rollout.yaml"
@@ -83,7 +84,8 @@ def test_the_method_comes_from_the_drafts_files(tmp_path: Path) -> None:
         else:
             assert done.returncode == 2
             assert f"hint: specops verify-draft {TARGET} {HEAD} --engine {engine}" in done.stderr
-    assert load(tmp_path / "embedded" / "rollout.yaml").pools.speculative.speculation.draft == HEAD
+    speculative: Any = load(tmp_path / "embedded" / "rollout.yaml").pools.speculative
+    assert speculative.speculation.draft == HEAD
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ def test_a_file_beside_the_rollout_file_is_found_from_anywhere(tmp_path: Path) -
 
 def test_the_sweep_varies_k_and_the_draft() -> None:
     grid = Grid(ks=[2, 4], trees=None, drafts={"a": "a.gguf", "b": "b.gguf"}, folder=Path())
-    found = drafting("draft-simple").variants(grid)
+    found: Any = drafting("draft-simple").variants(grid)
     chosen = [(one.name, one.draft, one.pool.speculation) for one in found]
     assert [(name, draft, spec.n_max, spec.model) for name, draft, spec in chosen] == [
         ("k=2", "a", 2, "a.gguf"),

@@ -60,7 +60,7 @@ def count_names(source: str) -> tuple[list[tuple[int, str]], int]:
         functions += isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         name = name_of(node)
         if name is not None and name.strip("_") in PRIVATE_WORDS:
-            words.append((node.lineno, name))
+            words.append((node.lineno, name))  # type: ignore[attr-defined]
     return words, functions
 
 

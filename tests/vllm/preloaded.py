@@ -19,4 +19,4 @@ for name in (
     "vllm.model_executor.models.llama",
 ):
     import_module(name)
-import_module("vllm.envs").VLLM_WORKER_MULTIPROC_METHOD = "fork"
+import_module("vllm.envs").VLLM_WORKER_MULTIPROC_METHOD = "fork"  # type: ignore[attr-defined]
