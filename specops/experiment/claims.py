@@ -20,7 +20,7 @@ from specops import stats
 from specops.config import Ab
 from specops.experiment import answers
 from specops.experiment.factors import CONFIDENCE, NOTABLE
-from specops.experiment.findings import Basis, Counts, Finding, Part, Ternary
+from specops.experiment.findings import Basis, Cause, Counts, Finding, Part, Ternary
 from specops.experiment.judge import judge
 from specops.experiment.records import Place, WindowRecord, levels_of, sent_to
 from specops.experiment.samples import FIGURES, Lateness, Sample, pair_up, ratio_of, waited_ms
@@ -410,19 +410,20 @@ def length(evidence: Evidence, level: Level, confidence: float) -> Finding:
     margin = evidence.settings.length_margin
     if evidence.temperature > 0:
         margin = max(margin, SAMPLED_LENGTH_MARGIN)
-    samples = evidence.at(level)
+    samples, accepted = evidence.at(level), evidence.settings.accept_length_change
     tokens, characters = (
-        judge_length(ratio_of(samples, unit, confidence), margin, len(samples))
+        judge_length(ratio_of(samples, unit, confidence), margin, len(samples), accepted)
         for unit in ("tokens", "characters")
     )
     finding = characters if characters.verdict == "against" and tokens.verdict != "against" else tokens
-    if evidence.settings.accept_length_change and finding.verdict != "shown":
-        finding = finding.model_copy(update={"verdict": "shown", "cause": "accepted"})
     return finding.model_copy(update={"load": level})
 
 
-def judge_length(standard_over_challenger: stats.Interval | None, margin: float, n: int) -> Finding:
-    """The finding on lengths from their ratio; None: too few for an interval."""
+def judge_length(
+    standard_over_challenger: stats.Interval | None, margin: float, n: int, accepted: bool
+) -> Finding:
+    """The finding on lengths from their ratio; None: too few for an interval. `accepted`: whoever compares
+    accepts that they differ."""
     ratio = standard_over_challenger.inverse if standard_over_challenger else None
     verdict: Ternary = "open"
     if ratio is not None:
@@ -430,8 +431,16 @@ def judge_length(standard_over_challenger: stats.Interval | None, margin: float,
             verdict = "shown"
         elif ratio.high < 1 / (1 + margin) or ratio.low > 1 + margin:
             verdict = "against"
-    bound = max(ratio.high, 1 / ratio.low) if ratio else None
-    return Finding(claim="length", verdict=verdict, ratio=ratio, bound=bound, margin=1 + margin, n=n)
+    cause: Cause | None = "accepted" if accepted and verdict != "shown" else None
+    return Finding(
+        claim="length",
+        verdict="shown" if cause else verdict,
+        cause=cause,
+        ratio=ratio,
+        bound=max(ratio.high, 1 / ratio.low) if ratio else None,
+        margin=1 + margin,
+        n=n,
+    )
 
 
 def first_token(evidence: Evidence, level: Level, confidence: float) -> Finding:

@@ -9,7 +9,7 @@ number costs nothing. Factors can only take a yes away.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain
@@ -151,11 +151,10 @@ def judge_challenger(evidence: Evidence, confidences: Confidences) -> Judged:
     rows = {name: [[*cells[name, level], *of_class[name]] for level in levels] for name in classes}
     counted = [*claims.failures(evidence)[1:], *answer_claims.acceptable_answers(evidence)[1:]]
     listed = chain(*of_class.values(), counted, *together, *cells.values())
-    accept = evidence.settings.accept_length_change
     return Judged(
         _of_challenger(of_class, together[0] if together else []),
-        {name: _in_sequence(_decided(row, accept)) for name, row in rows.items()},
-        _in_sequence(_decided(together, accept)),
+        {name: _in_sequence(map(decide_claims, row)) for name, row in rows.items()},
+        _in_sequence(map(decide_claims, together)),
         lengths,
         tuple({id(finding): finding for finding in listed}.values()),
         tuple(levels),
@@ -269,18 +268,13 @@ def _surely_unlike(part: Finding, rest: Finding) -> bool:
 _SURELY = 0.99
 
 
-def _decided(rows: Sequence[Sequence[Finding]], accept_length_change: bool) -> list[Decision]:
-    return [decide_claims(row, accept_length_change) for row in rows]
-
-
-def decide_claims(findings: Sequence[Finding], accept_length_change: bool) -> Decision:
+def decide_claims(findings: Sequence[Finding]) -> Decision:
     """The decision from all claims on one class at one load; one of them is on the wait."""
-    needed = [f for f in findings if not (f.claim == "length" and accept_length_change)]
     wait = next(finding for finding in findings if finding.claim == "wait")
-    against = [finding for finding in needed if finding.verdict == "against"]
-    open_ = [f for f in needed if f.verdict in ("open", "unknown") and not _may_be_unknown(f)]
+    against = [finding for finding in findings if finding.verdict == "against"]
+    open_ = [f for f in findings if f.verdict in ("open", "unknown") and not _may_be_unknown(f)]
     verdict: Verdict = "no" if against else "undecided" if open_ else "yes"
-    decisive = against or open_ or list(needed)
+    decisive = against or open_ or list(findings)
     needs = [finding.needs for finding in open_]
     more = None if against or not open_ or None in needs else max(need for need in needs if need is not None)
     return Decision(
@@ -301,8 +295,9 @@ def _may_be_unknown(finding: Finding) -> bool:
     return finding.verdict == "unknown" and finding.claim in ("speculation", "first token", "answers")
 
 
-def _in_sequence(decisions: Sequence[Decision]) -> tuple[Decision, ...]:
+def _in_sequence(by_load: Iterable[Decision]) -> tuple[Decision, ...]:
     """A load counts as paying only where every lighter one does."""
+    decisions = list(by_load)
     paying = len(decisions)
     for index, decision in enumerate(decisions):
         if decision.verdict != "yes":

@@ -183,7 +183,7 @@ SWEEPS = [
         "the only setting ends its answers at half, 1.55 times as fast a token; the rollout file accepts it",
         [replace(slowed(FASTER), tokens=(12, 24), length=0.5)],
         "deploy",
-        r"deploy[^\n]*shorter[^\n]*, which is accepted",
+        r"deploy[^\n]*shorter[^\n]*: accepted",
         standard=replace(slowed(STANDARD), tokens=(12, 24)),
         options=SAMPLED,
         rollout=(("ab.accept_length_change", True),),

@@ -585,7 +585,7 @@ def test_lengths_that_are_accepted_are_named_with_the_recommendation() -> None:
     accepting = made_sweeps.FEW_REQUESTS.model_copy(update={"accept_length_change": True})
     found = judged({}, one, cells=cells, finalists=finalists, margins=accepting)
     assert found.verdict == "yes"
-    assert "answers are 50% [50, 50] shorter (margin 3%), which is accepted" in found.reason
+    assert "answers are 50% [50, 50] shorter (margin 3%): accepted" in found.reason
     assert "per output token" in found.reason
     assert judged({}, one, cells=cells, finalists=finalists).verdict != "yes"
     same = faulty(lambda n, row, cell: {})

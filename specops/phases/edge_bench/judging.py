@@ -254,7 +254,7 @@ def compare(
         common.append(claims.gain_of_speculation(evidence))
         for level in levels:
             findings = [*_findings(evidence, level, confidence), *common]
-            decision = decide_claims(findings, accept_length_change=False)
+            decision = decide_claims(findings)
             clients = level.concurrency or 1
             decisions.append(ArmDecision(arm=arm.name, clients=clients, decision=decision, findings=findings))
     measured = [

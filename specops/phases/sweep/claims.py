@@ -154,7 +154,9 @@ def of_speed(pairs: Pairs, where: Stratum, confidence: float, margins: Ab, *, sa
     scope = {"load": where.level, "traffic_class": where.traffic_class}
     margin = max(margins.length_margin, claims.SAMPLED_LENGTH_MARGIN) if sampled else margins.length_margin
     tokens, characters = (
-        judge_length(pairs.ratio(unit, confidence), margin, len(pairs.means(unit)))
+        judge_length(
+            pairs.ratio(unit, confidence), margin, len(pairs.means(unit)), margins.accept_length_change
+        )
         for unit in ("tokens", "characters")
     )
     counted = 2 * tokens.n >= len(pairs.all)
@@ -163,7 +165,7 @@ def of_speed(pairs: Pairs, where: Stratum, confidence: float, margins: Ab, *, sa
     if lengths.ratio is None:
         lengths = lengths.model_copy(update={"needs": max(stats.MIN_PAIRS - len(pairs.all), 1)})
     basis: Basis = "e2e"
-    if lengths.verdict != "shown":
+    if lengths.verdict != "shown" or lengths.cause == "accepted":
         basis = "tpot" if pairs.means("tpot") else "per_character"
     first_token = judge_first_token(
         pairs.ratio("ttft", 2 * ONE_SIDED - 1), pairs.means("ttft"), margins, len(pairs.all)
@@ -374,7 +376,7 @@ def decide(findings: Sequence[Finding], margins: Ab, *, confirmed: bool) -> Deci
     """The decision on a setting somewhere, from all findings on it; one is on the wait. Before it is
     confirmed, what is not shown only matters where something is a sign against it."""
     needed = [finding for finding in findings if confirmed or not _without_a_sign(finding)]
-    return decide_claims(needed, margins.accept_length_change)
+    return decide_claims(needed)
 
 
 def _without_a_sign(finding: Finding) -> bool:
@@ -411,9 +413,8 @@ def _surely_more(finding: Finding) -> bool:
 
 
 def noted(findings: Sequence[Finding]) -> list[str]:
-    """Sentences on what was observed and takes no yes away: other lengths, events within their margins, and
-    what is not known."""
-    accepted = [finding for finding in findings if finding.claim == "length" and finding.verdict == "against"]
+    """Sentences on what was observed and takes no yes away: events within their margins, and what `ab` notes
+    as well."""
     events = [
         finding
         for finding in findings
@@ -421,8 +422,4 @@ def noted(findings: Sequence[Finding]) -> list[str]:
         and finding.counts is not None
         and finding.counts.challenger
     ]
-    return [
-        *(f"{describe(finding)}, which is accepted" for finding in accepted),
-        *map(describe, events),
-        *sentences.noted(findings),
-    ]
+    return [*map(describe, events), *sentences.noted(findings)]
