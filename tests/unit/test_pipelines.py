@@ -215,15 +215,17 @@ def test_a_release_is_published_only_by_hand_and_without_a_token() -> None:
     assert "secrets." not in (ROOT / ".github" / "workflows" / "release.yml").read_text()
 
 
-def test_the_container_runs_specops_and_not_as_root() -> None:
+def test_the_containers_run_as_a_user_and_the_last_runs_specops() -> None:
     lines = re.sub(r"\\\n", " ", CONTAINER.read_text()).splitlines()
     steps = [line.split(maxsplit=1) for line in lines if line and not line.startswith("#")]
-    words = [name for name, _ in steps]
-    assert words.count("FROM") == 2
-    last = steps[max(index for index, name in enumerate(words) if name == "FROM") :]
-    facts = dict(last)
-    assert facts["USER"] not in ("0", "root")
-    assert facts["ENTRYPOINT"] == '["specops"]'
+    starts = [index for index, (name, _) in enumerate(steps) if name == "FROM"]
+    build, router, last = (steps[begin:end] for begin, end in zip(starts, [*starts[1:], None], strict=True))
+    assert build[0][1].endswith(" AS build")
+    assert router[0][1].endswith(" AS router")
+    for image in (router, last):
+        assert dict(image)["USER"] not in ("0", "root")
+    assert dict(router)["STOPSIGNAL"] == "SIGQUIT"  # NGINX finishes the requests that it has
+    assert dict(last)["ENTRYPOINT"] == '["specops"]'
     for name, text in steps:
         if name == "COPY" and not text.startswith("--from"):
             *sources, _ = text.split()
