@@ -1,8 +1,9 @@
-"""The chart's tests check commands as those of the guide do."""
+"""The chart's tests check commands as those of the guide do, and run what tests of real routers run."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
+for folder in ("unit", "real"):
+    sys.path.append(str(Path(__file__).parents[1] / folder))
