@@ -101,7 +101,7 @@ def test_a_file_is_of_its_services_own_schema(path: Path, schema: str) -> None:
     ("path", "schema", "right", "wrong"),
     [
         (ACTION, "github-actions", "composite", "compound"),
-        (GITLAB, "gitlab-ci", "allow_failure", "allow_fail"),
+        (GITLAB, "gitlab-ci", "when: always", "when: ever"),
     ],
     ids=lambda value: getattr(value, "name", value),
 )
