@@ -52,9 +52,9 @@ def values(**more: Any) -> dict[str, Any]:
     } | more
 
 
-def inline(file: Mapping[str, Any]) -> dict[str, Any]:
-    """The value `rollout` with the text of the file."""
-    return {"name": RELEASE, "files": {"rollout.yaml": yaml.safe_dump(dict(file))}}
+def inline(file: Mapping[str, Any], more: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """The value `rollout` with the text of the file, and `more` files by name."""
+    return {"name": RELEASE, "files": {"rollout.yaml": yaml.safe_dump(dict(file)), **(more or {})}}
 
 
 def helm(verb: Sequence[str], settings: Mapping[str, Any]) -> subprocess.CompletedProcess[str]:

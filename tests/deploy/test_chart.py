@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 import shlex
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from charts import (
     rollout,
     values,
 )
+from daemons import program
 from jsonschema import Draft7Validator
 
 from specops import __version__
@@ -427,3 +429,39 @@ def test_the_notes_show_commands_that_exist(tmp_path: Path) -> None:
     commands = [line.partition(" -- specops ")[2] for line in notes.splitlines() if " -- specops " in line]
     assert len(commands) == 3
     assert [problem(shlex.split(command)) for command in commands] == [None] * 3
+
+
+def test_the_guide_installs_what_renders(tmp_path: Path) -> None:
+    """The rollout file, the values and the options of Helm that docs/kubernetes.md shows, step by step."""
+    from guide_pages import parts
+
+    _, blocks = parts(ROOT / "docs" / "kubernetes.md")
+    (file,) = (block.text for block in blocks if block.language == "yaml")
+    (shown,) = (block.text for block in blocks if block.language == "yml")
+    (tmp_path / "values.yaml").write_text(shown, encoding="utf-8")
+    (tmp_path / "rollout.yaml").write_text(file, encoding="utf-8")
+    (tmp_path / "prompts.json").write_text("[]", encoding="utf-8")
+    lines = "\n".join(block.text for block in blocks if block.language == "sh").replace("\\\n", " ")
+    commands = [shlex.split(line) for line in lines.splitlines() if line.startswith("helm ")]
+    assert [words[1] for words in commands] == ["install", "upgrade", "upgrade"]
+    options: list[str] = []
+    objects = []
+    for words in commands:
+        release, chart, *more = words[2:]
+        assert (release, ROOT / chart) == (RELEASE, CHART)
+        options += [word for word in more if word != "--reset-then-reuse-values"]
+        done = subprocess.run(
+            [program("helm"), "template", release, str(CHART), *options],
+            cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        documents = [document for document in yaml.safe_load_all(done.stdout) if document]
+        objects.append({(document["kind"], document["metadata"]["name"]) for document in documents})
+    first, second, third = objects
+    assert ("CronJob", "mine-run") in first
+    assert ("StatefulSet", "mine-guard") in second - first
+    assert ("StatefulSet", "mine-router") in third - second
+    prose = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+    for _, name in third:
+        if name.startswith("mine-") and ("StatefulSet", name) in third:
+            assert f"`{name}`" in prose

@@ -19,9 +19,11 @@ from backfilled import remembering, routed
 from calling import specops
 from charts import Manifests, inline, render, rollout, values
 from daemons import Daemon, daemon, program, prometheus, wait_until
+from guarded import engine
 from pods import ENTRYPOINT as SPECOPS
 from pods import Node, own_network, require_mounts
 from routers import ask, pool
+from walking import CANARY, MEASURE, PROMPTS
 
 from specops.guard.guard import Status
 
@@ -55,12 +57,14 @@ def router_config_map(file: Path, run: Path) -> dict[str, Any]:
     return made
 
 
-def node(folder: Path, file: Mapping[str, Any], **more: Any) -> Node:
+def node(folder: Path, file: Mapping[str, Any], prompts: str = "") -> Node:
     """A node with a release of the chart for this rollout, with one router."""
     path = folder / "rollout.yaml"
-    path.write_text(yaml.safe_dump(dict(file)), encoding="utf-8")
+    files = {"prompts.json": prompts} if prompts else {}
+    for name, text in (files | {"rollout.yaml": yaml.safe_dump(dict(file))}).items():
+        (folder / name).write_text(text, encoding="utf-8")
     router = {"existingConfigMap": "mine-router", "replicas": 1}
-    chart: Manifests = render(values(rollout=inline(file), router=router, **more))
+    chart: Manifests = render(values(rollout=inline(file, files), router=router, run={"enabled": True}))
     made = {("ConfigMap", "mine-router"): router_config_map(path, folder / "render")}
     return Node(folder, {**chart, **made}, SECRETS, HOSTS)
 
@@ -182,6 +186,29 @@ def test_the_report_is_written_into_the_volume(tmp_path: Path) -> None:
     assert {path.suffix for path in reports.iterdir()} == {".json", ".md", ".html"}
     assert "Traceback" not in done.stderr
     assert "Warning" not in done.stderr, "such as of a folder for caches that cannot be written"
+
+
+@own_network
+def test_a_run_measures_into_the_volume_and_the_guard_reads_it(
+    tmp_path: Path, tiny_pair: tuple[Path, Path]
+) -> None:
+    target, draft = tiny_pair
+    file = rollout(addresses=ADDRESSES, prompts="prompts.json", measure=MEASURE, canary=CANARY)
+    release = node(tmp_path, file, json.dumps(PROMPTS))
+    with (
+        engine("127.0.0.1:8000", target, None, tmp_path / "standard.log"),
+        engine("127.0.0.1:8001", target, draft, tmp_path / "speculative.log"),
+    ):
+        done = once(release.command("mine-run"))
+        assert done.returncode in (0, 1, 4), done.stderr  # verdicts, which the speed of this machine decides
+        assert (tmp_path / "claims" / "mine-data" / "run" / "baseline.json").exists(), done.stderr
+        command = [*SPECOPS, "guard", "once", *DATA]
+        done = once(release.command("mine-guard", words=command))
+        assert done.returncode == 4, done.stderr  # Prometheus does not answer: unknown
+        assert "not judged" not in done.stderr
+        assert "not used as a reference" not in done.stderr
+        (tmp_path / "claims" / "mine-data" / "run" / "baseline.json").unlink()
+        assert "not judged" in once(release.command("mine-guard", words=command)).stderr
 
 
 @own_network
