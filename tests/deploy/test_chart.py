@@ -391,9 +391,20 @@ def test_a_router_may_be_named_with_its_namespace(suffix: str) -> None:
     render(values(rollout=inline(rollout(addresses={"routers": routers}))))
 
 
-def test_a_long_name_of_a_release_is_cut() -> None:
-    for _, name in render(values(), release="a" * 53):
-        assert len(name) <= 63
+@pytest.mark.parametrize("release", ["a" * 53, "123", "1e3"])
+def test_names_and_labels_are_those_that_kubernetes_takes(release: str) -> None:
+    for (kind, name), manifest in render(values(), release=release).items():
+        assert len(name) <= 63 - len("-0")
+        if kind != "PodMonitor":
+            kubernetes_validate.validate(manifest, VERSIONS[-1], strict=True)
+
+
+def test_files_arrive_as_they_are(full: Manifests, tmp_path: Path) -> None:
+    assert full["ConfigMap", "mine-router"]["data"] == router_files(tmp_path)
+    text = 'a: "é$(x)\\n{{ .Values }}"\n\t# \x7f\n'
+    more = {"rollout.yaml": yaml.safe_dump(rollout()), "prompts.json": text}
+    made = render(values(rollout={"name": RELEASE, "files": more}))
+    assert made["ConfigMap", "mine-rollout"]["data"] == more
 
 
 def test_every_value_has_a_comment_and_a_place_in_the_schema() -> None:

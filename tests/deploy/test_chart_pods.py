@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,17 +18,16 @@ import yaml
 from backfilled import Pool as Scraped
 from backfilled import remembering, routed
 from calling import specops
-from charts import Manifests, inline, render, rollout, values
+from charts import ROOT, Manifests, inline, render, rollout, values
 from daemons import Daemon, daemon, program, prometheus, wait_until
-from guarded import engine
 from pods import ENTRYPOINT as SPECOPS
 from pods import Node, own_network, require_mounts
 from routers import ask, pool
-from walking import CANARY, MEASURE, PROMPTS
+from walking import CANARY, PROMPTS
 
 from specops.guard.guard import Status
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 TOKEN = "a-token-of-the-test"
 SECRETS = {"mine-specops": {"SPECOPS_ROUTER_TOKEN": TOKEN}}
@@ -80,7 +80,7 @@ def container(up: Node, name: str, ready: str, pod: int = 0) -> Iterator[Daemon]
 
 
 def once(command: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
 def switch(percent: float | None = None, **headers: str) -> tuple[int, float | None]:
@@ -188,26 +188,39 @@ def test_the_report_is_written_into_the_volume(tmp_path: Path) -> None:
     assert "Warning" not in done.stderr, "such as of a folder for caches that cannot be written"
 
 
+@contextmanager
+def scripted(port: int, gap_s: float, log: Path) -> Iterator[None]:
+    """A server that sends each of its answers in chunks, `gap_s` seconds apart."""
+    command = [sys.executable, str(ROOT / "tests" / "load" / "stub.py"), str(port), str(gap_s)]
+    with daemon(command, url=f"http://127.0.0.1:{port}", ready="/health", log=log):
+        yield
+
+
 @own_network
-def test_a_run_measures_into_the_volume_and_the_guard_reads_it(
-    tmp_path: Path, tiny_pair: tuple[Path, Path]
-) -> None:
-    target, draft = tiny_pair
-    file = rollout(addresses=ADDRESSES, prompts="prompts.json", measure=MEASURE, canary=CANARY)
+def test_a_run_measures_into_the_volume_and_the_guard_reads_it(tmp_path: Path) -> None:
+    pools = rollout()["pools"]
+    file = rollout(
+        addresses=ADDRESSES,
+        pools={name: pool | {"model": "stub"} for name, pool in pools.items()},
+        prompts="prompts.json",
+        measure={"concurrency": [1], "repeats": 2, "warmup": 1},
+        canary=CANARY,
+    )
     release = node(tmp_path, file, json.dumps(PROMPTS))
+    baseline = tmp_path / "claims" / "mine-data" / "run" / "baseline.json"
     with (
-        engine("127.0.0.1:8000", target, None, tmp_path / "standard.log"),
-        engine("127.0.0.1:8001", target, draft, tmp_path / "speculative.log"),
+        scripted(8000, 0.004, tmp_path / "standard.log"),
+        scripted(8001, 0.002, tmp_path / "speculative.log"),
     ):
         done = once(release.command("mine-run"))
         assert done.returncode in (0, 1, 4), done.stderr  # verdicts, which the speed of this machine decides
-        assert (tmp_path / "claims" / "mine-data" / "run" / "baseline.json").exists(), done.stderr
+        assert baseline.exists(), done.stderr
         command = [*SPECOPS, "guard", "once", *DATA]
         done = once(release.command("mine-guard", words=command))
         assert done.returncode == 4, done.stderr  # Prometheus does not answer: unknown
         assert "not judged" not in done.stderr
         assert "not used as a reference" not in done.stderr
-        (tmp_path / "claims" / "mine-data" / "run" / "baseline.json").unlink()
+        baseline.unlink()
         assert "not judged" in once(release.command("mine-guard", words=command)).stderr
 
 

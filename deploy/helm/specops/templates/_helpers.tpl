@@ -6,7 +6,7 @@
 {{/* Labels by which a component's pods are selected: (list $ COMPONENT). */}}
 {{- define "specops.selector" -}}
 app.kubernetes.io/name: specops
-app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
+app.kubernetes.io/instance: {{ (index . 0).Release.Name | quote }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end }}
 
@@ -32,7 +32,7 @@ prometheus.io/path: /metrics
 
 {{/* What every pod has: no token for the API server, a user who is not root, a volume that this user may write. */}}
 {{- define "specops.pod" -}}
-serviceAccountName: {{ .Values.serviceAccount.existing | default (include "specops.name" .) }}
+serviceAccountName: {{ .Values.serviceAccount.existing | default (include "specops.name" .) | quote }}
 automountServiceAccountToken: false
 enableServiceLinks: false
 securityContext:
