@@ -198,26 +198,27 @@ def scripted(port: int, gap_s: float, log: Path) -> Iterator[None]:
 
 @own_network
 def test_a_run_measures_into_the_volume_and_the_guard_reads_it(tmp_path: Path) -> None:
-    pools = rollout()["pools"]
-    file = rollout(
-        addresses=ADDRESSES,
-        pools={name: pool | {"model": "stub"} for name, pool in pools.items()},
-        prompts="prompts.json",
-        measure={"concurrency": [1], "repeats": 2, "warmup": 1},
-        canary=CANARY,
-    )
-    release = node(tmp_path, file, json.dumps(PROMPTS))
     baseline = tmp_path / "claims" / "mine-data" / "run" / "baseline.json"
+    (tmp_path / "prometheus.yml").write_text("scrape_configs: []\n")
     with (
         scripted(8000, 0.004, tmp_path / "standard.log"),
         scripted(8001, 0.002, tmp_path / "speculative.log"),
+        prometheus(tmp_path / "prometheus.yml", tmp_path) as watching,
     ):
+        file = rollout(
+            addresses=ADDRESSES | {"prometheus": watching.url},
+            pools={name: settings | {"model": "stub"} for name, settings in rollout()["pools"].items()},
+            prompts="prompts.json",
+            measure={"concurrency": [1], "repeats": 2, "warmup": 1},
+            canary=CANARY,
+        )
+        release = node(tmp_path, file, json.dumps(PROMPTS))
         done = once(release.command("mine-run"))
         assert done.returncode in (0, 1, 4), done.stderr  # verdicts, which the speed of this machine decides
         assert baseline.exists(), done.stderr
         command = [*SPECOPS, "guard", "once", *DATA]
         done = once(release.command("mine-guard", words=command))
-        assert done.returncode == 4, done.stderr  # Prometheus does not answer: unknown
+        assert done.returncode == 4, done.stderr  # Prometheus scrapes nothing
         assert "not judged" not in done.stderr
         assert "not used as a reference" not in done.stderr
         baseline.unlink()
