@@ -118,7 +118,7 @@ class Node:
 
     def _volume(self, name: str, pod: int, spec: Manifest, mount: Manifest) -> str:
         """The folder of a volume, made and owned as the kubelet does at each start of a pod."""
-        volume = next((one for one in spec["volumes"] if one["name"] == mount["name"]), None)
+        volume = next((entry for entry in spec["volumes"] if entry["name"] == mount["name"]), None)
         if volume is not None and "configMap" in volume:
             folder = self.folder / "pods" / f"{name}-{pod}-{mount['name']}"
             folder.mkdir(exist_ok=True)

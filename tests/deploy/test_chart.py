@@ -171,7 +171,7 @@ def test_there_is_one_guard_and_never_two(default: Manifests, full: Manifests) -
 
 
 def test_no_secret_stands_in_a_manifest(full: Manifests) -> None:
-    """Each comes from a Secret by its name. Files are those that were given, and nothing more."""
+    """Each comes from a Secret by its name. The ConfigMaps have the files of the values, and nothing more."""
     assert not [name for kind, name in full if kind == "Secret"]
     assert full["ConfigMap", "mine-rollout"]["data"].keys() == {"rollout.yaml"}
     for name, spec in pod_specs(full).items():
@@ -403,8 +403,8 @@ def test_files_arrive_as_they_are(full: Manifests, tmp_path: Path) -> None:
     assert full["ConfigMap", "mine-router"]["data"] == router_files(tmp_path)
     text = 'a: "é$(x)\\n{{ .Values }}"\n\t# \x7f\n'
     more = {"rollout.yaml": yaml.safe_dump(rollout()), "prompts.json": text}
-    made = render(values(rollout={"name": RELEASE, "files": more}))
-    assert made["ConfigMap", "mine-rollout"]["data"] == more
+    manifests = render(values(rollout={"name": RELEASE, "files": more}))
+    assert manifests["ConfigMap", "mine-rollout"]["data"] == more
 
 
 def test_every_value_has_a_comment_and_a_place_in_the_schema() -> None:
@@ -448,8 +448,8 @@ def test_the_guide_installs_what_renders(tmp_path: Path) -> None:
 
     _, blocks = parts(ROOT / "docs" / "kubernetes.md")
     (file,) = (block.text for block in blocks if block.language == "yaml")
-    (shown,) = (block.text for block in blocks if block.language == "yml")
-    (tmp_path / "values.yaml").write_text(shown, encoding="utf-8")
+    (values_text,) = (block.text for block in blocks if block.language == "yml")
+    (tmp_path / "values.yaml").write_text(values_text, encoding="utf-8")
     (tmp_path / "rollout.yaml").write_text(file, encoding="utf-8")
     (tmp_path / "prompts.json").write_text("[]", encoding="utf-8")
     lines = "\n".join(block.text for block in blocks if block.language == "sh").replace("\\\n", " ")

@@ -18,7 +18,7 @@ import yaml
 from backfilled import Pool as Scraped
 from backfilled import remembering, routed
 from calling import specops
-from charts import ROOT, Manifests, inline, render, rollout, values
+from charts import ROOT, Manifests, inline, pod_specs, render, rollout, values
 from daemons import Daemon, daemon, program, prometheus, wait_until
 from pods import ENTRYPOINT as SPECOPS
 from pods import Node, own_network, require_mounts
@@ -53,8 +53,10 @@ def router_config_map(file: Path, run: Path) -> dict[str, Any]:
     folder = run / "rendered" / "nginx"
     command = [program("kubectl"), "create", "configmap", "mine-router", "--dry-run=client", "-o", "yaml"]
     command += [f"--from-file={folder / 'nginx.conf'}", f"--from-file={folder / 'lua' / 'specops'}"]
-    made: dict[str, Any] = yaml.safe_load(subprocess.run(command, capture_output=True, check=True).stdout)
-    return made
+    config_map: dict[str, Any] = yaml.safe_load(
+        subprocess.run(command, capture_output=True, check=True).stdout
+    )
+    return config_map
 
 
 def node(folder: Path, file: Mapping[str, Any], prompts: str = "") -> Node:
@@ -65,8 +67,8 @@ def node(folder: Path, file: Mapping[str, Any], prompts: str = "") -> Node:
         (folder / name).write_text(text, encoding="utf-8")
     router = {"existingConfigMap": "mine-router", "replicas": 1}
     chart: Manifests = render(values(rollout=inline(file, files), router=router, run={"enabled": True}))
-    made = {("ConfigMap", "mine-router"): router_config_map(path, folder / "render")}
-    return Node(folder, {**chart, **made}, SECRETS, HOSTS)
+    router_files = {("ConfigMap", "mine-router"): router_config_map(path, folder / "render")}
+    return Node(folder, {**chart, **router_files}, SECRETS, HOSTS)
 
 
 @contextmanager
@@ -213,8 +215,10 @@ def test_a_run_measures_into_the_volume_and_the_guard_reads_it(tmp_path: Path) -
             canary=CANARY,
         )
         release = node(tmp_path, file, json.dumps(PROMPTS))
-        done = once(release.command("mine-run"))
-        assert done.returncode in (0, 1, 4), done.stderr  # verdicts, which the speed of this machine decides
+        # Of the walk, the phase that the guard judges by; all of it takes minutes.
+        args = pod_specs(release.manifests)["mine-run"]["containers"][0]["args"]
+        done = once(release.command("mine-run", words=[*SPECOPS, *args, "--only", "baseline"]))
+        assert done.returncode in (0, 4), done.stderr  # 4: the figures are too noisy, on a busy machine
         assert baseline.exists(), done.stderr
         command = [*SPECOPS, "guard", "once", *DATA]
         done = once(release.command("mine-guard", words=command))
