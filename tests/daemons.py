@@ -10,6 +10,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -25,8 +26,9 @@ DOWN_S = 10.0
 
 
 def program(name: str) -> str:
-    """Where `name` is installed."""
-    found = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+    """Where `name` is installed: in the virtual environment, or on the machine."""
+    folders = (str(Path(sys.executable).parent), os.environ.get("PATH", ""), "/usr/sbin", "/sbin")
+    found = shutil.which(name, path=":".join(folders))
     if found is None:
         reason = f"{name} is not installed"
         pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)

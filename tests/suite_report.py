@@ -21,6 +21,7 @@ import pytest
 MOST_SECOND_TRIES = 3
 
 FEATURES = {
+    "deploy": "the Helm chart",
     "edge": "drafting at the edge",
     "engine": "the embedded engine",
     "faults": "the fault zoo",

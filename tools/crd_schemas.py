@@ -2,10 +2,11 @@
 
     python tools/crd_schemas.py CHECKOUTS [FILE.yaml …]
 
-CHECKOUTS holds checkouts of kserve/kserve, kubernetes-sigs/lws and vllm-project/production-stack, by their
-last names. The schemas of tests/schemas are subsets: each of their fields must be in the real one with its
-type, and what the real one requires must be required. A FILE is what `launch render` wrote; unknown fields
-count as errors, as for `kubectl apply --validate=strict`. Exits with 1 where something is wrong.
+CHECKOUTS holds checkouts of kserve/kserve, kubernetes-sigs/lws, prometheus-operator/prometheus-operator and
+vllm-project/production-stack, by their last names. The schemas of tests/schemas are subsets: each of their
+fields must be in the real one with its type, and what the real one requires must be required. A FILE is what
+`launch render` or `helm template` wrote; unknown fields count as errors, as for
+`kubectl apply --validate=strict`. Exits with 1 where something is wrong.
 """
 
 from __future__ import annotations
@@ -61,6 +62,12 @@ SOURCES = (
         "leaderworkerset.json",
         "lws/config/crd/bases/leaderworkerset.x-k8s.io_leaderworkersets.yaml",
         "LeaderWorkerSet",
+        "v1",
+    ),
+    Source(
+        "podmonitor.json",
+        "prometheus-operator/example/prometheus-operator-crd/monitoring.coreos.com_podmonitors.yaml",
+        "PodMonitor",
         "v1",
     ),
     Source("production-stack.json", "production-stack/helm/values.schema.json"),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shlex
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
+from daemons import program
 from guide_pages import ROOT, parts
 from printed_commands import of_shell, problem
 
@@ -70,6 +73,60 @@ def test_a_file_is_yaml_without_keys_that_stand_twice(path: Path) -> None:
         elif isinstance(node, yaml.SequenceNode):
             pending += node.value
     assert parsed(path)
+
+
+SERVICES = [
+    (ACTION, "github-actions"),
+    *((path, "github-workflows") for path in WORKFLOWS),
+    (GITLAB, "gitlab-ci"),
+]
+
+
+def complaints(path: Path, schema: str) -> str:
+    """What the service's own schema says of a file; empty where it is right."""
+    if importlib.util.find_spec("check_jsonschema") is None:
+        reason = "check-jsonschema is not installed"
+        pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
+    words = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}", str(path)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    return done.stdout + done.stderr if done.returncode else ""
+
+
+@pytest.mark.parametrize(("path", "schema"), SERVICES, ids=lambda value: getattr(value, "name", value))
+def test_a_file_is_of_its_services_own_schema(path: Path, schema: str) -> None:
+    assert complaints(path, schema) == ""
+
+
+@pytest.mark.parametrize(
+    ("path", "schema", "right", "wrong"),
+    [
+        (ACTION, "github-actions", "composite", "compound"),
+        (GITLAB, "gitlab-ci", "when: always", "when: ever"),
+    ],
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_the_schemas_find_what_is_wrong(
+    path: Path, schema: str, right: str, wrong: str, tmp_path: Path
+) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert right in text
+    damaged = tmp_path / path.name
+    damaged.write_text(text.replace(right, wrong), encoding="utf-8")
+    assert complaints(damaged, schema) != ""
+
+
+@pytest.mark.parametrize(
+    ("path", "shell"),
+    [(ACTION, "bash"), *((path, "bash") for path in WORKFLOWS), (GITLAB, "sh"), (HOOKS, "sh")],
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_shellcheck_finds_nothing_in_a_script(path: Path, shell: str) -> None:
+    for script in scripts(parsed(path)):
+        done = subprocess.run(
+            [program("shellcheck"), f"--shell={shell}", "-"],
+            input=script, capture_output=True, text=True, check=False, timeout=30,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout
 
 
 def test_every_command_in_them_is_one_that_specops_takes() -> None:
@@ -215,15 +272,17 @@ def test_a_release_is_published_only_by_hand_and_without_a_token() -> None:
     assert "secrets." not in (ROOT / ".github" / "workflows" / "release.yml").read_text()
 
 
-def test_the_container_runs_specops_and_not_as_root() -> None:
+def test_the_containers_run_as_a_user_and_the_last_runs_specops() -> None:
     lines = re.sub(r"\\\n", " ", CONTAINER.read_text()).splitlines()
     steps = [line.split(maxsplit=1) for line in lines if line and not line.startswith("#")]
-    words = [name for name, _ in steps]
-    assert words.count("FROM") == 2
-    last = steps[max(index for index, name in enumerate(words) if name == "FROM") :]
-    facts = dict(last)
-    assert facts["USER"] not in ("0", "root")
-    assert facts["ENTRYPOINT"] == '["specops"]'
+    starts = [index for index, (name, _) in enumerate(steps) if name == "FROM"]
+    build, router, last = (steps[begin:end] for begin, end in zip(starts, [*starts[1:], None], strict=True))
+    assert build[0][1].endswith(" AS build")
+    assert router[0][1].endswith(" AS router")
+    for image in (router, last):
+        assert dict(image)["USER"] not in ("0", "root")
+    assert dict(router)["STOPSIGNAL"] == "SIGQUIT"  # NGINX finishes the requests that it has
+    assert dict(last)["ENTRYPOINT"] == '["specops"]'
     for name, text in steps:
         if name == "COPY" and not text.startswith("--from"):
             *sources, _ = text.split()
