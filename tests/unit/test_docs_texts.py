@@ -36,7 +36,7 @@ def test_a_translation_has_the_headings_tables_and_code_of_its_page(page: Path) 
 def test_every_language_has_both_pages_and_is_linked() -> None:
     languages = {page.name.split(".")[1] for page in ROOT.glob("README.*.md")}
     assert "ko" in languages
-    assert languages == {page.parent.name for page in TRANSLATIONS if page.name == "playbook.md"}
+    assert languages == {page.parent.name for page in TRANSLATIONS if page.name == "overview.md"}
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert [name for name in languages if f"(README.{name}.md)" not in readme] == []
 
