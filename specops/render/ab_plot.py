@@ -87,7 +87,7 @@ class Panel:
 class Picture:
     panels: tuple[Panel, ...]
     expected: tuple[float, float] | None
-    """The range of speed-ups that the playbook expects."""
+    """The default range of targets."""
 
     confidence: str
     """Confidence of the intervals, in words."""
@@ -120,7 +120,7 @@ def _speedups(axes: Axes, panel: Panel, picture: Picture) -> None:
     loads = list(dict.fromkeys(mark.load for row in panel.rows for mark in row.marks))
     limits = _logarithmic(axes, picture)
     if picture.expected is not None:
-        axes.axvspan(*picture.expected, color=SHADE, zorder=0, label="expected by the playbook")
+        axes.axvspan(*picture.expected, color=SHADE, zorder=0, label="default targets")
     axes.axvline(1, color=INK, linewidth=0.8, zorder=1)
     for place, row in enumerate(panel.rows):
         axes.axhline(place + 0.6, color=SHADE, linewidth=0.8, zorder=0)

@@ -12,7 +12,7 @@ import pytest
 from guide_pages import ROOT, blocks, parts
 
 from specops.config import Rollout
-from specops.phases.route.thresholds import PLAYBOOK
+from specops.phases.route.thresholds import DEFAULTS
 
 TRANSLATIONS = {
     **dict.fromkeys(sorted(ROOT.glob("README.*.md")), ROOT / "README.md"),
@@ -156,7 +156,7 @@ def test_a_key_of_the_rollout_file_is_one_sentence_with_its_default() -> None:
 
 def test_a_default_of_the_router_is_the_one_that_its_key_names() -> None:
     keys = keys_of_the_rollout_file()
-    for name, value in PLAYBOOK.items():
+    for name, value in DEFAULTS.items():
         assert re.search(rf"default: (.* else )?{value}\.$", keys[f"Route.{name}"]["description"]), name
 
 

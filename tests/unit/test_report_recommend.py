@@ -69,7 +69,7 @@ def test_where_all_is_well_nothing_is_recommended(folder: Path) -> None:
 def test_low_acceptance_is_the_playbooks_rule_and_the_rollout_files(folder: Path) -> None:
     low = seen(pools={"standard": pool(), "speculative": pool(acceptance=0.5, tpot_s=0.006)})
     (one,) = [each for each in made(low, folder).recommendations if each.rule == "acceptance"]
-    assert (one.value, one.threshold, one.source) == (0.5, 0.55, "the playbook")
+    assert (one.value, one.threshold, one.source) == (0.5, 0.55, "default")
     assert one.command == "specops sweep rollout.yaml"
     mine = made(low, folder, report={"min_acceptance": 0.4})
     assert "acceptance" not in rules(mine)

@@ -54,7 +54,7 @@ EXPECTED: Mapping[str, tuple[float, float]] = {
     "throughput": (1.5, 2.5),
     "acceptance": (0.6, 0.85),
 }
-"""The ranges that the playbook expects, shown beside what is measured. No verdict depends on them."""
+"""The default targets, shown beside what is measured. No verdict depends on them."""
 
 
 CHALLENGER = "speculative"

@@ -29,7 +29,7 @@ from specops.phases.report.report import (
 from specops.phases.report.tables import when
 from specops.prometheus.series import PoolName
 
-PLAYBOOK = "the playbook"
+DEFAULT = "default"
 UNCOMPARED = 0.5
 """Share of the requests: with more at a load that was not measured, the speed-up is not of most of them."""
 ROOM = 1.25
@@ -113,7 +113,7 @@ def _idle(inputs: RecommendationInputs) -> Iterator[ReportAdvice]:
 
 
 def _by(inputs: RecommendationInputs, key: str) -> str:
-    return f"report.{key} of the rollout file" if key in inputs.rollout.report.model_fields_set else PLAYBOOK
+    return f"report.{key} of the rollout file" if key in inputs.rollout.report.model_fields_set else DEFAULT
 
 
 def _acceptance(inputs: RecommendationInputs) -> Iterator[ReportAdvice]:
@@ -249,8 +249,8 @@ def _full(problem: str, most: float, inputs: RecommendationInputs) -> ReportAdvi
         rule="memory",
         value=most,
         threshold=MEMORY_FULL,
-        source=PLAYBOOK,
-        message=f"{problem}: draft fewer tokens (the playbook says 3), or give the pool more memory",
+        source=DEFAULT,
+        message=f"{problem}: draft fewer tokens, such as 3, or give the pool more memory",
         command=f"specops sweep {inputs.path}",
     )
 
