@@ -28,6 +28,7 @@ from specops.phases.report.report import (
 )
 from specops.phases.report.tables import when
 from specops.prometheus.series import PoolName
+from specops.render.figures import count
 
 DEFAULT = "default"
 UNCOMPARED = 0.5
@@ -45,6 +46,9 @@ class RecommendationInputs:
     rollout: Rollout
     path: Path
     """Path of the rollout file."""
+
+    sweep: str
+    """The command of the sweep; for pools that run already with their endpoints."""
 
     window: ReportWindow
     before: Measurements
@@ -127,7 +131,7 @@ def _acceptance(inputs: RecommendationInputs) -> Iterator[ReportAdvice]:
         source=_by(inputs, "min_acceptance"),
         message=f"only {accepted.rate:.2f} of the drafted tokens are accepted: try another draft, or train an"
         " EAGLE-3 head on this traffic",
-        command=f"specops sweep {inputs.path}",
+        command=inputs.sweep,
     )
 
 
@@ -192,8 +196,9 @@ def _fallbacks(inputs: RecommendationInputs) -> Iterator[ReportAdvice]:
             rule="fallbacks",
             value=len(by_guard),
             threshold=limit,
-            source=_by(inputs, "max_fallbacks"),
-            message=f"the guard fell back {len(by_guard)} times: check the draft against today's traffic",
+            source=f"{_by(inputs, 'max_fallbacks')}, {settings.max_fallbacks} a week",
+            message=f"the guard fell back {count(len(by_guard), 'time')}: check the draft against today's"
+            " traffic",
             command=f"specops guard status {inputs.path}",
         )
 
@@ -251,7 +256,7 @@ def _full(problem: str, most: float, inputs: RecommendationInputs) -> ReportAdvi
         threshold=MEMORY_FULL,
         source=DEFAULT,
         message=f"{problem}: draft fewer tokens, such as 3, or give the pool more memory",
-        command=f"specops sweep {inputs.path}",
+        command=inputs.sweep,
     )
 
 
@@ -287,5 +292,5 @@ def _shorter(inputs: RecommendationInputs) -> Iterator[ReportAdvice]:
             message=f"of {len(curve)} drafted tokens only the first {pays} bring more than they cost"
             if pays
             else "no drafted token brings more than it costs",
-            command=f"specops sweep {inputs.path}",
+            command=inputs.sweep,
         )
