@@ -27,7 +27,7 @@ CLASS = "edit"
 """The class that is drawn, at each load."""
 
 WIDTH, ROW, LEFT, RIGHT = 760, 34, 250, 740
-TICKS = (0.8, 0.9, 1.0, 1.2, 1.5, 2.0, 2.5)
+TICKS = (0.8, 0.9, 1.0, 1.2, 1.5, 2.0, 2.5, 3.0)
 STYLE = """
   .paper { fill: #ffffff } text { fill: #1f2328 } .faint { fill: #57606a } .grid { stroke: #d8dee4 }
   .one { stroke: #57606a; stroke-dasharray: 4 3 } .dot { fill: #0969da; fill-opacity: .45 }

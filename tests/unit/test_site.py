@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -10,6 +12,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from guide_pages import PAGES, ROOT, links, parts
@@ -91,6 +94,21 @@ def test_every_row_of_the_questions_is_tested() -> None:
     assert len(rows) == len(ANSWERS)
 
 
+def test_the_picture_of_the_interval_is_current_and_is_of_the_text() -> None:
+    spec = importlib.util.spec_from_file_location("interval_picture", ROOT / "tools" / "interval_picture.py")
+    assert spec is not None
+    assert spec.loader is not None
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    measured = json.loads(tool.WINDOWS.read_text(encoding="utf-8"))
+    drawn = tool.PICTURE.read_text(encoding="utf-8")
+    assert tool.picture(measured) == drawn, "it is old: python tools/interval_picture.py"
+    (shown,) = re.findall(r"`(1\.18× \[[^`]*)`", (ROOT / "docs" / "intervals.md").read_text(encoding="utf-8"))
+    cell = next(cell for cell in measured["cells"] if (cell["class"], cell["streams"]) == (tool.CLASS, 8))
+    _, interval = tool.steps(np.array(cell["windows"]), measured["confidence"])[-1]
+    assert shown == f"{interval.estimate:.2f}× [{interval.low:.2f}, {interval.high:.2f}]"
+
+
 def test_only_the_history_refers_to_the_first_playbook() -> None:
     """Readers do not have that document. Others link its page; `playbooks/` are example files."""
     for page in PAGES:
@@ -142,7 +160,7 @@ def test_the_site_builds_and_loads_nothing_from_elsewhere(site: Path) -> None:
 def test_the_site_has_search_in_both_languages_and_two_colour_schemes(site: Path) -> None:
     index = (site / "search" / "search_index.json").read_text(encoding="utf-8")
     assert '"location":"roll-back/' in index
-    assert "첫 한 시간" in index
+    assert any("첫 한 시간" in entry["title"] for entry in json.loads(index)["docs"])
     home = (site / "index.html").read_text(encoding="utf-8")
     assert 'data-md-color-scheme="slate"' in home
     assert 'hreflang="ko"' in home
