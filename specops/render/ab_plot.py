@@ -174,8 +174,8 @@ def _mark(axes: Axes, mark: Mark, y: float, number: int, limits: tuple[float, fl
     if mark.decided:
         axes.plot((low, high), (y, y), color=colour, linewidth=1.4, solid_capstyle="butt", zorder=3)
         shape = "x" if mark.verdict == "no" else MARKERS[number % len(MARKERS)]
-        weight = {"markeredgewidth": 2.0} if mark.verdict == "no" else {}
-        axes.plot(mark.estimate, y, shape, color=colour, markersize=5, zorder=4, **weight)
+        edge_width = 2.0 if mark.verdict == "no" else 1.0
+        axes.plot(mark.estimate, y, shape, color=colour, markersize=5, markeredgewidth=edge_width, zorder=4)
     elif _narrow(low, high, limits):
         axes.plot(
             (low * high) ** 0.5,
