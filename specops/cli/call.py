@@ -278,7 +278,7 @@ ApiKeyOption = Annotated[
     typer.Option(help="Environment variable with the API key; default: SPECOPS_API_KEY or OPENAI_API_KEY."),
 ]
 PromptsOption = Annotated[
-    Path | None, typer.Option(help="Prompt set: playbook, OpenAI batch, ShareGPT or Spec-Bench.")
+    Path | None, typer.Option(help="Prompt set: JSON list, OpenAI batch, ShareGPT or Spec-Bench.")
 ]
 HostOption = Annotated[str, typer.Option(help="Address to listen on.")]
 PortOption = Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")]

@@ -188,7 +188,7 @@ def simulate(
 ) -> Answer:
     """Replay a trace through the guard's rules.
 
-    It shows when this guard and the playbook's guard would have fallen back.
+    It shows when this guard and one with fixed thresholds would have fallen back.
 
     What is replayed is a trace, the last days of Prometheus, or a week made up from baseline.json. Exit 1
     where the guard would have fallen back falsely, or not where it should have, as far as the truth is known.
@@ -344,8 +344,8 @@ def simulated_page(rollout: str, simulated: Simulated) -> list[str]:
     ]
     if simulated.playbook is not None:
         message = f"fell back {RIGHTLY[simulated.playbook.rightly]}: {simulated.playbook.why}"
-        rows.append(["  playbook", _utc(simulated.playbook.ts), message])
-        rows.append(["  playbook", "", f"{simulated.playbook_triggers} triggers in all"])
+        rows.append(["  fixed thresholds", _utc(simulated.playbook.ts), message])
+        rows.append(["  fixed thresholds", "", f"{simulated.playbook_triggers} triggers in all"])
     span = f"{_utc(simulated.began)} to {_utc(simulated.ended)} UTC"
     return [
         f"simulated · {rollout} · {span} · {simulated.evaluations} evaluations: {observed}",
@@ -374,7 +374,7 @@ def _summary(simulated: Simulated) -> str:
         for status, words in (("missed", "missed"), ("late", "acted on late"))
         if status in statuses
     )
-    return f"guard: {fallbacks}{wrong}; playbook's guard: {playbook}"
+    return f"guard: {fallbacks}{wrong}; fixed thresholds: {playbook}"
 
 
 def _utc(ts: float) -> str:

@@ -58,7 +58,7 @@ _rollout: str | None = None
 COMMAND = re.compile(r"(?:^|(?<=[:;] )|(?<=  ))(specops|pip|vllm|docker|kubectl|curl|python) (?=[\w-])")
 """A command to paste stays whole, however long: at the beginning, in a column, after a colon or semicolon.
 Elsewhere its words are a part of a sentence."""
-LABEL = re.compile(r"\s*(\w+: +)?\Z")
+LABEL = re.compile(r"\s*(\d+\. )?(\w+: +)?\Z")
 """Label before a command that has its line to itself."""
 
 

@@ -27,7 +27,7 @@ else:
 
 class Route(_Sections):
     """Routing of requests between the pools, as `specops route render` writes it, by thresholds from this
-    file, measurements or the playbook."""
+    file, measurements or defaults."""
 
     @property
     def router(self) -> Router:

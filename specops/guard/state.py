@@ -56,7 +56,7 @@ Signal = Literal["acceptance", "tpot", "e2e", "errors", "drafting"]
 class Threshold(Record):
     value: float
     source: str
-    """The rollout file, a result's file with its hash, or the playbook."""
+    """The rollout file, a result's file with its hash, or a default."""
 
 
 class SignalFinding(Record):

@@ -2,7 +2,7 @@
 
 Four formats are read, distinguished by their content:
 
-- the playbook's JSON list: `{"text": …}`, with `max_tokens`, `id` and `class` where there are any
+- a JSON list: `{"text": …}`, with `max_tokens`, `id` and `class` where there are any
 - OpenAI batch JSONL: `{"custom_id": …, "body": {"messages" or "prompt": …, "max_tokens": …}}`
 - ShareGPT JSON: `{"id": …, "conversations": [{"from": "human", "value": …}, …]}`; its first human turn
 - Spec-Bench JSONL: `{"question_id": …, "category": …, "turns": [str, …]}`; its first turn, by category
@@ -286,7 +286,7 @@ def _format(path: Path, where: str, first: Any) -> tuple[Format, Callable[[Any, 
         if "text" in first:
             return "playbook", _playbook
     raise PromptsError(
-        f"{path}, {where}: unknown prompt format: expected text (playbook), body (OpenAI), "
+        f"{path}, {where}: unknown prompt format: expected text (JSON list), body (OpenAI), "
         "conversations (ShareGPT) or turns (Spec-Bench)",
         hint=beginning(path),
     )

@@ -1,7 +1,7 @@
 """A comparison as one picture: speed-ups by prompt and class with their intervals, acceptance by position.
 
 It is read without colour: loads differ by marker and height, prompts are hollow dots, undecided intervals are
-hatched, or hollow marks where they are narrow.
+hatched, or hollow marks where they are narrow. A decision not to deploy is a cross, whatever its interval.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from specops.render.plot import (
     BACKGROUND,
+    GREY,
     INK,
     LIGHT,
     LINES,
@@ -29,8 +30,13 @@ from specops.render.plot import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from specops.results import Verdict
+
 _ROW_INCHES = 0.62
-_TICKS = (0.1, 0.2, 0.33, 0.5, 0.67, 0.8, 1, 1.25, 1.5, 2, 2.5, 3, 4, 6, 10)
+_TICKS = (1, 2, 0.5, 4, 0.25, 10, 0.1, 1.5, 0.67, 3, 0.33, 6, 1.25, 0.8, 2.5, 0.2)
+"""Of ticks whose labels would touch, the earlier one stays."""
+_LABEL = 0.075
+"""Share of the axis that the label of a tick takes, with the space around it."""
 _NARROW = 0.02
 """Share of the axis: a range below this share of it is drawn as a point."""
 _ROOM = 1.6
@@ -45,11 +51,17 @@ class Mark:
     estimate: float
     low: float
     high: float
+    verdict: Verdict | None = None
+    """The decision at this load, which rests on more than the interval; None: on the interval alone."""
+
+    @property
+    def includes_1(self) -> bool:
+        return self.low <= 1 <= self.high
 
     @property
     def decided(self) -> bool:
-        """Return whether the interval excludes 1."""
-        return not self.low <= 1 <= self.high
+        """Return whether the load is decided: without a verdict, whether the interval excludes 1."""
+        return not self.includes_1 if self.verdict is None else self.verdict != "undecided"
 
 
 @dataclass(frozen=True)
@@ -61,6 +73,8 @@ class Row:
     """A prompt's speed-up each, at the lightest load."""
 
     marks: tuple[Mark, ...]
+    unmarked: tuple[str, ...] = ()
+    """Loads without an interval, each with its decision, such as `4 streams (do not deploy)`."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +101,7 @@ class Panel:
 class Picture:
     panels: tuple[Panel, ...]
     expected: tuple[float, float] | None
-    """The range of speed-ups that the playbook expects."""
+    """The default range of targets."""
 
     confidence: str
     """Confidence of the intervals, in words."""
@@ -120,7 +134,7 @@ def _speedups(axes: Axes, panel: Panel, picture: Picture) -> None:
     loads = list(dict.fromkeys(mark.load for row in panel.rows for mark in row.marks))
     limits = _logarithmic(axes, picture)
     if picture.expected is not None:
-        axes.axvspan(*picture.expected, color=SHADE, zorder=0, label="expected by the playbook")
+        axes.axvspan(*picture.expected, color=SHADE, zorder=0, label="default targets")
     axes.axvline(1, color=INK, linewidth=0.8, zorder=1)
     for place, row in enumerate(panel.rows):
         axes.axhline(place + 0.6, color=SHADE, linewidth=0.8, zorder=0)
@@ -138,6 +152,9 @@ def _speedups(axes: Axes, panel: Panel, picture: Picture) -> None:
         for mark in row.marks:
             number = loads.index(mark.load)
             _mark(axes, mark, place + 0.6 * (number + 0.5) / len(loads), number, limits)
+        if row.unmarked:
+            note = f"no interval: {', '.join(row.unmarked)}"
+            axes.text(limits[0] * 1.02, place + 0.5, note, fontsize=7.5, color=GREY, va="center", zorder=5)
     _legend_entries(axes, loads, panel)
     axes.set_yticks(range(len(panel.rows)), [row.label for row in panel.rows])
     axes.set_ylim(len(panel.rows) - 0.3, -0.6)
@@ -147,15 +164,18 @@ def _speedups(axes: Axes, panel: Panel, picture: Picture) -> None:
 
 
 def _mark(axes: Axes, mark: Mark, y: float, number: int, limits: tuple[float, float]) -> None:
-    """A decided interval is a point with its ends; an undecided one is a hatched range without a point, or a
-    hollow point where the range is too narrow to see. An end outside of the axis is an arrow."""
+    """A decided interval is a point with its ends, a cross for `no`. An undecided one is a hatched range
+    without a point, or a hollow point where the range is too narrow to see. An end outside of the axis is
+    an arrow."""
     from matplotlib.patches import Rectangle
 
     colour, (left, right) = SERIES[number % len(SERIES)], limits
     low, high = max(mark.low, left), min(mark.high, right)
     if mark.decided:
         axes.plot((low, high), (y, y), color=colour, linewidth=1.4, solid_capstyle="butt", zorder=3)
-        axes.plot(mark.estimate, y, MARKERS[number % len(MARKERS)], color=colour, markersize=5, zorder=4)
+        shape = "x" if mark.verdict == "no" else MARKERS[number % len(MARKERS)]
+        edge_width = 2.0 if mark.verdict == "no" else 1.0
+        axes.plot(mark.estimate, y, shape, color=colour, markersize=5, markeredgewidth=edge_width, zorder=4)
     elif _narrow(low, high, limits):
         axes.plot(
             (low * high) ** 0.5,
@@ -196,20 +216,21 @@ def _legend_entries(axes: Axes, loads: Sequence[str], panel: Panel) -> None:
     for number, load in enumerate(loads):
         colour = SERIES[number % len(SERIES)]
         axes.plot([], [], MARKERS[number % len(MARKERS)], color=colour, label=load)
-    undecided = [mark for row in panel.rows for mark in row.marks if not mark.decided]
+    marks = [mark for row in panel.rows for mark in row.marks]
+    if any(mark.verdict == "no" for mark in marks):
+        axes.plot([], [], "x", color=INK, markeredgewidth=2.0, linestyle="none", label="do not deploy")
+    undecided = [mark for mark in marks if not mark.decided]
+    reason = ": the interval includes 1" if all(mark.includes_1 for mark in undecided) else ""
     hidden = [mark for mark in undecided if _narrow(mark.low, mark.high, axes.get_xlim())]
     if len(undecided) > len(hidden):
-        label = "undecided: the interval includes 1"
+        label = f"undecided{reason}"
         axes.fill([], [], facecolor=BACKGROUND, edgecolor=INK, hatch="/////", label=label)
     if hidden:
         label = "undecided: narrower than its mark"
-        label = label if len(undecided) > len(hidden) else "undecided: a narrow interval that includes 1"
+        narrow = "undecided: a narrow interval that includes 1" if reason else "undecided: a narrow interval"
+        label = label if len(undecided) > len(hidden) else narrow
         axes.plot([], [], "p", color=INK, markerfacecolor=BACKGROUND, linestyle="none", label=label)
-    if any(
-        mark.low < axes.get_xlim()[0] or mark.high > axes.get_xlim()[1]
-        for r in panel.rows
-        for mark in r.marks
-    ):
+    if any(mark.low < axes.get_xlim()[0] or mark.high > axes.get_xlim()[1] for mark in marks):
         axes.plot([], [], ">", color=INK, label="ends outside of the axis")
 
 
@@ -220,7 +241,11 @@ def _logarithmic(axes: Axes, picture: Picture) -> tuple[float, float]:
     values = [mark.estimate for row in rows for mark in row.marks if mark.decided]
     values += [*(dot for row in rows for dot in row.dots), 1.0, *(picture.expected or ())[1:]]
     low, high = max(min(values) / _ROOM, 0.05), min(max(values) * _ROOM, 20.0)
-    ticks = [tick for tick in _TICKS if low <= tick <= high]
+    ticks: list[float] = []
+    for tick in _TICKS:
+        apart = (abs(math.log(tick / placed)) / math.log(high / low) for placed in ticks)
+        if low <= tick <= high and all(distance >= _LABEL for distance in apart):
+            ticks.append(tick)
     axes.set_xscale("log")
     axes.set_xlim(low, high)
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])

@@ -1,7 +1,7 @@
 """General settings of a router, the keys of `route:` that every router follows: which requests go to which
 pool, and how. What only one router has is in its package.
 
-A threshold that is left out is what sweep.json and ab.json say, else the playbook's.
+A threshold that is left out is what sweep.json and ab.json say, else a default.
 """
 
 from __future__ import annotations

@@ -136,10 +136,10 @@ def test_what_a_command_would_refuse_is_to_be_added_first(file: Path) -> None:
 
 def test_another_run_folder_is_named_in_every_command(file: Path, tmp_path: Path) -> None:
     done = specops("checklist", str(file), "--out", str(tmp_path / "else where"))
-    lines = [line for line in done.stdout.splitlines() if line.startswith("next: ")]
+    lines = re.findall(r"^(?:\d+\. | +)next: (.+)$", done.stdout, re.MULTILINE)
     assert len(lines) > 8
     for line in lines:
-        words = shlex.split(line.removeprefix("next: "), comments=True)
+        words = shlex.split(line, comments=True)
         assert words[words.index("--out") + 1] == str(tmp_path / "else where"), line
 
 

@@ -112,7 +112,7 @@ FAULTS: Mapping[str, Fault] = {
     ),
     "bad-draft": Fault("draft-quality", "below 0.40 (break-even", then={"acceptance": 0.2, "tpot": 0.04}),
     "bad-draft-by-the-playbook": Fault(
-        "draft-quality", "below 0.30 (the playbook)", then={"acceptance": 0.2, "tpot": 0.04},
+        "draft-quality", "below 0.30 (default)", then={"acceptance": 0.2, "tpot": 0.04},
         measured={"sweep": None, "compared": COMPARED.model_copy(update={"up_to": 8})},
     ),
     "dear-draft": Fault(

@@ -136,7 +136,7 @@ def test_a_bad_draft_is_named_by_the_servers_own_metrics(seen: dict[str, Diagnos
     bad = seen["bad"]
     assert bad.code == 1
     assert bad.findings["draft-quality"]["severity"] == "cause"
-    assert "the playbook" in bad.findings["draft-quality"]["message"]
+    assert "(default" in bad.findings["draft-quality"]["message"]
     assert "acceptance is too low" in bad.reason
     assert bad.findings["bursts-in-streams"]["severity"] == "ruled_out"  # nothing is accepted: nothing bursts
     assert bad.findings["kv-cache-full"]["severity"] == "ruled_out"
@@ -146,7 +146,7 @@ def test_a_good_draft_is_ruled_out_and_said_to_be(seen: dict[str, Diagnosed]) ->
     good = seen["good"]
     quality, bursts = good.findings["draft-quality"], good.findings["bursts-in-streams"]
     assert quality["severity"] == "ruled_out", quality["message"]
-    assert quality["message"].endswith("is not below 0.50 (the playbook)")
+    assert quality["message"].endswith("is not below 0.50 (default)")
     assert quality["evidence"][0]["threshold"] == 0.5
     assert any(line.startswith("  draft-quality") and "  ruled out  " in line for line in good.page)
     assert bursts["severity"] in ("contributing", "symptom")  # by how long the gaps were on this machine

@@ -177,7 +177,7 @@ def test_the_picture_is_the_same_every_time(tmp_path: Path, suffix: str) -> None
             "edit",
             "4 streams",
             "position in the draft",
-            "expected by the",
+            "default targets",
         ):
             assert label in text
 

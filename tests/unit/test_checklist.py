@@ -265,7 +265,7 @@ def _rivals(**differs: bool) -> dict[str, Any]:
         (_changed("sweep", data=_another_load(resident_gb=1e6)), "gpu-memory", "failed", "host's"),
         (_changed("sweep", data=swept("k=5")), "gpu-memory", "attested", "Kim said so"),
         (_break_even(0.95), "acceptance", "failed", "(threshold: above 0.95, break-even"),
-        (_break_even(None), "acceptance", "passed", " (threshold: above 0.55, playbook)"),
+        (_break_even(None), "acceptance", "passed", " (threshold: above 0.55, default)"),
         (_changed("guard-drill", verdict="no", reason="3 lost"), "fallback-tested", "failed", "3 lost"),
         (_changed("guard-drill", verdict="undecided"), "fallback-tested", "open", "made up"),
         (_changed("guard-drill", settings={}), "fallback-tested", "open", "guard changed since"),

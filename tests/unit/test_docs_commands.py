@@ -97,7 +97,7 @@ def test_every_next_line_of_the_checklist_is_taken(kind: str, measured: bool, tm
     for name in ("ab.json", "baseline.json") if measured else ():
         shutil.copy(ROOT / "alerts" / "examples" / name, tmp_path)
     done = specops("checklist", str(file), "--out", str(tmp_path))
-    lines = [line.removeprefix("next: ") for line in done.stdout.splitlines() if line.startswith("next: ")]
+    lines = re.findall(r"^(?:\d+\. | +)next: (.+)$", done.stdout, re.MULTILINE)
     assert len(lines) > 3, done.stdout + done.stderr
     shown = [one for line in lines for one in in_prose(line)]
     assert len(shown) >= len(lines) - 2, "a few lines may be commands of other programs"

@@ -87,8 +87,8 @@ def test_programs_run(block: Block, monkeypatch, capsys) -> None:
 
 
 def test_defaults_are_told_as_they_are() -> None:
-    """The playbook's numbers, in both languages: where a row names keys, each key's default is in the row."""
-    for page in (ROOT / "docs" / "playbook.md", *(ROOT / "docs").glob("*/playbook.md")):
+    """The table of defaults, in both languages: where a row names keys, each key's default is in the row."""
+    for page in (ROOT / "docs" / "overview.md", *(ROOT / "docs").glob("*/overview.md")):
         checked = 0
         for row in re.findall(r"^\|(.+)\|$", parts(page)[0], re.MULTILINE):
             for section, key in re.findall(r"`([a-z]+)\.([a-z_]+)`", row):

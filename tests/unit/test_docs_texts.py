@@ -12,7 +12,7 @@ import pytest
 from guide_pages import ROOT, blocks, parts
 
 from specops.config import Rollout
-from specops.phases.route.thresholds import PLAYBOOK
+from specops.phases.route.thresholds import DEFAULTS
 
 TRANSLATIONS = {
     **dict.fromkeys(sorted(ROOT.glob("README.*.md")), ROOT / "README.md"),
@@ -36,7 +36,7 @@ def test_a_translation_has_the_headings_tables_and_code_of_its_page(page: Path) 
 def test_every_language_has_both_pages_and_is_linked() -> None:
     languages = {page.name.split(".")[1] for page in ROOT.glob("README.*.md")}
     assert "ko" in languages
-    assert languages == {page.parent.name for page in TRANSLATIONS if page.name == "playbook.md"}
+    assert languages == {page.parent.name for page in TRANSLATIONS if page.name == "overview.md"}
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert [name for name in languages if f"(README.{name}.md)" not in readme] == []
 
@@ -156,7 +156,7 @@ def test_a_key_of_the_rollout_file_is_one_sentence_with_its_default() -> None:
 
 def test_a_default_of_the_router_is_the_one_that_its_key_names() -> None:
     keys = keys_of_the_rollout_file()
-    for name, value in PLAYBOOK.items():
+    for name, value in DEFAULTS.items():
         assert re.search(rf"default: (.* else )?{value}\.$", keys[f"Route.{name}"]["description"]), name
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html as markup
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -204,6 +205,19 @@ def test_what_is_pasted_has_nothing_before_it() -> None:
         "change: compare both pools", 'BASE_URL="${BASE_URL:-http://a/v1}"', 'curl -sS "$BASE_URL/x"',
     ]  # fmt: skip
     assert '\n```\nBASE_URL="${BASE_URL:-http://a/v1}"\ncurl -sS "$BASE_URL/x"\n```\n' in markdown(document)
+
+
+def test_steps_are_numbered_as_on_the_page_where_there_are_several() -> None:
+    change = Step("add prompts", "speedup", "specops run r.yaml")
+    steps = (change, Step("", "runbook", "specops checklist r.yaml"))
+    document = Document("checklist", "", "open", "undecided", "Not ready.", steps=steps)
+    assert list(terminal(document))[-3:] == [
+        "1. change: add prompts",
+        "   next: specops run r.yaml  # speedup",
+        "2. next: specops checklist r.yaml  # runbook",
+    ]
+    alone = replace(document, steps=steps[:1])
+    assert list(terminal(alone))[-2:] == ["change: add prompts", "next: specops run r.yaml  # speedup"]
 
 
 def test_acceptance_by_position_is_drawn_with_characters() -> None:

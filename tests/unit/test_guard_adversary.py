@@ -38,7 +38,7 @@ from specops.serving import USUAL
 CRITERIA = Criteria(
     query=LiveQuery("r", USUAL, USUAL, {}, scrape_s=15.0, routed=False),
     window_s=300.0,
-    min_acceptance=Threshold(value=0.4, source="the playbook"),
+    min_acceptance=Threshold(value=0.4, source="default"),
     baseline=Missing("none"),
     regression=Threshold(value=1.2, source="the rollout file"),
     max_error_share=Threshold(value=0.05, source="the rollout file"),

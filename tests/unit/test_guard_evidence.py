@@ -110,7 +110,7 @@ def test_what_the_baseline_lacks_is_said() -> None:
 
 def test_thresholds_come_from_the_rollout_file_then_a_measurement_then_the_playbook(tmp_path: Path) -> None:
     assert criteria_of(rollout(), tmp_path, {}).min_acceptance == Threshold(
-        value=0.4, source="the playbook; no sweep measured break-even"
+        value=0.4, source="default; no sweep measured break-even"
     )
     deployed = rollout().pools.speculative.model_dump(mode="json")
     swept = Result(
@@ -187,9 +187,7 @@ def test_a_damaged_baseline_is_named(tmp_path: Path) -> None:
 def test_a_finding_says_its_figures_and_where_they_come_from(plan: Criteria) -> None:
     found = evaluate(plan, seen(acceptance=0.15), 1000.0)
     assert found.verdict == "bad"
-    assert found.reason == (
-        "acceptance 0.15 ± 0.02 (threshold 0.40, the playbook; no sweep measured break-even)"
-    )
+    assert found.reason == ("acceptance 0.15 ± 0.02 (threshold 0.40, default; no sweep measured break-even)")
     tpot = next(one for one in found.findings if one.signal == "tpot")
     assert tpot.value == pytest.approx(0.7, abs=0.01)
     assert "0.70× ± 0.0" in tpot.why

@@ -134,7 +134,7 @@ def test_render_says_what_it_made_and_keeps_it(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     kept = json.loads((tmp_path / "monitor.json").read_text())
     assert all((tmp_path / name).is_file() for name in kept["data"]["files"])
-    assert kept["data"]["alerts"]["LowAcceptRatio"]["source"] == "the playbook"
+    assert kept["data"]["alerts"]["LowAcceptRatio"]["source"] == "default"
     assert set(kept["inputs"]) == {"settings", "baseline", "ab"}
     assert "LowAcceptRatio" in done.stdout
     assert "not read  there is no sweep.json" in done.stdout

@@ -234,7 +234,7 @@ def test_the_playbooks_thresholds_and_durations_where_nothing_was_measured() -> 
     assert (low["for"], low["labels"]["severity"]) == ("10m", "warning")
     assert " < 0.3 " in critical["expr"]
     assert (critical["for"], critical["labels"]["severity"]) == ("5m", "critical")
-    assert low["annotations"]["threshold_source"] == "0.5: the playbook"
+    assert low["annotations"]["threshold_source"] == "0.5: default"
 
 
 def test_a_measurement_overrides_the_playbook_and_the_rollout_file_both() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +12,11 @@ import pytest
 from calling import specops
 from matplotlib import colormaps
 from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from specops.phases.plot import plotter
-from specops.render.ab_plot import Mark, Panel, Picture, Row, draw
+from specops.render.ab_plot import Curve, Mark, Panel, Picture, Row, draw
 from specops.render.plot import BACKGROUND, GREY, INK, SERIES, Heading, contrast, figure, foot, ink_on
 from specops.results import Result, write
 
@@ -115,6 +117,48 @@ def test_an_interval_without_width_at_1_is_seen(width: float, tmp_path: Path) ->
     assert "undecided: a narrow interval that includes 1" in drawn(mark, folder=tmp_path)
     wide = Mark("1 stream", 1.0, 0.5, 2.0)
     assert "narrower than its mark" not in drawn(wide, folder=tmp_path)
+
+
+def test_a_load_that_is_not_deployed_is_drawn_as_that_whatever_its_interval(tmp_path: Path) -> None:
+    """Failures or other answers decide, too: an interval above 1, or around 1, is then no sign of a gain."""
+    for low, high in ((0.19, 1.58), (1.2, 1.6)):
+        text = drawn(Mark("4 streams", 0.55, low, high, "no"), folder=tmp_path)
+        assert "do not deploy" in text
+        assert "undecided" not in text
+        assert "<pattern" not in text
+    undecided = drawn(Mark("4 streams", 1.4, 1.2, 1.6, "undecided"), folder=tmp_path)
+    assert "<pattern" in undecided
+    assert ">undecided<" in undecided, "this interval does not include 1: something else is open"
+    deployed = drawn(Mark("4 streams", 1.4, 1.2, 1.6, "yes"), folder=tmp_path)
+    assert "do not deploy" not in deployed
+    assert "undecided" not in deployed
+
+
+def test_a_load_without_an_interval_has_a_note(tmp_path: Path) -> None:
+    row = Row("edit", (), (Mark("1 stream", 1.5, 1.4, 1.6),), ("4 streams (do not deploy)",))
+    path = tmp_path / "plot.svg"
+    draw(Picture((Panel("draft", (row,), (), None),), None, ""), Heading("Comparison", ()), path)
+    assert "no interval: 4 streams (do not deploy)" in path.read_text()
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.4, 3.0), (0.06, 19.0), (0.9, 1.2), (0.7, 1.8)])
+@pytest.mark.parametrize("curves", [(), (Curve("1 stream", 0.6, (0.8, 0.6, 0.4)),)])
+def test_labels_of_ticks_do_not_touch(low, high, curves, monkeypatch) -> None:
+    marks = (Mark("1 stream", low, low * 0.95, low * 1.02), Mark("4 streams", high, high * 0.95, high * 1.02))
+    panel = Panel("draft against standard", (Row("summaries of tickets", (), marks),), curves, None)
+    gaps = []
+
+    def measure(whole: Figure, *_: object, **__: object) -> None:
+        whole.canvas.draw()
+        axes = whole.axes[0]
+        boxes = [label.get_window_extent() for label in axes.get_xticklabels()]
+        boxes.sort(key=lambda box: box.x0)
+        gaps.extend(right.x0 - left.x1 for left, right in pairwise(boxes))
+
+    monkeypatch.setattr(Figure, "savefig", measure)
+    draw(Picture((panel,), None, ""), Heading("Comparison", ()), Path("plot.svg"))
+    assert gaps
+    assert min(gaps) > 2
 
 
 def test_a_note_below_the_axes_fits_into_the_figure(tmp_path: Path) -> None:

@@ -69,8 +69,12 @@ def test_where_all_is_well_nothing_is_recommended(folder: Path) -> None:
 def test_low_acceptance_is_the_playbooks_rule_and_the_rollout_files(folder: Path) -> None:
     low = seen(pools={"standard": pool(), "speculative": pool(acceptance=0.5, tpot_s=0.006)})
     (one,) = [each for each in made(low, folder).recommendations if each.rule == "acceptance"]
-    assert (one.value, one.threshold, one.source) == (0.5, 0.55, "the playbook")
-    assert one.command == "specops sweep rollout.yaml"
+    assert (one.value, one.threshold, one.source) == (0.5, 0.55, "default")
+    assert one.command == f"specops sweep rollout.yaml --out {folder}"
+    ends = {"engine": "endpoint", "base_url": "http://a:1/v1", "model": "m"}
+    pools = {"standard": ends, "speculative": ends | {"base_url": "http://b:1/v1"}}
+    (one,) = [each for each in made(low, folder, pools=pools).recommendations if each.rule == "acceptance"]
+    assert "--attach 0=http://a:1/v1#m --attach 5=http://b:1/v1#m" in one.command.replace("'", "")
     mine = made(low, folder, report={"min_acceptance": 0.4})
     assert "acceptance" not in rules(mine)
     theirs = made(low, folder, report={"min_acceptance": 0.6}).recommendations[0]
@@ -162,6 +166,9 @@ def test_more_fall_backs_than_five_a_week(folder: Path, times: int, told: bool) 
     journal(folder, *entries)
     report = made(fast(), folder)
     assert ("fallbacks" in rules(report)) == told
+    if told:
+        assert "guard fell back 1 time: check the draft" in written(report)
+        assert "(default, 5 a week)" in written(report)
     assert report.fallbacks is not None
     assert len(report.fallbacks) == times
 

@@ -151,7 +151,7 @@ def explained(request: object, *options: str) -> dict[str, Any]:
 def test_explain(here: Path) -> None:
     found = explained({"messages": [], "max_tokens": 20})
     assert (found["pool"], found["reason"], found["threshold"]) == ("standard", "short", 32)
-    assert found["source"] == "playbook"
+    assert found["source"] == "default"
     assert found["message"] == "it asks for 20 tokens, fewer than 32"
     found = explained({"prompt": "def f", "max_tokens": 300})
     assert (found["traffic_class"], found["reason"], found["source"]) == ("code", "class", "rollout file")

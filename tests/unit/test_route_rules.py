@@ -1,4 +1,4 @@
-"""Where the router's thresholds come from: the rollout file, what was measured, the playbook."""
+"""Where the router's thresholds come from: the rollout file, what was measured, a default."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def table(folder: Path, **sections: Any) -> dict[str, Any]:
 
 def test_the_playbooks_where_nothing_else_is() -> None:
     found = table(NO_FOLDER)
-    assert {found[name]["source"] for name in ("min_tokens", "max_in_flight", "speculate")} == {"playbook"}
+    assert {found[name]["source"] for name in ("min_tokens", "max_in_flight", "speculate")} == {"default"}
     assert (found["min_tokens"]["value"], found["max_in_flight"]["value"]) == (32, 8)
 
 
@@ -50,7 +50,7 @@ def test_a_sweep_that_says_no_sends_everything_to_the_standard_pool(
 
 def test_an_undecided_sweep_changes_nothing(tmp_path: Path) -> None:
     kept(tmp_path, "sweep", sweep_result(verdict="undecided", k=None, setting=None))
-    assert table(tmp_path)["speculate"] == {"value": True, "source": "playbook"}
+    assert table(tmp_path)["speculate"] == {"value": True, "source": "default"}
 
 
 def test_a_class_that_was_measured_not_to_pay(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_a_comparison_says_it_by_class(tmp_path: Path) -> None:
     edit, long, other = (one["speculate"] for one in found.table["classes"])
     assert (edit["value"], long["value"]) == (False, True)
     assert edit["source"] == long["source"] == f"ab.json {sha256(tmp_path / 'ab.json')[:12]}"
-    assert other == found.table["default"]["speculate"] == {"value": True, "source": "playbook"}
+    assert other == found.table["default"]["speculate"] == {"value": True, "source": "default"}
     assert found.table["speculate"]["value"] is True
     assert found.inputs.keys() == {"ab"}
 
@@ -187,7 +187,7 @@ def test_a_comparison_and_a_sweep_must_both_let_a_class_through(tmp_path: Path) 
 def test_a_comparison_of_something_else_is_told_and_not_gone_by(tmp_path: Path) -> None:
     kept(tmp_path, "ab", ab_result(lambda name: 0.5, challenger="draft"))
     found = rules(rollout(), tmp_path)
-    assert found.table["speculate"] == {"value": True, "source": "playbook"}
+    assert found.table["speculate"] == {"value": True, "source": "default"}
     assert any("no arm called speculative" in note for note in found.notes)
 
 

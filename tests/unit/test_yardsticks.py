@@ -166,7 +166,7 @@ def test_the_guard_says_at_its_start_what_it_does_not_judge_by(tmp_path: Path) -
     plan, lines = deployment_criteria(of({"model": "another"}), tmp_path)
     assert isinstance(plan.baseline, Missing)
     assert plan.min_acceptance.value == 0.4  # type: ignore[union-attr]
-    assert plan.min_acceptance.source.startswith("the playbook; sweep.json is not used: the standard")  # type: ignore[union-attr]
+    assert plan.min_acceptance.source.startswith("default; sweep.json is not used: the standard")  # type: ignore[union-attr]
     assert lines == [
         "baseline.json is not used as a reference: the settings changed since",
         "sweep.json is not used as a reference: the standard pool changed since",

@@ -339,4 +339,4 @@ def _min_acceptance(rollout: Rollout, path: Path, unfit: str | None) -> tuple[Th
         why = "no sweep measured what a tree that branches must have accepted to break even"
         return Missing(f"{why}: specops sweep ROLLOUT, or set guard.min_acceptance"), False
     missing = "no sweep measured break-even" if unfit is None else f"{path.name} is not used: {unfit}"
-    return Threshold(value=LEAST_ACCEPTANCE, source=f"the playbook; {missing}"), False
+    return Threshold(value=LEAST_ACCEPTANCE, source=f"default; {missing}"), False

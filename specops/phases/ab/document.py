@@ -169,7 +169,7 @@ def _speedups(result: Result, report: Report, name: str, suffix: str) -> Section
     expected = {figure: f"{between(ends)}×" for figure, ends in report.expected.items()}
     note = (
         f"Brackets: {confidence} intervals. The {confidence} is for the whole table, also if the run ended"
-        " early. A load can pay only if all lighter loads pay. The playbook expects"
+        " early. A load can pay only if all lighter loads pay. Default targets are"
         f" {expected['e2e']} end to end and {expected['tpot']} per output token."
     )
     columns = ("class, load", "verdict", "end to end", "per output token", "TTFT", "prompts", "why")
@@ -177,7 +177,7 @@ def _speedups(result: Result, report: Report, name: str, suffix: str) -> Section
         "Throughput",
         ("class, load", "times the standard's"),
         tuple(throughputs),
-        f"Tokens a second. The playbook expects {expected['throughput']}.",
+        f"Tokens a second. The default target is {expected['throughput']}.",
         folded=f"Throughput over the standard's: {count(len(throughputs), 'row')}",
     )
     unit = f"{name} against {report.standard}, with intervals, log scale"
@@ -303,7 +303,7 @@ def _acceptance(report: Report, name: str, suffix: str) -> Section:
     missing = dict.fromkeys(
         row.acceptance_missing or "nothing was drafted" for row in figures if not row.acceptance
     )
-    note = f"The playbook expects a rate of {between(report.expected['acceptance'])}."
+    note = f"The default target is a rate of {between(report.expected['acceptance'])}."
     return Section(
         f"Acceptance{suffix}",
         tuple(f"Unknown: {why}." for why in missing),

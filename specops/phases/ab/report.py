@@ -24,7 +24,7 @@ at every lighter load that was measured.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -54,7 +54,7 @@ EXPECTED: Mapping[str, tuple[float, float]] = {
     "throughput": (1.5, 2.5),
     "acceptance": (0.6, 0.85),
 }
-"""The ranges that the playbook expects, shown beside what is measured. No verdict depends on them."""
+"""The default targets, shown beside what is measured. No verdict depends on them."""
 
 
 CHALLENGER = "speculative"
@@ -342,23 +342,30 @@ def _rows(challenger: Challenger) -> list[Row]:
         Row(
             name,
             tuple(dot.e2e for dot in challenger.prompts if dot.traffic_class == name and dot.e2e),
-            tuple(_mark(figures.level, figures.e2e) for figures in of_class.levels if figures.e2e),
+            *_marks([(figures.level, figures.e2e, figures.decision) for figures in of_class.levels]),
         )
         for name, of_class in challenger.classes.items()
     ]
-    speedups_by_level = [level.speedups for level in challenger.levels]
-    return [
-        *rows,
-        Row(
-            ALL,
-            (),
-            tuple(_mark(speedups.level, speedups.e2e) for speedups in speedups_by_level if speedups.e2e),
-        ),
-    ]
+    loads = [(level.speedups.level, level.speedups.e2e, level.decision) for level in challenger.levels]
+    return [*rows, Row(ALL, (), *_marks(loads))]
 
 
-def _mark(level: Level, interval: Interval) -> Mark:
-    return Mark(str(level), interval.estimate, interval.low, interval.high)
+def _marks(
+    loads: Sequence[tuple[Level, Interval | None, Decision]],
+) -> tuple[tuple[Mark, ...], tuple[str, ...]]:
+    """The marks of the loads with an interval, and the others with their decision in words."""
+    marks = tuple(
+        Mark(str(level), interval.estimate, interval.low, interval.high, decision.verdict)
+        for level, interval, decision in loads
+        if interval
+    )
+    words = {"yes": "deploy", "no": "do not deploy"}
+    unmarked = tuple(
+        f"{level} ({words.get(decision.verdict, 'undecided')})"
+        for level, interval, decision in loads
+        if not interval
+    )
+    return marks, unmarked
 
 
 def _curves(measured: list[ArmFigures]) -> tuple[Curve, ...]:

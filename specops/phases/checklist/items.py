@@ -145,11 +145,11 @@ def acceptance(look: CheckInput) -> ItemDecision:
     elif measured.branches:
         raise OpenItem(
             "the speculative pool drafts a tree with branches, and no sweep measured its break-even: the "
-            "playbook's threshold does not apply to such a tree",
+            "default threshold does not apply to such a tree",
             decide=look.command("sweep"),
         )
     else:
-        threshold, source = ACCEPTANCE_GATE, "playbook"
+        threshold, source = ACCEPTANCE_GATE, "default"
     live = _live_acceptance(look)
     if live is not None:
         rate, evidence = live
@@ -227,10 +227,10 @@ def speedup(look: CheckInput) -> ItemDecision:
     place = f"{target.traffic_class} at {target.level}{least}"
     figure = f"{interval.estimate:.2f}× [{interval.low:.2f}, {interval.high:.2f}] {basis} for {place}"
     evidence = comparison.evidence.model_copy(update={"figure": figure})
-    threshold = f"threshold {SPEEDUP_GATE:g}× (playbook)"
+    threshold = f"threshold {SPEEDUP_GATE:g}× (default)"
     gate = Gate(measured=times(interval), threshold=f"all of the interval above {SPEEDUP_GATE:g}×")
     if interval.low > SPEEDUP_GATE:
-        return ItemDecision(True, f"{figure} (threshold {SPEEDUP_GATE:g}×, playbook)", (evidence,), gate=gate)
+        return ItemDecision(True, f"{figure} (threshold {SPEEDUP_GATE:g}×, default)", (evidence,), gate=gate)
     if interval.high <= SPEEDUP_GATE:
         lower = f"send this traffic to the standard pool: route.classes or route.max_in_flight in {look.path}"
         return ItemDecision(

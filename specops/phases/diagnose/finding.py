@@ -12,7 +12,7 @@ import numpy as np
 from specops.phases.ab.settings import AbSettings
 from specops.phases.baseline_at_load import at_load, e2e
 from specops.phases.diagnose.observations import BaselineFigures, Live, Observations
-from specops.phases.monitor.thresholds import LOW, PLAYBOOK
+from specops.phases.monitor.thresholds import DEFAULT, LOW
 from specops.section import Frozen
 
 Symptom = Literal["slower", "acceptance", "bursts", "vocabulary", "answers", "watching"]
@@ -172,7 +172,7 @@ def pays_from(observed: Observations) -> tuple[float | None, str]:
     """The acceptance below which speculation does not pay."""
     if observed.sweep is not None and observed.sweep.break_even is not None:
         return observed.sweep.break_even, f"break-even by {observed.sweep.source}"
-    return (None, "no sweep measured a break-even") if observed.branches else (LOW, PLAYBOOK)
+    return (None, "no sweep measured a break-even") if observed.branches else (LOW, DEFAULT)
 
 
 def why_not_expected(observed: Observations) -> str:

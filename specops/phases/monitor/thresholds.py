@@ -152,7 +152,7 @@ MISSED = 5
 """Evaluations of the guard in a row that may be missing."""
 
 
-PLAYBOOK = "the playbook"
+DEFAULT = "default"
 
 
 def _default(name: AlertName) -> float:
@@ -216,9 +216,9 @@ def _break_even(rollout: Rollout, before: Measurements) -> Figure | None:
 
 
 def _share_of_break_even(rollout: Rollout, before: Measurements) -> Figure | None:
-    """The playbook's critical 0.3 is 0.6 of its 0.5, which stands for break-even."""
+    """The default critical 0.3 is 0.6 of the default 0.5, which stands for break-even."""
     measured = before.break_even
-    source = f"0.6 of break-even by {measured.source}, as in the playbook" if measured else ""
+    source = f"0.6 of break-even by {measured.source}, the ratio of both defaults" if measured else ""
     return measured and Figure(round(measured.value * 0.6, 4), source)
 
 

@@ -15,6 +15,7 @@ from specops.config import Rollout
 from specops.errors import SpecopsError
 from specops.guard import journal
 from specops.hints import named
+from specops.phases.commands import Commands
 from specops.phases.inputs import left_out, version_of
 from specops.phases.monitor.thresholds import Measurements, measurements
 from specops.phases.report import comparison, events, pools, recommend
@@ -92,6 +93,7 @@ def _report(
     basis = recommend.RecommendationInputs(
         rollout=rollout,
         path=path,
+        sweep=Commands(rollout, path, folder).sweep(),
         window=window,
         before=measured,
         pools=present,

@@ -107,6 +107,8 @@ def _saving(report: WeeklyReport) -> str:
     if saved is None:
         return ""
     saving = saved.without_server_hours - saved.server_hours
+    if tables.hours(abs(saving)) == tables.hours(0):
+        return "It neither saved nor cost server-hours."
     word = "saved" if saving >= 0 else "cost"
     sentence = f"It {word} {tables.hours(abs(saving))} server-hours"
     if saved.money is not None:

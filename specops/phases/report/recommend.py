@@ -28,8 +28,9 @@ from specops.phases.report.report import (
 )
 from specops.phases.report.tables import when
 from specops.prometheus.series import PoolName
+from specops.render.figures import count
 
-PLAYBOOK = "the playbook"
+DEFAULT = "default"
 UNCOMPARED = 0.5
 """Share of the requests: with more at a load that was not measured, the speed-up is not of most of them."""
 ROOM = 1.25
@@ -45,6 +46,9 @@ class RecommendationInputs:
     rollout: Rollout
     path: Path
     """Path of the rollout file."""
+
+    sweep: str
+    """The command of the sweep; for pools that run already with their endpoints."""
 
     window: ReportWindow
     before: Measurements
@@ -113,7 +117,7 @@ def _idle(inputs: RecommendationInputs) -> Iterator[ReportAdvice]:
 
 
 def _by(inputs: RecommendationInputs, key: str) -> str:
-    return f"report.{key} of the rollout file" if key in inputs.rollout.report.model_fields_set else PLAYBOOK
+    return f"report.{key} of the rollout file" if key in inputs.rollout.report.model_fields_set else DEFAULT
 
 
 def _acceptance(inputs: RecommendationInputs) -> Iterator[ReportAdvice]:
@@ -127,7 +131,7 @@ def _acceptance(inputs: RecommendationInputs) -> Iterator[ReportAdvice]:
         source=_by(inputs, "min_acceptance"),
         message=f"only {accepted.rate:.2f} of the drafted tokens are accepted: try another draft, or train an"
         " EAGLE-3 head on this traffic",
-        command=f"specops sweep {inputs.path}",
+        command=inputs.sweep,
     )
 
 
@@ -192,8 +196,9 @@ def _fallbacks(inputs: RecommendationInputs) -> Iterator[ReportAdvice]:
             rule="fallbacks",
             value=len(by_guard),
             threshold=limit,
-            source=_by(inputs, "max_fallbacks"),
-            message=f"the guard fell back {len(by_guard)} times: check the draft against today's traffic",
+            source=f"{_by(inputs, 'max_fallbacks')}, {settings.max_fallbacks} a week",
+            message=f"the guard fell back {count(len(by_guard), 'time')}: check the draft against today's"
+            " traffic",
             command=f"specops guard status {inputs.path}",
         )
 
@@ -249,9 +254,9 @@ def _full(problem: str, most: float, inputs: RecommendationInputs) -> ReportAdvi
         rule="memory",
         value=most,
         threshold=MEMORY_FULL,
-        source=PLAYBOOK,
-        message=f"{problem}: draft fewer tokens (the playbook says 3), or give the pool more memory",
-        command=f"specops sweep {inputs.path}",
+        source=DEFAULT,
+        message=f"{problem}: draft fewer tokens, such as 3, or give the pool more memory",
+        command=inputs.sweep,
     )
 
 
@@ -287,5 +292,5 @@ def _shorter(inputs: RecommendationInputs) -> Iterator[ReportAdvice]:
             message=f"of {len(curve)} drafted tokens only the first {pays} bring more than they cost"
             if pays
             else "no drafted token brings more than it costs",
-            command=f"specops sweep {inputs.path}",
+            command=inputs.sweep,
         )

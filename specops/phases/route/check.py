@@ -27,7 +27,7 @@ from specops.hints import ROLLOUT, in_rollout, with_value
 from specops.launch.servers import FixedAddress, Server, free_port, running
 from specops.phases.route import files_of, write
 from specops.phases.route.cases import Case, fuzz, shipped
-from specops.phases.route.thresholds import PLAYBOOK
+from specops.phases.route.thresholds import DEFAULTS
 from specops.progress import Progress
 from specops.results import Result
 from specops.router import (
@@ -285,7 +285,7 @@ def _eligible(judge: Judge, case: Case) -> Case:
 
 _RULES = {
     "speculate",
-    *PLAYBOOK,
+    *DEFAULTS,
     "classes",
     "default",
     "unsupported",

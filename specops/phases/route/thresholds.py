@@ -1,6 +1,6 @@
 """The router's rules, each value with its source, and the pools' servers.
 
-The rollout file comes first, then the results in the run folder, then the playbook.
+The rollout file comes first, then the results in the run folder, then a default.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def servers(rollout: Rollout, pool: Literal["standard", "speculative"]) -> list[
     return [f"{host}:{url.port or 80}"]
 
 
-PLAYBOOK: Mapping[str, Any] = {
+DEFAULTS: Mapping[str, Any] = {
     "min_tokens": 32,
     "min_tokens_unstreamed": 64,
     "long_tokens": 256,
@@ -55,7 +55,7 @@ PLAYBOOK: Mapping[str, Any] = {
     "max_in_flight": 8,
 }
 IN_THE_FILE = "rollout file"
-IN_THE_PLAYBOOK = "playbook"
+BY_DEFAULT = "default"
 CHALLENGER = "speculative"
 
 UNSIZED = {"/v1/completions": 16}
@@ -88,13 +88,13 @@ def rules(rollout: Rollout, folder: Path) -> Rules:
     measured = _Measured(rollout, folder)
     route = rollout.route
     table: dict[str, Any] = {"speculate": _first(route.speculate, measured.speculate, True)}
-    for name, default in PLAYBOOK.items():
+    for name, default in DEFAULTS.items():
         limit = measured.max_in_flight() if name == "max_in_flight" else None
         table[name] = _first(getattr(route, name), limit, default)
     table["classes"] = [_class(traffic_class, measured) for traffic_class in route.classes]
     default, _ = RESERVED
     off = sourced(False, measured.off[default]) if default in measured.off else None
-    table["default"] = {"speculate": off or measured.of_others or sourced(True, IN_THE_PLAYBOOK)}
+    table["default"] = {"speculate": off or measured.of_others or sourced(True, BY_DEFAULT)}
     table["unsupported"] = _unsupported(rollout, measured)
     table["wanted"] = dict.fromkeys(
         [*JUDGED, *(parameter["name"] for parameter in table["unsupported"])], True
@@ -103,7 +103,7 @@ def rules(rollout: Rollout, folder: Path) -> Rules:
     table["canary_key"] = route.canary_key.lower() if route.canary_key else None
     table["holdout"] = sourced(
         rollout.effect.holdout,
-        IN_THE_FILE if "holdout" in rollout.effect.model_fields_set else IN_THE_PLAYBOOK,
+        IN_THE_FILE if "holdout" in rollout.effect.model_fields_set else BY_DEFAULT,
     )
     table["paths"] = list(route.paths)
     table["speculative_percent"] = route.speculative_percent
@@ -127,7 +127,7 @@ def classes_block(classes: Sequence[Mapping[str, object]]) -> str:
 def _first(configured: Any, measured: dict[str, Any] | None, default: Any) -> dict[str, Any]:
     if configured is not None:
         return sourced(configured, IN_THE_FILE)
-    return measured or sourced(default, IN_THE_PLAYBOOK)
+    return measured or sourced(default, BY_DEFAULT)
 
 
 def _class(traffic_class: TrafficClass, measured: _Measured) -> dict[str, Any]:
@@ -138,7 +138,7 @@ def _class(traffic_class: TrafficClass, measured: _Measured) -> dict[str, Any]:
     elif traffic_class.name in measured.on:
         speculate = sourced(True, measured.on[traffic_class.name])
     else:
-        speculate = measured.of_others or sourced(True, IN_THE_PLAYBOOK)
+        speculate = measured.of_others or sourced(True, BY_DEFAULT)
     return {
         "name": traffic_class.name,
         "content": traffic_class.content,

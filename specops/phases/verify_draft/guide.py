@@ -1,6 +1,6 @@
-"""`--guide`: the playbook's matching guide and comparison of draft kinds, as advice, each with its source.
+"""`--guide`: drafts by family of the target and a comparison of draft kinds, as advice, each with its source.
 
-Where configs or engines say otherwise than the playbook, a note does. `verify-draft TARGET DRAFT` decides.
+Where configs or engines say otherwise, a note does. `verify-draft TARGET DRAFT` decides.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from specops.phases.verify_draft.engine_fit import EngineRelease
 from specops.phases.verify_draft.pair import ServingEngine
 from specops.section import Frozen
 
-PLAYBOOK = "playbook, phase 2"
+RULE_OF_THUMB = "rule of thumb, no source"
 
 
 class Advice(Frozen):
@@ -24,7 +24,7 @@ class Advice(Frozen):
 
 
 class KindAdvice(Frozen):
-    """Advice on one kind of draft. None where the playbook says nothing."""
+    """Advice on one kind of draft. None where no rule of thumb exists."""
 
     kind: str
     technique: str
@@ -68,14 +68,14 @@ FAMILIES = (
         "Llama 3.1",
         _named(r"llama[-_ ]?3\.1"),
         (
-            Advice(draft="Llama 3.1 8B", why="same family, same vocabulary", source=PLAYBOOK),
-            Advice(draft="an EAGLE-3 head", why="the fastest", source=PLAYBOOK),
+            Advice(draft="Llama 3.1 8B", why="same family, same vocabulary", source=RULE_OF_THUMB),
+            Advice(draft="an EAGLE-3 head", why="the fastest", source=RULE_OF_THUMB),
         ),
     ),
     Family(
         "Mistral Large",
         _named(r"mistral[-_ ]?large"),
-        (Advice(draft="Mistral 7B", why="same tokenizer", source=PLAYBOOK),),
+        (Advice(draft="Mistral 7B", why="same tokenizer", source=RULE_OF_THUMB),),
         (
             "Mistral 7B has 32,000 tokens up to v0.2 and 32,768 in v0.3 (config.json): not every version has "
             "the target's tokenizer",
@@ -85,8 +85,8 @@ FAMILIES = (
         "Qwen 2.5",
         _named(r"qwen[-_ ]?2\.5"),
         (
-            Advice(draft="Qwen 2.5 1.5B", why="same family, the cheapest of the two", source=PLAYBOOK),
-            Advice(draft="Qwen 2.5 7B", why="same family, accepted more often", source=PLAYBOOK),
+            Advice(draft="Qwen 2.5 1.5B", why="same family, the cheapest of the two", source=RULE_OF_THUMB),
+            Advice(draft="Qwen 2.5 7B", why="same family, accepted more often", source=RULE_OF_THUMB),
         ),
         (
             "config.json says 152,064 tokens of 7B and up, 151,936 of smaller ones, the tokenizer being the "
@@ -95,8 +95,8 @@ FAMILIES = (
     ),
 )
 UNKNOWN = (
-    Advice(draft="a small model with the same tokenizer", why="nothing to train", source=PLAYBOOK),
-    Advice(draft="a Medusa or EAGLE head", why="made for this very target", source=PLAYBOOK),
+    Advice(draft="a small model with the same tokenizer", why="nothing to train", source=RULE_OF_THUMB),
+    Advice(draft="a Medusa or EAGLE head", why="made for this very target", source=RULE_OF_THUMB),
 )
 
 SPECULATORS = "README of vllm-project/speculators, 2026-11"
@@ -139,10 +139,7 @@ PUBLIC = (
 """Heads that two projects list for the targets they were trained for. Others exist: the hub has more."""
 
 
-NOTES = (
-    "the playbook: the choice of the draft makes 70% of the effect; "
-    f"below {ACCEPTANCE_GATE:g} accepted, look for another",
-)
+NOTES = (f"below {ACCEPTANCE_GATE:g} accepted, look for another draft",)
 
 
 SEARCH = (
@@ -152,8 +149,8 @@ SEARCH = (
 
 
 @dataclass(frozen=True)
-class PlaybookRow:
-    """A row of the playbook's table; None where the playbook has no such row."""
+class DraftRow:
+    """A row of the comparison; None where no figure exists."""
 
     kind: Kind
     technique: str
@@ -164,21 +161,19 @@ class PlaybookRow:
 
 
 KINDS = (
-    PlaybookRow("independent", "a small model", "0.5–0.7", "the model's size", "none", "arXiv:2211.17192"),
-    PlaybookRow("medusa", "Medusa", "0.6–0.75", "some hundred MB", "light", "arXiv:2401.10774"),
-    PlaybookRow(
+    DraftRow("independent", "a small model", "0.5–0.7", "the model's size", "none", "arXiv:2211.17192"),
+    DraftRow("medusa", "Medusa", "0.6–0.75", "some hundred MB", "light", "arXiv:2401.10774"),
+    DraftRow(
         "eagle", "EAGLE 1, 2", "0.7–0.85", "about 1–2 GB", "needed, or a public head", "arXiv:2401.15077"
     ),
-    PlaybookRow(
-        "eagle3", "EAGLE 3", "0.7–0.85", "about 1–2 GB", "needed, or a public head", "arXiv:2503.01840"
-    ),
-    PlaybookRow("early_exit", "LayerSkip", "0.4–0.6", "none", "none", "arXiv:2404.16710"),
-    PlaybookRow("ngram", "prompt look-up", "0.3–0.6", "none", "none", None),
-    PlaybookRow("suffix", "SuffixDecoding", None, None, None, "arXiv:2411.04975"),
-    PlaybookRow("mtp", "the target's own layers", None, None, None, "arXiv:2412.19437"),
-    PlaybookRow("dflash", "drafts a block at once", None, None, None, None),
-    PlaybookRow("dspark", "drafts a block, token by token", None, None, None, None),
-    PlaybookRow("p_eagle", "drafts in one pass", None, None, None, "arXiv:2602.01469"),
+    DraftRow("eagle3", "EAGLE 3", "0.7–0.85", "about 1–2 GB", "needed, or a public head", "arXiv:2503.01840"),
+    DraftRow("early_exit", "LayerSkip", "0.4–0.6", "none", "none", "arXiv:2404.16710"),
+    DraftRow("ngram", "prompt look-up", "0.3–0.6", "none", "none", None),
+    DraftRow("suffix", "SuffixDecoding", None, None, None, "arXiv:2411.04975"),
+    DraftRow("mtp", "the target's own layers", None, None, None, "arXiv:2412.19437"),
+    DraftRow("dflash", "drafts a block at once", None, None, None, None),
+    DraftRow("dspark", "drafts a block, token by token", None, None, None, None),
+    DraftRow("p_eagle", "drafts in one pass", None, None, None, "arXiv:2602.01469"),
 )
 
 
@@ -204,7 +199,7 @@ def advise(target: str, engine: ServingEngine, version: str | None) -> Guide:
     )
 
 
-def _advise_kind(row: PlaybookRow, serving: EngineRelease) -> KindAdvice:
+def _advise_kind(row: DraftRow, serving: EngineRelease) -> KindAdvice:
     treatment = serving.treats(Draft(row.kind, "as advice"))
     return KindAdvice(
         kind=WORDS[row.kind],
@@ -214,6 +209,6 @@ def _advise_kind(row: PlaybookRow, serving: EngineRelease) -> KindAdvice:
         training=row.training,
         serving=treatment.method
         or f"{'no' if treatment.does == 'refused' else 'unknown'}: {treatment.message}",
-        source=PLAYBOOK if row.accepted else None,
+        source=RULE_OF_THUMB if row.accepted else None,
         paper=row.paper,
     )

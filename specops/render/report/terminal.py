@@ -47,14 +47,16 @@ def _section(section: Section, width: int, *, folds: bool) -> Iterator[str]:
 
 
 def _steps(steps: Sequence[Step]) -> Iterator[str]:
-    for step in steps:
-        if step.action:
-            yield f"change: {step.action}"
+    """Several steps are numbered, as on the page: a change and its command have one number."""
+    for number, step in enumerate(steps, start=1):
+        lines = [f"change: {step.action}"] if step.action else []
+        if step.command and "\n" not in step.command:
+            lines.append(f"next: {step.command}{f'  # {step.why}' if step.why else ''}")
+        mark = f"{number}. " if len(steps) > 1 else ""
+        yield from (f"{mark if place == 0 else ' ' * len(mark)}{line}" for place, line in enumerate(lines))
         if "\n" in step.command:  # to be pasted: nothing stands before it
-            yield from ([f"{step.why}"] if step.why else [])
+            yield from ([step.why] if step.why else [])
             yield from step.command.splitlines()
-        elif step.command:
-            yield f"next: {step.command}{f'  # {step.why}' if step.why else ''}"
 
 
 def grid(table: Table, width: int = 0) -> Iterator[str]:

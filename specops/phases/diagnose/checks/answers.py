@@ -131,10 +131,7 @@ def _surely_fewer(equal: int, answers: int, control: float) -> bool:
 BURSTS = DiagnosisCheck("bursts-in-streams", "bursts")
 FRAME_MS = 20
 """What a client redraws at, and what a buffer is rounded up to."""
-NO_SUCH_EFFECT = (
-    "--disable-frontend-multiprocessing, which the playbook names, has no such effect, and is gone from vLLM"
-    " 0.19 on"
-)
+NO_SUCH_EFFECT = "--disable-frontend-multiprocessing has no such effect, and is gone from vLLM 0.19 on"
 
 
 def bursts(observed: Observations) -> DiagnosisFinding:

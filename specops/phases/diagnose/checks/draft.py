@@ -22,7 +22,7 @@ from specops.phases.diagnose.finding import (
     why_not,
 )
 from specops.phases.diagnose.observations import Live, Observations
-from specops.phases.monitor.thresholds import CRITICAL, DRIFT, LOW, PLAYBOOK
+from specops.phases.monitor.thresholds import CRITICAL, DEFAULT, DRIFT, LOW
 from specops.phases.route.thresholds import classes_block, named_by_header
 from specops.serving import published
 
@@ -79,7 +79,7 @@ def _beside_published(finding: DiagnosisFinding, observed: Observations) -> Diag
 
 def _by_break_even(observed: Observations) -> DiagnosisFinding:
     """Judge acceptance by a measured break-even: below it, the draft is the cause. Without one, by the
-    playbook: below 0.3 it is, below 0.5 it may be, unless speculation is observed to be faster all the
+    defaults: below 0.3 it is, below 0.5 it may be, unless speculation is observed to be faster all the
     same."""
     rate = acceptance(observed)
     if rate is None:
@@ -107,13 +107,13 @@ def _by_break_even(observed: Observations) -> DiagnosisFinding:
         again = "specops diagnose ROLLOUT  # after more traffic"
         return QUALITY.contributing(f"{message} is close to {gate}", evidence, cause=cause, fix=again)
     cause = "acceptance is too low: a step gains fewer tokens than drafting costs time"
-    if rate.gate_source != PLAYBOOK:
+    if rate.gate_source != DEFAULT:
         return QUALITY.cause(f"{message} is below {gate}", evidence, cause=cause, fix=ANOTHER)
     if _pays(observed):
         message = f"{message} is below {gate}, {ALL_THE_SAME}; its break-even was not measured"
         return QUALITY.contributing(message, evidence, cause=cause, fix="specops sweep ROLLOUT")
     if rate.value + rate.error < CRITICAL:
-        message = f"{message} is below {CRITICAL:.2f} ({PLAYBOOK})"
+        message = f"{message} is below {CRITICAL:.2f} ({DEFAULT})"
         low = evidence.model_copy(update={"threshold": CRITICAL})
         return QUALITY.cause(message, low, cause=cause, fix=ANOTHER)
     likely = f"below {LOW} the draft is likely too weak; break-even was not measured"
@@ -139,7 +139,7 @@ def cost(observed: Observations) -> DiagnosisFinding:
         value=round(share, 4),
         source=swept.source,
         threshold=DRAFT_SHARE,
-        threshold_source=PLAYBOOK,
+        threshold_source=DEFAULT,
     )
     target = f"a target step's {swept.target_ms:.2f} ms"
     message = f"a drafted token costs {swept.draft_ms:.2f} ms ({share:.0%} of {target})"
@@ -208,7 +208,7 @@ def fallbacks(observed: Observations) -> DiagnosisFinding:
         value=history.week,
         source=history.source,
         threshold=WEEKLY_FALLBACKS,
-        threshold_source=PLAYBOOK,
+        threshold_source=DEFAULT,
     )
     last = f"; the last: {history.last}" if history.last else ""
     message = f"{history.week} fallbacks within 7 days{last}"

@@ -22,7 +22,7 @@ from specops.phases.diagnose.finding import (
     why_not_expected,
 )
 from specops.phases.diagnose.observations import Live, Observations
-from specops.phases.monitor.thresholds import PLAYBOOK
+from specops.phases.monitor.thresholds import DEFAULT
 
 SLOW = DiagnosisCheck("slower-than-standard", "slower")
 BOTH = DiagnosisCheck("both-pools-slow", "slower")
@@ -115,7 +115,7 @@ def _over_baseline(pool: str, slowdown: TimesAsLong, live: Live) -> Evidence:
         value=round(slowdown.ratio, 4),
         source=live.source,
         threshold=SLOWER,
-        threshold_source=PLAYBOOK,
+        threshold_source=DEFAULT,
     )
 
 
@@ -250,7 +250,7 @@ def gpu_memory(observed: Observations) -> DiagnosisFinding:
         value=round(gpu.share, 4),
         source=gpu.source,
         threshold=MEMORY_FULL,
-        threshold_source=PLAYBOOK,
+        threshold_source=DEFAULT,
     )
     message = f"GPU memory {gpu.used_gib:.1f} of {gpu.total_gib:.1f} GiB ({gpu.share:.0%})"
     if gpu.share < MEMORY_FULL:
@@ -277,7 +277,7 @@ def _kv_evidence(live: Live) -> tuple[Evidence, ...]:
                 value=round(live.kv_usage, 4),
                 source=live.source,
                 threshold=MEMORY_FULL,
-                threshold_source=PLAYBOOK,
+                threshold_source=DEFAULT,
             )
         )
     if live.preemptions_per_s is not None:
