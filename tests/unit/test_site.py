@@ -22,7 +22,7 @@ HOME = ROOT / "docs" / "README.md"
 
 ANSWERS = {
     "need a key": ("two-pools.md", r"api_key_env: PLAIN_KEY"),
-    "Kubernetes": ("configure.md", r"`kubernetes/` \| Deployment, Service"),
+    "Kubernetes": ("kubernetes.md", r"rendered/kubernetes/"),
     "production servers": ("load.md", r"max_rps: 2\.0"),
     "cost on GPUs": ("load.md", r"GPU-hours"),
     "stop a measurement": ("measure.md", r"Ctrl-C or SIGTERM stops it"),
