@@ -25,6 +25,7 @@ from dataclasses import asdict
 from typing_extensions import TypedDict
 
 from specops.guard.simulation.simulate import Detection, Simulated
+from specops.quantities import DAYS, MINUTES, RATIO, SECONDS
 from specops.render.figures import count
 
 MOST_MINUTES = 365 * 24 * 60
@@ -97,7 +98,10 @@ def override(
     by: Annotated[str, typer.Option(help="Who decides; default: this user.")] = "",
     minutes: Annotated[
         float | None,
-        typer.Option("--for", min=0.1, max=MOST_MINUTES, help="Minutes; left out: until it is ended."),
+        MINUTES,
+        typer.Option(
+            "--for", min=0.1, max=MOST_MINUTES, help="Minutes, or a time as 2h; left out: until it is ended."
+        ),
     ] = None,
 ) -> Answer:
     """Set the share by hand; it overrides the guard's decisions.
@@ -134,7 +138,12 @@ def drill(
     call: RolloutCall,
     limit: Annotated[
         float,
-        typer.Option(min=10, max=3600, help="Seconds; after them the guard brings traffic back by itself."),
+        SECONDS,
+        typer.Option(
+            min=10,
+            max=3600,
+            help="Seconds, or a time as 5m; after them the guard brings traffic back by itself.",
+        ),
     ] = 60.0,
 ) -> Answer:
     """Rehearse a fallback and a return on live traffic.
@@ -165,7 +174,8 @@ def simulate(
     trace: Annotated[Path | None, typer.Option(help="Trace to replay, a file that --save wrote.")] = None,
     last: Annotated[
         float | None,
-        typer.Option(min=0.01, max=366, help="Number of past days to replay from addresses.prometheus."),
+        DAYS,
+        typer.Option(min=0.01, max=366, help="Days, or a time as 12h, to replay from addresses.prometheus."),
     ] = None,
     save: Annotated[Path | None, typer.Option(help="File for the replayed trace (JSON Lines).")] = None,
     incident: Annotated[
@@ -177,6 +187,7 @@ def simulate(
     ] = None,
     slower: Annotated[
         float | None,
+        RATIO,
         typer.Option(
             min=1.01,
             max=100,

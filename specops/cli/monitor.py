@@ -14,6 +14,7 @@ from specops.hints import with_options
 from specops.phases.measurement import checked as checked_model
 from specops.phases.monitor.check import GOOD, NameState
 from specops.phases.monitor.render import FOLDER, AlertThreshold, MonitorData
+from specops.quantities import SECONDS
 from specops.render.figures import NONE, aligned, count, sentence
 from specops.results import Result
 
@@ -50,7 +51,9 @@ def check(
         str | None,
         typer.Option(help="Root URL of Prometheus; default: addresses.prometheus of the rollout file."),
     ] = None,
-    timeout_s: Annotated[float, typer.Option(min=0.1, help="Timeout of one query, in seconds.")] = 5.0,
+    timeout_s: Annotated[
+        float, SECONDS, typer.Option(min=0.1, help="Timeout of one query, in seconds or as 30s.")
+    ] = 5.0,
 ) -> Answer:
     """Check that Prometheus has every series that is needed.
 

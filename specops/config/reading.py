@@ -21,7 +21,6 @@ from specops.config.keys import Key, at_place, keys
 from specops.config.rollout import Rollout
 from specops.errors import ConfigError, reason_of
 from specops.hints import REFERENCE, with_value
-from specops.quantities import OTHER_SCALE
 from specops.serving import ENGINES
 from specops.validation import problem
 
@@ -245,14 +244,7 @@ def _renamed(path: Path, line: int, detail: ErrorDetails) -> str | None:
     return f"sed -i '{line}s/\\b{key}:/{nearest}:/' {shlex.quote(str(path))}"
 
 
-_BEYOND = ("greater_than", "greater_than_equal", "less_than", "less_than_equal", OTHER_SCALE)
-"""Types of the errors of a number that is outside its range."""
-
-
 def _describe(where: str, detail: ErrorDetails, key: Key | None) -> tuple[str, str | None]:
-    quantity, value = key.quantity if key is not None else None, detail["input"]
-    if quantity is not None and detail["type"] in _BEYOND and (correction := quantity.correction(value)):
-        return f"{where} is a {quantity.name}: {correction}", None
     if detail["type"] == "unknown_key":
         inner = _inner(detail)
         if inner is not None:
@@ -273,7 +265,8 @@ def _describe(where: str, detail: ErrorDetails, key: Key | None) -> tuple[str, s
         return f"{where}: {detail['msg']}", "paths are relative to the rollout file"
     if "advice" in detail.get("ctx", {}):  # one of specops's own
         return f"{where}: {detail['msg']}", detail["ctx"]["advice"]
-    return f"{where} {problem(detail)}", _ADVICE.get(detail["type"])
+    quantity = key.quantity if key is not None else None
+    return f"{where} {problem(detail, quantity)}", _ADVICE.get(detail["type"])
 
 
 def beside(file: Path, name: str) -> Path:

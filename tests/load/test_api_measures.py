@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,7 +46,9 @@ def measured(prompts_file: Path) -> dict[str, Any]:
 def test_a_baseline_is_that_of_the_command(stub, measured, tmp_path) -> None:
     out = tmp_path / "api" / "baseline.json"
     options = {"concurrency": (1, 2), "stall_s": 20.0, "slo": {"ttft_ms": 500.0}, "classes": ["short"]}
-    result = specops.baseline(stub.base_url, out=out, **measured, **options)
+    lines: list[str] = []
+    result = specops.baseline(stub.base_url, out=out, progress=lines.append, **measured, **options)
+    assert any(re.search(r": \d+/\d+$", line) for line in lines)
     words = ["--prompts", str(measured["prompts"]), "--warmup", "0", "--same-prompts", "--repeats", "1"]
     words += ["--concurrency", "1,2", "--stall", "20", "--slo-ttft-ms", "500", "--classes", "short"]
     done = command(
@@ -169,9 +172,9 @@ def test_a_hint_is_the_command_that_does_the_same(stub, other, measured, tmp_pat
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"repeats": 0}, "repeats: "),
-        ({"design": "abab"}, "design: "),
-        ({"looks": 99}, "looks: "),
+        ({"repeats": 0}, "repeats is 0, and should be"),
+        ({"design": "abab"}, "design is 'abab', and should be"),
+        ({"looks": 99}, "looks is 99, and should be"),
         ({"classes": ["tall"]}, "no prompts of class tall"),
     ],
 )
