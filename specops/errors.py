@@ -21,17 +21,34 @@ import errno
 import os
 import re
 import socket
+import sys
 from enum import IntEnum
+from importlib.util import find_spec
 from pathlib import Path
+
+
+WITH_TORCH = ("engine", "serve", "kernels", "edge", "dev")
+"""Extras that need PyTorch."""
+
+CPU_TORCH = "pip install torch --index-url https://download.pytorch.org/whl/cpu"
+"""The command that installs PyTorch for CPUs. On Linux, PyPI's has gigabytes of CUDA."""
+
+_GPU_DEVICES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
+"""What the drivers of NVIDIA, of AMD, and of Windows for its Linux show."""
 
 
 def install_command(extra: str, *more: str) -> str:
     """The command that adds an extra, and `more` packages, to this installation of specops: for a checkout
-    that was installed as editable, the checkout's own."""
+    that was installed as editable, the checkout's own. On Linux without a GPU it installs PyTorch for CPUs
+    first."""
     package = Path(__file__).parent
     packed = (package / "_assets").is_dir()  # as in a wheel
     requirement = f"'specops[{extra}]'" if packed else f"-e '{package.parent}[{extra}]'"
-    return " ".join(["pip install", requirement, *more])
+    command = " ".join(["pip install", requirement, *more])
+    without_gpu = sys.platform == "linux" and not any(Path(device).exists() for device in _GPU_DEVICES)
+    if extra in WITH_TORCH and without_gpu and find_spec("torch") is None:
+        return f"{CPU_TORCH} && {command}"
+    return command
 
 
 _ERRNO = re.compile(r"\[Errno (\d+)\]")
