@@ -9,7 +9,8 @@
         ├── EndpointError         an endpoint is down, refuses, or speaks nonsense
         ├── ServerError           a server that specops started did not come up, or died
         ├── ModelError            a model folder that cannot be loaded
-        │   └── NotFinite         a model's logits have a NaN or an infinity
+        │   ├── NotFinite         a model's logits have a NaN or an infinity
+        │   └── HubError          the hub does not answer, or gives no access
         └── FileError             a result is damaged, a disk is full, a file is not there
 
 The message is one sentence that says what was being done and what went wrong; the hint says what to do.
@@ -25,7 +26,6 @@ import sys
 from enum import IntEnum
 from importlib.util import find_spec
 from pathlib import Path
-
 
 WITH_TORCH = ("engine", "serve", "kernels", "edge", "dev")
 """Extras that need PyTorch."""
@@ -182,6 +182,10 @@ class ModelError(EnvironmentFailure):
 
 
 class NotFinite(ModelError):
+    pass
+
+
+class HubError(ModelError):
     pass
 
 

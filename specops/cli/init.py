@@ -16,6 +16,7 @@ from specops.serving import ENGINES, OWN
 
 if TYPE_CHECKING:
     from specops.access import Access
+    from specops.phases.init import WrittenFile
 
 STARTED = [name for name, engine in ENGINES.items() if engine.drafts is not None]
 """Engines whose pools `init` can write: those whose drafts specops knows."""
@@ -24,6 +25,12 @@ STARTED = [name for name, engine in ENGINES.items() if engine.drafts is not None
 class InitOutput(TypedDict):
     rollout: str
     """Path of the file."""
+
+    warnings: list[str]
+    """What could not be checked, in sentences."""
+
+    run_sends: str | None
+    """What `specops run` sends to servers that run, and for how long; null: they were not timed."""
 
 
 @shared_options()
@@ -99,12 +106,34 @@ def init(
         len(base_url or ()), api_key_env or [], header or [], ca_file, client_cert, client_key
     )
     if full:
-        path = write_commented(directory)
+        written = write_commented(directory)
     elif base_url:
-        path = write_endpoints(directory, base_url, prompts, accesses)
+        written = write_endpoints(directory, base_url, prompts, accesses)
     else:
-        path = write_pools(directory, ENGINES[name].name, model, draft, prompts)
-    return Answer(InitOutput(rollout=str(path)), [f"wrote {path}", f"next: specops run {path}"])
+        written = write_pools(directory, ENGINES[name].name, model, draft, prompts)
+    run = f"specops run {written.path}"
+    lines = [f"wrote {written.path}", *(f"warning: {warning}" for warning in written.warnings)]
+    load = _load(written)
+    lines += [f"specops run sends {load}"] * (load is not None)
+    lines.append(f"next: {f'{written.check}  # then: {run}' if written.check else run}")
+    value = InitOutput(rollout=str(written.path), warnings=[*written.warnings], run_sends=load)
+    return Answer(value, lines)
+
+
+def _load(written: WrittenFile) -> str | None:
+    """Return what a run of the file sends, by the times of its servers; None: they were not timed."""
+    if written.token_s is None:
+        return None
+    from specops.cli.run import load_sentence
+    from specops.config import load, run_folder
+    from specops.phases.phase import PhaseInput
+    from specops.phases.playbook.walk import forecast
+    from specops.progress import SilentProgress
+
+    rollout = load(written.path)
+    folder = run_folder(written.path, rollout.rollout)
+    task = PhaseInput(rollout, written.path, folder, SilentProgress())
+    return load_sentence(forecast(task, token_s=written.token_s), rollout)
 
 
 def _accesses(

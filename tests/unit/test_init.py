@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from calling import specops
 
 from specops.assets import asset
 from specops.config import load
+from specops.errors import HubError
+from specops.phases import init
 from specops.phases.inputs import settings_of
 from specops.phases.launch import render
 from specops.progress import SilentProgress
@@ -86,6 +89,45 @@ def test_the_method_comes_from_the_drafts_files(tmp_path: Path) -> None:
             assert f"hint: specops verify-draft {TARGET} {HEAD} --engine {engine}" in done.stderr
     speculative: Any = load(tmp_path / "embedded" / "rollout.yaml").pools.speculative
     assert speculative.speculation.draft == HEAD
+
+
+@pytest.mark.parametrize(
+    ("draft", "method"),
+    [("yuhuili/EAGLE3-LLaMA3.1-Instruct-8B", "eagle3"), ("org/my-eagle", "eagle"), ("org/m", "draft_model")],
+)
+def test_without_the_hub_the_method_is_by_the_drafts_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, draft: str, method: str
+) -> None:
+    def unread(*_: object) -> None:
+        raise HubError("could not read org/target from the hub: nothing listens there")
+
+    monkeypatch.setattr(init, "verify", unread)
+    done = specops("init", str(tmp_path), "--engine", "vllm", "--model", "org/target", "--draft", draft)
+    path = tmp_path / "rollout.yaml"
+    assert (done.returncode, done.stderr) == (0, "")
+    wrote, warning, following = re.sub(r"\n +", " ", done.stdout).splitlines()
+    assert wrote == f"wrote {path}"
+    assert warning == (
+        f"warning: the draft was not checked, and its method {method} is by its name: could not read "
+        "org/target from the hub: nothing listens there"
+    )
+    check = f"specops verify-draft org/target {draft} --engine vllm"
+    assert following == f"next: {check}  # then: specops run {path}"
+    assert load(path).pools.speculative.speculation.method == method
+
+
+def test_a_draft_whose_kind_the_engine_refuses_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unread(*_: object) -> None:
+        raise HubError("offline")
+
+    monkeypatch.setattr(init, "verify", unread)
+    words = ("--engine", "vllm", "--model", "org/target", "--draft", "org/medusa-heads")
+    done = specops("init", str(tmp_path / "x"), *words)
+    assert done.returncode == 2
+    assert "the draft does not fit the target: 0.33 removed Medusa" in done.stderr
+    assert not (tmp_path / "x").exists()
 
 
 @pytest.mark.parametrize(

@@ -139,8 +139,19 @@ _SIBLING_70B = r"llama[-_ ]?3\.1[-_ ]?70b"
 PUBLIC = (
     _published(r"llama[-_ ]?3\.1[-_ ]?8b", "RedHatAI/Llama-3.1-8B-Instruct-speculator.eagle3", "eagle3"),
     _published(r"llama[-_ ]?3\.1[-_ ]?8b", "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B", "eagle3", LLAMA_CPP),
-    _published(r"llama[-_ ]?3\.3[-_ ]?70b", "RedHatAI/Llama-3.3-70B-Instruct-speculator.eagle3", "eagle3", alike=_SIBLING_70B),
-    _published(r"llama[-_ ]?3\.3[-_ ]?70b", "yuhuili/EAGLE3-LLaMA3.3-Instruct-70B", "eagle3", LLAMA_CPP, alike=_SIBLING_70B),
+    _published(
+        r"llama[-_ ]?3\.3[-_ ]?70b",
+        "RedHatAI/Llama-3.3-70B-Instruct-speculator.eagle3",
+        "eagle3",
+        alike=_SIBLING_70B,
+    ),
+    _published(
+        r"llama[-_ ]?3\.3[-_ ]?70b",
+        "yuhuili/EAGLE3-LLaMA3.3-Instruct-70B",
+        "eagle3",
+        LLAMA_CPP,
+        alike=_SIBLING_70B,
+    ),
     _published(r"llama[-_ ]?3[-_ ]8b", "yuhuili/EAGLE-LLaMA3-Instruct-8B", "eagle", EAGLE_AUTHORS),
     _published(r"llama[-_ ]?3[-_ ]70b", "yuhuili/EAGLE-LLaMA3-Instruct-70B", "eagle", EAGLE_AUTHORS),
     _published(
@@ -168,6 +179,24 @@ PUBLIC = (
     _published(r"kimi[-_ ]?k3", "RedHatAI/Kimi-K3-speculator.dspark", "dspark"),
 )
 """Heads that their authors list for the targets they were trained for. Others exist: the hub has more."""
+
+
+IN_NAMES: tuple[tuple[str, Kind], ...] = (
+    ("eagle[-_ ]?3", "eagle3"),
+    ("p[-_ ]?eagle", "p_eagle"),
+    ("eagle", "eagle"),
+    ("medusa", "medusa"),
+    ("dflash", "dflash"),
+    ("dspark", "dspark"),
+)
+"""Words in the names of drafts, by which their authors name the kind."""
+
+
+def kind_by_name(draft: str) -> Kind:
+    """Return the kind of a draft whose files cannot be read: that of a public head, else by its name; without
+    such a word in it, an independent model."""
+    public = next((head.kind for head in PUBLIC if head.head == draft), None)
+    return public or next((kind for word, kind in IN_NAMES if _named(word).search(draft)), "independent")
 
 
 NOTES = (f"below {ACCEPTANCE_GATE:g} accepted, look for another draft",)
