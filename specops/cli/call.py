@@ -261,13 +261,12 @@ def _options_of(parameter: Parameter) -> list[Parameter]:
 
 
 def _option(name: str, annotation: Any, default: Any = Parameter.empty) -> Parameter:
-    *kinds, option = getattr(annotation, "__metadata__", ()) or (None,)
-    for kind in kinds:
-        option.parser = option.parser or _reader(kind, option.min, option.max)
-    if isinstance(option, OptionInfo) and option.metavar is None:
-        option.metavar = (
-            "TIME" if isinstance((*kinds, None)[0], TimeQuantity) else _type_shown(annotation.__origin__)
-        )
+    *kinds, option = getattr(annotation, "__metadata__", (None,))
+    if isinstance(option, OptionInfo):
+        for kind in kinds:
+            option.parser = option.parser or _reader(kind, option.min, option.max)
+        is_time = any(isinstance(kind, TimeQuantity) for kind in kinds)
+        option.metavar = option.metavar or ("TIME" if is_time else _type_shown(annotation.__origin__))
     return Parameter(name, Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
 
 
@@ -290,6 +289,24 @@ def _reader(kind: Quantity, low: float | None, high: float | None) -> Callable[[
         )
 
     return read
+
+
+def completing(choices: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """The completion of an option or argument whose values are `choices()`, called at a Tab alone."""
+
+    def completed(incomplete: str) -> list[str]:
+        return [choice for choice in choices() if choice.startswith(incomplete)]
+
+    return completed
+
+
+def _engines() -> Iterable[str]:
+    from specops.serving import ENGINES
+
+    return ENGINES
+
+
+complete_engine = completing(_engines)
 
 
 class DefaultCommandGroup(TyperGroup):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from specops.cli.call import Answer, RolloutCall, shared_options
+from specops.cli.progress import duration
 from specops.errors import Exit
 from specops.guard.guard import Status
 from specops.hints import with_options
@@ -254,6 +255,7 @@ def simulate(
     )
 
 
+MODES = {"fallen": "fallen: speculation is off", "held": "held: speculation is off until a person acts"}
 WORDS = {"no_data": "no data", "no_traffic": "no traffic"}
 
 
@@ -265,7 +267,7 @@ def page(rollout: str, status: Status) -> list[str]:
         return [f"guard · {rollout} · no guard runs, and none has decided anything yet", f"next: {start}"]
     runs = f"running, pid {status.running}" if status.running else "not running"
     rows = [
-        ["  state", f"{state.mode}{_rows(status)}"],
+        ["  state", f"{MODES.get(state.mode, state.mode)}{_rows(status)}"],
         ["  target", f"{status.target_percent}% speculative"],
     ]
     if state.override is not None:
@@ -273,7 +275,7 @@ def page(rollout: str, status: Status) -> list[str]:
         left = f", {pin.left_s / 60:.0f} min left" if pin.left_s is not None else ""
         rows.append(["  override", f"{pin.pool}, by {pin.by}{left}: {pin.why}"])
     if state.mode == "fallen":
-        rows.append(["  next step", f"in at least {state.wait_s:.0f} s"])
+        rows.append(["  next step", f"in {duration(state.wait_s)} or later"])
     if status.capacity:
         rows.append(["  capacity", status.capacity])
     if status.unconfirmed:
@@ -303,7 +305,7 @@ def _rows(status: Status) -> str:
     if state.mode == "canary":
         details.append(f"at {state.percent}%, {state.healthy_in_a_row} healthy")
     if state.attempts:
-        details.append(f"{state.attempts} attempts to return")
+        details.append(count(state.attempts, "attempt") + " to return")
     return f" ({', '.join(details)})" if details else ""
 
 

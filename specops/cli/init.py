@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typing_extensions import TypedDict
 
-from specops.cli.call import Answer, Call, nearest, shared_options
+from specops.cli.call import Answer, Call, completing, nearest, shared_options
 from specops.errors import UsageError
 from specops.hints import with_options
+from specops.render.figures import count
 from specops.serving import ENGINES, OWN
 
 if TYPE_CHECKING:
@@ -62,7 +63,10 @@ def init(
     ] = None,
     engine: Annotated[
         str | None,
-        typer.Option(help=f"Engine of pools that specops starts: {', '.join(STARTED)}; default: embedded."),
+        typer.Option(
+            help=f"Engine of pools that specops starts: {', '.join(STARTED)}; default: embedded.",
+            autocompletion=completing(lambda: STARTED),
+        ),
     ] = None,
     model: Annotated[
         str | None, typer.Option(help="Target, a folder or hub id; embedded has one of its own.")
@@ -89,13 +93,17 @@ def init(
 
         schema_of_file = Rollout.model_json_schema()
         return Answer(schema_of_file, [json.dumps(schema_of_file, indent=1)])
-    from specops.phases.init import write_commented, write_endpoints, write_pools
+    from specops.phases.init import WrittenFile, write_commented, write_endpoints, write_pools
 
     pools = [name for name, value in (("--engine", engine), ("--model", model), ("--draft", draft)) if value]
     if base_url and pools:
         raise UsageError(f"--base-url and {pools[0]} exclude each other", hint=with_options({pools[0]: None}))
     if full and (base_url or pools or prompts):
         raise UsageError("--full takes no other option", hint=f"specops init {directory} --full")
+    if prompts is not None:
+        from specops.load.workload import load_prompts
+
+        load_prompts(prompts)  # before any request, and before a file names them
     name = engine or OWN.name
     if name not in STARTED:
         raise UsageError(
@@ -106,7 +114,7 @@ def init(
         len(base_url or ()), api_key_env or [], header or [], ca_file, client_cert, client_key
     )
     if full:
-        written = write_commented(directory)
+        written = WrittenFile(write_commented(directory))
     elif base_url:
         written = write_endpoints(directory, base_url, prompts, accesses)
     else:
@@ -162,8 +170,8 @@ def _accesses(
         raise UsageError(f"{named} is for endpoints: --base-url is missing", hint="specops init --help")
     if len(keys) not in (0, 1, endpoints):
         raise UsageError(
-            f"--api-key-env is given {len(keys)} times for {endpoints} endpoints: expected once, or once for "
-            "each",
+            f"--api-key-env is given {count(len(keys), 'time')} for {count(endpoints, 'endpoint')}: "
+            "expected once, or once for each",
             hint="specops init --help",
         )
     pairs = [text.partition(":") for text in headers]

@@ -79,13 +79,13 @@ class WrittenFile:
     """The time of a token, of servers that were timed."""
 
 
-def write_commented(folder: Path) -> WrittenFile:
+def write_commented(folder: Path) -> Path:
     """Write a `rollout.yaml` with every key into `folder`, made if it is missing. Never overwrites."""
     name = _name(folder)
     text = asset("playbooks", "rollout.template.yaml").read_text(encoding="utf-8")
     for of_template, of_rollout in (("rollout: first ", f"rollout: {name} "), ("runs/first", f"runs/{name}")):
         text = text.replace(of_template, of_rollout, 1)
-    return WrittenFile(_write_with_schema(folder, text))
+    return _write_with_schema(folder, text)
 
 
 def write_pools(
@@ -108,8 +108,10 @@ def write_pools(
     drafts = ENGINES[engine].drafts
     assert drafts is not None
     shipped = target is None
-    method, more = drafts.methods["independent" if shipped else "ngram"], {}
-    warnings, check = (), f"specops verify-draft {target} {draft} --engine {engine}"
+    method = drafts.methods["independent" if shipped else "ngram"]
+    more: Mapping[str, Any] = {}
+    warnings: tuple[str, ...] = ()
+    check = f"specops verify-draft {target} {draft} --engine {engine}"
     if draft is not None:
         assert target is not None
         method, more, unread = _method(target, draft, engine, check)
@@ -185,9 +187,7 @@ def _write_minimal(
     more: str = "",
 ) -> Path:
     samples = prompts is None and not (folder / PROMPTS).exists()
-    standard, speculative = (
-        textwrap.indent(yaml.safe_dump(pool, sort_keys=False, width=200).rstrip(), "    ") for pool in pools
-    )
+    standard, speculative = (_section(pool) for pool in pools)
     text = MINIMAL.format(
         schema=SCHEMA,
         about=about,
@@ -204,6 +204,19 @@ def _write_minimal(
     if samples:
         _write(folder / PROMPTS, asset("playbooks", "embedded", PROMPTS).read_text(encoding="utf-8"))
     return _write_with_schema(folder, "\n".join(line.rstrip() for line in text.splitlines()) + f"\n{more}")
+
+
+def _section(pool: Mapping[str, Any]) -> str:
+    """The lines of a pool. A setting that only fits a measurement on one machine says so."""
+    lines = yaml.safe_dump(dict(pool), sort_keys=False, width=200).rstrip().splitlines()
+    startable = ENGINES[pool["engine"]].settings
+    beside = startable.SIDE_BY_SIDE if issubclass(startable, Startable) else {}
+    for index, line in enumerate(lines):
+        if (key := line.partition(":")[0]) in beside:
+            share = isinstance(beside[key], float)
+            why = "both pools share a GPU; 0.9 with a GPU each" if share else "repeated prompts are measured"
+            lines[index] = f"{line}  # {why}"
+    return textwrap.indent("\n".join(lines), "    ")
 
 
 @dataclass(frozen=True)

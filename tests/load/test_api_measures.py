@@ -17,7 +17,7 @@ from published_schemas import check_result
 
 import specops
 from specops import api, results
-from specops.errors import EndpointError, PromptsError, UsageError
+from specops.errors import EndpointError, FileError, UsageError
 from specops.results import Result
 
 pytestmark = pytest.mark.usefixtures("any_speed")
@@ -163,7 +163,7 @@ def test_a_hint_is_the_command_that_does_the_same(stub, other, measured, tmp_pat
     assert raised.value.hint.startswith(f"specops baseline --base-url {stub.base_url} --prompts ")
     assert " --max-tokens 4 " in raised.value.hint
     assert raised.value.hint.endswith(f" --out {tmp_path / 'baseline-2.json'}")
-    with pytest.raises(PromptsError, match="there are no prompts") as raised:
+    with pytest.raises(FileError, match="there are no prompts") as raised:
         specops.compare(stub.base_url, other.base_url, tmp_path / "none.json", same_prompts=True)
     assert raised.value.hint is not None
     assert "kernel.json" not in raised.value.hint

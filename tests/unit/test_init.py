@@ -78,6 +78,14 @@ def test_every_engine_has_a_short_file_that_loads_and_renders(tmp_path: Path, en
     assert result.summary["errors"] == 0, result.data["pools"]
 
 
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_settings_for_one_machine_say_so(tmp_path: Path, engine: str) -> None:
+    text, _ = written(tmp_path / "x", "--engine", engine, "--model", str(TARGET))
+    shared = [line for line in text.splitlines() if ": 0.45" in line]
+    assert len(shared) == 2
+    assert all(line.endswith("  # both pools share a GPU; 0.9 with a GPU each") for line in shared)
+
+
 def test_the_method_comes_from_the_drafts_files(tmp_path: Path) -> None:
     for engine, setting in (("embedded", "tree: chain:3"), ("vllm", "method: eagle")):
         done = specops("init", str(tmp_path / engine), "--engine", engine, "--model", str(TARGET),
@@ -147,6 +155,13 @@ def test_options_that_do_not_fit_are_one_sentence(tmp_path: Path, words: tuple[s
     error, hint = done.stderr.splitlines()
     assert says in error
     assert hint.startswith("hint: ")
+    assert not (tmp_path / "x").exists()
+
+
+def test_prompts_that_are_missing_are_not_written_into_a_file(tmp_path: Path) -> None:
+    done = specops("init", str(tmp_path / "x"), "--prompts", str(tmp_path / "absent.json"))
+    assert done.returncode == 3
+    assert "there are no prompts at" in done.stderr
     assert not (tmp_path / "x").exists()
 
 

@@ -195,8 +195,9 @@ IN_NAMES: tuple[tuple[str, Kind], ...] = (
 def kind_by_name(draft: str) -> Kind:
     """Return the kind of a draft whose files cannot be read: that of a public head, else by its name; without
     such a word in it, an independent model."""
-    public = next((head.kind for head in PUBLIC if head.head == draft), None)
-    return public or next((kind for word, kind in IN_NAMES if _named(word).search(draft)), "independent")
+    public = [head.kind for head in PUBLIC if head.head == draft]
+    named = [kind for word, kind in IN_NAMES if _named(word).search(draft)]
+    return next(iter([*public, *named]), "independent")
 
 
 NOTES = (f"below {ACCEPTANCE_GATE:g} accepted, look for another draft",)
