@@ -266,18 +266,18 @@ def _option(name: str, annotation: Any, default: Any = Parameter.empty) -> Param
         for kind in kinds:
             option.parser = option.parser or _reader(kind, option.min, option.max)
         is_time = any(isinstance(kind, TimeQuantity) for kind in kinds)
-        option.metavar = option.metavar or ("TIME" if is_time else _type_shown(annotation.__origin__))
+        option.metavar = option.metavar or ("TIME" if is_time else _metavar(annotation.__origin__))
     return Parameter(name, Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
 
 
-def _type_shown(kind: Any) -> str | None:
+def _metavar(kind: Any) -> str | None:
     """How help writes the value of an option where Typer writes `<list[str]>` and `<int range>`; None: as
     Typer does."""
     parts = get_args(kind) if get_origin(kind) is UnionType else (kind,)
-    shown = next(part for part in parts if part is not NoneType)
-    if get_origin(shown) is list:
-        return f"<{get_args(shown)[0].__name__}>..."
-    return f"<{shown.__name__}>" if shown in (int, float) else None
+    value_type = next(part for part in parts if part is not NoneType)
+    if get_origin(value_type) is list:
+        return f"<{get_args(value_type)[0].__name__}>..."
+    return f"<{value_type.__name__}>" if value_type in (int, float) else None
 
 
 def _reader(kind: Quantity, low: float | None, high: float | None) -> Callable[[str | float], float]:

@@ -122,7 +122,7 @@ def init(
     run = f"specops run {written.path}"
     lines = [f"wrote {written.path}", *(f"warning: {warning}" for warning in written.warnings)]
     load = _load(written)
-    lines += [f"specops run sends {load}"] * (load is not None)
+    lines += [f"a run sends {load}"] * (load is not None)
     lines.append(f"next: {f'{written.check}  # then: {run}' if written.check else run}")
     value = InitOutput(rollout=str(written.path), warnings=[*written.warnings], run_sends=load)
     return Answer(value, lines)

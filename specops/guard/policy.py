@@ -38,7 +38,6 @@ from specops.guard.state import (
     SignalFinding,
     State,
 )
-from specops.render.figures import count
 
 HAND_BACK = "specops guard override ROLLOUT none --why 'the cause is fixed'"
 
@@ -292,10 +291,10 @@ def _canary(state: State, evaluation: Evaluation, rules: GuardRules) -> Outcome:
         return state, f"{_standing(state)}, {state.healthy_in_a_row} of {rules.hold} healthy{waits}", ()
     if state.percent == FULL:
         back = state.model_copy(update={"mode": "on", "healthy_in_a_row": 0, "wait_s": 0.0, "fell_for": ()})
-        return back, f"healthy {count(rules.hold, 'time')} at {FULL}%: back on", ("returned",)
+        return back, f"healthy {rules.hold} times at {FULL}%: back on", ("returned",)
     step = rules.above(state.percent)
     moved = _at_step(state, step, rules)
-    return moved, f"healthy {count(rules.hold, 'time')}: from {state.percent}% to {step}%", ("step",)
+    return moved, f"healthy {rules.hold} times: from {state.percent}% to {step}%", ("step",)
 
 
 def _outlook(state: State, evaluation: Evaluation) -> str:
@@ -372,9 +371,7 @@ def _pinned(
         state = state.model_copy(update={**NO_ROW, "healthy_in_a_row": 0})
     elif state.mode != "on" and state.healthy_in_a_row >= rules.hold:
         proved = {"mode": "on", "percent": FULL, "wait_s": 0.0, "healthy_in_a_row": 0, "fell_for": ()}
-        message = (
-            f"{_word(evaluation)}: {who}; healthy {count(rules.hold, 'time')}, so the guard is on afterwards"
-        )
+        message = f"{_word(evaluation)}: {who}; healthy {rules.hold} times, so the guard is on afterwards"
         return GuardDecision(
             state=state.model_copy(update=proved), why=message, events=(*released, "returned")
         )

@@ -170,14 +170,14 @@ class Timing:
         return Span(fmean(starts), fmean(starts)) if starts else self.assumed_start_s
 
 
-def gpus_of(pools: Sequence[Pool], *, together: bool = True) -> int | None:
+def gpus_of(pools: Sequence[Pool], *, simultaneous: bool = True) -> int | None:
     """Return the GPUs that the servers of `pools` use at a time, where specops starts them; None: not known.
-    `together`: all are up at a time, not one after the other."""
+    `simultaneous`: all are up at a time, not one after the other."""
     counts = [pool.gpus for pool in pools if pool.endpoint is None]
     numbers = [count for count in counts if count is not None]
     if len(numbers) < len(counts):
         return None
-    return sum(numbers) if together else max(numbers, default=0)
+    return sum(numbers) if simultaneous else max(numbers, default=0)
 
 
 class Phase(ABC):

@@ -110,7 +110,7 @@ def test_the_pool_that_speculates_is_found_whatever_the_order(tmp_path: Path, ch
     assert file.measure.max_rps is None
     sends = re.sub(r"\n +", " ", done.stdout).splitlines()[1]
     assert re.fullmatch(
-        rf"specops run sends up to \d+ requests to {plain} and {fast}, about 8 at a time to each, for .+",
+        rf"a run sends up to \d+ requests to {plain} and {fast}, about 8 at a time to each, for .+",
         sends,
     )
     standard, speculative = file.pools.standard.endpoint, file.pools.speculative.endpoint

@@ -161,7 +161,7 @@ def test_a_rollout_that_cannot_be_watched_is_wrong_usage(changes: Any, said: str
 
 
 def test_the_page_asks_for_no_address_that_the_file_has(tmp_path: Path) -> None:
-    with_address = written(tmp_path, addresses={"prometheus": "http://127.0.0.1:9090"})
+    with_address = written(tmp_path, addresses=ADDRESSES | {"prometheus": "http://127.0.0.1:9090"})
     done = specops("monitor", "render", str(with_address), "--out", str(tmp_path))
     page = " ".join(done.stdout.split())
     assert f"change: let the Prometheus at http://127.0.0.1:9090 load {tmp_path}/rendered" in page

@@ -137,7 +137,7 @@ class _Ab(MeasuredPhase):
             self.reusable(task),
             "at most: ends once decided",
             least_s=span.least + timing.start_s().least * starts,
-            gpus=gpus_of([arm.pool for arm in arms], together=not restarts),
+            gpus=gpus_of([arm.pool for arm in arms], simultaneous=not restarts),
         )
 
     def read(self, result: Result, source: str) -> Report | None:

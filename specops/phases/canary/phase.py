@@ -71,8 +71,8 @@ class _Canary(MeasuredPhase):
 
     def forecast(self, task: PhaseInput, timing: Timing) -> PlannedPhase:
         pools, settings = task.rollout.pools, task.rollout.canary
-        both = [pools.standard, pools.speculative]
-        starts = sum(pool.endpoint is None for pool in both)
+        pool_pair = [pools.standard, pools.speculative]
+        starts = sum(pool.endpoint is None for pool in pool_pair)
         requests = 2 * (settings.samples + 4 * settings.prompts + 4 * CHECKS_SENT)
         span = timing.start_s() * starts + timing.request_s(STREAMS_TIMED) * requests
         reused, streams = self.reusable(task), settings.concurrency
@@ -85,7 +85,7 @@ class _Canary(MeasuredPhase):
             reused,
             "about",
             least_s=span.least,
-            gpus=gpus_of(both),
+            gpus=gpus_of(pool_pair),
         )
 
 
