@@ -37,8 +37,8 @@ class Span:
     least: float
     most: float
 
-    def __add__(self, other: Span) -> Span:
-        return Span(self.least + other.least, self.most + other.most)
+    def __add__(self, more: Span) -> Span:
+        return Span(self.least + more.least, self.most + more.most)
 
     def __mul__(self, factor: float) -> Span:
         return Span(self.least * factor, self.most * factor)
