@@ -1,7 +1,7 @@
 """The Python API: functions of the commands' names, which return what the commands print with --json.
 
-They print nothing, and raise the errors of specops.errors. An error's hint is a command that can be pasted:
-the one that does what the call did, changed so that it succeeds.
+They print nothing without `progress=print`, and raise the errors of specops.errors. An error's hint is a
+command that can be pasted: the one that does what the call did, changed so that it succeeds.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import shutil
 import tempfile
 from asyncio.events import _get_running_loop, _set_running_loop
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
@@ -24,14 +24,17 @@ from specops import results
 from specops.errors import FileError, UsageError
 from specops.hints import ROLLOUT, as_command, listing
 from specops.phases.run_page import run_pages
-from specops.progress import SilentProgress
+from specops.progress import LineProgress, Progress, SilentProgress
+from specops.quantities import kind_of_field
 from specops.results import Result
+from specops.validation import problem
 
 if TYPE_CHECKING:
     from specops.load.settings import BaselineSettings
     from specops.phases.run_page.folder import RunFolder
 
 File = str | PathLike[str]
+Report = Callable[[str], None]
 Settings = TypeVar("Settings", bound=BaseModel)
 
 
@@ -54,7 +57,9 @@ class LoadSettings(TypedDict, total=False):
     top_p: float
     ignore_eos: bool
     max_tokens: int
-    timeout_s: float
+    timeout_s: float | str
+    """In seconds, or as 30s; so are all times."""
+
     max_rps: float
     same_prompts: bool
     """Send prompts as they are, without a nonce in front of each."""
@@ -74,7 +79,7 @@ class BaselineOptions(LoadSettings, total=False):
     """Requests per second of an open loop."""
 
     burstiness: float
-    stall_s: float
+    stall_s: float | str
     retries: int
     slo: Mapping[Literal["ttft_ms", "tpot_ms", "e2e_ms"], float]
     """Objectives for goodput, in ms."""
@@ -92,7 +97,7 @@ class CompareOptions(LoadSettings, total=False):
     requests: int
     """Most requests to each server; fewer once it is settled."""
 
-    min_duration_s: float
+    min_duration_s: float | str
     length_margin: float
     accept_length_change: bool
     failure_margin: float
@@ -109,6 +114,7 @@ def compare(
     *,
     out: File | None = None,
     fresh: bool = False,
+    progress: Report | None = None,
     **options: Unpack[CompareOptions],
 ) -> Result:
     """Compare two servers on the same prompts, in turn, as `specops ab` does.
@@ -118,6 +124,7 @@ def compare(
     prompts: a file with a prompt set; the samples that ship with specops by default.
     out: a file where the result is stored while it is measured, and resumed unless `fresh`; by default
     nothing is stored.
+    progress: a function that gets a line of text as the work goes on, such as `print`; None: silent.
 
     The verdict of the result is yes where a traffic class may be deployed, no where none may.
 
@@ -139,10 +146,10 @@ def compare(
         of_load = {name: value for name, value in options.items() if name not in of_design}
         requested = _load({"base_url": NO_ADDRESS_YET, "model": "", **of_load}, prompts, "ab")
         if out is not None:
-            return compare_into(Path(out), arms, requested, settings, SilentProgress(), fresh=fresh)
+            return compare_into(Path(out), arms, requested, settings, _reporting(progress), fresh=fresh)
         logs = Path(tempfile.mkdtemp(prefix="specops-logs-"))
         arms = with_models(arms, requested)
-        result = compare_arms(arms, requested, settings, SilentProgress(), logs=logs)
+        result = compare_arms(arms, requested, settings, _reporting(progress), logs=logs)
         shutil.rmtree(logs)  # left where a server failed: the hint of its error names its log
         return result
 
@@ -154,13 +161,14 @@ def baseline(
     model: str | None = None,
     out: File | None = None,
     fresh: bool = False,
+    progress: Report | None = None,
     **options: Unpack[BaselineOptions],
 ) -> Result:
     """Measure one endpoint, as `specops baseline` does: latencies in ms, tokens per second, acceptance.
 
     base_url: an OpenAI base URL, such as http://127.0.0.1:8000/v1.
     model: by default the only one that is served.
-    prompts, out, fresh: as in `compare`.
+    prompts, out, fresh, progress: as in `compare`.
 
     The verdict of the result is no where too many requests failed.
 
@@ -173,8 +181,8 @@ def baseline(
 
         settings = _load({"base_url": base_url, "model": model or "", **options}, prompts, "baseline")
         if out is not None:
-            return measure_into(Path(out), settings, SilentProgress(), fresh=fresh)
-        return measure(with_model(settings), SilentProgress())
+            return measure_into(Path(out), settings, _reporting(progress), fresh=fresh)
+        return measure(with_model(settings), _reporting(progress))
 
 
 def verify_draft(
@@ -280,6 +288,10 @@ def read(run_folder: File) -> RunFolder:
         return run
 
 
+def _reporting(progress: Report | None) -> Progress:
+    return SilentProgress() if progress is None else LineProgress(progress)
+
+
 @contextmanager
 def _call(
     command: Sequence[str],
@@ -339,9 +351,10 @@ def _checked(model: type[Settings], fields: Mapping[str, Any], command: str) -> 
         return model.model_validate(fields)
     except ValidationError as error:
         first = error.errors()[0]
-        option = f"{first['loc'][0]}: " if first["loc"] else ""
+        option = str(first["loc"][0]) if first["loc"] else ""
         raise UsageError(
-            f"could not use the options: {option}{first['msg']}", hint=f"specops {command} --help"
+            f"could not use the options: {option} {problem(first, kind_of_field(model, option))}",
+            hint=f"specops {command} --help",
         ) from error
 
 

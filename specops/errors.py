@@ -9,7 +9,8 @@
         ├── EndpointError         an endpoint is down, refuses, or speaks nonsense
         ├── ServerError           a server that specops started did not come up, or died
         ├── ModelError            a model folder that cannot be loaded
-        │   └── NotFinite         a model's logits have a NaN or an infinity
+        │   ├── NotFinite         a model's logits have a NaN or an infinity
+        │   └── HubError          the hub does not answer, or gives no access
         └── FileError             a result is damaged, a disk is full, a file is not there
 
 The message is one sentence that says what was being done and what went wrong; the hint says what to do.
@@ -21,17 +22,33 @@ import errno
 import os
 import re
 import socket
+import sys
 from enum import IntEnum
+from importlib.util import find_spec
 from pathlib import Path
+
+WITH_TORCH = ("engine", "serve", "kernels", "edge", "dev")
+"""Extras that need PyTorch."""
+
+CPU_TORCH = "pip install torch --index-url https://download.pytorch.org/whl/cpu"
+"""The command that installs PyTorch for CPUs. On Linux, PyPI's has gigabytes of CUDA."""
+
+_GPU_DEVICES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
+"""What the drivers of NVIDIA, of AMD, and of Windows for its Linux show."""
 
 
 def install_command(extra: str, *more: str) -> str:
     """The command that adds an extra, and `more` packages, to this installation of specops: for a checkout
-    that was installed as editable, the checkout's own."""
+    that was installed as editable, the checkout's own. On Linux without a GPU it installs PyTorch for CPUs
+    first."""
     package = Path(__file__).parent
     packed = (package / "_assets").is_dir()  # as in a wheel
     requirement = f"'specops[{extra}]'" if packed else f"-e '{package.parent}[{extra}]'"
-    return " ".join(["pip install", requirement, *more])
+    command = " ".join(["pip install", requirement, *more])
+    without_gpu = sys.platform == "linux" and not any(Path(device).exists() for device in _GPU_DEVICES)
+    if extra in WITH_TORCH and without_gpu and find_spec("torch") is None:
+        return f"{CPU_TORCH} && {command}"
+    return command
 
 
 _ERRNO = re.compile(r"\[Errno (\d+)\]")
@@ -165,6 +182,10 @@ class ModelError(EnvironmentFailure):
 
 
 class NotFinite(ModelError):
+    pass
+
+
+class HubError(ModelError):
     pass
 
 

@@ -3,7 +3,7 @@ silent."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal, Protocol
 
 PhaseState = Literal["running", "yes", "no", "undecided", "skipped"]
@@ -44,3 +44,23 @@ class SilentProgress:
     def request(self, seconds: float, chunks: int) -> None: ...
 
     def note(self, text: str) -> None: ...
+
+
+class LineProgress(SilentProgress):
+    """Gives lines to a function: each piece of work as it begins and at each tenth of it, and the notes."""
+
+    def __init__(self, report: Callable[[str], None]) -> None:
+        self._report = report
+        self._label, self._done, self._total = "", 0, 0
+
+    def start(self, label: str, total: int) -> None:
+        self._label, self._done, self._total = label, 0, total
+        self._report(label)
+
+    def advance(self, done: int = 1) -> None:
+        before, self._done = self._done, self._done + done
+        if self._total and 10 * before // self._total != 10 * self._done // self._total:
+            self._report(f"{self._label}: {self._done}/{self._total}")
+
+    def note(self, text: str) -> None:
+        self._report(text)

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any
+from functools import cache
+from typing import Annotated, Any, get_args, get_type_hints
 
 from pydantic import (
     AfterValidator,
@@ -39,6 +40,9 @@ class Quantity:
     scale: Callable[[float], str | None] = lambda value: None
     """Return what a number outside the bounds means and what to write; None: it is not of another scale."""
 
+    scale_inside: bool = False
+    """Whether a number of another scale is refused inside the bounds, too."""
+
     @property
     def text(self) -> str:
         return f"{self.name}, {self.unit}" if self.unit else self.name
@@ -46,6 +50,23 @@ class Quantity:
     def correction(self, value: float) -> str | None:
         """Return what `value` means and what to write instead; None: it is not a number of another scale."""
         return self.scale(value) if abs(value) < 1e9 else None  # NaN and numbers beyond a float: no scale
+
+    def option(self, text: str | float) -> float:
+        """Return the value of an option of a command. Raises ValueError for text that is not such a
+        number."""
+        return float(text)
+
+    def bounded(self, value: float, low: float, high: float) -> float:
+        """Return `value`, an option's. Raises ValueError, which says what to write, for a value outside the
+        bounds or of another scale."""
+        inside = low <= value <= high
+        correction = self.correction(value) if self.scale_inside or not inside else None
+        if correction:
+            raise ValueError(f"it is a {self.name}: {correction}")
+        if not inside:
+            bounds = [f"at least {low:g}"] * (low > -math.inf) + [f"at most {high:g}"] * (high < math.inf)
+            raise ValueError(f"{value:g}, expected {' and '.join(bounds)}")
+        return value
 
 
 UNITS_S = {"w": 604800.0, "d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
@@ -98,7 +119,7 @@ class TimeQuantity(Quantity):
         return int(number) if number.is_integer() else number
 
     def option(self, text: str | float) -> float:
-        """Return the value of an option of a command: a number, or a time as text. Raises ValueError."""
+        """The same for a time, which may be written as text."""
         try:
             return float(text)
         except ValueError:
@@ -186,11 +207,13 @@ def _period(value: object) -> object:
 SHARE = Quantity("share", "part of 1: 0.2 is 20%", 0.0, 1.0, _of_a_share)
 LEVEL = Quantity("confidence level", "part of 1: 0.95 is 95%", 0.5, 1.0, _of_a_level)
 RATIO = Quantity("ratio", "times as much: 1.2 is 20% more", 1.0, 100.0, _of_a_ratio)
-PERCENTAGE = Quantity("percentage", "percent: 20 is 20%", 0.0, 100.0, _of_a_percentage)
+PERCENTAGE = Quantity("percentage", "percent: 20 is 20%", 0.0, 100.0, _of_a_percentage, scale_inside=True)
 FACTOR = Quantity("factor", "times as much", 0.0)
 SECONDS = TimeQuantity("time", "seconds", 0.0)
 MILLISECONDS = TimeQuantity("time", "milliseconds", 0.0, scale=_of_milliseconds, unit_s=0.001)
 MINUTES = TimeQuantity("time", "minutes", 0.0, unit_s=60.0)
+HOURS = TimeQuantity("time", "hours", 0.0, unit_s=3600.0)
+DAYS = TimeQuantity("time", "days", 0.0, unit_s=86400.0)
 PERIOD = Quantity("time", "seconds, or a text of whole hours", 0.0)
 COUNT = Quantity("number", "", 0.0)
 TOKENS = Quantity("tokens", "", -1.0)
@@ -235,3 +258,22 @@ Cores = Annotated[float, CORES]
 Gibibytes = Annotated[int, GIBIBYTES]
 Megabytes = Annotated[int, MEGABYTES]
 Threshold = Annotated[float, THRESHOLD]
+
+
+@cache
+def field_types(model: type) -> dict[str, Any]:
+    """The types of the fields of a model, each with its kind."""
+    return get_type_hints(model, include_extras=True)
+
+
+def kind_of_field(model: type, name: str) -> Quantity | None:
+    """The kind of the number in a field of a model; None: it has no such field, or it is not a number."""
+    return next(_kinds(field_types(model).get(name)), None)
+
+
+def _kinds(annotation: Any) -> Iterator[Quantity]:
+    for part in (*get_args(annotation), *getattr(annotation, "__metadata__", ())):
+        if isinstance(part, Quantity):
+            yield part
+        else:
+            yield from _kinds(part)

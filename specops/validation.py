@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pydantic_core import ErrorDetails
 
+from specops.quantities import OTHER_SCALE, Quantity
+
 _EXPECTED = {
     "string_type": "text",
     "int_type": "a whole number",
@@ -19,12 +21,23 @@ _EXPECTED = {
 _MATCHING = {r"^https?://": "a URL that begins with http:// or https://"}
 """The meaning of a pattern, for messages; others are shown as they are."""
 
+_BEYOND = ("greater_than", "greater_than_equal", "less_than", "less_than_equal", OTHER_SCALE)
+"""Types of the errors of a number that is outside its range."""
+
 _LONGEST = 80
 """Characters of a value that is shown."""
 
 
-def problem(detail: ErrorDetails) -> str:
-    """Return what follows the name of the value, such as `is 0, and should be greater than 1`."""
+def problem(detail: ErrorDetails, quantity: Quantity | None = None) -> str:
+    """Return what follows the name of the value, such as `is 0, and should be greater than 1`.
+
+    quantity: the kind of number that the value is; one of another scale is corrected.
+    """
+    value = detail["input"]
+    if quantity is not None and detail["type"] in _BEYOND and isinstance(value, int | float):
+        correction = quantity.correction(value)
+        if correction:
+            return f"is a {quantity.name}: {correction}"
     context = detail.get("ctx", {})
     if detail["type"] == "missing":
         return "is missing"
@@ -38,7 +51,7 @@ def problem(detail: ErrorDetails) -> str:
         expected = message.removeprefix("Input should be ")
         if expected == message:  # specops's own words
             return message
-    return f"is {_quoted(detail['input'])}, and should be {expected}"
+    return f"is {_quoted(value)}, and should be {expected}"
 
 
 def _quoted(value: object) -> str:

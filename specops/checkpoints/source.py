@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeVar
 
 from specops.checkpoints.gguf import SUFFIX, Gguf
 from specops.checkpoints.pickled import read_pickled
-from specops.errors import ModelError, UsageError
+from specops.errors import HubError, ModelError, UsageError
 from specops.hints import listing, with_value
 
 LONGEST_HEADER = 100_000_000
@@ -242,7 +242,7 @@ def _repository(name: str) -> Checkpoint:
     except OfflineModeIsEnabled:
         cached = _cached(name)
         if cached is None:
-            raise ModelError(
+            raise HubError(
                 f"could not read {name}: HF_HUB_OFFLINE is set, and the hub's cache has nothing of it",
                 hint="unset HF_HUB_OFFLINE  # or give a local folder in place of the hub id",
             ) from None
@@ -277,7 +277,7 @@ def _from_hub(name: str, request: Callable[[], T]) -> T:
             hint=listing(Path(name).parent),
         ) from None
     except errors.GatedRepoError as error:
-        raise ModelError(
+        raise HubError(
             f"could not read {name} from the hub: its owners give access on request, on the model's page",
             hint="export HF_TOKEN=hf_…  # the token of an account that has access",
         ) from error
@@ -291,7 +291,7 @@ def _from_hub(name: str, request: Callable[[], T]) -> T:
         raise ModelError(f"could not read the weights' header of {name}: {error}") from error
     except Exception as error:  # those of its HTTP client, which differs between its major versions
         first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ModelError(
+        raise HubError(
             f"could not read {name} from the hub: {first_line}",
             hint=f"{access_check(name)}  # HF_HUB_OFFLINE=1 uses what was downloaded before",
         ) from error

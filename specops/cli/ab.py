@@ -65,11 +65,8 @@ def ab(
     requests: Annotated[int, typer.Option(help="Most requests to each arm; fewer once it is settled.")] = 750,
     min_duration: Annotated[
         float,
-        typer.Option(
-            parser=SECONDS.option,
-            metavar="TIME",
-            help="Least time of observation before a yes, in seconds or as 2m.",
-        ),
+        SECONDS,
+        typer.Option(help="Least time of observation before a yes, in seconds or as 2m."),
     ] = 120.0,
     length_margin: Annotated[
         float, typer.Option(help="Share by which answers may differ in length and count as equally long.")

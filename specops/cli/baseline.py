@@ -15,6 +15,7 @@ from specops.cli.call import (
     names,
     shared_options,
 )
+from specops.quantities import MILLISECONDS, SECONDS
 
 DEFAULT_OUT = Path("baseline.json")
 
@@ -36,11 +37,19 @@ def baseline(
     ] = 4,
     temperature: Annotated[float, typer.Option(help="Sampling temperature.")] = 0.0,
     seed: Annotated[int, typer.Option(help="Seed of order, arrivals and sampling.")] = 0,
-    stall: Annotated[float, typer.Option(help="Timeout between two chunks, in seconds.")] = 30.0,
+    stall: Annotated[
+        float, SECONDS, typer.Option(help="Timeout between two chunks, in seconds or as 1m.")
+    ] = 30.0,
     retries: Annotated[int, typer.Option(help="Retries after 429, 503 or a refused connection.")] = 2,
-    slo_ttft_ms: Annotated[float | None, typer.Option(help="TTFT objective for goodput, in ms.")] = None,
-    slo_tpot_ms: Annotated[float | None, typer.Option(help="TPOT objective for goodput, in ms.")] = None,
-    slo_e2e_ms: Annotated[float | None, typer.Option(help="E2E objective for goodput, in ms.")] = None,
+    slo_ttft_ms: Annotated[
+        float | None, MILLISECONDS, typer.Option(help="TTFT objective for goodput, in ms.")
+    ] = None,
+    slo_tpot_ms: Annotated[
+        float | None, MILLISECONDS, typer.Option(help="TPOT objective for goodput, in ms.")
+    ] = None,
+    slo_e2e_ms: Annotated[
+        float | None, MILLISECONDS, typer.Option(help="E2E objective for goodput, in ms.")
+    ] = None,
     max_error_share: Annotated[
         float, typer.Option(help="Share of failed requests, 0 to 1, above which the verdict is no.")
     ] = 0.05,
@@ -48,7 +57,9 @@ def baseline(
         float, typer.Option(help="Share of failed requests, 0 to 1, above which to abort.")
     ] = 0.5,
     abort_e2e_ms: Annotated[
-        float | None, typer.Option(help="Abort if the median end-to-end latency exceeds this many ms.")
+        float | None,
+        MILLISECONDS,
+        typer.Option(help="Abort if the median end-to-end latency exceeds this many ms."),
     ] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Measure again; stored measurements are not reused.")

@@ -20,18 +20,20 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from inspect import Parameter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
 from pydantic import BaseModel, ValidationError
 from typer.core import TyperGroup
+from typer.models import OptionInfo
 
 from specops.cli.output import name_rollout, print_document, print_json, print_text
 from specops.cli.progress import progress
 from specops.defaults import LEVELS_HELP, REQUEST_TIMEOUT_S
 from specops.errors import EnvironmentFailure, Exit, UsageError, install_command
 from specops.hints import with_options
-from specops.quantities import SECONDS
+from specops.quantities import SECONDS, SHARE, Quantity, TimeQuantity, kind_of_field
 from specops.render.report.document import Document
 from specops.results import Result, write
 from specops.validation import problem
@@ -124,13 +126,16 @@ class Call:
         try:
             return model.model_validate(fields)
         except ValidationError as error:
-            raise self.wrong_option(error) from error
+            raise self.wrong_option(error, model) from error
 
-    def wrong_option(self, error: ValidationError) -> UsageError:
+    def wrong_option(self, error: ValidationError, model: type[BaseModel] | None = None) -> UsageError:
+        """Return the error in the options' words. `model`: the one that refused, whose numbers have kinds."""
         first = error.errors()[0]
-        option = "--" + str(first["loc"][0]).removesuffix("_s").replace("_", "-") if first["loc"] else ""
+        field = str(first["loc"][0]) if first["loc"] else ""
+        option = "--" + field.removesuffix("_s").replace("_", "-") if field else ""
+        kind = kind_of_field(model, field) if model is not None else None
         return UsageError(
-            f"could not use the options: {option} {problem(first)}",
+            f"could not use the options: {option} {problem(first, kind)}",
             hint=f"{self.context.command_path} --help",
         )
 
@@ -180,6 +185,8 @@ def shared_options(
 
     out: the type of `--out`; by default the run folder for a `RolloutCall`, and no such option for a `Call`.
     An `AnswerOption` needs nothing of the function: the result is written here.
+    An option with a kind of number, as in `Annotated[float, SECONDS, typer.Option()]`, is read as a key of
+    this kind in a rollout file.
     rollout_at: how many arguments come before the rollout file.
     A parameter whose type is a dataclass stands for an option for each of its fields.
     """
@@ -248,13 +255,58 @@ FLAGS = {"as_json": JsonFlag, "quiet": QuietFlag, "debug": DebugFlag}
 def _options_of(parameter: Parameter) -> list[Parameter]:
     group = parameter.annotation
     if not is_dataclass(group):
-        return [parameter.replace(kind=Parameter.KEYWORD_ONLY)]
+        return [_option(parameter.name, group, parameter.default)]
     kinds = get_type_hints(group, include_extras=True)
     return [_option(field.name, kinds[field.name], field.default) for field in fields(group)]
 
 
 def _option(name: str, annotation: Any, default: Any = Parameter.empty) -> Parameter:
+    *kinds, option = getattr(annotation, "__metadata__", (None,))
+    if isinstance(option, OptionInfo):
+        for kind in kinds:
+            option.parser = option.parser or _reader(kind, option.min, option.max)
+        is_time = any(isinstance(kind, TimeQuantity) for kind in kinds)
+        option.metavar = option.metavar or ("TIME" if is_time else _metavar(annotation.__origin__))
     return Parameter(name, Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
+
+
+def _metavar(kind: Any) -> str | None:
+    """How help writes the value of an option where Typer writes `<list[str]>` and `<int range>`; None: as
+    Typer does."""
+    parts = get_args(kind) if get_origin(kind) is UnionType else (kind,)
+    value_type = next(part for part in parts if part is not NoneType)
+    if get_origin(value_type) is list:
+        return f"<{get_args(value_type)[0].__name__}>..."
+    return f"<{value_type.__name__}>" if value_type in (int, float) else None
+
+
+def _reader(kind: Quantity, low: float | None, high: float | None) -> Callable[[str | float], float]:
+    """A function that reads the value of an option within its bounds; None: no bound."""
+
+    def read(text: str | float) -> float:
+        return kind.bounded(
+            kind.option(text), -math.inf if low is None else low, math.inf if high is None else high
+        )
+
+    return read
+
+
+def completing(choices: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """The completion of an option or argument whose values are `choices()`, called at a Tab alone."""
+
+    def completed(incomplete: str) -> list[str]:
+        return [choice for choice in choices() if choice.startswith(incomplete)]
+
+    return completed
+
+
+def _engines() -> Iterable[str]:
+    from specops.serving import ENGINES
+
+    return ENGINES
+
+
+complete_engine = completing(_engines)
 
 
 class DefaultCommandGroup(TyperGroup):
@@ -268,7 +320,7 @@ class DefaultCommandGroup(TyperGroup):
 
 
 EndpointOption = Annotated[str, typer.Option(help="API to call: chat or completions.")]
-TopPOption = Annotated[float, typer.Option(help="Nucleus sampling.")]
+TopPOption = Annotated[float, SHARE, typer.Option(help="Nucleus sampling.")]
 SamePromptsOption = Annotated[
     bool,
     typer.Option("--same-prompts", help="Send prompts as they are; default: a nonce in front of each."),
@@ -286,7 +338,9 @@ MaxQueueOption = Annotated[
     int, typer.Option(min=0, help="Limit on waiting sequences; above it the answer is 429.")
 ]
 GraceOption = Annotated[
-    float, typer.Option(min=0, help="Grace period for running requests at shutdown, in seconds.")
+    float,
+    SECONDS,
+    typer.Option(min=0, help="Grace period for running requests at shutdown, in seconds or as 5m."),
 ]
 ThreadsOption = Annotated[int | None, typer.Option(min=1, help="Number of PyTorch threads.")]
 
@@ -335,10 +389,7 @@ class LoadOptions:
         int | None, typer.Option(help="Maximum number of tokens; default: each prompt's own.")
     ] = None
     timeout: Annotated[
-        float,
-        typer.Option(
-            parser=SECONDS.option, metavar="TIME", help="Timeout of one request, in seconds or as 30s or 2m."
-        ),
+        float, SECONDS, typer.Option(help="Timeout of one request, in seconds or as 30s or 2m.")
     ] = REQUEST_TIMEOUT_S
     max_rps: Annotated[float | None, typer.Option(help="Limit on requests per second.")] = None
     same_prompts: SamePromptsOption = False

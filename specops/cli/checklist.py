@@ -10,7 +10,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 import typer
 
-from specops.cli.call import Answer, DefaultCommandGroup, RolloutCall, shared_options
+from specops.cli.call import Answer, DefaultCommandGroup, RolloutCall, completing, shared_options
 from specops.hints import with_options
 from specops.phases.measurement import checked
 from specops.render.figures import sentence
@@ -65,11 +65,23 @@ def show(
     return Answer(result, forms[form](result) if form in forms else document(result, call.folder / FILE))
 
 
+def _attestable() -> list[str]:
+    from specops.phases.checklist.checklist import ITEMS
+
+    return [spec.name for spec in ITEMS if spec.attestable]
+
+
 @checklist.command()
 @shared_options(rollout_at=1)
 def attest(
     call: RolloutCall,
-    item: Annotated[str, typer.Argument(help="Name of the item, as `specops checklist ROLLOUT` prints it.")],
+    item: Annotated[
+        str,
+        typer.Argument(
+            help="Name of the item, as `specops checklist ROLLOUT` prints it.",
+            autocompletion=completing(_attestable),
+        ),
+    ],
     by: Annotated[str, typer.Option(help="Name of the person who attests.")],
     note: Annotated[
         str | None, typer.Option(help="Note stored with the attestation, such as where the runbook is.")
@@ -87,7 +99,7 @@ def attest(
     from specops.phases.checklist.checklist import ITEMS
     from specops.phases.checklist.evidence import attest
 
-    attestable = [spec.name for spec in ITEMS if spec.attestable]
+    attestable = _attestable()
     if item not in attestable:
         exists = item in (spec.name for spec in ITEMS)
         measured = f"{item} is decided by what is measured, and cannot be attested"

@@ -6,11 +6,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from specops.cli.call import Answer, RolloutCall, nearest, shared_options
+from specops.cli.call import Answer, RolloutCall, completing, nearest, shared_options
 from specops.hints import with_options
 
 if TYPE_CHECKING:
     from specops.phases.diagnose.finding import Symptom
+
+
+def _choices() -> tuple[Symptom, ...]:
+    from typing import get_args
+
+    from specops.phases.diagnose.finding import Symptom
+
+    return get_args(Symptom)
 
 
 @shared_options()
@@ -19,7 +27,8 @@ def diagnose(
     symptom: Annotated[
         list[str] | None,
         typer.Option(
-            help="slower, acceptance, bursts, vocabulary, answers or watching; again for more. Default: all."
+            help="slower, acceptance, bursts, vocabulary, answers or watching; again for more. Default: all.",
+            autocompletion=completing(_choices),
         ),
     ] = None,
     requests: Annotated[
@@ -46,12 +55,9 @@ def diagnose(
 
 
 def _symptoms(requested: list[str]) -> list[Symptom]:
-    from typing import get_args
-
     from specops.errors import UsageError
-    from specops.phases.diagnose.finding import Symptom
 
-    choices: tuple[Symptom, ...] = get_args(Symptom)
+    choices = _choices()
     for name in requested:
         if name not in choices:
             raise UsageError(

@@ -29,6 +29,7 @@ from specops.cli.serve import EMBEDDED
 from specops.errors import UsageError
 from specops.hints import with_options
 from specops.net import is_loopback
+from specops.quantities import SECONDS
 from specops.trees import VERIFIER_NAMES, parse_tree
 
 if TYPE_CHECKING:
@@ -98,13 +99,16 @@ def verify_server(
     ] = False,
     resume_s: Annotated[
         float,
+        SECONDS,
         typer.Option(
             min=0,
             help="Seconds for which a session can be resumed after its connection or the session has ended.",
         ),
     ] = 60.0,
     grace: Annotated[
-        float, typer.Option(min=0, help="Grace period for running sessions at shutdown, in seconds.")
+        float,
+        SECONDS,
+        typer.Option(min=0, help="Grace period for running sessions at shutdown, in seconds or as 5m."),
     ] = 30.0,
     metrics_port: Annotated[
         int | None,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specops.cli.call import Answer, AnswerOption, Call, extra, numbers, shared_options
+from specops.quantities import MILLISECONDS
 
 if TYPE_CHECKING:
     pass
@@ -21,6 +22,7 @@ def bench(
     ] = None,
     rtt: Annotated[
         float | None,
+        MILLISECONDS,
         typer.Option("--rtt", min=0.0, max=60_000.0, help="Round-trip time in ms. [default: the file's]"),
     ] = None,
     clients: Annotated[

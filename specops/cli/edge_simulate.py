@@ -12,6 +12,7 @@ from specops.assets import asset
 from specops.cli.call import Answer, AnswerOption, Call, extra, numbers, shared_options
 from specops.errors import UsageError
 from specops.hints import with_options
+from specops.quantities import MILLISECONDS, SHARE
 
 if TYPE_CHECKING:
     from specops.cli.edge_simulate_inputs import PassTimes, RoundSource
@@ -36,7 +37,9 @@ def simulate(
     clients: Annotated[
         str, typer.Option(help="Numbers of concurrent clients, comma-separated.")
     ] = "1,4,16,64",
-    jitter: Annotated[float, typer.Option(min=0, help="Maximum extra delay of each direction, in ms.")] = 0.0,
+    jitter: Annotated[
+        float, MILLISECONDS, typer.Option(min=0, help="Maximum extra delay of each direction, in ms.")
+    ] = 0.0,
     depth: Annotated[
         str | None,
         typer.Option(
@@ -67,6 +70,7 @@ def simulate(
     tokens: Annotated[int, typer.Option(min=2, help="Tokens of each answer.")] = 256,
     itl_ms: Annotated[
         float | None,
+        MILLISECONDS,
         typer.Option(
             help="Limit on inter-token latency, in ms. [default: that of server-only with the fewest clients]"
         ),
@@ -74,21 +78,28 @@ def simulate(
     costs: Annotated[
         Path | None, typer.Option(help="Costs of passes: JSON as data.costs of an answer.")
     ] = None,
-    verify_ms: Annotated[float | None, typer.Option(help="Time of a pass of the target, in ms.")] = None,
+    verify_ms: Annotated[
+        float | None, MILLISECONDS, typer.Option(help="Time of a pass of the target, in ms.")
+    ] = None,
     verify_token_ms: Annotated[
-        float, typer.Option(min=0, help="Extra time for each further token, in ms.")
+        float, MILLISECONDS, typer.Option(min=0, help="Extra time for each further token, in ms.")
     ] = 0.0,
-    draft_ms: Annotated[float | None, typer.Option(help="Time of a draft pass at the edge, in ms.")] = None,
+    draft_ms: Annotated[
+        float | None, MILLISECONDS, typer.Option(help="Time of a draft pass at the edge, in ms.")
+    ] = None,
     server_draft_ms: Annotated[
-        float | None, typer.Option(help="Time of a draft pass on the server, in ms.")
+        float | None, MILLISECONDS, typer.Option(help="Time of a draft pass on the server, in ms.")
     ] = None,
     rounds: Annotated[Path | None, typer.Option(help="Rounds that --save-rounds wrote.")] = None,
     acceptance: Annotated[
         float | None,
+        SHARE,
         typer.Option(min=0, max=0.99, help="Acceptance of each level, given instead of measured."),
     ] = None,
     hit: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of rounds that guesses continue, with --acceptance.")
+        float,
+        SHARE,
+        typer.Option(min=0, max=1, help="Share of rounds that guesses continue, with --acceptance."),
     ] = 0.2,
     prompts: Annotated[int, typer.Option(min=1, help="Prompts over which the pair is measured.")] = 8,
     save_rounds: Annotated[

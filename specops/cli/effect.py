@@ -8,15 +8,18 @@ import typer
 
 from specops.cli.call import Answer, RolloutCall, shared_options
 from specops.hints import in_rollout
+from specops.quantities import HOURS, SECONDS
 
 
 @shared_options()
 def effect(
     call: RolloutCall,
     hours: Annotated[
-        float, typer.Option(min=0.1, help="Hours up to now that are compared. Default: a week.")
+        float, HOURS, typer.Option(min=0.1, help="Hours, or a time as 7d, up to now. Default: a week.")
     ] = 168.0,
-    timeout_s: Annotated[float, typer.Option(min=0.1, help="Timeout of one query, in seconds.")] = 30.0,
+    timeout_s: Annotated[
+        float, SECONDS, typer.Option(min=0.1, help="Timeout of one query, in seconds or as 30s.")
+    ] = 30.0,
 ) -> Answer:
     """Exit 0: a latency is surely lower with speculation. 1: one is surely higher, or more fail. 4: neither.
 

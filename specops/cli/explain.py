@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from specops.cli.call import Answer, Call, shared_options
+from specops.cli.call import Answer, Call, completing, shared_options
 
 if TYPE_CHECKING:
     from specops.config.explanation import Explanation, KeyExplanation
 
 
-def _completed(incomplete: str) -> list[str]:
+def _paths() -> Iterable[str]:
     from specops.config.keys import keys
 
-    return [path for path in dict.fromkeys(key.path for key in keys()) if path.startswith(incomplete)]
+    return dict.fromkeys(key.path for key in keys())
 
 
 @shared_options()
@@ -26,7 +26,7 @@ def explain(
         str,
         typer.Argument(
             help="Key or section, such as guard.max_regression; without it, all sections.",
-            autocompletion=_completed,
+            autocompletion=completing(_paths),
         ),
     ] = "",
 ) -> Answer:

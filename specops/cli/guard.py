@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from specops.cli.call import Answer, RolloutCall, shared_options
+from specops.cli.progress import duration
 from specops.errors import Exit
 from specops.guard.guard import Status
 from specops.hints import with_options
@@ -25,6 +26,7 @@ from dataclasses import asdict
 from typing_extensions import TypedDict
 
 from specops.guard.simulation.simulate import Detection, Simulated
+from specops.quantities import DAYS, MINUTES, RATIO, SECONDS
 from specops.render.figures import count
 
 MOST_MINUTES = 365 * 24 * 60
@@ -97,7 +99,10 @@ def override(
     by: Annotated[str, typer.Option(help="Who decides; default: this user.")] = "",
     minutes: Annotated[
         float | None,
-        typer.Option("--for", min=0.1, max=MOST_MINUTES, help="Minutes; left out: until it is ended."),
+        MINUTES,
+        typer.Option(
+            "--for", min=0.1, max=MOST_MINUTES, help="Minutes, or a time as 2h; left out: until it is ended."
+        ),
     ] = None,
 ) -> Answer:
     """Set the share by hand; it overrides the guard's decisions.
@@ -134,7 +139,12 @@ def drill(
     call: RolloutCall,
     limit: Annotated[
         float,
-        typer.Option(min=10, max=3600, help="Seconds; after them the guard brings traffic back by itself."),
+        SECONDS,
+        typer.Option(
+            min=10,
+            max=3600,
+            help="Seconds, or a time as 5m; after them the guard brings traffic back by itself.",
+        ),
     ] = 60.0,
 ) -> Answer:
     """Rehearse a fallback and a return on live traffic.
@@ -165,7 +175,8 @@ def simulate(
     trace: Annotated[Path | None, typer.Option(help="Trace to replay, a file that --save wrote.")] = None,
     last: Annotated[
         float | None,
-        typer.Option(min=0.01, max=366, help="Number of past days to replay from addresses.prometheus."),
+        DAYS,
+        typer.Option(min=0.01, max=366, help="Days, or a time as 12h, to replay from addresses.prometheus."),
     ] = None,
     save: Annotated[Path | None, typer.Option(help="File for the replayed trace (JSON Lines).")] = None,
     incident: Annotated[
@@ -177,6 +188,7 @@ def simulate(
     ] = None,
     slower: Annotated[
         float | None,
+        RATIO,
         typer.Option(
             min=1.01,
             max=100,
@@ -243,6 +255,7 @@ def simulate(
     )
 
 
+MODES = {"fallen": "fallen: speculation is off", "held": "held: speculation is off until a person acts"}
 WORDS = {"no_data": "no data", "no_traffic": "no traffic"}
 
 
@@ -254,7 +267,7 @@ def page(rollout: str, status: Status) -> list[str]:
         return [f"guard · {rollout} · no guard runs, and none has decided anything yet", f"next: {start}"]
     runs = f"running, pid {status.running}" if status.running else "not running"
     rows = [
-        ["  state", f"{state.mode}{_rows(status)}"],
+        ["  state", f"{MODES.get(state.mode, state.mode)}{_rows(status)}"],
         ["  target", f"{status.target_percent}% speculative"],
     ]
     if state.override is not None:
@@ -262,7 +275,7 @@ def page(rollout: str, status: Status) -> list[str]:
         left = f", {pin.left_s / 60:.0f} min left" if pin.left_s is not None else ""
         rows.append(["  override", f"{pin.pool}, by {pin.by}{left}: {pin.why}"])
     if state.mode == "fallen":
-        rows.append(["  next step", f"in at least {state.wait_s:.0f} s"])
+        rows.append(["  next step", f"in {duration(state.wait_s)} or later"])
     if status.capacity:
         rows.append(["  capacity", status.capacity])
     if status.unconfirmed:
@@ -292,7 +305,7 @@ def _rows(status: Status) -> str:
     if state.mode == "canary":
         details.append(f"at {state.percent}%, {state.healthy_in_a_row} healthy")
     if state.attempts:
-        details.append(f"{state.attempts} attempts to return")
+        details.append(count(state.attempts, "attempt") + " to return")
     return f" ({', '.join(details)})" if details else ""
 
 

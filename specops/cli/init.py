@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typing_extensions import TypedDict
 
-from specops.cli.call import Answer, Call, nearest, shared_options
+from specops.cli.call import Answer, Call, completing, nearest, shared_options
 from specops.errors import UsageError
 from specops.hints import with_options
+from specops.render.figures import count
 from specops.serving import ENGINES, OWN
 
 if TYPE_CHECKING:
     from specops.access import Access
+    from specops.phases.init import WrittenFile
 
 STARTED = [name for name, engine in ENGINES.items() if engine.drafts is not None]
 """Engines whose pools `init` can write: those whose drafts specops knows."""
@@ -24,6 +26,12 @@ STARTED = [name for name, engine in ENGINES.items() if engine.drafts is not None
 class InitOutput(TypedDict):
     rollout: str
     """Path of the file."""
+
+    warnings: list[str]
+    """What could not be checked, in sentences."""
+
+    run_sends: str | None
+    """What `specops run` sends to servers that run, and for how long; null: they were not timed."""
 
 
 @shared_options()
@@ -55,7 +63,10 @@ def init(
     ] = None,
     engine: Annotated[
         str | None,
-        typer.Option(help=f"Engine of pools that specops starts: {', '.join(STARTED)}; default: embedded."),
+        typer.Option(
+            help=f"Engine of pools that specops starts: {', '.join(STARTED)}; default: embedded.",
+            autocompletion=completing(lambda: STARTED),
+        ),
     ] = None,
     model: Annotated[
         str | None, typer.Option(help="Target, a folder or hub id; embedded has one of its own.")
@@ -82,13 +93,17 @@ def init(
 
         schema_of_file = Rollout.model_json_schema()
         return Answer(schema_of_file, [json.dumps(schema_of_file, indent=1)])
-    from specops.phases.init import write_commented, write_endpoints, write_pools
+    from specops.phases.init import WrittenFile, write_commented, write_endpoints, write_pools
 
     pools = [name for name, value in (("--engine", engine), ("--model", model), ("--draft", draft)) if value]
     if base_url and pools:
         raise UsageError(f"--base-url and {pools[0]} exclude each other", hint=with_options({pools[0]: None}))
     if full and (base_url or pools or prompts):
         raise UsageError("--full takes no other option", hint=f"specops init {directory} --full")
+    if prompts is not None:
+        from specops.load.workload import load_prompts
+
+        load_prompts(prompts)  # before any request, and before a file names them
     name = engine or OWN.name
     if name not in STARTED:
         raise UsageError(
@@ -99,12 +114,34 @@ def init(
         len(base_url or ()), api_key_env or [], header or [], ca_file, client_cert, client_key
     )
     if full:
-        path = write_commented(directory)
+        written = WrittenFile(write_commented(directory))
     elif base_url:
-        path = write_endpoints(directory, base_url, prompts, accesses)
+        written = write_endpoints(directory, base_url, prompts, accesses)
     else:
-        path = write_pools(directory, ENGINES[name].name, model, draft, prompts)
-    return Answer(InitOutput(rollout=str(path)), [f"wrote {path}", f"next: specops run {path}"])
+        written = write_pools(directory, ENGINES[name].name, model, draft, prompts)
+    run = f"specops run {written.path}"
+    lines = [f"wrote {written.path}", *(f"warning: {warning}" for warning in written.warnings)]
+    load = _load(written)
+    lines += [f"a run sends {load}"] * (load is not None)
+    lines.append(f"next: {f'{written.check}  # then: {run}' if written.check else run}")
+    value = InitOutput(rollout=str(written.path), warnings=[*written.warnings], run_sends=load)
+    return Answer(value, lines)
+
+
+def _load(written: WrittenFile) -> str | None:
+    """Return what a run of the file sends, by the times of its servers; None: they were not timed."""
+    if written.token_s is None:
+        return None
+    from specops.cli.run import load_sentence
+    from specops.config import load, run_folder
+    from specops.phases.phase import PhaseInput
+    from specops.phases.playbook.walk import forecast
+    from specops.progress import SilentProgress
+
+    rollout = load(written.path)
+    folder = run_folder(written.path, rollout.rollout)
+    task = PhaseInput(rollout, written.path, folder, SilentProgress())
+    return load_sentence(forecast(task, token_s=written.token_s), rollout)
 
 
 def _accesses(
@@ -133,8 +170,8 @@ def _accesses(
         raise UsageError(f"{named} is for endpoints: --base-url is missing", hint="specops init --help")
     if len(keys) not in (0, 1, endpoints):
         raise UsageError(
-            f"--api-key-env is given {len(keys)} times for {endpoints} endpoints: expected once, or once for "
-            "each",
+            f"--api-key-env is given {count(len(keys), 'time')} for {count(endpoints, 'endpoint')}: "
+            "expected once, or once for each",
             hint="specops init --help",
         )
     pairs = [text.partition(":") for text in headers]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from specops.cli.call import Answer, Call, shared_options
+from specops.cli.call import Answer, Call, complete_engine, shared_options
 
 if TYPE_CHECKING:
     from specops.serving import KnownIssue, ReferenceAcceptance
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 @shared_options()
 def issues(
     call: Call,
-    engine: Annotated[str | None, typer.Option(help="Only of this engine, such as vllm.")] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="Only of this engine, such as vllm.", autocompletion=complete_engine)
+    ] = None,
     version: Annotated[
         str | None,
         typer.Option("--engine-version", help="Only those of this version, such as 0.33."),

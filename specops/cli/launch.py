@@ -158,7 +158,7 @@ def _verdict(result: Result) -> str:
     carries = {
         "yes": "the standard pool carries the peak alone",
         "no": "the standard pool does not carry the peak alone: falling back would overload it",
-        "undecided": "it is undecided whether the standard pool carries the peak alone",
+        "undecided": "whether the standard pool alone can carry the peak is not known: see capacity",
     }
     return sentence(f"{wrote}; {carries[result.summary['capacity']]}")
 

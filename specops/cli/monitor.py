@@ -14,6 +14,7 @@ from specops.hints import with_options
 from specops.phases.measurement import checked as checked_model
 from specops.phases.monitor.check import GOOD, NameState
 from specops.phases.monitor.render import FOLDER, AlertThreshold, MonitorData
+from specops.quantities import SECONDS
 from specops.render.figures import NONE, aligned, count, sentence
 from specops.results import Result
 
@@ -33,7 +34,7 @@ def render(call: RolloutCall) -> Answer:
     with call.progress() as progress:
         result = render(call.file, call.folder, progress, call.path)
     results.write(call.folder / "monitor.json", result)
-    return Answer(result, rendered(result, call.path))
+    return Answer(result, rendered(result, call.path, call.file.addresses.prometheus))
 
 
 @monitor.command()
@@ -50,7 +51,9 @@ def check(
         str | None,
         typer.Option(help="Root URL of Prometheus; default: addresses.prometheus of the rollout file."),
     ] = None,
-    timeout_s: Annotated[float, typer.Option(min=0.1, help="Timeout of one query, in seconds.")] = 5.0,
+    timeout_s: Annotated[
+        float, SECONDS, typer.Option(min=0.1, help="Timeout of one query, in seconds or as 30s.")
+    ] = 5.0,
 ) -> Answer:
     """Check that Prometheus has every series that is needed.
 
@@ -80,8 +83,9 @@ def check(
     return Answer(result, checked(result))
 
 
-def rendered(result: Result, rollout: Path) -> list[str]:
-    """The page's lines. Every figure on it is in monitor.json."""
+def rendered(result: Result, rollout: Path, prometheus: str | None) -> list[str]:
+    """The page's lines. Every figure on it is in monitor.json. `prometheus`: the address of the server that
+    loads the files; None: the rollout file has none."""
     data = checked_model(MonitorData, result.data, "monitor.json is damaged: data")
     lines = [f"monitor · {Path(data.folder) / FOLDER}"]
     lines += aligned([["  scraped", job, "  ".join(where)] for job, where in data.targets.items()])
@@ -89,8 +93,12 @@ def rendered(result: Result, rollout: Path) -> list[str]:
     lines += aligned([["  left out", name, why] for name, why in data.left_out.items()])
     lines += [f"  not read  {why}" for why in data.not_read.values()]
     lines.append(sentence(result.reason))
-    load = f"let a Prometheus load {Path(data.folder) / FOLDER}"
-    lines.append(f"change: {load}, and name its root as addresses.prometheus in {rollout}")
+    files = Path(data.folder) / FOLDER
+    if prometheus is not None:
+        lines.append(f"change: let the Prometheus at {prometheus} load {files}")
+    else:
+        named = f"name its root as addresses.prometheus in {rollout}"
+        lines.append(f"change: let a Prometheus load {files}, and {named}")
     lines.append(f"next: specops monitor check {shlex.quote(str(rollout))}")
     return lines
 

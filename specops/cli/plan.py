@@ -12,6 +12,7 @@ from specops.assets import asset
 from specops.cli.call import Answer, AnswerOption, Call, extra, shared_options
 from specops.errors import UsageError
 from specops.hints import with_options
+from specops.quantities import MILLISECONDS
 from specops.render.figures import NONE, aligned, count, decimals, milliseconds, sentence
 
 if TYPE_CHECKING:
@@ -46,8 +47,12 @@ def explain(
     tokens: Annotated[int, typer.Option(min=1, help="Tokens of each answer.")] = 64,
     temperature: Annotated[float, typer.Option(min=0, help="Sampling temperature.")] = 0.0,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads; PyTorch's own by default.")] = None,
-    gap_ms: Annotated[float | None, typer.Option(help="Limit on the gap between two outputs, in ms.")] = None,
-    tpot_ms: Annotated[float | None, typer.Option(help="Limit on the mean time per token, in ms.")] = None,
+    gap_ms: Annotated[
+        float | None, MILLISECONDS, typer.Option(help="Limit on the gap between two outputs, in ms.")
+    ] = None,
+    tpot_ms: Annotated[
+        float | None, MILLISECONDS, typer.Option(help="Limit on the mean time per token, in ms.")
+    ] = None,
 ) -> Answer:
     """Show which tree the planner picks at each batch size.
 

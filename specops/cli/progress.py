@@ -98,7 +98,9 @@ class _Display:
             if seconds is None:
                 return None
             began = self.phase_began.get(name)
-            left += max(0.0, seconds - (time.monotonic() - began)) if began is not None else seconds
+            if began is not None:  # the current piece is a part of it, and is not left sooner
+                seconds = max(seconds - (time.monotonic() - began), self.left_s() or 0.0)
+            left += seconds
         return left if open_ else None
 
     def figures(self) -> str:
@@ -267,6 +269,22 @@ class _Lines(_Display):
             f"{duration(self.elapsed_s())} so far" if left is None else f"about {duration(left)} left"
         )
         self.note(", ".join(parts))
+
+
+def between(least_s: float, most_s: float) -> str:
+    """Return a span of time, such as `3–25 min` or `40 s–2.5 h`; one time where the ends are alike."""
+    ends = [_rounded(seconds) for seconds in (least_s, most_s)]
+    if ends[0] == ends[1]:
+        return duration(most_s)
+    (least, unit), (most, unit_of_most) = ends
+    return f"{least}–{most} {unit}" if unit == unit_of_most else f"{least} {unit}–{most} {unit_of_most}"
+
+
+def _rounded(seconds: float) -> tuple[str, str]:
+    """A time with its unit, in a few digits."""
+    if round(seconds) < 120:
+        return f"{seconds:.0f}", "s"
+    return (f"{seconds / 60:.0f}", "min") if seconds < 7200 else (f"{seconds / 3600:.1f}", "h")
 
 
 def duration(seconds: float) -> str:

@@ -13,6 +13,7 @@ from typing_extensions import TypedDict
 from specops.cli.call import Answer, DefaultCommandGroup, RolloutCall, shared_options
 from specops.hints import with_options
 from specops.phases.report.delivery import WrittenSchedule
+from specops.quantities import SECONDS
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
@@ -48,7 +49,9 @@ def make(
         str | None,
         typer.Option(help="Root URL of Prometheus; default: addresses.prometheus of the rollout file."),
     ] = None,
-    timeout_s: Annotated[float, typer.Option(min=0.1, help="Timeout of one query, in seconds.")] = 60.0,
+    timeout_s: Annotated[
+        float, SECONDS, typer.Option(min=0.1, help="Timeout of one query, in seconds or as 30s.")
+    ] = 60.0,
 ) -> Answer:
     """Write the report as JSON, Markdown and HTML.
 

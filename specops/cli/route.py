@@ -14,6 +14,7 @@ from specops.phases.measurement import checked as read
 from specops.phases.route import UNMATCHED_NOTE, RouteData, folder_of
 from specops.phases.route.check import CaseOutcome
 from specops.phases.route.explain import Explanation
+from specops.quantities import PERCENTAGE
 from specops.render.figures import aligned, count, sentence
 from specops.results import Result
 from specops.router import Router
@@ -99,6 +100,7 @@ def explain(
     ] = 0,
     percent: Annotated[
         float | None,
+        PERCENTAGE,
         typer.Option(
             "--percent", min=0.0, max=100.0, help="Switch, in percent; default: that of the rollout file."
         ),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import astuple
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typing_extensions import TypedDict
 
 from specops.cli.call import Answer, RolloutCall, shared_options
-from specops.cli.progress import duration
+from specops.cli.progress import between
 from specops.errors import UsageError
 from specops.hints import with_options
 from specops.phases import PHASES, PhaseName
@@ -20,7 +21,7 @@ ONLY = f"Phase to run alone: {', '.join(PHASES)}."
 
 if TYPE_CHECKING:
     from specops.config import Rollout
-    from specops.phases.phase import PhaseInput
+    from specops.phases.phase import PhaseInput, Span
     from specops.phases.playbook.walk import WalkForecast
     from specops.progress import Progress
 
@@ -145,7 +146,7 @@ def load_sentence(plan: WalkForecast, rollout: Rollout) -> str | None:
     rate = f" and at most {limit:g} a second" if limit else ""
     return (
         f"up to {count(requests, 'request')} to {' and '.join(dict.fromkeys(places))}, about {streams} at a "
-        f"time to each{rate}, for about {duration(plan.total_s)}"
+        f"time to each{rate}, for about {_time(plan.span)}"
     )
 
 
@@ -159,6 +160,14 @@ class ForecastOutput(TypedDict):
     """The keys that --json prints beside the fields of a `WalkForecast`."""
 
     total_s: float
+    """At most, by what is known."""
+
+    least_total_s: float
+    gpus: int | None
+    """GPUs of servers that specops starts, at a time; null: not known."""
+
+    gpu_hours: dict[str, float] | None
+    """GPU-hours of these servers, least and most; null: not known."""
 
 
 def _planned(call: RolloutCall, only: PhaseName | None, *, fresh: bool) -> Answer:
@@ -168,7 +177,12 @@ def _planned(call: RolloutCall, only: PhaseName | None, *, fresh: bool) -> Answe
     from specops.progress import SilentProgress
 
     planned = forecast(_input(call, only, SilentProgress(), fresh=fresh), only)
-    value = asdict(planned) | ForecastOutput(total_s=planned.total_s)
+    value = asdict(planned) | ForecastOutput(
+        total_s=planned.span.most,
+        least_total_s=planned.span.least,
+        gpus=planned.gpus,
+        gpu_hours=asdict(planned.gpu_hours) if planned.gpu_hours is not None else None,
+    )
     options = f"{f' --only {only}' if only else ''}{' --fresh' if fresh else ''}"
     load = load_sentence(planned, call.file)
     return Answer(value, plan_page(planned, call.commands.of(f"run {{rollout}}{options}"), load))
@@ -176,7 +190,6 @@ def _planned(call: RolloutCall, only: PhaseName | None, *, fresh: bool) -> Answe
 
 def plan_page(plan: WalkForecast, run_command: str, load: str | None = None) -> Iterator[str]:
     """The lines of a plan. `load`: what it sends to endpoints, by `load_sentence`."""
-    from specops.phases.phase import ASSUMED_START_S, ASSUMED_TOKEN_S
     from specops.render.figures import count
 
     yield "phase         starts  requests         about"
@@ -184,7 +197,7 @@ def plan_page(plan: WalkForecast, run_command: str, load: str | None = None) -> 
         if phase.reused:
             yield f"{phase.phase:12}       -         -       -   reused: its inputs have not changed"
             continue
-        time = "-" if not phase.seconds else duration(phase.seconds)
+        time = "-" if not phase.seconds else _time(phase.span)
         yield f"{phase.phase:12}  {phase.starts:6}  {phase.requests:8}  {time:>12}   {phase.note}".rstrip()
     yield ""
     reused = sum(phase.reused for phase in plan.phases)
@@ -194,15 +207,29 @@ def plan_page(plan: WalkForecast, run_command: str, load: str | None = None) -> 
     yield f"Plan: {count(len(run), 'phase')} to run, {reused} to reuse, {left} not to run."
     yield (
         f"In all {count(starts, 'server start')}, at most {count(requests, 'request')},"
-        f" about {duration(plan.total_s)}."
+        f" about {_time(plan.span)}."
     )
+    if starts and plan.gpus is None:
+        yield "How many GPUs it holds is not known: a pool is a command."
+    elif starts and plan.gpus and plan.gpu_hours is not None:
+        low, high = (f"{hours:.2g}" if hours < 10 else f"{hours:.0f}" for hours in astuple(plan.gpu_hours))
+        hours = low if low == high else f"{low}–{high}"
+        yield f"It holds up to {count(plan.gpus, 'GPU')} at a time, for {hours} GPU-hours in all."
     if any(phase.phase == "ab" for phase in run):
         yield "A comparison that is decided early takes less."
-    if plan.assumed:
-        yield (
-            f"Nothing is measured yet: a token is assumed to take {ASSUMED_TOKEN_S * 1000:.0f} ms, "
-            f"a server start {ASSUMED_START_S:.0f} s."
-        )
+    if plan.token_s is not None or plan.start_s is not None:
+        yield f"Not measured yet, so assumed: {', '.join(_assumptions(plan))}."
     if load is not None:
         yield f"It sends {load}."
     yield f"next: {run_command}"
+
+
+def _assumptions(plan: WalkForecast) -> Iterator[str]:
+    if plan.token_s is not None:
+        yield f"{plan.token_s.least * 1000:.3g}–{plan.token_s.most * 1000:.3g} ms a token"
+    if plan.start_s is not None:
+        yield f"{_time(plan.start_s)} a server start"
+
+
+def _time(span: Span) -> str:
+    return between(span.least, span.most)

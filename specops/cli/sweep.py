@@ -54,11 +54,8 @@ def sweep(
     repeats: Annotated[int | None, typer.Option(help="Requests for each prompt at each level.")] = None,
     budget: Annotated[
         float | None,
-        typer.Option(
-            parser=MINUTES.option,
-            metavar="TIME",
-            help="Time budget in minutes or as 1h30m. Without it, the full grid is measured.",
-        ),
+        MINUTES,
+        typer.Option(help="Time budget in minutes or as 1h30m. Without it, the full grid is measured."),
     ] = None,
     attach: Annotated[
         list[str] | None, typer.Option(help="K=URL[#MODEL], an endpoint that runs already; 0 is needed.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from specops.cli.call import Answer, AnswerOption, Call, shared_options
+from specops.cli.call import Answer, AnswerOption, Call, complete_engine, shared_options
 from specops.errors import UsageError
 from specops.hints import with_options
 from specops.render.figures import NONE, aligned
@@ -25,7 +25,12 @@ def verify_draft(
     draft: Annotated[
         str | None, typer.Argument(help="Folder or hub id of the draft; or ngram, or suffix.")
     ] = None,
-    engine: Annotated[str, typer.Option(help="Engine: vllm, sglang, llamacpp, trtllm or embedded.")] = "vllm",
+    engine: Annotated[
+        str,
+        typer.Option(
+            help="Engine: vllm, sglang, llamacpp, trtllm or embedded.", autocompletion=complete_engine
+        ),
+    ] = "vllm",
     engine_version: Annotated[
         str | None, typer.Option(help="Engine version, such as 0.32.0; default: the newest known.")
     ] = None,

@@ -11,12 +11,12 @@ import difflib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
 from specops.config.rollout import Rollout
-from specops.quantities import Quantity
+from specops.quantities import Quantity, field_types, kind_of_field
 from specops.section import Section
 
 NAME = "NAME"
@@ -65,16 +65,11 @@ class Key:
     @property
     def quantity(self) -> Quantity | None:
         """The kind of its number; None: it is not a number, or in another way as well."""
-        return next(_quantities(self.annotation), None)
+        return kind_of_field(self.section, self.name)
 
     @property
     def annotation(self) -> Any:
-        return _annotations(self.section)[self.name]
-
-
-@cache
-def _annotations(section: type[Section]) -> dict[str, Any]:
-    return get_type_hints(section, include_extras=True)
+        return field_types(self.section)[self.name]
 
 
 @cache
@@ -110,14 +105,6 @@ def _tag(section: type[Section]) -> str:
     """The engine or kind that selects a section of a union."""
     name = next(name for name in SELECTORS if name in section.model_fields)
     return str(get_args(section.model_fields[name].annotation)[0])
-
-
-def _quantities(annotation: Any) -> Iterator[Quantity]:
-    for part in (*get_args(annotation), *getattr(annotation, "__metadata__", ())):
-        if isinstance(part, Quantity):
-            yield part
-        else:
-            yield from _quantities(part)
 
 
 def at_place(place: Sequence[str | int]) -> Key | None:

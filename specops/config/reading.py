@@ -19,9 +19,8 @@ from pydantic_core import ErrorDetails
 from specops.actions import KINDS
 from specops.config.keys import Key, at_place, keys
 from specops.config.rollout import Rollout
-from specops.errors import ConfigError, reason_of
+from specops.errors import ConfigError, FileError, reason_of
 from specops.hints import REFERENCE, with_value
-from specops.quantities import OTHER_SCALE
 from specops.serving import ENGINES
 from specops.validation import problem
 
@@ -60,11 +59,12 @@ def _refused(path: Path, problems: Iterable[Problem]) -> ConfigError:
 
 
 def load(path: Path) -> Rollout:
-    """Read and check a rollout file. Raises ConfigError."""
+    """Read and check a rollout file. Raises FileError where it is missing, ConfigError for what is
+    wrong in it."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise ConfigError(f"there is no rollout file {path}", hint=_instead_of(path)) from None
+        raise FileError(f"there is no rollout file {path}", hint=_instead_of(path)) from None
     except IsADirectoryError:
         candidate = next(
             iter(sorted(path.glob("*.yaml"), key=lambda file: (file.name != "rollout.yaml", file))), None
@@ -74,7 +74,8 @@ def load(path: Path) -> Rollout:
             hint=with_value(path, candidate) if candidate else f"specops init {shlex.quote(str(path))}",
         ) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
+        refused = FileError if isinstance(error, PermissionError) else ConfigError
+        raise refused(
             f"could not read the rollout file {path}: {reason_of(error)}: expected a text file in UTF-8",
             hint=f"ls -l {shlex.quote(str(path))}",
         ) from error
@@ -238,21 +239,15 @@ def _inner(detail: ErrorDetails) -> str | None:
 
 
 def _renamed(path: Path, line: int, detail: ErrorDetails) -> str | None:
-    """Return the command that corrects the name of a key; None: no known key is like it."""
+    """Return the command that corrects the name of a key; None: no known key is like it, or the section has
+    that key already."""
     nearest = _nearest(detail) if detail["type"] == "unknown_key" and _inner(detail) is None else None
-    if nearest is None or not re.fullmatch(r"\w+", key := detail["ctx"]["key"]):
+    if nearest is None or nearest in detail["input"] or not re.fullmatch(r"\w+", key := detail["ctx"]["key"]):
         return None
     return f"sed -i '{line}s/\\b{key}:/{nearest}:/' {shlex.quote(str(path))}"
 
 
-_BEYOND = ("greater_than", "greater_than_equal", "less_than", "less_than_equal", OTHER_SCALE)
-"""Types of the errors of a number that is outside its range."""
-
-
 def _describe(where: str, detail: ErrorDetails, key: Key | None) -> tuple[str, str | None]:
-    quantity, value = key.quantity if key is not None else None, detail["input"]
-    if quantity is not None and detail["type"] in _BEYOND and (correction := quantity.correction(value)):
-        return f"{where} is a {quantity.name}: {correction}", None
     if detail["type"] == "unknown_key":
         inner = _inner(detail)
         if inner is not None:
@@ -273,7 +268,8 @@ def _describe(where: str, detail: ErrorDetails, key: Key | None) -> tuple[str, s
         return f"{where}: {detail['msg']}", "paths are relative to the rollout file"
     if "advice" in detail.get("ctx", {}):  # one of specops's own
         return f"{where}: {detail['msg']}", detail["ctx"]["advice"]
-    return f"{where} {problem(detail)}", _ADVICE.get(detail["type"])
+    quantity = key.quantity if key is not None else None
+    return f"{where} {problem(detail, quantity)}", _ADVICE.get(detail["type"])
 
 
 def beside(file: Path, name: str) -> Path:

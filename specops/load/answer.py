@@ -18,7 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
-from specops.errors import UsageError
+from specops.errors import FileError, UsageError
 from specops.hints import listing
 from specops.serving import RequestDrafts, request_drafts
 
@@ -439,10 +439,10 @@ def well_formed(text: str) -> str:
 
 
 def tokenizer_file(path: Path) -> Path:
-    """The tokenizer.json at `path`, or in the folder `path`. Raises UsageError where it is missing."""
+    """The tokenizer.json at `path`, or in the folder `path`. Raises FileError where it is missing."""
     file = path / "tokenizer.json" if path.is_dir() else path
     if not file.is_file():
-        raise UsageError(
+        raise FileError(
             f"there is no tokenizer at {file}: expected a tokenizer.json or its folder",
             hint=listing(file.parent),
         )

@@ -31,6 +31,9 @@ class Observed:
     tokens_per_chunk: float | None
     """Mean; None where the tokens are not known."""
 
+    token_s: float | None = None
+    """Seconds of the answer over its tokens; None where they are not known."""
+
     @property
     def speculates(self) -> bool:
         return bool(self.drafts)

@@ -26,12 +26,13 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from specops.load.answer import Answer, Chunk, CountTokens, Failure, read_answer
 from specops.load.workload import Prompt
+from specops.quantities import MILLISECONDS
 from specops.section import Frozen
 
 Part = Literal["counted", "fill", "warm-up", "sampled"]
@@ -135,12 +136,15 @@ _FIRST_CHUNK_DOUBT = 0.02
 """A TPOT between two bounds that differ by no more than this is given as their middle: right within 1%."""
 
 
+Objective = Annotated[float, Field(gt=0), MILLISECONDS] | None
+
+
 class Objectives(Frozen):
     """Latency objectives, in milliseconds, that a request must meet to count as goodput; None sets none."""
 
-    ttft_ms: float | None = Field(default=None, gt=0)
-    tpot_ms: float | None = Field(default=None, gt=0)
-    e2e_ms: float | None = Field(default=None, gt=0)
+    ttft_ms: Objective = None
+    tpot_ms: Objective = None
+    e2e_ms: Objective = None
 
     def __bool__(self) -> bool:
         return (self.ttft_ms, self.tpot_ms, self.e2e_ms) != (None, None, None)

@@ -17,6 +17,7 @@ from itertools import combinations, product
 from specops.errors import EndpointError
 from specops.load import counters
 from specops.load.counters import Observed
+from specops.load.request_times import e2e
 from specops.load.settings import BaselineSettings, Reachable
 from specops.net import address
 from specops.prometheus.exposition import NoData, Scrape, draft_counts, increase
@@ -197,13 +198,15 @@ async def _answer(settings: BaselineSettings) -> Observed | None:
             await client.probe(prompt)
         except EndpointError:
             return None
-        answer = (await client.send(prompt, max_tokens=TOKENS)).observe(None).answer
+        observation = (await client.send(prompt, max_tokens=TOKENS)).observe(None)
     after = await counters.scrape(settings.base_url, target.credentials)
     drafts = None
     if not isinstance(before, NoData) and not isinstance(after, NoData):
         drafts = draft_counts(before, after, settings.model).drafts
-    chunks = len(answer.chunks)
-    return Observed(drafts, answer.tokens / chunks if answer.tokens and chunks else None)
+    answer = observation.answer
+    if not answer.tokens or not answer.chunks:
+        return Observed(drafts, None)
+    return Observed(drafts, answer.tokens / len(answer.chunks), e2e(observation) / answer.tokens)
 
 
 async def _scrapes(settings: BaselineSettings) -> list[Scrape]:

@@ -20,6 +20,7 @@ from specops.load.arrivals import AbortRule, Arrivals, Level
 from specops.load.request_times import Objectives
 from specops.load.workload import PromptSet, load_prompts
 from specops.net import address
+from specops.quantities import MILLISECONDS, SECONDS, Share
 from specops.section import Frozen
 
 EndpointKind = Literal["chat", "completions"]
@@ -128,6 +129,7 @@ def checked_base_url(url: str) -> str:
 
 
 Positive = Annotated[float, Field(gt=0)]
+PositiveSeconds = Annotated[float, Field(gt=0), SECONDS]
 
 
 WHEN_TO_STOP = ("max_error_share", "abort_error_share", "abort_e2e_ms", "abort_window")
@@ -173,7 +175,7 @@ class BaselineSettings(Frozen):
     counts."""
 
     temperature: float = Field(default=0.0, ge=0)
-    top_p: float = Field(default=1.0, gt=0, le=1)
+    top_p: Share = Field(default=1.0, gt=0, le=1)
     seed: int = 0
     """Seed of order and arrivals; sent with each request as well where temperature is above 0."""
 
@@ -182,16 +184,16 @@ class BaselineSettings(Frozen):
 
     ignore_eos: bool = False
     max_tokens: int | None = Field(default=None, ge=1)
-    timeout_s: Positive = REQUEST_TIMEOUT_S
-    stall_s: Positive = 30.0
+    timeout_s: PositiveSeconds = REQUEST_TIMEOUT_S
+    stall_s: PositiveSeconds = 30.0
     retries: int = Field(default=2, ge=0)
     max_rps: Positive | None = None
     slo: Objectives = Objectives()
-    max_error_share: float = Field(default=0.05, ge=0, lt=1)
+    max_error_share: Share = Field(default=0.05, ge=0, lt=1)
     """Share of failed requests above which the verdict is no."""
 
-    abort_error_share: float = Field(default=0.5, gt=0, le=1)
-    abort_e2e_ms: Positive | None = None
+    abort_error_share: Share = Field(default=0.5, gt=0, le=1)
+    abort_e2e_ms: Annotated[float, Field(gt=0), MILLISECONDS] | None = None
     abort_window: int = Field(default=20, ge=1)
     """Stop when more than the share of so many requests in a row fail, or their median is too slow."""
 

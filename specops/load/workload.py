@@ -22,7 +22,7 @@ from pydantic import TypeAdapter, WithJsonSchema
 from typing_extensions import TypedDict
 
 from specops.assets import asset
-from specops.errors import PromptsError, reason_of
+from specops.errors import FileError, PromptsError, reason_of
 from specops.hints import beginning, json_check, listing, with_options, with_value
 from specops.results import sha256
 
@@ -189,7 +189,8 @@ class PromptSet:
 
 
 def load_prompts(path: Path, class_of: Callable[[Prompt], str] | None = None) -> PromptSet:
-    """Read a prompt set; PromptsError names the item or line that is wrong.
+    """Read a prompt set. Raises PromptsError, which names the item or line that is wrong, and FileError where
+    the file is missing.
 
     `class_of` puts prompts into traffic classes in place of what the file says.
     """
@@ -197,9 +198,10 @@ def load_prompts(path: Path, class_of: Callable[[Prompt], str] | None = None) ->
         raw = path.read_bytes()
         text = raw.decode("utf-8")
     except FileNotFoundError:
-        raise PromptsError(f"there are no prompts at {path}", hint=listing(path.parent)) from None
+        raise FileError(f"there are no prompts at {path}", hint=listing(path.parent)) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise PromptsError(
+        refused = FileError if isinstance(error, PermissionError) else PromptsError
+        raise refused(
             f"could not read the prompts in {path}: {reason_of(error)}: expected text in UTF-8",
             hint=listing(path) if isinstance(error, OSError) else f"file {shlex.quote(str(path))}",
         ) from error

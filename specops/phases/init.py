@@ -7,7 +7,7 @@ import re
 import shlex
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,18 @@ import yaml
 
 from specops.access import Access
 from specops.assets import asset
+from specops.checkpoints.draft_kind import Draft
 from specops.defaults import CONCURRENCY
-from specops.errors import EndpointError, FileError, UsageError
+from specops.errors import EndpointError, FileError, HubError, UsageError
 from specops.hints import folder_state, with_options, with_value
 from specops.load.client import Client
 from specops.load.counters import Observed
 from specops.load.server_identity import probe
 from specops.load.settings import BaselineSettings, checked_base_url
 from specops.phases.monitor.check import fitting
+from specops.phases.phase import ASSUMED_TOKENS, Span
+from specops.phases.verify_draft.engine_fit import EngineRelease
+from specops.phases.verify_draft.guide import kind_by_name
 from specops.phases.verify_draft.pair import ServingEngine, VerifySettings
 from specops.phases.verify_draft.verify import verify
 from specops.progress import SilentProgress
@@ -39,8 +43,11 @@ APIS = ("chat", "completions")
 SCHEMA = "rollout.schema.json"
 """The JSON schema of rollout files, beside each, for editors: the first line of a rollout file names it."""
 
-LIMIT = "  # max_rps: 2.0  # limit on requests per second, for servers that have users\n"
+LIMIT = "  # max_rps: {limit}  # limit on requests per second, for servers that have users{unlimited}\n"
 """The next line of `MINIMAL`, for servers that run already."""
+
+TIMED = Span(0.5, 2.0)
+"""How far the time of a token may be from that of one short answer."""
 
 MINIMAL = """\
 # yaml-language-server: $schema={schema}
@@ -59,6 +66,19 @@ measure:
 """
 
 
+@dataclass(frozen=True)
+class WrittenFile:
+    path: Path
+    warnings: tuple[str, ...] = ()
+    """What could not be checked, in sentences."""
+
+    check: str | None = None
+    """The command that checks it; None: nothing is left to check."""
+
+    token_s: Span | None = None
+    """The time of a token, of servers that were timed."""
+
+
 def write_commented(folder: Path) -> Path:
     """Write a `rollout.yaml` with every key into `folder`, made if it is missing. Never overwrites."""
     name = _name(folder)
@@ -70,12 +90,14 @@ def write_commented(folder: Path) -> Path:
 
 def write_pools(
     folder: Path, engine: ServingEngine, target: str | None, draft: str | None, prompts: Path | None
-) -> Path:
+) -> WrittenFile:
     """Write a minimal `rollout.yaml` for two pools that specops starts; sample prompts too without `prompts`.
 
-    The draft's kind is read from its files, and gives the engine's name of the method. Without a draft, the
-    method copies n-grams of the text; the embedded engine takes the shipped pair without a target. Raises
-    UsageError for a pair that does not fit, or a target that is missing.
+    The draft's kind is read from its files, and gives the engine's name of the method. Where the hub does not
+    answer, it is taken from the draft's name, with a warning. Without a draft, the method copies n-grams of
+    the text; the embedded engine takes the shipped pair without a target.
+
+    Raises UsageError for a pair that does not fit, or a target that is missing.
     """
     _refuse_existing(folder)
     if target is None and (engine != OWN.name or draft is not None):
@@ -86,26 +108,21 @@ def write_pools(
     drafts = ENGINES[engine].drafts
     assert drafts is not None
     shipped = target is None
-    method, more = drafts.methods["independent" if shipped else "ngram"], {}
+    method = drafts.methods["independent" if shipped else "ngram"]
+    more: Mapping[str, Any] = {}
+    warnings: tuple[str, ...] = ()
+    check = f"specops verify-draft {target} {draft} --engine {engine}"
     if draft is not None:
         assert target is not None
-        settings = VerifySettings(target=target, draft=draft, engine=engine, allow_degraded=True)
-        verified = verify(settings, None, SilentProgress())
-        treatment = verified.data["engine"]
-        if verified.verdict != "yes" or treatment["method"] is None:
-            unknown = verified.verdict == "undecided"
-            claim = "it is not known whether the draft fits" if unknown else "the draft does not fit"
-            raise UsageError(
-                f"{claim} the target: {verified.reason}",
-                hint=f"specops verify-draft {target} {draft} --engine {engine}",
-            )
-        method, more = treatment["method"], treatment["settings"]
+        method, more, unread = _method(target, draft, engine, check)
+        if unread is not None:
+            warnings = (f"the draft was not checked, and its method {method} is by its name: {unread}",)
     startable = ENGINES[engine].settings
     assert issubclass(startable, Startable)
     standard, speculative = startable.sections(_place(target), _place(draft), method)
     speculative["speculation"] |= more
     _refuse_unfit(startable, engine, (standard, speculative))
-    return _write_minimal(
+    path = _write_minimal(
         folder,
         prompts,
         about=f"Two pools that specops starts, and stops when they are measured: {ENGINES[engine].title}.",
@@ -113,6 +130,28 @@ def write_pools(
         pools=({"engine": engine} | standard, {"engine": engine} | speculative),
         why=("without speculation", f"the same, with {Path(draft).name if draft else method}"),
     )
+    return WrittenFile(path, warnings, check if warnings else None)
+
+
+def _method(
+    target: str, draft: str, engine: ServingEngine, check: str
+) -> tuple[str, Mapping[str, Any], str | None]:
+    """Return the engine's method for the draft, its further settings, and why the files were not read; None:
+    they were. `check`: the command that verifies the pair. Raises UsageError for a pair that does not fit."""
+    settings = VerifySettings(target=target, draft=draft, engine=engine, allow_degraded=True)
+    try:
+        verified = verify(settings, None, SilentProgress())
+        verdict, reason, unread = verified.verdict, verified.reason, None
+        method, more = verified.data["engine"]["method"], verified.data["engine"]["settings"]
+    except HubError as error:
+        treatment = EngineRelease.at_version(engine, None).treats(Draft(kind_by_name(draft), "its name"))
+        verdict, reason, unread = "yes", treatment.message, error.message
+        method, more = treatment.method, treatment.settings
+    if verdict != "yes" or method is None:
+        unknown = verdict == "undecided"
+        claim = "it is not known whether the draft fits" if unknown else "the draft does not fit"
+        raise UsageError(f"{claim} the target: {reason}", hint=check)
+    return method, more, unread
 
 
 def _refuse_unfit(settings: type[Startable], engine: str, sections: Sequence[Mapping[str, Any]]) -> None:
@@ -148,9 +187,7 @@ def _write_minimal(
     more: str = "",
 ) -> Path:
     samples = prompts is None and not (folder / PROMPTS).exists()
-    standard, speculative = (
-        textwrap.indent(yaml.safe_dump(pool, sort_keys=False, width=200).rstrip(), "    ") for pool in pools
-    )
+    standard, speculative = (_section(pool) for pool in pools)
     text = MINIMAL.format(
         schema=SCHEMA,
         about=about,
@@ -169,21 +206,36 @@ def _write_minimal(
     return _write_with_schema(folder, "\n".join(line.rstrip() for line in text.splitlines()) + f"\n{more}")
 
 
+def _section(pool: Mapping[str, Any]) -> str:
+    """The lines of a pool. A setting that only fits a measurement on one machine says so."""
+    lines = yaml.safe_dump(dict(pool), sort_keys=False, width=200).rstrip().splitlines()
+    startable = ENGINES[pool["engine"]].settings
+    beside = startable.SIDE_BY_SIDE if issubclass(startable, Startable) else {}
+    for index, line in enumerate(lines):
+        if (key := line.partition(":")[0]) in beside:
+            share = isinstance(beside[key], float)
+            why = "both pools share a GPU; 0.9 with a GPU each" if share else "repeated prompts are measured"
+            lines[index] = f"{line}  # {why}"
+    return textwrap.indent("\n".join(lines), "    ")
+
+
 @dataclass(frozen=True)
 class Pair:
     """Two endpoints, the standard first, and what is known of whether each speculates."""
 
     endpoints: tuple[BaselineSettings, BaselineSettings]
     why: tuple[str, str]
+    token_s: Span | None = None
+    """The time of a token at both; None: their tokens are not known."""
 
 
 def write_endpoints(
     folder: Path, base_urls: Sequence[str], prompts: Path | None, accesses: Sequence[Access]
-) -> Path:
+) -> WrittenFile:
     """Write a minimal `rollout.yaml` for two endpoints into `folder`, with sample prompts without `prompts`.
     `accesses`: what each endpoint requires, in the order of `base_urls`.
 
-    The endpoints are sent a few short requests. Raises UsageError if they are one server or if both
+    The endpoints are timed by a few short requests. Raises UsageError if they are one server or if both
     speculate; EndpointError if one does not answer.
     """
     if len(base_urls) != 2:
@@ -200,7 +252,7 @@ def write_endpoints(
         raise UsageError(f"both endpoints have the address {first}: expected two", hint=_another(first))
     pair = asyncio.run(_pair(places))
     standard, speculative = pair.endpoints
-    return _write_minimal(
+    path = _write_minimal(
         folder,
         prompts,
         about="Two endpoints that run already. Their API keys come from the environment: SPECOPS_API_KEY, or "
@@ -208,8 +260,18 @@ def write_endpoints(
         api=standard.endpoint,
         pools=(_running(standard), _running(speculative)),
         why=pair.why,
-        more=LIMIT + _names({"standard": standard, "speculative": speculative}),
+        more=_limit(pair.token_s) + _names({"standard": standard, "speculative": speculative}),
     )
+    return WrittenFile(path, token_s=pair.token_s)
+
+
+def _limit(token_s: Span | None) -> str:
+    """The line that proposes half the rate of an unlimited load."""
+    if token_s is None:
+        return LIMIT.format(limit="2.0", unlimited="")
+    rate = max(CONCURRENCY) / (token_s.least / TIMED.least * ASSUMED_TOKENS)
+    half, whole = (f"{number:.2g}" if number < 100 else f"{number:.0f}" for number in (rate / 2, rate))
+    return LIMIT.format(limit=half, unlimited=f"; without it, about {whole}")
 
 
 def _names(endpoints: Mapping[PoolName, BaselineSettings]) -> str:
@@ -250,7 +312,11 @@ async def _pair(places: Sequence[Endpoint]) -> Pair:
                 hint=_another(places[0].base_url),
             )
         if len(observed) == len(endpoints):
-            return _ordered(endpoints, [observed[name] for name in named])
+            pair = _ordered(endpoints, [observed[name] for name in named])
+            times = [server.token_s for server in observed.values() if server.token_s is not None]
+            if len(times) < len(endpoints):
+                return pair
+            return replace(pair, token_s=Span(TIMED.least * min(times), TIMED.most * max(times)))
     silent = next(settings.base_url for name, settings in named.items() if name not in observed)
     raise EndpointError(
         f"{silent} answered neither a chat nor a completions request",

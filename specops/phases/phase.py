@@ -17,7 +17,7 @@ from statistics import fmean
 from pydantic import BaseModel
 
 from specops import results
-from specops.config import Rollout
+from specops.config import Pool, Rollout
 from specops.errors import FileError, ServerError
 from specops.load.settings import BaselineSettings
 from specops.phases import PhaseName
@@ -29,8 +29,34 @@ from specops.progress import Progress
 from specops.prometheus.series import PoolName
 from specops.results import Content, Result
 
-ASSUMED_TOKEN_S = 0.02
-ASSUMED_START_S = 30.0
+
+@dataclass(frozen=True)
+class Span:
+    """The least and the most of what is estimated."""
+
+    least: float
+    most: float
+
+    def __add__(self, more: Span) -> Span:
+        return Span(self.least + more.least, self.most + more.most)
+
+    def __mul__(self, factor: float) -> Span:
+        return Span(self.least * factor, self.most * factor)
+
+    def at_least(self, bound: float) -> Span:
+        return Span(max(self.least, bound), max(self.most, bound))
+
+
+NO_TIME = Span(0.0, 0.0)
+ASSUMED_TOKEN_S = Span(0.002, 0.05)
+"""Seconds of a token, from a small model to a large one."""
+
+ASSUMED_START_S = Span(30.0, 600.0)
+"""Seconds of the start of a serving engine, which reads weights and compiles."""
+
+OWN_START_S = Span(2.0, 30.0)
+"""The same of the embedded engine."""
+
 ASSUMED_TOKENS = 256
 """Number of tokens of an answer whose prompt and settings give no max_tokens."""
 
@@ -100,6 +126,8 @@ class PlannedPhase:
     """Largest number of requests: a comparison ends early once it is decided."""
 
     seconds: float = QUICK_S
+    """At most, by what is known."""
+
     streams: int = 0
     """Requests to one server at a time, about: arrivals in an open loop may overlap more."""
 
@@ -107,27 +135,49 @@ class PlannedPhase:
     """An earlier result has the same inputs and stands."""
 
     note: str = ""
+    least_s: float | None = None
+    """The least seconds; None: `seconds`."""
+
+    gpus: int | None = 0
+    """GPUs of the servers that specops starts, at a time; None: not known."""
+
+    @property
+    def span(self) -> Span:
+        return Span(self.seconds if self.least_s is None else self.least_s, self.seconds)
 
 
 @dataclass(frozen=True)
 class Timing:
-    """The times of a request and of a start, in seconds, by the `samples` that were measured."""
+    """The times of a request and of a start, in seconds: by the `samples`, else assumed."""
 
     samples: Sequence[Sample]
     requests: BaselineSettings
+    token_s: Span = ASSUMED_TOKEN_S
+    assumed_start_s: Span = ASSUMED_START_S
 
-    def request_s(self, streams: int) -> float:
+    def request_s(self, streams: int) -> Span:
         """A request's share of the time at so many streams."""
         if not self.samples:
-            return (self.requests.max_tokens or ASSUMED_TOKENS) * ASSUMED_TOKEN_S / streams
+            return self.token_s * ((self.requests.max_tokens or ASSUMED_TOKENS) / streams)
         distances = [abs(log(sample.streams / streams)) for sample in self.samples]
         nearest = min(distances)
         pairs = zip(self.samples, distances, strict=True)
-        return fmean(sample.prompt_s for sample, distance in pairs if distance == nearest)
+        measured_s = fmean(sample.prompt_s for sample, distance in pairs if distance == nearest)
+        return Span(measured_s, measured_s)
 
-    def start_s(self) -> float:
+    def start_s(self) -> Span:
         starts = [sample.up_s for sample in self.samples if sample.up_s is not None]
-        return fmean(starts) if starts else ASSUMED_START_S
+        return Span(fmean(starts), fmean(starts)) if starts else self.assumed_start_s
+
+
+def gpus_of(pools: Sequence[Pool], *, simultaneous: bool = True) -> int | None:
+    """Return the GPUs that the servers of `pools` use at a time, where specops starts them; None: not known.
+    `simultaneous`: all are up at a time, not one after the other."""
+    counts = [pool.gpus for pool in pools if pool.endpoint is None]
+    numbers = [count for count in counts if count is not None]
+    if len(numbers) < len(counts):
+        return None
+    return sum(numbers) if simultaneous else max(numbers, default=0)
 
 
 class Phase(ABC):

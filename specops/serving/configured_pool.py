@@ -46,9 +46,6 @@ class ConfiguredPool(Startable):
     METHOD: ClassVar[str]
     """The setting of `speculation` that names the method."""
 
-    SIDE_BY_SIDE: ClassVar[Mapping[str, Any]] = {}
-    """Settings with which two servers fit on one device, and repeated prompts are not faster."""
-
     version: str | None = None
     program: Program
     arguments: Arguments = Field(default=[], description="Further arguments at the end of the command.")

@@ -30,10 +30,10 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from specops.access import OPEN, Access
-from specops.errors import ConfigError
+from specops.errors import ConfigError, EnvironmentFailure
 from specops.hints import in_rollout
 from specops.section import Section
 from specops.serving.acceptance import RequestDrafts
@@ -290,6 +290,9 @@ class Pool(Section):
 class Startable(Pool):
     """A pool whose servers specops can start, describe in a script, and put into a container."""
 
+    SIDE_BY_SIDE: ClassVar[Mapping[str, Any]] = {}
+    """Settings with which two servers fit on one device, and repeated prompts are not faster."""
+
     @classmethod
     def sections(
         cls, target: str | None, draft: str | None, method: str
@@ -306,8 +309,8 @@ class Startable(Pool):
     @abstractmethod
     def start(self, port: int, name: str) -> Start:
         """Return how to start it on `port` of this machine; `name` is its model's where the engine lets
-        specops choose. Raises ConfigError for a program that is not here, or a setting that its version
-        lacks."""
+        specops choose. Raises EnvironmentFailure for a program that is not here, ConfigError for a setting
+        that its version lacks."""
 
     @abstractmethod
     def rendering(self, port: int | str, name: str) -> Rendering:
@@ -401,9 +404,9 @@ def by_k(pool: Pool, grid: Grid, with_k: Callable[[int, str | None], Pool]) -> l
 
 
 def check_program(program: str) -> None:
-    """Raise ConfigError where this machine does not have it."""
+    """Raise EnvironmentFailure where this machine does not have it."""
     if shutil.which(program) is None:
-        raise ConfigError(
+        raise EnvironmentFailure(
             f"could not start a server: there is no program {program}: expected one on PATH, or its whole "
             "path",
             hint=f"find / -name {shlex.quote(Path(program).name)} -type f 2>/dev/null",

@@ -15,7 +15,7 @@ from conftest import Serve
 from reported_drafts import CLOSE, counted_and_reported
 
 from specops.assets import asset
-from specops.errors import ConfigError, ServerError
+from specops.errors import EnvironmentFailure, ServerError
 from specops.launch import servers
 from specops.launch.servers import FixedAddress, running
 from specops.phases.verify_draft.pair import settings_for
@@ -165,7 +165,7 @@ def test_a_port_in_use_is_said(standard, tmp_path: Path) -> None:
 def test_a_program_that_is_not_here_is_said_before_anything_starts(standard) -> None:
     gone = pool_of(standard | {"program": "/nowhere/llama-server"})
     assert isinstance(gone, Startable)
-    with pytest.raises(ConfigError, match="there is no program /nowhere/llama-server"):
+    with pytest.raises(EnvironmentFailure, match="there is no program /nowhere/llama-server"):
         servers.check(gone, "gone")
 
 

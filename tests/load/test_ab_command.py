@@ -109,7 +109,8 @@ def test_wrong_usage_is_a_sentence_before_the_first_request(
     stub, other, prompts_file, tmp_path, more, message
 ) -> None:
     done = call(stub, other, prompts_file, tmp_path / "ab.json", *more)
-    assert done.returncode == (Exit.ENVIRONMENT if "--against" in more else Exit.USAGE), done.stderr
+    missing = "missing.json" in more or "no-such-server" in message
+    assert done.returncode == (Exit.ENVIRONMENT if missing else Exit.USAGE), done.stderr
     assert done.stderr.splitlines()[-2].startswith("error: ")
     assert message in done.stderr
     assert "Traceback" not in done.stderr

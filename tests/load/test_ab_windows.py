@@ -11,7 +11,7 @@ import pytest
 from comparing import SHORT, arms, asked, run, texts, windows
 from stub import CHUNKS, Body, Reply, Stub, fault, stream
 
-from specops.errors import EndpointError, PromptsError, UsageError
+from specops.errors import EndpointError, EnvironmentFailure, PromptsError, UsageError
 from specops.experiment.arms import Arm
 from specops.phases.ab.measure import compare
 from specops.phases.ab.settings import AbSettings
@@ -174,7 +174,7 @@ def test_restarts_need_a_command_that_starts_the_arm(stub: Stub, other: Stub, pr
 
 def test_a_server_that_is_not_there_is_named_before_any_request(stub: Stub, prompts_file: Path) -> None:
     missing = Arm("b", CommandPool(engine="command", command="no-such-server --port {port}", model="m"))
-    with pytest.raises(UsageError, match="there is no program no-such-server"):
+    with pytest.raises(EnvironmentFailure, match="there is no program no-such-server"):
         compare(
             [*arms(stub), missing], asked(prompts_file), SHORT, SilentProgress(), logs=prompts_file.parent
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ from published_schemas import check_result
 
 import specops
 from specops import api, results
-from specops.errors import EndpointError, PromptsError, UsageError
+from specops.errors import EndpointError, FileError, UsageError
 from specops.results import Result
 
 pytestmark = pytest.mark.usefixtures("any_speed")
@@ -45,7 +46,9 @@ def measured(prompts_file: Path) -> dict[str, Any]:
 def test_a_baseline_is_that_of_the_command(stub, measured, tmp_path) -> None:
     out = tmp_path / "api" / "baseline.json"
     options = {"concurrency": (1, 2), "stall_s": 20.0, "slo": {"ttft_ms": 500.0}, "classes": ["short"]}
-    result = specops.baseline(stub.base_url, out=out, **measured, **options)
+    lines: list[str] = []
+    result = specops.baseline(stub.base_url, out=out, progress=lines.append, **measured, **options)
+    assert any(re.search(r": \d+/\d+$", line) for line in lines)
     words = ["--prompts", str(measured["prompts"]), "--warmup", "0", "--same-prompts", "--repeats", "1"]
     words += ["--concurrency", "1,2", "--stall", "20", "--slo-ttft-ms", "500", "--classes", "short"]
     done = command(
@@ -160,7 +163,7 @@ def test_a_hint_is_the_command_that_does_the_same(stub, other, measured, tmp_pat
     assert raised.value.hint.startswith(f"specops baseline --base-url {stub.base_url} --prompts ")
     assert " --max-tokens 4 " in raised.value.hint
     assert raised.value.hint.endswith(f" --out {tmp_path / 'baseline-2.json'}")
-    with pytest.raises(PromptsError, match="there are no prompts") as raised:
+    with pytest.raises(FileError, match="there are no prompts") as raised:
         specops.compare(stub.base_url, other.base_url, tmp_path / "none.json", same_prompts=True)
     assert raised.value.hint is not None
     assert "kernel.json" not in raised.value.hint
@@ -169,9 +172,9 @@ def test_a_hint_is_the_command_that_does_the_same(stub, other, measured, tmp_pat
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"repeats": 0}, "repeats: "),
-        ({"design": "abab"}, "design: "),
-        ({"looks": 99}, "looks: "),
+        ({"repeats": 0}, "repeats is 0, and should be"),
+        ({"design": "abab"}, "design is 'abab', and should be"),
+        ({"looks": 99}, "looks is 99, and should be"),
         ({"classes": ["tall"]}, "no prompts of class tall"),
     ],
 )

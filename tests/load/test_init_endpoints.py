@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -100,6 +101,18 @@ def test_the_pool_that_speculates_is_found_whatever_the_order(tmp_path: Path, ch
     assert len(path.read_text().splitlines()) <= 40
     file = load(path)
     assert file.rollout == "my-chat"
+    # Both were timed: the file proposes half of the rate, and the command says what a run sends.
+    [limit] = [line for line in path.read_text().splitlines() if "max_rps" in line]
+    half, whole = re.fullmatch(
+        r"  # max_rps: ([\d.]+)  # limit on requests .* users; without it, about ([\d.]+)", limit
+    ).groups()
+    assert float(half) == pytest.approx(float(whole) / 2, rel=0.05)
+    assert file.measure.max_rps is None
+    sends = re.sub(r"\n +", " ", done.stdout).splitlines()[1]
+    assert re.fullmatch(
+        rf"a run sends up to \d+ requests to {plain} and {fast}, about 8 at a time to each, for .+",
+        sends,
+    )
     standard, speculative = file.pools.standard.endpoint, file.pools.speculative.endpoint
     assert standard is not None
     assert speculative is not None

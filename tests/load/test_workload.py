@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from specops.errors import PromptsError
+from specops.errors import FileError, PromptsError
 from specops.load.workload import Prompt, load_prompts
 from specops.results import sha256
 
@@ -123,7 +123,7 @@ def test_what_is_wrong_is_said_with_its_place(tmp_path: Path, content: Any, mess
 
 
 def test_no_file_and_no_text(tmp_path: Path) -> None:
-    with pytest.raises(PromptsError, match="there are no prompts at"):
+    with pytest.raises(FileError, match="there are no prompts at"):
         load_prompts(tmp_path / "missing")
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(PromptsError, match="could not read the prompts"):

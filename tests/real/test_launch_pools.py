@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from specops.config import Pool
-from specops.errors import ConfigError
+from specops.errors import ConfigError, EnvironmentFailure
 from specops.launch.servers import check, serving
 from specops.progress import SilentProgress
 from specops.serving.argv import Words
@@ -72,7 +72,7 @@ def test_a_pool_is_up_inside_the_block_and_gone_after_it(tmp_path, program, engi
 
 def test_what_cannot_be_started_is_said_before_anything_is(tmp_path) -> None:
     absent = VllmPool(engine="vllm", model="m", program="no-such-vllm serve")
-    with pytest.raises(ConfigError, match="there is no program no-such-vllm"):
+    with pytest.raises(EnvironmentFailure, match="there is no program no-such-vllm"):
         check(absent, "pool")
     old = VllmPool(
         engine="vllm",

@@ -146,7 +146,11 @@ def test_findings_are_drawn(result, texts) -> None:
         (lambda: specops.lint("vllm serve m", text="vllm serve m"), UsageError, "expected a Path"),
         (lambda: specops.read("runs/none"), FileError, "there is no run folder runs/none"),
         (lambda: specops.read(ROOT / "docs"), FileError, "is not a run folder"),
-        (lambda: specops.verify_draft(PAIR / "target", PAIR / "draft", engine="x"), UsageError, "engine: "),
+        (
+            lambda: specops.verify_draft(PAIR / "target", PAIR / "draft", engine="x"),
+            UsageError,
+            "engine is 'x', and should be",
+        ),
         (lambda: specops.verify_draft(PAIR, "ngram"), (UsageError, ModelError), "config.json"),
     ],
     ids=["command", "script", "text", "no folder", "another folder", "engine", "no model"],

@@ -115,9 +115,14 @@ def files(pair: made.Made, tmp_path: Path, size: int) -> dict[str, bytes]:
 def verify(
     tmp_path: Path, url: str, target: str, draft: str, **environment: str
 ) -> subprocess.CompletedProcess[str]:
+    words = ("verify-draft", target, draft, "--json", "--quiet", "--gpu", "24")
+    return called(tmp_path, url, *words, **environment)
+
+
+def called(tmp_path: Path, url: str, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     kept = {key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")}
     return subprocess.run(
-        [sys.executable, "-m", "specops", "verify-draft", target, draft, "--json", "--quiet", "--gpu", "24"],
+        [sys.executable, "-m", "specops", *words],
         env=kept | {"HF_ENDPOINT": url, "HF_HOME": str(tmp_path / "hf"), "HF_TOKEN": "secret"} | environment,
         capture_output=True,
         text=True,
@@ -192,6 +197,25 @@ def test_what_the_hub_does_not_give_is_a_sentence(
     assert answer["hint"]
     assert answer["code"] == 3
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("refusal", "environment", "code"),
+    [
+        ((401, "RepoNotFound"), {}, 3),  # a name that may be mistyped is not written
+        ((403, "GatedRepo"), {}, 0),
+        ((200, ""), {"HF_HUB_OFFLINE": "1"}, 0),
+    ],
+)
+def test_init_writes_a_file_without_the_hub(hub: Hub, tmp_path: Path, refusal, environment, code) -> None:
+    hub.refusals["org/target"] = refusal
+    path = tmp_path / "r" / "rollout.yaml"
+    words = ["--engine", "vllm", "--model", "org/target", "--draft", "org/eagle3"]
+    done = called(tmp_path, hub.url, "init", str(path.parent), *words, "--json", **environment)
+    assert done.returncode == code, done.stderr
+    assert path.exists() == (code == 0)
+    if code == 0:
+        assert "the draft was not checked" in json.loads(done.stdout)["warnings"][0]
 
 
 def test_a_repository_without_a_config_is_none_of_a_model(hub: Hub, tmp_path: Path) -> None:

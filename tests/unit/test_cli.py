@@ -105,7 +105,7 @@ def test_a_value_that_is_no_number_is_named(words: list[str]) -> None:
 def test_an_error_is_a_sentence_and_a_hint_on_stderr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     done = specops("run", "absent.yaml")
-    assert done.returncode == Exit.USAGE
+    assert done.returncode == Exit.ENVIRONMENT
     assert done.stdout == ""
     assert done.stderr == (
         "error: there is no rollout file absent.yaml\n"
@@ -115,7 +115,7 @@ def test_an_error_is_a_sentence_and_a_hint_on_stderr(tmp_path: Path, monkeypatch
 
 def test_debug_adds_the_traceback() -> None:
     done = specops("run", "absent.yaml", "--debug")
-    assert done.returncode == Exit.USAGE
+    assert done.returncode == Exit.ENVIRONMENT
     assert done.stderr.startswith("error: there is no rollout file absent.yaml\n")
     assert "Traceback (most recent call last)" in done.stderr
 
@@ -204,7 +204,7 @@ def test_quiet_is_silent(capsys) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("run", "absent.yaml", "--json"), 2, "there is no rollout file absent.yaml"),
+        (("run", "absent.yaml", "--json"), 3, "there is no rollout file absent.yaml"),
         (("run", "--json"), 2, "missing argument"),
         (("run", "absent.yaml", "--json", "--nope"), 2, "--nope"),
         (("nope", "--json"), 2, "nope"),

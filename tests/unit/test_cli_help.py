@@ -56,6 +56,9 @@ def test_completion_is_there_for_each_shell(shell: str) -> None:
         ("specops verify-", "verify-draft", "baseline"),
         ("specops run a.yaml --only guard-", "guard-drill", "baseline"),
         ("specops schema verify-draft-", "verify-draft-guide", "compare"),
+        ("specops verify-draft t d --engine sg", "sglang", "vllm"),
+        ("specops diagnose a.yaml --symptom b", "bursts", "slower"),
+        ("specops checklist attest run", "runbook-shared", "capacity"),
     ):
         words = {
             "COMP_WORDS": typed,

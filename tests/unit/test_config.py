@@ -156,7 +156,7 @@ def test_a_folder_is_answered_with_the_rollout_file_in_it(
 
 
 def test_a_missing_file_names_init(tmp_path) -> None:
-    with pytest.raises(ConfigError, match="there is no rollout file") as caught:
+    with pytest.raises(FileError, match="there is no rollout file") as caught:
         load(tmp_path / "rollout.yaml")
     assert caught.value.hint == f"specops init {tmp_path}"
 
@@ -226,6 +226,14 @@ def test_a_misspelt_key_is_answered_with_the_right_one(tmp_path_factory, key, po
     assert f"line 2, column 1: unknown key '{wrong}'" in caught.value.message
     assert f"did you mean '{key}'?" in caught.value.message
     assert caught.value.hint == f"sed -i '2s/\\b{wrong}:/{key}:/' {path}"
+
+
+def test_a_misspelt_key_beside_the_right_one_is_not_renamed(tmp_path) -> None:
+    path = tmp_path / "rollout.yaml"
+    path.write_text("rollout: first\nmeasure: {seed: 1}\nmeasure2: {seed: 2}\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="unknown key 'measure2'") as caught:
+        load(path)
+    assert "sed" not in (caught.value.hint or "")
 
 
 def test_the_file_that_init_writes_is_valid_and_speaks_of_every_key(tmp_path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from calling import specops
 
 from specops.assets import asset
 from specops.config import load
+from specops.errors import HubError
+from specops.phases import init
 from specops.phases.inputs import settings_of
 from specops.phases.launch import render
 from specops.progress import SilentProgress
@@ -75,6 +78,14 @@ def test_every_engine_has_a_short_file_that_loads_and_renders(tmp_path: Path, en
     assert result.summary["errors"] == 0, result.data["pools"]
 
 
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_settings_for_one_machine_say_so(tmp_path: Path, engine: str) -> None:
+    text, _ = written(tmp_path / "x", "--engine", engine, "--model", str(TARGET))
+    shared = [line for line in text.splitlines() if ": 0.45" in line]
+    assert len(shared) == 2
+    assert all(line.endswith("  # both pools share a GPU; 0.9 with a GPU each") for line in shared)
+
+
 def test_the_method_comes_from_the_drafts_files(tmp_path: Path) -> None:
     for engine, setting in (("embedded", "tree: chain:3"), ("vllm", "method: eagle")):
         done = specops("init", str(tmp_path / engine), "--engine", engine, "--model", str(TARGET),
@@ -86,6 +97,45 @@ def test_the_method_comes_from_the_drafts_files(tmp_path: Path) -> None:
             assert f"hint: specops verify-draft {TARGET} {HEAD} --engine {engine}" in done.stderr
     speculative: Any = load(tmp_path / "embedded" / "rollout.yaml").pools.speculative
     assert speculative.speculation.draft == HEAD
+
+
+@pytest.mark.parametrize(
+    ("draft", "method"),
+    [("yuhuili/EAGLE3-LLaMA3.1-Instruct-8B", "eagle3"), ("org/my-eagle", "eagle"), ("org/m", "draft_model")],
+)
+def test_without_the_hub_the_method_is_by_the_drafts_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, draft: str, method: str
+) -> None:
+    def unread(*_: object) -> None:
+        raise HubError("could not read org/target from the hub: nothing listens there")
+
+    monkeypatch.setattr(init, "verify", unread)
+    done = specops("init", str(tmp_path), "--engine", "vllm", "--model", "org/target", "--draft", draft)
+    path = tmp_path / "rollout.yaml"
+    assert (done.returncode, done.stderr) == (0, "")
+    wrote, warning, following = re.sub(r"\n +", " ", done.stdout).splitlines()
+    assert wrote == f"wrote {path}"
+    assert warning == (
+        f"warning: the draft was not checked, and its method {method} is by its name: could not read "
+        "org/target from the hub: nothing listens there"
+    )
+    check = f"specops verify-draft org/target {draft} --engine vllm"
+    assert following == f"next: {check}  # then: specops run {path}"
+    assert load(path).pools.speculative.speculation.method == method
+
+
+def test_a_draft_whose_kind_the_engine_refuses_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unread(*_: object) -> None:
+        raise HubError("offline")
+
+    monkeypatch.setattr(init, "verify", unread)
+    words = ("--engine", "vllm", "--model", "org/target", "--draft", "org/medusa-heads")
+    done = specops("init", str(tmp_path / "x"), *words)
+    assert done.returncode == 2
+    assert "the draft does not fit the target: 0.33 removed Medusa" in done.stderr
+    assert not (tmp_path / "x").exists()
 
 
 @pytest.mark.parametrize(
@@ -105,6 +155,13 @@ def test_options_that_do_not_fit_are_one_sentence(tmp_path: Path, words: tuple[s
     error, hint = done.stderr.splitlines()
     assert says in error
     assert hint.startswith("hint: ")
+    assert not (tmp_path / "x").exists()
+
+
+def test_prompts_that_are_missing_are_not_written_into_a_file(tmp_path: Path) -> None:
+    done = specops("init", str(tmp_path / "x"), "--prompts", str(tmp_path / "absent.json"))
+    assert done.returncode == 3
+    assert "there are no prompts at" in done.stderr
     assert not (tmp_path / "x").exists()
 
 

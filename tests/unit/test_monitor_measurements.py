@@ -160,6 +160,16 @@ def test_a_rollout_that_cannot_be_watched_is_wrong_usage(changes: Any, said: str
     assert "hint: " in done.stderr
 
 
+def test_the_page_asks_for_no_address_that_the_file_has(tmp_path: Path) -> None:
+    with_address = written(tmp_path, addresses=ADDRESSES | {"prometheus": "http://127.0.0.1:9090"})
+    done = specops("monitor", "render", str(with_address), "--out", str(tmp_path))
+    page = " ".join(done.stdout.split())
+    assert f"change: let the Prometheus at http://127.0.0.1:9090 load {tmp_path}/rendered" in page
+    assert "as addresses.prometheus" not in page
+    done = specops("monitor", "render", str(written(tmp_path)), "--out", str(tmp_path))
+    assert "as addresses.prometheus" in " ".join(done.stdout.split())
+
+
 def test_rendered_files_that_cannot_be_written_are_the_environments_failure(tmp_path: Path) -> None:
     (tmp_path / "rendered").write_text("in the way")
     done = specops("monitor", "render", str(written(tmp_path)), "--out", str(tmp_path))

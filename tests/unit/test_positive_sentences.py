@@ -42,7 +42,6 @@ SENTENCES = {
     "corrected:": "test_lint_has_not_corrected_all",
     "partly corrected:": "says itself that something is left",
     "the standard pool carries the peak alone": "test_render_does_not_say_that_its_pools_are_right",
-    "it is undecided whether the standard pool carries the peak alone": "says itself that it is not known",
     "it verified no drafts": "test_init_names_no_server_idle",
     "it verified drafts while it answered": "test_init_names_no_server_idle",
     "neither endpoint verified a draft": "test_init_takes_neither_for_idle",

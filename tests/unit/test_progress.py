@@ -129,6 +129,19 @@ def test_the_time_left_is_of_the_phases_to_come() -> None:
     assert shown(terminal, console)[0] == "2 of 2 phases, 0 s elapsed"
 
 
+def test_a_run_does_not_end_before_its_current_step() -> None:
+    console = Console(file=io.StringIO(), width=80, color_system=None)
+    terminal = _Terminal(console)
+    terminal.phases({"ab": 40.0})
+    terminal.phase("ab", "running")
+    terminal.start("standard and speculative", 100)
+    terminal.started -= 90.0
+    terminal.advance(50)
+    heading, _, step = shown(terminal, console)
+    assert heading.endswith("about 1 min 30 s left")
+    assert step.endswith("1 min 30 s left")
+
+
 def test_states_are_told_apart_without_colour() -> None:
     marks = [mark for mark, _, _ in module.MARKS.values()]
     assert len(set(marks)) == len(marks)

@@ -171,7 +171,7 @@ def test_explain(here: Path) -> None:
         ({"path": "x", "body": {}}, [], 2),
         ({"headers": {"a": 1}, "body": {}}, [], 2),
         ({}, ["--remote-addr", "nowhere"], 2),
-        ({}, ["--rollout", "missing.yaml"], 2),
+        ({}, ["--rollout", "missing.yaml"], 3),
     ],
 )
 def test_what_cannot_be_explained_is_said(

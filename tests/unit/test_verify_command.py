@@ -92,7 +92,7 @@ def test_a_users_own_prompts_are_encoded_first(pair, tmp_path: Path) -> None:
         (["TARGET", "ngram", "--engine-version", "0.7"], 2, "0.8 is the oldest"),
         (["TARGET", "ngram", "--gpu", "h100"], 2, "unknown --gpu"),
         (["TARGET", "ngram", "--measure"], 2, "--prompts"),
-        (["TARGET", "ngram", "--prompts", "absent.json"], 2, "there are no prompts"),
+        (["TARGET", "ngram", "--prompts", "absent.json"], 3, "there are no prompts"),
         (["TARGET", "ngram", "--guide"], 2, "--guide takes a TARGET alone"),
         (["TARGET", "."], 3, "has no config.json"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,15 @@ import pytest
 from specops.checkpoints.draft_kind import WORDS, Draft
 from specops.errors import ModelError, UsageError
 from specops.phases.verify_draft.engine_fit import EngineRelease, files_finding, finding, path_finding
-from specops.phases.verify_draft.guide import advise
+from specops.phases.verify_draft.guide import PUBLIC, advise
 from specops.phases.verify_draft.memory import MIB, memory_of
 from specops.phases.verify_draft.pair import VerifySettings
 from specops.phases.verify_draft.verify import verify
 from specops.progress import SilentProgress
 from specops.results import Result
 from specops.serving import ENGINES
+
+ROOT = Path(__file__).parents[2]
 
 
 def of(engine: str, version: str | None = None) -> EngineRelease:
@@ -324,8 +327,33 @@ def test_the_guide_knows_families_and_gives_every_figure_a_source() -> None:
     public = advise("meta-llama/Llama-3.1-8B-Instruct", "vllm", None)
     assert public.drafts[0].draft == "RedHatAI/Llama-3.1-8B-Instruct-speculator.eagle3"
     assert not any("trained" in advice.why for advice in public.drafts)
+    of_sibling = advise("meta-llama/Llama-3.1-70B-Instruct", "vllm", None)
+    heads = {advice.draft: advice.why for advice in of_sibling.drafts if "public" in advice.why}
+    assert "yuhuili/EAGLE3-LLaMA3.3-Instruct-70B" in heads
+    assert all("of a sibling" in why for why in heads.values())
+    assert not any("search the hub" in note for note in of_sibling.notes)
+    assert "of a sibling" not in advise("meta-llama/Llama-3.3-70B-Instruct", "vllm", None).drafts[0].why
+    assert not any("public" in head.why for head in advise("Qwen/Qwen2.5-7B-Instruct", "vllm", None).drafts)
     assert any("search the hub" in note for note in advise("org/nobodys-model", "vllm", None).notes)
     assert advise("./mine", "sglang", None).family is None
+
+
+def test_a_kind_with_a_public_head_needs_no_training() -> None:
+    for head in PUBLIC:
+        target = head.head.rpartition("/")[2]
+        training = {kind.kind: kind.training for kind in advise(target, "vllm", None).kinds}
+        if head.target.search(target):
+            assert training[WORDS[head.kind]] == "none: a public head is above", head.head
+    unknown = {kind.kind: kind.training for kind in advise("org/nobodys-model", "vllm", None).kinds}
+    assert unknown["EAGLE-3 head"] == "needed, or a public head"
+
+
+def test_the_pages_name_heads_of_the_guide() -> None:
+    """A head that does not exist stops the reader at the first command."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "playbooks").glob("*.yaml")]
+    named = {name for page in pages for name in re.findall(r"\byuhuili/[\w.-]+\w", page.read_text())}
+    assert named
+    assert named <= {head.head for head in PUBLIC}
 
 
 @pytest.mark.parametrize(("gpus", "verdict"), [(1, "compatible"), (2, "compatible"), (8, "incompatible")])

@@ -13,7 +13,7 @@ from specops.errors import ConfigError
 from specops.experiment.arms import Arm
 from specops.experiment.findings import Ratio
 from specops.experiment.plan import MIXED_STREAMS
-from specops.experiment.run import FEWEST_CYCLES, plan_of
+from specops.experiment.run import FEWEST_CYCLES, FEWEST_REQUESTS, FIRST_LOOK, plan_of
 from specops.phases.ab import report
 from specops.phases.ab.earlier import measurements_of
 from specops.phases.ab.measure import compare
@@ -22,7 +22,18 @@ from specops.phases.ab.settings import AbSettings
 from specops.phases.commands import Commands
 from specops.phases.inputs import changed_where_served, inputs_of_arms, settings_of
 from specops.phases.measurement import Keep
-from specops.phases.phase import MeasuredPhase, PhaseInput, PlannedPhase, Skipped, Step, Timing, next_lines
+from specops.phases.phase import (
+    NO_TIME,
+    MeasuredPhase,
+    PhaseInput,
+    PlannedPhase,
+    Skipped,
+    Span,
+    Step,
+    Timing,
+    gpus_of,
+    next_lines,
+)
 from specops.results import Content, Result
 
 
@@ -99,23 +110,34 @@ class _Ab(MeasuredPhase):
         restarts = settings.design == "abba-restart"
         starts = plan.rounds * len(arms) if restarts else sum(arm.pool.endpoint is None for arm in arms)
         first = list(takewhile(lambda window: window.cycle == 0, plan.windows()))
-        cycles = max(settings.requests / plan.requests_a_cycle(), FEWEST_CYCLES)
-        if restarts:
-            cycles = plan.rounds * plan.cycles_of_a_round
         sent = [
             (len(window.requests) + len(window.fillers), window.level.concurrency or 1) for window in first
         ]
-        seconds = starts * timing.start_s()
-        seconds += cycles * sum(count * timing.request_s(streams) for count, streams in sent)
+        cycle_s = sum((timing.request_s(streams) * count for count, streams in sent), NO_TIME)
+        if restarts:
+            cycles = most_cycles = float(plan.rounds * plan.cycles_of_a_round)
+            span = cycle_s * cycles
+        else:
+            fewest = min(FEWEST_CYCLES, settings.requests // FEWEST_REQUESTS)
+            cycles = max(settings.requests / plan.requests_a_cycle(), fewest)
+            planned_s = settings.min_duration_s / FIRST_LOOK
+            whole, first_look = (
+                (cycle_s * cycles).at_least(planned_s),
+                FIRST_LOOK if settings.looks > 1 else 1,
+            )
+            span = Span(whole.least * first_look, whole.most)
+            most_cycles = max(cycles, planned_s / cycle_s.least)  # a fast server is observed for as long
         mixed = MIXED_STREAMS if any(window.kind == "mixed" for window in first) else 1
         return PlannedPhase(
             self.name,
             starts,
-            round(cycles * sum(count for count, _ in sent)),
-            max(seconds, settings.min_duration_s),
+            round(most_cycles * sum(count for count, _ in sent)),
+            span.most + timing.start_s().most * starts,
             max(mixed, *(streams for _, streams in sent)),
             self.reusable(task),
             "at most: ends once decided",
+            least_s=span.least + timing.start_s().least * starts,
+            gpus=gpus_of([arm.pool for arm in arms], simultaneous=not restarts),
         )
 
     def read(self, result: Result, source: str) -> Report | None:

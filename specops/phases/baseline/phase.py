@@ -14,7 +14,7 @@ from specops.phases import measurement
 from specops.phases.baseline import measure
 from specops.phases.inputs import ADDED, changed_where_served, inputs_of, settings_of
 from specops.phases.measurement import BaselineData, Keep, checked
-from specops.phases.phase import MeasuredPhase, PhaseInput, PlannedPhase, Skipped, Step, Timing
+from specops.phases.phase import MeasuredPhase, PhaseInput, PlannedPhase, Skipped, Step, Timing, gpus_of
 from specops.phases.playbook.endpoints import check_servers
 from specops.results import Content, Result
 
@@ -64,9 +64,16 @@ class _Baseline(MeasuredPhase):
         prompts = len(requested.prompt_set().prompts) + requested.warmup
         streams = [level.concurrency or 1 for level in requested.levels() for _ in range(requested.repeats)]
         starts = int(task.rollout.pools.standard.endpoint is None)
-        seconds = starts * timing.start_s() + sum(prompts * timing.request_s(number) for number in streams)
+        span = sum((timing.request_s(number) * prompts for number in streams), timing.start_s() * starts)
         return PlannedPhase(
-            self.name, starts, prompts * len(streams), seconds, max(streams), self.reusable(task)
+            self.name,
+            starts,
+            prompts * len(streams),
+            span.most,
+            max(streams),
+            self.reusable(task),
+            least_s=span.least,
+            gpus=gpus_of([task.rollout.pools.standard]),
         )
 
     def usable(self, result: Result) -> bool:

@@ -10,7 +10,16 @@ from specops.phases.canary import canary, inputs, resumable
 from specops.phases.canary.pool_pair import Conformance
 from specops.phases.inputs import changed_where_served
 from specops.phases.measurement import Keep
-from specops.phases.phase import MeasuredPhase, PhaseInput, PlannedPhase, Skipped, Step, Timing, no_room
+from specops.phases.phase import (
+    MeasuredPhase,
+    PhaseInput,
+    PlannedPhase,
+    Skipped,
+    Step,
+    Timing,
+    gpus_of,
+    no_room,
+)
 from specops.results import Content, Result
 
 CHECKS_SENT = 24
@@ -62,11 +71,22 @@ class _Canary(MeasuredPhase):
 
     def forecast(self, task: PhaseInput, timing: Timing) -> PlannedPhase:
         pools, settings = task.rollout.pools, task.rollout.canary
-        starts = sum(pool.endpoint is None for pool in (pools.standard, pools.speculative))
+        pool_pair = [pools.standard, pools.speculative]
+        starts = sum(pool.endpoint is None for pool in pool_pair)
         requests = 2 * (settings.samples + 4 * settings.prompts + 4 * CHECKS_SENT)
-        seconds = starts * timing.start_s() + requests * timing.request_s(STREAMS_TIMED)
-        reused = self.reusable(task)
-        return PlannedPhase(self.name, starts, requests, seconds, settings.concurrency, reused, "about")
+        span = timing.start_s() * starts + timing.request_s(STREAMS_TIMED) * requests
+        reused, streams = self.reusable(task), settings.concurrency
+        return PlannedPhase(
+            self.name,
+            starts,
+            requests,
+            span.most,
+            streams,
+            reused,
+            "about",
+            least_s=span.least,
+            gpus=gpus_of(pool_pair),
+        )
 
 
 PHASE = _Canary()

@@ -223,7 +223,7 @@ def speedup(look: CheckInput) -> ItemDecision:
     basis = {"e2e": "end to end", "tpot": "per output token", "per_character": "per character"}[
         decision.basis
     ]
-    least = f", the lowest of {len(used)} (class, level) pairs to deploy" if len(used) > 1 else ""
+    least = f", the weakest of {len(used)} classes and loads to deploy" if len(used) > 1 else ""
     place = f"{target.traffic_class} at {target.level}{least}"
     figure = f"{interval.estimate:.2f}× [{interval.low:.2f}, {interval.high:.2f}] {basis} for {place}"
     evidence = comparison.evidence.model_copy(update={"figure": figure})
@@ -237,7 +237,10 @@ def speedup(look: CheckInput) -> ItemDecision:
             False, f"{figure}: not above the {threshold}", (evidence,), change=lower, gate=gate
         )
     raise OpenItem(
-        f"{figure}: the interval includes the {threshold}", evidence, change=_more(look), gate=gate
+        f"{figure}: it may be only {interval.low:.2f}×, and must surely be above the {threshold}",
+        evidence,
+        change=_more(look),
+        gate=gate,
     )
 
 

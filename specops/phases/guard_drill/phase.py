@@ -19,8 +19,10 @@ from specops.phases.phase import (
     PhaseInput,
     PlannedPhase,
     Skipped,
+    Span,
     Step,
     Timing,
+    gpus_of,
     next_lines,
     no_room,
     set_aside,
@@ -87,9 +89,12 @@ class _Drill(Phase):
         pools = task.rollout.pools
         if pools.standard.endpoint or pools.speculative.endpoint:
             return PlannedPhase(self.name, seconds=0.0, note="not run: it would move live traffic")
-        seconds = 2 * timing.start_s() + ASSUMED_S
-        note = f"and {task.rollout.route.router.title}, on loopback"
-        return PlannedPhase(self.name, 2, 0, seconds, note=note)
+        span = timing.start_s() * 2 + Span(ASSUMED_S, ASSUMED_S)
+        note, gpus = (
+            f"and {task.rollout.route.router.title}, on loopback",
+            gpus_of([pools.standard, pools.speculative]),
+        )
+        return PlannedPhase(self.name, 2, 0, span.most, note=note, least_s=span.least, gpus=gpus)
 
     def following(self, step: Step, commands: Commands) -> list[str]:
         if step.result.verdict == "no" and step.by_hand:  # of the live set-up, which no walk drills by itself

@@ -16,7 +16,20 @@ from specops.hints import PROGRAMS
 from specops.phases import PHASES, PhaseName, phase_named
 from specops.phases.commands import Commands
 from specops.phases.inputs import settings_of
-from specops.phases.phase import PhaseInput, PlannedPhase, Skipped, Step, Timing, next_lines, set_aside
+from specops.phases.phase import (
+    ASSUMED_START_S,
+    ASSUMED_TOKEN_S,
+    NO_TIME,
+    OWN_START_S,
+    PhaseInput,
+    PlannedPhase,
+    Skipped,
+    Span,
+    Step,
+    Timing,
+    next_lines,
+    set_aside,
+)
 from specops.phases.playbook.endpoints import check_endpoints
 from specops.phases.sweep.spec import samples_of
 from specops.progress import PhaseState, Progress
@@ -182,11 +195,37 @@ def _set_aside_later(
 class WalkForecast:
     phases: tuple[PlannedPhase, ...]
     assumed: bool
-    """Whether there is no earlier measurement: times are by the assumptions above."""
+    """Whether there is no earlier measurement: the times of tokens and starts are assumed."""
+
+    token_s: Span | None = None
+    """The assumed time of a token; None: it was measured."""
+
+    start_s: Span | None = None
+    """The assumed time of a server's start; None: it was measured, or none starts."""
 
     @property
     def total_s(self) -> float:
         return sum(phase.seconds for phase in self.phases if not phase.reused)
+
+    @property
+    def span(self) -> Span:
+        """The least and the most seconds."""
+        return sum((phase.span for phase in self.phases if not phase.reused), NO_TIME)
+
+    @property
+    def gpus(self) -> int | None:
+        """The most GPUs of servers that specops starts, at a time; None: not known."""
+        counts = [phase.gpus for phase in self.phases if not phase.reused and phase.starts]
+        numbers = [count for count in counts if count is not None]
+        return max(numbers, default=0) if len(numbers) == len(counts) else None
+
+    @property
+    def gpu_hours(self) -> Span | None:
+        """GPU-hours of these servers; None: not known."""
+        if self.gpus is None:
+            return None
+        started = [phase for phase in self.phases if not phase.reused and phase.starts]
+        return sum((phase.span * ((phase.gpus or 0) / 3600) for phase in started), NO_TIME)
 
     @property
     def load(self) -> tuple[int, int]:
@@ -207,13 +246,25 @@ class WalkForecast:
         }
 
 
-def forecast(task: PhaseInput, only: PhaseName | None = None) -> WalkForecast:
-    """Raises what the phases raise for wrong settings or damaged results."""
+def forecast(
+    task: PhaseInput, only: PhaseName | None = None, token_s: Span = ASSUMED_TOKEN_S
+) -> WalkForecast:
+    """Return what a walk would do. `token_s`: the time of a token, where nothing is measured yet. Raises what
+    the phases raise for wrong settings or damaged results."""
     requested = settings_of(task.rollout, task.rollout.pools.standard)
     samples, _ = samples_of(task.path("sweep"))
-    timing = Timing(samples, requested)
+    pools = (task.rollout.pools.standard, task.rollout.pools.speculative)
+    own = all(pool.own is not None for pool in pools if pool.endpoint is None)
+    timing = Timing(samples, requested, token_s, OWN_START_S if own else ASSUMED_START_S)
     planned = tuple(phase_named(name).forecast(task, timing) for name in PHASES if only in (None, name))
-    return WalkForecast(planned, assumed=not samples)
+    started = any(phase.starts and not phase.reused for phase in planned)
+    start_known = any(sample.up_s is not None for sample in samples)
+    return WalkForecast(
+        planned,
+        assumed=not samples,
+        token_s=None if samples else token_s,
+        start_s=None if start_known or not started else timing.assumed_start_s,
+    )
 
 
 def following_walk(walk: Walk, rollout: Rollout, file: Path) -> list[str]:

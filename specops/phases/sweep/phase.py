@@ -14,7 +14,7 @@ from specops.load.settings import OF_THE_RUN
 from specops.phases.commands import Commands
 from specops.phases.inputs import inputs_of_settings, settings_of
 from specops.phases.measurement import Keep
-from specops.phases.phase import MeasuredPhase, PhaseInput, PlannedPhase, Skipped, Step, Timing
+from specops.phases.phase import MeasuredPhase, PhaseInput, PlannedPhase, Skipped, Span, Step, Timing, gpus_of
 from specops.phases.sweep import report
 from specops.phases.sweep.measure import machines
 from specops.phases.sweep.plan import STANDARD, SweepData, measurements_of
@@ -104,11 +104,16 @@ class _Sweep(MeasuredPhase):
         starts, requests = sum(rung.starts for rung in plan.rungs), sum(rung.requests for rung in plan.rungs)
         streams = max(load.concurrency for load in spec.loads)
         if spec.budget_min is not None:
-            seconds, note = 60.0 * spec.budget_min, "a budget: later rungs depend on the first"
+            minutes, note = spec.budget_min, "a budget: later rungs depend on the first"
+            span = Span(60.0 * minutes, 60.0 * minutes)
         else:
-            assumed = starts * timing.start_s() + requests * timing.request_s(streams)
-            seconds, note = plan.seconds or assumed, ""
-        return PlannedPhase(self.name, starts, requests, seconds, streams, self.reusable(task), note)
+            span, note = timing.start_s() * starts + timing.request_s(streams) * requests, ""
+            if plan.seconds is not None:
+                span = Span(plan.seconds, plan.seconds)
+        reused, gpus = self.reusable(task), gpus_of([task.rollout.pools.speculative])
+        return PlannedPhase(
+            self.name, starts, requests, span.most, streams, reused, note, least_s=span.least, gpus=gpus
+        )
 
     def read(self, result: Result, source: str) -> Report | None:
         if result.verdict == "partial":

@@ -101,6 +101,7 @@ UNKNOWN = (
 
 SPECULATORS = "README of vllm-project/speculators, 2026-11"
 LLAMA_CPP = "docs/speculative.md of llama.cpp b11549"
+EAGLE_AUTHORS = "huggingface.co/yuhuili, by EAGLE's authors"
 
 
 @dataclass(frozen=True)
@@ -111,17 +112,58 @@ class PublicHead:
     head: str
     kind: Kind
     source: str
+    alike: re.Pattern[str] | None = None
+    """Further targets with the shape and the vocabulary of the one it was trained for."""
+
+    def advice(self, target: str) -> Advice | None:
+        """Return why it suits a target of this name; None: it does not."""
+        if self.target.search(target):
+            why = f"a public {WORDS[self.kind]} for a target of this name"
+        elif self.alike is not None and self.alike.search(target):
+            why = f"a public {WORDS[self.kind]} of a sibling: it fits, and fewer drafts may be accepted"
+        else:
+            return None
+        return Advice(draft=self.head, why=why, source=self.source)
 
 
-def _published(target: str, head: str, kind: Kind, source: str = SPECULATORS) -> PublicHead:
-    return PublicHead(_named(target), head, kind, source)
+def _published(
+    target: str, head: str, kind: Kind, source: str = SPECULATORS, *, alike: str | None = None
+) -> PublicHead:
+    return PublicHead(_named(target), head, kind, source, _named(alike) if alike else None)
+
+
+_SIBLING_70B = r"llama[-_ ]?3\.1[-_ ]?70b"
+"""Llama 3.3 70B has its config, and its weights trained further."""
 
 
 PUBLIC = (
     _published(r"llama[-_ ]?3\.1[-_ ]?8b", "RedHatAI/Llama-3.1-8B-Instruct-speculator.eagle3", "eagle3"),
     _published(r"llama[-_ ]?3\.1[-_ ]?8b", "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B", "eagle3", LLAMA_CPP),
-    _published(r"llama[-_ ]?3\.3[-_ ]?70b", "RedHatAI/Llama-3.3-70B-Instruct-speculator.eagle3", "eagle3"),
-    _published(r"llama[-_ ]?3\.3[-_ ]?70b", "yuhuili/EAGLE3-LLaMA3.3-Instruct-70B", "eagle3", LLAMA_CPP),
+    _published(
+        r"llama[-_ ]?3\.3[-_ ]?70b",
+        "RedHatAI/Llama-3.3-70B-Instruct-speculator.eagle3",
+        "eagle3",
+        alike=_SIBLING_70B,
+    ),
+    _published(
+        r"llama[-_ ]?3\.3[-_ ]?70b",
+        "yuhuili/EAGLE3-LLaMA3.3-Instruct-70B",
+        "eagle3",
+        LLAMA_CPP,
+        alike=_SIBLING_70B,
+    ),
+    _published(r"llama[-_ ]?3[-_ ]8b", "yuhuili/EAGLE-LLaMA3-Instruct-8B", "eagle", EAGLE_AUTHORS),
+    _published(r"llama[-_ ]?3[-_ ]70b", "yuhuili/EAGLE-LLaMA3-Instruct-70B", "eagle", EAGLE_AUTHORS),
+    _published(
+        r"deepseek[-_ ]?r1[-_ ]?distill[-_ ]?llama[-_ ]?8b",
+        "yuhuili/EAGLE3-DeepSeek-R1-Distill-LLaMA-8B",
+        "eagle3",
+        EAGLE_AUTHORS,
+    ),
+    _published(r"vicuna[-_ ]?13b", "yuhuili/EAGLE3-Vicuna1.3-13B", "eagle3", EAGLE_AUTHORS),
+    _published(r"qwen[-_ ]?2[-_ ]7b", "yuhuili/EAGLE-Qwen2-7B-Instruct", "eagle", EAGLE_AUTHORS),
+    _published(r"qwen[-_ ]?2[-_ ]72b", "yuhuili/EAGLE-Qwen2-72B-Instruct", "eagle", EAGLE_AUTHORS),
+    _published(r"mixtral[-_ ]?8x7b", "yuhuili/EAGLE-mixtral-instruct-8x7B", "eagle", EAGLE_AUTHORS),
     _published(r"qwen[-_ ]?3[-_ ]?1\.7b", "AngelSlim/Qwen3-1.7B_eagle3", "eagle3", LLAMA_CPP),
     _published(r"qwen[-_ ]?3[-_ ]?4b", "AngelSlim/Qwen3-4B_eagle3", "eagle3", LLAMA_CPP),
     _published(r"qwen[-_ ]?3[-_ ]?8b", "RedHatAI/Qwen3-8B-speculator.eagle3", "eagle3"),
@@ -136,7 +178,26 @@ PUBLIC = (
     _published(r"glm[-_ ]?5\.2", "RedHatAI/GLM-5.2-speculator.dspark", "dspark"),
     _published(r"kimi[-_ ]?k3", "RedHatAI/Kimi-K3-speculator.dspark", "dspark"),
 )
-"""Heads that two projects list for the targets they were trained for. Others exist: the hub has more."""
+"""Heads that their authors list for the targets they were trained for. Others exist: the hub has more."""
+
+
+IN_NAMES: tuple[tuple[str, Kind], ...] = (
+    ("eagle[-_ ]?3", "eagle3"),
+    ("p[-_ ]?eagle", "p_eagle"),
+    ("eagle", "eagle"),
+    ("medusa", "medusa"),
+    ("dflash", "dflash"),
+    ("dspark", "dspark"),
+)
+"""Words in the names of drafts, by which their authors name the kind."""
+
+
+def kind_by_name(draft: str) -> Kind:
+    """Return the kind of a draft whose files cannot be read: that of a public head, else by its name; without
+    such a word in it, an independent model."""
+    public = [head.kind for head in PUBLIC if head.head == draft]
+    named = [kind for word, kind in IN_NAMES if _named(word).search(draft)]
+    return next(iter([*public, *named]), "independent")
 
 
 NOTES = (f"below {ACCEPTANCE_GATE:g} accepted, look for another draft",)
@@ -182,31 +243,27 @@ def advise(target: str, engine: ServingEngine, version: str | None) -> Guide:
     version."""
     serving = EngineRelease.at_version(engine, version)
     family = next((family for family in FAMILIES if family.pattern.search(target)), None)
-    published = [
-        Advice(
-            draft=head.head, why=f"a public {WORDS[head.kind]} for a target of this name", source=head.source
-        )
-        for head in PUBLIC
-        if head.target.search(target)
-    ]
+    own_first = sorted(PUBLIC, key=lambda head: head.target.search(target) is None)
+    published = {head: advice for head in own_first if (advice := head.advice(target)) is not None}
+    public_kinds = {head.kind for head in published}
     return Guide(
         target=target,
         family=family.name if family else None,
         engine=serving.words,
-        drafts=[*published, *(family.drafts if family else UNKNOWN)],
-        kinds=[_advise_kind(row, serving) for row in KINDS],
+        drafts=[*published.values(), *(family.drafts if family else UNKNOWN)],
+        kinds=[_advise_kind(row, serving, public=row.kind in public_kinds) for row in KINDS],
         notes=[*(family.notes if family else ()), *NOTES, *(() if published else (SEARCH,))],
     )
 
 
-def _advise_kind(row: DraftRow, serving: EngineRelease) -> KindAdvice:
+def _advise_kind(row: DraftRow, serving: EngineRelease, *, public: bool) -> KindAdvice:
     treatment = serving.treats(Draft(row.kind, "as advice"))
     return KindAdvice(
         kind=WORDS[row.kind],
         technique=row.technique,
         accepted=row.accepted,
         memory=row.memory,
-        training=row.training,
+        training="none: a public head is above" if public else row.training,
         serving=treatment.method
         or f"{'no' if treatment.does == 'refused' else 'unknown'}: {treatment.message}",
         source=RULE_OF_THUMB if row.accepted else None,

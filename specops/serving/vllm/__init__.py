@@ -35,7 +35,7 @@ def survey(program: str) -> Survey:
         return Survey(
             "missing",
             f"vLLM is not installed here ('{program}')",
-            "pip install vllm  # or name it in ROLLOUT, program: FOLDER/bin/vllm serve",
+            "pip install vllm  # where a GPU is; or name it in ROLLOUT, program: FOLDER/bin/vllm serve",
         )
     try:
         release = table().release(version)
