@@ -23,8 +23,8 @@ from specops.load.record import by_class, by_level, errors
 from specops.phases.canary.document import document as canary_document
 from specops.phases.diagnose import diagnose
 from specops.phases.diagnose.observations import Observations
+from specops.phases.run_folder import RunFolder
 from specops.phases.run_page.document import document as run_page
-from specops.phases.run_page.folder import of_one
 from specops.phases.run_page.result import _DOCUMENTS
 from specops.phases.verify_draft.document import document as verify_draft
 from specops.phases.verify_draft.pair import VerifySettings
@@ -155,7 +155,7 @@ def test_the_page_of_a_run_has_what_the_phase_says(kind: str) -> None:
     """Only the answer, the steps and the notes on how to read a table differ: those of a run are its own."""
     result = KINDS[kind]()
     own = _DOCUMENTS[kind](result, Path(f"{kind}.json"))
-    words = words_of_page(run_page(of_one(result)))
+    words = words_of_page(run_page(RunFolder.of_result(result)))
     cells = [
         text_of(one)
         for section in own.sections
@@ -215,7 +215,7 @@ def test_acceptance_by_position_is_drawn_with_characters() -> None:
 def test_a_run_folds_what_is_long_and_a_result_is_whole() -> None:
     result = KINDS["canary"]()
     own = canary_document(result, Path("canary.json"))
-    whole, short = "\n".join(terminal(own)), "\n".join(terminal(run_page(of_one(result))))
+    whole, short = "\n".join(terminal(own)), "\n".join(terminal(run_page(RunFolder.of_result(result))))
     assert "  stop " in whole
     assert "  stop " not in short
     assert "  1 check passed" in short

@@ -13,7 +13,7 @@ from specops.phases.checklist.document import document as checklist
 from specops.phases.diagnose.document import document as diagnose
 from specops.phases.launch import LintData
 from specops.phases.measurement import checked
-from specops.phases.run_page.folder import of_one
+from specops.phases.run_folder import RunFolder
 from specops.phases.run_page.sections import FILES, sections
 from specops.phases.sweep.document import document as sweep
 from specops.phases.verify_draft.document import document as verify_draft
@@ -39,7 +39,7 @@ def document(result: Result) -> Document:
 
 def _plain(result: Result) -> Document:
     """The document of a phase that has none of its own."""
-    visible = (section for section in sections(of_one(result)) if section.title != FILES)
+    visible = (section for section in sections(RunFolder.of_result(result)) if section.title != FILES)
     return Document.of_result(result, (), visible)
 
 
