@@ -83,6 +83,50 @@ def unknown() -> Result:
     return diagnose(Observations(rollout="made", missing={"live": "nobody was asked"}))
 
 
+def drilled() -> Result:
+    switches = {
+        name: {
+            "percent": percent,
+            "took_ms": 2.4,
+            "unconfirmed": None,
+            "targets": [],
+            "begun": {"standard": 12.0},
+            "watched_s": 2.0,
+        }
+        for name, percent in (("fallback", 0), ("restoration", 100))
+    }
+    data = switches | {"before": [], "ended": {"well": 43.0, "lost": 1.0}, "took_s": 1.0, "limit_s": 60.0}
+    return Result(phase="guard-drill", verdict="no", reason="1 of 44 requests was lost", data=data)
+
+
+def names_missing() -> Result:
+    present = {"name": "a", "where": "router", "needs": "traffic", "status": "there", "age_s": 6.0}
+    renamed = present | {"name": "b", "status": "renamed", "now_called": "c", "fix": "set monitor.names"}
+    names = [dict.fromkeys(("now_called", "fix")) | state for state in (present, renamed)]
+    return Result(
+        phase="monitor-check",
+        verdict="no",
+        reason="1 of 2 names is missing",
+        settings={"prometheus": "http://p:9090"},
+        data={"names": names},
+    )
+
+
+def cases_tried() -> Result:
+    right = {
+        "name": "long",
+        "expected": "speculative",
+        "pool": "speculative",
+        "reason": "long",
+        "wrong": None,
+    }
+    wrong = right | {"name": "short", "pool": "standard", "wrong": "expected the speculative pool"}
+    tried = [{"traffic_class": "default"} | case for case in (right, wrong)]
+    return Result(
+        phase="route-check", verdict="no", reason="1 of 2 requests went wrong", data={"tried": tried}
+    )
+
+
 KINDS: dict[str, Callable[[], Result]] = {
     "ab": lambda: compared(lambda arm, name: 1.0 if arm == "standard" or name == "edit" else 2.0, noise=0.2),
     "baseline": measured,
@@ -90,6 +134,9 @@ KINDS: dict[str, Callable[[], Result]] = {
     "canary": lambda: canary(CHECK, CHECK | {"name": "stop", "status": "pass"}, verdict="no"),
     "checklist": lambda: checklist(item("speedup", "open", decide="specops run r.yaml"), item("b", "passed")),
     "diagnose": unknown,
+    "guard-drill": drilled,
+    "monitor-check": names_missing,
+    "route-check": cases_tried,
     "verify-draft": judged,
     "verify-draft --measure": estimated,
 }
