@@ -25,7 +25,7 @@ from specops.phases.run_page.conclusion import (
     unrouted,
 )
 from specops.render import write_files
-from specops.render.figures import count, sentence
+from specops.render.figures import capital, count, sentence
 from specops.render.report.document import (
     STATES,
     Badge,
@@ -229,10 +229,6 @@ def _next(walk: Walk, rollout_file: tuple[Rollout, Path] | None) -> Iterator[Ste
     for line in lines:
         if line.startswith(NEXT):
             yield Step("; ".join(changes), "", line.removeprefix(NEXT))
-
-
-def capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _foot(run: RunFolder) -> Iterator[str]:
