@@ -70,10 +70,10 @@ class Commands:
         """The K of a speculative pool that runs already, as the comparison counted its positions."""
         from specops.phases.run_folder import Missing, RunFolder  # which reads walks, and those have commands
 
-        compared = RunFolder(self.folder).compared
-        if isinstance(compared, Missing):
+        comparison = RunFolder(self.folder).finished_comparison
+        if isinstance(comparison, Missing):
             return None
-        counts = (level.acceptance for level in compared.part.arms.get("speculative", []))
+        counts = (level.acceptance for level in comparison.part.arms.get("speculative", []))
         return max((len(count.per_position) for count in counts if count is not None), default=0) or None
 
     def _swept(self) -> dict[int, str]:

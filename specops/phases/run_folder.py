@@ -47,7 +47,7 @@ class Unreadable:
 
 @dataclass(frozen=True)
 class Stored(Generic[Part]):
-    """A finished result whose figures may be used, and the part of it that was asked for."""
+    """A finished result whose figures may be used, and the part of it that was read."""
 
     part: Part
     result: Result
@@ -247,24 +247,24 @@ class RunFolder:
             return Missing(error.message, command, damage=error)
 
     @cached_property
-    def compared(self) -> Stored[ab_report.Report] | Missing:
+    def finished_comparison(self) -> Stored[ab_report.Report] | Missing:
         return self.finished("ab", ab_report.read)
 
     @cached_property
-    def swept(self) -> Stored[sweep_report.Report] | Missing:
+    def finished_sweep(self) -> Stored[sweep_report.Report] | Missing:
         return self.finished("sweep", sweep_report.read)
 
     @property
     def paying_load(self) -> PayingLoad | None:
         """None without a finished comparison, and where it was measured at rates only."""
-        if isinstance(self.compared, Missing):
+        if isinstance(self.finished_comparison, Missing):
             return None
-        report = self.compared.part
+        report = self.finished_comparison.part
         streams = report.challengers[report.main_challenger].deployed_up_to
-        return None if streams is None else PayingLoad(streams, self.compared.source)
+        return None if streams is None else PayingLoad(streams, self.finished_comparison.source)
 
     @cached_property
-    def recommended(self) -> Stored[sweep_report.Recommendation] | Missing:
+    def recommendation(self) -> Stored[sweep_report.Recommendation] | Missing:
         return self.finished("sweep", sweep_report.recommendation)
 
 

@@ -68,16 +68,20 @@ def measurements(
     """Read the run folder. `unfit`: by phase, why a result is not a reference. Such a result, or a damaged
     one, is in `missing`, so that the rest can be rendered without it."""
     run, pool = RunFolder(folder, unfit), rollout.pools.speculative
-    baseline, compared, swept = run.finished("baseline", levels_of), run.compared, run.swept
+    baseline, comparison, sweep = (
+        run.finished("baseline", levels_of),
+        run.finished_comparison,
+        run.finished_sweep,
+    )
     paying = run.finished("sweep", lambda result, _: break_even(pool, result))
     stored: list[tuple[str, Stored[Any] | Missing]] = [
-        ("baseline", baseline), ("ab", compared), ("sweep", swept), ("sweep", paying)
+        ("baseline", baseline), ("ab", comparison), ("sweep", sweep), ("sweep", paying)
     ]  # fmt: skip
     return Measurements(
         loads=() if isinstance(baseline, Missing) else _loads(baseline.part),
         baseline=None if isinstance(baseline, Missing) else baseline.source,
         break_even=_figure(paying),
-        acceptance=_acceptance(compared, swept),
+        acceptance=_acceptance(comparison, sweep),
         branches=_branches(pool),
         read={phase: part.sha256 for phase, part in stored if isinstance(part, Stored)},
         missing={phase: str(part) for phase, part in stored if isinstance(part, Missing)},
@@ -111,17 +115,17 @@ def _token_s(level: LevelFigures) -> float | None:
 
 
 def _acceptance(
-    compared: Stored[ab_report.Report] | Missing, swept: Stored[sweep_report.Report] | Missing
+    comparison: Stored[ab_report.Report] | Missing, sweep: Stored[sweep_report.Report] | Missing
 ) -> Figure | None:
     """Acceptance by the comparison; else of the setting that the sweep recommends, at the load that
     decided."""
-    if isinstance(compared, Stored):
-        total = compared.part.acceptance(compared.part.main_challenger)
+    if isinstance(comparison, Stored):
+        total = comparison.part.acceptance(comparison.part.main_challenger)
         if total is not None:
-            return Figure(total.rate, compared.source)
-    if isinstance(swept, Missing):
+            return Figure(total.rate, comparison.source)
+    if isinstance(sweep, Missing):
         return None
-    report = swept.part
+    report = sweep.part
     rates = [
         cell.accept_ratio
         for cell in report.cells
@@ -129,7 +133,7 @@ def _acceptance(
         and cell.concurrency == report.decided_at
         and cell.accept_ratio is not None
     ]
-    return Figure(sum(rates) / len(rates), swept.source) if rates else None
+    return Figure(sum(rates) / len(rates), sweep.source) if rates else None
 
 
 def _figure(stored: Stored[float | None] | Missing) -> Figure | None:

@@ -229,9 +229,9 @@ class MeasuredSpeedup:
 def measured_speedups(run: RunFolder) -> list[MeasuredSpeedup]:
     """The speed-ups of the main challenger by load; empty where there is no finished comparison.
     That it is missing or damaged is said where acceptance is read."""
-    if isinstance(run.compared, Missing):
+    if isinstance(run.finished_comparison, Missing):
         return []
-    report, source = run.compared.part, run.compared.source
+    report, source = run.finished_comparison.part, run.finished_comparison.source
     return [
         MeasuredSpeedup(level.speedups.level.concurrency, Figure(level.speedups.e2e.estimate, source))
         for level in report.challengers[report.main_challenger].levels
@@ -242,9 +242,9 @@ def measured_speedups(run: RunFolder) -> list[MeasuredSpeedup]:
 def step_cost(run: RunFolder) -> StepCost | None:
     """Return the cost of a step that the sweep measured; None where there is no sweep, or it could not fit
     one."""
-    if isinstance(run.recommended, Missing):
+    if isinstance(run.recommendation, Missing):
         return None
-    cost = run.recommended.part.cost
+    cost = run.recommendation.part.cost
     if cost.target_ms is None or cost.draft_ms is None:
         return None
     return StepCost(cost.target_ms, cost.draft_ms, None, ())

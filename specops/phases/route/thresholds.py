@@ -200,8 +200,8 @@ class _Measured:
         self.off: dict[str, str] = {}
         self.unsupported: dict[str, str] = {}
         run = RunFolder(folder)
-        self._read("sweep", run.recommended, self._sweep)
-        self._read("ab", run.compared, self._ab)
+        self._read("sweep", run.recommendation, self._sweep)
+        self._read("ab", run.finished_comparison, self._ab)
         self._read("canary", run.finished("canary", conformance_of), self._canary)
 
     def _read(

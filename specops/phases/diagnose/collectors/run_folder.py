@@ -67,7 +67,7 @@ def baseline(measured: Measurements) -> BaselineFigures | str:
 
 def comparison(run: RunFolder) -> AbFigures | str:
     """Return the figures of ab.json, or why they cannot be used."""
-    stored = run.compared
+    stored = run.finished_comparison
     if isinstance(stored, Missing):
         return stored.why
     report = stored.part
@@ -138,12 +138,12 @@ def _control(parity: ParityCounts) -> float | None:
 
 def swept(rollout: Rollout, run: RunFolder, measured: Measurements) -> SweepFigures | str:
     """Return the figures of sweep.json, or why they cannot be used."""
-    stored, recommended = run.swept, run.recommended
+    stored, recommendation = run.finished_sweep, run.recommendation
     if isinstance(stored, Missing):
         return stored.why
-    if isinstance(recommended, Missing):
-        return recommended.why
-    report, advice = stored.part, recommended.part
+    if isinstance(recommendation, Missing):
+        return recommendation.why
+    report, advice = stored.part, recommendation.part
     setting = deployed_setting(rollout.pools.speculative, stored.result)
     cells = [cell for cell in report.cells if cell.setting == setting]
     line = _line(report, cells)
