@@ -90,6 +90,7 @@ generate: $(VENV)/.dev
 	$(BIN)/python tools/router_examples.py
 	$(BIN)/python tools/cli_reference.py
 	$(BIN)/python tools/figures.py
+	$(BIN)/python tools/house_picture.py
 	$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. specops/edge/verification.proto
 
 venv: $(VENV)/.dev

@@ -31,7 +31,7 @@ from specops.validation import problem
 
 if TYPE_CHECKING:
     from specops.load.settings import BaselineSettings
-    from specops.phases.run_page.folder import RunFolder
+    from specops.phases.run_folder import RunFolder
 
 File = str | PathLike[str]
 Report = Callable[[str], None]
@@ -272,14 +272,14 @@ def read(run_folder: File) -> RunFolder:
     """
     folder = Path(run_folder)
     with _call(["run", ROLLOUT]):
-        from specops.phases.run_page.folder import read
+        from specops.phases.run_folder import RunFolder
 
         if not folder.is_dir():
             raise FileError(
                 f"there is no run folder {folder}: expected one such as runs/NAME",
                 hint=listing(folder.parent),
             )
-        run = read(folder)
+        run = RunFolder(folder)
         if not run.results and not run.unreadable:
             raise FileError(
                 f"{folder} is not a run folder: it has no result of a phase; a run folder is runs/NAME",

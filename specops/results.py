@@ -143,7 +143,7 @@ class Result(BaseModel):
     the key."""
 
     @model_serializer(mode="wrap")
-    def _only_what_there_is(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_absent_recommendation(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = serialise(self)
         if self.recommendation is None:
             del fields["recommendation"]

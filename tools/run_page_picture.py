@@ -23,8 +23,8 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "real")]
 from browser import chromium  # noqa: E402
 from PIL import Image  # noqa: E402
 
+from specops.phases.run_folder import RunFolder  # noqa: E402
 from specops.phases.run_page.document import document, write_page  # noqa: E402
-from specops.phases.run_page.folder import read  # noqa: E402
 from specops.render.figures import count  # noqa: E402
 
 RUN = ROOT / "playbooks" / "embedded" / "runs" / "embedded"
@@ -47,7 +47,7 @@ async def first_screen(page: Path) -> Image.Image:
 
 def caption(folder: Path) -> str:
     """Which phases did not pass, and where it ran."""
-    run = read(folder)
+    run = RunFolder(folder)
     words: dict[str, list[str]] = {}
     for badge in document(run).badges:
         if badge.state != "good":

@@ -15,12 +15,10 @@ from specops.cli.progress import duration
 from specops.errors import Exit
 from specops.guard.guard import Status
 from specops.hints import with_options
-from specops.phases.measurement import checked
-from specops.render.figures import NONE, aligned, milliseconds, sentence
-from specops.results import Result
+from specops.render.figures import NONE, aligned, sentence
 
 if TYPE_CHECKING:
-    from specops.phases.guard_drill import DrillSwitch
+    pass
 from dataclasses import asdict
 
 from typing_extensions import TypedDict
@@ -155,11 +153,12 @@ def drill(
     """
     from specops import results
     from specops.phases.guard_drill import FILE, drill
+    from specops.phases.guard_drill.document import document
 
     with call.progress() as progress:
         result = drill(call.commands, progress, limit_s=limit)
     results.write(call.folder / FILE, result)
-    return Answer(result, drill_page(result, call.folder / FILE))
+    return Answer(result, document(result, call.folder / FILE))
 
 
 class SimulationOutput(TypedDict):
@@ -307,31 +306,6 @@ def _rows(status: Status) -> str:
     if state.attempts:
         details.append(count(state.attempts, "attempt") + " to return")
     return f" ({', '.join(details)})" if details else ""
-
-
-def drill_page(result: Result, path: Path) -> list[str]:
-    """The page's lines."""
-    from specops.phases.guard_drill import Rehearsal
-
-    rehearsal = checked(Rehearsal, result.data, f"{path} is damaged: data")
-    rows = [_row("fell back", rehearsal.fallback), _row("returned", rehearsal.restoration)]
-    if rehearsal.ended is not None:
-        lost = rehearsal.ended.get("lost", 0.0)
-        rows.append(["  requests", f"{sum(rehearsal.ended.values()):.0f} ended, {lost:.0f} lost", ""])
-    return [f"guard drill · {path}", *aligned(rows), sentence(result.reason)]
-
-
-def _row(label: str, leg: DrillSwitch) -> list[str]:
-    began = sorted((leg.begun or {}).items())
-    counts = ", ".join(f"{count:.0f} on {pool}" for pool, count in began if count)
-    watched = (
-        f"within {leg.watched_s:g} s, requests began: {counts or 'none'}" if leg.begun is not None else ""
-    )
-    return [
-        f"  {label}",
-        f"{count(len(leg.targets), 'target')} switched in {milliseconds(leg.took_ms)}",
-        watched,
-    ]
 
 
 RIGHTLY = {"yes": "(correct)", "late": "(late)", "no": "(false)", "unknown": "(correctness unknown)"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -11,11 +10,10 @@ import typer
 
 from specops.cli.call import Answer, AnswerOption, Call, RolloutCall, shared_options
 from specops.hints import with_options
-from specops.phases.measurement import checked as checked_model
-from specops.phases.monitor.check import GOOD, NameState
+from specops.phases.measurement import checked
 from specops.phases.monitor.render import FOLDER, AlertThreshold, MonitorData
 from specops.quantities import SECONDS
-from specops.render.figures import NONE, aligned, count, sentence
+from specops.render.figures import NONE, aligned, sentence
 from specops.results import Result
 
 monitor = typer.Typer(no_args_is_help=True)
@@ -72,6 +70,7 @@ def check(
             hint=with_options({"--prometheus": "http://127.0.0.1:9090"}),
         )
     from specops.phases.monitor.check import check
+    from specops.phases.monitor.document import document
     from specops.prometheus.api import Api
 
     api = Api(url, timeout_s=timeout_s)
@@ -80,13 +79,13 @@ def check(
             result = check(file, api, progress)
     finally:
         api.close()
-    return Answer(result, checked(result))
+    return Answer(result, document(result, Path("the check")))
 
 
 def rendered(result: Result, rollout: Path, prometheus: str | None) -> list[str]:
     """The page's lines. Every figure on it is in monitor.json. `prometheus`: the address of the server that
     loads the files; None: the rollout file has none."""
-    data = checked_model(MonitorData, result.data, "monitor.json is damaged: data")
+    data = checked(MonitorData, result.data, "monitor.json is damaged: data")
     lines = [f"monitor · {Path(data.folder) / FOLDER}"]
     lines += aligned([["  scraped", job, "  ".join(where)] for job, where in data.targets.items()])
     lines += aligned([["  alert", name, *_limit(threshold)] for name, threshold in data.alerts.items()])
@@ -110,36 +109,3 @@ def _limit(threshold: AlertThreshold) -> tuple[str, str, str]:
         minutes if threshold.for_s else "at once",
         threshold.source,
     )
-
-
-def checked(result: Result) -> list[str]:
-    """The page's lines: every name that is not there, with its fix, and how many are."""
-    states = [NameState.model_validate(state) for state in result.data["names"]]
-    lines = [f"monitor check · {result.settings['prometheus']}"]
-    places = dict.fromkeys(state.where for state in states)
-    lines += aligned(
-        [list(_row(where, [state for state in states if state.where == where])) for where in places]
-    )
-    for state in states:
-        if state.status not in GOOD:
-            lines += list(_lacking(state))
-    lines.append(sentence(result.reason))
-    return lines
-
-
-def _row(where: str, states: list[NameState]) -> Iterator[str]:
-    present = [state for state in states if state.status == "there"]
-    waiting = sum(state.status == "no traffic" for state in states)
-    yield f"  {where}"
-    yield f"{len(present)} of {count(len(states), 'name')}"
-    ages = [state.age_s for state in present if state.age_s is not None]
-    yield f"last value {max(ages):.0f} s ago" if ages else "no value"
-    yield f"{waiting} wait for traffic" if waiting else ""
-
-
-def _lacking(state: NameState) -> Iterator[str]:
-    called = f": here it is {state.now_called}" if state.now_called else ""
-    observed = f", last sample {state.age_s / 60:.0f} min ago" if state.age_s is not None else ""
-    yield f"{state.status:8}  {state.where}: {state.name}{called}{observed} (for {state.needs})"
-    if state.fix:
-        yield f"{'':8}  fix: {state.fix}"

@@ -55,7 +55,7 @@ def make(
 ) -> Answer:
     """Write the report as JSON, Markdown and HTML.
 
-    The files are reports/DAY.* in the run folder, named after the last day.
+    The files are reports/DAY.* in the run folder, named after the last day; DAY-30d.* of 30 days.
 
     Exit 0 once it is written, whatever it says; 4 where Prometheus has nothing of the window.
     """

@@ -10,12 +10,12 @@ from typing import Annotated, Any
 import typer
 
 from specops.cli.call import Answer, AnswerOption, Call, RolloutCall, shared_options
-from specops.phases.measurement import checked as read
+from specops.phases.measurement import checked
 from specops.phases.route import UNMATCHED_NOTE, RouteData, folder_of
-from specops.phases.route.check import CaseOutcome
+from specops.phases.route.document import document
 from specops.phases.route.explain import Explanation
 from specops.quantities import PERCENTAGE
-from specops.render.figures import aligned, count, sentence
+from specops.render.figures import aligned, sentence
 from specops.results import Result
 from specops.router import Router
 
@@ -83,7 +83,7 @@ def check(
         else:
             assert config is not None
             result = check_config(config, more, program, progress)
-    return Answer(result, checked(result))
+    return Answer(result, document(result, Path("the check")))
 
 
 @route.command()
@@ -140,7 +140,7 @@ UNITS = {"long_tokens": " tokens"}
 
 def rendered(result: Result, router: Router, rollout: Path) -> list[str]:
     """Names of files are relative to the run folder, which the first line names."""
-    data = read(RouteData, result.data, "route.json is damaged: data")
+    data = checked(RouteData, result.data, "route.json is damaged: data")
     rules: Mapping[str, Any] = data.rules
     lines = [
         f"route · {data.folder}/{folder_of(router)}",
@@ -191,16 +191,6 @@ def _classes(rules: Mapping[str, Any]) -> Iterator[list[str]]:
         if traffic_class.get("max_in_flight"):
             limit = traffic_class["max_in_flight"]
             yield [f"  in flight for {traffic_class['name']}", _value(limit), limit["source"]]
-
-
-def checked(result: Result) -> list[str]:
-    tried = [read(CaseOutcome, outcome, "the check is damaged") for outcome in result.data["tried"]]
-    if not tried:
-        lines = [sentence(result.reason), f"the router says: {result.data['refused']}"]
-        return [*lines, f"change: {result.data['hint']}"]
-    rows = [["  " + outcome.name, outcome.pool, outcome.reason] for outcome in tried]
-    wrong = [f"wrong: {outcome.name}: {outcome.wrong}" for outcome in tried if outcome.wrong]
-    return [f"route check · {count(len(tried), 'request')}", *aligned(rows), *wrong, sentence(result.reason)]
 
 
 def explained(explanation: Explanation) -> list[str]:

@@ -101,15 +101,15 @@ class Engine(Streaming):
             sequence = self._waiting.popleft()
             sequence.row = len(self._running)
             self._running.append(sequence)
-        able = [sequence for sequence in self._running if sequence.held is None]
-        turn = [sequence for sequence in able if sequence.uncached == 1]
+        ready = [sequence for sequence in self._running if sequence.held is None]
+        scheduled = [sequence for sequence in ready if sequence.uncached == 1]
         budget = self.prefill_chunk
-        for sequence in sorted((s for s in able if s.uncached > 1), key=lambda s: s.id):
+        for sequence in sorted((s for s in ready if s.uncached > 1), key=lambda s: s.id):
             budget -= min(sequence.uncached, self.prefill_chunk)
-            if budget < 0:  # nobody overtakes
+            if budget < 0:  # a later prompt that fits must not overtake
                 break
-            turn.append(sequence)
-        return sorted(turn, key=lambda s: s.row)
+            scheduled.append(sequence)
+        return sorted(scheduled, key=lambda s: s.row)
 
     def _forward(self, sequences: list[Sequence], trees: list[TokenTree]) -> tuple[Tensor, dict[int, Tensor]]:
         """Run uncached tokens and trees through the target.
@@ -135,10 +135,12 @@ class Engine(Streaming):
             spans.append(Span(sequence.row, start, len(fed), positions, mask))
             tokens += fed
         layout = Layout(spans, self._cache, self.target.shape.tile)
-        some = None if len(node_indices) == len(tokens) else torch.tensor(node_indices, dtype=torch.int64)
+        output_rows = (
+            None if len(node_indices) == len(tokens) else torch.tensor(node_indices, dtype=torch.int64)
+        )
         if not self._drafter.reads_features:
-            return self.target.forward(torch.tensor(tokens), layout, some), {}
-        logits, features = self.target.with_features(torch.tensor(tokens), layout, some)
+            return self.target.forward(torch.tensor(tokens), layout, output_rows), {}
+        logits, features = self.target.with_features(torch.tensor(tokens), layout, output_rows)
         parts = torch.split(features, [span.count for span in spans])
         return logits, {span.row: part for span, part in zip(spans, parts, strict=True)}
 
@@ -184,10 +186,8 @@ class Engine(Streaming):
             return sequence.fail(verified.message)
         root, path = len(sequence.tokens) - 1, verified.path
         if features is not None:
-            retained = [
-                *range(uncached := root - sequence.cached + 1),
-                *(uncached + node - 1 for node in path),
-            ]
+            uncached = root - sequence.cached + 1
+            retained = [*range(uncached), *(uncached + node - 1 for node in path)]
             chain = retained[-1] == len(retained) - 1  # a slice costs an eighth of a gather
             features = features[: len(retained)] if chain else features[retained]
         self._cache.compact(sequence.row, root + 1, [root + node for node in path])

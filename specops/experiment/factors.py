@@ -1,8 +1,8 @@
 """What divides the samples and should not matter: a list. Pure.
 
 A factor splits the samples of a load into parts. If the speed-up surely and notably differs between them, the
-whole is no fair mean, and each part must hold by itself. That can only take a yes away: it costs power, never
-safety. So each factor has a small share of the error (`CONFIDENCE`), chosen for power.
+whole is not a fair mean, and each part must hold by itself. That can only take a yes away: it costs power,
+never safety. So each factor has a small share of the error (`CONFIDENCE`), chosen for power.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NOTABLE = 1.1
 """A speed-up that differs by less between the parts is not worth a veto."""
 
 CONFIDENCE = 0.998
-"""Of one contrast. Seven factors at several loads and looks together take a true yes away in about 2% of
+"""Of one contrast. All factors at several loads and looks together take a true yes away in about 2% of
 runs."""
 
 FAR = 6

@@ -1,4 +1,4 @@
-"""One function tests a claim on times over every factor: claim × factor → Finding. Pure."""
+"""A claim on times is tested over every factor by one function: claim × factor → Finding. Pure."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from specops.experiment.factors import FACTORS, NOTABLE, Factor, Parts
 from specops.experiment.findings import Finding, Part
 from specops.experiment.samples import Sample, ratio_of
 from specops.stats import Interval
-
-Holds = Callable[[Interval], bool]
 
 
 def judge(

@@ -17,13 +17,11 @@ import numpy as np
 
 from specops import stats
 from specops.experiment.plan import Key, Kind
-from specops.experiment.records import WindowRecord, sent_to
+from specops.experiment.records import WindowRecord
 from specops.load.arrivals import Level
 from specops.load.record import Row, positive
 from specops.load.request_times import Objectives
 from specops.stats import Interval
-
-"""Requests whose times are comparable: kind of window, load and traffic class."""
 
 LONG_RUN = 3
 """Windows without a pause before one that shows what a server does in steady load. In turn, arms have at most
@@ -83,18 +81,16 @@ def pair_up(windows: Sequence[WindowRecord], standard: str, challenger: str) -> 
                 "pause": fmean(not before[window.key] for window in pair.values()),
                 "long run": float(min(before[window.key] for window in pair.values()) >= LONG_RUN),
             }
-            began = min(window.began for window in pair.values())
-            row = rows[standard]
             samples.append(
                 Sample(
-                    first.level,
-                    row.traffic_class,
-                    first.cycle,
-                    first.kind,
-                    began,
-                    row,
-                    rows[challenger],
-                    factors,
+                    level=first.level,
+                    traffic_class=rows[standard].traffic_class,
+                    cycle=first.cycle,
+                    kind=first.kind,
+                    began=min(window.began for window in pair.values()),
+                    standard=rows[standard],
+                    challenger=rows[challenger],
+                    factors=factors,
                 )
             )
         for arm, window in pair.items():
@@ -136,7 +132,7 @@ def _by_prompt(rows: Iterable[Row]) -> dict[tuple[str, str, float, int], Row]:
 
 
 def _place(row: Row, rows: Sequence[Row]) -> float:
-    """0.0 in the first half of the window, 1.0 in the second; requests that begin together are together."""
+    """0.0 in the first half of the window, 1.0 in the second; requests that begin at once share a half."""
     number = sum(earlier.sent_s < row.sent_s for earlier in rows)
     return float(2 * number >= len(rows))
 
@@ -278,16 +274,3 @@ class Lateness:
 
 def _percentile_95(values: Sequence[float]) -> float:
     return quantiles(values, n=20, method="inclusive")[-1] if len(values) > 1 else values[0]
-
-
-__all__ = [
-    "FIGURES",
-    "Lateness",
-    "Sample",
-    "change_ms",
-    "longest_run",
-    "pair_up",
-    "ratio_of",
-    "sent_to",
-    "waited_ms",
-]

@@ -18,7 +18,8 @@ cool-down.
 Waiting is by the time that passed between two decisions, never until a point in time. Each decision shortens
 a cool-down by at most one interval, and a clock that went back shortens it by nothing. So hours without a
 guard, or a jump of the clock forward, gain at most an interval, and a jump back delays nothing for ever. An
-override ends by all of the time that passed."""
+override ends by all of the time that passed.
+"""
 
 from __future__ import annotations
 
@@ -121,13 +122,14 @@ def decide(state: State, evaluation: Evaluation, now: float, rules: GuardRules) 
     if (since_last_s := _too_close(state, now, rules)) is not None:
         if evaluation.verdict != "bad":
             state = state.model_copy(update=NO_ROW)
-        why = f"{_word(evaluation)}: not counted, only {since_last_s:.0f} s after the last counted evaluation"
+        since_last = f"{since_last_s:.0f} s after the last counted evaluation"
+        why = f"{_word_of(evaluation)}: not counted, only {since_last}"
         return GuardDecision(state=state, why=why, events=released)
     state = _counted(state, evaluation, rules).model_copy(update={"counted_at": now})
     if state.override is not None:
         return _pinned(state, evaluation, rules, released)
     next_, message, events = MODES[state.mode](state, evaluation, rules)
-    why = f"{_word(evaluation)}: {message}{_alone(evaluation)}"
+    why = f"{_word_of(evaluation)}: {message}{_only_bad_parts(evaluation)}"
     return GuardDecision(state=next_, why=why, events=(*released, *events))
 
 
@@ -371,11 +373,11 @@ def _pinned(
         state = state.model_copy(update={**NO_ROW, "healthy_in_a_row": 0})
     elif state.mode != "on" and state.healthy_in_a_row >= rules.hold:
         proved = {"mode": "on", "percent": FULL, "wait_s": 0.0, "healthy_in_a_row": 0, "fell_for": ()}
-        message = f"{_word(evaluation)}: {who}; healthy {rules.hold} times, so the guard is on afterwards"
+        message = f"{_word_of(evaluation)}: {who}; healthy {rules.hold} times, so the guard is on afterwards"
         return GuardDecision(
             state=state.model_copy(update=proved), why=message, events=(*released, "returned")
         )
-    message = f"{_word(evaluation)}: {who}; the override still applies"
+    message = f"{_word_of(evaluation)}: {who}; the override still applies"
     return GuardDecision(state=state, why=message, events=released)
 
 
@@ -396,11 +398,11 @@ def _standing(state: State) -> str:
     }[state.mode]
 
 
-def _word(evaluation: Evaluation) -> str:
+def _word_of(evaluation: Evaluation) -> str:
     return evaluation.verdict.replace("_", " ")
 
 
-def _alone(evaluation: Evaluation) -> str:
+def _only_bad_parts(evaluation: Evaluation) -> str:
     """Parts that are bad while all traffic together is not."""
     if evaluation.verdict == "bad" or not evaluation.bad_parts:
         return ""

@@ -8,18 +8,18 @@ measured of something else, does not pass.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
-from specops import results
 from specops.config import Peak, Rollout, Slo
-from specops.errors import SpecopsError
 from specops.load.record import LevelFigures, RepeatMean, Spread, by_level
-from specops.phases.inputs import settings_of, unlike
-from specops.phases.measurement import BaselineLevels, checked
+from specops.phases.inputs import left_out, settings_of
+from specops.phases.measurement import levels_of
+from specops.phases.run_folder import Missing, RunFolder, Stored
 from specops.phases.sweep.plan import STANDARD, measurements_of
 from specops.results import Result
 from specops.section import Frozen
@@ -72,52 +72,23 @@ def measured(rollout: Rollout, folder: Path) -> MeasuredServer | UnknownCapacity
 
     The machine that drove the load may be another; of the embedded engine it is the server's too.
     """
-    baseline = _capacity_from(_of_baseline, rollout, folder / "baseline.json")
+    run = RunFolder(folder, left_out(rollout, folder))
+    baseline = _highest(run.finished("baseline", levels_of), rollout)
     if isinstance(baseline, MeasuredServer) or not (folder / "sweep.json").exists():
         return baseline
-    sweep = _capacity_from(_of_sweep, rollout, folder / "sweep.json")
+    sweep = _highest(run.finished("sweep", partial(_levels_of_sweep, rollout)), rollout)
     if isinstance(sweep, MeasuredServer):
         return sweep
     return UnknownCapacity(why=f"{baseline.why}; {sweep.why}", change=baseline.change)
 
 
-def _capacity_from(
-    read: Callable[[Rollout, Result, Path], list[LevelFigures] | str], rollout: Rollout, path: Path
-) -> MeasuredServer | UnknownCapacity:
-    if not path.exists():
-        return UnknownCapacity(why=f"{path} does not exist", change=AGAIN)
-    try:
-        result = results.read(path)
-        levels = read(rollout, result, path)
-    except SpecopsError as error:  # damaged, or of models that cannot be read any more
-        return UnknownCapacity(why=error.message, change=error.hint or AGAIN)
-    if isinstance(levels, str):
-        return UnknownCapacity(why=f"{path} is not used: {levels}", change=AGAIN)
-    return _highest(levels, rollout, result, path)
-
-
-def _of_baseline(rollout: Rollout, result: Result, path: Path) -> list[LevelFigures] | str:
-    if result.phase != "baseline":
-        return f"it is a result of {result.phase}"
-    if result.verdict != "yes":
-        return result.reason
-    changed = unlike(rollout, result)
-    if changed is not None:
-        return f"{changed} changed since"
-    return checked(BaselineLevels, result.data, f"{path} is damaged: data").by_concurrency
-
-
-def _of_sweep(rollout: Rollout, result: Result, path: Path) -> list[LevelFigures] | str:
-    """The sweep's K = 0, where its cells are what a baseline's are: all prompts, as the rollout asks them."""
+def _levels_of_sweep(rollout: Rollout, result: Result, name: str) -> list[LevelFigures] | str:
+    """The sweep's K = 0, where its cells are what a baseline's are: all prompts, as the rollout asks them;
+    else why they are not."""
     if rollout.pools.standard.own is not None:
         return "it does not record the model files of the standard pool"
-    if result.phase != "sweep":
-        return f"it is a result of {result.phase}"
-    changed = unlike(rollout, result)
-    if changed is not None:
-        return f"{changed} changed since"
     requested = settings_of(rollout, rollout.pools.standard)
-    stored = measurements_of(result, str(path))
+    stored = measurements_of(result, name)
     if any(failure.setting == STANDARD for failure in stored.failed):
         return "K = 0 failed in at least one of its rungs"
     swept = [
@@ -133,8 +104,14 @@ def _of_sweep(rollout: Rollout, result: Result, path: Path) -> list[LevelFigures
 
 
 def _highest(
-    levels: Sequence[LevelFigures], rollout: Rollout, result: Result, path: Path
+    stored: Stored[list[LevelFigures]] | Stored[list[LevelFigures] | str] | Missing, rollout: Rollout
 ) -> MeasuredServer | UnknownCapacity:
+    if isinstance(stored, Missing):
+        hint = stored.damage.hint if stored.damage else None
+        return UnknownCapacity(why=stored.why, change=hint or AGAIN)
+    levels, result, path = stored.part, stored.result, stored.path
+    if isinstance(levels, str):
+        return UnknownCapacity(why=f"{path.name} is not used: {levels}", change=AGAIN)
     best: LevelFigures | None = None
     above = None
     for level in sorted(levels, key=lambda level: level.concurrency or 0):
@@ -148,7 +125,7 @@ def _highest(
     rates = best.over_repeats
     return MeasuredServer(
         source=str(path),
-        sha256=results.sha256(path),
+        sha256=stored.sha256,
         created=f"{result.created:%Y-%m-%d %H:%M} UTC",
         processor=result.environment.get("processor"),
         concurrency=best.concurrency,

@@ -68,17 +68,18 @@ class Commands:
 
     def observed_k(self) -> int | None:
         """The K of a speculative pool that runs already, as the comparison counted its positions."""
-        try:
-            levels = results.read(self.folder / "ab.json").data["arms"]["speculative"]
-            counted = [len(level["acceptance"]["per_position"]) for level in levels if level["acceptance"]]
-        except (SpecopsError, LookupError, TypeError):
+        from specops.phases.run_folder import Missing, RunFolder  # which reads walks, and those have commands
+
+        comparison = RunFolder(self.folder).finished_comparison
+        if isinstance(comparison, Missing):
             return None
-        return max(counted, default=0) or None
+        counts = (level.acceptance for level in comparison.part.arms.get("speculative", []))
+        return max((len(count.per_position) for count in counts if count is not None), default=0) or None
 
     def _swept(self) -> dict[int, str]:
         try:
             settings: Mapping[str, Any] = results.read(self.folder / "sweep.json").settings["settings"]
-            ends = endpoints_in(settings)
+            ends = endpoints_in(settings)  # of a sweep that was stopped as well: it is resumed with them
         except (SpecopsError, LookupError, TypeError, ValueError, AttributeError):
             return {}
         speculative = self.rollout.pools.speculative

@@ -8,21 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 
 from specops import results
 from specops.errors import FileError, SpecopsError, Stopped, UsageError
-from specops.hints import ROLLOUT, with_options
+from specops.hints import with_options
 from specops.load.record import Acceptance, CellRecord, Errors, Latencies, LevelFigures
 from specops.load.settings import StoredCounting
 from specops.load.validity import LatencyChange
 from specops.load.workload import StoredProvenance
-from specops.phases import PhaseName, phase_named
 from specops.progress import Progress
 from specops.results import Result
 from specops.validation import problem
@@ -68,33 +65,9 @@ def read(path: Path) -> Result:
     return result
 
 
-@dataclass(frozen=True)
-class StoredResult:
-    """A finished result of a phase in a run folder."""
-
-    result: Result
-    path: Path
-    sha256: str
-
-    @property
-    def source(self) -> str:
-        return f"{self.path.name} of {self.result.created:%Y-%m-%d} (sha256 {self.sha256[:12]})"
-
-
-def finished(folder: Path, name: PhaseName, unfit: Mapping[str, str] = MappingProxyType({})) -> StoredResult:
-    """The result of the phase `name` in a run folder, if its figures may be used. `unfit`: by phase, why a
-    result is not of the rollout. Raises FileError otherwise; its hint is the command that makes one."""
-    phase, path = phase_named(name), folder / f"{name}.json"
-    hint = f"specops {phase.remake.format(rollout=ROLLOUT)}"
-    if not path.exists():
-        raise FileError(f"there is no {path.name}", hint=hint)
-    result = results.read(path)
-    if result.phase != phase.result_name:
-        raise FileError(f"{path.name} is a result of {result.phase}", hint=hint)
-    why = unfit.get(name) or (None if phase.usable(result) else result.reason)
-    if why is not None:
-        raise FileError(f"{path.name} is not used: {why}", hint=hint)
-    return StoredResult(result, path, results.sha256(path))
+def levels_of(result: Result, name: str) -> list[LevelFigures]:
+    """The levels of a baseline that is called `name` in the message of the FileError."""
+    return checked(BaselineLevels, result.data, f"{name} is damaged: data").by_concurrency
 
 
 def cells_of(result: Result, name: str) -> list[CellRecord]:

@@ -72,6 +72,10 @@ def bar(share: float | None) -> str:
     return BARS[min(int(max(share, 0.0) * len(BARS)), len(BARS) - 1)]
 
 
+def capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
 def sentence(text: str) -> str:
     """Return the text with its first letter large, unless it begins with a name that is spelt as it is, such
     as ab.json."""

@@ -94,7 +94,8 @@ class Made:
             inputs=inputs_of_arms(arms, asked, compared, asked.prompt_set()),
             data=example("ab", e2e=1.6),
         )
-        self.put("canary", inputs=canary.inputs(rollout))
+        conformance = {"checks": [], "unsupported": [], "requests": {}, "prompts": {}}
+        self.put("canary", inputs=canary.inputs(rollout), data=conformance)
         for result in (
             monitoring.render(rollout, self.folder, SilentProgress()),
             routing.render(rollout, self.folder),

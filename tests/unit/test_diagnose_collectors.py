@@ -42,6 +42,7 @@ from specops.phases.diagnose.observations import (
     VocabularyLogLines,
 )
 from specops.phases.monitor.thresholds import measurements
+from specops.phases.run_folder import RunFolder
 from specops.phases.sweep.plan import STORED, Measurements
 from specops.prometheus import exposition
 from specops.results import Result, sealed
@@ -54,7 +55,7 @@ def test_what_was_compared_is_read_as_it_is_kept(tmp_path: Path) -> None:
     shutil.copy(EXAMPLES / "ab.json", tmp_path)
     shutil.copy(EXAMPLES / "baseline.json", tmp_path)
     kept = json.loads((tmp_path / "ab.json").read_text())["data"]
-    found = run_folder.comparison(tmp_path)
+    found = run_folder.comparison(RunFolder(tmp_path))
     assert isinstance(found, AbFigures)
     challenger = kept["challengers"]["speculative"]
     assert found.e2e is not None
@@ -88,7 +89,7 @@ def test_the_worst_of_greedy_answers_counts_also_where_sampled_ones_share_the_ba
         alone | same | {"mixed": True, "equal": 1},
     ]
     (tmp_path / "ab.json").write_text(sealed(kept))
-    found = run_folder.comparison(tmp_path)
+    found = run_folder.comparison(RunFolder(tmp_path))
     assert isinstance(found, AbFigures)
     assert (found.equal, found.compared, found.control, found.mixed) == (1, 8, 1.0, True)
 
@@ -96,16 +97,17 @@ def test_the_worst_of_greedy_answers_counts_also_where_sampled_ones_share_the_ba
 def test_what_is_not_there_or_damaged_is_a_sentence(tmp_path: Path) -> None:
     known = measurements(rollout(), tmp_path)
     now = datetime.now(UTC)
-    swept = run_folder.swept(rollout(), tmp_path, known)
-    parts = (run_folder.comparison(tmp_path), swept, run_folder.drafts(tmp_path))
-    parts += (run_folder.canary(tmp_path), run_folder.fallbacks(tmp_path, now), run_folder.logged(tmp_path))
+    swept = run_folder.swept(rollout(), RunFolder(tmp_path), known)
+    run = RunFolder(tmp_path)
+    parts = (run_folder.comparison(run), swept, run_folder.drafts(run))
+    parts += (run_folder.canary(run), run_folder.fallbacks(tmp_path, now), run_folder.logged(tmp_path))
     assert all(isinstance(part, str) and part for part in parts)
     for phase in ("ab", "sweep", "drafts", "canary"):
         (tmp_path / f"{phase}.json").write_text("{}")
     known = measurements(rollout(), tmp_path)
-    swept = run_folder.swept(rollout(), tmp_path, known)
-    parts = (run_folder.comparison(tmp_path), swept, run_folder.drafts(tmp_path))
-    assert all("is damaged" in str(part) for part in (*parts, run_folder.canary(tmp_path)))
+    swept = run_folder.swept(rollout(), RunFolder(tmp_path), known)
+    parts = (run_folder.comparison(RunFolder(tmp_path)), swept, run_folder.drafts(RunFolder(tmp_path)))
+    assert all("is damaged" in str(part) for part in (*parts, run_folder.canary(RunFolder(tmp_path))))
 
 
 @pytest.mark.parametrize(
@@ -327,7 +329,7 @@ def test_figures_of_the_sweep_are_of_the_deployed_setting_not_of_the_recommended
     pools = {"standard": {"engine": "embedded"}, "speculative": {"engine": "embedded"}}
     pools["speculative"] |= {"speculation": {"tree": tree}}  # type: ignore[dict-item]
     deployed = rollout(pools=pools)
-    observed = run_folder.swept(deployed, tmp_path, measurements(deployed, tmp_path))
+    observed = run_folder.swept(deployed, RunFolder(tmp_path), measurements(deployed, tmp_path))
     assert isinstance(observed, SweepFigures)
     assert (observed.setting, observed.k, len(observed.per_position)) == (setting, k, k or 0)
     cost = draft.cost(Observations(rollout="r", sweep=observed))

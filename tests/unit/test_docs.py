@@ -21,14 +21,19 @@ UNSAID = ("show", "make")
 GUIDE = [page for page in PAGES if page.name != "cli.md"]
 
 
-@pytest.fixture(scope="module")
-def reference() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("cli_reference", ROOT / "tools" / "cli_reference.py")
+def tool(name: str) -> ModuleType:
+    """A script of tools/ as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def reference() -> ModuleType:
+    return tool("cli_reference")
 
 
 def test_the_reference_is_current(reference, monkeypatch) -> None:
@@ -94,12 +99,30 @@ def test_environment_variables_are_told_all() -> None:
 
 
 def test_the_figures_from_result_files_are_current() -> None:
-    spec = importlib.util.spec_from_file_location("figures", ROOT / "tools" / "figures.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    assert module.page() == module.PAGE.read_text(encoding="utf-8"), "it is old: python tools/figures.py"
+    figures = tool("figures")
+    assert figures.page() == figures.PAGE.read_text(encoding="utf-8"), "it is old: python tools/figures.py"
+
+
+def test_the_picture_of_the_house_is_current() -> None:
+    house = tool("house_picture")
+    assert house.picture() == house.PICTURE.read_text(encoding="utf-8"), (
+        "it is old: python tools/house_picture.py"
+    )
+
+
+def test_an_arrow_that_others_imply_is_not_drawn() -> None:
+    pairs = {("a", "b"), ("b", "c"), ("a", "c"), ("a", "d"), ("d", "c")}
+    assert tool("house_picture").arrows(pairs) == [("a", "b"), ("a", "d"), ("b", "c"), ("d", "c")]
+
+
+def test_the_ten_files_to_read_first_exist_and_are_ten() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    listed = text.partition("## Ten files to read first")[2].partition("\n## ")[0]
+    files = re.findall(r"^\d+\. \[`([^`]+)`\]\(([^)]+)\)", listed, re.MULTILINE)
+    assert len(files) == 10
+    for name, link in files:
+        assert name == link.removeprefix("specops/")
+        assert (ROOT / link).is_file(), link
 
 
 def test_the_architecture_page_stays_short() -> None:
@@ -124,7 +147,7 @@ def test_how_to_add_names_files_that_exist() -> None:
         .partition("\n## ")[0]
     )
     rows = re.findall(r"^\| (?!what|---)(.+?) \| (.+) \|$", table, re.MULTILINE)
-    assert len(rows) == 20
+    assert len(rows) == 24
     for what, files in rows:
         edited = re.sub(r"\(.*?\)|;.*", "", files).split(", ")
         assert len(edited) <= 3, what

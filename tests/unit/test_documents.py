@@ -24,8 +24,8 @@ from specops.load.record import by_class, by_level, errors
 from specops.phases.canary.document import document as canary_document
 from specops.phases.diagnose import diagnose
 from specops.phases.diagnose.observations import Observations
+from specops.phases.run_folder import RunFolder
 from specops.phases.run_page.document import document as run_page
-from specops.phases.run_page.folder import of_one
 from specops.phases.run_page.result import _DOCUMENTS
 from specops.phases.verify_draft.document import document as verify_draft
 from specops.phases.verify_draft.pair import VerifySettings
@@ -84,6 +84,50 @@ def unknown() -> Result:
     return diagnose(Observations(rollout="made", missing={"live": "nobody was asked"}))
 
 
+def drilled() -> Result:
+    switches = {
+        name: {
+            "percent": percent,
+            "took_ms": 2.4,
+            "unconfirmed": None,
+            "targets": [],
+            "begun": {"standard": 12.0},
+            "watched_s": 2.0,
+        }
+        for name, percent in (("fallback", 0), ("restoration", 100))
+    }
+    data = switches | {"before": [], "ended": {"well": 43.0, "lost": 1.0}, "took_s": 1.0, "limit_s": 60.0}
+    return Result(phase="guard-drill", verdict="no", reason="1 of 44 requests was lost", data=data)
+
+
+def names_missing() -> Result:
+    present = {"name": "a", "where": "router", "needs": "traffic", "status": "there", "age_s": 6.0}
+    renamed = present | {"name": "b", "status": "renamed", "now_called": "c", "fix": "set monitor.names"}
+    names = [dict.fromkeys(("now_called", "fix")) | state for state in (present, renamed)]
+    return Result(
+        phase="monitor-check",
+        verdict="no",
+        reason="1 of 2 names is missing",
+        settings={"prometheus": "http://p:9090"},
+        data={"names": names},
+    )
+
+
+def cases_tried() -> Result:
+    right = {
+        "name": "long",
+        "expected": "speculative",
+        "pool": "speculative",
+        "reason": "long",
+        "wrong": None,
+    }
+    wrong = right | {"name": "short", "pool": "standard", "wrong": "expected the speculative pool"}
+    tried = [{"traffic_class": "default"} | case for case in (right, wrong)]
+    return Result(
+        phase="route-check", verdict="no", reason="1 of 2 requests went wrong", data={"tried": tried}
+    )
+
+
 KINDS: dict[str, Callable[[], Result]] = {
     "ab": lambda: compared(lambda arm, name: 1.0 if arm == "standard" or name == "edit" else 2.0, noise=0.2),
     "baseline": measured,
@@ -91,6 +135,9 @@ KINDS: dict[str, Callable[[], Result]] = {
     "canary": lambda: canary(CHECK, CHECK | {"name": "stop", "status": "pass"}, verdict="no"),
     "checklist": lambda: checklist(item("speedup", "open", decide="specops run r.yaml"), item("b", "passed")),
     "diagnose": unknown,
+    "guard-drill": drilled,
+    "monitor-check": names_missing,
+    "route-check": cases_tried,
     "verify-draft": judged,
     "verify-draft --measure": estimated,
 }
@@ -156,7 +203,7 @@ def test_the_page_of_a_run_has_what_the_phase_says(kind: str) -> None:
     """Only the answer, the steps and the notes on how to read a table differ: those of a run are its own."""
     result = KINDS[kind]()
     own = _DOCUMENTS[kind](result, Path(f"{kind}.json"))
-    words = words_of_page(run_page(of_one(result)))
+    words = words_of_page(run_page(RunFolder.of_result(result)))
     cells = [
         text_of(one)
         for section in own.sections
@@ -229,7 +276,7 @@ def test_acceptance_by_position_is_drawn_with_characters() -> None:
 def test_a_run_folds_what_is_long_and_a_result_is_whole() -> None:
     result = KINDS["canary"]()
     own = canary_document(result, Path("canary.json"))
-    whole, short = "\n".join(terminal(own)), "\n".join(terminal(run_page(of_one(result))))
+    whole, short = "\n".join(terminal(own)), "\n".join(terminal(run_page(RunFolder.of_result(result))))
     assert "  stop " in whole
     assert "  stop " not in short
     assert "  1 check passed" in short

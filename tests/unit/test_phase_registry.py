@@ -16,8 +16,8 @@ from specops.phases import PHASES, REGISTRY, phase_named, phase_of_result
 from specops.phases.inputs import left_out
 from specops.phases.phase import PhaseInput
 from specops.phases.playbook import walk
+from specops.phases.run_folder import RunFolder
 from specops.phases.run_page.document import document
-from specops.phases.run_page.folder import read
 from specops.progress import SilentProgress
 from specops.render.report.formats import html
 
@@ -135,7 +135,7 @@ def test_the_answers_of_a_registered_phase_are_used(registered: PhaseInput, tmp_
 
 def test_the_page_and_the_run_folder_have_a_registered_phase(registered: PhaseInput) -> None:
     walked(registered)
-    run = read(registered.folder)
+    run = RunFolder(registered.folder)
     assert run.parts["warm-up"] is not None
     assert run.results["warm-up"].data == {"degrees": 40.0}
     page = html(document(run))

@@ -50,7 +50,7 @@ def test_three_files_are_of_one_report(tmp_path: Path, monkeypatch: pytest.Monke
     one = seen(pools={"standard": pool(tpot_s=0.012), "speculative": pool(acceptance=0.4, tpot_s=0.006)})
     result = assembly.assemble(rollout(costs={"standard_per_hour": 2.0}), FILE, tmp_path, one)
     written = write(tmp_path, one.window, result)
-    assert written.html.name == "2026-11-21.html"
+    assert written.html.name == "2026-11-21-1d.html"
     text, page = written.markdown.read_text(), written.html.read_text()
     titles = [section.title for section in written.document.sections]
     assert titles == [

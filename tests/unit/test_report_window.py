@@ -40,6 +40,20 @@ def test_a_day_as_the_end_is_counted_whole() -> None:
     assert str(found.last_day) == "2026-11-21"
 
 
+@pytest.mark.parametrize(
+    ("span", "end", "name"),
+    [
+        ("1w", "2026-11-21", "2026-11-21"),
+        ("7d", "2026-10-26", "2026-10-26"),  # summer time ends in Berlin within it: 169 hours
+        ("30d", "2026-11-21", "2026-11-21-30d"),
+        ("24h", "2026-11-21", "2026-11-21-1d"),
+        ("5h", "2026-11-21", "2026-11-21-5h"),
+    ],
+)
+def test_reports_that_end_on_one_day_have_names_of_their_own(span: str, end: str, name: str) -> None:
+    assert window(span, end, ZoneInfo("Europe/Berlin"), NOW).name == name
+
+
 @pytest.mark.parametrize("day", ["2026-11-21", "20261121", "2026-W47-6"])
 def test_a_day_is_counted_whole_however_it_is_written(day: str) -> None:
     assert window("24h", day, SEOUL, NOW) == window("24h", "2026-11-22T00:00", SEOUL, NOW)

@@ -193,14 +193,11 @@ def test_a_comparison_of_something_else_is_told_and_not_gone_by(tmp_path: Path) 
 
 def test_what_the_canary_found(tmp_path: Path) -> None:
     unsupported = [
-        {"parameter": "tools", "pool": "speculative", "request": "tools-1"},
-        {"parameter": "logprobs", "pool": "standard", "request": "logprobs-1"},
+        {"parameter": "tools", "pool": "speculative", "request": "tools-1", "why": "refused"},
+        {"parameter": "logprobs", "pool": "standard", "request": "logprobs-1", "why": "refused"},
     ]
-    kept(
-        tmp_path,
-        "canary",
-        Result(phase="canary", verdict="yes", reason="r", data={"unsupported": unsupported}),
-    )
+    data = {"checks": [], "unsupported": unsupported, "requests": {}, "prompts": {}}
+    kept(tmp_path, "canary", Result(phase="canary", verdict="yes", reason="r", data=data))
     found = {one["name"]: one["source"] for one in table(tmp_path)["unsupported"]}
     assert found.keys() == {"min_p", "logit_bias", "tools"}
     assert found["tools"].startswith("canary.json")
@@ -213,7 +210,7 @@ def test_results_that_are_damaged_or_not_finished(tmp_path: Path) -> None:
     kept(tmp_path, "sweep", sweep_result().model_copy(update={"verdict": "partial"}))
     found = rules(rollout(), tmp_path)
     assert "sweep" not in found.inputs
-    assert "was interrupted" in found.notes[0]
+    assert "sweep.json is not used" in found.notes[0]
     (tmp_path / "sweep.json").write_text("{}")
     with pytest.raises(FileError):
         rules(rollout(), tmp_path)

@@ -18,8 +18,8 @@ from specops import results
 from specops.config import load
 from specops.phases.route import render
 from specops.phases.route.thresholds import rules
+from specops.phases.run_folder import RunFolder
 from specops.phases.run_page.document import document, walk_document, write_page
-from specops.phases.run_page.folder import read
 from specops.render.report.document import text_of
 from specops.render.report.terminal import terminal
 
@@ -74,12 +74,12 @@ def test_the_run_its_page_and_the_checklist_say_so(folder: Path) -> None:
     result = render(load(path), folder)
     results.write(folder / "route.json", result)
     assert result.verdict == "undecided"
-    walk = read(folder).walk()
+    walk = RunFolder(folder).walk()
     shown = "\n".join(terminal(walk_document(walk, load(path), path)))
     said = "The router cannot recognise short, which must stay off speculation"
     assert said in " ".join(shown.split())
     assert block(shown)["route"]["classes"][0]["name"] == "short"
-    found = document(read(folder))
+    found = document(RunFolder(folder))
     assert any(text_of(line).startswith(said) for line in found.summary)
     page = write_page(folder).read_text()
     assert said in page

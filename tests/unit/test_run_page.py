@@ -20,8 +20,8 @@ from specops import results
 from specops.assets import asset
 from specops.config import load
 from specops.phases import PHASES, PhaseName
+from specops.phases.run_folder import RunFolder
 from specops.phases.run_page.document import PageUpdates, document, walk_document, write_page
-from specops.phases.run_page.folder import read
 from specops.render.report.charts import draw, ticks
 from specops.render.report.document import (
     Axis,
@@ -87,9 +87,9 @@ def both(arm: str, name: str) -> float:
 
 def test_the_page_says_what_the_terminal_says(folder: Path) -> None:
     run(folder, compared(both, concurrency=(1, 4), noise=0.1))
-    found = document(read(folder))
+    found = document(RunFolder(folder))
     rollout = load(folder / "../../rollout.yaml")
-    shown = terminal(walk_document(read(folder).walk(), rollout, Path("rollout.yaml")))
+    shown = terminal(walk_document(RunFolder(folder).walk(), rollout, Path("rollout.yaml")))
     text = " ".join(" ".join(shown).split())
     assert found.headline.startswith("Use speculation for ")
     assert found.headline in text
@@ -120,7 +120,7 @@ def test_every_section_has_its_figures_and_links_to_its_file(folder: Path) -> No
     assert "The router uses speculation up to 4 requests in flight" in page
     assert "Not ready to go live: 1 item failed." in page
     assert "Add a server (capacity)." in page
-    report = read(folder).comparison
+    report = RunFolder(folder).comparison
     assert report is not None
     for level in report.challengers["speculative"].levels:
         shown = level.decision.speedup
@@ -136,14 +136,14 @@ def test_every_section_has_its_figures_and_links_to_its_file(folder: Path) -> No
 )
 def test_each_verdict_has_its_state(folder: Path, speed: float, status: str, verdict: str) -> None:
     run(folder, compared(speed, noise=0.2, seed=1))
-    found = document(read(folder))
+    found = document(RunFolder(folder))
     assert (found.status, found.verdict) == (status, verdict)
 
 
 def test_a_failed_gate_comes_before_a_good_comparison(folder: Path) -> None:
     reason = "1 check failed: parity"
     run(folder, compared(2.0), canary(CHECK, verdict="no", reason=reason), record={"stopped": "canary"})
-    found = document(read(folder))
+    found = document(RunFolder(folder))
     assert (found.status, found.verdict) == ("bad", "Failed: canary")
     assert found.headline == "Canary failed: 1 check failed: parity."
     assert "By speed alone: use speculation at 1 stream a server." in found.summary
@@ -168,7 +168,7 @@ def test_what_passed_is_folded_and_what_did_not_is_shown(folder: Path) -> None:
     good = CHECK | {"name": "stop", "status": "pass", "message": "12 answers"}
     none = CHECK | {"name": "tools", "status": "unsupported", "message": "neither"}
     run(folder, compared(2.0), canary(CHECK, good, none), checklist(item("a", "passed"), item("b", "open")))
-    sections = {one.title: one for one in document(read(folder)).sections}
+    sections = {one.title: one for one in document(RunFolder(folder)).sections}
     shown, without, passed = sections["Conformance"].tables
     assert [(one.folded, len(one.rows)) for one in (shown, without, passed)] == [
         ("", 1),
@@ -186,7 +186,7 @@ def test_what_passed_is_folded_and_what_did_not_is_shown(folder: Path) -> None:
 def test_a_figure_stands_beside_its_threshold(folder: Path) -> None:
     gate = {"measured": "1.22× [1.04, 1.45]", "threshold": "above 1.3×"}
     run(folder, compared(2.0), checklist(item("speedup", "open", gate=gate), item("b", "passed")))
-    sections = {one.title: one for one in document(read(folder)).sections}
+    sections = {one.title: one for one in document(RunFolder(folder)).sections}
     for table in sections["Go-live checklist"].tables:
         assert table.columns == ("item", "state", "measured", "found", "evidence")
     row = sections["Go-live checklist"].tables[0].rows[0]
@@ -195,7 +195,7 @@ def test_a_figure_stands_beside_its_threshold(folder: Path) -> None:
 
 def test_the_workload_stands_beside_the_latencies(folder: Path) -> None:
     run(folder, compared(2.0))
-    (latency,) = [one for one in document(read(folder)).sections if one.title == "Latency"]
+    (latency,) = [one for one in document(RunFolder(folder)).sections if one.title == "Latency"]
     (workload,) = [one for one in latency.tables if one.title == "Workload"]
     rows = {str(row[0]): row[1:] for row in workload.rows}
     assert rows["prompts, all classes"] == ("30", "30", "30", "48")
@@ -211,13 +211,13 @@ def test_a_latency_that_is_not_known_has_its_reason(folder: Path) -> None:
         return {} if visit.arm == "standard" else {"tpot_ms": None, "missing": {"tpot_ms": why}}
 
     run(folder, compared(2.0, answer=answer))
-    (latency,) = [one for one in document(read(folder)).sections if one.title == "Latency"]
+    (latency,) = [one for one in document(RunFolder(folder)).sections if one.title == "Latency"]
     assert latency.tables[0].note.endswith(f"Per output token, speculative is not known: {why}.")
 
 
 def test_the_guide_has_the_pages_that_sections_name(folder: Path) -> None:
     run(folder, compared(2.0), canary(CHECK), checklist(item("a", "open")))
-    guides = [one.guide for one in document(read(folder)).sections if one.guide]
+    guides = [one.guide for one in document(RunFolder(folder)).sections if one.guide]
     assert len(guides) >= 5
     assert all((Path(__file__).parents[2] / guide).is_file() for guide in guides)
 
@@ -227,7 +227,7 @@ def test_the_phases_show_their_state_in_words(folder: Path) -> None:
     launch = made("launch", "undecided", "no peak", files=[])
     cut, failed = made("monitor", "partial", "cut"), canary(CHECK, verdict="no")
     run(folder, compared(2.0), launch, cut, failed, record={"skipped": skipped})
-    words = {badge.label: (badge.state, badge.word) for badge in document(read(folder)).badges}
+    words = {badge.label: (badge.state, badge.word) for badge in document(RunFolder(folder)).badges}
     assert list(words) == list(PHASES)
     assert words["ab"] == ("good", "passed")
     assert words["launch"] == ("open", "undecided")
@@ -252,7 +252,7 @@ def test_an_empty_folder_and_one_without_a_comparison_have_a_page(folder: Path) 
 def test_the_headline_is_the_first_part_of_a_long_reason(folder: Path) -> None:
     reason = "not enough evidence: the best is k=5, 2.13×; repeats come from a cache; 11 requests"
     run(folder, made("launch", "undecided", reason=reason, files=[]))
-    page = document(read(folder))
+    page = document(RunFolder(folder))
     assert page.headline == "Not enough evidence: the best is k=5, 2.13×."
     assert [str(one) for one in page.summary[:2]] == ["Repeats come from a cache.", "11 requests."]
 
@@ -271,7 +271,7 @@ def test_prompts_that_ship_with_specops_are_called_samples(folder: Path) -> None
 def test_inputs_that_differ_between_phases_are_marked(folder: Path) -> None:
     other = canary(CHECK | {"status": "pass"}).model_copy(update={"inputs": {"prompts": sha256("others")}})
     run(folder, compared(2.0), other)
-    (conditions,) = [one for one in document(read(folder)).sections if one.title == "Conditions"]
+    (conditions,) = [one for one in document(RunFolder(folder)).sections if one.title == "Conditions"]
     (hashes,) = [table for table in conditions.tables if table.title == "Hashes of inputs"]
     marked = [row[0] for row in hashes.rows if isinstance(row[1], Cell) and row[1].state == "open"]
     assert marked == ["prompts", "prompts"]
@@ -324,7 +324,7 @@ def test_a_damaged_file_is_named_and_the_rest_is_shown(folder: Path, damage: Any
     for name in ("ab.json", "canary.json", "checklist.json", "run.json"):
         text = (folder / name).read_text()
         damage(folder / name)
-        found = read(folder)
+        found = RunFolder(folder)
         assert [one.name for one in found.unreadable] == [name]
         page = written(folder)
         assert re.search(f"Unreadable: [^<]*{re.escape(str(folder / name))}", page)
@@ -334,7 +334,7 @@ def test_a_damaged_file_is_named_and_the_rest_is_shown(folder: Path, damage: Any
         if (folder / name).is_dir():
             (folder / name).rmdir()
         (folder / name).write_text(text)
-    assert read(folder).unreadable == ()
+    assert RunFolder(folder).unreadable == ()
 
 
 # Text never becomes HTML.

@@ -14,9 +14,9 @@ from specops.config import load
 from specops.experiment.plan import Window
 from specops.load.arrivals import Level
 from specops.phases.ab.trust import WIDE, Doubt, caution, is_wide
+from specops.phases.run_folder import RunFolder
 from specops.phases.run_page.conclusion import doubts_of
 from specops.phases.run_page.document import document, walk_document
-from specops.phases.run_page.folder import read
 from specops.render.report.document import Cell, Ratios, shown_state, text_of
 from specops.render.report.terminal import terminal
 from specops.results import Result
@@ -43,11 +43,11 @@ def faster_when_second(window: Window, prompt: str, at: float) -> dict[str, Any]
 
 
 def found(folder: Path) -> dict[str, Doubt]:
-    return {doubt.name: doubt for doubt in doubts_of(read(folder).walk())}
+    return {doubt.name: doubt for doubt in doubts_of(RunFolder(folder).walk())}
 
 
 def shown(folder: Path) -> str:
-    walk = read(folder).walk()
+    walk = RunFolder(folder).walk()
     lines = terminal(walk_document(walk, load(folder / "../../rollout.yaml"), Path("rollout.yaml")))
     return " ".join(" ".join(lines).split())
 
@@ -69,7 +69,7 @@ def test_the_page_and_the_terminal_say_each_doubt(
     folder: Path, measured: dict[str, Any], doubtful: str, brief: str
 ) -> None:
     run(folder, compared(measured.pop("speed", 2.0), **measured))
-    doubt, text, page = found(folder)[doubtful], shown(folder), document(read(folder))
+    doubt, text, page = found(folder)[doubtful], shown(folder), document(RunFolder(folder))
     assert doubt.observed
     assert brief in doubt.brief
     said = caution(list(found(folder).values()))
@@ -87,7 +87,7 @@ def test_a_steady_measurement_has_no_caution(folder: Path) -> None:
     assert [doubt.observed for doubt in found(folder).values()] == [()] * 4
     assert caution(list(found(folder).values())) == ""
     assert "Limits of this measurement" not in shown(folder)
-    assert "Limits of this measurement" not in document(read(folder)).in_short()
+    assert "Limits of this measurement" not in document(RunFolder(folder)).in_short()
     assert found(folder)["drift"].lines == ("none observed",)
 
 
@@ -116,7 +116,7 @@ def test_the_drift_of_the_baseline_is_on_the_page(folder: Path) -> None:
                             "by_class": {}, "acceptance": None, "acceptance_missing": None})  # fmt: skip
     run(folder, baseline, compared(2.0))
     assert found(folder)["drift"].observed == ("baseline: E2E at 1 stream was 1.60× [1.30, 2.00]",)
-    assert "the speed was not steady (baseline)" in document(read(folder)).in_short()
+    assert "the speed was not steady (baseline)" in document(RunFolder(folder)).in_short()
     assert "the speed was not steady (baseline)" in shown(folder)
 
 
@@ -126,7 +126,7 @@ def test_a_load_that_may_be_a_loss_is_not_green(folder: Path) -> None:
     assert shown_state("yes", Interval(2.0, 1.5, 2.5, 9)) == "good"
     assert shown_state("no", Interval(0.5, 0.4, 0.6, 9)) == "bad"
     run(folder, compared(2.0, noise=1.5, cycles=8))
-    (pays,) = [one for one in document(read(folder)).sections if one.title == "Where it pays"]
+    (pays,) = [one for one in document(RunFolder(folder)).sections if one.title == "Where it pays"]
     (chart,) = pays.charts
     assert isinstance(chart, Ratios)
     assert all(row.low is not None and row.low > 1 for row in chart.rows if row.state == "good")

@@ -16,8 +16,8 @@ SELDOM = 32
 """`MEMORY` for rare observations, between which the traffic may change."""
 
 PRIOR = (0.6, 0.3, 0.2, 0.15)
-"""Acceptance rates by rank, if the ranks before it were rejected: about those of small drafts (`specops
-bench acceptance`)."""
+"""Acceptance rates by rank, if the ranks before it were rejected: about those of small drafts
+(`benchmarks/acceptance.py`)."""
 
 PRIOR_WEIGHT = 8.0
 """Number of observations that the prior counts for, and at each depth the rate of the depth above."""

@@ -27,7 +27,7 @@ DEFAULTS = ("traversal", "naive")
 """The first that is lossless for a draw is its default.
 
 Ranked accepts more than traversal, but sorts the vocabulary at every node. That pays where the target's pass
-is long (`specops bench verifiers`), so it is used on request only.
+is long (`benchmarks/verifiers.py`), so it is used on request only.
 """
 
 

@@ -228,8 +228,16 @@ class Challenger(Frozen):
         loads were rates of arrivals."""
         if all(level.speedups.level.concurrency is None for level in self.levels):
             return None
-        streams = (target.level.concurrency for target in self.deploy)
-        return max((number for number in streams if number is not None), default=0)
+        return max((self.deployed_streams(name) or 0 for name in self.classes), default=0)
+
+    def deployed_streams(self, traffic_class: str) -> int | None:
+        """The most streams at which it is to be deployed for a class; None where it is at no such load."""
+        streams = [
+            target.level.concurrency
+            for target in self.deploy
+            if target.traffic_class == traffic_class and target.level.concurrency is not None
+        ]
+        return max(streams, default=None)
 
 
 @dataclass(frozen=True)

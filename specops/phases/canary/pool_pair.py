@@ -13,6 +13,8 @@ from pydantic import Field
 from specops.config.rollout import Canary, CheckName
 from specops.load.workload import Prompt, PromptSet, StoredProvenance
 from specops.phases.canary.client import PASSING, CanaryRequest, PoolClient, Reply
+from specops.phases.measurement import checked
+from specops.results import Result
 from specops.section import Frozen
 
 Status = Literal["pass", "fail", "unsupported", "differs", "undecided"]
@@ -56,6 +58,11 @@ class Conformance(Frozen):
     """Number of requests that were sent, by pool."""
 
     prompts: StoredProvenance
+
+
+def conformance_of(result: Result, name: str) -> Conformance:
+    """The observations of the canary that is called `name` in the message of the FileError."""
+    return checked(Conformance, result.data, f"{name} is damaged: data")
 
 
 @dataclass(frozen=True)

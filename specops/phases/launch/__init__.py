@@ -24,6 +24,7 @@ from specops.launch.servers import contained
 from specops.phases.capacity import Capacity, capacity
 from specops.progress import Progress
 from specops.render import helm, write_files
+from specops.render.figures import count
 from specops.render.kubernetes import (
     ADDRESS,
     RANK,
@@ -343,7 +344,7 @@ def _lint_result(judged: list[LintResult], inputs: dict[str, str], version: str 
     levels = [finding.level for lint in judged for finding in lint.findings]
     errors, warnings = levels.count("error"), levels.count("warning")
     unknown = {entry.what: entry.decides for lint in judged for entry in lint.unknown}
-    counts = [_count(errors, "error"), _count(warnings, "warning")] if errors or warnings else []
+    counts = [count(errors, "error"), count(warnings, "warning")] if errors or warnings else []
     if unknown:
         counts.append(f"{len(unknown)} unknown: {', '.join(unknown)}")
     settings: dict[str, Any] = {"engine_version": version}
@@ -363,7 +364,3 @@ def _lint_result(judged: list[LintResult], inputs: dict[str, str], version: str 
         },
         data=LintData(commands=judged).model_dump(mode="json"),
     )
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

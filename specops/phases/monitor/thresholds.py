@@ -6,22 +6,20 @@ source.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any
 
 from specops.config import Pool, Rollout
 from specops.config.monitor import ALERTS, AlertName, AlertRecord, AlertSetting, alert_record
-from specops.errors import SpecopsError
 from specops.guard.signals.criteria import break_even
-from specops.hints import ROLLOUT
 from specops.load.record import LevelFigures
-from specops.phases import phase_named
 from specops.phases.ab import report as ab_report
 from specops.phases.ab.settings import AbSettings
-from specops.phases.measurement import BaselineLevels, StoredResult, checked, finished
+from specops.phases.measurement import levels_of
+from specops.phases.run_folder import Missing, RunFolder, Stored
 from specops.phases.sweep import report as sweep_report
 from specops.prometheus.promql import LATENCIES, Latency
 from specops.prometheus.series import POOLS, exposed
@@ -64,37 +62,33 @@ class Measurements:
     """The reason why a phase has no result that counts, and the command that makes one, by phase."""
 
 
-Made = TypeVar("Made")
-
-
 def measurements(
     rollout: Rollout, folder: Path, unfit: Mapping[str, str] = MappingProxyType({})
 ) -> Measurements:
     """Read the run folder. `unfit`: by phase, why a result is not a reference. Such a result, or a damaged
     one, is in `missing`, so that the rest can be rendered without it."""
-    read: dict[str, str] = {}
-    missing: dict[str, str] = {}
+    run, pool = RunFolder(folder, unfit), rollout.pools.speculative
+    baseline, comparison, sweep = (
+        run.finished("baseline", levels_of),
+        run.finished_comparison,
+        run.finished_sweep,
+    )
+    paying = run.finished("sweep", lambda result, _: break_even(pool, result))
+    stored: list[tuple[str, Stored[Any] | Missing]] = [
+        ("baseline", baseline), ("ab", comparison), ("sweep", sweep), ("sweep", paying)
+    ]  # fmt: skip
+    return Measurements(
+        loads=() if isinstance(baseline, Missing) else _loads(baseline.part),
+        baseline=None if isinstance(baseline, Missing) else baseline.source,
+        break_even=_figure(paying),
+        acceptance=_acceptance(comparison, sweep),
+        branches=_branches(pool),
+        read={phase: part.sha256 for phase, part in stored if isinstance(part, Stored)},
+        missing={phase: str(part) for phase, part in stored if isinstance(part, Missing)},
+    )
 
-    def read_part(phase: str, make: Callable[[StoredResult], Made]) -> Made | None:
-        try:
-            stored = finished(folder, phase, unfit)
-            value = make(stored)
-        except SpecopsError as error:
-            command = phase_named(phase).remake.format(rollout=ROLLOUT)
-            missing[phase] = f"{error.message}: specops {command}"
-            return None
-        read[phase] = stored.sha256
-        return value
 
-    pool = rollout.pools.speculative
-    loads, source = read_part("baseline", lambda baseline: (_loads(baseline), baseline.source)) or ((), None)
-    from_ab, from_sweep = read_part("ab", _ab_acceptance), read_part("sweep", _swept)
-    paying = read_part("sweep", lambda sweep: _swept_break_even(sweep, pool))
-    return Measurements(loads, source, paying, from_ab or from_sweep, _branches(pool), read, missing)
-
-
-def _loads(read: StoredResult) -> tuple[Load, ...]:
-    levels = checked(BaselineLevels, read.result.data, f"{read.path} is damaged: data").by_concurrency
+def _loads(levels: Sequence[LevelFigures]) -> tuple[Load, ...]:
     loads = [_load(level, level.concurrency) for level in levels if level.concurrency is not None]
     return tuple(sorted(loads, key=lambda load: load.concurrency))
 
@@ -120,15 +114,18 @@ def _token_s(level: LevelFigures) -> float | None:
     return max(0.0, level.e2e_ms.mean - level.ttft_ms.mean) / 1000 / later
 
 
-def _ab_acceptance(read: StoredResult) -> Figure | None:
-    report = ab_report.read(read.result, str(read.path))
-    total = report.acceptance(report.main_challenger)
-    return Figure(total.rate, read.source) if total else None
-
-
-def _swept(read: StoredResult) -> Figure | None:
-    """Acceptance of the recommended setting at the load that decided."""
-    report = sweep_report.read(read.result, str(read.path))
+def _acceptance(
+    comparison: Stored[ab_report.Report] | Missing, sweep: Stored[sweep_report.Report] | Missing
+) -> Figure | None:
+    """Acceptance by the comparison; else of the setting that the sweep recommends, at the load that
+    decided."""
+    if isinstance(comparison, Stored):
+        total = comparison.part.acceptance(comparison.part.main_challenger)
+        if total is not None:
+            return Figure(total.rate, comparison.source)
+    if isinstance(sweep, Missing):
+        return None
+    report = sweep.part
     rates = [
         cell.accept_ratio
         for cell in report.cells
@@ -136,12 +133,13 @@ def _swept(read: StoredResult) -> Figure | None:
         and cell.concurrency == report.decided_at
         and cell.accept_ratio is not None
     ]
-    return Figure(sum(rates) / len(rates), read.source) if rates else None
+    return Figure(sum(rates) / len(rates), sweep.source) if rates else None
 
 
-def _swept_break_even(read: StoredResult, pool: Pool) -> Figure | None:
-    share = break_even(pool, read.result)
-    return None if share is None else Figure(share, read.source)
+def _figure(stored: Stored[float | None] | Missing) -> Figure | None:
+    if isinstance(stored, Missing) or stored.part is None:
+        return None
+    return Figure(stored.part, stored.source)
 
 
 def _branches(pool: Pool) -> bool:

@@ -28,6 +28,7 @@ from specops.phases.report.report import (
     Times,
     WeeklyReport,
 )
+from specops.phases.run_folder import RunFolder
 from specops.progress import Progress
 from specops.prometheus.api import Api
 from specops.prometheus.series import POOL
@@ -72,6 +73,7 @@ def _report(
     rollout: Rollout, path: Path, folder: Path, observed: PrometheusData, measured: Measurements
 ) -> WeeklyReport:
     window, spec = observed.window, observed.pools["speculative"]
+    run = RunFolder(folder)
     now, then = slice(window.hours, None), slice(0, window.hours)
     by_name = {name: pools.pool(pool_data, window) for name, pool_data in observed.pools.items()}
     present = {name: pool for name, pool in by_name.items() if pool is not None}
@@ -84,7 +86,7 @@ def _report(
         measured.acceptance,
         faster,
         comparison.speedup(spec, window.previous, then, measured.loads, measured.baseline),
-        comparison.measured_speedups(folder),
+        comparison.measured_speedups(run),
         met,
     )
     fired = events.incidents(window, observed.firing, observed.up) if observed.up else None
@@ -102,9 +104,9 @@ def _report(
         fallbacks=fell,
         drift=drifted,
         gpu_share=max((gpu.most_share for gpu in memory), default=None),
-        cost=comparison.step_cost(folder),
+        cost=comparison.step_cost(run),
         load=met,
-        paid=comparison.paid(folder),
+        paying=run.paying_load,
     )
     advice = recommend.recommendations(basis) if present else []
     return WeeklyReport(

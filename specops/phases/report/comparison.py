@@ -1,9 +1,9 @@
-"""The window against earlier measurements: speed-up and savings, days, drift. The last part reads files.
+"""The window against earlier measurements: speed-up and savings, days, drift. The last part reads a folder.
 
 The speed-up of an hour is expected time over measured time. The expected time is the baseline's mean at the
 load that the hour's requests met. It is interpolated between the measured loads, never extrapolated. The
-speed-up of the window is the ratio of the sums over all hours at a comparable load. The last part reads the
-results of `ab` and `sweep` in the run folder; the rest is pure.
+speed-up of the window is the ratio of the sums over all hours at a comparable load. The last part takes the
+results of `ab` and `sweep` from the run folder; the rest is pure.
 """
 
 from __future__ import annotations
@@ -11,16 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from specops.config.rollout import Costs
 from specops.economics import StepCost
-from specops.errors import SpecopsError
-from specops.phases.ab import report as ab_report
 from specops.phases.baseline_at_load import at_load, e2e
-from specops.phases.measurement import finished
 from specops.phases.monitor.thresholds import Figure
 from specops.phases.report.pools import divided, extremes, hours, increases, load, ratio, sums
 from specops.phases.report.prometheus_data import Floats, PoolData
@@ -33,7 +29,7 @@ from specops.phases.report.report import (
     ReportWindow,
     SavedTime,
 )
-from specops.phases.sweep import report as sweep_report
+from specops.phases.run_folder import Missing, RunFolder
 from specops.prometheus.promql import LATENCIES, Latency
 from specops.render.prometheus.alerts import MIN_REQUESTS
 from specops.render.prometheus.rules import Load
@@ -230,58 +226,25 @@ class MeasuredSpeedup:
     speedup: Figure
 
 
-@dataclass(frozen=True)
-class PayingLoads:
-    """The load of a server up to which the comparison deploys speculation, for any class."""
-
-    up_to: int
-    """Streams; 0 where it deploys it nowhere."""
-
-    source: str
-
-
-def measured_speedups(folder: Path) -> list[MeasuredSpeedup]:
+def measured_speedups(run: RunFolder) -> list[MeasuredSpeedup]:
     """The speed-ups of the main challenger by load; empty where there is no finished comparison.
     That it is missing or damaged is said where acceptance is read."""
-    stored = _challenger(folder)
-    if stored is None:
+    if isinstance(run.finished_comparison, Missing):
         return []
-    challenger, source = stored
+    report, source = run.finished_comparison.part, run.finished_comparison.source
     return [
         MeasuredSpeedup(level.speedups.level.concurrency, Figure(level.speedups.e2e.estimate, source))
-        for level in challenger.levels
+        for level in report.challengers[report.main_challenger].levels
         if level.speedups.e2e is not None and level.speedups.level.concurrency is not None
     ]
 
 
-def paid(folder: Path) -> PayingLoads | None:
-    """Return the load up to which speculation pays; None where there is no finished comparison, or it was
-    measured at rates only."""
-    stored = _challenger(folder)
-    if stored is None:
-        return None
-    challenger, source = stored
-    streams = challenger.deployed_up_to
-    return None if streams is None else PayingLoads(streams, source)
-
-
-def _challenger(folder: Path) -> tuple[ab_report.Challenger, str] | None:
-    try:
-        stored = finished(folder, "ab")
-        report = ab_report.read(stored.result, stored.path.name)
-    except SpecopsError:
-        return None
-    return report.challengers[report.main_challenger], stored.source
-
-
-def step_cost(folder: Path) -> StepCost | None:
+def step_cost(run: RunFolder) -> StepCost | None:
     """Return the cost of a step that the sweep measured; None where there is no sweep, or it could not fit
     one."""
-    try:
-        stored = finished(folder, "sweep")
-        cost = sweep_report.recommendation(stored.result, stored.path.name).cost
-    except SpecopsError:
+    if isinstance(run.recommendation, Missing):
         return None
+    cost = run.recommendation.part.cost
     if cost.target_ms is None or cost.draft_ms is None:
         return None
     return StepCost(cost.target_ms, cost.draft_ms, None, ())

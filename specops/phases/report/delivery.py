@@ -50,8 +50,9 @@ def read(result: Result) -> WeeklyReport:
 
 
 def write(folder: Path, window: ReportWindow, result: Result) -> ReportFiles:
-    """Into `folder`/reports, by the window's last day; one of the same day is replaced. Raises FileError."""
-    reports, name = folder / REPORTS, f"{window.last_day:%Y-%m-%d}"
+    """Into `folder`/reports, by the window's name: one of the same last day and length is replaced. Raises
+    FileError."""
+    reports, name = folder / REPORTS, window.name
     results.write(reports / f"{name}.json", result)
     page = document(read(result), result)
     write_files(reports, {f"{name}.md": markdown(page), f"{name}.html": html(page)})

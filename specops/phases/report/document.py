@@ -19,6 +19,7 @@ from specops.phases.report.report import (
 )
 from specops.phases.report.tables import NONE, elapsed, share, times
 from specops.prometheus.series import PoolName
+from specops.render.figures import capital
 from specops.render.report.document import (
     Axis,
     Chart,
@@ -128,7 +129,7 @@ def _trouble(report: WeeklyReport) -> str:
     off = "the number of fallbacks is unknown"
     if fallbacks is not None:
         off = _count(len(fallbacks), "fallback")
-    return _capital(f"{fired}; {off}.")
+    return capital(f"{fired}; {off}.")
 
 
 def _count(number: int, noun: str) -> str:
@@ -171,12 +172,8 @@ def _step(recommendation: ReportAdvice) -> Step:
     value, threshold, source = recommendation.value, recommendation.threshold, recommendation.source
     reason = f"Source: {source}."
     if value is not None and threshold is not None:
-        reason = f"{_capital(recommendation.rule)} {value:.3g}, threshold {threshold:.3g} ({source})."
-    return Step(_capital(recommendation.message), reason, recommendation.command)
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+        reason = f"{capital(recommendation.rule)} {value:.3g}, threshold {threshold:.3g} ({source})."
+    return Step(capital(recommendation.message), reason, recommendation.command)
 
 
 def _sections(report: WeeklyReport) -> Iterator[Section]:
@@ -211,7 +208,7 @@ def _sections(report: WeeklyReport) -> Iterator[Section]:
 def _live_effect(effect: LiveEffect) -> str:
     return (
         f"By chance {effect.holdout:.0%} of the eligible requests stayed on the standard pool; the ratios"
-        f" compare speculation with these. {_capital(effect.reason)}."
+        f" compare speculation with these. {capital(effect.reason)}."
     )
 
 

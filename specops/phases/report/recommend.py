@@ -14,7 +14,7 @@ from specops.config.monitor import OURS
 from specops.defaults import MEMORY_FULL
 from specops.economics import StepCost
 from specops.phases.monitor.thresholds import Measurements
-from specops.phases.report.comparison import LEAST, PayingLoads
+from specops.phases.report.comparison import LEAST
 from specops.phases.report.events import GUARD
 from specops.phases.report.report import (
     AlertIncident,
@@ -27,6 +27,7 @@ from specops.phases.report.report import (
     speculative_acceptance,
 )
 from specops.phases.report.tables import when
+from specops.phases.run_folder import PayingLoad
 from specops.prometheus.series import PoolName
 from specops.render.figures import count
 
@@ -62,7 +63,7 @@ class RecommendationInputs:
     load: float | None = None
     """Requests at a time of a server, as the window's requests met them on average."""
 
-    paid: PayingLoads | None = None
+    paying: PayingLoad | None = None
 
 
 def recommendations(inputs: RecommendationInputs) -> list[ReportAdvice]:
@@ -155,15 +156,15 @@ def _speedup(inputs: RecommendationInputs) -> Iterator[ReportAdvice]:
 
 def _heavy(inputs: RecommendationInputs) -> Iterator[ReportAdvice]:
     """A load at which speculation was not shown to pay."""
-    load, paid = inputs.load, inputs.paid
-    if load is None or paid is None or load <= paid.up_to * ROOM:
+    load, paying = inputs.load, inputs.paying
+    if load is None or paying is None or load <= paying.up_to * ROOM:
         return
-    extent = f"up to {paid.up_to}" if paid.up_to else "at no load"
+    extent = f"up to {paying.up_to}" if paying.up_to else "at no load"
     yield ReportAdvice(
         rule="load that pays",
         value=load,
-        threshold=float(paid.up_to),
-        source=paid.source,
+        threshold=float(paying.up_to),
+        source=paying.source,
         message=f"requests met {load:.1f} at a time on average, and speculation was shown to pay {extent}",
         command=f"specops route render {inputs.path}  # its in-flight limit is the load that pays",
     )

@@ -49,6 +49,14 @@ class ReportWindow:
     def last_day(self) -> date:
         return self.local(self.end - 1).date()
 
+    @property
+    def name(self) -> str:
+        """The name of its files: the last day, and the length where it is not a week."""
+        length = self.local(self.end).replace(tzinfo=None) - self.local(self.start).replace(tzinfo=None)
+        days, rest = divmod(length, timedelta(days=1))
+        suffix = f"-{self.hours}h" if rest else "" if days == 7 else f"-{days}d"
+        return f"{self.last_day}{suffix}"
+
     def local(self, ts: float) -> datetime:
         return datetime.fromtimestamp(ts, self.zone)
 

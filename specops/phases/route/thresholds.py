@@ -5,24 +5,27 @@ The rollout file comes first, then the results in the run folder, then a default
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 import yaml
 
-from specops import results
 from specops.config import Pool, Rollout
-from specops.errors import ConfigError, FileError
-from specops.hints import ROLLOUT, in_rollout, renaming
-from specops.phases.ab import report as ab
-from specops.phases.sweep import report as sweep
+from specops.errors import ConfigError
+from specops.hints import in_rollout
+from specops.phases import PhaseName
+from specops.phases.ab.report import Report
+from specops.phases.canary.pool_pair import Conformance, conformance_of
+from specops.phases.run_folder import Missing, RunFolder, Stored
+from specops.phases.sweep.report import Recommendation
 from specops.render.figures import count
-from specops.results import Result
 from specops.router import RESERVED, TrafficClass
 from specops.serving import ENGINES
+
+Part = TypeVar("Part")
 
 
 def servers(rollout: Rollout, pool: Literal["standard", "speculative"]) -> list[str]:
@@ -196,21 +199,27 @@ class _Measured:
         self.on: dict[str, str] = {}
         self.off: dict[str, str] = {}
         self.unsupported: dict[str, str] = {}
-        for name, read in (("sweep", self._sweep), ("ab", self._ab), ("canary", self._canary)):
-            path = folder / f"{name}.json"
-            if not path.exists():
-                continue
-            result = results.read(path)
-            if result.verdict == "partial":
-                self.notes.append(f"{path} was interrupted, and is not used")
-                continue
-            self.inputs[name] = results.sha256(path)
-            read(result, str(path), f"{path.name} {self.inputs[name][:12]}")
+        run = RunFolder(folder)
+        self._read("sweep", run.recommendation, self._sweep)
+        self._read("ab", run.finished_comparison, self._ab)
+        self._read("canary", run.finished("canary", conformance_of), self._canary)
 
-    def _sweep(self, result: Result, path: str, source: str) -> None:
-        recommendation = sweep.recommendation(result, path)
+    def _read(
+        self, phase: PhaseName, stored: Stored[Part] | Missing, use: Callable[[Stored[Part], str], None]
+    ) -> None:
+        """Take what a result says; none is needed. Raises FileError for a damaged one."""
+        if isinstance(stored, Stored):
+            self.inputs[phase] = stored.sha256
+            use(stored, f"{stored.path.name} {stored.sha256[:12]}")
+        elif stored.damage is not None:
+            raise stored.damage
+        elif stored.unused:
+            self.notes.append(stored.why)
+
+    def _sweep(self, stored: Stored[Recommendation], source: str) -> None:
+        recommendation = stored.part
         if recommendation.verdict == "no" or recommendation.k == 0:
-            self.speculate = sourced(False, f"{source}: {result.reason}")
+            self.speculate = sourced(False, f"{source}: {stored.result.reason}")
             return
         if recommendation.crossover.on_max is not None:
             self.swept = _Paid(recommendation.crossover.on_max, True, source)
@@ -264,10 +273,10 @@ class _Measured:
         why = f"{paid.source}: {subject}is faster up to {paying} a server{basis}"
         return sourced(limit, why)
 
-    def _ab(self, result: Result, path: str, source: str) -> None:
+    def _ab(self, stored: Stored[Report], source: str) -> None:
         """Let only the classes speculate that the comparison deploys, each up to the heaviest load that
         pays."""
-        challengers = ab.read(result, path).challengers
+        challengers, path = stored.part.challengers, stored.path
         if CHALLENGER not in challengers:
             self.notes.append(f"{path} compares no arm called {CHALLENGER}, and is not used")
             return
@@ -277,32 +286,20 @@ class _Measured:
             return
         measured = [level.speedups.level.concurrency for level in challenger.levels]
         for name in challenger.classes:
-            levels = [target.level for target in challenger.deploy if target.traffic_class == name]
-            if not levels:
+            if name not in {target.traffic_class for target in challenger.deploy}:
                 self.off[name] = source
                 self.on.pop(name, None)
                 continue
             if name not in self.off:
                 self.on[name] = source
-            streams = max(
-                (level.concurrency for level in levels if level.concurrency is not None), default=None
-            )
+            streams = challenger.deployed_streams(name)
             if streams is not None:
                 heavier = any(number is not None and number > streams for number in measured)
                 self.paid_by_class[name] = _Paid(streams, heavier, source, name)
         if not self.paid_by_class:
             self.notes.append(f"{path} was measured at rates, which do not limit requests in flight")
 
-    def _canary(self, result: Result, path: str, source: str) -> None:
-        """Read what the canary found unsupported: a list of {parameter, pool, request}, in the summary or the
-        data."""
-        entries = result.data.get("unsupported", result.summary.get("unsupported", []))
-        try:
-            for entry in entries:
-                if entry["pool"] == CHALLENGER:
-                    self.unsupported[str(entry["parameter"])] = source
-        except (TypeError, KeyError):
-            raise FileError(
-                f"{path} is damaged: unsupported holds no parameter and pool",
-                hint=renaming(path, f"then specops canary {ROLLOUT}"),
-            ) from None
+    def _canary(self, stored: Stored[Conformance], source: str) -> None:
+        for entry in stored.part.unsupported:
+            if entry.pool == CHALLENGER:
+                self.unsupported[entry.parameter] = source

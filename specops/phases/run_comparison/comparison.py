@@ -25,8 +25,8 @@ from specops.phases.measurement import checked
 from specops.phases.run_comparison import latencies
 from specops.phases.run_comparison.latencies import Figure as Latency
 from specops.phases.run_comparison.latencies import ratio
+from specops.phases.run_folder import RunFolder
 from specops.phases.run_page.conclusion import challenger_of
-from specops.phases.run_page.folder import RunFolder, read
 from specops.results import Result, Verdict, sha256
 from specops.section import Frozen
 from specops.stats import Interval
@@ -121,7 +121,7 @@ def _folder(path: Path) -> RunFolder:
             f"there is no run folder {path}: expected the folders of two runs, such as runs/NAME",
             hint=listing(path.parent),
         )
-    run = read(path)
+    run = RunFolder(path)
     if not run.results and not run.unreadable:
         raise FileError(
             f"{path} is not a run folder: it has no result of a phase; a run folder is runs/NAME",

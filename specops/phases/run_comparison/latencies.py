@@ -15,8 +15,8 @@ from specops import stats
 from specops.experiment.findings import StoredInterval
 from specops.load.arrivals import Level
 from specops.load.record import CellRecord
+from specops.phases.run_folder import RunFolder
 from specops.phases.run_page.conclusion import challenger_of
-from specops.phases.run_page.folder import RunFolder
 from specops.section import Frozen
 from specops.stats import Interval
 

@@ -11,7 +11,7 @@ from typing import Any
 from specops.assets import asset
 from specops.errors import FileError
 from specops.phases import PHASES
-from specops.phases.run_page.folder import RunFolder
+from specops.phases.run_folder import RunFolder
 from specops.render.figures import count
 from specops.render.report.document import Cell, Section, Table
 

@@ -15,6 +15,7 @@ from specops.phases.ab.sentences import Conclusion
 from specops.phases.commands import Commands
 from specops.phases.playbook.walk import RECORD, Walk, following_walk
 from specops.phases.route import unmatched_sentence
+from specops.phases.run_folder import RunFolder
 from specops.phases.run_page import INDEX, conditions, sections
 from specops.phases.run_page.conclusion import (
     SKIPPED,
@@ -23,9 +24,8 @@ from specops.phases.run_page.conclusion import (
     phase_reason,
     unrouted,
 )
-from specops.phases.run_page.folder import RunFolder, read
 from specops.render import write_files
-from specops.render.figures import count, sentence
+from specops.render.figures import capital, count, sentence
 from specops.render.report.document import (
     STATES,
     Badge,
@@ -53,7 +53,7 @@ def document(run: RunFolder) -> Document:
 def walk_document(walk: Walk, rollout: Rollout, path: Path) -> Document:
     """The document of a walk that has just ended, for the terminal; `path` is that of the rollout file. Each
     phase's own command shows the sections that are left out, and so does the page."""
-    document = _document(read(walk.folder), walk, (rollout, path))
+    document = _document(RunFolder(walk.folder), walk, (rollout, path))
     return replace(
         document,
         summary=(*_reused(walk, rollout), *document.summary, f"open {walk.folder / INDEX}"),
@@ -231,10 +231,6 @@ def _next(walk: Walk, rollout_file: tuple[Rollout, Path] | None) -> Iterator[Ste
             yield Step("; ".join(changes), "", line.removeprefix(NEXT))
 
 
-def capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
 def _foot(run: RunFolder) -> Iterator[str]:
     versions = sorted({result.specops for result in run.results.values()})
     written = f"Written by specops {', '.join(versions)}" if versions else "Written by specops"
@@ -252,7 +248,7 @@ def write_page(folder: Path) -> Path:
             f"could not write {path}: the file there was not written by specops",
             hint=f"{beginning(path)}  # what it is; the page is written once {INDEX} is free",
         )
-    write_files(folder, {INDEX: html(document(read(folder)))})
+    write_files(folder, {INDEX: html(document(RunFolder(folder)))})
     return path
 
 

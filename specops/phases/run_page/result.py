@@ -11,9 +11,12 @@ from specops.phases.baseline_document import document as baseline
 from specops.phases.canary.document import document as canary
 from specops.phases.checklist.document import document as checklist
 from specops.phases.diagnose.document import document as diagnose
+from specops.phases.guard_drill.document import document as guard_drill
 from specops.phases.launch import LintData
 from specops.phases.measurement import checked
-from specops.phases.run_page.folder import of_one
+from specops.phases.monitor.document import document as monitor_check
+from specops.phases.route.document import document as route_check
+from specops.phases.run_folder import RunFolder
 from specops.phases.run_page.sections import FILES, sections
 from specops.phases.sweep.document import document as sweep
 from specops.phases.verify_draft.document import document as verify_draft
@@ -39,7 +42,7 @@ def document(result: Result) -> Document:
 
 def _plain(result: Result) -> Document:
     """The document of a phase that has none of its own."""
-    visible = (section for section in sections(of_one(result)) if section.title != FILES)
+    visible = (section for section in sections(RunFolder.of_result(result)) if section.title != FILES)
     return Document.of_result(result, (), visible)
 
 
@@ -71,7 +74,10 @@ _DOCUMENTS: Mapping[str, Callable[[Result, Path], Document]] = {
     "canary": canary,
     "checklist": checklist,
     "diagnose": diagnose,
+    "guard-drill": guard_drill,
     "lint": lint,
+    "monitor-check": monitor_check,
+    "route-check": route_check,
     "sweep": sweep,
     "verify-draft": verify_draft,
 }

@@ -8,17 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from specops.phases import PHASES, phase_named
+from specops.phases import PHASES, PhaseName, phase_named
 from specops.phases.ab.document import sections as ab_sections
 from specops.phases.baseline_document import sections as baseline_sections
 from specops.phases.canary.document import sections as canary_sections
 from specops.phases.checklist.document import sections as checklist_sections
 from specops.phases.checklist.document import steps as checklist_steps
 from specops.phases.measurement import BaselineSteadiness
+from specops.phases.playbook.rendered import RenderedFiles
 from specops.phases.route import UNMATCHED_NOTE, unmatched_sentence
+from specops.phases.run_folder import RunFolder
 from specops.phases.run_page.conclusion import unrouted
 from specops.phases.run_page.conditions import conditions
-from specops.phases.run_page.folder import RunFolder
 from specops.phases.sweep.document import sections as sweep_sections
 from specops.render.figures import count, sentence
 from specops.render.report.document import Cell, Section, Step, Table
@@ -108,17 +109,22 @@ def _routing(run: RunFolder) -> Section | None:
     )
 
 
+def _files_of(run: RunFolder, phase: PhaseName) -> list[str]:
+    rendered = run.part(phase, RenderedFiles)
+    return rendered.files if rendered is not None else []
+
+
 def _files(run: RunFolder) -> Section | None:
     uses = {phase.name: phase.files_use for phase in map(phase_named, PHASES) if phase.files_use}
     rows = tuple(
         (Cell(name, link=name), uses[phase], "" if (run.path / name).exists() else "missing")
         for phase in uses
-        for name in run.files(phase)
+        for name in _files_of(run, phase)
     )
     if not rows:
         return None
     missing = any(row[2] for row in rows)
     columns = ("file", "use", "state") if missing else ("file", "use")
     table = Table("", columns, tuple(row if missing else row[:2] for row in rows))
-    sources = tuple(f"{phase}.json" for phase in uses if run.files(phase))
+    sources = tuple(f"{phase}.json" for phase in uses if _files_of(run, phase))
     return Section(FILES, (), (), (table,), sources=sources)

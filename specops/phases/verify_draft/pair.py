@@ -17,14 +17,15 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from specops import results
 from specops.checkpoints.model_config import Config, config_of
 from specops.checkpoints.source import Checkpoint, Weights, read_json, weights_of
 from specops.checkpoints.tokenizer import Tokenizer, tokenizer_of
 from specops.config import Pool
-from specops.results import Verdict
+from specops.phases.measurement import checked
+from specops.results import Result, Verdict
 from specops.section import Frozen
 from specops.serving import ENGINES, FileFormat
 
@@ -66,6 +67,15 @@ class PairFinding(Frozen):
         if self.verdict == "unknown":
             return "unknown"
         return "ok" if self.verdict in ("compatible", "needs_setting") else "wrong"
+
+
+class _Findings(BaseModel):
+    findings: list[PairFinding]
+
+
+def findings_of(result: Result, name: str) -> list[PairFinding]:
+    """The findings of a result that is called `name` in the message of the FileError."""
+    return checked(_Findings, result.data, f"{name} is damaged: data").findings
 
 
 def compatible(check: str, detail: str) -> PairFinding:

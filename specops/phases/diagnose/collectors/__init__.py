@@ -20,6 +20,7 @@ from specops.phases.diagnose.finding import PRESENT_S
 from specops.phases.diagnose.observations import Observations
 from specops.phases.inputs import left_out, version_of
 from specops.phases.monitor.thresholds import measurements
+from specops.phases.run_folder import RunFolder
 from specops.progress import Progress
 from specops.prometheus.api import Api
 
@@ -40,15 +41,15 @@ def gather(
 ) -> Observations:
     """Observe a rollout. `requests`: whether a few streamed ones may be sent to the speculative pool."""
     unfit = left_out(rollout, folder, version_of(rollout))
-    measured = measurements(rollout, folder, unfit)
+    run, measured = RunFolder(folder, unfit), measurements(rollout, folder, unfit)
     collector = _Collector()
     servers = live.servers(rollout)
     progress.start("reading the run folder", 0)
     collector.collect("baseline", lambda: run_folder.baseline(measured))
-    collector.collect("compared", lambda: run_folder.comparison(folder, unfit))
-    collector.collect("sweep", lambda: run_folder.swept(rollout, folder, measured, unfit))
-    collector.collect("drafts", lambda: run_folder.drafts(folder))
-    collector.collect("canary", lambda: run_folder.canary(folder))
+    collector.collect("compared", lambda: run_folder.comparison(run))
+    collector.collect("sweep", lambda: run_folder.swept(rollout, run, measured))
+    collector.collect("drafts", lambda: run_folder.drafts(run))
+    collector.collect("canary", lambda: run_folder.canary(run))
     collector.collect("fallbacks", lambda: run_folder.fallbacks(folder, now))
     collector.collect("deployed", lambda: run_folder.deployed(rollout))
     collector.collect("lint", lambda: run_folder.lint(rollout))

@@ -4,12 +4,9 @@ command."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import MappingProxyType
-
-from pydantic import BaseModel
 
 from specops.config import Rollout
 from specops.errors import ConfigError, SpecopsError
@@ -18,8 +15,8 @@ from specops.guard.journal import FILE as JOURNAL
 from specops.guard.journal import history
 from specops.guard.signals.criteria import deployed_setting
 from specops.launch.command_files import command_of, judge
-from specops.phases.ab import report as ab_report
 from specops.phases.ab.report import CHALLENGER, ArmFigures, Challenger, ParityCounts
+from specops.phases.canary.pool_pair import conformance_of
 from specops.phases.diagnose.observations import (
     AbFigures,
     AcceptanceAtLoad,
@@ -39,12 +36,12 @@ from specops.phases.diagnose.observations import (
     VocabularyLogLines,
 )
 from specops.phases.guard import GUARD
-from specops.phases.measurement import checked, finished
 from specops.phases.monitor.check import GOOD, NameState, check
 from specops.phases.monitor.thresholds import Measurements
-from specops.phases.sweep import report as sweep_report
+from specops.phases.run_folder import Missing, RunFolder
 from specops.phases.sweep.advice import FamilySteps
 from specops.phases.sweep.report import Cell, Report
+from specops.phases.verify_draft.pair import findings_of
 from specops.progress import SilentProgress
 from specops.prometheus.api import Api
 from specops.results import milliseconds
@@ -68,14 +65,12 @@ def baseline(measured: Measurements) -> BaselineFigures | str:
     return BaselineFigures(source=measured.baseline, loads=loads)
 
 
-def comparison(folder: Path, unfit: Mapping[str, str] = MappingProxyType({})) -> AbFigures | str:
-    """Return the figures of ab.json, or why they cannot be used. `unfit`: by phase, why a result is not of
-    this rollout."""
-    try:
-        stored = finished(folder, "ab", unfit)
-        report = ab_report.read(stored.result, stored.path.name)
-    except SpecopsError as error:
-        return error.message
+def comparison(run: RunFolder) -> AbFigures | str:
+    """Return the figures of ab.json, or why they cannot be used."""
+    stored = run.finished_comparison
+    if isinstance(stored, Missing):
+        return stored.why
+    report = stored.part
     challenger = report.challengers.get(CHALLENGER)
     if challenger is None:
         return f"ab.json compares no arm called {CHALLENGER}"
@@ -141,17 +136,14 @@ def _control(parity: ParityCounts) -> float | None:
     return again.equal / again.compared if again is not None and again.compared else None
 
 
-def swept(
-    rollout: Rollout, folder: Path, measured: Measurements, unfit: Mapping[str, str] = MappingProxyType({})
-) -> SweepFigures | str:
-    """Return the figures of sweep.json, or why they cannot be used. `unfit`: by phase, why a result is not of
-    this rollout."""
-    try:
-        stored = finished(folder, "sweep", unfit)
-        report = sweep_report.read(stored.result, stored.path.name)
-        advice = sweep_report.recommendation(stored.result, stored.path.name)
-    except SpecopsError as error:
-        return error.message
+def swept(rollout: Rollout, run: RunFolder, measured: Measurements) -> SweepFigures | str:
+    """Return the figures of sweep.json, or why they cannot be used."""
+    stored, recommendation = run.finished_sweep, run.recommendation
+    if isinstance(stored, Missing):
+        return stored.why
+    if isinstance(recommendation, Missing):
+        return recommendation.why
+    report, advice = stored.part, recommendation.part
     setting = deployed_setting(rollout.pools.speculative, stored.result)
     cells = [cell for cell in report.cells if cell.setting == setting]
     line = _line(report, cells)
@@ -205,38 +197,15 @@ def _by(cells: list[Cell], key: str, fixed_key: str) -> dict[str, float]:
     }
 
 
-class _Judged(BaseModel):
-    check: str
-    verdict: str
-    detail: str
-
-
-class _Pair(BaseModel):
-    findings: list[_Judged]
-
-
-def drafts(folder: Path) -> DraftFigures | str:
-    try:
-        stored = finished(folder, "drafts")
-        judged = checked(_Pair, stored.result.data, f"{stored.path.name} is damaged: data").findings
-    except SpecopsError as error:
-        return error.message
-    wrong = [f"{finding.check}: {finding.detail}" for finding in judged if finding.verdict != "compatible"]
+def drafts(run: RunFolder) -> DraftFigures | str:
+    stored = run.finished("drafts", findings_of)
+    if isinstance(stored, Missing):
+        return stored.why
+    wrong = [f"{part.check}: {part.detail}" for part in stored.part if part.verdict != "compatible"]
     verdict = str(stored.result.summary.get("verdict", stored.result.verdict))
     return DraftFigures(
         source=stored.source, verdict=verdict, reason=stored.result.reason, wrong=tuple(wrong)
     )
-
-
-class _Check(BaseModel):
-    name: str
-    status: str
-    message: str
-    request: str | None = None
-
-
-class _Checks(BaseModel):
-    checks: list[_Check]
 
 
 def deployed(rollout: Rollout) -> DeployedSettings:
@@ -253,15 +222,15 @@ def deployed(rollout: Rollout) -> DeployedSettings:
     )
 
 
-def canary(folder: Path) -> CanaryFigures | str:
-    try:
-        stored = finished(folder, "canary")
-        checks = checked(_Checks, stored.result.data, f"{stored.path.name} is damaged: data").checks
-    except SpecopsError as error:
-        return error.message
-    return CanaryFigures(
-        source=stored.source, checks=tuple(CanaryCheck(**check.model_dump()) for check in checks)
+def canary(run: RunFolder) -> CanaryFigures | str:
+    stored = run.finished("canary", conformance_of)
+    if isinstance(stored, Missing):
+        return stored.why
+    checks = (
+        CanaryCheck(name=check.name, status=check.status, message=check.message, request=check.request)
+        for check in stored.part.checks
     )
+    return CanaryFigures(source=stored.source, checks=tuple(checks))
 
 
 def fallbacks(folder: Path, now: datetime) -> Fallbacks | str:
