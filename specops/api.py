@@ -57,6 +57,7 @@ class LoadSettings(TypedDict, total=False):
     top_p: float
     ignore_eos: bool
     max_tokens: int
+    think_time: float
     timeout_s: float | str
     """In seconds, or as 30s; so are all times."""
 

@@ -393,6 +393,10 @@ class LoadOptions:
     ] = REQUEST_TIMEOUT_S
     max_rps: Annotated[float | None, typer.Option(help="Limit on requests per second.")] = None
     same_prompts: SamePromptsOption = False
+    think_time: Annotated[
+        float,
+        typer.Option(min=0, help="Pauses before later turns, times as long as recorded; 0: none."),
+    ] = 0.0
 
     def settings(self) -> dict[str, Any]:
         """Return them as `BaselineSettings` has them."""

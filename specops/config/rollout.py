@@ -21,6 +21,7 @@ from specops.quantities import (
     MILLISECONDS,
     MINUTES,
     Count,
+    Factor,
     Level,
     Milliseconds,
     Period,
@@ -309,6 +310,11 @@ class Measure(Section):
     same_prompts: bool = Field(
         default=False,
         description="Send prompts as they are, although a cache may know them; default: a nonce in front.",
+    )
+    think_time: Factor = Field(
+        default=0.0,
+        ge=0.0,
+        description="Pauses before later turns of conversations, times as long as recorded; 0: none.",
     )
     tokenizer: ExistingPath | None = Field(
         default=None,

@@ -189,6 +189,8 @@ def _claims_at(
         lambda part: claims.length(part, level, confidences.of_loads),
         lambda part: claims.cost_of_late(part, level),
     ]
+    if claims.reports_cache(evidence, level):
+        listed.append(lambda part: claims.cached_tokens(part, level, _BESIDE))
     kinds = {sample.kind for sample in evidence.samples if level == evidence.levels[-1]}
     if "open" in kinds:
         listed.append(lambda part: claims.open_first_token(part, level, _BESIDE))
@@ -292,7 +294,8 @@ def _may_be_unknown(finding: Finding) -> bool:
     no comparison where no server gives any."""
     if finding.claim == "answers" and finding.cause != "always fails":
         return False
-    return finding.verdict == "unknown" and finding.claim in ("speculation", "first token", "answers")
+    may_be = ("speculation", "first token", "answers", "cached tokens")
+    return finding.verdict == "unknown" and finding.claim in may_be
 
 
 def _in_sequence(by_load: Iterable[Decision]) -> tuple[Decision, ...]:

@@ -1,8 +1,16 @@
 """What divides the samples and should not matter: a list. Pure.
 
 A factor splits the samples of a load into parts. If the speed-up surely and notably differs between them, the
+<<<<<<< HEAD
 whole is not a fair mean, and each part must hold by itself. That can only take a yes away: it costs power,
 never safety. So each factor has a small share of the error (`CONFIDENCE`), chosen for power.
+=======
+whole is no fair mean, and each part must hold by itself. That can only take a yes away: it costs power, never
+safety. So each factor has a small share of the error (`CONFIDENCE`), chosen for power.
+
+What divides the traffic itself, the turn of a conversation and the length of the prompt, is looked at within
+each class: classes differ in both.
+>>>>>>> f6e1aa74 (Conversations: each turn of a recorded session is a request, in order, with its history)
 """
 
 from __future__ import annotations
@@ -73,20 +81,50 @@ def _by(name: str, names: tuple[str, str]) -> Split:
     def split(samples: Sequence[Sample], figure: str) -> Parts | None:
         first = [sample for sample in samples if sample.factors[name] == 1]
         second = [sample for sample in samples if sample.factors[name] == 0]
-        logs = [log_ratios(part, figure) for part in (first, second)]
-        windows = logs[0].keys() & logs[1].keys()
-        if windows:  # a factor within windows: its contrast is paired by window, which cancels their noise
-            mean = stats.mean_interval([logs[0][window] - logs[1][window] for window in windows], CONFIDENCE)
-            change = _exp(mean) if len(windows) >= stats.MIN_PAIRS else None
-        else:
-            change = stats.two_groups(
-                [math.exp(value) for value in logs[0].values()],
-                [math.exp(value) for value in logs[1].values()],
-                level=CONFIDENCE,
-            ) or _exp(_two_means([*logs[0].values()], [*logs[1].values()]))
-        return Parts(names, (first, second), change)
+        return _parts(names, first, second, figure, CONFIDENCE)
 
     return split
+
+
+def _from(name: str, names: Callable[[int], tuple[str, str]]) -> Split:
+    """A split by a factor of the samples that is a number: at the value from which on the speed-up differs
+    most surely from that below."""
+
+    def split(samples: Sequence[Sample], figure: str) -> Parts | None:
+        values = sorted({sample.factors[name] for sample in samples})[1:]
+        if not values:
+            return None
+        confidence = 1 - (1 - CONFIDENCE) / len(values)
+        splits = []
+        for value in values:
+            first = [sample for sample in samples if sample.factors[name] >= value]
+            second = [sample for sample in samples if sample.factors[name] < value]
+            splits.append(_parts(names(int(value)), first, second, figure, confidence))
+        return max(splits, key=_sureness)
+
+    return split
+
+
+def _sureness(parts: Parts) -> float:
+    """How far the whole interval of the change is from 1, as a logarithm; negative where it includes 1."""
+    return max(math.log(parts.change.low), -math.log(parts.change.high)) if parts.change else -math.inf
+
+
+def _parts(
+    names: tuple[str, str], first: list[Sample], second: list[Sample], figure: str, confidence: float
+) -> Parts:
+    logs = [log_ratios(part, figure) for part in (first, second)]
+    windows = logs[0].keys() & logs[1].keys()
+    if windows:  # a factor within windows: its contrast is paired by window, which cancels their noise
+        mean = stats.mean_interval([logs[0][window] - logs[1][window] for window in windows], confidence)
+        change = _exp(mean) if len(windows) >= stats.MIN_PAIRS else None
+    else:
+        change = stats.two_groups(
+            [math.exp(value) for value in logs[0].values()],
+            [math.exp(value) for value in logs[1].values()],
+            level=confidence,
+        ) or _exp(_two_means([*logs[0].values()], [*logs[1].values()]))
+    return Parts(names, (first, second), change)
 
 
 def _two_means(first: Sequence[float], second: Sequence[float]) -> stats.Interval | None:
@@ -161,3 +199,18 @@ FACTORS: tuple[Factor, ...] = (
 """In the order in which they are looked at. Prompt class and load are cells of their own; temperature and
 batch mates are in mixed windows, arrivals in open ones, and pauses are between windows, whose first
 requests are not compared."""
+
+
+def _ordinal(number: int) -> str:
+    ending = "th" if 10 < number % 100 < 14 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
+
+
+OF_TRAFFIC: tuple[Factor, ...] = (
+    Factor("turn", _from("turn", lambda turn: (f"from the {_ordinal(turn)} turn on", "before"))),
+    Factor(
+        "context",
+        _from("context", lambda tokens: (f"with prompts of {tokens} tokens or more", "with shorter ones")),
+    ),
+)
+"""What requests of one class differ in. It is named where no gain is shown, too: it says where one is."""

@@ -15,7 +15,7 @@ from specops.stats import Interval
 
 ClaimName = Literal[
     "wait", "open-loop wait", "sampled wait", "failures", "answers", "sampled answers", "length",
-    "first token", "speculation",
+    "first token", "speculation", "cached tokens",
 ]  # fmt: skip
 """What must hold for a deployment; claims.py has what each means."""
 
@@ -25,7 +25,7 @@ nothing was observed that could show it."""
 
 Cause = Literal[
     "time", "order", "place", "connection", "repeat", "pause", "client", "late", "always fails",
-    "other answers",
+    "other answers", "turn", "context", "cache",
     "few windows", "temperature", "blind", "standard", "starts", "other prompts", "not decoding", "accepted",
 ]  # fmt: skip
 """What stands between the observations and a yes: a factor (factors.py), or a condition.
@@ -35,7 +35,8 @@ always fails: one prompt fails each time. other answers: greedy answers differ b
 windows: too few for an interval. temperature: sampled answers are the greedy ones. blind: the standard
 repeats too few of its own answers to compare with. standard: it varies itself as much. starts: starts of
 servers differ by more than is gained. other prompts: the arms count different numbers of tokens in a
-prompt. not decoding: the gain is not in the time per output token. accepted: the operator accepts it.
+prompt. not decoding: the gain is not in the time per output token. accepted: the operator accepts it. cache:
+one arm had surely more of its prompt tokens in its cache.
 """
 
 StoredInterval = Annotated[

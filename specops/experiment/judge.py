@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from specops.experiment.factors import FACTORS, NOTABLE, Factor, Parts
+from specops.experiment.factors import FACTORS, NOTABLE, OF_TRAFFIC, Factor, Parts
 from specops.experiment.findings import Finding, Part
 from specops.experiment.samples import Sample, ratio_of
 from specops.stats import Interval
@@ -16,21 +16,26 @@ def judge(
     figure: str,
     estimate: Callable[[Sequence[Sample]], Finding],
     confidence: float,
+    factors: Sequence[Factor] = FACTORS,
 ) -> Finding:
-    """Return `whole`, unless a factor divides the samples into parts of which one does not hold.
+    """Return `whole`, unless one of `factors` divides the samples into parts of which one does not hold.
 
     `estimate` makes the same finding from some of the samples. A factor whose second part alone is what
     production has restricts the samples to it; any other leaves open what one of its parts does not show,
     and is the cause where the whole is open: more of the same samples would not settle it. Parts have the
     confidence of a single interval.
     """
-    for factor in FACTORS:
-        if whole.verdict not in ("shown", "open"):
+    for factor in factors:
+        if whole.verdict not in ("shown", "open") and factor not in OF_TRAFFIC:
             return whole
         parts = factor.split(samples, figure)
         if parts is None or parts.change is None or 1 / NOTABLE < parts.change.estimate < NOTABLE:
             continue
         surely = parts.change.low > 1 or parts.change.high < 1
+        if whole.verdict == "against":  # named, too: it says where it pays, and where not
+            if surely:
+                return _with_parts(whole, factor, parts, figure, confidence)
+            continue
         if factor.restrict:
             if surely and whole.verdict == "shown":
                 samples = parts.samples[1]

@@ -9,17 +9,19 @@ measured for several windows without a pause, since production does not pause ei
 for its first requests after one, such as using up a credit, would otherwise be all that is seen of it.
 
 Both arms of a pair get the same requests. A prompt has another variant each time it is drawn, so that no
-cache knows it; a variant follows from its place in the plan alone.
+cache knows it; a variant follows from its place in the plan alone. What is drawn is a session: all turns of
+it are in one window, in one variant.
 """
 
 from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain, count, zip_longest
+from math import ceil
 from typing import Literal
 
 from specops.config.rollout import Design
@@ -84,7 +86,7 @@ class Plan:
     arms: tuple[str, ...]
     levels: tuple[Level, ...]
     prompts: tuple[tuple[str, str], ...]
-    """(id, traffic class) of each prompt."""
+    """(id, traffic class) of each prompt: of a session, its first turn."""
 
     design: Design
     seed: int
@@ -99,6 +101,9 @@ class Plan:
 
     long_run: int = 0
     """Cycles whose measured windows follow one another, arm by arm; abba-restart always does so."""
+
+    later_turns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The ids of the further turns of a session, by the id of its first."""
 
     def windows(self) -> Iterator[Window]:
         """Every window in the order of execution. Interleaved cycles never end; restarts end with their
@@ -122,7 +127,7 @@ class Plan:
     @property
     def cycles_of_a_round(self) -> int:
         """Cycles in which each load has had every prompt, of abba-restart."""
-        return max(-(-len(self.prompts) // window_size(level)) for level in self.levels)
+        return max(ceil(len(self.prompts) / self._window_sessions(level)) for level in self.levels)
 
     def requests_a_cycle(self) -> int:
         """Requests to each arm, without the fillers at the end of a window, whose number is not known."""
@@ -164,14 +169,14 @@ class Plan:
         windows = list(measured)
         heaviest = max(self.levels, key=lambda level: level.concurrency or 0)
         if heaviest.concurrency is not None:
-            drawn = self._drawn(place, OPEN_REQUESTS, "open", cycle)
+            drawn = self._drawn(place, self._sessions(OPEN_REQUESTS, least=2), "open", cycle)
             windows.append(Window(cycle, "open", heaviest, 0, 0, "", drawn))
         if self.mixed_prompts:
             windows.append(self._mixed(cycle, place, heaviest, measured))
         return windows
 
     def _measured(self, cycle: int, place: int, level: Level) -> Window:
-        size, streams = window_size(level), level.concurrency
+        size, streams = self._window_sessions(level), level.concurrency
         fillers = (
             self._drawn(place, 3 * streams if streams > 1 else 1, f"fill {streams}", cycle) if streams else ()
         )
@@ -183,10 +188,14 @@ class Plan:
         itself, too. At a higher one, the same greedy requests come in two successive cycles."""
         if self.temperature == 0:
             requests = next(window.requests for window in measured if window.level == level)
-            greedy = requests[: self.mixed_prompts]
+            # Of conversations others in each cycle, so that late turns come, too.
+            start = cycle * self.mixed_prompts if self.later_turns else 0
+            places = sorted({(start + index) % len(requests) for index in range(self.mixed_prompts)})
+            greedy = tuple(requests[place] for place in places)
         else:
-            greedy = self._drawn(place // 2, self.mixed_prompts, "greedy", cycle // 2)
-        sampled_alone = self._drawn(place, max(0, SAMPLED_REQUESTS - len(greedy)), "sampled", cycle)
+            greedy = self._drawn(place // 2, self._sessions(self.mixed_prompts), "greedy", cycle // 2)
+        fewest = self._sessions(SAMPLED_REQUESTS - len(greedy), least=0)
+        sampled_alone = self._drawn(place, fewest, "sampled", cycle)
         sampled = [
             Request(request.prompt, request.variant, self.temperature or self.mixed_temperature)
             for request in (*greedy, *sampled_alone)
@@ -199,12 +208,23 @@ class Plan:
         )
 
     def _drawn(self, place: int, size: int, purpose: str, cycle: int) -> tuple[Request, ...]:
-        """`size` prompts, of all classes alike; each is drawn once before any is drawn again."""
+        """`size` sessions, of all classes alike; each is drawn once before any is drawn again."""
         ids = _shuffled(self.prompts, f"{self.seed}:{purpose}")
         chosen = [ids[(place * size + index) % len(ids)] for index in range(size)]
-        if self.same_prompts:
-            return tuple(Request(prompt, "") for prompt in chosen)
-        return tuple(Request(prompt, f"{purpose}.{cycle}.{index}") for index, prompt in enumerate(chosen))
+        return tuple(
+            Request(turn, "" if self.same_prompts else f"{purpose}.{cycle}.{index}")
+            for index, prompt in enumerate(chosen)
+            for turn in (prompt, *self.later_turns.get(prompt, ()))
+        )
+
+    def _sessions(self, requests: int, *, least: int = 1) -> int:
+        """The number of sessions that have so many requests, on average; `least` or more."""
+        turns = len(self.prompts) + sum(map(len, self.later_turns.values()))
+        return max(least, ceil(requests * len(self.prompts) / turns))
+
+    def _window_sessions(self, level: Level) -> int:
+        """The number of sessions whose times a window compares: one for each stream, or more."""
+        return self._sessions(window_size(level), least=level.concurrency or 1)
 
 
 @cache

@@ -372,7 +372,8 @@ class Experiment:
             level = Level(rate=self._open_rate(window))
         elif window.kind == "mixed":
             level = Level(concurrency=max(MIXED_STREAMS, streams))
-        warm_up = [Request(prompt.id, "warm-up") for prompt in self.prompts.prompts[: self.requests.warmup]]
+        longest = [session[-1] for session in self.prompts.sessions]
+        warm_up = [Request(prompt.id, "warm-up") for prompt in longest[: self.requests.warmup]]
         await arm.visit(
             [self._prompt(request, window.cycle) for request in window.requests],
             level,
@@ -448,7 +449,7 @@ def plan_of(
     return Plan(
         arms=tuple(arms),
         levels=tuple(requests.levels()),
-        prompts=tuple((prompt.id, prompt.traffic_class) for prompt in prompts.prompts),
+        prompts=tuple((first.id, first.traffic_class) for first, *_ in prompts.sessions),
         design=settings.design,
         seed=requests.seed,
         temperature=requests.temperature,
@@ -457,6 +458,9 @@ def plan_of(
         same_prompts=requests.same_prompts,
         rounds=max(2, requests.repeats),
         long_run=max(0, min(LONG_RUN, math.ceil(FIRST_LOOK * _fewest_cycles(settings)) - LONG_RUN_FROM)),
+        later_turns={
+            first.id: tuple(turn.id for turn in later) for first, *later in prompts.sessions if later
+        },
     )
 
 

@@ -20,7 +20,9 @@ from specops.experiment.plan import Key, Kind
 from specops.experiment.records import WindowRecord
 from specops.load.arrivals import Level
 from specops.load.record import Row, positive
+from specops.load.request_drafts import length_bounds
 from specops.load.request_times import Objectives
+from specops.load.workload import stage
 from specops.stats import Interval
 
 LONG_RUN = 3
@@ -80,6 +82,8 @@ def pair_up(windows: Sequence[WindowRecord], standard: str, challenger: str) -> 
                 # Only like is compared: a server that had a pause beside one that had none is neither.
                 "pause": fmean(not before[window.key] for window in pair.values()),
                 "long run": float(min(before[window.key] for window in pair.values()) >= LONG_RUN),
+                "turn": float(stage(rows[standard].turn)),
+                "context": float(length_bounds(rows[standard].prompt_tokens or 0)[0]),
             }
             samples.append(
                 Sample(

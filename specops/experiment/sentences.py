@@ -26,6 +26,7 @@ NAMES: Mapping[ClaimName, str] = {
     "length": "length of answers",
     "first token": "first token",
     "speculation": "accepted tokens",
+    "cached tokens": "prompt tokens from the cache",
 }
 _WHERE: Mapping[ClaimName, str] = {
     "open-loop wait": "with arrivals in an open loop, ",
@@ -41,6 +42,10 @@ _FACTORS: Mapping[Cause | None, str] = {
     "pause": "the speed-up depends on whether a server had a pause before",
     "repeat": "repeats come from a cache, so only first requests count",
     "not decoding": "more is gained before the first token or after the last, which is not speculation's",
+}
+_OF_TRAFFIC: Mapping[Cause | None, str] = {
+    "turn": "the speed-up depends on the turn",
+    "context": "the speed-up depends on the length of the prompt",
 }
 
 
@@ -66,6 +71,7 @@ def noted(findings: Sequence[Finding]) -> list[str]:
     notes += [describe(f) for f in findings if f.claim == "speculation" and f.verdict == "unknown"]
     notes += [describe(f) for f in findings if f.cause == "always fails" and f.verdict != "against"]
     notes += [describe(f) for f in findings if f.cause == "other prompts" and f.verdict == "shown"]
+    notes += [describe(f) for f in findings if f.cause == "cache" and f.verdict == "shown"]
     notes += [f"{describe(f)}: accepted" for f in findings if f.cause == "accepted"]
     return list(dict.fromkeys(notes))
 
@@ -80,7 +86,8 @@ def divided(finding: Finding) -> str:
     if finding.cause == "client":
         return "; ".join(finding.examples)
     parts = ", ".join(f"{times(part.ratio)} {part.name}" for part in finding.parts)
-    return f"{_FACTORS[finding.cause]}{f': {parts}' if parts else ''}"
+    sentence = _FACTORS.get(finding.cause) or _OF_TRAFFIC[finding.cause]
+    return f"{sentence}{f': {parts}' if parts else ''}"
 
 
 def not_reached(decision: Decision) -> str:
@@ -186,6 +193,8 @@ def describe(finding: Finding) -> str:
             return _first_token(finding)
         case "speculation":
             return _speculation(finding)
+        case "cached tokens":
+            return _cached(finding)
 
 
 def _speedup(finding: Finding) -> str:
@@ -202,8 +211,9 @@ def _wait(finding: Finding) -> str:
         return "; ".join(finding.examples)
     if finding.ratio is None:
         return f"{where}too few requests for an interval{_needs(finding)}"
-    if finding.cause in _FACTORS and finding.verdict != "shown":
-        return f"{where}{_speedup(finding)}, but {divided(finding)}"
+    if finding.cause in (*_FACTORS, *_OF_TRAFFIC) and finding.verdict != "shown":
+        slower = ": slower" if finding.verdict == "against" and finding.ratio.high < 1 else ""
+        return f"{where}{_speedup(finding)}{slower}, but {divided(finding)}"
     if finding.verdict == "against" and finding.ratio.high >= 1:
         return f"{_speedup(finding)}: gains less than {(finding.margin or 1) - 1:.0%} at best"
     if finding.verdict == "against":
@@ -303,6 +313,24 @@ def _speculation(finding: Finding) -> str:
     return f"the gain is not speculation's: {accepted}" if finding.verdict == "against" else accepted
 
 
+def _cached(finding: Finding) -> str:
+    if finding.counts is None:
+        return "how many prompt tokens came from the cache is not known"
+    counts = finding.counts
+    challenger, standard = (
+        number / max(1, of_number)
+        for number, of_number in (
+            (counts.challenger, counts.challenger_n),
+            (counts.standard, counts.standard_n),
+        )
+    )
+    beside = "".join(f" ({text})" for text in finding.examples)
+    return (
+        f"the challenger had {challenger:.0%} of its prompt tokens in its cache{_where(finding)}, the "
+        f"standard {standard:.0%}{beside}: first tokens can be compared only at equal cache state"
+    )
+
+
 def _counted(counts: Counts, trouble: str) -> str:
     standard = f"standard {counts.standard} of {counts.standard_n}"
     return f"{counts.challenger} of {counts.challenger_n} requests {trouble} ({standard})"
@@ -375,7 +403,7 @@ def _shown_bound(finding: Finding) -> str:
         return "–"
     if finding.unit:
         return f"{finding.bound:+.2g} {finding.unit}"
-    if finding.claim in ("failures", "answers", "sampled answers", "speculation"):
+    if finding.claim in ("failures", "answers", "sampled answers", "speculation", "cached tokens"):
         percent = 100 * finding.bound
         return f"{percent:.0f}%" if percent >= 10 else f"{percent:.2g}%"
     return f"{finding.bound:.2f}×"
@@ -386,7 +414,7 @@ def _margin(finding: Finding) -> str:
         return "–"
     if finding.unit:
         return f"≤ {finding.margin:+g} {finding.unit}"
-    if finding.claim in ("failures", "answers"):
+    if finding.claim in ("failures", "answers", "cached tokens"):
         return f"≤ {100 * finding.margin:g}%"
     if finding.claim == "sampled answers":
         return f"≥ {100 * finding.margin:g}% by chance"

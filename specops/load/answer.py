@@ -158,6 +158,9 @@ class Answer:
     prompt_tokens: int | None = None
     """Number of prompt tokens by the server's usage."""
 
+    cached_tokens: int | None = None
+    """Those of them that were in the server's cache, by its usage."""
+
     drafts: RequestDrafts | None = None
     """What the answer reports of its drafts."""
 
@@ -170,6 +173,7 @@ class _Reading:
     totals: list[int | None] = field(default_factory=list)  # what usage said with each piece
     usage: int | None = None
     prompt_tokens: int | None = None
+    cached_tokens: int | None = None
     drafts: RequestDrafts | None = None
     finish_reason: str | None = None
     finished: float | None = None
@@ -227,6 +231,7 @@ def read_answer(
         chunk_tokens_missing,
         reading.reasoning,
         reading.prompt_tokens,
+        reading.cached_tokens,
         reading.drafts,
     )
 
@@ -258,6 +263,7 @@ def _take(reading: _Reading, event: Event) -> None:
     prompt = _tokens(body, "prompt_tokens")
     if prompt is not None:
         reading.prompt_tokens = prompt
+        reading.cached_tokens = _cached_tokens(body["usage"])
     reading.drafts = request_drafts(body) or reading.drafts  # the last one: it may be a running count
     choices = body.get("choices") or []
     if not isinstance(choices, list):
@@ -308,6 +314,13 @@ def _tokens(body: dict[str, Any], which: str) -> int | None:
     """A count of the event's usage."""
     usage = body.get("usage")
     count = usage.get(which) if isinstance(usage, dict) else None
+    return count if type(count) is int and 0 <= count <= _MOST_TOKENS else None
+
+
+def _cached_tokens(usage: dict[str, Any]) -> int | None:
+    """Return how many prompt tokens came from the cache, by OpenAI's `prompt_tokens_details`."""
+    details = usage.get("prompt_tokens_details")
+    count = details.get("cached_tokens") if isinstance(details, dict) else None
     return count if type(count) is int and 0 <= count <= _MOST_TOKENS else None
 
 

@@ -111,6 +111,9 @@ class Row(_Record):
     variant: str = ""
     """Which variant of the prompt was sent: variants differ in the nonce in front."""
 
+    turn: int = 1
+    """Place in its conversation, from 1. The prompt of a later turn is the first one's, # and the turn."""
+
     temperature: float = 0.0
     connection: int = 0
     """Number of the connection that carried it, in the order in which they were opened; 0: none did."""
@@ -151,6 +154,9 @@ class Row(_Record):
     """Number of prompt tokens by the server's usage; null where it reports none, and of a result of an
     earlier release."""
 
+    cached_tokens: int | None = None
+    """Those of them that the server had in its cache; null where its usage does not say."""
+
     drafted: int | None = None
     """Tokens that were drafted for it; null where its answer does not report that."""
 
@@ -165,6 +171,11 @@ class Row(_Record):
     detail: str | None
     missing: dict[str, str] = Field(default_factory=dict)
     """Why a figure is unknown: `tokens`, `tpot_ms`, and `chunk_tokens` for those of each chunk."""
+
+    @property
+    def session(self) -> str:
+        """The conversation; of a prompt by itself, the prompt."""
+        return self.prompt.removesuffix(f"#{self.turn}") if self.turn > 1 else self.prompt
 
     @classmethod
     def from_observation(cls, observation: Observation, started: float) -> Self:
@@ -181,6 +192,7 @@ class Row(_Record):
             traffic_class=observation.traffic_class,
             part=observation.part,
             variant=observation.variant,
+            turn=observation.turn,
             temperature=observation.temperature,
             connection=observation.connection,
             due_s=round(observation.scheduled - started, 6),
@@ -201,6 +213,7 @@ class Row(_Record):
             text=answer.text,
             reasoning=answer.reasoning,
             prompt_tokens=answer.prompt_tokens,
+            cached_tokens=answer.cached_tokens,
             drafted=answer.drafts.drafted if answer.drafts else None,
             accepted=answer.drafts.accepted if answer.drafts else None,
             draft_steps=answer.drafts.steps if answer.drafts else None,

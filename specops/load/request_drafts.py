@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+from specops.load.workload import stage
+
 SHORT = 128
 """Prompt tokens of the shortest class of length; each further class ends at four times the one before."""
 
@@ -21,6 +23,8 @@ class Reporting(Protocol):
 
     @property
     def traffic_class(self) -> str: ...
+    @property
+    def turn(self) -> int: ...
     @property
     def prompt_tokens(self) -> int | None: ...
     @property
@@ -84,6 +88,12 @@ def by_class(rows: Iterable[Reporting]) -> dict[str, PooledDrafts]:
     return _grouped((row.traffic_class, row) for row in rows)
 
 
+def by_turn(rows: Iterable[Reporting]) -> dict[str, PooledDrafts]:
+    """Return the drafts by the turn of a conversation, from the first; late turns several together."""
+    in_turn = sorted(rows, key=lambda row: row.turn)
+    return _grouped((f"turn {stage(row.turn)}{'+' if row.turn > 4 else ''}", row) for row in in_turn)
+
+
 def by_prompt_length(rows: Iterable[Reporting]) -> dict[str, PooledDrafts]:
     """Return the drafts by the length of the prompt, from short to long, where both are reported."""
     sized = [(row.prompt_tokens, row) for row in rows if row.prompt_tokens is not None]
@@ -93,10 +103,16 @@ def by_prompt_length(rows: Iterable[Reporting]) -> dict[str, PooledDrafts]:
 
 def length_class(tokens: int) -> str:
     """Return the class of a prompt's length: "1-128 tokens", "129-512 tokens", …"""
+    lower, upper = length_bounds(tokens)
+    return f"{lower}-{upper} tokens"
+
+
+def length_bounds(tokens: int) -> tuple[int, int]:
+    """Return the fewest and the most prompt tokens of the class of a prompt's length."""
     lower, upper = 1, SHORT
     while tokens > upper:
         lower, upper = upper + 1, upper * 4
-    return f"{lower}-{upper} tokens"
+    return lower, upper
 
 
 def _grouped(pairs: Iterable[tuple[str, Reporting]]) -> dict[str, PooledDrafts]:

@@ -94,6 +94,7 @@ class Exchange:
             prompt=self.prompt.id,
             variant=self.prompt.variant,
             traffic_class=self.prompt.traffic_class,
+            turn=self.prompt.turn,
             scheduled=self.scheduled,
             first_sent=self.first_sent,
             sent=self.sent,
@@ -123,6 +124,7 @@ class Observation:
     connecting: float = 0.0
     part: Part = "counted"
     variant: str = ""
+    turn: int = 1
     temperature: float = 0.0
     connection: int = 0
     delays: tuple[float, ...] = ()

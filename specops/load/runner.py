@@ -1,4 +1,8 @@
-"""Drives one cell of a measurement: every prompt once, at one level of load, in one window."""
+"""Drives one cell of a measurement: every prompt once, at one level of load, in one window.
+
+The turns of a session go out one after the other. A session is what a stream works through, and what arrives
+in an open loop; a prompt by itself is a session of one turn.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import asyncio
 import gc
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import cycle
 
@@ -16,8 +20,10 @@ from specops.load.client import Client
 from specops.load.record import Cell
 from specops.load.request_times import Exchange, Observation, Part
 from specops.load.settings import MAX_IN_FLIGHT
-from specops.load.workload import Prompt
+from specops.load.workload import Prompt, sessions_of
 from specops.progress import Progress
+
+Session = Sequence[Prompt]
 
 
 class Interrupted(asyncio.CancelledError):
@@ -74,8 +80,10 @@ async def run_cell(
     watch: Watch | None = None,
     count_tokens: CountTokens | None = None,
     fillers: Sequence[Prompt] = (),
+    think_time: float = 0.0,
 ) -> Cell:
-    """Send every prompt once. What ends it early carries what was measured: `Interrupted` when it is
+    """Send every prompt once. Before a later turn of a session its stream waits `think_time` times as long as
+    was recorded, and that is no load. What ends it early carries what was measured: `Interrupted` when it is
     cancelled, `CellFailed` from an exception that no endpoint is known to cause.
 
     With `fillers`, all streams of a closed loop are full while any prompt is answered: each begins with a
@@ -84,7 +92,7 @@ async def run_cell(
 
     The order and the arrivals depend on `seed` and `repeat` alone: every arm of a comparison gets the same.
     """
-    order = list(prompts)
+    order = sessions_of(prompts)
     random.Random(f"{seed}:{repeat}").shuffle(order)
     window = _Window(watch)
     aborted: str | None = None
@@ -93,9 +101,18 @@ async def run_cell(
     try:
         with _collector_off():
             if level.concurrency is not None:
-                await _closed_loop(client, order, level.concurrency, window, pace, progress, fillers)
+                await _closed_loop(
+                    client,
+                    order,
+                    level.concurrency,
+                    window,
+                    pace,
+                    progress,
+                    sessions_of(fillers),
+                    think_time=think_time,
+                )
             else:
-                await _open_loop(client, order, level, seed + repeat, window, pace, progress)
+                await _open_loop(client, order, level, seed + repeat, window, pace, progress, think_time)
     except* Aborted as group:
         aborted = str(group.exceptions[0])
     except* asyncio.CancelledError:
@@ -122,7 +139,7 @@ async def warm_up(
     """Send `count` requests at the level's concurrency: connections, caches, first shapes. Their times
     are not compared; that one fails or hangs counts."""
     window = _Window(None)
-    order = [prompts[i % len(prompts)] for i in range(count)]
+    order = [[prompts[i % len(prompts)]] for i in range(count)]
     if order:
         await _closed_loop(client, order, level.concurrency or 1, window, pace, None, part="warm-up")
     return tuple(exchange.observe(count_tokens) for exchange in window.exchanges)
@@ -130,13 +147,14 @@ async def warm_up(
 
 async def _closed_loop(
     client: Client,
-    order: Sequence[Prompt],
+    order: Sequence[Session],
     workers: int,
     window: _Window,
     pace: Pace,
     progress: Progress | None,
-    fillers: Sequence[Prompt] = (),
+    fillers: Sequence[Session] = (),
     part: Part = "counted",
+    think_time: float = 0.0,
 ) -> None:
     queue, filling = iter(order), cycle(fillers)
     open_ = len(order)
@@ -151,51 +169,76 @@ async def _closed_loop(
 
     async def work() -> None:
         nonlocal open_
-        free_since = await send(next(filling), start, "fill") if fillers else start
-        for prompt in queue:  # one iterator for all workers: each prompt goes to one of them
-            free_since = await send(prompt, free_since, part)
+        free_since = await send(next(filling)[0], start, "fill") if fillers else start
+        for session in queue:  # one iterator for all workers: each session goes to one of them
+            free_since = await _converse(
+                session, free_since, think_time, lambda prompt, due: send(prompt, due, part)
+            )
             open_ -= 1
         while fillers and open_:
-            free_since = await send(next(filling), free_since, "fill")
+            for prompt in next(filling):
+                if open_:
+                    free_since = await send(prompt, free_since, "fill")
 
     async with asyncio.TaskGroup() as group:
         for _ in range(workers if fillers else min(workers, len(order))):
             group.create_task(work())
 
 
+async def _converse(
+    session: Session, due: float, think_time: float, send: Callable[[Prompt, float], Awaitable[float]]
+) -> float:
+    """Send the turns of a session, each when the answer before it has come and its user has thought; return
+    when the last answer has come. Also a turn after one that failed: its history is recorded."""
+    for prompt in session:
+        if think_time and prompt.think_s:
+            due += think_time * prompt.think_s
+            await asyncio.sleep(max(0.0, due - time.perf_counter()))
+        due = await send(prompt, due)
+    return due
+
+
 async def _open_loop(
     client: Client,
-    order: Sequence[Prompt],
+    order: Sequence[Session],
     level: Level,
     seed: int,
     window: _Window,
     pace: Pace,
     progress: Progress,
+    think_time: float,
 ) -> None:
+    """Sessions arrive at such instants that their requests come at the level's rate, on average."""
     assert level.rate is not None
     in_flight = 0
 
-    async def send(prompt: Prompt, scheduled: float) -> None:
+    async def send(prompt: Prompt, scheduled: float) -> float:
+        exchange = Exchange(prompt, scheduled=scheduled)
+        await window.carry_out(client, exchange, pace)
+        _report(progress, exchange)
+        return exchange.ended
+
+    async def hold(session: Session, scheduled: float) -> None:
         nonlocal in_flight
         in_flight += 1
-        exchange = Exchange(prompt, scheduled=scheduled)
         try:
-            await window.carry_out(client, exchange, pace)
+            await _converse(session, scheduled, think_time, send)
         finally:
             in_flight -= 1
-        _report(progress, exchange)
 
     start = time.perf_counter()
+    rate = level.rate * len(order) / max(1, sum(map(len, order)))
     async with asyncio.TaskGroup() as group:
-        for prompt, offset in zip(
-            order, offsets(level.rate, len(order), burstiness=level.burstiness, seed=seed), strict=True
+        for session, offset in zip(
+            order, offsets(rate, len(order), burstiness=level.burstiness, seed=seed), strict=True
         ):
             scheduled = start + offset
             await asyncio.sleep(max(0.0, scheduled - time.perf_counter()))
             if in_flight < MAX_IN_FLIGHT:
-                group.create_task(send(prompt, scheduled))
+                group.create_task(hold(session, scheduled))
             else:
-                window.add(_not_sent(prompt, scheduled))
+                for prompt in session:
+                    window.add(_not_sent(prompt, scheduled))
 
 
 def _report(progress: Progress, exchange: Exchange) -> None:

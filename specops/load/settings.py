@@ -182,6 +182,9 @@ class BaselineSettings(Frozen):
     same_prompts: bool = False
     """Send each prompt as it is, although a cache may know it. By default a nonce is put in front."""
 
+    think_time: float = Field(default=0.0, ge=0)
+    """Pauses before later turns of conversations, times as long as recorded; 0: none."""
+
     ignore_eos: bool = False
     max_tokens: int | None = Field(default=None, ge=1)
     timeout_s: PositiveSeconds = REQUEST_TIMEOUT_S
@@ -227,9 +230,11 @@ class BaselineSettings(Frozen):
         return [Level(concurrency=n) for n in self.concurrency]
 
     def prompt_set(self) -> PromptSet:
-        """The prompts to send, each content once. Raises PromptsError where the endpoint cannot take one of
-        them."""
+        """The prompts to send, each content once; of conversations that a completions request cannot carry,
+        the first turns. Raises PromptsError where the endpoint cannot take one of them."""
         chosen = load_prompts(self.prompts).select(self.classes).distinct()
+        if self.endpoint == "completions":
+            chosen = chosen.as_text()
         for prompt in chosen.prompts:
             _ = prompt.messages() if self.endpoint == "chat" else prompt.completion_prompt()
         return chosen

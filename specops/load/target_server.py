@@ -109,6 +109,7 @@ class TargetServer:
                 watch=self._watch,
                 count_tokens=self.count_tokens,
                 fillers=fillers,
+                think_time=settings.think_time,
             )
         except (Interrupted, CellFailed) as stop:
             if stop.cell.observations:

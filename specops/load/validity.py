@@ -2,13 +2,13 @@
 
 - Repeats and stock answers: a cache, or one text for several prompts.
 - Counts of tokens that contradict the chunks or the limit.
-  - Drift: the end of a measurement is compared with its beginning, in two ways. The last quarter of the
+- Drift: the end of a measurement is compared with its beginning, in two ways. The last quarter of the
   requests is compared with the first half, and the last half with the first quarter. Both go by ranks, so a
   burst of slow requests counts as drift only if it fills most of a quarter. Requests come in a random order,
-  so prompts of different lengths are noise, not drift; each is compared with the mean of its class. The first
-  request of each stream of a closed loop is left out, since all start at once. So are the last ones, which
-  have the server to themselves. - Slow starts: the place at which a warm-up ended is looked for in the first
-  half of the requests.
+  so prompts of different lengths are noise, not drift; each is compared with the mean of its class and turn.
+  The first request of each stream of a closed loop is left out, since all start at once. So are the last
+  ones, which have the server to themselves.
+- Slow starts: the place at which a warm-up ended is looked for in the first half of the requests.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from specops import stats
 from specops.load.answer import contradicts
 from specops.load.arrivals import Level
 from specops.load.record import CellRecord, Row, positive
+from specops.load.workload import stage
 from specops.section import Frozen
 
 STOCK_LENGTH = 20
@@ -43,14 +44,15 @@ _LATENCIES = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "e2e_ms": "E2E"}
 
 
 def is_stock(rows: Sequence[Row]) -> list[bool]:
-    """Return for each of one server's requests whether its answer was also given to another prompt.
+    """Return for each of one server's requests whether its answer was also given to another prompt. Turns of
+    one conversation count as one prompt: there, the same may be said twice.
 
     A server that is overloaded, or a gateway in front of it, may send an apology as text with status 200.
     """
     prompts: dict[str, set[str]] = defaultdict(set)
     for row in rows:
         if row.error is None and len(row.text) >= STOCK_LENGTH:
-            prompts[row.text].add(row.prompt)
+            prompts[row.text].add(row.session)
     return [row.error is None and len(prompts.get(row.text, ())) > 1 for row in rows]
 
 
@@ -302,15 +304,15 @@ class _Series:
     def __init__(self, latency: str, level: Level, repeat: int | None, rows: Sequence[Row]) -> None:
         self.latency, self.level, self.repeat = latency, level, repeat
         logs = [
-            (row.traffic_class, math.log(value))
+            ((row.traffic_class, stage(row.turn)), math.log(value))
             for row in rows
             if (value := positive(getattr(row, latency))) is not None
         ]
-        by_class: dict[str, list[float]] = defaultdict(list)
-        for name, value in logs:
-            by_class[name].append(value)
-        usual = {name: fmean(values) for name, values in by_class.items()}
-        self.values = [value - usual[name] for name, value in logs]
+        by_kind: dict[tuple[str, int], list[float]] = defaultdict(list)
+        for kind, value in logs:
+            by_kind[kind].append(value)
+        usual = {kind: fmean(values) for kind, values in by_kind.items()}
+        self.values = [value - usual[kind] for kind, value in logs]
 
     @property
     def head(self) -> str:

@@ -2,19 +2,29 @@
 
 Four formats are read, distinguished by their content:
 
+<<<<<<< HEAD
 - a JSON list: `{"text": …}`, with `max_tokens`, `id` and `class` where there are any
+=======
+- the playbook's JSON list: `{"text": …}`, with `max_tokens`, `id` and `class` where there are any; or a
+  conversation, `{"session": …, "system": …, "turns": [{"text": …, "answer": …, "think_s": …}, …]}`
+>>>>>>> f6e1aa74 (Conversations: each turn of a recorded session is a request, in order, with its history)
 - OpenAI batch JSONL: `{"custom_id": …, "body": {"messages" or "prompt": …, "max_tokens": …}}`
-- ShareGPT JSON: `{"id": …, "conversations": [{"from": "human", "value": …}, …]}`; its first human turn
-- Spec-Bench JSONL: `{"question_id": …, "category": …, "turns": [str, …]}`; its first turn, by category
+- ShareGPT JSON: `{"id": …, "conversations": [{"from": "human", "value": …}, …]}`
+- Spec-Bench JSONL: `{"question_id": …, "category": …, "turns": [str, …], "reference": [str, …]}`
+
+A conversation is a session: each of its turns is a prompt that holds the recorded messages before it.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import random
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -28,19 +38,23 @@ from specops.results import sha256
 
 DEFAULT_CLASS = "all"
 
+SHIPPED = ("prompts.json", "prompts-conversations.json")
+"""The prompt sets of the embedded pair."""
+
 _NONCE_LENGTH = 8
 """Characters, or token ids."""
 
 Format = Literal["playbook", "openai-batch", "sharegpt", "spec-bench"]
 Message = dict[str, Any]
+Content = str | tuple[int, ...] | tuple[Message, ...]
 
 
 @dataclass(frozen=True)
 class Prompt:
     id: str
     traffic_class: str
-    content: str | tuple[int, ...] | tuple[Message, ...]
-    """Text, token ids (completions only), or a whole conversation."""
+    content: Content
+    """Text, token ids (completions only), or messages: of a turn, all that the session has up to it."""
 
     max_tokens: int | None = None
     variant: str = ""
@@ -51,6 +65,13 @@ class Prompt:
 
     seed: int | None = None
     """Of a sampled answer, in place of that of the measurement."""
+
+    session: str = ""
+    """The conversation of which it is a turn; empty for a prompt by itself."""
+
+    turn: int = 1
+    think_s: float = 0.0
+    """Seconds that were recorded between the answer before it and this turn."""
 
     def messages(self) -> list[Message]:
         """Return the prompt as the messages of a chat request."""
@@ -68,13 +89,13 @@ class Prompt:
     def fresh(self, run: str, variant: str) -> Prompt:
         """Return a variant of the prompt with a nonce in front: no server has its answer, or a prefix of
         it, in a cache. The nonce follows from `run`, the prompt and the variant, so both arms of a pair
-        get the same.
+        get the same. All turns of a session get one, so that a cache serves later turns as in production.
 
         A list of token ids gets ids of its own, in an order that the nonce draws: others might be
         special.
         """
-        nonce = sha256([run, self.id, variant])[:_NONCE_LENGTH]
-        content: str | tuple[int, ...] | tuple[Message, ...]
+        nonce = sha256([run, self.session or self.id, variant])[:_NONCE_LENGTH]
+        content: Content
         match self.content:
             case str(text):
                 content = f"[{nonce}] {text}"
@@ -82,13 +103,12 @@ class Prompt:
                 ids = [token for token in self.content if isinstance(token, int)]
                 content = (*random.Random(nonce).choices(ids, k=_NONCE_LENGTH), *ids)
             case _:
-                first, *rest = (dict(message) for message in self.content if isinstance(message, dict))
+                first, *rest = (message for message in self.content if isinstance(message, dict))
                 parts = first.get("content")
+                text_or_parts: Any = f"[{nonce}] {parts or ''}"
                 if isinstance(parts, list):
-                    first["content"] = [{"type": "text", "text": f"[{nonce}]"}, *parts]
-                else:
-                    first["content"] = f"[{nonce}] {parts or ''}"
-                content = (first, *rest)
+                    text_or_parts = [{"type": "text", "text": f"[{nonce}]"}, *parts]
+                content = (first | {"content": text_or_parts}, *rest)
         return replace(self, content=content, variant=variant)
 
     def completion_prompt(self) -> str | list[int]:
@@ -108,6 +128,27 @@ class Prompt:
                 )
 
 
+def sessions_of(prompts: Iterable[Prompt]) -> list[tuple[Prompt, ...]]:
+    """Return the turns of each session together, by their order in `prompts`; a prompt by itself is a session
+    of one turn. A session that begins again is another one."""
+    sessions: list[list[Prompt]] = []
+    begun: dict[tuple[str, str, float | None], list[Prompt]] = {}
+    for prompt in prompts:
+        key = prompt.session, prompt.variant, prompt.temperature
+        turns = begun.get(key, []) if prompt.session else []
+        if not turns or turns[-1].turn >= prompt.turn:
+            turns = []
+            begun[key] = turns
+            sessions.append(turns)
+        turns.append(prompt)
+    return [tuple(turns) for turns in sessions]
+
+
+def stage(turn: int) -> int:
+    """Return the first turn of those that are judged together: 1, 2, 3, 4, 5 to 8, 9 to 16, …"""
+    return turn if turn < 5 else 1 + 2 ** ((turn - 1).bit_length() - 1)
+
+
 class Provenance(TypedDict):
     """The prompts that were sent: what `PromptSet.provenance` returns."""
 
@@ -115,6 +156,9 @@ class Provenance(TypedDict):
     format: Format
     sha256: str
     count: int
+    sessions: int
+    later_turns_left_out: int
+    turns_apart: int
     classes: dict[str, int]
     ignored_fields: list[str]
     repeated: int
@@ -139,9 +183,20 @@ class PromptSet:
     repeated: int = 0
     """Prompts that were left out because an earlier one has the same content."""
 
+    later_turns_left_out: int = 0
+    """Turns after the first that were left out because they cannot be sent."""
+
+    turns_apart: int = 0
+    """Turns after the first that are sent without those before them, with all their messages."""
+
     @property
     def classes(self) -> list[str]:
         return sorted({prompt.traffic_class for prompt in self.prompts})
+
+    @cached_property
+    def sessions(self) -> list[tuple[Prompt, ...]]:
+        """The turns of each conversation; a prompt by itself is a session of one turn."""
+        return sessions_of(self.prompts)
 
     def select(self, classes: Sequence[str]) -> PromptSet:
         """Return the set with only the prompts of these traffic classes; none named keeps all."""
@@ -156,16 +211,34 @@ class PromptSet:
         return replace(self, prompts=chosen)
 
     def distinct(self) -> PromptSet:
-        """Return the set without prompts whose content is that of an earlier one.
+        """Return the set without prompts whose content is that of an earlier one, and without conversations
+        that are the beginning of another: a log has a line for each turn, and the last one holds them all.
 
         A server may answer these from a cache, even in the first round, so they add no evidence.
         """
-        first = {
-            prompt.id
-            for prompt in {json.dumps(p.content, sort_keys=True): p for p in reversed(self.prompts)}.values()
-        }
+        contents: set[str] = set()
+        first: set[str] = set()
+        for session in sorted(self.sessions, key=len, reverse=True):  # stable
+            hashes = [sha256(json.dumps(prompt.content, sort_keys=True)) for prompt in session]
+            if hashes[-1] not in contents:
+                first |= {prompt.id for prompt in session}
+            contents.update(hashes)
         chosen = tuple(prompt for prompt in self.prompts if prompt.id in first)
         return replace(self, prompts=chosen, repeated=self.repeated + len(self.prompts) - len(chosen))
+
+    def as_text(self, note: Callable[[str], None] | None = None) -> PromptSet:
+        """Return the set without later turns that hold messages, for what sends text alone; `note` is called
+        with a sentence where that leaves out any."""
+        chosen = tuple(p for p in self.prompts if p.turn == 1 or isinstance(p.content, str))
+        left_out = len(self.prompts) - len(chosen)
+        if note and left_out:
+            note(later_turns_sentence(left_out))
+        return replace(self, prompts=chosen, later_turns_left_out=self.later_turns_left_out + left_out)
+
+    def apart(self) -> PromptSet:
+        """Return the set with each turn as a prompt by itself, still with the messages before it."""
+        turns = tuple(replace(prompt, session="") for prompt in self.prompts)
+        return replace(self, prompts=turns, turns_apart=sum(prompt.turn > 1 for prompt in turns))
 
     def spread(self, count: int) -> list[Prompt]:
         """`count` of them, evenly over the set; all where it has no more."""
@@ -175,16 +248,19 @@ class PromptSet:
     def provenance(self) -> dict[str, Any]:
         """Return where the prompts are from. `samples`: these prompts ship with specops, under whatever path,
         and are not those of a service."""
-        shipped = asset("playbooks", "embedded", "prompts.json")
+        shipped = {sha256(asset("playbooks", "embedded", name)) for name in SHIPPED}
         return {
             "path": self.path,
             "format": self.format,
             "sha256": self.sha256,
             "count": len(self.prompts),
+            "sessions": len(self.sessions),
+            "later_turns_left_out": self.later_turns_left_out,
+            "turns_apart": self.turns_apart,
             "classes": {c: sum(p.traffic_class == c for p in self.prompts) for c in self.classes},
             "ignored_fields": list(self.ignored),
             "repeated": self.repeated,
-            "samples": self.sha256 == sha256(shipped),
+            "samples": self.sha256 in shipped,
         }
 
 
@@ -217,22 +293,22 @@ def load_prompts(path: Path, class_of: Callable[[Prompt], str] | None = None) ->
     for number, (where, item) in enumerate(items):
         try:
             _whole_characters(item)
-            prompt = read(item, number)
+            session = read(item, number)
         except _Wrong as error:
             raise PromptsError(
                 f"{path}, {where}: {error} (read as {format_})", hint=beginning(path)
             ) from None
-        if prompt.id in places:
-            raise PromptsError(
-                f"{path}, {where}: the id {prompt.id} is {places[prompt.id]}'s already: expected an id of "
-                "its "
-                "own for each prompt, or no ids",
-                hint=f"grep -n -F -e {shlex.quote(prompt.id)} {shlex.quote(str(path))}",
-            )
-        places[prompt.id] = where
+        for prompt in session:
+            if prompt.id in places:
+                raise PromptsError(
+                    f"{path}, {where}: the id {prompt.id} is {places[prompt.id]}'s already: expected an id "
+                    "of its own for each prompt, or no ids",
+                    hint=f"grep -n -F -e {shlex.quote(prompt.id)} {shlex.quote(str(path))}",
+                )
+            places[prompt.id] = where
         if class_of:
-            prompt = Prompt(prompt.id, class_of(prompt), prompt.content, prompt.max_tokens)
-        prompts.append(prompt)
+            session = [replace(prompt, traffic_class=class_of(session[0])) for prompt in session]
+        prompts += session
     ignored = _ignored_fields([item for _, item in items]) if format_ == "openai-batch" else ()
     return PromptSet(tuple(prompts), str(path), format_, sha256(raw), ignored)
 
@@ -240,6 +316,22 @@ def load_prompts(path: Path, class_of: Callable[[Prompt], str] | None = None) ->
 def repeated_sentence(repeated: int, sent: int) -> str:
     """Return the sentence that `repeated` prompts were left out beside `sent` ones; empty for none."""
     return f"{repeated} of {repeated + sent} prompts repeat an earlier one and were left out" * bool(repeated)
+
+
+def later_turns_sentence(left_out: int) -> str:
+    """Return the sentence that so many turns after the first were left out; empty for none."""
+    words = f"later turns of conversations left out: {left_out}, since only a chat request carries messages"
+    return words * bool(left_out)
+
+
+def conversations_sentence(prompts: Mapping[str, Any]) -> str:
+    """Return the sentence on the conversations of a stored provenance; empty where it has none."""
+    if prompts.get("turns_apart"):
+        return f"later turns of conversations sent apart, with their messages: {prompts['turns_apart']}"
+    left_out = later_turns_sentence(prompts.get("later_turns_left_out", 0))
+    count = prompts.get("count", 0)
+    sessions = prompts.get("sessions", count)
+    return left_out or f"{count} turns of {sessions} conversations" * (sessions < count)
 
 
 class _Wrong(Exception):
@@ -277,14 +369,15 @@ def _items(path: Path, text: str) -> list[tuple[str, Any]]:
     return items
 
 
-def _format(path: Path, where: str, first: Any) -> tuple[Format, Callable[[Any, int], Prompt]]:
+def _format(path: Path, where: str, first: Any) -> tuple[Format, Callable[[Any, int], list[Prompt]]]:
     if isinstance(first, dict):
         if "body" in first:
             return "openai-batch", _openai_batch
         if "conversations" in first:
             return "sharegpt", _sharegpt
         if "turns" in first:
-            return "spec-bench", _spec_bench
+            objects = isinstance(first["turns"], list) and any(isinstance(t, dict) for t in first["turns"])
+            return ("playbook", _playbook) if objects else ("spec-bench", _spec_bench)
         if "text" in first:
             return "playbook", _playbook
     raise PromptsError(
@@ -294,59 +387,147 @@ def _format(path: Path, where: str, first: Any) -> tuple[Format, Callable[[Any, 
     )
 
 
-def _playbook(item: Any, number: int) -> Prompt:
+def _playbook(item: Any, number: int) -> list[Prompt]:
     fields = _object(item)
-    return Prompt(
-        str(fields.get("id", number)),
-        _text(fields, "class") if "class" in fields else DEFAULT_CLASS,
-        _text(fields, "text"),
-        _max_tokens(fields),
-    )
+    name = str(fields.get("id", number))
+    traffic_class = _text(fields, "class") if "class" in fields else DEFAULT_CLASS
+    if "turns" not in fields:
+        return [Prompt(name, traffic_class, _text(fields, "text"), _max_tokens(fields))]
+    listed = fields["turns"]
+    if not isinstance(listed, list) or not listed:
+        raise _Wrong("turns must be a list of objects that is not empty")
+    turns = [_object(turn) for turn in listed]
+    pairs = [(_text(turn, "text"), _text(turn, "answer") if "answer" in turn else None) for turn in turns]
+    contents = _contents(pairs, _text(fields, "system") if "system" in fields else None)
+    limits = [_max_tokens(turn) or _max_tokens(fields) for turn in turns]
+    pauses = [0.0, *(_seconds(turn, "think_s") for turn in turns[1:])]
+    return _session(str(fields.get("session", name)), traffic_class, list(contents), limits, pauses)
 
 
-def _openai_batch(item: Any, number: int) -> Prompt:
+def _openai_batch(item: Any, number: int) -> list[Prompt]:
     fields = _object(item)
     body = fields.get("body")
     if not isinstance(body, dict):
         raise _Wrong("body must be an object")
-    content: str | tuple[int, ...] | tuple[Message, ...]
+    contents: Sequence[Content]
     match body:
         case {"messages": [_, *_] as messages}:
             if not all(isinstance(m, dict) and isinstance(m.get("role"), str) for m in messages):
                 raise _Wrong("each of body.messages must be an object with a role")
-            content = tuple(messages)
+            contents = _requests_of(messages)
         case {"prompt": str(text)} if text:
-            content = text
+            contents = [text]
         case {"prompt": [_, *_] as tokens} if all(type(token) is int and token >= 0 for token in tokens):
-            content = tuple(tokens)
+            contents = [tuple(tokens)]
         case _:
             raise _Wrong("body needs messages, or a prompt of text or token ids")
-    return Prompt(
-        str(fields.get("custom_id", number)),
-        DEFAULT_CLASS,
-        content,
-        _max_tokens(body, "max_completion_tokens") or _max_tokens(body),
-    )
+    limit = _max_tokens(body, "max_completion_tokens") or _max_tokens(body)
+    return _session(str(fields.get("custom_id", number)), DEFAULT_CLASS, contents, [limit] * len(contents))
 
 
-def _sharegpt(item: Any, number: int) -> Prompt:
+_SPEAKERS = {
+    **dict.fromkeys(("human", "user"), "user"),
+    **dict.fromkeys(("gpt", "chatgpt", "bing", "bard", "model", "assistant", "function_call"), "assistant"),
+    **dict.fromkeys(("observation", "tool", "function_response"), "tool"),
+    "system": "system",
+}
+"""The role of each speaker of a ShareGPT file."""
+
+
+def _sharegpt(item: Any, number: int) -> list[Prompt]:
     fields = _object(item)
-    turns = fields.get("conversations")
-    if not isinstance(turns, list):
+    entries = fields.get("conversations")
+    if not isinstance(entries, list):
         raise _Wrong("conversations must be a list")
-    for turn in turns:
-        if isinstance(turn, dict) and turn.get("from") in ("human", "user"):
-            return Prompt(str(fields.get("id", number)), DEFAULT_CLASS, _text(turn, "value"))
-    raise _Wrong("conversations has no human turn")
+    messages: list[Message] = []
+    for entry in entries:
+        speaker = str(_object(entry).get("from"))
+        role = _SPEAKERS.get(speaker)
+        if role is None:
+            raise _Wrong(f"unknown speaker {speaker!r}: expected {', '.join(_SPEAKERS)}")
+        if not isinstance(entry.get("value"), str):
+            raise _Wrong("value must be text")
+        asked = any(message["role"] == "user" for message in messages)
+        if entry["value"] and (asked or role in ("user", "system")):  # what answers nothing is left out
+            messages.append({"role": role, "content": entry["value"]})
+    if not any(message["role"] == "user" for message in messages):
+        raise _Wrong("conversations has no human turn")
+    contents = [_lone_text(content) for content in _requests_of(messages)]
+    return _session(str(fields.get("id", number)), DEFAULT_CLASS, contents, [None] * len(contents))
 
 
-def _spec_bench(item: Any, number: int) -> Prompt:
+def _spec_bench(item: Any, number: int) -> list[Prompt]:
     fields = _object(item)
     match fields.get("turns"):
-        case [str(first), *_] if first:
+        case [_, *_] as turns if all(isinstance(text, str) and text for text in turns):
             category = _text(fields, "category") if "category" in fields else DEFAULT_CLASS
-            return Prompt(str(fields.get("question_id", number)), category, first)
+            reference = fields.get("reference")
+            recorded = reference[: len(turns)] if isinstance(reference, list) else []
+            answers = [text if isinstance(text, str) else None for text in recorded]
+            pairs = list(zip_longest(turns, answers))
+            name = str(fields.get("question_id", number))
+            return _session(name, category, list(_contents(pairs)), [None] * len(turns))
     raise _Wrong("turns must be a list of text that is not empty")
+
+
+def _contents(turns: Iterable[tuple[str, str | None]], system: str | None = None) -> Iterator[Content]:
+    """Yield the content of each turn from its text and its recorded answer. Where no answer was recorded, the
+    next text follows in the same message: chat templates refuse two messages of the user in a row."""
+    messages: list[Message] = [{"role": "system", "content": system}] if system else []
+    for text, answer in turns:
+        if messages and messages[-1]["role"] == "user":
+            text = f"{messages.pop()['content']}\n\n{text}"
+        messages.append({"role": "user", "content": text})
+        yield _lone_text(tuple(messages))
+        if answer:
+            messages.append({"role": "assistant", "content": answer})
+
+
+def _requests_of(messages: Sequence[Message]) -> list[tuple[Message, ...]]:
+    """Return the messages of each request: all up to one of the user or a tool, as far as no answer follows.
+    All of `messages` where neither has any."""
+    requests = []
+    due = False
+    for number, message in enumerate(messages):
+        if message["role"] == "assistant" and due:
+            requests.append(tuple(messages[:number]))
+            due = False
+        due = due or message["role"] in ("user", "tool", "function")
+    return [*requests, tuple(messages)] if due or not requests else requests
+
+
+def _lone_text(content: tuple[Message, ...]) -> Content:
+    """Return the text of a lone message, which any endpoint can be sent; else the messages."""
+    match content:
+        case ({"role": "user", "content": str(text)},):
+            return text
+    return content
+
+
+def _session(
+    name: str,
+    traffic_class: str,
+    contents: Sequence[Content],
+    limits: Sequence[int | None],
+    pauses: Sequence[float] | None = None,
+) -> list[Prompt]:
+    """Return the turns of a conversation with these contents, limits of tokens and pauses before each."""
+    if len(contents) == 1:
+        return [Prompt(name, traffic_class, contents[0], limits[0])]
+    return [
+        Prompt(
+            name if turn == 1 else f"{name}#{turn}",
+            traffic_class,
+            content,
+            limit,
+            session=name,
+            turn=turn,
+            think_s=pause,
+        )
+        for turn, (content, limit, pause) in enumerate(
+            zip(contents, limits, pauses or [0.0] * len(contents), strict=True), start=1
+        )
+    ]
 
 
 def _whole_characters(item: Any) -> None:
@@ -377,6 +558,13 @@ def _max_tokens(fields: dict[str, Any], key: str = "max_tokens") -> int | None:
     if type(value) is not int or value < 1:  # bool is an int
         raise _Wrong(f"{key} must be a whole number above 0")
     return value
+
+
+def _seconds(fields: dict[str, Any], key: str) -> float:
+    value = fields.get(key, 0.0)
+    if type(value) not in (int, float) or not 0 <= value < math.inf:
+        raise _Wrong(f"{key} must be a number of seconds, 0 or more")
+    return float(value)
 
 
 def _ignored_fields(items: Sequence[Any]) -> tuple[str, ...]:

@@ -240,7 +240,7 @@ def rounds_of(settings: Measuring, progress: Progress) -> Rounds:
             "target's features, which the edge does not have",
             hint=listing(settings.draft),
         )
-    chosen = load_prompts(settings.prompts).spread(settings.count)
+    chosen = load_prompts(settings.prompts).as_text(progress.note).spread(settings.count)
     engine = pair.engine("none", min(pair.positions, settings.prompt_tokens + settings.tokens))
     texts = []
     progress.start("answers", len(chosen))

@@ -163,7 +163,7 @@ class _Survey:
 def explain(settings: PlanSettings, progress: Progress) -> results.Result:
     """Explain the plan. Raises ModelError for a pair that cannot be loaded, PromptsError and UsageError for
     prompts or batches that cannot be decoded."""
-    prompts = load_prompts(settings.prompts)
+    prompts = load_prompts(settings.prompts).as_text(progress.note)
     engine = load_engine(
         settings.target,
         settings.draft,

@@ -73,6 +73,9 @@ class Row:
     texts: int = 0
     """So many different texts, which come again and again; 0: each prompt has its own."""
 
+    turns: int = 1
+    """Of each conversation; of one that has more, `prompts` is the number of conversations."""
+
     classes: tuple[str, ...] = ("chat", "code")
     figures: Figures | None = None
     rollout: tuple[tuple[str, Any], ...] = ()
@@ -153,7 +156,7 @@ def _matches(pattern: str, text: str) -> bool:
 
 def _run(row: Row, servers: Sequence[Server], seed: int, urls: Sequence[str], folder: Path) -> Outcome:
     prompts = folder / "prompts.json"
-    prompts.write_text(json.dumps(_prompts(row, seed)))
+    prompts.write_text(json.dumps(_conversations(row, seed) if row.turns > 1 else _prompts(row, seed)))
     out = folder / f"{row.command}.json"
     if row.command == "sweep":
         words = _sweep_words(row, servers, seed, urls, folder)
@@ -221,6 +224,18 @@ def _prompts(row: Row, seed: int) -> list[dict[str, Any]]:
             "max_tokens": 64,
         }
         for number, name in enumerate(classes)
+    ]
+
+
+def _conversations(row: Row, seed: int) -> list[dict[str, Any]]:
+    """The first turn says the class, as a prompt by itself does; the others are alike in all."""
+    later = [
+        {"text": f"and point {turn}", "answer": f"about {turn}", "max_tokens": 64}
+        for turn in range(2, row.turns + 1)
+    ]
+    return [
+        {"session": prompt["id"], "class": prompt["class"], "turns": [prompt | {"answer": "about 1"}, *later]}
+        for prompt in _prompts(row, seed)
     ]
 
 

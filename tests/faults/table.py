@@ -9,7 +9,8 @@ from ab_rows import AB
 from bad_input_rows import BAD_INPUT
 from baseline_rows import BASELINES
 from compared_rows import COMPARED
+from conversation_rows import CONVERSATIONS
 from fault_runs import Row
 from sweep_rows import SWEEPS
 
-ROWS: list[Row] = [*COMPARED, *AB, *SWEEPS, *BASELINES, *BAD_INPUT]
+ROWS: list[Row] = [*COMPARED, *AB, *CONVERSATIONS, *SWEEPS, *BASELINES, *BAD_INPUT]

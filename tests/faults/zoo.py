@@ -70,6 +70,10 @@ WORDS = [
 ]
 
 
+BETWEEN = "\x1e"
+"""Between the messages of a prompt."""
+
+
 def class_of(prompt: str) -> str:
     """The first word, behind the nonce where there is one."""
     return prompt.rpartition("] ")[2].split(":", 1)[0]
@@ -137,6 +141,8 @@ class Keeper:
 
     def text_of(self, prompt: str, limit: int) -> Answer:
         """The answer that every server with the same knobs gives to a greedy request."""
+        if self.knobs.loses_history:
+            prompt = prompt.rpartition(BETWEEN)[2]
         own = random.Random(f"{prompt} cut" if self._cuts(prompt) else prompt)
         count = own.randint(*self.knobs.tokens)
         words = [own.choice(WORDS) for _ in range(count)]
@@ -233,6 +239,14 @@ class Keeper:
             factor *= knobs.repeat_factor
         return factor
 
+    def _cached(self, body: Body) -> int:
+        """How many of the messages are in the cache."""
+        if not self.knobs.prefix_cache:
+            return 0
+        parts = _prompt_of(body).split(BETWEEN)
+        starts = (BETWEEN.join(parts[:count]) for count in range(len(parts), 0, -1))
+        return next((start.count(BETWEEN) + 1 for start in starts if start in self.answered), 0)
+
     def _too_many(self) -> bool:
         if not self.knobs.per_second:
             return False
@@ -327,7 +341,11 @@ class Keeper:
         every, lasts = self.knobs.outage_s
         if lasts:
             began += max(0.0, lasts - (began - self._began) % every)
-        factor = self.slowness(prompt)
+        cached = body["cached messages"] = self._cached(body)
+        turn = prompt.count(BETWEEN) // 2 + 1
+        factor = self.slowness(prompt) * (
+            self.knobs.from_turn[1] if 0 < self.knobs.from_turn[0] <= turn else 1.0
+        )
         assert request.transport is not None
         number = self._connections.setdefault(request.transport, len(self._connections) + 1)
         factor *= self.knobs.odd_connections ** (1 if number % 2 else -1)
@@ -337,6 +355,7 @@ class Keeper:
             return self._whole(prompt, limit, body)
         unpaused = self.knobs.unpaused_ttft_ms and loop.time() - self._ended < PAUSE_S
         ttft = (self.knobs.unpaused_ttft_ms if unpaused else self.knobs.ttft_ms) * factor / 1000
+        ttft += self.knobs.prefill_ms * (prompt.count(BETWEEN) + 1 - cached) / 1000
         if fault is None:
             await _until(began + ttft)
             fault = self.fault_of(prompt, temperature, mixed=True)
@@ -472,7 +491,12 @@ class Keeper:
     def _usage(self, body: Body, count: int) -> Body:
         tokens = round(count * self.knobs.usage_factor)
         read = self.knobs.prompt_tokens // (2 if self._cuts(_prompt_of(body)) else 1)
-        return {"prompt_tokens": read, "completion_tokens": tokens, "total_tokens": read + tokens}
+        read *= _prompt_of(body).count(BETWEEN) + 1
+        usage: Body = {"prompt_tokens": read, "completion_tokens": tokens, "total_tokens": read + tokens}
+        if self.knobs.prefix_cache:
+            cached = self.knobs.prompt_tokens * body.get("cached messages", 0)
+            usage["prompt_tokens_details"] = {"cached_tokens": cached}
+        return usage
 
     def _whole(self, prompt: str, limit: int, body: Body) -> web.Response:
         words = self.text_of(prompt, limit).words
@@ -589,7 +613,11 @@ def _refused(status: int, message: str, headers: dict[str, str] | None = None) -
 
 
 def _prompt_of(body: Body) -> str:
-    return str(body["messages"][-1]["content"] if "messages" in body else body["prompt"])
+    return (
+        BETWEEN.join(str(m["content"]) for m in body["messages"])
+        if "messages" in body
+        else str(body["prompt"])
+    )
 
 
 def _payload(text: str, finish: str | None, body: Body) -> Body:

@@ -128,6 +128,15 @@ class Server:
     lasting_phi: float = 0.97
     """Log-normal noise of the server's own that goes over from request to request, by this correlation."""
 
+    from_turn: tuple[int, float] = (0, 1.0)
+    """(turn, factor): from this turn of a conversation on, requests take `factor` times as long; 0: none."""
+
+    prefill_ms: float = 0.0
+    """The first token comes so much later for each message of the prompt that is not in the cache."""
+
+    prefix_cache: bool = False
+    """It has the beginnings of prompts that it was sent in its cache, and says so in its usage."""
+
     request_sd: float = 0.0
     """Log-normal noise of each request alone."""
 
@@ -164,7 +173,10 @@ class Server:
     """A limit of its own on the tokens of an answer, which ends with finish_reason length; 0: none."""
 
     prompt_tokens: int = 40
-    """By its own count of any prompt."""
+    """By its own count of any prompt, for each of its messages."""
+
+    loses_history: bool = False
+    """It answers as if the last message were the whole prompt."""
 
     cut_prompts: tuple[str, ...] = ()
     """Of prompts of these classes it reads and counts the last half alone; answers are those to another

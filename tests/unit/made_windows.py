@@ -132,6 +132,10 @@ def windows(
     dealer = random.Random(seed)
     class_of = dict(made.prompts)
     usual = {prompt: 100 * dealer.lognormvariate(0, 0.4) for prompt in class_of}
+    turns = dict.fromkeys(class_of, 1)
+    for first, later in made.later_turns.items():
+        for turn, prompt in enumerate(later, start=2):
+            class_of[prompt], usual[prompt], turns[prompt] = class_of[first], usual[first], turn
     now, records = 0.0, []
     for window in takewhile(lambda window: window.cycle < cycles, made.windows()):
         rows, began = [], now
@@ -144,7 +148,7 @@ def windows(
             if window.arm != made.arms[0] or not isinstance(speed, float):
                 e2e /= factor
             e2e = e2e * fields.pop("slower", 1.0) + fields.pop("added_ms", 0.0)
-            fields = {"part": part} | fields
+            fields = {"part": part, "turn": turns[request.prompt]} | fields
             rows.append(row(request.prompt, class_of[request.prompt], e2e, now - began, **fields))
             now += e2e / 1000 / streams
         counts = {} if window.arm == made.arms[0] else DRAFTS

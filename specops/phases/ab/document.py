@@ -15,8 +15,9 @@ from specops.experiment.samples import longest_run
 from specops.hints import with_options
 from specops.load.arrivals import Level
 from specops.load.record import Row
+from specops.load.request_drafts import by_prompt_length, by_turn
 from specops.load.validity import LatencyChange
-from specops.load.workload import repeated_sentence
+from specops.load.workload import conversations_sentence, repeated_sentence
 from specops.phases.ab.earlier import BaselineDrift, measurements_of
 from specops.phases.ab.report import (
     ArmFigures,
@@ -93,6 +94,7 @@ def _subtitle(result: Result, report: Report, path: Path) -> str:
         ", ".join(filter(None, (count(len(report.arms), "arm"), result.settings.get("design")))),
         f"{count(prompts.get('count', 0), 'prompt')} in {count(len(classes), 'class', 'classes')}",
         repeated_sentence(prompts.get("repeated", 0), prompts.get("count", 0)),
+        conversations_sentence(prompts),
         f"look {looks.get('done')} of {looks.get('planned')}",
         str(path),
     ]
@@ -134,7 +136,7 @@ def sections(result: Result, report: Report, steadiness: Sequence[LatencyChange]
     yield _latencies(result, report)
     for name, challenger in report.challengers.items():
         suffix = f": {name}" if several else ""
-        yield _acceptance(report, name, suffix)
+        yield _acceptance(result, report, name, suffix)
         yield _answers(challenger, suffix)
     if report.differences:
         rows = tuple((row.of, row.what, row.other, row.one) for row in report.differences)
@@ -281,7 +283,7 @@ def _requests(arm: str, figures: ArmFigures) -> tuple[str | Cell, ...]:
     )
 
 
-def _acceptance(report: Report, name: str, suffix: str) -> Section:
+def _acceptance(result: Result, report: Report, name: str, suffix: str) -> Section:
     figures = report.arms.get(name, [])
     counted = [(str(row.level), row.acceptance) for row in figures if row.acceptance is not None]
     lines = tuple(Line(level, tuple(counts.per_position)) for level, counts in counted)
@@ -308,10 +310,29 @@ def _acceptance(report: Report, name: str, suffix: str) -> Section:
         f"Acceptance{suffix}",
         tuple(f"Unknown: {why}." for why in missing),
         (chart,) if positions else (),
-        (Table("", columns, rows, note),) if rows else (),
+        ((Table("", columns, rows, note),) if rows else ()) + tuple(_acceptance_of_requests(result, name)),
         sources=(FILE,),
         guide="docs/tune.md",
     )
+
+
+def _acceptance_of_requests(result: Result, name: str) -> Iterator[Table]:
+    """Yield what the answers of an arm report of their drafts, by what differs between requests."""
+    windows = [w for w in measurements_of(result, FILE).windows if w.arm == name and w.kind == "measured"]
+    answered = [row for window in windows for row in window.cell.rows if row.error is None]
+    columns = ("requests", "accepted / drafted", "rate", "tokens a step")
+    for title, groups in (("By turn", by_turn(answered)), ("By length", by_prompt_length(answered))):
+        rows = tuple(
+            (
+                f"{group}, n={drafts.requests}",
+                f"{drafts.accepted:,} / {drafts.drafted:,}",
+                decimals(drafts.rate, 3),
+                decimals(drafts.length, 2),
+            )
+            for group, drafts in groups.items()
+        )
+        if len(rows) > 1:
+            yield Table(f"{title}, as the answers report it", columns, rows)
 
 
 def _share(value: float | None) -> str:

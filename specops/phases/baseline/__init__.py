@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,13 @@ from specops.load.record import CellRecord
 from specops.load.runner import CellFailed
 from specops.load.settings import BaselineSettings
 from specops.load.target_server import TargetServer
-from specops.load.workload import Prompt, PromptSet, load_prompts, repeated_sentence
+from specops.load.workload import (
+    Prompt,
+    PromptSet,
+    conversations_sentence,
+    load_prompts,
+    repeated_sentence,
+)
 from specops.phases import measurement
 from specops.progress import Progress
 from specops.render.figures import count
@@ -132,7 +138,7 @@ class _Run:
         count_tokens = token_counter(settings.tokenizer) if settings.tokenizer else None
         watch, pace = Watch(settings.abort_rule()), Pace(settings.max_rps)
         async with TargetServer(settings, pace, watch, self.progress, count_tokens) as server:
-            facts = await server.introduce(self._fresh("probe")[0])
+            facts = await server.introduce(self._fresh(self.prompts.prompts[:1], "probe")[0])
             self.environment["server"] = facts["server"]
             self.endpoint = server.client.capabilities.described(retokenised=count_tokens is not None)
             try:
@@ -161,11 +167,12 @@ class _Run:
         self.progress.start(
             f"{level}, repeat {repeat + 1} of {self.settings.repeats}", len(self.prompts.prompts)
         )
+        longest = [session[-1] for session in self.prompts.sessions]
         await server.visit(
-            self._fresh(variant),
+            self._fresh(self.prompts.prompts, variant),
             level,
             repeat,
-            warm_up_with=self._fresh(f"warm-up {level}"),
+            warm_up_with=self._fresh(longest, f"warm-up {level}"),
             keep=keep,
             fillers=[] if same else self._fillers(level, variant),
         )
@@ -173,17 +180,17 @@ class _Run:
 
     def _fillers(self, level: Level, variant: str) -> list[Prompt]:
         """Requests that keep all streams full, in an order of their own; none for an open loop."""
-        size = FILLERS * (level.concurrency or 0)
-        copies = [
-            self._fresh(f"fill {variant} {number}") for number in range(-(-size // len(self.prompts.prompts)))
-        ]
-        return [prompt for copy in copies for prompt in copy][:size]
+        sessions, fillers = self.prompts.sessions, []
+        for number in range(FILLERS * (level.concurrency or 0)):
+            copy, place = divmod(number, len(sessions))
+            fillers += self._fresh(sessions[place], f"fill {variant} {copy}")
+        return fillers
 
-    def _fresh(self, variant: str) -> list[Prompt]:
-        """All prompts in one variant, which no cache has; as they are where the settings say so."""
+    def _fresh(self, prompts: Iterable[Prompt], variant: str) -> list[Prompt]:
+        """The prompts in one variant, which no cache has; as they are where the settings say so."""
         if self.settings.same_prompts:
-            return list(self.prompts.prompts)
-        return [prompt.fresh(self.token, variant) for prompt in self.prompts.prompts]
+            return list(prompts)
+        return [prompt.fresh(self.token, variant) for prompt in prompts]
 
     def partial(self) -> Result:
         plan = len(self.plan())
@@ -218,7 +225,8 @@ class _Run:
             validity.limited(self.cells, self._limits()),
             SAME_PROMPTS if self.settings.same_prompts else None,
         )
-        remarks += filter(None, (left_out, *(doubt.sentence for doubt in doubts), *noted))
+        conversations = conversations_sentence(self.prompts.provenance())
+        remarks += filter(None, (left_out, conversations, *(doubt.sentence for doubt in doubts), *noted))
         starts = validity.slow_starts(self.cells)
         remarks += [start.sentence for start in starts if start.moved <= validity.DRIFT]
         also = "".join(f"; {remark}" for remark in remarks) + retried

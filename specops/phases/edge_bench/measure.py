@@ -240,7 +240,7 @@ def measure(
     """
     edge = settings.edge
     arms = {arm.name: arm for arm in arms_of(edge.heads, edge.depth, edge.ahead)}
-    loaded = load_prompts(settings.prompts)
+    loaded = load_prompts(settings.prompts).as_text(progress.note)
     tokenizer = load_tokenizer(settings.target)
     prompts = {
         prompt.id: tokenized(prompt, tokenizer, settings.prompt_tokens)

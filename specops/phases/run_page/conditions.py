@@ -10,6 +10,7 @@ from typing import Any
 
 from specops.assets import asset
 from specops.errors import FileError
+from specops.load.workload import conversations_sentence
 from specops.phases import PHASES
 from specops.phases.run_folder import RunFolder
 from specops.render.figures import count
@@ -80,6 +81,8 @@ def _prompts(run: RunFolder) -> Iterator[tuple[str | Cell, ...]]:
     )
     if prompts.get("repeated"):
         yield "left out", count(int(prompts["repeated"]), "repeated prompt")
+    if conversations := conversations_sentence(prompts):
+        yield "conversations", conversations
     yield "format", str(prompts.get("format"))
     yield "SHA-256", Cell(str(prompts.get("sha256")), code=True)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from specops.defaults import ACCEPTANCE_GATE, MEMORY_FULL, SPEEDUP_GATE
 from specops.hints import with_options
-from specops.load.workload import repeated_sentence
+from specops.load.workload import conversations_sentence, repeated_sentence
 from specops.phases.claims_table import claims_table
 from specops.phases.sweep.advice import FamilySteps
 from specops.phases.sweep.plan import STANDARD, Measurements, measurements_of
@@ -58,6 +58,7 @@ def document(result: Result, path: Path) -> Document:
         f"{count(len(settings), 'setting')} at {count(len(loads), 'load')}, {count(len(rungs), 'rung')}",
         count(prompts.get("count", 0), "prompt"),
         repeated_sentence(prompts.get("repeated", 0), prompts.get("count", 0)),
+        conversations_sentence(prompts),
         f"{stored.spent_s / 60:.1f} min",
         path,
     )

@@ -232,7 +232,10 @@ class WrittenSample:
 def write_sample(pair: Pair, prompts: Path, temperature: float, progress: Progress) -> WrittenSample:
     """Let the target write a sample. Raises PromptsError and UsageError for prompts that the target cannot
     answer."""
-    everything = load_prompts(prompts).prompts
+    read = load_prompts(prompts)
+    if not pair.tokenizer.chat_template:
+        read = read.as_text(progress.note)
+    everything = read.prompts
     chosen = _spread(everything, MOST_PROMPTS)
     encoded = [_encoded(pair, prompt) for prompt in chosen]
     engine = pair.engine("none", min(pair.positions, max(map(len, encoded)) + LONGEST))

@@ -1,0 +1,158 @@
+"""Conversations in the judgement: the turn, the length of the prompt, and the state of the prefix cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from made_windows import ARMS, CLASSES, judged, plan, windows
+
+from specops.experiment import sentences
+from specops.experiment.decide import Judged
+from specops.experiment.plan import Window
+from specops.stats import texts
+
+TURNS = 4
+SESSIONS = 24
+CYCLES = 36
+
+Answer = Callable[[Window, str, float], dict[str, Any]]
+
+
+@pytest.fixture(autouse=True)
+def _alike_sampled_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sampled answers are not compared here, which takes most of the time of a judgement."""
+    monkeypatch.setattr(texts, "compare_samples", lambda *_, **__: 0.5)
+
+
+def turn_of(prompt: str) -> int:
+    return int(prompt.partition("#")[2] or 1)
+
+
+def conversations(answer: Answer, speed: float = 2.0, classes: tuple[str, ...] = ("chat",)) -> Judged:
+    later = {f"p{n:03}": tuple(f"p{n:03}#{turn}" for turn in range(2, TURNS + 1)) for n in range(SESSIONS)}
+    records = windows(
+        speed, cycles=CYCLES, answer=answer, prompts=SESSIONS, classes=classes, later_turns=later
+    )
+    return judged(records)
+
+
+def late_turns(factor: float, traffic_class: str = "") -> Answer:
+    """The challenger takes `factor` times as long from the third turn on."""
+
+    def answer(window: Window, prompt: str, at: float) -> dict[str, Any]:
+        number = int(prompt[1:4])
+        concerned = not traffic_class or CLASSES[number % 2] == traffic_class
+        late = window.arm == "draft" and turn_of(prompt) >= 3 and concerned
+        return {"slower": factor if late else 1.0}
+
+    return answer
+
+
+def test_a_gain_in_all_turns_is_deployed() -> None:
+    found = conversations(late_turns(1.0))
+    assert found.decision.verdict == "yes", found.decision.reason
+    assert not any(finding.cause in ("turn", "context") for finding in found.findings)
+
+
+def test_a_gain_of_which_late_turns_have_less_is_deployed() -> None:
+    """Each part pays by itself."""
+    assert conversations(late_turns(1.3)).decision.verdict == "yes"
+
+
+def test_a_mean_gain_that_late_turns_do_not_have_is_not_deployed() -> None:
+    found = conversations(late_turns(3.9), speed=3.0)
+    assert found.together[0].speedup is not None
+    assert found.together[0].speedup.low > 1.01
+    assert found.decision.verdict == "undecided"
+    assert "the speed-up depends on the turn" in found.decision.reason
+    assert "from the 3rd turn on" in found.decision.reason
+
+
+def test_a_loss_names_the_turn_from_which_on_it_is_one() -> None:
+    found = conversations(late_turns(6.0))
+    assert found.decision.verdict == "no"
+    assert "slower, but the speed-up depends on the turn" in found.decision.reason
+    assert "from the 3rd turn on" in found.decision.reason
+
+
+def test_late_turns_of_one_class_are_no_fault_of_another() -> None:
+    found = conversations(late_turns(3.9, "long"), speed=3.0, classes=("edit", "long"))
+    assert {name for name, _ in found.deploy} == {"edit"}
+    (of_long,) = found.classes["long"]
+    assert "from the 3rd turn on" in of_long.reason
+
+
+def test_long_prompts_alone_that_do_not_gain_are_named() -> None:
+    def answer(window: Window, prompt: str, at: float) -> dict[str, Any]:
+        is_long = int(prompt[1:4]) % 4 < 2
+        slower = 3.9 if is_long and window.arm == "draft" else 1.0
+        return {"slower": slower, "prompt_tokens": 900 if is_long else 60}
+
+    found = judged(windows(3.0, cycles=60, answer=answer, classes=("chat",)))
+    assert found.decision.verdict == "undecided"
+    assert "depends on the length of the prompt" in found.decision.reason
+    assert "with prompts of 513 tokens or more" in found.decision.reason
+
+
+def cached(**share_of_arm: float | None) -> Answer:
+    """Each arm has this share of the tokens of each later turn in its cache; None: it reports nothing."""
+
+    def answer(window: Window, prompt: str, at: float) -> dict[str, Any]:
+        share = share_of_arm[window.arm]
+        tokens = 100 * turn_of(prompt)
+        kept = None if share is None else int(share * tokens) * (turn_of(prompt) > 1)
+        return {"prompt_tokens": tokens, "cached_tokens": kept}
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("standard", "draft", "verdict", "expected"),
+    [
+        (0.9, 0.9, "yes", ""),
+        (None, None, "yes", ""),
+        (0.1, 0.9, "undecided", "the challenger had 81% of its prompt tokens in its cache"),
+        (None, 0.9, "undecided", "the standard 0% (standard reports none): first tokens"),
+        (0.9, None, "yes", "the challenger had 0% of its prompt tokens in its cache"),
+    ],
+)
+def test_first_tokens_are_compared_at_equal_cache_state(
+    standard: float | None, draft: float | None, verdict: str, expected: str
+) -> None:
+    found = conversations(cached(standard=standard, draft=draft))
+    assert found.decision.verdict == verdict, found.decision.reason
+    words = " ".join([found.decision.reason, *sentences.noted(found.findings)])
+    assert expected in words
+    assert ("equal cache state" in words) == bool(expected)
+    rows = [finding for finding in found.findings if finding.claim == "cached tokens"]
+    assert bool(rows) == ((standard, draft) != (None, None))
+    for row in sentences.table(rows):
+        assert row[3] == "≤ 10%"
+
+
+def test_a_window_has_whole_sessions_in_one_variant_and_one_for_each_stream() -> None:
+    later = {f"p{n:03}": tuple(f"p{n:03}#{turn}" for turn in range(2, TURNS + 1)) for n in range(SESSIONS)}
+    made = plan(prompts=SESSIONS, concurrency=(1, 8), later_turns=later)
+    drawn: set[tuple[str, str]] = set()
+    mixed_turns = set()
+    for window in made.windows():
+        if window.cycle == 12:
+            break
+        if window.kind == "mixed":
+            mixed_turns |= {
+                turn_of(request.prompt) for request in window.requests if request.temperature == 0
+            }
+            continue
+        sessions: dict[tuple[str, str], list[int]] = {}
+        for request in (*window.requests, *window.fillers):
+            key = request.prompt.partition("#")[0], request.variant
+            sessions.setdefault(key, []).append(turn_of(request.prompt))
+        assert all(turns == [1, 2, 3, 4] for turns in sessions.values())
+        if window.kind == "measured" and window.arm == ARMS[0]:
+            counted = {(r.prompt.partition("#")[0], r.variant) for r in window.requests}
+            assert len(counted) == (8 if window.level.concurrency == 8 else 2)
+            assert not counted & drawn
+            drawn |= counted
+    assert mixed_turns == {1, 2, 3, 4}
