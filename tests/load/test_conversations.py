@@ -74,17 +74,17 @@ def check_histories(requests: list[Body]) -> None:
 
 def test_turns_follow_one_another_in_a_closed_loop(stub: Stub, conversations: Path) -> None:
     stub.answer = lambda body: Reply(stream(body, CHUNKS), gap_s=0.005)
-    found = run(stub, conversations, concurrency=[2])
-    check_order(sent_rows(found))
+    result = run(stub, conversations, concurrency=[2])
+    check_order(sent_rows(result))
     check_histories(stub.requests[1:])  # the first one only asks what the server is
     assert stub.most_in_flight == 2
-    assert "9 turns of 3 conversations" in found.reason
+    assert "9 turns of 3 conversations" in result.reason
 
 
 def test_sessions_arrive_in_an_open_loop(stub: Stub, conversations: Path) -> None:
     stub.answer = lambda body: Reply(stream(body, CHUNKS), gap_s=0.005)
-    found = run(stub, conversations, arrivals="poisson", rate=60.0)
-    rows = sent_rows(found)
+    result = run(stub, conversations, arrivals="poisson", rate=60.0)
+    rows = sent_rows(result)
     check_order(rows)
     for turns in by_session(rows).values():  # a later turn is due when the answer before it has come
         assert turns[1].due_s == pytest.approx(turns[0].sent_s + turns[0].e2e_ms / 1000, abs=0.05)
@@ -119,21 +119,21 @@ def test_a_turn_that_fails_does_not_end_its_session(stub: Stub, conversations: P
 def test_a_completions_request_gets_the_first_turns_and_the_reason_says_so(
     stub: Stub, conversations: Path
 ) -> None:
-    found = run(stub, conversations, endpoint="completions")
-    assert {row.prompt for row in sent_rows(found)} == {"s0", "s1", "s2"}
-    assert "later turns of conversations left out: 6" in found.reason
+    result = run(stub, conversations, endpoint="completions")
+    assert {row.prompt for row in sent_rows(result)} == {"s0", "s1", "s2"}
+    assert "later turns of conversations left out: 6" in result.reason
 
 
 def test_both_arms_get_the_same_sessions(stub: Stub, other: Stub, conversations: Path) -> None:
-    found = compare_stubs((stub, other), conversations, same_prompts=False)
+    result = compare_stubs((stub, other), conversations, same_prompts=False)
     measured: dict[str, list[Any]] = {"a": [], "b": []}
-    for window in windows(found):
+    for window in windows(result):
         if window.kind != "measured":
             continue
         rows = sorted(window.cell.rows, key=lambda row: row.sent_s)
-        check_whole = [(row.prompt, row.variant, row.turn) for row in rows]
-        assert [turn for _, _, turn in check_whole] == [1, 2, 3] * (len(rows) // 3)
-        measured[window.arm].append((window.cycle, sorted(check_whole)))
+        in_order = [(row.prompt, row.variant, row.turn) for row in rows]
+        assert [turn for _, _, turn in in_order] == [1, 2, 3] * (len(rows) // 3)
+        measured[window.arm].append((window.cycle, sorted(in_order)))
     assert sorted(measured["a"]) == sorted(measured["b"])
     assert measured["a"]
     nonces = [{json.dumps(body["messages"]) for body in server.requests[2:]} for server in (stub, other)]

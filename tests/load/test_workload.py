@@ -147,16 +147,16 @@ def test_a_log_with_a_line_for_each_turn_holds_each_once(tmp_path: Path) -> None
         )
     ]
     bodies = [{"body": {"messages": dialogue[:end]}} for end in (1, 3, 5)]
-    other = {"body": {"messages": [{"role": "user", "content": "x"}]}}
-    read = load_prompts(write(tmp_path, lines(*bodies, other, other)))
-    kept = read.distinct()
-    assert [prompt.messages() for prompt in kept.prompts] == [
+    unlike = {"body": {"messages": [{"role": "user", "content": "x"}]}}
+    read = load_prompts(write(tmp_path, lines(*bodies, unlike, unlike)))
+    distinct = read.distinct()
+    assert [prompt.messages() for prompt in distinct.prompts] == [
         dialogue[:1],
         dialogue[:3],
         dialogue,
-        other["body"]["messages"],
+        unlike["body"]["messages"],
     ]
-    assert kept.repeated == len(read.prompts) - 4
+    assert distinct.repeated == len(read.prompts) - 4
 
 
 def test_all_turns_of_a_session_have_one_nonce(tmp_path: Path) -> None:

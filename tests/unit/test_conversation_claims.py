@@ -41,7 +41,7 @@ def conversations(answer: Answer, speed: float = 2.0, classes: tuple[str, ...] =
 def late_turns(factor: float, traffic_class: str = "") -> Answer:
     """The challenger takes `factor` times as long from the third turn on."""
 
-    def answer(window: Window, prompt: str, at: float) -> dict[str, Any]:
+    def answer(window: Window, prompt: str, time_s: float) -> dict[str, Any]:
         number = int(prompt[1:4])
         concerned = not traffic_class or CLASSES[number % 2] == traffic_class
         late = window.arm == "draft" and turn_of(prompt) >= 3 and concerned
@@ -51,9 +51,9 @@ def late_turns(factor: float, traffic_class: str = "") -> Answer:
 
 
 def test_a_gain_in_all_turns_is_deployed() -> None:
-    found = conversations(late_turns(1.0))
-    assert found.decision.verdict == "yes", found.decision.reason
-    assert not any(finding.cause in ("turn", "context") for finding in found.findings)
+    judgement = conversations(late_turns(1.0))
+    assert judgement.decision.verdict == "yes", judgement.decision.reason
+    assert not any(finding.cause in ("turn", "context") for finding in judgement.findings)
 
 
 def test_a_gain_of_which_late_turns_have_less_is_deployed() -> None:
@@ -62,48 +62,48 @@ def test_a_gain_of_which_late_turns_have_less_is_deployed() -> None:
 
 
 def test_a_mean_gain_that_late_turns_do_not_have_is_not_deployed() -> None:
-    found = conversations(late_turns(3.9), speed=3.0)
-    assert found.together[0].speedup is not None
-    assert found.together[0].speedup.low > 1.01
-    assert found.decision.verdict == "undecided"
-    assert "the speed-up depends on the turn" in found.decision.reason
-    assert "from the 3rd turn on" in found.decision.reason
+    judgement = conversations(late_turns(3.9), speed=3.0)
+    assert judgement.together[0].speedup is not None
+    assert judgement.together[0].speedup.low > 1.01
+    assert judgement.decision.verdict == "undecided"
+    assert "the speed-up depends on the turn" in judgement.decision.reason
+    assert "from the 3rd turn on" in judgement.decision.reason
 
 
 def test_a_loss_names_the_turn_from_which_on_it_is_one() -> None:
-    found = conversations(late_turns(6.0))
-    assert found.decision.verdict == "no"
-    assert "slower, but the speed-up depends on the turn" in found.decision.reason
-    assert "from the 3rd turn on" in found.decision.reason
+    judgement = conversations(late_turns(6.0))
+    assert judgement.decision.verdict == "no"
+    assert "slower, but the speed-up depends on the turn" in judgement.decision.reason
+    assert "from the 3rd turn on" in judgement.decision.reason
 
 
 def test_late_turns_of_one_class_are_no_fault_of_another() -> None:
-    found = conversations(late_turns(3.9, "long"), speed=3.0, classes=("edit", "long"))
-    assert {name for name, _ in found.deploy} == {"edit"}
-    (of_long,) = found.classes["long"]
+    judgement = conversations(late_turns(3.9, "long"), speed=3.0, classes=("edit", "long"))
+    assert {name for name, _ in judgement.deploy} == {"edit"}
+    (of_long,) = judgement.classes["long"]
     assert "from the 3rd turn on" in of_long.reason
 
 
 def test_long_prompts_alone_that_do_not_gain_are_named() -> None:
-    def answer(window: Window, prompt: str, at: float) -> dict[str, Any]:
+    def answer(window: Window, prompt: str, time_s: float) -> dict[str, Any]:
         is_long = int(prompt[1:4]) % 4 < 2
         slower = 3.9 if is_long and window.arm == "draft" else 1.0
         return {"slower": slower, "prompt_tokens": 900 if is_long else 60}
 
-    found = judged(windows(3.0, cycles=60, answer=answer, classes=("chat",)))
-    assert found.decision.verdict == "undecided"
-    assert "depends on the length of the prompt" in found.decision.reason
-    assert "with prompts of 513 tokens or more" in found.decision.reason
+    judgement = judged(windows(3.0, cycles=60, answer=answer, classes=("chat",)))
+    assert judgement.decision.verdict == "undecided"
+    assert "depends on the length of the prompt" in judgement.decision.reason
+    assert "with prompts of 513 tokens or more" in judgement.decision.reason
 
 
 def cached(**share_of_arm: float | None) -> Answer:
     """Each arm has this share of the tokens of each later turn in its cache; None: it reports nothing."""
 
-    def answer(window: Window, prompt: str, at: float) -> dict[str, Any]:
+    def answer(window: Window, prompt: str, time_s: float) -> dict[str, Any]:
         share = share_of_arm[window.arm]
         tokens = 100 * turn_of(prompt)
-        kept = None if share is None else int(share * tokens) * (turn_of(prompt) > 1)
-        return {"prompt_tokens": tokens, "cached_tokens": kept}
+        from_cache = None if share is None else int(share * tokens) * (turn_of(prompt) > 1)
+        return {"prompt_tokens": tokens, "cached_tokens": from_cache}
 
     return answer
 
@@ -121,12 +121,12 @@ def cached(**share_of_arm: float | None) -> Answer:
 def test_first_tokens_are_compared_at_equal_cache_state(
     standard: float | None, draft: float | None, verdict: str, expected: str
 ) -> None:
-    found = conversations(cached(standard=standard, draft=draft))
-    assert found.decision.verdict == verdict, found.decision.reason
-    words = " ".join([found.decision.reason, *sentences.noted(found.findings)])
+    judgement = conversations(cached(standard=standard, draft=draft))
+    assert judgement.decision.verdict == verdict, judgement.decision.reason
+    words = " ".join([judgement.decision.reason, *sentences.noted(judgement.findings)])
     assert expected in words
     assert ("equal cache state" in words) == bool(expected)
-    rows = [finding for finding in found.findings if finding.claim == "cached tokens"]
+    rows = [finding for finding in judgement.findings if finding.claim == "cached tokens"]
     assert bool(rows) == ((standard, draft) != (None, None))
     for row in sentences.table(rows):
         assert row[3] == "≤ 10%"
