@@ -158,7 +158,7 @@ class Provenance(TypedDict):
     count: int
     sessions: int
     later_turns_left_out: int
-    turns_apart: int
+    separate_turns: int
     classes: dict[str, int]
     ignored_fields: list[str]
     repeated: int
@@ -186,7 +186,7 @@ class PromptSet:
     later_turns_left_out: int = 0
     """Turns after the first that were left out because they cannot be sent."""
 
-    turns_apart: int = 0
+    separate_turns: int = 0
     """Turns after the first that are sent without those before them, with all their messages."""
 
     @property
@@ -235,10 +235,10 @@ class PromptSet:
             note(later_turns_sentence(left_out))
         return replace(self, prompts=chosen, later_turns_left_out=self.later_turns_left_out + left_out)
 
-    def apart(self) -> PromptSet:
+    def with_separate_turns(self) -> PromptSet:
         """Return the set with each turn as a prompt by itself, still with the messages before it."""
         turns = tuple(replace(prompt, session="") for prompt in self.prompts)
-        return replace(self, prompts=turns, turns_apart=sum(prompt.turn > 1 for prompt in turns))
+        return replace(self, prompts=turns, separate_turns=sum(prompt.turn > 1 for prompt in turns))
 
     def spread(self, count: int) -> list[Prompt]:
         """`count` of them, evenly over the set; all where it has no more."""
@@ -256,7 +256,7 @@ class PromptSet:
             "count": len(self.prompts),
             "sessions": len(self.sessions),
             "later_turns_left_out": self.later_turns_left_out,
-            "turns_apart": self.turns_apart,
+            "separate_turns": self.separate_turns,
             "classes": {c: sum(p.traffic_class == c for p in self.prompts) for c in self.classes},
             "ignored_fields": list(self.ignored),
             "repeated": self.repeated,
@@ -326,8 +326,10 @@ def later_turns_sentence(left_out: int) -> str:
 
 def conversations_sentence(prompts: Mapping[str, Any]) -> str:
     """Return the sentence on the conversations of a stored provenance; empty where it has none."""
-    if prompts.get("turns_apart"):
-        return f"later turns of conversations sent apart, with their messages: {prompts['turns_apart']}"
+    if prompts.get("separate_turns"):
+        return (
+            f"later turns of conversations sent separately, with their messages: {prompts['separate_turns']}"
+        )
     left_out = later_turns_sentence(prompts.get("later_turns_left_out", 0))
     count = prompts.get("count", 0)
     sessions = prompts.get("sessions", count)

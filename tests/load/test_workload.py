@@ -36,7 +36,7 @@ def test_the_playbooks_list(tmp_path: Path) -> None:
         "count": 2,
         "sessions": 2,
         "later_turns_left_out": 0,
-        "turns_apart": 0,
+        "separate_turns": 0,
         "classes": {"all": 1, "edit": 1},
         "ignored_fields": [],
         "repeated": 0,
@@ -185,10 +185,10 @@ def test_what_cannot_send_messages_sends_the_first_turns_and_says_so(tmp_path: P
     assert [prompt.id for prompt in read.as_text(notes.append).prompts] == ["s", "1"]
     assert "left out: 1" in notes[0]
     assert "left out: 1" in conversations_sentence(read.as_text().provenance())
-    apart = read.apart()
-    assert [len(session) for session in apart.sessions] == [1, 1, 1]
-    assert len({prompt.fresh("run", "1").messages()[0]["content"] for prompt in apart.prompts}) == 3
-    assert "sent apart, with their messages: 1" in conversations_sentence(apart.provenance())
+    separate = read.with_separate_turns()
+    assert [len(session) for session in separate.sessions] == [1, 1, 1]
+    assert len({prompt.fresh("run", "1").messages()[0]["content"] for prompt in separate.prompts}) == 3
+    assert "sent separately, with their messages: 1" in conversations_sentence(separate.provenance())
 
 
 def test_late_turns_are_judged_together() -> None:

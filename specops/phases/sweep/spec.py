@@ -173,7 +173,7 @@ def spec_of(rollout: Rollout, folder: Path, endpoints: Mapping[int, Pool] | None
     requests = settings_of(rollout, rollout.pools.standard)
     streams = rollout.sweep.concurrency or rollout.measure.concurrency
     requests = requests.model_copy(update={"concurrency": tuple(sorted(set(streams)))})
-    prompts = requests.prompt_set().apart()  # a sweep deals out prompts one by one
+    prompts = requests.prompt_set().with_separate_turns()  # a sweep deals out prompts one by one
     bounds = rollout.sweep.prompt_tokens
     lengths = lengths_of(prompts.prompts, bounds, requests.tokenizer, settings[0].pool)
     return SweepSpec(
