@@ -294,8 +294,7 @@ def _may_be_unknown(finding: Finding) -> bool:
     no comparison where no server gives any."""
     if finding.claim == "answers" and finding.cause != "always fails":
         return False
-    may_be = ("speculation", "first token", "answers", "cached tokens")
-    return finding.verdict == "unknown" and finding.claim in may_be
+    return finding.verdict == "unknown" and finding.claim in ("speculation", "first token", "answers")
 
 
 def _in_sequence(by_load: Iterable[Decision]) -> tuple[Decision, ...]:

@@ -1,16 +1,11 @@
 """What divides the samples and should not matter: a list. Pure.
 
 A factor splits the samples of a load into parts. If the speed-up surely and notably differs between them, the
-<<<<<<< HEAD
 whole is not a fair mean, and each part must hold by itself. That can only take a yes away: it costs power,
 never safety. So each factor has a small share of the error (`CONFIDENCE`), chosen for power.
-=======
-whole is no fair mean, and each part must hold by itself. That can only take a yes away: it costs power, never
-safety. So each factor has a small share of the error (`CONFIDENCE`), chosen for power.
 
 What divides the traffic itself, the turn of a conversation and the length of the prompt, is looked at within
 each class: classes differ in both.
->>>>>>> f6e1aa74 (Conversations: each turn of a recorded session is a request, in order, with its history)
 """
 
 from __future__ import annotations

@@ -2,12 +2,8 @@
 
 Four formats are read, distinguished by their content:
 
-<<<<<<< HEAD
-- a JSON list: `{"text": …}`, with `max_tokens`, `id` and `class` where there are any
-=======
-- the playbook's JSON list: `{"text": …}`, with `max_tokens`, `id` and `class` where there are any; or a
-  conversation, `{"session": …, "system": …, "turns": [{"text": …, "answer": …, "think_s": …}, …]}`
->>>>>>> f6e1aa74 (Conversations: each turn of a recorded session is a request, in order, with its history)
+- a JSON list: `{"text": …}`, with `max_tokens`, `id` and `class` where there are any; or a conversation,
+  `{"session": …, "system": …, "turns": [{"text": …, "answer": …, "think_s": …}, …]}`
 - OpenAI batch JSONL: `{"custom_id": …, "body": {"messages" or "prompt": …, "max_tokens": …}}`
 - ShareGPT JSON: `{"id": …, "conversations": [{"from": "human", "value": …}, …]}`
 - Spec-Bench JSONL: `{"question_id": …, "category": …, "turns": [str, …], "reference": [str, …]}`
