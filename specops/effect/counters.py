@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from specops.effect.estimate import FIGURES, Counters, Figure, Moments
+from specops.effect.estimate import FIGURES, Counters, Figure, Mode, Moments
 from specops.effect.sequence import Array
 from specops.prometheus.api import Api, Series
 from specops.prometheus.promql import selector
@@ -25,9 +26,10 @@ def read_counters(
     span: tuple[float, float],
     bin_s: float,
     figures: Sequence[Figure] = FIGURES,
+    mode: Mode = "requests",
 ) -> Counters:
     """Return what the routers of `rollout` counted within `span`, its two ends in seconds since the epoch, by
-    bins of `bin_s` whole seconds, which end at multiples of it.
+    bins of `bin_s` whole seconds, which end at multiples of it, as blocks of random windows do.
 
     Raises EndpointError where Prometheus does not answer.
     """
@@ -36,7 +38,7 @@ def read_counters(
     names = f'__name__=~"{"|".join(EFFECT.values())}",figure=~"{"|".join(figures)}"'
     series = api.range(f"{{{names},{which}}}", first, last, bin_s)
     times = first + bin_s * np.arange(round((last - first) / bin_s) + 1)
-    return counters_of(series, times, bin_s)
+    return counters_of(series, times, bin_s, mode)
 
 
 def read_left_out(
@@ -54,7 +56,7 @@ def read_left_out(
     return {reason: count for reason, count in counts.items() if count > 0}
 
 
-def counters_of(series: Iterable[Series], times: Array, bin_s: float) -> Counters:
+def counters_of(series: Iterable[Series], times: Array, bin_s: float, mode: Mode = "requests") -> Counters:
     """Counters by bin, from the samples of the routers' series at `times`.
 
     A router's bin is left out where it has no samples at the begin or at the end, or a counter went down:
@@ -74,7 +76,7 @@ def counters_of(series: Iterable[Series], times: Array, bin_s: float) -> Counter
     for rows in by_router.values():
         for row, increase in _increases(rows, times.size).items():
             increases[row] = increases.get(row, 0.0) + increase
-    return _arranged(increases, times, bin_s)
+    return replace(_arranged(increases, times, bin_s), mode=mode)
 
 
 def _increases(rows: Mapping[tuple[str, _Key], Array], size: int) -> dict[tuple[str, _Key], Array]:

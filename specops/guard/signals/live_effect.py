@@ -13,7 +13,7 @@ import numpy as np
 
 from specops.effect.counters import read_counters
 from specops.effect.estimate import Counters
-from specops.effect.watch import LOOKBACK_S, Standing, standing
+from specops.effect.watch import Standing, lookback_s, standing
 from specops.errors import EndpointError
 from specops.guard.signals.criteria import Criteria
 from specops.guard.signals.noise import BAD, HEALTHY, NO_DATA
@@ -34,9 +34,10 @@ def read_effect(api: Api, criteria: Criteria, ts: float, since: float | None) ->
         return None
     query = criteria.query
     try:
-        span = (ts - LOOKBACK_S, ts)
-        counters = read_counters(api, query.rollout, query.labels, span, BIN_S, SIGNALS)
-        return counters if since is None else counters.after(since + BIN_S)
+        bin_s, mode = (BIN_S, "requests") if criteria.block_s is None else (criteria.block_s, "windows")
+        span = (ts - lookback_s(bin_s), ts)
+        counters = read_counters(api, query.rollout, query.labels, span, bin_s, SIGNALS, mode)
+        return counters if since is None else counters.after(since + bin_s)
     except EndpointError as error:
         return error.message
 
