@@ -16,9 +16,10 @@ import argparse
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -208,28 +209,25 @@ def main() -> None:
     slow_windows = replace(
         windows, seconds=2 * WEEK_S, per_s=5.0, holdout=0.5, later_ratio=1.1, change_s=WEEK_S
     )
-    limit_s = options.limit_s
-    result = {
-        "detection_holdout_10": detection(options.runs, change),
-        "detection_equal_groups": detection(options.runs, balanced),
-        "detection_25_percent": detection(options.runs, steady),
-        "detection_windows": detection(options.runs // 4, slow_windows),
-        "coverage": coverage(options.worlds, Traffic(2 * DAY_S, per_s=0.5), 1),
-        "coverage_windows": coverage(options.worlds, replace(windows, per_s=0.5), 2),
-        "weeks_without_effect": alarms(options.weeks, week, (1.0, 1.0), 3, limit_s),
-        "windows_without_effect": alarms(options.weeks // 4, windows, (1.0, 1.0), 4, limit_s),
-        "healthy_weeks": alarms(options.healthy, week, (0.5, 0.95), 5, limit_s),
-        "traffic": {
-            "week": asdict(week),
-            "change": asdict(change),
-            "equal_groups": asdict(balanced),
-            "steady": asdict(steady),
-            "windows": asdict(windows),
-            "slow_windows": asdict(slow_windows),
-        },
+    limit_s, runs, worlds = options.limit_s, options.runs, options.worlds
+    parts: dict[str, Callable[[], dict[str, Any]]] = {
+        "detection_holdout_10": lambda: detection(runs, change),
+        "detection_equal_groups": lambda: detection(runs, balanced),
+        "detection_25_percent": lambda: detection(runs, steady),
+        "coverage": lambda: coverage(worlds, Traffic(2 * DAY_S, per_s=0.5), 1),
+        "weeks_without_effect": lambda: alarms(options.weeks, week, (1.0, 1.0), 3, limit_s),
+        "healthy_weeks": lambda: alarms(options.healthy, week, (0.5, 0.95), 5, limit_s),
+        "coverage_windows": lambda: coverage(worlds // 2, replace(windows, per_s=0.5), 2),
+        "windows_without_effect": lambda: alarms(options.weeks // 4, windows, (1.0, 1.0), 4, limit_s),
+        "detection_windows": lambda: detection(runs // 4, slow_windows),
     }
-    options.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    print(json.dumps({name: part for name, part in result.items() if name != "traffic"}, indent=2))
+    traffics = {"week": week, "change": change, "equal_groups": balanced, "steady": steady}
+    traffics |= {"windows": windows, "slow_windows": slow_windows}
+    result: dict[str, Any] = {"traffic": {name: asdict(traffic) for name, traffic in traffics.items()}}
+    for name, part in parts.items():
+        result[name] = part()
+        print(name, json.dumps(result[name]), flush=True)
+        options.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import numpy as np
 
 from specops.effect.estimate import FIGURES, Counters, Figure, Mode, Moments
 from specops.effect.sequence import Array
-from specops.prometheus.api import Api, Series
+from specops.prometheus.api import MOST_POINTS, Api, Series
 from specops.prometheus.promql import selector
 from specops.prometheus.series import EFFECT, EFFECT_LEFT_OUT, ROLLOUT, ROUTE_DECISIONS
 
@@ -36,8 +36,11 @@ def read_counters(
     first, last = math.ceil(span[0] / bin_s) * bin_s, math.floor(span[1] / bin_s) * bin_s
     which = selector({ROLLOUT: rollout, **labels})[1:-1]
     names = f'__name__=~"{"|".join(EFFECT.values())}",figure=~"{"|".join(figures)}"'
-    series = api.range(f"{{{names},{which}}}", first, last, bin_s)
     times = first + bin_s * np.arange(round((last - first) / bin_s) + 1)
+    series = []
+    for begin in range(0, times.size, MOST_POINTS):
+        chunk = times[begin : begin + MOST_POINTS]
+        series += api.range(f"{{{names},{which}}}", chunk[0], chunk[-1], bin_s)
     return counters_of(series, times, bin_s, mode)
 
 
