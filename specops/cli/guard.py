@@ -338,7 +338,7 @@ def simulated_page(rollout: str, simulated: Simulated) -> list[str]:
     return [
         f"simulated · {rollout} · {span} · {simulated.evaluations} evaluations: {observed}",
         *aligned(rows),
-        f"  latencies decided: {by}",
+        *([f"  latencies were decided: {by}"] if "live effect" in simulated.decided_by else []),
         sentence(_summary(simulated)),
     ]
 

@@ -45,13 +45,14 @@ def read_counters(
 
 
 def read_left_out(
-    api: Api, rollout: str, labels: Mapping[str, str], span: tuple[float, float]
+    api: Api, rollout: str, labels: Mapping[str, str], span: tuple[float, float], mode: Mode = "requests"
 ) -> dict[str, int]:
     """Return the requests within `span` that are in no mean, by the router's reason: those that one pool
     alone may have had, and those of a group that have no time. Raises EndpointError."""
+    in_means = f"{GROUPS[0]}|in-flight" if mode == "windows" else GROUPS[0]
     which = selector({ROLLOUT: rollout, **labels})[1:-1]
     window = f"{round(span[1] - span[0])}s"
-    outside = f'{ROUTE_DECISIONS}{{pool="standard",reason!="{GROUPS[0]}",{which}}}[{window}]'
+    outside = f'{ROUTE_DECISIONS}{{pool="standard",reason!~"{in_means}",{which}}}[{window}]'
     untimed = f"{EFFECT_LEFT_OUT}{{{which}}}[{window}]"
     sums = " or ".join(f"sum by (reason) (increase({series}))" for series in (outside, untimed))
     samples = api.instant(sums, span[1])

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -223,7 +223,8 @@ class Scores:
 
     def _of_bins(self, change: Callable[[Array], Array]) -> Scores:
         names = (part.name for part in fields(self) if part.name not in ("noise", "by_window"))
-        return replace(self, **{name: change(getattr(self, name)) for name in names})
+        sums: dict[str, Any] = {name: change(getattr(self, name)) for name in names}
+        return replace(self, **sums)
 
     @property
     def information(self) -> Array:
