@@ -11,7 +11,7 @@ from specops.effect.watch import Standing, lookback_s, standing
 from specops.errors import ConfigError
 from specops.hints import in_rollout
 from specops.prometheus.api import Api
-from specops.render.figures import aligned, count
+from specops.render.figures import aligned
 from specops.results import Verdict
 from specops.section import Frozen
 
@@ -47,9 +47,6 @@ class LiveEffect(Frozen):
 
     left_out: dict[str, int]
     """Requests in no mean, by the router's reason."""
-
-    unlike: str | None = None
-    """How servers of the pools are known to differ; None: nothing is known."""
 
     server_hours: dict[str, float]
     """By pool: servers in addresses of the rollout file, or its one endpoint, times hours."""
@@ -95,20 +92,7 @@ def live_effect(rollout: Rollout, api: Api, span: tuple[float, float]) -> LiveEf
         classes=classes,
         now=tuple(now for figure in LATENCIES if (now := standing(recent, figure)) is not None),
         left_out=read_left_out(api, name, labels, span, mode),
-        unlike=unlike(rollout),
         server_hours={pool: max(len(servers), 1) * hours for pool, servers in pools.items()},
-    )
-
-
-def unlike(rollout: Rollout) -> str | None:
-    """Return how a server of the speculative pool differs from one of the standard pool by more than
-    speculation, as far as the rollout file says so."""
-    standard, speculative = rollout.pools.standard.gpus, rollout.pools.speculative.gpus
-    if not standard or not speculative or standard == speculative:
-        return None
-    return (
-        f"one of the speculative pool has {count(speculative, 'GPU')}, one of the standard pool"
-        f" {count(standard, 'GPU')}: the ratios are of these servers, not of speculation alone"
     )
 
 
@@ -165,8 +149,6 @@ def lines(result: LiveEffect) -> Iterator[str]:
     if result.left_out:
         counts = ", ".join(f"{reason} {count}" for reason, count in sorted(result.left_out.items()))
         yield f"  in no mean: {counts}"
-    if result.unlike:
-        yield f"  unequal servers: {result.unlike}"
     servers = ", ".join(f"{pool} {hours:.0f}" for pool, hours in result.server_hours.items())
     yield f"  server-hours: {servers}"
     yield f"{result.verdict}: {result.reason}"

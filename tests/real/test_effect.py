@@ -121,22 +121,6 @@ def test_windows_are_read_by_block_and_a_full_pool_is_in_their_means(rollout: Pa
     assert all(now["since"] % 600 == 0 for now in answer["now"])
 
 
-def test_unequal_servers_are_named(rollout: Path, tmp_path: Path) -> None:
-    pools = {
-        "standard": {"engine": "vllm", "model": "tiny"},
-        "speculative": {
-            "engine": "vllm",
-            "model": "tiny",
-            "tensor_parallel_size": 2,
-            "speculation": {"method": "ngram", "num_speculative_tokens": 3},
-        },
-    }
-    done = specops("effect", str(changed(rollout, tmp_path, pools=pools)), "--hours", "20")
-    assert "unequal servers: one of the speculative pool has 2 GPUs, one of the standard pool 1 GPU" in (
-        done.stdout
-    )
-
-
 def test_the_report_has_the_effect_by_class_with_its_interval(rollout: Path, tmp_path: Path) -> None:
     window = ("--window", "24h", "--end", "now", "--tz", "UTC", "--out", str(tmp_path), "--quiet")
     done = specops("report", str(rollout), *window)
