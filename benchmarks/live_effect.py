@@ -1,61 +1,121 @@
 """The live effect's statistics on simulated weeks whose truth is known. No server runs; about half an hour.
 
-    python benchmarks/live_effect.py [--weeks 60] [--worlds 300] [--out benchmarks/results/live_effect.json]
+    python benchmarks/live_effect.py [--weeks 2000] [--healthy 10000] [--out FILE]
 
 False alarms: weeks without an effect, evaluated every minute: the share with a minute that says "slower".
-Healthy weeks: the same with a speed-up. Coverage: the share of the intervals of two days, for one look and
-for every moment, that have the truth, where the pools' plain means are biased. Detection: a slowdown of 10%
-begins; minutes until it is found at 5 requests/s with a holdout of 10%, and requests of each group until it
-is found with groups of the same size.
+Healthy weeks: the same with a speed-up, from 5% to twice as fast. Coverage: the share of the intervals of two
+days, for one look and for every moment, that have the truth, where the pools' plain means are biased.
+Detection: a slowdown of 10% or 25% begins; minutes until it is found at 5 requests/s with a holdout of 10%,
+and requests of each group until it is found with groups of the same size. Windows: the same for random
+windows of 5 minutes, on pools that share their hardware.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
-from dataclasses import asdict
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
-from specops.effect.estimate import LATENCIES, Counters, Scores, effects
+from specops.effect.estimate import LATENCIES, Counters, Figure, Scores, effects
 from specops.effect.simulation import Traffic, simulate
-from specops.effect.watch import LOOKBACK_S, START_S, bounds
+from specops.effect.watch import PER_START, START_S, WEEK_S, bounds, lookback_s
 
 DAY_S = 86400.0
+HOUR_S = 3600.0
 MINUTE_S = 60.0
+SLABS = 2
+"""A slope is fitted to so many times what the guard looks back on: once a slab, not once a minute."""
+
+LEAST_ERRORS = math.sqrt(-2 * math.log(PER_START))
+"""Standard errors to a side that an interval for every moment has at least."""
+
+NOT_BY_BIN = ("noise", "by_window")
 
 
-def slower_minutes(counters: Counters) -> Iterator[tuple[int, int]]:
-    """(minute, requests of the smaller group since the start) of each time at which a start is slower."""
-    step, reach = round(START_S / MINUTE_S), round(LOOKBACK_S / MINUTE_S)
+def slower_bins(counters: Counters) -> Iterator[tuple[int, int]]:
+    """(bin, requests of the smaller group since the start) of the first bin at which a start is slower."""
+    reach = round(lookback_s(counters.bin_s) / counters.bin_s)
+    step = max(round(START_S / counters.bin_s), 1)
     for figure in LATENCIES:
-        scores = Scores.from_moments(counters.figures[figure])
-        for first in range(0, counters.ends.size, step):
-            sums = scores.since(first, first + reach)
-            slower = np.flatnonzero(bounds(sums)[0] > 1)
-            yield from ((first + int(bin_), int(sums.matched[bin_].min())) for bin_ in slower[:1])
+        for first in range(0, counters.ends.size, reach):
+            yield from _slower(counters, figure, first, reach, step)
 
 
-def alarm_share(weeks: int, traffic: Traffic) -> float:
-    drawn = (simulate(traffic, np.random.default_rng(seed)).counters for seed in range(weeks))
-    return sum(any(slower_minutes(counters)) for counters in drawn) / weeks
+def _slower(
+    counters: Counters, figure: Figure, first: int, reach: int, step: int
+) -> Iterator[tuple[int, int]]:
+    """Of the starts in the `reach` bins from `first` on."""
+    rows = slice(first, first + SLABS * reach)
+    moments = counters.figures[figure].part(rows, slice(None))
+    part = replace(counters, ends=counters.ends[rows], figures={figure: moments})
+    scores = part.scores(figure)
+    starts = np.arange(0, min(reach, scores.pairs.size), step)
+    starts = starts[_may_be_slower(scores, starts, reach)]
+    if not starts.size:
+        return
+    by_bin = (part.name for part in fields(scores) if part.name not in NOT_BY_BIN)
+    running = {name: _running(getattr(scores, name), starts, reach) for name in by_bin}
+    sums = replace(scores, **{name: sums.reshape(-1, *sums.shape[2:]) for name, sums in running.items()})
+    slower = (bounds(sums)[0] > 1).reshape(-1, reach)
+    matched = running["matched"].min(axis=2)
+    for row in np.flatnonzero(slower.any(axis=1)):
+        at = int(slower[row].argmax())
+        end = first + int(starts[row]) + at
+        if end < counters.ends.size:  # beyond it is padding
+            yield end, int(matched[row, at])
 
 
-def coverage(worlds: int) -> dict[str, float]:
+def _may_be_slower(scores: Scores, starts: np.ndarray, reach: int) -> np.ndarray:
+    """Whether a start is ever as slow as an interval needs at least, by its requests alone. It is quick."""
+    names = ("speculative", "holdout", "within", "freedom", "leverage")
+    speculative, holdout, *rest = (_running(getattr(scores, name), starts, reach) for name in names)
+    within, freedom, leverage = rest
+    variance = (leverage * within / np.maximum(freedom, 1e-12)).sum(axis=2)
+    return (speculative - holdout > LEAST_ERRORS * np.sqrt(variance)).any(axis=1)
+
+
+def _running(values: np.ndarray, starts: np.ndarray, reach: int) -> np.ndarray:
+    """The sums from each start on, at each of the `reach` bins after it; empty bins follow the last."""
+    padded = np.pad(values, [(0, reach)] + [(0, 0)] * (values.ndim - 1))
+    return np.moveaxis(sliding_window_view(padded, reach, axis=0)[starts], -1, 1).cumsum(axis=1)
+
+
+def alarms(
+    weeks: int, traffic: Traffic, gains: tuple[float, float], seed: int, limit_s: float
+) -> dict[str, int]:
+    """Weeks that were simulated, within `limit_s`, and those with a minute that says slower."""
+    began, done, wrong = time.monotonic(), 0, 0
+    while done < weeks and time.monotonic() - began < limit_s:
+        rng = np.random.default_rng([seed, done])
+        rate = float(np.exp(rng.uniform(np.log(0.2), np.log(5.0))))
+        world = replace(traffic, per_s=rate, ratio=float(rng.uniform(*gains)))
+        wrong += any(True for _ in slower_bins(simulate(world, rng).counters))
+        done += 1
+    return {"weeks": done, "with_alarm": wrong}
+
+
+def coverage(worlds: int, traffic: Traffic, seed: int) -> dict[str, float]:
     """Of the time per output token and the end-to-end time."""
     once, always, plain = [], [], []
-    for seed in range(worlds):
-        rng = np.random.default_rng(10_000 + seed)
+    for world in range(worlds):
+        rng = np.random.default_rng([seed, world])
         truth = float(rng.uniform(0.6, 1.1))
-        drawn = simulate(Traffic(2 * DAY_S, per_s=0.5, ratio=truth), rng)
+        drawn = simulate(replace(traffic, ratio=truth), rng)
         plain.append(abs(drawn.plain_ratio / truth - 1))
         for figure in ("tpot", "e2e"):
             effect = effects(drawn.counters)[0].figure_effect(figure)
             once.append((effect.once_low or 0) <= truth <= (effect.once_high or 9))
             always.append((effect.low or 0) <= truth <= (effect.high or 9))
     return {
+        "intervals": len(once),
         "one_look": float(np.mean(once)),
         "every_moment": float(np.mean(always)),
         "plain_bias_median": float(np.median(plain)),
@@ -64,16 +124,17 @@ def coverage(worlds: int) -> dict[str, float]:
 
 
 def detection(runs: int, traffic: Traffic) -> dict[str, float]:
-    """Minutes from the change to the first minute that says "slower", and requests of the smaller group."""
+    """Minutes from the change to the first bin that says "slower", and requests of the smaller group."""
     minutes, requests = [], []
-    change = round(traffic.change_s / MINUTE_S)
     for seed in range(runs):
-        counters = simulate(traffic, np.random.default_rng(20_000 + seed)).counters
-        after = [found for found in slower_minutes(counters) if found[0] >= change]
+        counters = simulate(traffic, np.random.default_rng([20_000, seed])).counters
+        change = round(traffic.change_s / counters.bin_s)
+        after = [alarm for alarm in slower_bins(counters) if alarm[0] >= change]
         first, count = min(after, default=(counters.ends.size, 10**9))
-        minutes.append(first - change + 1)
+        minutes.append((first - change + 1) * counters.bin_s / MINUTE_S)
         requests.append(count)
     return {
+        "runs": runs,
         "minutes_median": float(np.median(minutes)),
         "minutes_p90": float(np.quantile(minutes, 0.9)),
         "requests_median": float(np.median(requests)),
@@ -84,7 +145,7 @@ def picture() -> str:
     """An SVG of eight hours: E2E of the speculative group over that of the holdout in the last hour, with the
     interval that the guard reads. After five hours speculation turns slow."""
     traffic = Traffic(8 * 3600.0, per_s=5.0, ratio=0.75, later_ratio=1.15, change_s=5 * 3600.0)
-    scores = Scores.from_moments(simulate(traffic, np.random.default_rng(2)).counters.figures["e2e"])
+    scores = simulate(traffic, np.random.default_rng(2)).counters.scores("e2e")
     bars, minutes = [], 60
     for end in range(minutes, scores.pairs.size + 1, 10):
         first = (end - minutes) // 15 * 15
@@ -127,8 +188,11 @@ def picture() -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--weeks", type=int, default=60)
-    parser.add_argument("--worlds", type=int, default=300)
+    parser.add_argument("--weeks", type=int, default=2000)
+    parser.add_argument("--healthy", type=int, default=10_000)
+    parser.add_argument("--worlds", type=int, default=2000)
+    parser.add_argument("--runs", type=int, default=400)
+    parser.add_argument("--limit-s", type=float, default=3600.0, help="Of each row of weeks.")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/live_effect.json"))
     parser.add_argument(
         "--picture", type=Path, help="SVG to write, such as docs/live-effect.svg; nothing else."
@@ -137,23 +201,33 @@ def main() -> None:
     if options.picture:
         options.picture.write_text(picture(), encoding="utf-8")
         return
-    week = Traffic(7 * DAY_S, per_s=0.3)
-    change = Traffic(5 * 3600.0, per_s=5.0, loads=(4.0, 5.0), later_ratio=1.1, change_s=2 * 3600.0)
-    balanced = Traffic(
-        5 * 3600.0, per_s=1.0, holdout=0.5, loads=(4.0, 4.0), later_ratio=1.1, change_s=2 * 3600.0
+    week = Traffic(WEEK_S)
+    change = Traffic(5 * HOUR_S, per_s=5.0, loads=(4.0, 5.0), later_ratio=1.1, change_s=2 * HOUR_S)
+    balanced = replace(change, per_s=1.0, holdout=0.5, loads=(4.0, 4.0))
+    steady = replace(change, later_ratio=1.25, rhythm=0.0, bursts=0.0)
+    windows = Traffic(WEEK_S, window_s=300.0, burn_in_s=60.0, loads=(5.0, 5.0))
+    slow_windows = replace(
+        windows, seconds=2 * WEEK_S, per_s=5.0, holdout=0.5, later_ratio=1.1, change_s=WEEK_S
     )
-    result = {
-        "weeks": options.weeks,
-        "worlds": options.worlds,
-        "false_alarm_weeks": alarm_share(options.weeks, week),
-        "healthy_weeks_with_alarm": alarm_share(options.weeks, Traffic(7 * DAY_S, per_s=0.3, ratio=0.8)),
-        "coverage": coverage(options.worlds),
-        "detection_holdout_10": detection(options.weeks, change),
-        "detection_equal_groups": detection(options.weeks, balanced),
-        "traffic": {"week": asdict(week), "change": asdict(change), "equal_groups": asdict(balanced)},
+    limit_s, runs, worlds = options.limit_s, options.runs, options.worlds
+    parts: dict[str, Callable[[], dict[str, Any]]] = {
+        "detection_holdout_10": lambda: detection(runs, change),
+        "detection_equal_groups": lambda: detection(runs, balanced),
+        "detection_25_percent": lambda: detection(runs, steady),
+        "coverage": lambda: coverage(worlds, Traffic(2 * DAY_S, per_s=0.5), 1),
+        "weeks_without_effect": lambda: alarms(options.weeks, week, (1.0, 1.0), 3, limit_s),
+        "healthy_weeks": lambda: alarms(options.healthy, week, (0.5, 0.95), 5, limit_s),
+        "coverage_windows": lambda: coverage(worlds // 2, replace(windows, per_s=0.5), 2),
+        "windows_without_effect": lambda: alarms(options.weeks // 4, windows, (1.0, 1.0), 4, limit_s),
+        "detection_windows": lambda: detection(runs // 4, slow_windows),
     }
-    options.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    print(json.dumps(result, indent=2))
+    traffics = {"week": week, "change": change, "equal_groups": balanced, "steady": steady}
+    traffics |= {"windows": windows, "slow_windows": slow_windows}
+    result: dict[str, Any] = {"traffic": {name: asdict(traffic) for name, traffic in traffics.items()}}
+    for name, part in parts.items():
+        result[name] = part()
+        print(name, json.dumps(result[name]), flush=True)
+        options.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

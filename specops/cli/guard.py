@@ -333,10 +333,12 @@ def simulated_page(rollout: str, simulated: Simulated) -> list[str]:
         message = f"fell back {RIGHTLY[simulated.playbook.rightly]}: {simulated.playbook.why}"
         rows.append(["  fixed thresholds", _utc(simulated.playbook.ts), message])
         rows.append(["  fixed thresholds", "", f"{simulated.playbook_triggers} triggers in all"])
+    by = ", ".join(f"{number} by the {source}" for source, number in simulated.decided_by.items())
     span = f"{_utc(simulated.began)} to {_utc(simulated.ended)} UTC"
     return [
         f"simulated · {rollout} · {span} · {simulated.evaluations} evaluations: {observed}",
         *aligned(rows),
+        *([f"  latencies were decided: {by}"] if "live effect" in simulated.decided_by else []),
         sentence(_summary(simulated)),
     ]
 

@@ -1,14 +1,17 @@
-"""Settings of the live effect: the requests that stay without speculation, to compare with."""
+"""Settings of the live effect: what stays without speculation, to compare with."""
 
 from __future__ import annotations
 
-from pydantic import Field, field_validator
+from typing import Literal
+
+from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from specops.quantities import Share
+from specops.quantities import Share, WholeSeconds
 from specops.section import Section
 
 LEAST_HOLDOUT, MOST_HOLDOUT = 0.01, 0.1
+MOST_OF_WINDOWS = 0.5
 
 
 class Effect(Section):
@@ -17,18 +20,48 @@ class Effect(Section):
     holdout: Share = Field(
         default=0.05,
         ge=0.0,
-        le=MOST_HOLDOUT,
+        le=MOST_OF_WINDOWS,
         description="Share of the eligible requests that chance keeps on the standard pool, "
-        "0.01 to 0.1; 0: none, and no live effect.",
+        "0.01 to 0.1, or of random windows, 0.01 to 0.5; 0: none, and no live effect.",
+    )
+    mode: Literal["requests", "windows"] = Field(
+        default="requests",
+        description="What chance draws: requests, or windows of time without speculation, "
+        "for pools that share hardware.",
+    )
+    window_s: WholeSeconds = Field(
+        default=300, ge=2, le=3600, description="Length of a random window, in seconds."
+    )
+    burn_in_s: WholeSeconds | None = Field(
+        default=None,
+        ge=1,
+        le=1800,
+        description="Begin of a window whose requests do not count, in seconds; default: "
+        "the longest answer of baseline.json, else 60.",
     )
 
-    @field_validator("holdout")
-    @classmethod
-    def _is_enough(cls, holdout: float) -> float:
-        if 0 < holdout < LEAST_HOLDOUT:
+    @property
+    def block(self) -> int:
+        """Number of consecutive windows of which one is the holdout's."""
+        return round(1 / self.holdout)
+
+    @property
+    def block_s(self) -> float:
+        """Length of a block, in seconds."""
+        return float(self.window_s * self.block)
+
+    @model_validator(mode="after")
+    def _is_enough(self) -> Effect:
+        most = MOST_HOLDOUT if self.mode == "requests" else MOST_OF_WINDOWS
+        if self.holdout and not LEAST_HOLDOUT <= self.holdout <= most:
             raise PydanticCustomError(
                 "holdout",
-                "holdout must be 0, or a share from 0.01 to 0.1",
-                {"advice": "with fewer requests, a slowdown takes hours to find"},
+                "holdout must be 0, or a share of {mode} from {least} to {most}",
+                {
+                    "mode": self.mode,
+                    "least": LEAST_HOLDOUT,
+                    "most": most,
+                    "advice": "with fewer requests, a slowdown takes hours to find",
+                },
             )
-        return holdout
+        return self

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from specops.effect.estimate import FIGURES, Counters, Figure, Moments
+from specops.effect.estimate import FIGURES, Counters, Figure, Mode, Moments
 from specops.effect.sequence import Array
-from specops.prometheus.api import Api, Series
+from specops.prometheus.api import MOST_POINTS, Api, Series
 from specops.prometheus.promql import selector
 from specops.prometheus.series import EFFECT, EFFECT_LEFT_OUT, ROLLOUT, ROUTE_DECISIONS
 
@@ -25,28 +26,33 @@ def read_counters(
     span: tuple[float, float],
     bin_s: float,
     figures: Sequence[Figure] = FIGURES,
+    mode: Mode = "requests",
 ) -> Counters:
     """Return what the routers of `rollout` counted within `span`, its two ends in seconds since the epoch, by
-    bins of `bin_s` whole seconds, which end at multiples of it.
+    bins of `bin_s` whole seconds, which end at multiples of it, as blocks of random windows do.
 
     Raises EndpointError where Prometheus does not answer.
     """
     first, last = math.ceil(span[0] / bin_s) * bin_s, math.floor(span[1] / bin_s) * bin_s
     which = selector({ROLLOUT: rollout, **labels})[1:-1]
     names = f'__name__=~"{"|".join(EFFECT.values())}",figure=~"{"|".join(figures)}"'
-    series = api.range(f"{{{names},{which}}}", first, last, bin_s)
     times = first + bin_s * np.arange(round((last - first) / bin_s) + 1)
-    return counters_of(series, times, bin_s)
+    series = []
+    for begin in range(0, times.size, MOST_POINTS):
+        chunk = times[begin : begin + MOST_POINTS]
+        series += api.range(f"{{{names},{which}}}", chunk[0], chunk[-1], bin_s)
+    return counters_of(series, times, bin_s, mode)
 
 
 def read_left_out(
-    api: Api, rollout: str, labels: Mapping[str, str], span: tuple[float, float]
+    api: Api, rollout: str, labels: Mapping[str, str], span: tuple[float, float], mode: Mode = "requests"
 ) -> dict[str, int]:
     """Return the requests within `span` that are in no mean, by the router's reason: those that one pool
     alone may have had, and those of a group that have no time. Raises EndpointError."""
+    in_means = f"{GROUPS[0]}|in-flight" if mode == "windows" else GROUPS[0]
     which = selector({ROLLOUT: rollout, **labels})[1:-1]
     window = f"{round(span[1] - span[0])}s"
-    outside = f'{ROUTE_DECISIONS}{{pool="standard",reason!="{GROUPS[0]}",{which}}}[{window}]'
+    outside = f'{ROUTE_DECISIONS}{{pool="standard",reason!~"{in_means}",{which}}}[{window}]'
     untimed = f"{EFFECT_LEFT_OUT}{{{which}}}[{window}]"
     sums = " or ".join(f"sum by (reason) (increase({series}))" for series in (outside, untimed))
     samples = api.instant(sums, span[1])
@@ -54,7 +60,7 @@ def read_left_out(
     return {reason: count for reason, count in counts.items() if count > 0}
 
 
-def counters_of(series: Iterable[Series], times: Array, bin_s: float) -> Counters:
+def counters_of(series: Iterable[Series], times: Array, bin_s: float, mode: Mode = "requests") -> Counters:
     """Counters by bin, from the samples of the routers' series at `times`.
 
     A router's bin is left out where it has no samples at the begin or at the end, or a counter went down:
@@ -74,7 +80,7 @@ def counters_of(series: Iterable[Series], times: Array, bin_s: float) -> Counter
     for rows in by_router.values():
         for row, increase in _increases(rows, times.size).items():
             increases[row] = increases.get(row, 0.0) + increase
-    return _arranged(increases, times, bin_s)
+    return replace(_arranged(increases, times, bin_s), mode=mode)
 
 
 def _increases(rows: Mapping[tuple[str, _Key], Array], size: int) -> dict[tuple[str, _Key], Array]:

@@ -21,6 +21,9 @@ TIGHTEST_PAIRS = 500.0
 """Effective pairs of requests, n·m/(n+m), at which the sequence is narrowest: 1,000 requests a group, or half
 an hour at 5 requests/s with a holdout of 10%."""
 
+TIGHTEST_BLOCKS = 48.0
+"""The same, in blocks of random windows."""
+
 MOST_RATIO = 64.0
 """The ratios of failure shares that are considered: from 1/64 to 64."""
 RATIOS: Array = np.geomspace(1 / MOST_RATIO, MOST_RATIO, 385)
@@ -33,6 +36,16 @@ def always(pairs: Array, alpha: float) -> Array:
     tuned = -2 * math.log(alpha) + math.log(-2 * math.log(alpha)) + 1
     information = np.maximum(pairs, 1e-9) * tuned / TIGHTEST_PAIRS
     return np.asarray(np.sqrt((1 + 1 / information) * (np.log1p(information) - 2 * math.log(alpha))))
+
+
+def student(errors: Array, freedom: Array | float) -> Array:
+    """Return how many standard errors an interval has to each side, where the error is estimated with so many
+    degrees of `freedom`, and it would be `errors` if it were known (Wallace, Ann. Math. Statist. 30, 1959).
+    Infinite without any."""
+    nu = np.clip(freedom, 1e-9, 1e9)
+    normal = errors * (8 * nu + 3) / (8 * nu + 1)
+    with np.errstate(over="ignore"):
+        return np.asarray(np.sqrt(nu * np.expm1(np.square(normal) / nu)))
 
 
 def log_likelihoods(failed: Array, requests: Array) -> Array:

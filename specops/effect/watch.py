@@ -52,34 +52,33 @@ class Standing(Frozen):
 
 def standing(counters: Counters, figure: Latency) -> Standing | None:
     """Return how one latency stands at the end of `counters`; None with too few requests in the last
-    `LOOKBACK_S`.
+    `lookback_s`.
 
     Slower: the interval of a start is above 1. Faster: that of a start of `RECENT_S` ago or longer is below
     1. Neither, where the latest start with enough requests contradicts by its estimate: what was, is over.
     """
-    scores = Scores.from_moments(counters.figures[figure])
     begins = counters.ends - counters.bin_s
-    firsts = is_start(begins, counters.bin_s) & (begins >= counters.ends[-1:] - LOOKBACK_S)
-    sums = {int(first): scores.since(int(first)) for first in np.flatnonzero(firsts)}
-    sums = {first: part for first, part in sums.items() if part.is_enough[-1]}
-    if not sums:
+    is_recent = begins >= counters.ends[-1:] - lookback_s(counters.bin_s)
+    firsts = np.flatnonzero(is_start(begins, counters.bin_s) & is_recent)
+    sums = counters.scores(figure).totals(firsts)
+    usable = np.flatnonzero(sums.is_enough)
+    if not usable.size:
         return None
-    ends = {first: tuple(float(end[-1]) for end in bounds(part)) for first, part in sums.items()}
-    latest_ratio = float(sums[max(sums)].ratio[-1])
-    recent = [first for first in sums if counters.ends[-1] - begins[first] >= RECENT_S]
-    slower = [first for first in sums if ends[first][0] > 1 and latest_ratio > 1]
-    faster = [first for first in recent if ends[first][1] < 1 and latest_ratio < 1]
-    direction: Direction = "slower" if slower else "faster" if faster else "open"
-    first = max(slower or faster or recent[:1] or sums)
-    holdout_n, n = (round(float(count)) for count in sums[first].matched[-1])
-    low, high = ends[first]
+    low, high = bounds(sums)
+    latest_ratio = float(sums.ratio[usable[-1]])
+    recent = usable[counters.ends[-1] - begins[firsts[usable]] >= RECENT_S]
+    slower = usable[(low[usable] > 1) & (latest_ratio > 1)]
+    faster = recent[(high[recent] < 1) & (latest_ratio < 1)]
+    direction: Direction = "slower" if slower.size else "faster" if faster.size else "open"
+    start = next(int(starts[-1]) for starts in (slower, faster, recent[:1], usable) if starts.size)
+    holdout_n, n = (round(float(count)) for count in sums.matched[start])
     return Standing(
         figure=figure,
         direction=direction,
-        ratio=float(sums[first].ratio[-1]),
-        low=low,
-        high=high if math.isfinite(high) else None,
-        since=float(begins[first]),
+        ratio=float(sums.ratio[start]),
+        low=float(low[start]),
+        high=float(high[start]) if math.isfinite(high[start]) else None,
+        since=float(begins[firsts[start]]),
         requests=n,
         holdout_requests=holdout_n,
     )
@@ -88,7 +87,7 @@ def standing(counters: Counters, figure: Latency) -> Standing | None:
 def bounds(sums: Scores) -> tuple[Array, Array]:
     """The ends of the interval of a start at each look. With probability 1 - `PER_START`, they are right at
     every moment."""
-    low, high = sums.interval(always(sums.pairs, PER_START))
+    low, high = sums.interval(always(sums.information, PER_START))
     is_enough = sums.matched.min(axis=1) >= LEAST_WATCHED
     return np.where(is_enough, low, 0.0), np.where(is_enough, high, np.inf)
 
@@ -96,10 +95,16 @@ def bounds(sums: Scores) -> tuple[Array, Array]:
 def slower_after(counters: Counters, figure: Latency, ts: float) -> bool | None:
     """Return whether the requests after `ts` alone were slower with speculation; None without requests of
     both groups."""
-    sums = Scores.from_moments(counters.after(ts).figures[figure]).since()
+    sums = counters.after(ts).scores(figure).since()
     if not sums.pairs.size or math.isnan(sums.ratio[-1]):
         return None
     return bool(sums.ratio[-1] > 1)
+
+
+def lookback_s(bin_s: float) -> float:
+    """Seconds for which a start is followed: `LOOKBACK_S` of minutes. Blocks of windows are longer, and as
+    many are needed, but of a week at most."""
+    return min(LOOKBACK_S * max(bin_s / 60.0, 1.0), WEEK_S)
 
 
 def is_start(begins: Array, bin_s: float) -> NDArray[np.bool_]:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from specops.config import Rollout
 from specops.effect.counters import read_counters, read_left_out
-from specops.effect.estimate import LATENCIES, ClassEffect, FigureEffect, effects
-from specops.effect.watch import LOOKBACK_S, Standing, standing
+from specops.effect.estimate import LATENCIES, ClassEffect, FigureEffect, Mode, effects
+from specops.effect.watch import Standing, lookback_s, standing
 from specops.errors import ConfigError
 from specops.hints import in_rollout
 from specops.prometheus.api import Api
@@ -29,7 +29,10 @@ class LiveEffect(Frozen):
 
     until: float
     holdout: float
-    """Share of the eligible requests that chance leaves standard, as the rollout file has it now."""
+    """Share of the eligible requests, or of windows, that chance leaves standard, as the rollout file has it
+    now."""
+
+    mode: Mode = "requests"
 
     verdict: Verdict
     """yes: a latency is surely lower with speculation, over all traffic, and none is surely higher. no: one
@@ -69,9 +72,13 @@ def live_effect(rollout: Rollout, api: Api, span: tuple[float, float]) -> LiveEf
             hint=in_rollout("addresses", "add addresses.routers: [HOST:PORT]"),
         )
     name, labels = rollout.rollout, rollout.monitor.labels
-    bin_s = 60.0 if span[1] - span[0] <= MINUTE_BINS_S else 600.0
-    classes = effects(read_counters(api, name, labels, span, bin_s))
-    recent = read_counters(api, name, labels, (span[1] - LOOKBACK_S, span[1]), 60.0, LATENCIES)
+    mode, recent_bin_s = rollout.effect.mode, 60.0
+    bin_s = recent_bin_s if span[1] - span[0] <= MINUTE_BINS_S else 600.0
+    if mode == "windows":
+        bin_s = recent_bin_s = rollout.effect.block_s
+    classes = effects(read_counters(api, name, labels, span, bin_s, mode=mode))
+    watched = (span[1] - lookback_s(recent_bin_s), span[1])
+    recent = read_counters(api, name, labels, watched, recent_bin_s, LATENCIES, mode)
     verdict, reason = conclude(classes[0])
     hours = (span[1] - span[0]) / HOUR_S
     pools = {"standard": rollout.addresses.standard, "speculative": rollout.addresses.speculative}
@@ -79,11 +86,12 @@ def live_effect(rollout: Rollout, api: Api, span: tuple[float, float]) -> LiveEf
         since=span[0],
         until=span[1],
         holdout=rollout.effect.holdout,
+        mode=mode,
         verdict=verdict,
         reason=reason,
         classes=classes,
         now=tuple(now for figure in LATENCIES if (now := standing(recent, figure)) is not None),
-        left_out=read_left_out(api, name, labels, span),
+        left_out=read_left_out(api, name, labels, span, mode),
         server_hours={pool: max(len(servers), 1) * hours for pool, servers in pools.items()},
     )
 
@@ -130,7 +138,8 @@ def interval(low: float | None, high: float | None) -> str:
 
 def lines(result: LiveEffect) -> Iterator[str]:
     """The page's lines."""
-    yield f"live effect · {(result.until - result.since) / HOUR_S:.0f} hours · holdout {result.holdout:.0%}"
+    span = f"{(result.until - result.since) / HOUR_S:.0f} hours"
+    yield f"live effect · {span} · holdout {result.holdout:.0%} of {result.mode}"
     for part in result.classes:
         yield f"  {part.traffic_class or 'all classes'}: speculative over holdout"
         yield from aligned([["    ", *_row(effect)] for effect in part.figures if effect.requests])

@@ -25,6 +25,9 @@ from specops.net import is_loopback, within
 
 TOKEN = "SPECOPS_PROMETHEUS_TOKEN"
 HEADERS = "SPECOPS_PROMETHEUS_HEADERS"
+MOST_POINTS = 10_000
+"""Points of one series in a query; Prometheus refuses more than 11,000."""
+
 PAUSE_S = 0.2
 """Seconds before the one more time that it asks a Prometheus that refused the connection, or is not ready."""
 

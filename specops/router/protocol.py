@@ -214,8 +214,9 @@ class Router(Section):
 
     @abstractmethod
     def moved(self, files: Mapping[str, str], listen: int, admin: int, pools: Pools) -> dict[str, str]:
-        """Return `files` with these ports of loopback, one server a pool, and the switch at 100%. Its admin
-        listener answers /health and /v1/models. Raises UsageError for files that specops did not render."""
+        """Return `files` with these ports of loopback, one server a pool, the switch at 100%, and no random
+        windows. Its admin listener answers /health and /v1/models. Raises UsageError for files that were
+        not rendered."""
 
     @abstractmethod
     def stored_rules(self, files: Mapping[str, str]) -> StoredRules:

@@ -141,6 +141,7 @@ def rollout(
     speculative: Sequence[str],
     nginx: dict[str, object] | None = None,
     holdout: float = 0.0,
+    effect: dict[str, object] | None = None,
     **changes: object,
 ) -> Rollout:
     """Of pools that answer at HOST:PORT each; `changes` are of the section `route`, `nginx` of that in it.
@@ -156,7 +157,7 @@ def rollout(
             "pools": {"standard": POOL, "speculative": POOL},
             "addresses": {"standard": list(standard), "speculative": list(speculative)},
             "route": route | changes,
-            "effect": {"holdout": holdout},
+            "effect": {"holdout": holdout} | (effect or {}),
         }
     )
 

@@ -22,7 +22,8 @@ from specops.guard.signals import verdicts
 from specops.guard.signals.criteria import Baseline, BaselineLevel, Criteria
 from specops.guard.signals.noise import VERDICTS
 from specops.guard.signals.query import FIGURES, LiveFigures, LiveQuery
-from specops.guard.simulation import traces
+from specops.guard.simulation import holdout, traces
+from specops.guard.simulation.holdout import at_instant
 from specops.guard.simulation.simulate import observed, simulate
 from specops.guard.simulation.synthetic import SimulatedIncident, WeekConstants, weeks
 from specops.guard.simulation.traces import Answers, LiveTrace, windows
@@ -53,6 +54,12 @@ PLAN = Criteria(
 HOURS = WeekConstants(BASELINE, 0.4, tokens=50.0, length_s=8 * 3600.0, busy=(1.5, 1.6))
 
 
+COUNTED = (
+    '{"trace": 5, "interval_s": 60,'
+    ' "effect": {"mode": "requests", "first_end": 60, "bins": 1, "classes": ["a"]'
+)
+
+
 def trace(**figures: list[float]) -> LiveTrace:
     """Of a minute each; what is not given is not there."""
     length = len(next(iter(figures.values())))
@@ -65,6 +72,58 @@ def trace(**figures: list[float]) -> LiveTrace:
 def hit(slower: float, *, in_acceptance: bool, seed: int = 3) -> LiveTrace:
     incident = SimulatedIncident(np.array([240]), np.array([slower]), np.array([in_acceptance]))
     return weeks(HOURS, 1, np.random.default_rng(seed), incident).select(0)
+
+
+WITH_HOLDOUT = replace(PLAN, holdout=0.1)
+SHORT = replace(HOURS, length_s=2 * 3600.0, holdout=0.1)
+
+
+def test_the_effect_decides_first_where_the_baseline_is_of_other_prompts() -> None:
+    """Answers now take twice what was measured before, on both pools, and speculation pays all the same."""
+    made = weeks(SHORT, 1, np.random.default_rng(2)).select(0)
+    halved = tuple(
+        replace(level, tpot=level.tpot / 2, token=level.token / 2, e2e=level.e2e / 2, ttft=level.ttft / 2)
+        for level in BASELINE.levels
+    )
+    of_others = replace(WITH_HOLDOUT, baseline=Baseline(halved, "made up"))
+    found = simulate(made, of_others, GuardRules())
+    without = simulate(replace(made, effect=None), of_others, GuardRules())
+    assert (found.fallbacks, found.verdict) == ([], "yes")
+    assert found.decided_by["live effect"] > 60
+    assert found.verdicts["healthy"] > without.verdicts.get("healthy", 0) + 60
+    assert without.decided_by == {"baseline": 120}
+
+
+@pytest.mark.slow
+def test_the_effect_finds_what_is_within_what_the_baseline_allows() -> None:
+    """12% slower than without speculation; the rollout file allows 20% beyond the baseline."""
+    incident = SimulatedIncident(np.array([240]), np.array([1.12]), np.array([False]))
+    made = weeks(replace(HOURS, holdout=0.1), 1, np.random.default_rng(3), incident).select(0)
+    found = simulate(made, WITH_HOLDOUT, GuardRules())
+    first = found.fallbacks[0]
+    assert "that of the holdout" in first.why
+    assert "(threshold 1.00×, live effect)" in first.why
+    assert first.ts > 240 * 60
+    assert simulate(made, PLAN, GuardRules()).fallbacks == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
+def test_a_healthy_time_with_a_holdout_never_falls_back(seed: int) -> None:
+    made = weeks(replace(HOURS, holdout=0.05), 1, np.random.default_rng(seed)).select(0)
+    found = simulate(made, replace(PLAN, holdout=0.05), GuardRules())
+    assert (found.fallbacks, found.verdict) == ([], "yes")
+
+
+def test_counters_of_before_a_change_of_the_share_are_not_read() -> None:
+    counters = weeks(SHORT, 1, np.random.default_rng(2)).select(0).effect
+    assert counters is not None
+    ts = float(counters.ends[99])
+    whole, later = at_instant(counters, ts, None, 1.0), at_instant(counters, ts, ts - 600, 0.5)
+    assert (whole.ends[-1], whole.ends.size) == (ts, 100)
+    assert later.ends.min() - later.bin_s >= ts - 600
+    n = counters.figures["e2e"].n
+    assert later.figures["e2e"].n.sum() == pytest.approx(0.5 * n[100 - later.ends.size : 100].sum())
 
 
 def test_a_window_adds_counts_and_weighs_means() -> None:
@@ -88,13 +147,21 @@ def test_a_window_s_sum_is_the_sum_of_what_is_there(values: list[float], interva
 
 
 def test_a_trace_comes_back_as_it_was_saved(tmp_path: Path) -> None:
-    made = hit(1.5, in_acceptance=False)
+    made = weeks(SHORT, 1, np.random.default_rng(3)).select(0)
     traces.save(made, tmp_path / "trace.jsonl")
     again = traces.load(tmp_path / "trace.jsonl")
     for name in ("ts", *FIGURES):
         assert np.array_equal(getattr(again.figures, name), getattr(made.figures, name), equal_nan=True), name
     assert np.array_equal(again.playbook.acceptance, made.playbook.acceptance)
     assert np.array_equal(again.slower, made.slower)
+    assert made.effect is not None
+    assert again.effect is not None
+    assert again.effect.ends == pytest.approx(made.effect.ends)
+    assert (again.effect.bin_s, again.effect.mode, again.effect.classes) == (60.0, "requests", ("default",))
+    for figure in ("tpot", "e2e"):
+        for name in holdout.SUMS:
+            stored, counted = (getattr(one.effect.figures[figure], name) for one in (again, made))
+            assert np.array_equal(stored, counted), (figure, name)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +170,7 @@ def test_a_trace_comes_back_as_it_was_saved(tmp_path: Path) -> None:
         ("", "line 1: it is empty"),
         ("no json", "line 1: Expecting value"),
         ('{"a": 1}', "line 1: there is no 'trace'"),
-        ('{"trace": 9, "interval_s": 60}', "expected 2 to 4"),
+        ('{"trace": 9, "interval_s": 60}', "expected 2 to 5"),
         ('{"trace": 2, "interval_s": 60}', "it has no interval"),
         ('{"trace": 2, "interval_s": "nan"}\n{"ts": 1}', "line 1: invalid interval nan s"),
         ('{"trace": 2, "interval_s": 60}\n{"finished": 3}', "line 2: there is no 'ts'"),
@@ -115,6 +182,12 @@ def test_a_trace_comes_back_as_it_was_saved(tmp_path: Path) -> None:
         ('{"trace": 2, "interval_s": 60}\n{"ts": 1, "speed": 3}', "line 2: unknown: speed"),
         ('{"trace": 2, "interval_s": 60}\n{"ts": 1, "tpot": "fast"}', "line 2: could not convert"),
         ('{"trace": 2, "interval_s": 60}\n[1]', "line 2"),
+        (f'{COUNTED}, "bin_s": -1}}}}\n{{"ts": 60}}', "invalid counters"),
+        (f'{COUNTED}, "bin_s": 60}}}}\n{{"ts": 60}}\n{{"bin": 0, "class": "a", "e2e": [[1]]}}', "1 sums"),
+        (
+            f'{COUNTED}, "bin_s": 60}}}}\n{{"ts": 60}}\n{{"bin": 7, "class": "a", "e2e": [[1,1,1,1,1,1]]}}',
+            "out of bounds",
+        ),
     ],
 )
 def test_what_is_no_trace_is_refused_with_its_line(tmp_path: Path, text: str, said: str) -> None:

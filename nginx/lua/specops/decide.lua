@@ -12,7 +12,7 @@
 --   request.id                      its id; nil: it is in no group of the live effect
 --   request.matches(pattern, text)  whether a regular expression, regardless of ASCII case, is found in the text
 --   state.percent                   of what the rules allow on the speculative pool, the share that goes there
---   state.day                       days since the epoch: the holdout is drawn anew each day
+--   state.now                       seconds since the epoch: the holdout is drawn anew each day, or by windows of time
 --   state.in_flight                 of the speculative pool without this request, each counted `weight` times
 --
 -- decide() returns
@@ -22,17 +22,19 @@
 --   about     the parameter that it is about, where it is
 --   observed  the number that decided: tokens asked for, the temperature, a bucket, requests in flight
 --   weight    how many sequences it asks for
---   group     of the live effect: "speculative", or "holdout", which chance keeps on the standard pool; nil where
---             not both pools could have had the request
+--   group     of the live effect: "speculative", or "holdout", which chance keeps on the standard pool; "burn-in" at
+--             the begin of a random window; nil where not both pools could have had the request
 --   limit     how many its class may find in flight on the speculative pool, itself included
 
 local body = require("specops.body")
 local bucket = require("specops.bucket")
 
 local byte, find, lower, sub = string.byte, string.find, string.lower, string.sub
+local floor = math.floor
 local huge = math.huge
 
 local bucket_count = 10000 -- that bucket.lua has
+local DAY_S = 86400
 
 local M = {}
 
@@ -191,9 +193,9 @@ function M.spills(weight, in_flight, limit)
   return in_flight + weight > limit
 end
 
--- The reason for which a request that the rules allow on the speculative pool does not go there, and what was
+-- The reason for which the switch keeps a request that the rules allow off the speculative pool, and what was
 -- observed; or nil.
-local function held_back(request, decision, rules, state)
+local function switched_off(request, rules, state)
   if state.percent <= 0 then
     return "switch"
   elseif state.percent < 100 then
@@ -204,9 +206,18 @@ local function held_back(request, decision, rules, state)
       return "canary", at
     end
   end
-  if M.spills(decision.weight, state.in_flight, decision.limit) then
-    return "in-flight", state.in_flight
-  end
+end
+
+-- The group of the random window at `now`, and whether it has just begun: answers of the one before may still run.
+--
+-- Of each `block` consecutive windows one is the holdout's, drawn by a hash of the block's number. So all routers have
+-- the same schedule, also after a restart, and each block has both groups.
+local function window_at(now, windows)
+  local window = floor(now / windows.seconds)
+  local block = floor(window / windows.block)
+  local held = floor(bucket("window:" .. block) * windows.block / bucket_count)
+  local group = window % windows.block == held and "holdout" or "speculative"
+  return group, now % windows.seconds < windows.burn_in
 end
 
 -- The group of an eligible request, and the bucket that it was drawn by.
@@ -215,7 +226,7 @@ local function group_of(request, rules, state)
   if share <= 0 or not request.id then
     return nil
   end
-  local drawn = bucket(state.day .. ":" .. request.id)
+  local drawn = bucket(floor(state.now / DAY_S) .. ":" .. request.id)
   return drawn < share * bucket_count and "holdout" or "speculative", drawn
 end
 
@@ -256,15 +267,23 @@ function M.decide(request, rules, state)
       decision.pool, decision.reason = "standard", "switch" -- all standard means all
     end
   elseif decision.pool == "speculative" then
-    local why, observed = held_back(request, decision, rules, state)
+    local why, observed = switched_off(request, rules, state)
+    local windows = not why and rules.windows
+    if windows then
+      local group, is_burn_in = window_at(state.now, windows)
+      -- A request without a free place is of its window's group, too: without speculation it would be.
+      decision.group = is_burn_in and "burn-in" or group
+      why = group == "holdout" and group or nil
+    end
+    if not why and M.spills(decision.weight, state.in_flight, decision.limit) then
+      why, observed = "in-flight", state.in_flight
+    end
+    if not why and not windows then
+      decision.group, observed = group_of(request, rules, state)
+      why = decision.group == "holdout" and decision.group or nil
+    end
     if why then
       decision.pool, decision.reason, decision.observed = "standard", why, observed
-    else
-      local drawn
-      decision.group, drawn = group_of(request, rules, state)
-      if decision.group == "holdout" then
-        decision.pool, decision.reason, decision.observed = "standard", "holdout", drawn
-      end
     end
   end
   return decision

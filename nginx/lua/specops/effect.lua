@@ -1,5 +1,6 @@
 -- The live effect: what the router counts of eligible requests, by group: those that went to the speculative pool,
--- and the holdout, which chance keeps on the standard pool.
+-- and the holdout, which chance keeps on the standard pool. Of random windows, the groups are all eligible requests of
+-- windows with and without speculation; those that come while a window begins, "burn-in", are in no mean.
 --
 -- Of each figure: the number of values, their sum and the sum of their squares; and of the load that the request
 -- met, the sums that an adjustment for load takes. Failures are values of 0 and 1. As in metrics.lua, a worker counts
@@ -82,8 +83,9 @@ end
 -- A request of a group has ended. `answered`: by the pool of its group. `first_byte` in seconds, nil where the answer
 -- was not streamed; `tail` is the end of the answer.
 function M.count(group, class, load, status, answered, duration, first_byte, tail)
-  if status == 499 then
-    leave_out(class, "client-left")
+  local reason = group == "burn-in" and group or status == 499 and "client-left"
+  if reason then
+    leave_out(class, reason)
     return
   end
   local cells = below(below(pending, group), class)

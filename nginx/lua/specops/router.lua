@@ -14,9 +14,6 @@ local byte, find, sub = string.byte, string.find, string.sub
 local get_method, get_body, read_body = ngx.req.get_method, ngx.req.get_body_data, ngx.req.read_body
 local now, start_time, exiting = ngx.now, ngx.req.start_time, ngx.worker.exiting
 
-local floor = math.floor
-
-local DAY_S = 86400
 local STREAM = "text/event-stream"
 
 local M = {}
@@ -72,7 +69,7 @@ local function decided(request)
   local decision = decide.decide(request, rules, {
     percent = switch.percent(),
     in_flight = in_flight.of_speculative(),
-    day = floor(now() / DAY_S),
+    now = now(),
   })
   local pool, weight = decision.pool, decision.weight
   if pool == "speculative" then
@@ -80,7 +77,8 @@ local function decided(request)
     -- Another worker may have taken the last place since it was looked at.
     if decision.reason ~= "override" and decide.spills(weight, had, decision.limit) then
       in_flight.add_speculative(-weight)
-      pool, decision.reason, decision.group = "standard", "in-flight", nil
+      pool, decision.reason = "standard", "in-flight"
+      decision.group = rules.windows and decision.group
     end
   end
   if pool == "standard" then

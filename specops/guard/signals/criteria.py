@@ -285,6 +285,9 @@ class Criteria:
     holdout: float = 0.0
     """Share of the eligible requests without speculation, 0 to 1: with it, the live effect is read first."""
 
+    block_s: float | None = None
+    """Seconds of a block of random windows; None: chance draws requests."""
+
 
 def criteria_of(rollout: Rollout, folder: Path, left_out: Mapping[str, str]) -> Criteria:
     """Return the criteria from the run folder's sweep.json and baseline.json, where they are there and not
@@ -319,6 +322,7 @@ def criteria_of(rollout: Rollout, folder: Path, left_out: Mapping[str, str]) -> 
         break_even_known_to=BREAK_EVEN_KNOWN if measured else 0.0,
         ends_speculation=rollout.pools.speculative.ends_speculation,
         holdout=rollout.effect.holdout if rollout.addresses.routers else 0.0,
+        block_s=rollout.effect.block_s if rollout.effect.mode == "windows" else None,
     )
 
 

@@ -12,8 +12,8 @@ from typing import Literal, get_args
 import numpy as np
 
 from specops.effect.counters import read_counters
-from specops.effect.estimate import Counters
-from specops.effect.watch import LOOKBACK_S, Standing, standing
+from specops.effect.estimate import Counters, Mode
+from specops.effect.watch import Standing, lookback_s, standing
 from specops.errors import EndpointError
 from specops.guard.signals.criteria import Criteria
 from specops.guard.signals.noise import BAD, HEALTHY, NO_DATA
@@ -30,15 +30,22 @@ NO_EFFECT = Threshold(value=1.0, source="live effect: as long as without specula
 def read_effect(api: Api, criteria: Criteria, ts: float, since: float | None) -> Counters | str | None:
     """Return the counters of both groups up to `ts`, Prometheus' time, but not of before `since`, the last
     change of the share; or why they could not be read. None without a holdout."""
-    if not criteria.holdout:
-        return None
-    query = criteria.query
+    bin_s = criteria.block_s or BIN_S
     try:
-        span = (ts - LOOKBACK_S, ts)
-        counters = read_counters(api, query.rollout, query.labels, span, BIN_S, SIGNALS)
-        return counters if since is None else counters.after(since + BIN_S)
+        counters = recorded_effect(api, criteria, (ts - lookback_s(bin_s), ts))
+        return counters if counters is None or since is None else counters.after(since + bin_s)
     except EndpointError as error:
         return error.message
+
+
+def recorded_effect(api: Api, criteria: Criteria, span: tuple[float, float]) -> Counters | None:
+    """Return the counters of both groups within `span`, its ends in seconds since the epoch; None without a
+    holdout. Raises EndpointError."""
+    if not criteria.holdout:
+        return None
+    query, bin_s = criteria.query, criteria.block_s or BIN_S
+    mode: Mode = "windows" if criteria.block_s else "requests"
+    return read_counters(api, query.rollout, query.labels, span, bin_s, SIGNALS, mode)
 
 
 def standings(counters: Counters | str | None) -> dict[Signal, Standing]:

@@ -15,11 +15,20 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from specops.effect.estimate import Counters
 from specops.guard.policy import GuardRules, decide
 from specops.guard.signals.criteria import Criteria
-from specops.guard.signals.observation import BadRow, LiveWindow, evaluate, repeated, windows_needed
+from specops.guard.signals.observation import (
+    BadRow,
+    LiveWindow,
+    evaluate,
+    repeated,
+    still_slower,
+    windows_needed,
+)
 from specops.guard.signals.query import LiveFigures
 from specops.guard.signals.verdicts import judge
+from specops.guard.simulation.holdout import at_instant
 from specops.guard.simulation.traces import LiveTrace, PlaybookGuard, cut_window, instant, windows
 from specops.guard.state import FULL, Evaluation, Event, State
 from specops.progress import Progress, SilentProgress
@@ -78,6 +87,9 @@ class Simulated:
     ended: float
     evaluations: int
     verdicts: dict[str, int]
+    decided_by: dict[str, int]
+    """Evaluations whose latencies the live effect decided, or part of them; the others by the baseline."""
+
     steps: list[SimulatedStep]
     fallbacks: list[SimulatedFallback]
     detections: list[Detection]
@@ -109,12 +121,15 @@ def simulate(
     live = windows(trace, length, 2 * length)
     state, since = State(), 0
     counted: Counter[str] = Counter()
+    decided_by: Counter[str] = Counter()
     steps: list[SimulatedStep] = []
     fallbacks: list[SimulatedFallback] = []
     off = np.zeros(len(trace), dtype=bool)
     for index, ts in enumerate(trace.ts.tolist()):
         evaluation = observed(trace, criteria, index, live, state, since)
         counted[evaluation.verdict] += 1
+        by_effect = any(now.direction != "open" for now in evaluation.effect)
+        decided_by["live effect" if by_effect else "baseline"] += 1
         decision = decide(state, evaluation, ts, rules)
         for event in decision.events:
             steps.append(SimulatedStep(ts, event, decision.state.percent, decision.why))
@@ -136,6 +151,7 @@ def simulate(
         ended=float(trace.ts[-1]),
         evaluations=len(trace),
         verdicts=dict(counted.most_common()),
+        decided_by=dict(decided_by),
         steps=steps,
         fallbacks=fallbacks,
         detections=detections,
@@ -185,13 +201,28 @@ def observed(
     judged = judge(criteria, figures)
     longer = min(windows_needed(criteria, figures, judged) * window, index + 1 - since)
     further = LiveWindow(longer * trace.interval_s, back(longer)) if longer > window else None
-    evaluation, used = evaluate(criteria, figures, ts, further, judged), max(longer, window)
+    counters = _effect(trace, criteria, ts, float(trace.ts[since - 1]) if since else None, share)
+    evaluation = evaluate(criteria, figures, ts, further, judged, counters)
+    used = max(longer, window)
     if evaluation.verdict == "bad" and state.row_began is not None and state.row_last is not None:
         fresh_s = BadRow(state.row_began, state.row_last).fresh_s(ts, used * trace.interval_s)
         fresh = math.floor(fresh_s / trace.interval_s)
-        again = fresh > 0 and repeated(criteria, evaluation, back(fresh))
+        again = fresh > 0 and (
+            still_slower(evaluation, counters, state.row_began) or repeated(criteria, evaluation, back(fresh))
+        )
         evaluation = evaluation.model_copy(update={"repeated": again})
     return evaluation
+
+
+def _effect(
+    trace: LiveTrace, criteria: Criteria, ts: float, since: float | None, share: float
+) -> Counters | str | None:
+    """What `read_effect` returns at `ts`."""
+    if not criteria.holdout:
+        return None
+    if trace.effect is None:
+        return "the trace has no counters of the holdout"
+    return at_instant(trace.effect, ts, since, share)
 
 
 def window_of(trace: LiveTrace, criteria: Criteria) -> int:

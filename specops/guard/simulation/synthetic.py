@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +28,9 @@ from numpy.typing import NDArray
 from specops.defaults import LEAST_ACCEPTANCE
 from specops.errors import UsageError
 from specops.guard.signals.criteria import Baseline, Criteria, Missing
+from specops.guard.signals.live_effect import LatencySignal
 from specops.guard.signals.query import STANDARD, LiveFigures
+from specops.guard.simulation.holdout import SimulatedGroup, drawn_counters
 from specops.guard.simulation.traces import Answers, Figures, LiveTrace, mean_of, rolled
 from specops.guard.state import Threshold
 from specops.hints import with_options
@@ -80,6 +83,9 @@ class WeekConstants:
     both_slow: float = 2.0
     """Spells a week in which both pools are slow at once."""
 
+    holdout: float = 0.0
+    """Share of the eligible requests that chance keeps on the standard pool; 0: no live effect."""
+
     steady: float | None = None
     """Requests at a time on a server that is as fast as the standard, all the time; None: by a day's curve,
     with a weekend, bursts and hours of nothing."""
@@ -119,7 +125,8 @@ def week(criteria: Criteria, seed: int, slower: float | None) -> LiveTrace:
     )
     top = criteria.baseline.levels[-1]
     tokens = (top.e2e - top.ttft) / top.token + 1
-    world = WeekConstants(criteria.baseline, least, tokens=tokens, busy=(0.8, 1.6))
+    drawn = 0.0 if criteria.block_s else criteria.holdout  # a week has no random windows
+    world = WeekConstants(criteria.baseline, least, tokens=tokens, busy=(0.8, 1.6), holdout=drawn)
     random = np.random.default_rng(seed)
     incident = None
     if slower is not None:
@@ -153,6 +160,8 @@ def weeks(
     traffic = _traffic(world, shape, random)
     idle, starting, slow = (_spells(shape, random, *kind) for kind in _kinds(world))
     standard_ratio = _uniform(random, *world.standard, count) * (random.random((count, 1)) >= world.alone)
+    held = world.holdout / (1 - world.holdout)  # requests of the holdout for each of the speculative pool
+    standard_ratio = standard_ratio + held
     common = np.where(slow & (standard_ratio > 0), _uniform(random, 1.05, 3.0, count), 1.0)
     load = np.minimum(traffic * gain * common, 0.95 * world.baseline.most)  # the faster, the fewer at a time
     begins = starting & ~np.roll(starting, 1, axis=1)
@@ -160,9 +169,39 @@ def weeks(
     slowdown = np.where(starting, gain * _uniform(random, 1.0, 1.6, count), gain) * common
     scraped = _scraped(world, shape, random)
     trace = _measured(world, load, slowdown, acceptance, scraped["speculative"], begins, random, start)
-    trace = _with_standard(world, trace, load, common, standard_ratio, scraped["standard"], random)
+    trace, standard_load = _with_standard(
+        world, trace, load, common, standard_ratio, scraped["standard"], random
+    )
+    finished = np.nan_to_num(np.asarray(trace.figures.requests))
     trace = _by_routers(trace, scraped["router"])
-    return replace(trace, slower=gain)
+    if not world.holdout:
+        return replace(trace, slower=gain)
+    counted = scraped["router"] >= 1  # what a bin counted is known if there are samples at both its ends
+    tokens = world.tokens * _slowly(random, shape, 0.1, 120 * 60 / world.interval_s)
+    groups = [
+        SimulatedGroup(
+            requests=np.where(counted, requests, 0).astype(int),
+            load=of_pool,
+            latency=partial(_by_signal, world.baseline, factor, tokens),
+            cv={
+                "tpot": np.asarray(world.baseline.interpolate("tpot_cv", of_pool)),
+                "e2e": np.asarray(world.baseline.interpolate("whole_cv", of_pool)),
+            },
+        )
+        for requests, of_pool, factor in (
+            (random.poisson(finished * held), standard_load, common),
+            (finished, load, slowdown),
+        )
+    ]
+    effect = drawn_counters(groups, TOGETHER, np.asarray(trace.ts), world.interval_s, random)
+    return replace(trace, slower=gain, effect=effect)
+
+
+def _by_signal(
+    baseline: Baseline, factor: Figures, tokens: Figures, load: Figures
+) -> dict[LatencySignal, Figures]:
+    tpot, e2e = _latencies(baseline, load, factor, tokens)
+    return {"tpot": tpot, "e2e": e2e}
 
 
 def _scraped(world: WeekConstants, shape: tuple[int, int], random: np.random.Generator) -> dict[str, Figures]:
@@ -184,9 +223,9 @@ def _with_standard(
     ratio: Figures,
     scraped: Figures,
     random: np.random.Generator,
-) -> LiveTrace:
-    """The standard pool beside it: `ratio` requests for one of the other, `common` times its own latency,
-    and its requests are not quite the same."""
+) -> tuple[LiveTrace, Figures]:
+    """The standard pool beside it, and its load: `ratio` requests for one of the other, `common` times its
+    own latency, and its requests are not quite the same."""
     shape = load.shape
     unlike = _uniform(random, 0.97, 1.03, shape[0]) * _slowly(random, shape, 0.02, 15 * 60 / world.interval_s)
     standard_load = load * _uniform(random, 0.3, 1.0, shape[0])
@@ -217,12 +256,8 @@ def _with_standard(
         "sampled": np.where(scraped == 0, np.nan, scraped),
     }
     standard = {f"{STANDARD}{name}": values for name, values in figures.items()}
-    return replace(
-        trace,
-        figures=LiveFigures.from_mapping(
-            {**vars(trace.figures), **standard, "standard_requests": np.ceil(n)}
-        ),
-    )
+    live = LiveFigures.from_mapping({**vars(trace.figures), **standard, "standard_requests": np.ceil(n)})
+    return replace(trace, figures=live), standard_load
 
 
 def _by_routers(trace: LiveTrace, scraped: Figures) -> LiveTrace:

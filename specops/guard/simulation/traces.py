@@ -25,11 +25,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from specops.effect.estimate import Counters
 from specops.errors import FileError, UsageError
 from specops.guard.signals.criteria import Criteria
+from specops.guard.signals.live_effect import recorded_effect
 from specops.guard.signals.query import FIGURES, STANDARD, LiveFigures, combine, read
+from specops.guard.simulation import holdout
 from specops.hints import listing, with_value
-from specops.prometheus.api import Api, Sample
+from specops.prometheus.api import MOST_POINTS, Api, Sample
 
 ACCEPTANCE = "vllm:spec_decode_draft_acceptance_rate"
 P95 = "histogram_quantile(0.95, rate(vllm:e2e_request_latency_seconds_bucket[5m]))"
@@ -87,16 +90,13 @@ def falls(answers: Answers) -> NDArray[np.bool_]:
 
 
 Figures = NDArray[np.float64]
-FORMAT = 4
+FORMAT = 5
 OLDER: Mapping[str, str] = {
     "asked": "requests",
     "others_asked": "standard_requests",
     "others_failed": "standard_failed",
 }
 """What format 2 called the same figures."""
-MOST_POINTS = 10_000
-"""Points of one query to Prometheus; it refuses 11,000."""
-
 DAY_S = 86_400
 YEAR_9999 = 253_370_764_800
 """Seconds since the epoch: later ones have no date."""
@@ -138,6 +138,9 @@ class LiveTrace:
     slower: Figures
     """How many times the standard's latency the pool took in truth; NaN where nobody knows."""
 
+    effect: Counters | None = None
+    """The holdout's counters; None: nobody counted any."""
+
     @property
     def ts(self) -> Figures:
         return np.asarray(self.figures.ts, dtype=float)
@@ -157,7 +160,11 @@ class LiveTrace:
             return replace(part, **changes)
 
         return LiveTrace(
-            self.interval_s, select_part(self.figures), select_part(self.playbook), self.slower[week]
+            self.interval_s,
+            select_part(self.figures),
+            select_part(self.playbook),
+            self.slower[week],
+            None if self.effect is None else holdout.of_week(self.effect, week),
         )
 
 
@@ -255,7 +262,9 @@ def record(api: Api, criteria: Criteria, start: float, end: float, interval_s: f
                 for ts, value in series.points:
                     values[round((ts - instants[0]) / interval_s)] = value
     live = LiveFigures.from_mapping(figures | {"ts": instants})
-    return LiveTrace(interval_s, live, Answers(*answers.values()), np.full(len(instants), np.nan))
+    unknown = np.full(len(instants), np.nan)
+    effect = recorded_effect(api, criteria, (start, end))
+    return LiveTrace(interval_s, live, Answers(*answers.values()), unknown, effect)
 
 
 def save(trace: LiveTrace, path: Path) -> None:
@@ -263,8 +272,10 @@ def save(trace: LiveTrace, path: Path) -> None:
     it cannot be written."""
     try:
         with path.open("w", encoding="utf-8") as out:
-            print(json.dumps({"trace": FORMAT, "interval_s": trace.interval_s}), file=out)
-            for line in _lines(trace):
+            first: dict[str, Any] = {"trace": FORMAT, "interval_s": trace.interval_s}
+            if trace.effect is not None:
+                first["effect"] = holdout.head(trace.effect)
+            for line in (first, *_lines(trace), *(holdout.lines(trace.effect) if trace.effect else ())):
                 print(json.dumps(line), file=out)
     except OSError as error:
         raise FileError(f"could not write the trace {path}: {error.strerror}") from error
@@ -318,9 +329,13 @@ def load(path: Path) -> LiveTrace:
             if not 0 < interval_s <= DAY_S:
                 raise ValueError(f"invalid interval {interval_s:g} s")
             before = 0.0
+            counted: list[dict[str, Any]] = []
             for line in file:
                 number += 1
                 row = {OLDER.get(name, name): value for name, value in json.loads(line).items()}
+                if "bin" in row:
+                    counted.append(row)
+                    continue
                 unknown = set(row) - set(names)
                 if unknown:
                     raise ValueError(f"unknown: {', '.join(sorted(unknown))}")
@@ -331,9 +346,10 @@ def load(path: Path) -> LiveTrace:
                     columns[name].append(float(row.get(name, math.nan)))
             if not columns["ts"]:
                 raise ValueError("it has no interval")
+            effect = holdout.parsed(head["effect"], counted) if "effect" in head else None
     except OSError as error:
         raise FileError(f"could not read {path}: {error.strerror}", hint=listing(path.parent)) from error
-    except (ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, StopIteration) as error:
         why = f"there is no {error}" if isinstance(error, KeyError) else str(error) or "it is empty"
         raise UsageError(
             f"invalid trace {path}, line {number}: {why}",
@@ -342,4 +358,4 @@ def load(path: Path) -> LiveTrace:
     arrays = {name: np.array(values) for name, values in columns.items()}
     live = LiveFigures.from_mapping({name: arrays[name] for name in ("ts", *FIGURES)})
     answered = Answers(**{name: arrays[f"playbook_{name}"] for name in Answers.names()})
-    return LiveTrace(interval_s, live, answered, arrays["slower"])
+    return LiveTrace(interval_s, live, answered, arrays["slower"], effect)

@@ -206,7 +206,8 @@ def judged(rehearsal: Rehearsal) -> tuple[Verdict, str]:
     if not fallback_begun.get("standard") or not return_begun.get("speculative"):
         return (
             "undecided",
-            "all targets were switched and read back; too few requests to observe that traffic moved",
+            "all targets were switched and read back; too few eligible requests, or a random window without"
+            " speculation, to observe that traffic moved",
         )
     return (
         "yes",

@@ -16,7 +16,8 @@ from itertools import cycle
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from specops.config import Addresses, Rollout, Route
+from specops.config import Addresses, Effect, Rollout, Route
+from specops.config.effect import MOST_HOLDOUT
 from specops.errors import ConfigError, EnvironmentFailure
 from specops.hints import in_rollout
 from specops.launch.servers import Server, free_port, serving
@@ -105,7 +106,9 @@ def _moved(rollout: Rollout, standard: str, speculative: str) -> Rollout:
     )
     addresses = Addresses(standard=[standard], speculative=[speculative], routers=[route.admin])
     guard = rollout.guard.model_copy(update={"actions": []})  # of the live set-up, which is left alone
-    return rollout.model_copy(update={"route": route, "addresses": addresses, "guard": guard})
+    effect = Effect(holdout=min(rollout.effect.holdout, MOST_HOLDOUT))  # a random window outlasts a rehearsal
+    update = {"route": route, "addresses": addresses, "guard": guard, "effect": effect}
+    return rollout.model_copy(update=update)
 
 
 def _address(server: Server) -> str:

@@ -205,9 +205,13 @@ def _sections(report: WeeklyReport) -> Iterator[Section]:
         yield Section("Missing data", (), (), (tables.missing(report),))
 
 
+def _drawn(effect: LiveEffect) -> str:
+    return "the eligible requests" if effect.mode == "requests" else "the time, in random windows,"
+
+
 def _live_effect(effect: LiveEffect) -> str:
     return (
-        f"By chance {effect.holdout:.0%} of the eligible requests stayed on the standard pool; the ratios"
+        f"By chance {effect.holdout:.0%} of {_drawn(effect)} stayed on the standard pool; the ratios"
         f" compare speculation with these. {capital(effect.reason)}."
     )
 

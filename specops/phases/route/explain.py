@@ -87,7 +87,7 @@ _MESSAGES = {
     "override": "a trusted caller chose the pool",
     "switch": "the switch is at 0%: all requests go to the standard pool",
     "canary": "its caller is in bucket {observed:g} of 10,000, and {threshold:g}% are speculative",
-    "holdout": "chance keeps {threshold:.0%} of the eligible requests standard, to compare with",
+    "holdout": "chance keeps {threshold:.0%} of the eligible requests (or of windows) standard, to compare",
     "in-flight": "it asks for {weight:g} sequences beside {observed:g} in flight, and {threshold:g} may be",
 }
 _THRESHOLDS = {

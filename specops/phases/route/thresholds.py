@@ -5,6 +5,7 @@ The rollout file comes first, then the results in the run folder, then a default
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,9 +17,11 @@ import yaml
 from specops.config import Pool, Rollout
 from specops.errors import ConfigError
 from specops.hints import in_rollout
+from specops.load.record import CellRecord
 from specops.phases import PhaseName
 from specops.phases.ab.report import Report
 from specops.phases.canary.pool_pair import Conformance, conformance_of
+from specops.phases.measurement import cells_of
 from specops.phases.run_folder import Missing, RunFolder, Stored
 from specops.phases.sweep.report import Recommendation
 from specops.render.figures import count
@@ -65,6 +68,9 @@ UNSIZED = {"/v1/completions": 16}
 """The default of max_tokens by path, in OpenAI's API, vLLM and SGLang. Elsewhere an answer may be as long
 as the model allows."""
 
+LONGEST_ANSWER_S = 60
+"""Burn-in of a random window where no answers were measured."""
+
 JUDGED = ("max_completion_tokens", "max_tokens", "n", "best_of", "temperature", "stream")
 
 
@@ -108,12 +114,30 @@ def rules(rollout: Rollout, folder: Path) -> Rules:
         rollout.effect.holdout,
         IN_THE_FILE if "holdout" in rollout.effect.model_fields_set else BY_DEFAULT,
     )
+    table["windows"] = _windows(rollout, measured)
     table["paths"] = list(route.paths)
     table["speculative_percent"] = route.speculative_percent
     class_names = {*RESERVED, *(traffic_class.name for traffic_class in route.classes)}
     speculating = table["speculate"]["value"] and table["default"]["speculate"]["value"]
     unmatched = sorted(measured.off.keys() - class_names) if speculating else []
     return Rules(table, measured.inputs, measured.notes, {name: measured.off[name] for name in unmatched})
+
+
+def _windows(rollout: Rollout, measured: _Measured) -> dict[str, int] | None:
+    """The random windows of the live effect, in seconds; None where chance draws requests. Raises ConfigError
+    for windows that are hardly longer than their burn-in."""
+    effect = rollout.effect
+    if effect.mode == "requests" or not effect.holdout:
+        return None
+    longest_s = measured.longest_answer_s
+    burn_in_s = effect.burn_in_s or (LONGEST_ANSWER_S if longest_s is None else math.ceil(longest_s))
+    if 2 * burn_in_s > effect.window_s:
+        raise ConfigError(
+            f"effect.window_s is {effect.window_s} s, and the first {burn_in_s} s of a window do not count"
+            " (the longest answer): expected at least twice as long a window",
+            hint=in_rollout("effect", f"write window_s: {2 * burn_in_s}"),
+        )
+    return {"seconds": effect.window_s, "block": effect.block, "burn_in": burn_in_s}
 
 
 def named_by_header(name: str) -> dict[str, object]:
@@ -199,10 +223,14 @@ class _Measured:
         self.on: dict[str, str] = {}
         self.off: dict[str, str] = {}
         self.unsupported: dict[str, str] = {}
+        self.longest_answer_s: float | None = None
+        """Seconds, by the baseline; None where it was not measured, or nothing reads it."""
         run = RunFolder(folder)
         self._read("sweep", run.recommendation, self._sweep)
         self._read("ab", run.finished_comparison, self._ab)
         self._read("canary", run.finished("canary", conformance_of), self._canary)
+        if rollout.effect.mode == "windows":
+            self._read("baseline", run.finished("baseline", cells_of), self._baseline)
 
     def _read(
         self, phase: PhaseName, stored: Stored[Part] | Missing, use: Callable[[Stored[Part], str], None]
@@ -232,6 +260,11 @@ class _Measured:
             self.of_others = sourced(
                 False, f"{source}: it pays for {', '.join(recommendation.only_for)} only"
             )
+
+    def _baseline(self, stored: Stored[list[CellRecord]], source: str) -> None:
+        rows = (row for cell in stored.part for row in cell.rows if row.error is None)
+        longest_ms = max((row.e2e_ms for row in rows), default=None)
+        self.longest_answer_s = None if longest_ms is None else longest_ms / 1000
 
     def max_in_flight(self) -> dict[str, Any] | None:
         """The limit of a class that was not compared: the lowest limit of the compared classes."""

@@ -12,8 +12,6 @@ from specops.errors import UsageError
 from specops.hints import ROLLOUT
 from specops.router.protocol import REQUEST_ID, Decision, Request, may_choose
 
-DAY_S = 86400
-
 
 class LuaJudge:
     """decide.lua with the rules of one rollout. It is not thread-safe."""
@@ -59,7 +57,7 @@ class LuaJudge:
             question[name] = callback
         state = self._lua.table()
         state[b"percent"], state[b"in_flight"] = percent, in_flight
-        state[b"day"] = int(time.time() // DAY_S)
+        state[b"now"] = time.time()
         decision = {
             key.decode(): value.decode() if isinstance(value, bytes) else value
             for key, value in self._decide(question, self._rules, state).items()

@@ -144,7 +144,8 @@ _UP = """        location = /v1/models {
 
 
 def moved(files: Mapping[str, str], listen: int, admin: int, pools: Pools) -> dict[str, str]:
-    """Return the files with these ports and servers in place of their own, and the switch at 100%."""
+    """Return the files with these ports and servers in place of their own, the switch at 100%, and no random
+    windows, in which nothing would be speculative for minutes."""
     text = files[CONF]
     ports = iter((listen, admin))
     servers = {pool: _SERVERS.format(pool=pool) for pool in pools}
@@ -165,7 +166,8 @@ def moved(files: Mapping[str, str], listen: int, admin: int, pools: Pools) -> di
     # Workers run as this user: the folder belongs to nobody else.
     user = f"user {getpwuid(os.geteuid()).pw_name};\n" if os.geteuid() == 0 else ""
     conf = user + re.sub(r"(?m)^worker_processes .*$", "worker_processes 1;", text)
-    return {**files, CONF: conf, SWITCH_STATE: '{"speculative_percent": 100}\n'}
+    rules = re.sub(r"(?m)^ *windows = \{[^{}]*\},\n", "", files[RULES])
+    return {**files, CONF: conf, RULES: rules, SWITCH_STATE: '{"speculative_percent": 100}\n'}
 
 
 def trusted_networks(text: str) -> list[str]:
