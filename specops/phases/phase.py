@@ -157,13 +157,15 @@ class Timing:
 
     def request_s(self, streams: int) -> Span:
         """A request's share of the time at so many streams."""
+        spaced_s = 1 / self.requests.max_rps if self.requests.max_rps else 0.0
         if not self.samples:
-            return self.token_s * ((self.requests.max_tokens or ASSUMED_TOKENS) / streams)
+            unlimited = self.token_s * ((self.requests.max_tokens or ASSUMED_TOKENS) / streams)
+            return unlimited.at_least(spaced_s)
         distances = [abs(log(sample.streams / streams)) for sample in self.samples]
         nearest = min(distances)
         pairs = zip(self.samples, distances, strict=True)
         measured_s = fmean(sample.prompt_s for sample, distance in pairs if distance == nearest)
-        return Span(measured_s, measured_s)
+        return Span(measured_s, measured_s).at_least(spaced_s)
 
     def start_s(self) -> Span:
         starts = [sample.up_s for sample in self.samples if sample.up_s is not None]

@@ -36,7 +36,7 @@ JOINED = {
     *("file absent", "to sat", "since sat", "off since", "it cost"),
     *("now specops-report-mine", "serves specops-embedded", "to http", "init absent"),
     *("target switched", "ms per", "min in"),
-    *("checks unsupported", "of parity", "minutes old", "items open"),
+    *("sends up", "checks unsupported", "of parity", "minutes old", "items open"),
 }
 """Pairs of words of which the program joins one to the other; read once each."""
 

@@ -97,6 +97,12 @@ def test_a_time_that_was_measured_is_no_range_but_a_comparison_may_end_early(tmp
     assert ab.least < ab.most
 
 
+def test_a_limit_on_requests_makes_a_run_longer(tmp_path: Path) -> None:
+    at = given(tmp_path, measure={"max_rps": 0.01, "concurrency": [1]})
+    baseline = of(forecast(at), "baseline")
+    assert baseline.span.least >= 100.0 * baseline.requests
+
+
 def vllm(**changes: Any) -> dict[str, Any]:
     pool = {"engine": "vllm", "model": "org/m", "version": "0.33.0", "tensor_parallel_size": 4}
     speculation = {"method": "ngram", "num_speculative_tokens": 3}
