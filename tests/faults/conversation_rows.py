@@ -42,7 +42,7 @@ CONVERSATIONS: list[Row] = [
         "1.55 times as fast in the first two turns, and from the third one on half as fast",
         replace(FASTER, from_turn=(3, 3.0)),
         "not deploy",
-        r"from the 3rd turn on",
+        r"slower|from the 3rd turn on",
         **FOUR_TURNS,
     ),
     ab(
