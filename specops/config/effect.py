@@ -26,7 +26,7 @@ class Effect(Section):
     )
     mode: Literal["requests", "windows"] = Field(
         default="requests",
-        description="What chance draws: requests, or windows of time without speculation, "
+        description="Unit that chance draws: requests, or windows of time without speculation, "
         "for pools that share hardware.",
     )
     window_s: WholeSeconds = Field(
@@ -36,7 +36,7 @@ class Effect(Section):
         default=None,
         ge=1,
         le=1800,
-        description="Begin of a window whose requests do not count, in seconds; default: "
+        description="Part of a window, from its start, whose requests do not count, in seconds; default: "
         "the longest answer of baseline.json, else 60.",
     )
 
