@@ -71,15 +71,22 @@ class LoadSettings(TypedDict, total=False):
     max_error_share: float
     """Share of failed requests, 0 to 1, above which an endpoint has failed."""
 
+    arrivals: str
+    """closed, poisson, gamma, trace:FILE, or a ramp such as ramp:1-20/10m."""
+
+    rate: float
+    """Requests per second of poisson and gamma arrivals."""
+
+    burstiness: float
+    trace_speed: float
+    trace_from_s: float | str
+    trace_for_s: float | str
+    """The part of a trace that is replayed, in seconds of the trace."""
+
 
 class BaselineOptions(LoadSettings, total=False):
     """Options of `specops baseline`."""
 
-    arrivals: Literal["closed", "poisson", "gamma"]
-    rate: float
-    """Requests per second of an open loop."""
-
-    burstiness: float
     stall_s: float | str
     retries: int
     slo: Mapping[Literal["ttft_ms", "tpot_ms", "e2e_ms"], float]

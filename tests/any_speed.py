@@ -19,4 +19,5 @@ def any_speed_passes() -> Iterator[None]:
         patch.setattr("specops.load.validity.DRIFT", math.inf)
         patch.setattr("specops.load.validity.CACHED", math.inf)
         patch.setattr("specops.load.record.client_bound", lambda _: None)
+        patch.setattr("specops.load.record.behind_schedule", lambda _: None)
         yield

@@ -9,6 +9,7 @@ import typer
 
 from specops.cli.call import (
     Answer,
+    ArrivalOptions,
     Call,
     LoadOptions,
     ResultOption,
@@ -97,6 +98,7 @@ def ab(
     ] = False,
     *,
     load: LoadOptions,
+    arriving: ArrivalOptions,
 ) -> Answer:
     """Sends the same prompts to all arms. Writes ab.json, and resumes an earlier one.
 
@@ -120,7 +122,7 @@ def ab(
         "seed": seed,
         "max_error_share": max_error_share,
     }
-    requested = call.settings(BaselineSettings, load.settings() | fields)
+    requested = call.settings(BaselineSettings, load.settings() | arriving.settings() | fields)
     settings = call.settings(
         AbSettings,
         {

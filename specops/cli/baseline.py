@@ -9,6 +9,7 @@ import typer
 
 from specops.cli.call import (
     Answer,
+    ArrivalOptions,
     Call,
     LoadOptions,
     ResultOption,
@@ -28,9 +29,6 @@ def baseline(
     classes: Annotated[
         str, typer.Option(help="Traffic classes to measure, comma-separated; default: all.")
     ] = "",
-    arrivals: Annotated[str, typer.Option(help="Arrival process: closed, poisson or gamma.")] = "closed",
-    rate: Annotated[float | None, typer.Option(help="Requests per second of an open loop.")] = None,
-    burstiness: Annotated[float, typer.Option(help="Shape of gamma arrivals; below 1 is burstier.")] = 1.0,
     repeats: Annotated[int, typer.Option(help="Number of measurements of each level.")] = 2,
     warmup: Annotated[
         int, typer.Option(help="Requests before the first cell of each level; failures count.")
@@ -66,6 +64,7 @@ def baseline(
     ] = False,
     *,
     load: LoadOptions,
+    arriving: ArrivalOptions,
 ) -> Answer:
     """Measures TTFT, TPOT, E2E and throughput by level. Writes baseline.json, and resumes an earlier one.
 
@@ -80,9 +79,6 @@ def baseline(
         "base_url": base_url,
         "model": model or "",
         "classes": names(classes),
-        "arrivals": arrivals,
-        "rate": rate,
-        "burstiness": burstiness,
         "repeats": repeats,
         "warmup": warmup,
         "temperature": temperature,
@@ -94,7 +90,7 @@ def baseline(
         "abort_error_share": abort_error_share,
         "abort_e2e_ms": abort_e2e_ms,
     }
-    settings = call.settings(BaselineSettings, load.settings() | fields)
+    settings = call.settings(BaselineSettings, load.settings() | arriving.settings() | fields)
     with call.progress() as progress:
         result = measure_into(call.out, settings, progress, fresh=fresh)
     return Answer(result, document(result, call.out))

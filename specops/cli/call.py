@@ -405,6 +405,48 @@ class LoadOptions:
         return {name: value for name, value in settings.items() if name != "prompts" or value is not None}
 
 
+@dataclass(frozen=True)
+class ArrivalOptions:
+    """The options of a command that may send requests in an open loop, or replay a trace."""
+
+    arrivals: Annotated[
+        str,
+        typer.Option(
+            metavar="PROCESS",
+            help="Arrivals: closed, poisson, gamma, trace:FILE, or a ramp such as ramp:1-20/10m "
+            "(requests/s from, to, and time).",
+        ),
+    ] = "closed"
+    rate: Annotated[float | None, typer.Option(help="Requests per second of poisson and gamma.")] = None
+    burstiness: Annotated[float, typer.Option(help="Shape of gamma arrivals; below 1 is burstier.")] = 1.0
+    trace_speed: Annotated[float, typer.Option(help="Speed of a trace; 2 is twice as fast.")] = 1.0
+    trace_from: Annotated[
+        float,
+        typer.Option(
+            parser=SECONDS.option,
+            metavar="TIME",
+            help="Beginning of the replayed part, in seconds of the trace or as 10m.",
+        ),
+    ] = 0.0
+    trace_for: Annotated[
+        float | None,
+        typer.Option(
+            parser=SECONDS.option,
+            metavar="TIME",
+            help="Length of the replayed part, in seconds of the trace or as 10m; default: to its end.",
+        ),
+    ] = None
+
+    def settings(self) -> dict[str, Any]:
+        """Return them as `BaselineSettings` has them."""
+        settings = dict(vars(self))
+        settings["trace_from_s"], settings["trace_for_s"] = (
+            settings.pop("trace_from"),
+            settings.pop("trace_for"),
+        )
+        return settings
+
+
 def names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 

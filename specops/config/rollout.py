@@ -268,6 +268,9 @@ class Canary(Section):
     skip: list[CheckName] = Field(default=[], description="Checks to skip.")
 
 
+RAMP = r"^[0-9]+([.][0-9]+)?-[0-9]+([.][0-9]+)?/[0-9][0-9.a-z]*$"
+
+
 class Measure(Section):
     """Load, sampling and limits of the requests that `specops run` and `specops sweep` send."""
 
@@ -340,6 +343,36 @@ class Measure(Section):
         min_length=1,
         description="Traffic classes to measure; default: all classes of the prompt set.",
     )
+    trace: ExistingPath | None = Field(
+        default=None,
+        description="Trace of requests that `ab` replays, in place of `concurrency`: Mooncake, BurstGPT, "
+        "Azure, or a log of the router; default: none.",
+    )
+    trace_speed: Factor = Field(
+        default=1.0, gt=0.0, description="Speed of the replay, as a factor: 2 is twice as fast."
+    )
+    trace_from_s: Seconds = Field(
+        default=0.0, ge=0.0, description="Beginning of the replayed part, in seconds of the trace."
+    )
+    trace_for_s: Seconds | None = Field(
+        default=None,
+        gt=0.0,
+        description="Length of the replayed part, in seconds of the trace; default: to its end.",
+    )
+    ramp: str | None = Field(
+        default=None,
+        pattern=RAMP,
+        description="Ramp of arrivals that `ab` sends, in place of `concurrency`: 1-20/10m is from 1 to 20 "
+        "requests per second in 10 minutes; default: none.",
+    )
+
+    @model_validator(mode="after")
+    def _one_replay(self) -> Measure:
+        if self.trace is not None and self.ramp is not None:
+            raise PydanticCustomError(
+                "replay", "trace and ramp are both set", {"advice": "keep one: a comparison replays one load"}
+            )
+        return self
 
 
 Design = Literal["interleaved", "abba-restart"]

@@ -8,6 +8,8 @@ that a machine whose speed changes periodically cannot stay in step with the ord
 measured for several windows without a pause, since production does not pause either: what a server does only
 for its first requests after one, such as using up a credit, would otherwise be all that is seen of it.
 
+A trace or a ramp is replayed in its own order: each cycle has the next of its windows.
+
 Both arms of a pair get the same requests. A prompt has another variant each time it is drawn, so that no
 cache knows it; a variant follows from its place in the plan alone. What is drawn is a session: all turns of
 it are in one window, in one variant.
@@ -18,7 +20,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import chain, count, zip_longest
 from math import ceil
@@ -26,6 +28,7 @@ from typing import Literal
 
 from specops.config.rollout import Design
 from specops.load.arrivals import Level
+from specops.load.replay import Replay, ReplayRequest
 
 Kind = Literal["measured", "open", "mixed"]
 """measured: at a load of the comparison. open: arrivals at a rate that the standard can serve. mixed: greedy
@@ -57,6 +60,12 @@ class Request:
     variant: str
     temperature: float | None = None
     """None: the temperature of the measurement."""
+
+    replayed: ReplayRequest | None = None
+    """Its instant, length and shared beginning in a replay."""
+
+    repeat: int = 0
+    """How often the whole was replayed before."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +114,9 @@ class Plan:
     later_turns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The ids of the further turns of a session, by the id of its first."""
 
+    replay: Replay | None = None
+    """Has the requests of measured windows, in place of `prompts` in turn."""
+
     def windows(self) -> Iterator[Window]:
         """Every window in the order of execution. Interleaved cycles never end; restarts end with their
         rounds."""
@@ -126,7 +138,9 @@ class Plan:
 
     @property
     def cycles_of_a_round(self) -> int:
-        """Cycles in which each load has had every prompt, of abba-restart."""
+        """Cycles in which each load has had every prompt, or the whole replay once."""
+        if self.replay is not None:
+            return len(self.replay)
         return max(ceil(len(self.prompts) / self._window_sessions(level)) for level in self.levels)
 
     def requests_a_cycle(self) -> int:
@@ -176,12 +190,28 @@ class Plan:
         return windows
 
     def _measured(self, cycle: int, place: int, level: Level) -> Window:
+        if self.replay is not None:
+            return Window(cycle, "measured", level, 0, 0, "", self._replayed(self.replay, cycle))
         size, streams = self._window_sessions(level), level.concurrency
         fillers = (
             self._drawn(place, 3 * streams if streams > 1 else 1, f"fill {streams}", cycle) if streams else ()
         )
         drawn = self._drawn(place, size, str(streams or "open loop"), cycle)
         return Window(cycle, "measured", level, 0, 0, "", drawn, fillers)
+
+    def _replayed(self, replay: Replay, cycle: int) -> tuple[Request, ...]:
+        repeat, window = divmod(cycle, len(replay))
+        return tuple(
+            Request(request.prompt, f"replay.{cycle}.{number}", None, request, repeat)
+            for number, request in enumerate(replay.window(window))
+        )
+
+    def request(self, prompt: str, variant: str) -> Request:
+        """The greedy request that was sent with this variant of a prompt."""
+        match variant.split("."):
+            case ["replay", cycle, number] if self.replay is not None:
+                return self._replayed(self.replay, int(cycle))[int(number)]
+        return Request(prompt, variant)
 
     def _mixed(self, cycle: int, place: int, level: Level, measured: Sequence[Window]) -> Window:
         """At temperature 0, greedy requests of this cycle come again: then the standard is compared with
@@ -197,10 +227,10 @@ class Plan:
         fewest = self._sessions(SAMPLED_REQUESTS - len(greedy), least=0)
         sampled_alone = self._drawn(place, fewest, "sampled", cycle)
         sampled = [
-            Request(request.prompt, request.variant, self.temperature or self.mixed_temperature)
+            replace(request, temperature=self.temperature or self.mixed_temperature)
             for request in (*greedy, *sampled_alone)
         ]
-        again = [Request(request.prompt, request.variant, 0.0) for request in greedy]
+        again = [replace(request, temperature=0.0) for request in greedy]
         # In turn, so that each greedy request has a sampled one beside it.
         in_turn = chain.from_iterable(zip_longest(again, sampled))
         return Window(

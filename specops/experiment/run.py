@@ -168,8 +168,9 @@ class Experiment:
     def cycles(self) -> int:
         """The number of cycles that are planned: for the requests, for an interval over windows, and for the
         least duration. 1 before the first cycle is complete."""
-        if self.settings.design == "abba-restart":
-            return self.plan.rounds * self.plan.cycles_of_a_round
+        fixed = fixed_cycles(self.plan, self.settings)
+        if fixed is not None:
+            return fixed
         first = [
             self.windows.get(window.key) for window in self._first_cycle if window.arm not in self.failed
         ]
@@ -184,8 +185,9 @@ class Experiment:
 
     @property
     def looks(self) -> tuple[float, ...]:
-        """The looks' shares of the planned requests."""
-        number = 1 if self.settings.design == "abba-restart" else self.settings.looks
+        """The looks' shares of the planned requests. A part of a replay is not what was to be compared."""
+        single = self.settings.design == "abba-restart" or self.plan.replay is not None
+        number = 1 if single else self.settings.looks
         if number == 1:
             return (1.0,)
         return tuple(FIRST_LOOK + (1 - FIRST_LOOK) * index / (number - 1) for index in range(number))
@@ -409,7 +411,9 @@ class Experiment:
 
     def _prompt(self, request: Request, cycle: int = 0) -> Prompt:
         prompt = self._prompts_by_id[request.prompt]
-        if not self.plan.same_prompts:
+        if self.plan.replay is not None and request.replayed is not None:
+            prompt = self.plan.replay.prompt(request.replayed, self.run, request.variant, request.repeat)
+        elif not self.plan.same_prompts:
             prompt = prompt.fresh(self.run, request.variant)
         # A sampled answer to the same prompt with the same seed would not be another sample.
         seed = random.Random(f"{self.plan.seed}:{prompt.id}:{request.variant}:{cycle}").getrandbits(31)
@@ -417,7 +421,7 @@ class Experiment:
 
     async def _request_margins(self, standard: TargetServer) -> None:
         def prompt_of(prompt: str, variant: str) -> Prompt:
-            return self._prompt(Request(prompt, variant))
+            return self._prompt(self.plan.request(prompt, variant))
 
         async for margin in request_margins(standard, self.places_needed(), prompt_of):
             self.margins[margin.place] = margin
@@ -446,9 +450,10 @@ def plan_of(
     prompts: PromptSet,
     mixed_temperature: float,
 ) -> Plan:
+    replay = requests.replay(prompts, for_comparison=True)
     return Plan(
         arms=tuple(arms),
-        levels=tuple(requests.levels()),
+        levels=(replay.level,) if replay else tuple(requests.levels()),
         prompts=tuple((first.id, first.traffic_class) for first, *_ in prompts.sessions),
         design=settings.design,
         seed=requests.seed,
@@ -461,11 +466,24 @@ def plan_of(
         later_turns={
             first.id: tuple(turn.id for turn in later) for first, *later in prompts.sessions if later
         },
+        replay=replay,
     )
 
 
 def _fewest_cycles(settings: Ab) -> int:
     return min(FEWEST_CYCLES, settings.requests // FEWEST_REQUESTS)
+
+
+def fixed_cycles(plan: Plan, settings: Ab) -> int | None:
+    """The number of cycles that is known before the first: of abba-restart, and of a replay, which is sent
+    whole as often as the evidence needs. None for the others."""
+    once = plan.cycles_of_a_round
+    if settings.design == "abba-restart":
+        return plan.rounds * once
+    if plan.replay is None:
+        return None
+    replay_s = max(1.0, len(plan.arms) * plan.replay.facts.duration_s)
+    return once * math.ceil(max(1, _fewest_cycles(settings) / once, settings.min_duration_s / replay_s))
 
 
 def _seconds(window: WindowRecord) -> float:

@@ -159,8 +159,8 @@ def figure_of(read: Callable[[Row], float | None]) -> Figure:
 
 def waited_ms(row: Row) -> float:
     """Milliseconds from when a request was due to its end: users wait for refused attempts, too."""
-    took = max(row.e2e_ms, row.e2e_with_retries_ms)
-    return took + max(0.0, row.sent_s - row.due_s) * 1000
+    took = row.e2e_with_retries_ms + max(0.0, row.sent_s - row.due_s) * 1000
+    return max(row.e2e_ms, took)  # of a replay, the end-to-end latency begins when the request was due
 
 
 def _per_character(row: Row) -> float | None:

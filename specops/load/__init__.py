@@ -3,7 +3,9 @@
 settings.py          what is measured and how: endpoint, decoding, load, objectives
 workload.py          prompt sets, from files of four formats
 clock.py             instants that stay right where the wall clock is set
-arrivals.py          levels of load, send instants, the cap on requests a second, when to stop
+arrivals.py          levels of load, send instants, ramps, the cap on requests a second, when to stop
+traces.py            traces of real traffic, from files of four formats
+replay.py            the requests of a trace or a ramp: instants, prompts of the set, windows
 http1.py             framing of HTTP/1.1 (pure); connection.py: sockets with the kernel's timestamps
 client.py            one streamed request after another; exceptions as failures, failures as errors
 answer.py            from the bytes of a stream to chunks, text, tokens and failures (pure)

@@ -4,17 +4,22 @@ stop."""
 from __future__ import annotations
 
 import asyncio
+import math
+import re
 import statistics
 import time
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
 from specops.load.request_times import Exchange
+from specops.quantities import seconds_of
 
-Arrivals = Literal["closed", "poisson", "gamma"]
+Drawn = Literal["closed", "poisson", "gamma"]
 """closed: each of N workers sends its next request when the last is answered. poisson, gamma: open loop,
 requests leave at their drawn instants whether or not the server keeps up."""
 
@@ -26,8 +31,12 @@ class Level:
     concurrency: int | None = None
     rate: float | None = None
     burstiness: float = 1.0
+    replay: str = ""
+    """The trace or the ramp whose instants are sent, in words; `rate` is its mean. Empty for other loads."""
 
     def __str__(self) -> str:
+        if self.replay:
+            return self.replay
         if self.concurrency is not None:
             return f"{self.concurrency} stream{'s' if self.concurrency > 1 else ''}"
         return f"{self.rate:g} requests/s"
@@ -41,6 +50,52 @@ def offsets(rate: float, count: int, *, burstiness: float = 1.0, seed: int = 0) 
     """
     gaps = np.random.default_rng(seed).gamma(burstiness, 1 / (rate * burstiness), count)
     return [float(offset) for offset in np.cumsum(gaps)]
+
+
+@dataclass(frozen=True)
+class Ramp:
+    """A Poisson process whose rate changes evenly from `first` to `last` requests/s within `duration_s`."""
+
+    first: float
+    last: float
+    duration_s: float
+
+    def __str__(self) -> str:
+        return f"a ramp from {self.first:g} to {self.last:g} requests/s in {self.duration_s:g} s"
+
+    @property
+    def expected(self) -> float:
+        """Expected number of requests."""
+        return (self.first + self.last) / 2 * self.duration_s
+
+    def instants(self, seed: int) -> Iterator[float]:
+        """Yield the send instants in seconds from the start, in order."""
+        generator, number = np.random.default_rng(seed), 0.0
+        slope = (self.last - self.first) / self.duration_s
+        while (number := number + generator.exponential()) < self.expected:
+            # The instant until which `number` requests are expected: the rate's integral, inverted.
+            root = math.sqrt(max(0.0, self.first**2 + 2 * slope * number))
+            yield min(2 * number / (self.first + root), self.duration_s)
+
+
+def parse_arrivals(text: str) -> Drawn | Ramp | Path:
+    """The arrival process that `text` names; a trace by the path of its file. Raises ValueError."""
+    match text.partition(":"):
+        case ("closed" | "poisson" | "gamma") as name, "", "":
+            return name
+        case "trace", ":", path if path:
+            return Path(path)
+        case "ramp", ":", rates if ramp := _RAMP.fullmatch(rates):
+            first, last, duration_s = float(ramp[1]), float(ramp[2]), seconds_of(ramp[3])
+            if max(first, last) > 0 and duration_s > 0:
+                return Ramp(first, last, duration_s)
+    raise ValueError(
+        f"expected closed, poisson, gamma, trace:FILE or a ramp such as ramp:1-20/10m, not {text!r}"
+    )
+
+
+_NUMBER = r"([0-9]{1,6}(?:\.[0-9]{1,6})?)"
+_RAMP = re.compile(rf"{_NUMBER}-{_NUMBER}/([0-9].*)")
 
 
 class Pace:

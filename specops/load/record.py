@@ -17,7 +17,7 @@ from specops.load import request_times
 from specops.load.answer import TokensFrom
 from specops.load.arrivals import Level
 from specops.load.request_drafts import pooled
-from specops.load.request_times import Objectives, Observation, Part, client_bound
+from specops.load.request_times import Objectives, Observation, Part, behind_schedule, client_bound
 from specops.prometheus.exposition import DraftCounts
 from specops.results import milliseconds, rounded
 
@@ -228,7 +228,12 @@ class CellRecord(_Record):
     concurrency: int | None
     rate: float | None
     burstiness: float
+    replay: str = ""
+    """The trace or the ramp, in words; empty for other loads."""
+
     repeat: int
+    """Which of the cells at this load it is; of a replay in several windows, each is one."""
+
     complete: bool
     aborted: str | None
     wall_s: float
@@ -294,6 +299,7 @@ class CellRecord(_Record):
             concurrency=cell.level.concurrency,
             rate=cell.level.rate,
             burstiness=cell.level.burstiness,
+            replay=cell.level.replay,
             repeat=cell.repeat,
             complete=cell.complete,
             aborted=cell.aborted,
@@ -307,7 +313,7 @@ class CellRecord(_Record):
             chunk_tokens_missing=_chunk_tokens_missing(good),
             client_lag_ms=Spread.of([lag * 1000 for lag in lags]),
             read_delay_ms=Spread.of([delay * 1000 for delay in delays]),
-            client_bound=client_bound(counted),
+            client_bound=(behind_schedule(counted) if cell.level.replay else None) or client_bound(counted),
             chunk_gap_ms=Spread.of([gap * 1000 for o in good for gap in request_times.chunk_gaps(o)]),
             amortised_itl_ms=Spread.of([itl * 1000 for o in good for itl in request_times.amortised_itl(o)]),
             tokens_per_chunk=Spread.of(
@@ -330,7 +336,7 @@ class CellRecord(_Record):
 
     @property
     def level(self) -> Level:
-        return Level(self.concurrency, self.rate, self.burstiness)
+        return Level(self.concurrency, self.rate, self.burstiness, self.replay)
 
 
 def _chunk_tokens_missing(observations: Sequence[Observation]) -> str | None:
@@ -523,6 +529,7 @@ def _latencies(level: Level, rows: Sequence[Row]) -> dict[str, Any]:
     return {
         "concurrency": level.concurrency,
         "rate": level.rate,
+        "replay": level.replay,
         "requests": len(rows),
         "failed": len(rows) - len(good),
         "total_tokens": tokens,
@@ -623,6 +630,7 @@ class Latencies(_Record):
 
     concurrency: int | None
     rate: float | None
+    replay: str = ""
     requests: int
     failed: int
     total_tokens: int | None

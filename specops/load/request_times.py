@@ -2,7 +2,8 @@
 
 Instants are seconds of `time.perf_counter`; durations are in seconds unless a name says ms.
 
-- TTFT: request sent to the first chunk with output.
+- TTFT: request sent to the first chunk with output. In a replay, TTFT and E2E begin when the request was
+  due: a client that is late hides no wait.
 - TPOT: (last token − first token) / (N − n_first); N from the server's usage, n_first the first chunk's
   tokens where they are known, or where its share of the text leaves less than 1% of doubt in the TPOT.
 - Chunk gap: one sample for each gap between chunks. Amortised ITL: the gap over the later chunk's tokens.
@@ -84,6 +85,9 @@ class Exchange:
     connection: int = 0
     """Number of the connection that carried it, in the order in which they were opened; 0: none did."""
 
+    from_due: bool = False
+    """Whether its latencies begin when it was due, as in a replay."""
+
     def observe(self, count_tokens: CountTokens | None) -> Observation:
         try:
             answer = read_answer(self.reads, self.failure, count_tokens, finish_reasons=self.finish_reasons)
@@ -97,7 +101,7 @@ class Exchange:
             turn=self.prompt.turn,
             scheduled=self.scheduled,
             first_sent=self.first_sent,
-            sent=self.sent,
+            sent=self.scheduled if self.from_due else self.sent,
             ended=self.ended if answer.ended is None or answer.failure else answer.ended,
             answer=answer,
             retries=self.retries,
@@ -117,6 +121,8 @@ class Observation:
     scheduled: float
     first_sent: float
     sent: float
+    """When its latencies begin: with the attempt that counts, in a replay when it was due."""
+
     ended: float
     answer: Answer
     retries: int = 0
@@ -327,6 +333,32 @@ def client_bound(observations: Sequence[Observation]) -> str | None:
     What connections took to be set up is not the client's: a server far away takes longer.
     """
     return _late_to_send(observations) or _late_to_read(observations)
+
+
+REPLAY_LAG_S = 0.05
+"""A request of a replay that leaves later than this after it was due counts as late; the set-up of its
+connection does not."""
+
+REPLAY_LATE_SHARE = 0.01
+"""Share of the requests of a window that may be late; one may be in any window."""
+
+
+def behind_schedule(observations: Sequence[Observation]) -> str | None:
+    """The sentence that says that a window of a replay is not what was to be sent; None where it is.
+
+    Requests that were not sent, since too many were in flight, count as late.
+    """
+    late = sum(
+        lag(observation) - observation.connecting > REPLAY_LAG_S
+        or (observation.answer.failure is not None and observation.answer.failure.kind == "overrun")
+        for observation in observations
+    )
+    if late <= max(1.0, REPLAY_LATE_SHARE * len(observations)):
+        return None
+    return (
+        f"the client was late: {late} of {len(observations)} requests of a window left more than "
+        f"{REPLAY_LAG_S * 1000:.0f} ms after they were due, or never (limit: {REPLAY_LATE_SHARE:.0%}, or one)"
+    )
 
 
 def _late_to_send(observations: Sequence[Observation]) -> str | None:

@@ -91,9 +91,11 @@ async def run_cell(
     not count as load, and no answer is left out because it is long.
 
     The order and the arrivals depend on `seed` and `repeat` alone: every arm of a comparison gets the same.
+    In a replay, each prompt has its own instant.
     """
     order = sessions_of(prompts)
-    random.Random(f"{seed}:{repeat}").shuffle(order)
+    if not level.replay:
+        random.Random(f"{seed}:{repeat}").shuffle(order)
     window = _Window(watch)
     aborted: str | None = None
     interrupted = False
@@ -213,7 +215,7 @@ async def _open_loop(
     in_flight = 0
 
     async def send(prompt: Prompt, scheduled: float) -> float:
-        exchange = Exchange(prompt, scheduled=scheduled)
+        exchange = Exchange(prompt, scheduled=scheduled, from_due=bool(level.replay))
         await window.carry_out(client, exchange, pace)
         _report(progress, exchange)
         return exchange.ended
@@ -226,12 +228,14 @@ async def _open_loop(
         finally:
             in_flight -= 1
 
-    start = time.perf_counter()
     rate = level.rate * len(order) / max(1, sum(map(len, order)))
+    if level.replay:
+        instants = [session[0].due_s or 0.0 for session in order]
+    else:
+        instants = offsets(rate, len(order), burstiness=level.burstiness, seed=seed)
+    start = time.perf_counter()
     async with asyncio.TaskGroup() as group:
-        for session, offset in zip(
-            order, offsets(rate, len(order), burstiness=level.burstiness, seed=seed), strict=True
-        ):
+        for session, offset in zip(order, instants, strict=True):
             scheduled = start + offset
             await asyncio.sleep(max(0.0, scheduled - time.perf_counter()))
             if in_flight < MAX_IN_FLIGHT:

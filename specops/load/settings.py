@@ -15,9 +15,11 @@ from specops import results
 from specops.access import NOTHING, OPEN, Access, Credentials
 from specops.assets import asset
 from specops.defaults import REQUEST_TIMEOUT_S
-from specops.load.answer import TokensFrom, tokenizer_file
-from specops.load.arrivals import AbortRule, Arrivals, Level
+from specops.load.answer import TokensFrom, token_counter, tokenizer_file
+from specops.load.arrivals import AbortRule, Level, Ramp, parse_arrivals
+from specops.load.replay import Replay
 from specops.load.request_times import Objectives
+from specops.load.traces import open_trace
 from specops.load.workload import PromptSet, load_prompts
 from specops.net import address
 from specops.quantities import MILLISECONDS, SECONDS, Share
@@ -166,9 +168,18 @@ class BaselineSettings(Frozen):
     """A tokenizer.json to count tokens with where the endpoint reports no usage."""
 
     concurrency: tuple[Annotated[int, Field(ge=1, le=MAX_IN_FLIGHT)], ...] = Field(default=(1,), min_length=1)
-    arrivals: Arrivals = "closed"
+    arrivals: str = "closed"
+    """closed, poisson, gamma, ramp:FIRST-LAST/TIME or trace:FILE; `arrivals.parse_arrivals` reads it."""
+
     rate: Positive | None = None
     burstiness: Positive = 1.0
+    trace_speed: Positive = 1.0
+    """How many times as fast a trace is replayed as it was recorded."""
+
+    trace_from_s: float = Field(default=0.0, ge=0)
+    trace_for_s: Positive | None = None
+    """The part of a trace that is replayed, in seconds of the trace: where it begins, and how long it is."""
+
     repeats: int = Field(default=2, ge=1)
     warmup: int = Field(default=4, ge=0)
     """Requests before the first cell of each concurrency. Their times are not compared; that one fails
@@ -205,16 +216,30 @@ class BaselineSettings(Frozen):
     def _http_without_credentials(cls, url: str) -> str:
         return checked_base_url(url)
 
+    @field_validator("arrivals")
+    @classmethod
+    def _known_arrivals(cls, text: str) -> str:
+        parse_arrivals(text)
+        return text
+
     @model_validator(mode="after")
     def _load_makes_sense(self) -> Self:
-        if (self.arrivals == "closed") != (self.rate is None):
-            raise ValueError("poisson and gamma arrivals need a rate, and closed ones take none")
+        process = parse_arrivals(self.arrivals)
+        if (process in ("poisson", "gamma")) != (self.rate is not None):
+            raise ValueError("poisson and gamma arrivals need a rate, and others take none")
         if self.arrivals != "gamma" and self.burstiness != 1:
             raise ValueError("burstiness is for gamma arrivals")
         if self.rate and self.max_rps and self.rate > self.max_rps:
             raise ValueError("the rate is above max_rps")
         if self.arrivals != "closed" and self.concurrency != (1,):
             raise ValueError("concurrency is for closed arrivals: an open loop sends at its rate")
+        part = (self.trace_speed, self.trace_from_s, self.trace_for_s)
+        if not isinstance(process, Path) and part != (1.0, 0.0, None):
+            raise ValueError("trace_speed, trace_from and trace_for are for a trace: arrivals trace:FILE")
+        if isinstance(process, Path | Ramp) and self.max_rps:
+            raise ValueError("max_rps would move the instants of a trace or a ramp: use trace_speed below 1")
+        if isinstance(process, Path) and self.same_prompts:
+            raise ValueError("same_prompts: a trace says which prompts share a beginning")
         if len(set(self.concurrency)) < len(self.concurrency):
             raise ValueError("a level of concurrency is named twice; use repeats to measure it again")
         return self
@@ -224,7 +249,25 @@ class BaselineSettings(Frozen):
         update = {"base_url": server.base_url, "model": server.model, "access": server.access, "name": name}
         return self.model_copy(update=update)
 
+    def replay(self, prompts: PromptSet, *, for_comparison: bool = False) -> Replay | None:
+        """The requests of a trace or a ramp, with `prompts`; None for other arrivals. `for_comparison` cuts
+        it into windows. Raises UsageError for a file that is not a trace."""
+        process = parse_arrivals(self.arrivals)
+        if isinstance(process, str):
+            return None
+        return Replay(
+            process,
+            prompts,
+            seed=self.seed,
+            speed=self.trace_speed,
+            from_s=self.trace_from_s,
+            for_s=self.trace_for_s,
+            for_comparison=for_comparison,
+            count_tokens=token_counter(self.tokenizer) if self.tokenizer else None,
+        )
+
     def levels(self) -> list[Level]:
+        """The loads of a measurement without a replay, which has its own."""
         if self.rate is not None:
             return [Level(rate=self.rate, burstiness=self.burstiness)]
         return [Level(concurrency=n) for n in self.concurrency]
@@ -243,18 +286,25 @@ class BaselineSettings(Frozen):
         """Hashes of what decides a cell. Address and model do not, where an identity stands for them."""
         requested = self.model_dump(mode="json", exclude={*_ELSEWHERE, *OF_THE_RUN, "model"})
         endpoint = self.identity or [address(self.base_url), self.model]
-        fields = requested | self._tokenizer() | {"endpoint_identity": endpoint}
+        fields = requested | self._files() | {"endpoint_identity": endpoint}
         return {"prompts": prompts.sha256, "settings": results.sha256(fields)}
 
     def plan(self) -> dict[str, Any]:
         """The requests, whatever the server: of a comparison's arms all the same."""
-        return self.model_dump(mode="json", exclude={*_ELSEWHERE, *WHEN_TO_STOP, "model"}) | self._tokenizer()
+        return self.model_dump(mode="json", exclude={*_ELSEWHERE, *WHEN_TO_STOP, "model"}) | self._files()
 
-    def _tokenizer(self) -> dict[str, str | None]:
-        """Return the tokenizer by the hash of its file: the path depends on where the rollout file lies."""
-        if self.tokenizer is None:
-            return {"tokenizer": None}
-        return {"tokenizer": results.sha256(tokenizer_file(self.tokenizer))}
+    def _files(self) -> dict[str, str | None]:
+        """Return tokenizer and trace by the hash of their files: the paths depend on where the rollout file
+        lies."""
+        process, arrivals = parse_arrivals(self.arrivals), self.arrivals
+        if isinstance(process, Path):
+            length = "to its end" if self.trace_for_s is None else f"for {self.trace_for_s:g} s"
+            part = f"from {self.trace_from_s:g} s {length}"
+            arrivals = f"trace:{open_trace(process).sha256} at speed {self.trace_speed:g} {part}"
+        return {
+            "tokenizer": results.sha256(tokenizer_file(self.tokenizer)) if self.tokenizer else None,
+            "arrivals": arrivals,
+        }
 
     def target(self) -> Endpoint:
         """Raises UsageError where a variable of its secrets is not set."""

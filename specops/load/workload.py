@@ -69,6 +69,9 @@ class Prompt:
     think_s: float = 0.0
     """Seconds that were recorded between the answer before it and this turn."""
 
+    due_s: float | None = None
+    """When it is sent in a replay, in seconds from the beginning of its window."""
+
     def messages(self) -> list[Message]:
         """Return the prompt as the messages of a chat request."""
         match self.content:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from specops.load.arrivals import Level
 from specops.load.record import Acceptance, Latencies, LevelFigures, Row
-from specops.phases.latency_section import latency_section
+from specops.phases.latency_section import latency_section, replay_section
 from specops.phases.measurement import BaselineData, checked
 from specops.render.figures import NONE, decimals, milliseconds
 from specops.render.report.document import Cell, Document, Section, Table
@@ -62,10 +62,13 @@ def sections(result: Result) -> Iterator[Section]:
         guide=latency.guide,
     )
     yield Section("Acceptance", tuple(_acceptance(data)), sources=(FILE,))
+    if data.replay is not None:
+        marked = [cell.client_bound for cell in data.cells if cell.client_bound]
+        yield replay_section(data.replay, marked, FILE)
 
 
 def _load(figures: Latencies) -> str:
-    return str(Level(concurrency=figures.concurrency, rate=figures.rate))
+    return str(Level(figures.concurrency, figures.rate, replay=figures.replay))
 
 
 def _requests(figures: LevelFigures) -> tuple[str | Cell, ...]:

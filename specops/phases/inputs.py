@@ -28,6 +28,7 @@ from specops.serving import ENGINES
 from specops.validation import problem
 
 NO_ADDRESS_YET = "http://127.0.0.1:0/v1"
+_OF_A_REPLAY = {"trace", "trace_speed", "trace_from_s", "trace_for_s", "ramp"}
 ADDED = ("target", "draft", "machine")
 """Inputs beside those that `measure` knows of."""
 WORDS = {
@@ -40,10 +41,11 @@ WORDS = {
 }
 
 
-def settings_of(rollout: Rollout, pool: Pool) -> BaselineSettings:
-    """Return how `pool` is measured. The address of a pool that specops starts is known only once it runs."""
+def settings_of(rollout: Rollout, pool: Pool, *, for_comparison: bool = False) -> BaselineSettings:
+    """Return how `pool` is measured. The address of a pool that specops starts is known only once it runs.
+    `for_comparison`: by `ab`, which alone replays a trace or a ramp."""
     try:
-        return _settings(rollout, pool)
+        return _settings(rollout, pool, for_comparison)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "measure"
@@ -53,8 +55,13 @@ def settings_of(rollout: Rollout, pool: Pool) -> BaselineSettings:
         ) from None
 
 
-def _settings(rollout: Rollout, pool: Pool) -> BaselineSettings:
-    chosen = rollout.measure.model_dump(exclude_none=True)
+def _settings(rollout: Rollout, pool: Pool, for_comparison: bool) -> BaselineSettings:
+    measure = rollout.measure
+    chosen = measure.model_dump(exclude_none=True, exclude=_OF_A_REPLAY)
+    if for_comparison and (measure.trace or measure.ramp):
+        chosen |= measure.model_dump(exclude_none=True, include=_OF_A_REPLAY - {"trace", "ramp"})
+        chosen["arrivals"] = f"trace:{measure.trace}" if measure.trace else f"ramp:{measure.ramp}"
+        chosen["concurrency"] = (1,)
     if rollout.prompts is not None:
         chosen["prompts"] = rollout.prompts
     if rollout.slo is not None:

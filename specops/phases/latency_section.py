@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from specops.experiment.records import ordered
 from specops.load.arrivals import Level
 from specops.load.record import Row, Spread
-from specops.render.figures import NONE, count, milliseconds
+from specops.load.replay import ReplayFacts
+from specops.render.figures import NONE, count, milliseconds, sentence
 from specops.render.report.document import Distribution, Samples, Section, Table
 
 ALL = "all classes"
@@ -53,6 +54,15 @@ def latency_section(rows: Rows, arms: Sequence[str], further: Sequence[Table], s
     tables = (Table("", columns, table, note), *further, *_workload(rows, arms))
     charts += _lengths(rows, arms)
     return Section("Latency", (), tuple(charts), tables, sources=(source,), guide="docs/measure.md")
+
+
+def replay_section(facts: ReplayFacts, marked: Sequence[str], source: str) -> Section:
+    """What was replayed, what of it could not be sent, and the windows that decide nothing: `marked` has the
+    reason for each."""
+    text = [sentence(part) for part in facts.sentences()]
+    if marked:
+        text.append(sentence(f"windows that cannot give a yes: {len(marked)}, such as: {marked[0]}"))
+    return Section("Replay", tuple(text), sources=(source,), guide="docs/traces.md")
 
 
 def _unknown_tpot(rows: Rows, arms: Iterable[str]) -> Iterator[str]:

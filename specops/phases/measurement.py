@@ -17,6 +17,7 @@ from specops import results
 from specops.errors import FileError, SpecopsError, Stopped, UsageError
 from specops.hints import with_options
 from specops.load.record import Acceptance, CellRecord, Errors, Latencies, LevelFigures
+from specops.load.replay import ReplayFacts
 from specops.load.settings import StoredCounting
 from specops.load.validity import LatencyChange
 from specops.load.workload import StoredProvenance
@@ -53,6 +54,8 @@ class BaselineData(BaselineLevels, BaselineSteadiness, _Cells):
     acceptance: Acceptance | None
     acceptance_missing: str | None
     errors: Errors
+    replay: ReplayFacts | None = None
+    """What was replayed; None for other arrivals."""
 
 
 Model = TypeVar("Model", bound=BaseModel)

@@ -15,6 +15,7 @@ from specops.experiment.samples import longest_run
 from specops.hints import with_options
 from specops.load.arrivals import Level
 from specops.load.record import Row
+from specops.load.replay import ReplayFacts
 from specops.load.request_drafts import by_prompt_length, by_turn
 from specops.load.validity import LatencyChange
 from specops.load.workload import conversations_sentence, repeated_sentence
@@ -31,7 +32,7 @@ from specops.phases.ab.report import (
 from specops.phases.ab.sentences import Conclusion, conclude
 from specops.phases.ab.trust import WIDE, caution, doubts
 from specops.phases.claims_table import claims_table
-from specops.phases.latency_section import ALL, latency_section
+from specops.phases.latency_section import ALL, latency_section, replay_section
 from specops.render.figures import NONE, between, change_ms, count, decimals, milliseconds, sentence, times
 from specops.render.report.document import (
     Cell,
@@ -142,6 +143,10 @@ def sections(result: Result, report: Report, steadiness: Sequence[LatencyChange]
         rows = tuple((row.of, row.what, row.other, row.one) for row in report.differences)
         table = Table("", ("arm", "what", "there", f"in {report.standard}"), rows)
         yield Section("What differs besides speculation", tables=(table,), sources=(FILE,))
+    if result.data.get("replay"):
+        windows = measurements_of(result, FILE).windows
+        late = [f"{w.arm}: {w.cell.client_bound}" for w in windows if w.cell.client_bound]
+        yield replay_section(ReplayFacts.model_validate(result.data["replay"]), late, FILE)
     if "against" in result.data:
         yield _earlier(BaselineDrift.model_validate(result.data["against"]))
 

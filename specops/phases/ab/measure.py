@@ -95,6 +95,7 @@ def compare(
             prompts=prompts.provenance(),
             failed=experiment.failed,
             looks=LookCounts(done=experiment.looks_done, planned=len(experiment.looks)),
+            replay=experiment.plan.replay.facts if experiment.plan.replay else None,
             duration_s=round(experiment.duration_s, 3),
             **vars(experiment.measurements),
         )

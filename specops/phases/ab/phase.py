@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from itertools import takewhile
 from pathlib import Path
@@ -13,7 +14,8 @@ from specops.errors import ConfigError
 from specops.experiment.arms import Arm
 from specops.experiment.findings import Ratio
 from specops.experiment.plan import MIXED_STREAMS
-from specops.experiment.run import FEWEST_CYCLES, FEWEST_REQUESTS, FIRST_LOOK, plan_of
+from specops.experiment.run import FEWEST_CYCLES, FEWEST_REQUESTS, FIRST_LOOK, fixed_cycles, plan_of
+from specops.load.settings import BaselineSettings
 from specops.phases.ab import report
 from specops.phases.ab.earlier import measurements_of
 from specops.phases.ab.measure import compare
@@ -84,7 +86,7 @@ class _Ab(MeasuredPhase):
         rollout = task.rollout
         return compare(
             _arms(rollout),
-            settings_of(rollout, rollout.pools.standard),
+            _requests(rollout),
             _settings(rollout),
             task.progress,
             logs=task.logs,
@@ -104,7 +106,10 @@ class _Ab(MeasuredPhase):
         return super().run(task)
 
     def forecast(self, task: PhaseInput, timing: Timing) -> PlannedPhase:
-        arms, settings, requested = _arms(task.rollout), _settings(task.rollout), timing.requests
+        arms, settings = _arms(task.rollout), _settings(task.rollout)
+        requested = timing.requests
+        if task.rollout.measure.trace or task.rollout.measure.ramp:
+            requested = _requests(task.rollout)
         prompts = requested.prompt_set()
         plan = plan_of([arm.name for arm in arms], requested, settings, prompts, settings.mixed_temperature)
         restarts = settings.design == "abba-restart"
@@ -114,8 +119,16 @@ class _Ab(MeasuredPhase):
             (len(window.requests) + len(window.fillers), window.level.concurrency or 1) for window in first
         ]
         cycle_s = sum((timing.request_s(streams) * count for count, streams in sent), NO_TIME)
-        if restarts:
-            cycles = most_cycles = float(plan.rounds * plan.cycles_of_a_round)
+        if plan.replay is not None:  # its windows differ; their mean counts
+            facts = plan.replay.facts
+            seconds = len(arms) * facts.duration_s / facts.windows
+            sent, cycle_s = (
+                [(math.ceil(len(arms) * facts.requests / facts.windows), 1)],
+                Span(seconds, seconds),
+            )
+        fixed = fixed_cycles(plan, settings)
+        if fixed is not None:
+            cycles = most_cycles = float(fixed)
             span = cycle_s * cycles
         else:
             fewest = min(FEWEST_CYCLES, settings.requests // FEWEST_REQUESTS)
@@ -194,12 +207,16 @@ def _arms(rollout: Rollout) -> list[Arm]:
     return [Arm("standard", rollout.pools.standard), Arm("speculative", rollout.pools.speculative)]
 
 
+def _requests(rollout: Rollout) -> BaselineSettings:
+    return settings_of(rollout, rollout.pools.standard, for_comparison=True)
+
+
 def _settings(rollout: Rollout) -> AbSettings:
     return AbSettings(**rollout.ab.model_dump())
 
 
 def _inputs(rollout: Rollout) -> dict[str, str]:
-    requested = settings_of(rollout, rollout.pools.standard)
+    requested = _requests(rollout)
     return inputs_of_arms(_arms(rollout), requested, _settings(rollout), requested.prompt_set())
 
 

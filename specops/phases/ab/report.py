@@ -39,6 +39,7 @@ from specops.experiment.records import Measurements
 from specops.hints import with_options
 from specops.load.arrivals import Level
 from specops.load.record import Acceptance, Spread
+from specops.load.replay import ReplayFacts
 from specops.load.validity import LatencyChange
 from specops.load.workload import StoredProvenance
 from specops.phases.ab.earlier import Difference, measurements_of
@@ -79,6 +80,9 @@ class AbData(Measurements):
     """Arms that failed, and why."""
 
     looks: LookCounts
+    replay: ReplayFacts | None = None
+    """What was replayed; None for other arrivals."""
+
     duration_s: float
     """How long the arms were observed, in seconds, all arms together."""
 

@@ -15,6 +15,7 @@ from specops.load.answer import Failure, token_counter
 from specops.load.arrivals import Level, Pace, Watch
 from specops.load.client import DEFAULT_MAX_TOKENS, endpoint_error, only_model
 from specops.load.record import CellRecord
+from specops.load.replay import Replay
 from specops.load.runner import CellFailed
 from specops.load.settings import BaselineSettings
 from specops.load.target_server import TargetServer
@@ -99,6 +100,7 @@ class _Run:
         self.progress = progress
         self.on_partial = on_partial
         self.inputs = settings.inputs(prompts)
+        self.replay = settings.replay(prompts)
         self.cells: list[CellRecord] = []
         self.endpoint: dict[str, Any] = {}
         self.environment = results.environment()
@@ -106,10 +108,12 @@ class _Run:
         """Names this run in the nonces of its prompts."""
 
     def plan(self) -> list[tuple[Level, int]]:
-        """Repeats outside, levels inside: a drift of the machine touches every level alike."""
-        return [
-            (level, repeat) for repeat in range(self.settings.repeats) for level in self.settings.levels()
-        ]
+        """Repeats outside, levels inside: a drift of the machine touches every level alike. Each window of a
+        replay has a cell."""
+        repeats, levels = self.settings.repeats, self.settings.levels()
+        if self.replay is not None:
+            repeats, levels = repeats * len(self.replay), [self.replay.level]
+        return [(level, repeat) for repeat in range(repeats) for level in levels]
 
     def resume(self, previous: Result | None) -> None:
         """Take over the cells that an earlier run of the same inputs measured whole and well."""
@@ -164,12 +168,16 @@ class _Run:
             self.cells = [*before, cell]
 
         variant = f"{repeat} {level}"
-        self.progress.start(
-            f"{level}, repeat {repeat + 1} of {self.settings.repeats}", len(self.prompts.prompts)
+        prompts = (
+            self._fresh(self.prompts.prompts, variant)
+            if self.replay is None
+            else self._replayed(self.replay, repeat)
         )
+        last = self.plan()[-1][1]
+        self.progress.start(f"{level}, repeat {repeat + 1} of {last + 1}", len(prompts))
         longest = [session[-1] for session in self.prompts.sessions]
         await server.visit(
-            self._fresh(self.prompts.prompts, variant),
+            prompts,
             level,
             repeat,
             warm_up_with=self._fresh(longest, f"warm-up {level}"),
@@ -177,6 +185,13 @@ class _Run:
             fillers=[] if same else self._fillers(level, variant),
         )
         self.on_partial(self.partial())
+
+    def _replayed(self, replay: Replay, cell: int) -> list[Prompt]:
+        repeat, window = divmod(cell, len(replay))
+        return [
+            replay.prompt(request, self.token, f"replay.{cell}.{number}", repeat)
+            for number, request in enumerate(replay.window(window))
+        ]
 
     def _fillers(self, level: Level, variant: str) -> list[Prompt]:
         """Requests that keep all streams full, in an order of their own; none for an open loop."""
@@ -222,12 +237,13 @@ class _Run:
             validity.unanswered(self.cells),
             validity.filtered(self.cells),
             validity.without_reasons([row for cell in self.cells for row in cell.rows]),
-            validity.limited(self.cells, self._limits()),
+            None if self.replay else validity.limited(self.cells, self._limits()),
             SAME_PROMPTS if self.settings.same_prompts else None,
         )
         conversations = conversations_sentence(self.prompts.provenance())
         remarks += filter(None, (left_out, conversations, *(doubt.sentence for doubt in doubts), *noted))
-        starts = validity.slow_starts(self.cells)
+        remarks += list(self.replay.facts.sentences())[1:] if self.replay else []
+        starts = validity.slow_starts(self._steady_load)
         remarks += [start.sentence for start in starts if start.moved <= validity.DRIFT]
         also = "".join(f"; {remark}" for remark in remarks) + retried
         for cell in self.cells:
@@ -235,7 +251,7 @@ class _Run:
                 advice = "lower the load, or measure from a machine with more free CPU time"
                 return self._result("undecided", f"at {cell.level}, {cell.client_bound}; {advice}{also}")
         drifts = [start.sentence for start in starts if start.moved > validity.DRIFT]
-        drifts += [change.sentence for change in validity.changes(self.cells) if change.drift]
+        drifts += [change.sentence for change in validity.changes(self._steady_load) if change.drift]
         unsteady = f"the server was not steady: {'; '.join(drifts)}" if drifts else ""
         grave = [doubt for doubt in doubts if doubt.share > self.settings.max_error_share]
         if grave:  # first: a cache looks like a server that changes
@@ -247,8 +263,19 @@ class _Run:
             return self._result("undecided", f"{unsteady}{also}")
         return self._result("yes", f"measured {requests} requests in {count(len(self.cells), 'cell')}{also}")
 
+    @property
+    def _steady_load(self) -> list[CellRecord]:
+        """The cells in which the load does not change by itself: then a drift is the server's."""
+        return [] if self.replay else self.cells
+
     def _limits(self) -> dict[str, int]:
-        """The `max_tokens` of each prompt."""
+        """The `max_tokens` of each prompt; in a replay, the largest of any request."""
+        if self.replay and self.settings.max_tokens is None:
+            own = (prompt.max_tokens or DEFAULT_MAX_TOKENS for prompt in self.prompts.prompts)
+            return dict.fromkeys(
+                (prompt.id for prompt in self.prompts.prompts),
+                max(self.replay.facts.longest_answer, *own),
+            )
         return {
             prompt.id: self.settings.max_tokens or prompt.max_tokens or DEFAULT_MAX_TOKENS
             for prompt in self.prompts.prompts
@@ -291,7 +318,8 @@ class _Run:
                 acceptance=acceptance,
                 acceptance_missing=missing,
                 errors=record.errors(cells),
-                steadiness=validity.changes(cells),
+                steadiness=validity.changes(self._steady_load),
+                replay=self.replay.facts if self.replay else None,
                 cells=cells,
             ).model_dump(mode="json", by_alias=True),
         )
