@@ -21,6 +21,9 @@ class PlaceDrafts:
     opens_bare: bool = False
     """Whether the step that reads the end of the prompt has no draft."""
 
+    assumes: str = ""
+    """What the drafts take for granted of the server; empty: nothing."""
+
     def steps(self, count: int) -> Steps:
         """The steps with drafts of up to `count` tokens."""
         steps: Steps = []

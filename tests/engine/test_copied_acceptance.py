@@ -73,7 +73,8 @@ def test_an_end_within_a_draft_is_bounded(tiny_pair: tuple[Path, Path], whole) -
     stops = [Sampling(max_tokens=TOKENS, stop_token_ids=(answer[TOKENS // 2],)) for answer in answers]
     ended, counted = counters("ngram:4", tiny_pair[0], stops)
     steps = [
-        ngram_drafts(prompt, answer, 4, TOKENS).steps(4) for prompt, answer in zip(PROMPTS, ended, strict=True)
+        ngram_drafts(prompt, answer, 4, TOKENS).steps(4)
+        for prompt, answer in zip(PROMPTS, ended, strict=True)
     ]
     figures = predicted(steps)
     assert figures[:2] == counted[:2]  # what was drafted does not depend on what comes behind

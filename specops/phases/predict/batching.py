@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from specops.phases.predict.acceptance import AnswerCounts, Floats
 from specops.phases.predict.records import StepCosts
@@ -43,6 +45,11 @@ class RequestWork:
         prompt, steps, draft_steps, drafted, tokens = columns.T
         share = (steps - 1) / steps
         return cls(prompt, steps - 1, draft_steps * share, drafted * share, tokens)
+
+    def without_drafts(self) -> RequestWork:
+        """The same answers without speculation: a step a token."""
+        nothing = np.zeros(len(self.tokens))
+        return RequestWork(self.prompt, self.tokens - 1, nothing, nothing, self.tokens)
 
     def times_ms(self, costs: StepCosts) -> tuple[Floats, Floats]:
         """Milliseconds to the first token, and from there to the last, [n] each."""
@@ -135,7 +142,7 @@ class Server:
         return low
 
 
-def _between(batches: Sequence[int] | Floats, levels: Sequence[int], times_ms: Floats) -> Floats:
+def _between(batches: NDArray[np.signedinteger[Any]], levels: Sequence[int], times_ms: Floats) -> Floats:
     """Times at each batch, [batches, n], from those at the levels, [levels, n]. Below the lightest level
     they are those at it: then a time is not shorter than it was measured."""
     return np.stack(

@@ -56,6 +56,11 @@ def kind_of(pool: Pool) -> tuple[str, int] | None:
     return (pool.method, pool.drafted_tokens) if pool.method and pool.drafted_tokens else None
 
 
+def _copies(pool: Pool) -> bool:
+    kind = kind_of(pool)
+    return kind is not None and kind[0] in COPYING
+
+
 def measured_costs(rollout: Rollout, folder: Path) -> MeasuredCosts | str:
     """The costs by the run folder's sweep.json, else its ab.json; or why there are none."""
     reasons = []
@@ -70,7 +75,10 @@ def measured_costs(rollout: Rollout, folder: Path) -> MeasuredCosts | str:
             if changed is not None:
                 reasons.append(f"{path} is not used: {changed} changed since")
                 continue
-            fitted = fit(read(result, path), f"{path} of {result.created:%Y-%m-%d}")
+            cells = list(read(result, path))
+            if name == "sweep" and rollout.sweep.drafts:  # drafts of one tree differ in what they cost
+                cells = [(pool, cell) for pool, cell in cells if pool.speculates is False or _copies(pool)]
+            fitted = fit(cells, f"{path} of {result.created:%Y-%m-%d}")
         except SpecopsError as error:
             reasons.append(error.message)
             continue
@@ -84,7 +92,7 @@ Cells = Iterable[tuple[Pool, CellRecord]]
 
 
 def _of_comparison(result: Result, path: Path) -> Iterator[tuple[Pool, CellRecord]]:
-    pools = {name: _pool(stored) for name, stored in result.settings["arms"].items()}
+    pools = {name: _pool(stored) for name, stored in (result.settings.get("arms") or {}).items()}
     for window in compared_windows(result, str(path)).windows:
         pool = pools.get(window.arm)
         if pool is not None and window.kind == "measured" and window.cell.complete:
@@ -92,7 +100,7 @@ def _of_comparison(result: Result, path: Path) -> Iterator[tuple[Pool, CellRecor
 
 
 def _of_sweep(result: Result, path: Path) -> Iterator[tuple[Pool, CellRecord]]:
-    pools = {name: _pool(stored) for name, stored in result.settings["settings"].items()}
+    pools = {name: _pool(stored) for name, stored in (result.settings.get("settings") or {}).items()}
     for cell in swept_cells(result, str(path)).cells:
         pool = pools.get(cell.setting)
         if pool is not None and cell.cell.complete:

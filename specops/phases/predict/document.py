@@ -56,8 +56,8 @@ def _cautions(
         )
     if facts.verified < facts.answers:
         yield Cell(
-            f"The tokens of {facts.answers - facts.verified} answers are not verified: the log has neither "
-            "them nor their number.",
+            f"The tokens of {facts.answers - facts.verified} answers or their prompts are not verified: the "
+            "log has neither them nor their number.",
             "open",
         )
     if facts.left_out:
@@ -188,11 +188,12 @@ def _capacity(capacity: Sequence[PredictedCapacity], missing: str | None) -> Sec
     if not capacity:
         return Section("Capacity", (f"Capacity is not predicted: {missing}.",), guide=GUIDE)
     rows = tuple(
-        (entry.setting, f"{entry.requests_per_s:.2f}", times(None, entry.ratio)) for entry in capacity
+        (entry.setting, str(entry.most_streams), f"{entry.requests_per_s:.2f}", times(None, entry.ratio))
+        for entry in capacity
     )
     note = (
-        "Simulated Poisson arrivals of the log's answers on one server; above the highest measured level they "
-        "wait."
+        "Simulated Poisson arrivals of the answers in the log on one server. Above the highest measured "
+        "level they wait."
     )
-    table = Table("", ("setting", "requests/s", "over the standard"), rows, note=note)
+    table = Table("", ("setting", "streams at most", "requests/s", "over the standard"), rows, note=note)
     return Section("Capacity at the objective", tables=(table,), guide=GUIDE)

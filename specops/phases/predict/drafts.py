@@ -62,7 +62,8 @@ def _by_rule(
     answers: Sequence[EncodedAnswer], pool: Pool, ks: Sequence[int], commands: Commands, progress: Progress
 ) -> DraftedLog:
     """A pool whose engine copies by a rule that its package has."""
-    if pool.copied_drafts([0], [0], 1) is None:
+    example = pool.copied_drafts([0], [0], 1)
+    if example is None:
         drafts = (
             f"{pool.engine} with method {pool.method}" if pool.method else f"a pool of engine {pool.engine}"
         )
@@ -70,7 +71,7 @@ def _by_rule(
         return DraftedLog(
             [], [NotPredicted(setting=pool.method or pool.engine, why=why, command=commands.sweep())]
         )
-    settings = [SettingCounts(f"k={k}", pool.method or "", k, "copied") for k in ks]
+    settings = [SettingCounts(f"k={k}", pool.method or "", k, "copied", example.assumes) for k in ks]
 
     def copy(answer: EncodedAnswer) -> PlaceDrafts | None:
         return pool.copied_drafts(answer.prompt, answer.written, max(ks))

@@ -6,7 +6,7 @@ Formats, distinguished by their content:
 - ShareGPT: `{"conversations": [{"from": "human" | "gpt", "value": …}, …]}`, the same
 - a request with its answer: `{"body" or "request": {...}, "response": {...}}`, as OpenAI sends and returns
 - answers of the OpenAI batch API, `{"custom_id", "response": {"body": …}}`, with the prompts in another file
-- text: `{"prompt" or "text": …, "completion": …}`, with `finish_reason`, `tokens` and `token_ids` if known
+- text: `{"prompt" or "text": …, "completion": …}`, beside them the other fields of `LoggedAnswer`
 - results of specops, ab.json and baseline.json, with the prompts of their rollout
 
 An answer that cannot be used is counted with the reason, never left out in silence.
@@ -18,10 +18,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from specops import results
-from specops.errors import FileError, PromptsError
+from specops.errors import FileError, PromptsError, reason_of
 from specops.hints import beginning, listing, with_options
 from specops.load.record import Row
 from specops.load.workload import DEFAULT_CLASS, Message, Prompt, PromptSet, items_of
@@ -52,6 +52,9 @@ class LoggedAnswer:
     tokens: int | None = None
     """Number of the answer's tokens by the server's usage."""
 
+    prompt_tokens: int | None = None
+    """Number of the prompt's tokens by the server's usage."""
+
 
 @dataclass(frozen=True)
 class AnswerLog:
@@ -78,7 +81,8 @@ def read_log(path: Path, prompts: PromptSet | None, temperature: float | None) -
         text = raw.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise FileError(
-            f"could not read the log {path}: {error}: expected text in UTF-8", hint=listing(path.parent)
+            f"could not read the log {path}: {reason_of(error)}: expected text in UTF-8",
+            hint=listing(path.parent),
         ) from error
     left_out: Counter[str] = Counter()
     answers: list[LoggedAnswer] = []
@@ -87,13 +91,16 @@ def read_log(path: Path, prompts: PromptSet | None, temperature: float | None) -
         entries = _of_result(results.read(path), path, prompts)
     else:
         by_id = {prompt.id: prompt for prompt in prompts.prompts} if prompts is not None else {}
+        logged: set[str] = set()
         entries = (
-            entry for number, item in enumerate(items_of(path, text)) for entry in _read(item, number, by_id)
+            entry
+            for number, item in enumerate(items_of(path, text))
+            for entry in _read(item, number, by_id, logged)
         )
     for entry in entries:
         if isinstance(entry, str):
             left_out[entry] += 1
-        elif not (entry.text or entry.token_ids or entry.tokens):
+        elif not entry.text and not entry.token_ids and entry.tokens != 1:  # an end of text alone is one
             left_out["the answer has no text"] += 1
         else:
             answers.append(
@@ -109,7 +116,7 @@ def _of_result(result: Result, path: Path, prompts: PromptSet | None) -> Iterato
     """The standard's answers of a comparison, or those of a baseline."""
     if result.phase == "ab":
         windows = measurements_of(result, str(path)).windows
-        standard = next(iter(result.settings["arms"]))
+        standard = result.data.get("standard") or next(iter(result.settings.get("arms") or ()), None)
         rows = [row for window in windows if window.arm == standard for row in window.cell.sent]
     elif result.phase == "baseline":
         rows = [row for cell in cells_of(result, str(path)) for row in cell.sent]
@@ -156,6 +163,7 @@ def _of_row(row: Row, prompt: Prompt, settings: Mapping[str, Any], *, chat: bool
         max_tokens=settings.get("max_tokens") or prompt.max_tokens,
         finish_reason=row.finish_reason if ends else "length",
         tokens=row.tokens if row.tokens_from == "usage" else None,
+        prompt_tokens=row.prompt_tokens,
     )
 
 
@@ -164,8 +172,10 @@ def _completion(prompt: Prompt) -> str | tuple[int, ...]:
     return content if isinstance(content, str) else tuple(content)
 
 
-def _read(item: tuple[str, Any], number: int, prompts: Mapping[str, Prompt]) -> Iterator[LoggedAnswer | str]:
-    """The answers of one entry, or why it has none."""
+def _read(
+    item: tuple[str, Any], number: int, prompts: Mapping[str, Prompt], logged: set[str]
+) -> Iterator[LoggedAnswer | str]:
+    """The answers of one entry, or why it has none. `logged`: the turns so far, as hashes."""
     _, entry = item
     if not isinstance(entry, dict):
         yield "the entry is not an object"
@@ -173,9 +183,9 @@ def _read(item: tuple[str, Any], number: int, prompts: Mapping[str, Prompt]) -> 
     name = str(entry.get("conversation_id") or entry.get("custom_id") or entry.get("id") or number)
     try:
         if "messages" in entry and "response" not in entry:
-            yield from _turns(entry, name, _messages(entry["messages"]))
+            yield from _turns(entry, name, _messages(entry["messages"]), logged)
         elif "conversations" in entry:
-            yield from _turns(entry, name, _sharegpt(entry["conversations"]))
+            yield from _turns(entry, name, _sharegpt(entry["conversations"]), logged)
         elif "response" in entry:
             yield from _exchange(entry, name, prompts)
         elif "completion" in entry:
@@ -188,6 +198,7 @@ def _read(item: tuple[str, Any], number: int, prompts: Mapping[str, Prompt]) -> 
                 finish_reason=entry.get("finish_reason"),
                 token_ids=tuple(ids) if _are_ids(ids) else None,
                 tokens=_whole(entry.get("tokens")),
+                prompt_tokens=_whole(entry.get("prompt_tokens")),
             )
         else:
             yield "unknown format: expected messages, conversations, response or completion"
@@ -212,18 +223,25 @@ def _answer(
     )
 
 
-def _turns(entry: Mapping[str, Any], name: str, messages: Sequence[Message]) -> Iterator[LoggedAnswer | str]:
-    """Each assistant message that follows another."""
+def _turns(
+    entry: Mapping[str, Any], name: str, messages: Sequence[Message], logged: set[str]
+) -> Iterator[LoggedAnswer | str]:
+    """Each assistant message that follows another. A log of requests repeats earlier turns in each later
+    one: they count once."""
     answered = False
     for index, message in enumerate(messages):
         if message.get("role") != "assistant" or index == 0:
             continue
         answered = True
         content = message.get("content")
-        if message.get("tool_calls") or not isinstance(content, str):
+        turn = results.sha256([dict(earlier) for earlier in messages[: index + 1]])
+        if turn in logged and index + 1 < len(messages):
+            yield "an earlier turn of a conversation again"
+        elif message.get("tool_calls") or not isinstance(content, str):
             yield "the answer is not text: tool calls are not predicted"
         else:
             yield _answer(entry, name, tuple(messages[:index]), content)
+        logged.add(turn)
     if not answered:
         yield "the conversation has no answer"
 
@@ -253,6 +271,9 @@ def _exchange(
 ) -> Iterator[LoggedAnswer | str]:
     """A request with its response, or the response alone with its prompt in `prompts`."""
     response = entry["response"]
+    if isinstance(response, str):
+        yield _answer(entry, name, _prompt(entry), response)
+        return
     if isinstance(response, dict) and response.get("status_code", 200) != 200:
         raise _Unusable("the request failed")
     body = response.get("body", response) if isinstance(response, dict) else None
@@ -261,6 +282,8 @@ def _exchange(
     request = entry.get("body") or entry.get("request") or ({} if "messages" not in entry else entry)
     if not isinstance(request, dict):
         raise _Unusable("the request is not an object")
+    if request.get("tools") or request.get("functions"):
+        raise _Unusable("the request has tools: how they are part of the prompt is not predicted")
     ids = body.get("prompt_token_ids")
     if _are_ids(ids):
         prompt: str | tuple[int, ...] | tuple[Message, ...] = tuple(ids)
@@ -271,11 +294,14 @@ def _exchange(
         prompt = tuple(prompts[name].messages()) if chat else _completion(prompts[name])
     else:
         raise _Unusable("its prompt is not in the log: give the prompts as --prompts")
-    usage = body.get("usage") or {}
+    usage = body["usage"] if isinstance(body.get("usage"), dict) else {}
     limit = _whole(request.get("max_completion_tokens")) or _whole(request.get("max_tokens"))
     if limit is None and name in prompts:
         limit = prompts[name].max_tokens
     for choice in body["choices"]:
+        if not isinstance(choice, dict) or not isinstance(choice.get("message", {}), dict):
+            yield "the response has no choices: a stream is not read"
+            continue
         message = choice.get("message") or {}
         text = message.get("content") if message else choice.get("text")
         if message.get("tool_calls") or message.get("reasoning_content") or not isinstance(text, str):
@@ -292,6 +318,7 @@ def _exchange(
             finish_reason=choice.get("finish_reason"),
             token_ids=tuple(tokens) if _are_ids(tokens) else None,
             tokens=_whole(usage.get("completion_tokens")) if len(body["choices"]) == 1 else None,
+            prompt_tokens=_whole(usage.get("prompt_tokens")),
         )
 
 
@@ -306,7 +333,7 @@ def _prompt(request: Mapping[str, Any]) -> str | tuple[int, ...] | tuple[Message
     raise _Unusable("the request has no messages, and no prompt of text or token ids")
 
 
-def _are_ids(value: Any) -> bool:
+def _are_ids(value: Any) -> TypeGuard[list[int]]:
     return (
         isinstance(value, list) and bool(value) and all(type(token) is int and token >= 0 for token in value)
     )

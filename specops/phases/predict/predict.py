@@ -154,13 +154,6 @@ def _usable_costs(costs: MeasuredCosts | str, facts: LogFacts) -> MeasuredCosts 
     return costs
 
 
-def _plain(counts: Sequence[AnswerCounts]) -> RequestWork:
-    """The same answers without speculation: a step a token."""
-    work = RequestWork.of_counts(counts)
-    nothing = np.zeros(len(counts))
-    return RequestWork(work.prompt, work.tokens - 1, nothing, nothing, work.tokens)
-
-
 def _shared(setting: SettingCounts, costs: MeasuredCosts) -> list[tuple[StepCosts, StepCosts]]:
     """Costs of the standard and of the setting at each level at which both were measured, up to its K."""
     plain = {level.streams: level for level in costs.by_kind[STANDARD]}
@@ -173,11 +166,11 @@ def _shared(setting: SettingCounts, costs: MeasuredCosts) -> list[tuple[StepCost
 
 def _speedups(setting: SettingCounts, costs: MeasuredCosts) -> Iterator[PredictedSpeedup]:
     """End to end, all streams busy, at each measured level."""
-    work, plain = RequestWork.of_counts(setting.counts), _plain(setting.counts)
+    work = RequestWork.of_counts(setting.counts)
     conversations = [answer.conversation for answer in setting.counts]
     classes = np.array([answer.traffic_class for answer in setting.counts])
     for standard_costs, level in _shared(setting, costs):
-        standard, drafted = plain.times_ms(standard_costs), work.times_ms(level)
+        standard, drafted = work.without_drafts().times_ms(standard_costs), work.times_ms(level)
         times_ms = np.stack((standard[0] + standard[1], drafted[0] + drafted[1]), axis=1)
         sums = by_conversation(conversations, times_ms)
         totals = times_ms.sum(0)
@@ -207,16 +200,22 @@ def _capacity(
         if not shared or setting.how != "copied":  # a forced draft has a part of the log
             continue
         levels = tuple(level.streams for level, _ in shared)
+        work = RequestWork.of_counts(setting.counts)
         if levels not in standards:
-            server = Server([level for level, _ in shared], _plain(setting.counts))
+            server = Server([level for level, _ in shared], work.without_drafts())
             standards[levels] = server.capacity(limits, seed=0)
-            yield PredictedCapacity(setting=STANDARD, requests_per_s=round(standards[levels], 4), ratio=None)
-        rate = Server([level for _, level in shared], RequestWork.of_counts(setting.counts)).capacity(
-            limits, seed=0
-        )
+            yield PredictedCapacity(
+                setting=STANDARD,
+                most_streams=max(levels),
+                requests_per_s=round(standards[levels], 4),
+                ratio=None,
+            )
+        rate = Server([level for _, level in shared], work).capacity(limits, seed=0)
         standard = standards[levels]
         ratio = round(rate / standard, 4) if standard else None
-        yield PredictedCapacity(setting=setting.setting, requests_per_s=round(rate, 4), ratio=ratio)
+        yield PredictedCapacity(
+            setting=setting.setting, most_streams=max(levels), requests_per_s=round(rate, 4), ratio=ratio
+        )
 
 
 def _capacity_missing(

@@ -88,6 +88,9 @@ class PredictedCapacity(Frozen):
     setting: str
     """`standard` without speculation."""
 
+    most_streams: int
+    """The highest measured level: more requests wait."""
+
     requests_per_s: float
     ratio: float | None
     """Over the standard's; null of the standard, and where the standard meets the limits at no rate."""
@@ -129,7 +132,7 @@ class LogFacts(Frozen):
     sampled: int
     unknown_temperature: int
     verified: int
-    """Answers whose tokens, or their number, are in the log."""
+    """Answers whose tokens, or their number, are in the log, and those of their prompts."""
 
     mean_context: float
     left_out: dict[str, int]

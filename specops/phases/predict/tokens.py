@@ -1,8 +1,8 @@
 """Logged prompts and answers as the tokens of the pool's own tokenizer.
 
 A text can be cut into tokens in several ways, and an answer's own cut is in few logs. An answer is *verified*
-where the log has its tokens, or their number is that of the encoded text. One of another number is left out:
-its tokens are not known.
+where the log has its tokens, or their number is that of the encoded text, and the same holds of its prompt.
+One of another number is left out: its tokens are not known.
 """
 
 from __future__ import annotations
@@ -85,6 +85,9 @@ def encode(
         if isinstance(prompt, str):
             left_out[prompt] += 1
             continue
+        if answer.prompt_tokens not in (None, len(prompt)):
+            left_out["the server read another prompt than the one that is logged"] += 1
+            continue
         written = _written(answer, ids, NO_TOKEN if end is None else end)
         if isinstance(written, str):
             left_out[written] += 1
@@ -98,7 +101,8 @@ def encode(
                 written=written,
                 limit=len(written) if cut else max(answer.max_tokens or UNLIMITED, len(written)),
                 temperature=answer.temperature,
-                verified=answer.token_ids is not None or answer.tokens is not None,
+                verified=(answer.token_ids is not None or answer.tokens is not None)
+                and (answer.prompt_tokens is not None or isinstance(answer.prompt[0], int)),
             )
         )
     return encoded, dict(left_out.most_common())
@@ -135,6 +139,8 @@ def _prompt_encoder(tokenizer: Tokenizer) -> Callable[[LoggedAnswer], list[int] 
             case messages:
                 if render is None:
                     return failure
+                if any(_beside_text(message) for message in messages if isinstance(message, dict)):
+                    return "the prompt has parts that are not text"
                 try:
                     text = render([m for m in messages if isinstance(m, dict)], True)
                 except Exception:  # it refuses some conversations
@@ -143,3 +149,11 @@ def _prompt_encoder(tokenizer: Tokenizer) -> Callable[[LoggedAnswer], list[int] 
         return ids or "the prompt has no tokens"
 
     return prompt_tokens
+
+
+def _beside_text(message: Mapping[str, object]) -> bool:
+    """Return whether a message has a part that is not text, such as an image."""
+    parts = message.get("content")
+    return isinstance(parts, list) and not all(
+        isinstance(part, dict) and part.get("type") == "text" for part in parts
+    )

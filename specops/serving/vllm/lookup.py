@@ -11,6 +11,8 @@ from collections.abc import Sequence
 
 from specops.serving.place_drafts import PlaceDrafts
 
+ASSUMES = "vLLM's prompt lookup as read once in its main branch; a release may look up otherwise"
+
 
 def lookup_drafts(
     prompt: Sequence[int], written: Sequence[int], shortest: int, longest: int, most: int
@@ -32,4 +34,4 @@ def lookup_drafts(
             accepted.append(right)
         for gram in grams:
             first.setdefault(gram, place)
-    return PlaceDrafts(drafted, accepted, opens_bare=True)
+    return PlaceDrafts(drafted, accepted, opens_bare=True, assumes=ASSUMES)
