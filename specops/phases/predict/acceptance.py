@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from specops.phases.predict.records import PredictedAcceptance
 from specops.results import rounded
-from specops.serving.place_drafts import Steps
+from specops.serving import Steps
 from specops.stats import LEVEL, Interval
 
 Floats = NDArray[np.float64]
