@@ -147,7 +147,7 @@ def _assumptions(settings: Sequence[PredictedSetting]) -> str:
     for setting in settings:
         if setting.assumes:
             kinds.setdefault(setting.assumes, []).append(setting.setting)
-    return " ".join(f"{', '.join(names)}: assumes {assumed}." for assumed, names in kinds.items())
+    return " ".join(f"{', '.join(names)}, assumed: {assumed}." for assumed, names in kinds.items())
 
 
 def _first(shares: Sequence[float]) -> list[float | None]:
