@@ -198,7 +198,6 @@ _OWN = re.compile(r'^\s*\{\s*"schema":\s*\d+,\s*"specops":')
 """How each file that `write` wrote begins. Nothing is proposed that renames any other file."""
 
 
-
 def is_result(text: str) -> bool:
     """Return whether `text` begins as each file that `write` wrote."""
     return _OWN.match(text) is not None
