@@ -155,7 +155,7 @@ def _of_row(row: Row, prompt: Prompt, settings: Mapping[str, Any], *, chat: bool
         return "its reasoning is not told apart from the answer"
     ends = not settings.get("ignore_eos")
     return LoggedAnswer(
-        conversation=row.prompt,
+        conversation=prompt.session or prompt.id,
         traffic_class=row.traffic_class,
         prompt=tuple(prompt.messages()) if chat else _completion(prompt),
         text=row.text,
