@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from specops.phases.predict.acceptance import count_steps, pooled, ratio_interva
 from specops.phases.predict.batching import RequestWork, Server
 from specops.phases.predict.costs import fit
 from specops.phases.predict.log import read_log
+from specops.results import Result, write
 from specops.serving import pool_of
 
 VLLM = {"engine": "vllm", "model": str(PAIR / "target"), "version": "0.33.0"}
@@ -102,6 +104,35 @@ def test_every_turn_of_a_conversation_is_an_answer_of_one_cluster(tmp_path: Path
     assert [len(answer.prompt) for answer in log.answers] == [1, 3]
     assert {answer.conversation for answer in log.answers} == {"c"}
     assert {answer.temperature for answer in log.answers} == {0.0}
+
+
+def test_measured_answers_are_read_with_the_prompts_that_were_sent(tmp_path: Path) -> None:
+    """A greedy answer to the same request counts once, and other prompts are refused."""
+    rows = [
+        row(name, "all", 100.0, variant=variant) for name, variant in (("a", "1"), ("a", "1"), ("a", "2"))
+    ]
+    result = Result(
+        phase="baseline",
+        verdict="yes",
+        reason="measured",
+        settings={"endpoint": "completions"},
+        data={
+            "cells": [cell(rows, Level(concurrency=1), 0).model_dump(mode="json", by_alias=True)],
+            "run": "r",
+            "prompts": {"sha256": "0"},
+        },
+    )
+    path = tmp_path / "baseline.json"
+    write(path, result)
+    prompts = PromptSet((Prompt("a", "all", "text"),), "prompts", "playbook", "0")
+    log = read_log(path, prompts, None)
+    sent = [Prompt("a", "all", "text").fresh("r", variant).content for variant in ("1", "2")]
+    assert [answer.prompt for answer in log.answers] == sent
+    assert [answer.text for answer in log.answers] == ["answer to a"] * 2
+    assert {answer.conversation for answer in log.answers} == {"a"}
+    assert log.left_out == {"a greedy answer to the same request again": 1}
+    with pytest.raises(PromptsError, match="answers to other prompts"):
+        read_log(path, replace(prompts, sha256="1"), None)
 
 
 TOKENS = st.lists(st.integers(0, 3), min_size=1, max_size=24)
