@@ -71,6 +71,7 @@ bench: $(VENV)/.dev $(PEER)/.guidellm $(VLLM)/.vllm
 	$(BIN)/python benchmarks/ray_nodes.py
 	$(BIN)/python benchmarks/verify_draft.py
 	$(BIN)/python benchmarks/predicted.py
+	$(BIN)/python benchmarks/predicted_from_log.py
 	$(BIN)/python benchmarks/sweep.py
 	$(BIN)/python benchmarks/sweep_coverage.py
 	$(BIN)/python benchmarks/router.py

@@ -197,6 +197,12 @@ def sealed(fields: dict[str, Any]) -> str:
 _OWN = re.compile(r'^\s*\{\s*"schema":\s*\d+,\s*"specops":')
 """How each file that `write` wrote begins. Nothing is proposed that renames any other file."""
 
+
+def is_result(text: str) -> bool:
+    """Return whether `text` begins as each file that `write` wrote."""
+    return _OWN.match(text) is not None
+
+
 AGAIN = "then run its phase again"
 """What follows the renaming of a result that cannot be used."""
 

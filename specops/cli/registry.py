@@ -25,6 +25,7 @@ COMMANDS = {
         "verify-draft": "Judge from their files whether a draft fits a target.",
         "canary": "Check that the speculative pool answers as the standard.",
         "plan": "Explain the planner behind `tree: auto`.",
+        "predict": "Predict acceptance and speed-up from logged answers.",
     },
     "Deploy and operate": {
         "launch": "Render how pools are started; lint commands that start them.",
@@ -125,6 +126,11 @@ SHAPES: Mapping[str, Shape] = {
         ("plan explain",),
         "The planner's choice at each batch size.",
         Content("phases.plan:PlanExplanation", summary="phases.summaries:Plan"),
+    ),
+    "predict": Shape(
+        ("predict",),
+        "Acceptance and speed-up on logged answers.",
+        Content("phases.predict.records:PredictData", summary="phases.predict.records:Summary"),
     ),
     "launch": Shape(("launch render",), "launch.json: how both pools start; the capacity gate."),
     "lint": Shape(

@@ -280,7 +280,7 @@ def load_prompts(path: Path, class_of: Callable[[Prompt], str] | None = None) ->
             f"could not read the prompts in {path}: {reason_of(error)}: expected text in UTF-8",
             hint=listing(path) if isinstance(error, OSError) else f"file {shlex.quote(str(path))}",
         ) from error
-    items = _items(path, text)
+    items = items_of(path, text)
     if not items:
         raise PromptsError(
             f'{path} has no prompts: expected a JSON list of {{"text": …, "max_tokens": …}}',
@@ -339,7 +339,7 @@ class _Wrong(Exception):
     """An error in one item; the caller adds where."""
 
 
-def _items(path: Path, text: str) -> list[tuple[str, Any]]:
+def items_of(path: Path, text: str) -> list[tuple[str, Any]]:
     """Return each item with the words for its place: the items of a JSON list, or the lines of JSON lines."""
     stripped = text.lstrip()
     if stripped.startswith("["):

@@ -50,6 +50,7 @@ from specops.serving.known_issues import (
     reference_acceptances,
 )
 from specops.serving.metrics import Series
+from specops.serving.place_drafts import PlaceDrafts, Steps
 
 __all__ = [
     "ENGINES",
@@ -71,6 +72,7 @@ __all__ = [
     "LintResult",
     "MultiHost",
     "OwnModels",
+    "PlaceDrafts",
     "Pool",
     "ReferenceAcceptance",
     "RequestDrafts",
@@ -78,6 +80,7 @@ __all__ = [
     "ServedPair",
     "Setting",
     "Startable",
+    "Steps",
     "Survey",
     "Unknown",
     "fields_for_drafts",

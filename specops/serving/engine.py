@@ -40,6 +40,7 @@ from specops.serving.acceptance import RequestDrafts
 from specops.serving.argv import CommandLine, Finding
 from specops.serving.drafts import DraftSupport
 from specops.serving.metrics import Series
+from specops.serving.place_drafts import PlaceDrafts
 
 EVERYWHERE = "0.0.0.0"
 """A container is reached from outside it; what may reach it is its network's to say."""
@@ -253,6 +254,11 @@ class Pool(Section):
         """Return how it drafts, as its engine calls it. None: not known, or it does not speculate."""
         return None
 
+    @property
+    def drafted_tokens(self) -> int | None:
+        """Return the most tokens that a step drafts. None: not known, or it does not speculate."""
+        return None
+
     def variants(self, grid: Grid) -> list[Setting]:
         """Return what a sweep tries in its place. Raises ConfigError where `grid` is not for such a pool."""
         raise ConfigError(f"the K of a pool of engine {self.engine} is not specops's to set")
@@ -279,6 +285,12 @@ class Pool(Section):
     @property
     def pair(self) -> PairQuestion | None:
         """Return its two models; None: they are not known."""
+        return None
+
+    def copied_drafts(self, prompt: Sequence[int], written: Sequence[int], most: int) -> PlaceDrafts | None:
+        """Return the drafts of up to `most` tokens that it would copy before each token of an answer that is
+        `written` after `prompt`, in token ids. None: it does not copy, or its rule is not fully known here.
+        The embedded engine's drafters answer for themselves (engine/planner/copied_acceptance.py)."""
         return None
 
     @property

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from calling import specops
 from made_cells import cell, row
+from made_predictions import predicted
 from made_runs import compared
 from test_estimate import made_estimate
 from test_run_page import CHECK, canary, checklist, item
@@ -138,6 +139,7 @@ KINDS: dict[str, Callable[[], Result]] = {
     "guard-drill": drilled,
     "monitor-check": names_missing,
     "route-check": cases_tried,
+    "predict": predicted,
     "verify-draft": judged,
     "verify-draft --measure": estimated,
 }

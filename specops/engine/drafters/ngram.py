@@ -62,7 +62,7 @@ def alike(text: list[int], stop: int, earlier: list[int], earlier_stop: int) -> 
 LONGEST_GRAM, SHORTEST_GRAM = 4, 2  # tokens that are looked up
 
 
-class _Place:
+class Place:
     """The place in its text that one sequence copies from."""
 
     def __init__(self) -> None:
@@ -117,7 +117,7 @@ class NGram:
 
     def __init__(self, count: int) -> None:
         self.nodes = self.depth = count
-        self._places: dict[int, _Place] = {}  # by sequence
+        self._places: dict[int, Place] = {}  # by sequence
 
     @classmethod
     def from_spec(cls, spec: TreeSpec, recipe: Recipe) -> NGram:
@@ -129,7 +129,7 @@ class NGram:
     def _chain(self, sequence: Sequence) -> TokenTree:
         if sequence.reading:
             return TokenTree.bare(sequence.tokens[-1])
-        place = self._places.setdefault(sequence.id, _Place())
+        place = self._places.setdefault(sequence.id, Place())
         tokens, odds = place.copy(sequence, min(self.nodes, sequence.depth_left))
         topology = Topology.expansion((1,) * len(tokens))
         return TokenTree(topology, [sequence.tokens[-1], *tokens], self.draws, odds=(1.0, *odds))

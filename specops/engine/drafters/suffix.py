@@ -173,7 +173,7 @@ class Suffix:
     def __init__(self, count: int) -> None:
         self.nodes = self.depth = count
         self._texts = Texts()
-        self._followed: dict[int, _Followed] = {}  # by sequence
+        self._followed: dict[int, Followed] = {}  # by sequence
 
     @classmethod
     def from_spec(cls, spec: TreeSpec, recipe: Recipe) -> Suffix:
@@ -186,7 +186,7 @@ class Suffix:
         tokens = sequence.tokens
         if sequence.reading or sequence.depth_left <= 0:
             return TokenTree.bare(tokens[-1])
-        followed = self._followed.setdefault(sequence.id, _Followed(len(tokens)))
+        followed = self._followed.setdefault(sequence.id, Followed(len(tokens)))
         followed.learn(tokens)
         self._texts.extend(sequence.id, tokens)
         followed.matches = self._texts.matches(tokens)
@@ -204,7 +204,7 @@ class Suffix:
         self._texts.end(sequence.id)
 
 
-class _Followed:
+class Followed:
     """The matches of one sequence's last look-up, and which went on."""
 
     def __init__(self, learned: int) -> None:

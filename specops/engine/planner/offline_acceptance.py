@@ -21,12 +21,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from specops.engine.attention import Layout, Span, causal
-from specops.engine.drafters.ngram import NGram
 from specops.engine.load import Pair
 from specops.engine.models.model import FeatureModel
+from specops.engine.planner.copied_acceptance import ngram_drafts
 from specops.engine.request import Sampling
 from specops.engine.rng import distribution
-from specops.engine.sequence import Sequence as Decoded
 from specops.errors import UsageError
 from specops.hints import with_options
 
@@ -303,24 +302,5 @@ def copied(trace: Trace, count: int) -> list[int]:
     The drafter itself drafts them, from the tokens alone. A copied token is right or wrong, greedily and
     under naive verification, which is lossless for it.
     """
-    drafter = NGram(count)
-    prompt, whole = list(trace.prompt), [*trace.prompt, *trace.written]
-    sequence = Decoded(
-        0,
-        prompt,
-        Sampling(max_tokens=len(trace.written)),
-        room=len(whole),
-        chunk=len(whole),
-        eos=frozenset(),
-        tokenizer=None,
-    )
-    drafted = []
-    while len(sequence.tokens) < len(whole):
-        draft = drafter.draft([sequence])[0].tokens[1:]
-        place = len(sequence.tokens)
-        right = 0
-        while right < len(draft) and draft[right] == whole[place + right]:
-            right += 1
-        sequence.tokens += whole[place : place + right + 1]
-        drafted.append(len(draft))
-    return drafted
+    drafts = ngram_drafts(trace.prompt, trace.written, count, len(trace.written))
+    return [drafted for drafted, _ in drafts.steps(count)]

@@ -15,6 +15,7 @@ from specops.phases.guard_drill.document import document as guard_drill
 from specops.phases.launch import LintData
 from specops.phases.measurement import checked
 from specops.phases.monitor.document import document as monitor_check
+from specops.phases.predict.document import document as predict
 from specops.phases.route.document import document as route_check
 from specops.phases.run_folder import RunFolder
 from specops.phases.run_page.sections import FILES, sections
@@ -78,6 +79,7 @@ _DOCUMENTS: Mapping[str, Callable[[Result, Path], Document]] = {
     "lint": lint,
     "monitor-check": monitor_check,
     "route-check": route_check,
+    "predict": predict,
     "sweep": sweep,
     "verify-draft": verify_draft,
 }

@@ -15,9 +15,11 @@ from specops.serving.acceptance import Drafts
 from specops.serving.argv import Finding
 from specops.serving.engine import EVERYWHERE, Container, MultiHost, PairQuestion, Rendering, Start
 from specops.serving.metrics import Responses, Series
+from specops.serving.place_drafts import PlaceDrafts
 from specops.serving.vllm.arguments import CALL, CONFIG, ParsedCommand
 from specops.serving.vllm.execution import conditions, model_in
 from specops.serving.vllm.lint import lint
+from specops.serving.vllm.lookup import lookup_drafts
 from specops.serving.vllm.rules.sampling import SCHEDULE
 from specops.serving.vllm.settings import VllmSettings, command
 from specops.serving.vllm.versions import Version, installed, table, version_of
@@ -139,6 +141,19 @@ class VllmPool(VllmSettings):
     @property
     def method(self) -> str | None:
         return self.speculation.method if self.speculation else None
+
+    @property
+    def drafted_tokens(self) -> int | None:
+        return self.speculation.num_speculative_tokens if self.speculation else None
+
+    def copied_drafts(self, prompt: Sequence[int], written: Sequence[int], most: int) -> PlaceDrafts | None:
+        chosen = self.speculation
+        if chosen is None or chosen.method != "ngram":
+            return None
+        shortest, longest = chosen.prompt_lookup_min, chosen.prompt_lookup_max
+        if shortest is None or longest is None:  # the defaults changed between releases
+            return None
+        return lookup_drafts(prompt, written, shortest, longest, most)
 
     @property
     def pair(self) -> PairQuestion:
