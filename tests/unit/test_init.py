@@ -121,7 +121,8 @@ def test_without_the_hub_the_method_is_by_the_drafts_name(
     )
     check = f"specops verify-draft org/target {draft} --engine vllm"
     assert following == f"next: {check}  # then: specops run {path}"
-    assert load(path).pools.speculative.speculation.method == method
+    speculative: Any = load(path).pools.speculative
+    assert speculative.speculation.method == method
 
 
 def test_a_draft_whose_kind_the_engine_refuses_is_not_written(

@@ -31,7 +31,8 @@ def options() -> dict[str, Any]:
     while todo:
         path, entry = todo.pop()
         todo += [((*path, name), inner) for name, inner in getattr(entry, "commands", {}).items()]
-        for parameter in entry.params:
+        parameters: list[Any] = list(entry.params)
+        for parameter in parameters:
             if parameter.param_type_name == "option" and not parameter.is_flag:
                 by_name[" ".join((*path, parameter.opts[0]))] = parameter
     return by_name
