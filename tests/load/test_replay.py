@@ -76,13 +76,13 @@ def test_a_baseline_sends_each_request_when_it_is_due(stub: Stub, prompts_file: 
 
 
 def test_latencies_begin_when_a_request_was_due(stub: Stub, prompts_file: Path, trace: Path) -> None:
-    """Of a client that is busy for 0.2 s: what users would have waited is not hidden."""
+    """Of a client that is busy for 0.4 s: what users would have waited is not hidden."""
     blocked = []
 
     class Busy(SilentProgress):
         def request(self, *figures: Any) -> None:
             if not blocked:
-                blocked.append(time.sleep(0.2))
+                blocked.append(time.sleep(0.4))
 
     fields = {"base_url": stub.base_url, "model": "stub", "prompts": prompts_file, "warmup": 0, "repeats": 1}
     settings = BaselineSettings(**fields, arrivals=f"trace:{trace}", trace_speed=4.0)
