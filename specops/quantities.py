@@ -54,7 +54,10 @@ class Quantity:
     def option(self, text: str | float) -> float:
         """Return the value of an option of a command. Raises ValueError for text that is not such a
         number."""
-        return float(text)
+        try:
+            return float(text)
+        except ValueError:
+            raise ValueError(f"{text!r}, expected a valid number") from None
 
     def bounded(self, value: float, low: float, high: float) -> float:
         """Return `value`, an option's. Raises ValueError, which says what to write, for a value outside the

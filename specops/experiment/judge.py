@@ -55,7 +55,7 @@ def judge(
 def _exceeds_drift(speedup: Interval | None, change: Interval) -> bool:
     """Return whether the gain is larger than an even change of one server would have made it: of a latency
     that grows evenly to R times, the mean is (1 + R) / 2 of what it was at first. Noise that lasts as long as
-    the run cannot be told from it, so the change need not be sure."""
+    the run looks the same, so the change need not be sure."""
     growth = max(change.estimate, 1 / change.estimate)
     return speedup is not None and speedup.low > (1 + growth) / 2
 

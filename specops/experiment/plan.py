@@ -6,7 +6,7 @@ come again among sampled ones. Loads come in random order, so that each is measu
 duration. So do arms within a pair: which one begins is drawn for two successive cycles, one each way, so
 that a machine whose speed changes periodically cannot stay in step with the order. Once, each arm is
 measured for several windows without a pause, since production does not pause either: what a server does only
-for its first requests after one, such as using up a credit, would otherwise be all that is seen of it.
+for its first requests after one, such as using up a credit, would otherwise be all that is measured.
 
 A trace or a ramp is replayed in its own order: each cycle has the next of its windows.
 

@@ -448,8 +448,10 @@ def _sharegpt(item: Any, number: int) -> list[Prompt]:
             raise _Wrong(f"unknown speaker {speaker!r}: expected {', '.join(_SPEAKERS)}")
         if not isinstance(entry.get("value"), str):
             raise _Wrong("value must be text")
-        asked = any(message["role"] == "user" for message in messages)
-        if entry["value"] and (asked or role in ("user", "system")):  # what answers nothing is left out
+        has_question = any(message["role"] == "user" for message in messages)
+        if entry["value"] and (
+            has_question or role in ("user", "system")
+        ):  # what answers nothing is left out
             messages.append({"role": role, "content": entry["value"]})
     if not any(message["role"] == "user" for message in messages):
         raise _Wrong("conversations has no human turn")

@@ -152,7 +152,7 @@ def _of_result(result: Result, path: Path, prompts: PromptSet | None) -> Iterato
 
 def _of_row(row: Row, prompt: Prompt, settings: Mapping[str, Any], *, chat: bool) -> LoggedAnswer | str:
     if row.reasoning:
-        return "its reasoning is not told apart from the answer"
+        return "its reasoning cannot be separated from the answer"
     ends = not settings.get("ignore_eos")
     return LoggedAnswer(
         conversation=prompt.session or prompt.id,
