@@ -66,6 +66,8 @@ class Quantity:
         correction = self.correction(value) if self.scale_inside or not inside else None
         if correction:
             raise ValueError(f"it is a {self.name}: {correction}")
+        if math.isnan(value):
+            raise ValueError(f"{value}, expected a valid number")
         if not inside:
             bounds = [f"at least {low:g}"] * (low > -math.inf) + [f"at most {high:g}"] * (high < math.inf)
             raise ValueError(f"{value:g}, expected {' and '.join(bounds)}")

@@ -44,7 +44,7 @@ def predict(
 
     if call.file.pools.speculative.own is not None:
         with extra("engine", "predict"):
-            import torch  # noqa: F401  # the drafters of the embedded engine need it
+            from specops.engine import load_engine  # noqa: F401  # its drafters need torch
     from specops.phases.predict.document import document
     from specops.phases.predict.predict import PredictSettings
     from specops.phases.predict.predict import predict as predict_log

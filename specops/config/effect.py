@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from specops.quantities import Share, WholeSeconds
+from specops.quantities import SECONDS, Share, WholeSeconds
 from specops.section import Section
 
 LEAST_HOLDOUT, MOST_HOLDOUT = 0.01, 0.1
@@ -32,10 +32,8 @@ class Effect(Section):
     window_s: WholeSeconds = Field(
         default=300, ge=2, le=3600, description="Length of a random window, in seconds."
     )
-    burn_in_s: WholeSeconds | None = Field(
+    burn_in_s: Annotated[int, Field(ge=1, le=1800), SECONDS] | None = Field(
         default=None,
-        ge=1,
-        le=1800,
         description="Part of a window, from its start, whose requests do not count, in seconds; default: "
         "the longest answer of baseline.json, else 60.",
     )

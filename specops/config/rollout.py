@@ -20,6 +20,7 @@ from specops.defaults import ACCEPTANCE_GATE, CONCURRENCY, CONFIDENCE, REQUEST_T
 from specops.quantities import (
     MILLISECONDS,
     MINUTES,
+    SECONDS,
     Count,
     Factor,
     Level,
@@ -354,9 +355,8 @@ class Measure(Section):
     trace_from_s: Seconds = Field(
         default=0.0, ge=0.0, description="Beginning of the replayed part, in seconds of the trace."
     )
-    trace_for_s: Seconds | None = Field(
+    trace_for_s: Annotated[float, Field(gt=0.0), SECONDS] | None = Field(
         default=None,
-        gt=0.0,
         description="Length of the replayed part, in seconds of the trace; default: to its end.",
     )
     ramp: str | None = Field(

@@ -97,7 +97,7 @@ def test_rounds_are_sent_ahead_as_the_file_has_it_or_as_is_asked() -> None:
         (["--acceptance", "0.8", "--costs", "nowhere.json"], "could not read nowhere.json"),
         (["--acceptance", "0.8", "--costs", "c.json", "--draft-ms", "3"], "--costs excludes"),
         ([*QUICK, "--jitter", "inf"], "--jitter"),
-        ([*QUICK, "--server-draft-ms", "nan"], "invalid time of a pass"),
+        ([*QUICK, "--server-draft-ms", "0"], "invalid time of a pass"),
         ([*QUICK, "--plot", "plan.gif"], "expected a name that ends with .svg or .png"),
         (["--paper", "--plot", "plan.svg"], "--paper excludes --plot"),
         (["--paper", "--depth", "adaptive"], "--paper excludes --depth"),

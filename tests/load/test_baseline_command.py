@@ -125,7 +125,6 @@ def test_a_no_exits_with_1(stub: Stub, prompts_file: Path, tmp_path: Path) -> No
         (["--arrivals", "poisson"], "need a rate"),
         (["--concurrency", "0"], "--concurrency"),
         (["--classes", "tall"], "no prompts of class tall"),
-        (["--prompts", "missing.json"], "there are no prompts"),
     ],
 )
 def test_wrong_usage_exits_with_2(
@@ -136,6 +135,12 @@ def test_wrong_usage_exits_with_2(
     assert done.stderr.startswith("error: ")
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_prompts_that_are_missing_exit_with_3(stub: Stub, prompts_file: Path, tmp_path: Path) -> None:
+    done = call(stub, prompts_file, tmp_path / "b.json", "--prompts", "missing.json")
+    assert done.returncode == 3
+    assert "there are no prompts at missing.json" in done.stderr
 
 
 def test_an_endpoint_that_is_down_exits_with_3(stub: Stub, prompts_file: Path, tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def counted(rollout: Rollout, folder: Path) -> MeasuredServer:
 
 def test_a_measured_pool(served, kept, tmp_path) -> None:
     rollout = served.rollout()
-    assert "does not exist" in why(rollout, tmp_path)
+    assert "there is no baseline.json" in why(rollout, tmp_path)
     found = counted(rollout, kept(served.baseline))
     level = served.baseline["data"]["by_concurrency"][1]
     assert (found.concurrency, found.above) == (4, None)
@@ -145,7 +145,7 @@ def test_a_measurement_of_something_else_is_refused(served, kept, tmp_path) -> N
     [
         ({"verdict": "partial", "reason": "stopped after 2 of 6 cells"}, "stopped after 2 of 6 cells"),
         ({"verdict": "no", "reason": "8 of 72 requests failed"}, "8 of 72 requests failed"),
-        ({"phase": "ab"}, "it is a result of ab"),
+        ({"phase": "ab"}, "is a result of ab: expected baseline"),
         ({"data": {"by_concurrency": [{"concurrency": 1}]}}, "damaged"),
         ({"data": {"by_concurrency": []}}, "no level of concurrency"),
         ({"schema": 99}, "schema 99"),

@@ -69,7 +69,7 @@ def test_without_traffic_it_is_undecided_and_without_a_guard_it_makes_one(tmp_pa
         done = up.specops("drill")
         assert router.percent() == 100
     assert done.returncode == 4, done.stdout + done.stderr
-    assert "too few requests" in done.stdout
+    assert "too few eligible requests" in done.stdout
 
 
 def test_it_does_not_begin_where_speculation_is_off_already(tmp_path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from ray_cluster import processes_of, wait_for_the_end_of
 
 from specops import __version__
-from specops.errors import ConfigError
+from specops.errors import EnvironmentFailure
 from specops.load.settings import BaselineSettings
 from specops.load.workload import Prompt
 from specops.phases.sweep.plan import ANY_LENGTH, FailedJob, Job, Load, PlannedCell, SweptCell
@@ -67,7 +67,7 @@ def test_a_server_that_does_not_come_up_is_a_failed_job_with_its_last_words() ->
 
 def test_what_cannot_be_begun_comes_back_as_the_error_that_it_is() -> None:
     (error,) = records(Testbed(NEEDS), task("no-such-program {port}"))
-    assert isinstance(error, ConfigError)
+    assert isinstance(error, EnvironmentFailure)
     assert error.hint
 
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 import yaml
@@ -20,13 +20,15 @@ from specops.hints import in_rollout
 from specops.load.record import CellRecord
 from specops.phases import PhaseName
 from specops.phases.ab.report import Report
-from specops.phases.canary.pool_pair import Conformance, conformance_of
 from specops.phases.measurement import cells_of
 from specops.phases.run_folder import Missing, RunFolder, Stored
 from specops.phases.sweep.report import Recommendation
 from specops.render.figures import count
 from specops.router import RESERVED, TrafficClass
 from specops.serving import ENGINES
+
+if TYPE_CHECKING:
+    from specops.phases.canary.pool_pair import Conformance
 
 Part = TypeVar("Part")
 
@@ -225,6 +227,8 @@ class _Measured:
         self.unsupported: dict[str, str] = {}
         self.longest_answer_s: float | None = None
         """Seconds, by the baseline; None where it was not measured, or nothing reads it."""
+        from specops.phases.canary.pool_pair import conformance_of  # brings a client of pools
+
         run = RunFolder(folder)
         self._read("sweep", run.recommendation, self._sweep)
         self._read("ab", run.finished_comparison, self._ab)
