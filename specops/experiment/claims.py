@@ -193,11 +193,15 @@ def wait(
         return finding.model_copy(
             update={"verdict": "open", "cause": "client", "examples": [_client_bound(evidence, level)]}
         )
-    factors = OF_TRAFFIC if traffic_class is not None or len(evidence.classes) < 2 else ()
-    if traffic_class is None:  # the others are looked at over all classes together, which has more power
-        factors = (*factors, *FACTORS)
+    if traffic_class is None:
+        factors = (*(OF_TRAFFIC if len(evidence.classes) < 2 else ()), *FACTORS)
+    else:  # what leaves a doubt is looked at over all classes together, which has more power
+        factors = (*OF_TRAFFIC, *(factor for factor in FACTORS if factor.restrict))
     finding = judge(finding, samples, basis, estimate, evidence.settings.confidence, factors)
     if traffic_class is not None:
+        decoding = ratio_of(samples, "tpot", confidence) if finding.verdict == "shown" else None
+        if basis == "e2e" and decoding is not None and decoding.high < 1:
+            return finding.model_copy(update={"verdict": "open", "cause": "not decoding", "needs": None})
         return finding
     if basis != "tpot" or finding.cause is not None:
         return finding

@@ -119,10 +119,13 @@ def judge_challenger(evidence: Evidence, confidences: Confidences) -> Judged:
     ]
     for level, length, row in zip(levels, lengths, together, strict=True):
         beside: BesideFigure = "equal_length" if length.verdict != "shown" or length.cause else "e2e"
-        # What divides all samples of a load divides those of each class.
-        doubts = [row[0]] if row[0].verdict != "shown" and row[0].cause in _CAUSES_OF_ALL else []
         faster = [name for name in classes if (name, level) not in slower] or classes
         among = evidence.of_classes(faster)
+        # What divides the samples of all that gain divides those of each class. One that loses hides it.
+        gained = row[0]
+        if len(faster) < len(classes):
+            gained = claims.wait(among, level, None, row[0].basis or "e2e", confidences.of_loads)
+        doubts = [gained] if gained.verdict != "shown" and gained.cause in _CAUSES_OF_ALL else []
         for claim in _claims_at(evidence, level, beside, confidences):
             row.append(claim(evidence))
             by_class = _split(claim, among, faster, Evidence.of_classes)
@@ -131,6 +134,11 @@ def judge_challenger(evidence: Evidence, confidences: Confidences) -> Judged:
         for name in classes:
             cells[name, level] += [*claims.open_loop(evidence, level, name, beside, _BESIDE), *doubts]
         row += claims.open_loop(evidence, level, None, beside, _BESIDE)
+        if claims.reports_cache(evidence, level):
+            row.append(claims.cached_tokens(evidence, level, _BESIDE))
+            for name in classes:  # of few prompt tokens, the whole says nothing
+                alone = claims.cached_tokens(evidence.of_classes([name]), level, _BESIDE)
+                cells[name, level].append(row[-1] if alone.verdict == "unknown" else _of_part(alone, name))
     of_class: dict[str, list[Finding]] = {name: [] for name in classes}
     for claim in (_failures, _answers, answer_claims.sampled_answers, claims.gain_of_speculation):
         by_load = _split(claim, evidence, levels, Evidence.of_loads)
@@ -162,7 +170,7 @@ def judge_challenger(evidence: Evidence, confidences: Confidences) -> Judged:
     )
 
 
-_CAUSES_OF_ALL = ("time", "order", "place", "connection", "repeat", "pause", "client")
+_CAUSES_OF_ALL = ("time", "drift", "order", "place", "connection", "repeat", "pause", "client")
 _BESIDE = 2 * claims.ONE_SIDED - 1
 """Confidence of a two-sided interval whose ends are one-sided bounds."""
 
@@ -189,8 +197,6 @@ def _claims_at(
         lambda part: claims.length(part, level, confidences.of_loads),
         lambda part: claims.cost_of_late(part, level),
     ]
-    if claims.reports_cache(evidence, level):
-        listed.append(lambda part: claims.cached_tokens(part, level, _BESIDE))
     kinds = {sample.kind for sample in evidence.samples if level == evidence.levels[-1]}
     if "open" in kinds:
         listed.append(lambda part: claims.open_first_token(part, level, _BESIDE))

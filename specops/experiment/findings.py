@@ -24,19 +24,20 @@ Ternary = Literal["shown", "open", "against", "unknown"]
 nothing was observed that could show it."""
 
 Cause = Literal[
-    "time", "order", "place", "connection", "repeat", "pause", "client", "late", "always fails",
+    "time", "drift", "order", "place", "connection", "repeat", "pause", "client", "late", "always fails",
     "other answers", "turn", "context", "cache",
     "few windows", "temperature", "blind", "standard", "starts", "other prompts", "not decoding", "accepted",
 ]  # fmt: skip
 """What stands between the observations and a yes: a factor (factors.py), or a condition.
 
-client: this program limited the load. late: requests that fail or hang cost more than the others gain.
-always fails: one prompt fails each time. other answers: greedy answers differ beyond near ties. few
-windows: too few for an interval. temperature: sampled answers are the greedy ones. blind: the standard
-repeats too few of its own answers to compare with. standard: it varies itself as much. starts: starts of
-servers differ by more than is gained. other prompts: the arms count different numbers of tokens in a
-prompt. not decoding: the gain is not in the time per output token. accepted: the operator accepts it. cache:
-one arm had surely more of its prompt tokens in its cache.
+drift: an even change of one server would have made the gain, and is not excluded. client: this program
+limited the load. late: requests that fail or hang cost more than the others gain. always fails: one prompt
+fails each time. other answers: greedy answers differ beyond near ties. few windows: too few for an interval.
+temperature: sampled answers are the greedy ones. blind: the standard repeats too few of its own answers to
+compare with. standard: it varies itself as much. starts: starts of servers differ by more than is gained.
+other prompts: the arms count different numbers of tokens in a prompt. not decoding: the gain is not in the
+time per output token. accepted: the operator accepts it. cache: one arm had surely more of its prompt tokens
+in its cache.
 """
 
 StoredInterval = Annotated[

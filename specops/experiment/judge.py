@@ -41,14 +41,14 @@ def judge(
                 samples = parts.samples[1]
                 whole = _with_parts(estimate(samples), factor, parts, figure, confidence)
             continue
-        if whole.verdict == "open":
-            doubted = surely
-        else:
-            doubted = surely and any(estimate(part).verdict != "shown" for part in parts.samples)
-            doubted |= factor.over_time and not _exceeds_drift(whole.ratio, parts.change)
-        if doubted:
-            doubtful = whole.model_copy(update={"verdict": "open"})
+        doubtful = whole.model_copy(update={"verdict": "open"})
+        if surely and (
+            whole.verdict == "open" or any(estimate(part).verdict != "shown" for part in parts.samples)
+        ):
             return _with_parts(doubtful, factor, parts, figure, confidence)
+        if factor.over_time and whole.verdict == "shown" and not _exceeds_drift(whole.ratio, parts.change):
+            # More requests make the change surer, or smaller.
+            return doubtful.model_copy(update={"cause": "drift", "needs": len(samples)})
     return whole
 
 

@@ -121,11 +121,10 @@ class Plan:
         """Every window in the order of execution. Interleaved cycles never end; restarts end with their
         rounds."""
         if self.design == "interleaved":
-            long_run = range(LONG_RUN_FROM, LONG_RUN_FROM + self.long_run)
             for cycle in count():
-                if cycle in long_run[:1]:
-                    yield from self._without_pause(long_run)
-                yield from self._turns(cycle, without="measured" if cycle in long_run else None)
+                if cycle in self.cycles_without_pause[:1]:
+                    yield from self._without_pause()
+                yield from self._turns(cycle, "measured" if cycle in self.cycles_without_pause else None)
             return
         periods = count()
         cycles = self.cycles_of_a_round
@@ -135,6 +134,10 @@ class Plan:
                 for cycle in range(number * cycles, (number + 1) * cycles):
                     for window in self._cycle(cycle, cycle - number * cycles):
                         yield self._of_arm(window, arm, order, period)
+
+    @property
+    def cycles_without_pause(self) -> range:
+        return range(LONG_RUN_FROM, LONG_RUN_FROM + self.long_run)
 
     @property
     def cycles_of_a_round(self) -> int:
@@ -151,10 +154,12 @@ class Plan:
             for window in windows
         )
 
-    def _without_pause(self, cycles: range) -> Iterator[Window]:
-        """The measured windows of these cycles, all of one arm before those of the next."""
-        measured = [w for cycle in cycles for w in self._cycle(cycle, cycle) if w.kind == "measured"]
-        measured.sort(key=lambda window: self.levels.index(window.level))
+    def _without_pause(self) -> Iterator[Window]:
+        """The measured windows of the long run, all of one arm before those of the next. The lightest load
+        comes last, after most windows without a pause: it decides about the others."""
+        cycles = [self._cycle(cycle, cycle) for cycle in self.cycles_without_pause]
+        measured = [window for window in chain.from_iterable(cycles) if window.kind == "measured"]
+        measured.sort(key=lambda window: -self.levels.index(window.level))
         first = random.Random(f"{self.seed}:long run").randrange(2)
         for order, arm in enumerate(_turn(self.arms, first)):
             for window in measured:

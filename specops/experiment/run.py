@@ -10,6 +10,7 @@ import asyncio
 import math
 import random
 import secrets
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import replace
@@ -26,7 +27,7 @@ from specops.experiment.claims import Evidence
 from specops.experiment.decide import Confidences, Judged, judge_challenger, over_all
 from specops.experiment.identity import check_addresses, introduce_all
 from specops.experiment.margins import places_needed, request_margins
-from specops.experiment.plan import LONG_RUN_FROM, MIXED_STREAMS, Key, Plan, Request, Window
+from specops.experiment.plan import LONG_RUN_FROM, MIXED_STREAMS, Key, Kind, Plan, Request, Window
 from specops.experiment.records import Margin, Measurements, Place, WindowRecord
 from specops.experiment.storing import Storing
 from specops.hints import with_options
@@ -52,7 +53,8 @@ FEWEST_REQUESTS = 30
 """Requests for each cycle: who allows fewer in all gets fewer cycles, too."""
 
 LONG_RUN = 6
-"""Cycles in which each arm is measured without a pause. They end before the first look."""
+"""Cycles in which each arm is measured without a pause, where there are so many. The first look waits for
+their end."""
 
 OPEN_LOOP_LOAD = 0.7
 """Rate of an open loop, as a share of what the standard answers at its heaviest load."""
@@ -152,12 +154,30 @@ class Experiment:
             cell = window.cell
             if cell.complete and not (window.arm in stopped and cell.failed > bound * len(cell.sent)):
                 self.windows[window.key] = window
+        if self.settings.design == "interleaved":
+            self._drop_halves()
         self.run = earlier.run
         self.margins = {margin.place: margin for margin in earlier.margins}
         self.facts |= facts
         self.period = 1 + max((window.period for window in earlier.windows), default=-1)
         if self.windows:
             self.progress.note(f"windows measured before: {len(self.windows)}")
+
+    def _drop_halves(self) -> None:
+        """Drop windows that would be compared with windows of another session, on a machine that may have
+        become faster: those that an arm lacks, and a long run that is not whole."""
+        arms: dict[Key, set[str]] = defaultdict(set)
+        for window in self.windows.values():
+            arms[(*window.key[:3], "")].add(window.arm)
+        halves = {place[:3] for place, names in arms.items() if len(names) < len(self.pools)}
+        long_run: set[tuple[int, Kind, Level]] = {
+            (cycle, "measured", level)
+            for cycle in self.plan.cycles_without_pause
+            for level in self.plan.levels
+        }
+        if halves & long_run or not long_run <= {place[:3] for place in arms}:
+            halves |= long_run
+        self.windows = {key: window for key, window in self.windows.items() if key[:3] not in halves}
 
     @property
     def duration_s(self) -> float:
@@ -220,7 +240,8 @@ class Experiment:
 
     def _look_cycles(self, cycles: int) -> set[int]:
         """The cycles before which there is a look; the look at the end needs none."""
-        return {math.ceil(share * cycles) for share in self.looks[:-1]}
+        first = self.plan.cycles_without_pause.stop if self.plan.long_run else 0
+        return {max(first, math.ceil(share * cycles)) for share in self.looks[:-1]}
 
     def _settled(self, cycle: int) -> bool:
         if cycle not in self._looks:
@@ -319,6 +340,8 @@ class Experiment:
                 )
                 planned = self.settings.requests * len(self.pools)
                 self.progress.start(f"comparing {' and '.join(up)}", planned)
+                if self.windows and self.standard in up:
+                    await self._request_margins(up[self.standard])  # of an earlier session: a look needs them
                 first = self.next_window()
                 cycle = first.cycle if first else 0
                 while True:
@@ -462,7 +485,7 @@ def plan_of(
         mixed_temperature=mixed_temperature,
         same_prompts=requests.same_prompts,
         rounds=max(2, requests.repeats),
-        long_run=max(0, min(LONG_RUN, math.ceil(FIRST_LOOK * _fewest_cycles(settings)) - LONG_RUN_FROM)),
+        long_run=LONG_RUN if _fewest_cycles(settings) >= LONG_RUN_FROM + LONG_RUN else 0,
         later_turns={
             first.id: tuple(turn.id for turn in later) for first, *later in prompts.sessions if later
         },

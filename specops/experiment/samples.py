@@ -109,7 +109,7 @@ def _windows_without_pause(windows: Sequence[WindowRecord]) -> dict[Key, int]:
     numbers: dict[Key, int] = {}
     earlier: WindowRecord | None = None
     for window in sorted(windows, key=lambda window: window.began):
-        same = earlier is not None and earlier.arm == window.arm
+        same = earlier is not None and (earlier.arm, earlier.period) == (window.arm, window.period)
         numbers[window.key] = numbers[earlier.key] + 1 if earlier is not None and same else 0
         earlier = window
     return numbers
@@ -117,10 +117,11 @@ def _windows_without_pause(windows: Sequence[WindowRecord]) -> dict[Key, int]:
 
 def longest_run(windows: Sequence[WindowRecord], arm: str) -> int:
     """The most requests that an arm was sent without a window of another arm between them."""
-    ran = longest = 0
+    ran = longest = period = 0
     for window in sorted(windows, key=lambda window: window.began):
+        ran = ran if window.period == period else 0
         ran = ran + len(window.cell.sent) if window.arm == arm else 0
-        longest = max(longest, ran)
+        longest, period = max(longest, ran), window.period
     return longest
 
 

@@ -36,6 +36,7 @@ WORDS: Mapping[str, str] = {"shown": "shown", "open": "not shown", "against": "a
 
 _FACTORS: Mapping[Cause | None, str] = {
     "time": "the speed-up changed during the run",
+    "drift": "an even change of one server during the run could have made it",
     "order": "the speed-up depends on which server goes first",
     "place": "the speed-up differs between the beginning and the end of a window",
     "connection": "the speed-up depends on the connection",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from made_windows import judged, windows
+from made_windows import CLASSES, judged, windows
 
 from specops.experiment.factors import FACTORS, NOTABLE
 from specops.experiment.plan import Window
@@ -86,7 +86,7 @@ def test_a_gain_that_an_even_change_of_the_standard_makes_is_not_deployed() -> N
 
     found = judged(windows(1.0, cycles=36, noise=0.1, answer=slowing))
     assert found.decision.verdict != "yes"
-    assert cause(found) == "time"
+    assert cause(found) == "drift"
     both = judged(
         windows(
             1.0,
@@ -98,6 +98,22 @@ def test_a_gain_that_an_even_change_of_the_standard_makes_is_not_deployed() -> N
         )
     )
     assert both.decision.verdict == "yes"
+
+
+def test_a_class_that_gains_in_one_order_only_is_not_deployed_beside_classes_that_lose() -> None:
+    """Over all classes, it is surely slower: no factor is looked at there."""
+
+    def first(window: Window, prompt: str, at: float) -> dict[str, Any]:
+        if window.arm == "standard":
+            return {}
+        if int(prompt[1:]) % len(CLASSES):
+            return {"slower": 1 / 0.7}
+        return {"slower": 0.5 if window.order == 0 else 1.0}
+
+    found = judged(windows(1.0, cycles=24, answer=first))
+    assert found.together[0].verdict == "no"
+    assert not found.deploy
+    assert any(finding.cause == "order" for finding in found.classes[CLASSES[0]][0].findings)
 
 
 @pytest.mark.parametrize("at_last", [False, True])

@@ -58,7 +58,9 @@ def _drift(
     changes = [("baseline", change) for change in baseline]
     changes += [(arm, change) for arm, change in looked if change is not None]
     changed = [f"{where}: {change.sentence}" for where, change in changes if change.drift]
-    in_time = [_describe_division(finding) for finding in _waits(challenger) if finding.cause == "time"]
+    in_time = [
+        _describe_division(finding) for finding in _waits(challenger) if finding.cause in ("time", "drift")
+    ]
     servers = dict.fromkeys(where for where, change in changes if change.drift)
     briefs = [f"the speed was not steady ({', '.join(servers)})"] if servers else []
     briefs += ["the speed-up changed during the run"] if in_time else []
@@ -73,16 +75,20 @@ def _drift(
 def _noise(report: Report, challenger: Challenger) -> Doubt:
     waits = _waits(challenger)
     observed = [
-        _describe_division(finding) for finding in waits if has_divided(finding) and finding.cause != "time"
+        _describe_division(finding)
+        for finding in waits
+        if has_divided(finding) and finding.cause not in ("time", "drift")
     ]
     observed += [
         f"one server against itself: differences below {100 * noise.below:.1f}% at {noise.level} are noise"
         for noise in report.same_server or []
         if noise.below is not None
     ]
-    # What divides the samples is looked for only where they would show a gain.
+    # What divides the samples is not looked for where they are surely slower, or too few.
     unseen = [
-        str(finding.load) for finding in waits if finding.verdict != "shown" and not has_divided(finding)
+        str(finding.load)
+        for finding in waits
+        if (finding.verdict == "against" or finding.ratio is None) and not has_divided(finding)
     ]
     return Doubt(
         "noise",
