@@ -38,6 +38,8 @@ def predict(
     Exit 0 where a setting is predicted, 4 where none can be.
     """
     from specops.config import run_folder
+    from specops.errors import UsageError
+    from specops.hints import with_options
     from specops.load.workload import load_prompts
     from specops.phases.commands import Commands
     from specops.phases.inputs import settings_of
@@ -55,6 +57,8 @@ def predict(
         if k is not None
         else [number for number in call.file.sweep.k if number]
     )
+    if not chosen:
+        raise UsageError("sweep.k has no number of drafted tokens above 0", hint=with_options({"--k": "3,5"}))
     fields = {"log": log, "prompts": prompts, "temperature": temperature, "ks": sorted(set(chosen))}
     settings = call.settings(PredictSettings, fields)
     requests = settings_of(call.file, call.file.pools.standard)

@@ -62,4 +62,10 @@ class Effect(Section):
                     "advice": "with fewer requests, a slowdown takes hours to find",
                 },
             )
+        if self.mode == "windows" and self.holdout and abs(self.holdout * self.block - 1) > 0.04:
+            raise PydanticCustomError(
+                "holdout",
+                "holdout must be one of so many windows: {holdout} is not 1/2, 1/3, 1/4 and so on",
+                {"holdout": self.holdout, "advice": f"write {1 / self.block:.4g}"},
+            )
         return self

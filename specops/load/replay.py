@@ -168,7 +168,7 @@ class Replay:
         self._window_s = math.inf
         self.facts = self._measured(for_comparison)
         self.level = Level(
-            rate=round(self.facts.requests / max(self.facts.duration_s, 1.0), 4), replay=self._name
+            rate=float(f"{self.facts.requests / max(self.facts.duration_s, 1.0):.4g}"), replay=self._name
         )
         self._coming = self._windows()
         self._current: tuple[int, tuple[ReplayRequest, ...]] = -1, ()

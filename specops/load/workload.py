@@ -353,7 +353,7 @@ def items_of(path: Path, text: str) -> list[tuple[str, Any]]:
         except (ValueError, RecursionError) as error:  # numbers too long, nesting too deep
             raise PromptsError(f"{path} cannot be read as JSON: {error}", hint=json_check(path)) from None
     items = []
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):  # a string may hold other ends of lines
         if line.strip():
             try:
                 items.append((f"line {number}", json.loads(line)))

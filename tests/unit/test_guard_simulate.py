@@ -98,7 +98,7 @@ def test_the_effect_decides_first_where_the_baseline_is_of_other_prompts() -> No
 def test_the_effect_finds_what_is_within_what_the_baseline_allows() -> None:
     """12% slower than without speculation; the rollout file allows 20% beyond the baseline."""
     incident = SimulatedIncident(np.array([240]), np.array([1.12]), np.array([False]))
-    made = weeks(replace(HOURS, holdout=0.1), 1, np.random.default_rng(3), incident).select(0)
+    made = weeks(replace(HOURS, holdout=0.1), 1, np.random.default_rng(4), incident).select(0)
     found = simulate(made, WITH_HOLDOUT, GuardRules())
     first = found.fallbacks[0]
     assert "that of the holdout" in first.why

@@ -17,7 +17,7 @@ from made_windows import cell, row
 
 from specops.errors import PromptsError
 from specops.load.arrivals import Level
-from specops.load.workload import Prompt, PromptSet
+from specops.load.workload import Prompt, PromptSet, load_prompts
 from specops.phases.predict.acceptance import count_steps, pooled, ratio_interval
 from specops.phases.predict.batching import RequestWork, Server
 from specops.phases.predict.costs import fit
@@ -78,7 +78,12 @@ def test_a_format_is_read(entry, prompt, text, temperature, tmp_path: Path) -> N
         ({"body": {"messages": CHAT[:1], "tools": [{}]}, "response": response("x")}, "has tools"),
         ({"body": {"messages": CHAT[:1]}, "response": {"choices": ["x"], "usage": []}}, "no choices"),
         ({"messages": [*CHAT, CHAT[0]]}, "an earlier turn of a conversation again"),
-        ({"messages": [CHAT[0], {"role": "assistant", "tool_calls": [{}]}]}, "tool calls are not predicted"),
+        (
+            {"messages": [CHAT[0], {"role": "assistant", "tool_calls": [{}]}]},
+            "tool calls and reasoning are not",
+        ),
+        ({"messages": [CHAT[0], CHAT[1] | {"reasoning": "so"}]}, "reasoning are not predicted"),
+        ({"messages": [{"role": "user", "content": "Hi"}, CHAT[1]], "tools": [{}]}, "has tools"),
         ({"messages": CHAT[:1]}, "no answer"),
         ({"conversations": [{"from": "bing", "value": "x"}]}, "unknown role"),
         ({"text": "alone"}, "unknown format"),
@@ -97,6 +102,15 @@ def test_a_log_without_answers_is_an_error_that_says_why(tmp_path: Path) -> None
         PromptsError, match=r"no answer to predict from: the conversation has no answer \(1\)"
     ):
         read_log(log_of(tmp_path, {"messages": CHAT[:1]}), None, None)
+
+
+def test_an_answer_of_a_batch_follows_the_whole_request(tmp_path: Path) -> None:
+    messages = [*CHAT, {"role": "user", "content": "More\u2028of it."}]
+    path = tmp_path / "batch.jsonl"
+    path.write_text(json.dumps({"custom_id": "a", "body": {"messages": messages}}, ensure_ascii=False) + "\n")
+    answered = {"custom_id": "a", "response": {"status_code": 200, "body": response("4")}}
+    (answer,) = read_log(log_of(tmp_path, answered), load_prompts(path), None).answers
+    assert answer.prompt == tuple(messages)
 
 
 def test_every_turn_of_a_conversation_is_an_answer_of_one_cluster(tmp_path: Path) -> None:

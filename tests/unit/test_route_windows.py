@@ -142,3 +142,5 @@ def test_requests_have_no_windows() -> None:
     assert Effect(mode="windows", holdout=0.5).block_s == 600
     with pytest.raises(ValueError, match="of windows from"):
         Effect(mode="windows", holdout=0.005)
+    with pytest.raises(ValueError, match="not 1/2, 1/3"):
+        Effect(mode="windows", holdout=0.4)

@@ -249,7 +249,7 @@ def test_a_replay_has_every_request_of_its_part_at_its_scaled_instant(
     assert instants == sorted(instants)
     assert instants == pytest.approx(expected, abs=1e-9)
     assert replayed.facts.requests == len(expected)
-    assert replayed.level.rate == pytest.approx(len(expected) / max(1.0, expected[-1]), abs=1e-3)
+    assert replayed.level.rate == pytest.approx(len(expected) / max(1.0, expected[-1]), rel=1e-3)
     cut = replay(path, for_comparison=True, **chosen)
     windows = [cut.window(index) for index in range(len(cut))]
     assert sum(map(len, windows)) == len(expected)

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -29,6 +30,7 @@ from specops.phases.ab.earlier import measurements_of
 from specops.phases.measurement import cells_of
 from specops.results import Result
 
+TOOLS = "the request has tools: how they are part of the prompt is not predicted"
 ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system"}
 """Roles of ShareGPT, as a chat request names them."""
 
@@ -90,7 +92,8 @@ def read_log(path: Path, prompts: PromptSet | None, temperature: float | None) -
     if results.is_result(text):
         entries = _of_result(results.read(path), path, prompts)
     else:
-        by_id = {prompt.id: prompt for prompt in prompts.prompts} if prompts is not None else {}
+        # A request of a batch is the last turn of its conversation: the earlier ones are its history.
+        by_id = {prompt.session or prompt.id: prompt for prompt in (prompts.prompts if prompts else ())}
         logged: set[str] = set()
         entries = (
             entry
@@ -117,9 +120,9 @@ def _of_result(result: Result, path: Path, prompts: PromptSet | None) -> Iterato
     if result.phase == "ab":
         windows = measurements_of(result, str(path)).windows
         standard = result.data.get("standard") or next(iter(result.settings.get("arms") or ()), None)
-        rows = [row for window in windows if window.arm == standard for row in window.cell.sent]
+        cells = [window.cell for window in windows if window.arm == standard]
     elif result.phase == "baseline":
-        rows = [row for cell in cells_of(result, str(path)) for row in cell.sent]
+        cells = list(cells_of(result, str(path)))
     else:
         raise PromptsError(
             f"{path} is a result of {result.phase}: expected ab.json, baseline.json or a log of answers",
@@ -136,7 +139,9 @@ def _of_result(result: Result, path: Path, prompts: PromptSet | None) -> Iterato
     same = bool(result.settings.get("same_prompts"))
     chat = result.settings.get("endpoint", "chat") == "chat"
     logged: set[tuple[str, str, float]] = set()
-    for row in rows:
+    replayed = sum(len(cell.sent) for cell in cells if cell.level.replay)
+    yield from replayed * ["it was sent with the lengths of a trace"]
+    for row in chain.from_iterable(cell.sent for cell in cells if not cell.level.replay):
         key = (row.prompt, row.variant, row.temperature)
         if row.error is not None or row.prompt not in by_id:
             yield "the request failed" if row.error is not None else "its prompt is not in the prompt set"
@@ -223,6 +228,11 @@ def _answer(
     )
 
 
+def _is_more(message: Mapping[str, Any]) -> bool:
+    """Whether a message has more than its content."""
+    return any(message.get(key) for key in ("tool_calls", "reasoning_content", "reasoning"))
+
+
 def _turns(
     entry: Mapping[str, Any], name: str, messages: Sequence[Message], logged: set[str]
 ) -> Iterator[LoggedAnswer | str]:
@@ -237,8 +247,10 @@ def _turns(
         turn = results.sha256([dict(earlier) for earlier in messages[: index + 1]])
         if turn in logged and index + 1 < len(messages):
             yield "an earlier turn of a conversation again"
-        elif message.get("tool_calls") or not isinstance(content, str):
-            yield "the answer is not text: tool calls are not predicted"
+        elif entry.get("tools") or entry.get("functions"):
+            yield TOOLS
+        elif _is_more(message) or not isinstance(content, str):
+            yield "the answer is not text alone: tool calls and reasoning are not predicted"
         else:
             yield _answer(entry, name, tuple(messages[:index]), content)
         logged.add(turn)
@@ -283,7 +295,7 @@ def _exchange(
     if not isinstance(request, dict):
         raise _Unusable("the request is not an object")
     if request.get("tools") or request.get("functions"):
-        raise _Unusable("the request has tools: how they are part of the prompt is not predicted")
+        raise _Unusable(TOOLS)
     ids = body.get("prompt_token_ids")
     if _are_ids(ids):
         prompt: str | tuple[int, ...] | tuple[Message, ...] = tuple(ids)
@@ -304,7 +316,7 @@ def _exchange(
             continue
         message = choice.get("message") or {}
         text = message.get("content") if message else choice.get("text")
-        if message.get("tool_calls") or message.get("reasoning_content") or not isinstance(text, str):
+        if _is_more(message) or not isinstance(text, str):
             yield "the answer is not text alone: tool calls and reasoning are not predicted"
             continue
         tokens = choice.get("token_ids")
