@@ -185,11 +185,17 @@ class Replay:
 
     def window(self, index: int) -> tuple[ReplayRequest, ...]:
         """The requests of a window, due since its first one. Reading on is fast; to go back, the file is read
-        from its beginning."""
+        from its beginning. Raises UsageError for a file that has become shorter meanwhile."""
         if index < self._current[0]:
             self._coming, self._current = self._windows(), (-1, ())
         while self._current[0] < index:
-            self._current = self._current[0] + 1, next(self._coming)
+            requests = next(self._coming, None)
+            if requests is None:
+                raise UsageError(
+                    f"{self._name} has fewer requests than when the replay began: a log may have been rotated",
+                    hint="cp LOG trace.jsonl  # then replay the copy",
+                )
+            self._current = self._current[0] + 1, requests
         return self._current[1]
 
     def requests(self) -> Iterator[ReplayRequest]:

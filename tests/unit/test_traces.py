@@ -264,6 +264,16 @@ def test_windows_are_read_again_from_any_place(tmp_path: Path) -> None:
     assert [cut.window(index) for index in (7, 2, 3, 0)] == [windows[index] for index in (7, 2, 3, 0)]
 
 
+def test_a_log_that_is_rotated_during_a_replay_is_an_error(tmp_path: Path) -> None:
+    rows = [f'{{"timestamp": {1000 * t}, "input_length": 9}}\n' for t in range(100)]
+    path = written(tmp_path, "".join(rows))
+    cut = replay(path, for_comparison=True)
+    last = len(cut) - 1
+    path.write_text("".join(rows[:20]))
+    with pytest.raises(UsageError, match="rotated"):
+        cut.window(last)
+
+
 def test_a_baseline_has_one_window_until_it_has_too_many_requests(tmp_path: Path) -> None:
     row = '{"timestamp": 0, "input_length": 9}\n'
     assert len(replay(written(tmp_path, row * MOST_REQUESTS))) == 1
