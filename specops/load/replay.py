@@ -192,7 +192,7 @@ class Replay:
             requests = next(self._coming, None)
             if requests is None:
                 raise UsageError(
-                    f"{self._name} has fewer requests than when the replay began: a log may have been rotated",
+                    f"{self._name} has fewer requests than at its start: a log may have been rotated",
                     hint="cp LOG trace.jsonl  # then replay the copy",
                 )
             self._current = self._current[0] + 1, requests
