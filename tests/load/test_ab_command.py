@@ -209,5 +209,6 @@ def test_a_signal_leaves_a_valid_partial_that_resumes(
     other.answer = slower(0.0)
     done = specops(*words)
     assert done.returncode in (0, 1, 4), done.stderr
-    assert f"windows measured before: {len(whole)}" in done.stderr
-    assert results.read(out).data["windows"][: len(whole)] == whole
+    pairs = len(whole) // 2 * 2  # half a pair is measured again
+    assert f"windows measured before: {pairs}" in done.stderr
+    assert results.read(out).data["windows"][:pairs] == whole[:pairs]
