@@ -54,7 +54,7 @@ class TraceRequest:
 
 Fields = Mapping[str, Any]
 Read = Callable[[Fields], TraceRequest | None]
-"""The request of a row; None for a row that is none, such as a health check. Raises ValueError, KeyError or
+"""The request of a row; None for a row without one, such as a health check. Raises ValueError, KeyError or
 TypeError for a row of another form."""
 
 
