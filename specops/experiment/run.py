@@ -10,7 +10,7 @@ import asyncio
 import math
 import random
 import secrets
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import replace
@@ -166,16 +166,14 @@ class Experiment:
     def _drop_halves(self) -> None:
         """Drop windows that would be compared with windows of another session, on a machine that may have
         become faster: those that an arm lacks, and a long run that is not whole."""
-        arms: dict[Key, set[str]] = defaultdict(set)
-        for window in self.windows.values():
-            arms[(*window.key[:3], "")].add(window.arm)
-        halves = {place[:3] for place, names in arms.items() if len(names) < len(self.pools)}
+        arms = Counter(key[:3] for key in self.windows)
+        halves = {place for place, number in arms.items() if number < len(self.pools)}
         long_run: set[tuple[int, Kind, Level]] = {
             (cycle, "measured", level)
             for cycle in self.plan.cycles_without_pause
             for level in self.plan.levels
         }
-        if halves & long_run or not long_run <= {place[:3] for place in arms}:
+        if halves & long_run or not long_run <= arms.keys():
             halves |= long_run
         self.windows = {key: window for key, window in self.windows.items() if key[:3] not in halves}
 
