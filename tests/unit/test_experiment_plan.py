@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from made_windows import ARMS, CLASSES, experiment, plan, windows
 
 from specops.experiment.plan import window_size
+from specops.experiment.records import Measurements
 from specops.experiment.run import LONG_RUN
 
 
@@ -102,3 +103,19 @@ def test_restarts_end_with_their_rounds_and_start_each_arm_in_turn() -> None:
     listed = list(made.windows())
     turns = list(dict.fromkeys((window.period, window.arm) for window in listed))
     assert [arm for _, arm in turns] == ["standard", "draft", "draft", "standard"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "cycle", "measured", "opened"), [("open", 9, 10, 9), ("measured", 4, 4, 10)]
+)
+def test_a_resumed_comparison_has_no_half_of_a_pair_nor_of_the_long_run(
+    kind: str, cycle: int, measured: int, open_: int
+) -> None:
+    earlier = windows(2.0, cycles=10)
+    left = [w for w in earlier if (w.kind, w.cycle, w.arm) != (kind, cycle, ARMS[1])]
+    made = experiment(earlier)
+    made.windows = {}
+    made.resume(Measurements(run="x", windows=left, margins=[]), {})
+    for arm in ARMS:
+        kinds = Counter(window.kind for window in made.windows.values() if window.arm == arm)
+        assert (kinds["measured"], kinds["open"]) == (measured, open_)
