@@ -105,9 +105,7 @@ def test_restarts_end_with_their_rounds_and_start_each_arm_in_turn() -> None:
     assert [arm for _, arm in turns] == ["standard", "draft", "draft", "standard"]
 
 
-@pytest.mark.parametrize(
-    ("kind", "cycle", "measured", "opened"), [("open", 9, 10, 9), ("measured", 4, 4, 10)]
-)
+@pytest.mark.parametrize(("kind", "cycle", "measured", "open_"), [("open", 9, 10, 9), ("measured", 4, 4, 10)])
 def test_a_resumed_comparison_has_no_half_of_a_pair_nor_of_the_long_run(
     kind: str, cycle: int, measured: int, open_: int
 ) -> None:
