@@ -13,6 +13,7 @@ from __future__ import annotations
 import bisect
 import math
 import random
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -42,6 +43,10 @@ CHARACTERS_A_TOKEN = 4
 _ALIKE = 1.25
 """Prompts whose length differs from the nearest one by less than this factor are drawn alike: a trace has
 many requests of one length."""
+
+USUAL = 0.95
+"""Where the prompt set has no prompt so long, blocks are shortened so that this share of the requests with
+blocks keep all of theirs. Longer ones are cut: one very long request shortens no other's."""
 
 _TABLE = 1 << 22
 """Places in the table of blocks that occurred. Two blocks that share a place count as one that occurred
@@ -83,6 +88,9 @@ class ReplayFacts(Frozen):
     without_length: int = 0
     """Requests whose length the trace does not have."""
 
+    without_answer: int = 0
+    """Requests of which the trace has the prompt's length and not the answer's."""
+
     unknown_class: int = 0
     """Requests of a class that the prompt set does not have."""
 
@@ -119,6 +127,11 @@ class ReplayFacts(Frozen):
             yield (
                 f"{self.without_length:,} requests have no length in the trace: their prompts are drawn from "
                 "all, with their own max_tokens"
+            )
+        if self.without_answer:
+            yield (
+                f"{self.without_answer:,} requests have no answer length in the trace: they are sent with the "
+                "max_tokens of their prompt"
             )
         if self.unknown_class:
             yield (
@@ -245,14 +258,17 @@ class Replay:
 
     def _measured(self, for_comparison: bool) -> ReplayFacts:
         """Read the chosen part: once for what it has, and once for what of it can be sent."""
-        requests = without_length = unknown_class = longest = longest_answer = 0
+        requests = without_length = without_answer = unknown_class = longest = longest_answer = 0
         last_s = 0.0
+        block_counts = Counter[int]()
         for request in self._arriving():
             requests += 1
             last_s = request.time_s
             longest = max(longest, request.prompt_tokens or 0)
             longest_answer = max(longest_answer, request.answer_tokens or 0)
             without_length += request.prompt_tokens is None
+            without_answer += request.prompt_tokens is not None and request.answer_tokens is None
+            block_counts[-(-(request.prompt_tokens or 0) // BLOCK_TOKENS)] += bool(request.blocks)
             unknown_class += request.traffic_class not in self._choice.classes
             for block in request.blocks if self._choice.text else ():
                 place = block % _TABLE
@@ -264,8 +280,9 @@ class Replay:
                 f"{self._ramp} has no request with seed {self._seed}: expected a higher rate or more time",
                 hint=with_options({"--arrivals": "ramp:1-20/10m"}),
             )
-        if longest > self._choice.longest:
-            self._lead_tokens *= self._choice.longest / longest
+        usual = min(longest, BLOCK_TOKENS * _quantile(block_counts, USUAL))
+        if usual > self._choice.longest:
+            self._lead_tokens *= self._choice.longest / usual
         if for_comparison:
             self._window_s = min(LONGEST_S, max(SHORTEST_S, last_s / WINDOWS))
         longer = sharing = 0
@@ -282,6 +299,7 @@ class Replay:
             windows=sum(1 for _ in self._windows()),
             left_out=self._trace.survey.left_out if self._trace else 0,
             without_length=without_length,
+            without_answer=without_answer,
             unknown_class=unknown_class,
             longer=longer,
             longest_request=longest,
@@ -379,6 +397,16 @@ class _Choice:
                 if nearest / _ALIKE <= length <= nearest * _ALIKE
             ]
         return self._alike[nearest]
+
+
+def _quantile(counts: Counter[int], share: float) -> int:
+    """The least value that so large a share of what was counted does not exceed; 0 of nothing."""
+    left = share * counts.total()
+    for value in sorted(counts):
+        left -= counts[value]
+        if left <= 0:
+            return value
+    return 0
 
 
 def _text(content: str | tuple[int, ...] | tuple[Message, ...]) -> str:

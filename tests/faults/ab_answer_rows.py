@@ -214,7 +214,7 @@ UNLIKE_ANSWERS = [
         "the challenger's answers have no finish reason, and end at half; temperature 0.7",
         replace(FASTER, no_finish=True, length=0.5),
         "not deploy",
-        r"shorter",
+        r"shorter|stump \d",
         options=SAMPLED,
     ),
     ab(

@@ -376,6 +376,24 @@ def test_blocks_shrink_where_the_prompt_set_is_shorter_than_the_trace(tmp_path: 
     assert max(map(len, (first, second, third))) <= 4 * 500 * 1.3
 
 
+def test_one_very_long_request_does_not_shorten_the_beginnings_of_others(tmp_path: Path) -> None:
+    path = trace_of([*[(0, 1, 2)] * 30, tuple(range(40)), tuple(range(40))], tmp_path)
+    replayed = replay(path, prompt_set((10, 1000)))
+    assert replayed.facts.block_tokens is not None
+    assert replayed.facts.block_tokens > BLOCK_TOKENS / 2
+    *others, longest = texts_of(replayed)
+    assert common(others[:2]) > 3 * 4 * replayed.facts.block_tokens
+    assert len(longest) <= 4 * 1000 * 1.3
+
+
+def test_answers_without_a_length_are_counted(tmp_path: Path) -> None:
+    rows = '{"timestamp": 0, "input_length": 9}\n{"timestamp": 1, "input_length": 9, "output_length": 3}\n'
+    replayed = replay(written(tmp_path, rows))
+    assert replayed.facts.without_answer == 1
+    assert [request.max_tokens for request in replayed.requests()] == [None, 3]
+    assert any("1 requests have no answer length" in part for part in replayed.facts.sentences())
+
+
 def test_a_conversation_gets_the_text_in_its_first_message_and_ids_get_none(tmp_path: Path) -> None:
     path = trace_of([(0, 1), (0, 1)], tmp_path)
     messages = ({"role": "system", "content": "s" * 4000}, {"role": "user", "content": "u"})
