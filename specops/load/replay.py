@@ -130,8 +130,8 @@ class ReplayFacts(Frozen):
             )
         if self.without_answer:
             yield (
-                f"{self.without_answer:,} requests have no answer length in the trace: they are sent with the "
-                "max_tokens of their prompt"
+                f"{self.without_answer:,} requests have no answer length in the trace: they are sent with "
+                "the max_tokens of their prompt"
             )
         if self.unknown_class:
             yield (
