@@ -377,7 +377,7 @@ def test_blocks_shrink_where_the_prompt_set_is_shorter_than_the_trace(tmp_path: 
 
 
 def test_one_very_long_request_does_not_shorten_the_beginnings_of_others(tmp_path: Path) -> None:
-    path = trace_of([*[(0, 1, 2)] * 30, tuple(range(40)), tuple(range(40))], tmp_path)
+    path = trace_of([*[(0, 1, 2)] * 60, tuple(range(40)), tuple(range(40))], tmp_path)
     replayed = replay(path, prompt_set((10, 1000)))
     assert replayed.facts.block_tokens is not None
     assert replayed.facts.block_tokens > BLOCK_TOKENS / 2
