@@ -22,7 +22,7 @@ POSSIBLY_OTHER = 0.005
 """Probabilities of answers as different by chance: below the first it is another distribution, from the
 second on it cannot be distinguished. Several looks share the first."""
 
-MOST_SWAPS = 1999
+MOST_SWAPS = 5999
 FEWEST_SAMPLED = 16
 FEWEST_CONTROLS = 8
 

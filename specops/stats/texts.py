@@ -4,7 +4,7 @@ If both arms answer alike, it is chance which of a prompt's answers came from wh
 is compared with its values after random swaps inside every prompt. Swaps among all prompts together would
 have no power: prompts differ more than arms do.
 
-Four statistics, each one-sided:
+Five statistics, each one-sided:
 
 - the distance between the arms' mean features (maximum mean discrepancy, Gretton et al., JMLR 2012), of
   counts of character 1- to 4-grams: a broad change;
@@ -12,6 +12,7 @@ Four statistics, each one-sided:
   prompts, surprising ones counted more than in proportion: garbage, even in a few answers;
 - how unsurprising they are, with very surprising ones cut off: less varied answers, such as greedy ones where
   the temperature is ignored;
+- how far their lengths are from what is usual of the prompt, squared: some that are cut, or that do not end;
 - how little they are like the likely answers to their own prompt, where those are known: words of the same
   vocabulary, or the answer to another prompt.
 
@@ -43,12 +44,15 @@ ALPHABET: Final = 200
 SHORT: Final = 20
 """Trigrams whose weight pulls an answer's surprise towards the usual: of short answers it is mostly noise."""
 
-SHARES: Final = (0.4, 0.45, 0.15)
-"""Of the error, for the first three statistics. Six bad answers of 64, one a prompt and arm, have p = 1/64 at
-best: with a third of 5% they would go unnoticed."""
+SHARES: Final = (0.3, 0.3, 0.15, 0.25)
+"""Of the error, for the first four statistics."""
 
 LIKELY_SHARE: Final = 0.25
-"""What the fourth takes of each, where likely answers are known."""
+"""What the fifth takes of each, where likely answers are known."""
+
+LEAST_DEVIATION: Final = 0.02
+"""Of a length, as a share of it: where nearly all answers of a prompt have one length, a character more is
+not far from it."""
 
 _MULTIPLIERS = np.array(
     [0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x27D4EB2F165667C5], dtype=np.uint64
@@ -61,13 +65,13 @@ def compare_samples(
     likely: Mapping[str, Sequence[str]] = MappingProxyType({}),
     *,
     seed: int,
-    swaps: int = 999,
+    swaps: int = 1999,
 ) -> float | None:
     """Return the p value of "both arms' answers have one distribution", by prompt; small: they differ.
 
     `likely` has likely answers by prompt, such as the standard's greedy ones, which neither arm's sampled
     answers may choose. Prompts that only one arm answered are left out. None where the answers to the others
-    can be swapped in fewer ways than `swaps`. No p value is below 1 / 0.45 / (`swaps` + 1).
+    can be swapped in fewer ways than `swaps`. No p value is below 1 / 0.3 / (`swaps` + 1).
     """
     prompts = [prompt for prompt in standard if standard[prompt] and challenger.get(prompt)]
     sizes = np.array([(len(standard[prompt]), len(challenger[prompt])) for prompt in prompts], dtype=np.int64)
@@ -88,6 +92,7 @@ def compare_samples(
         ((weights @ (features @ features.T)) * weights).sum(axis=1),
         weights @ (surprise + np.maximum(surprise, 0) ** 2 / 2),
         -weights @ np.clip(surprise, -3, 1),
+        weights @ _unusual_length(texts, owners) ** 2,
     ]
     shares = list(SHARES)
     likely_answers = [answer for prompt in prompts for answer in likely.get(prompt, ())]
@@ -117,6 +122,16 @@ def _features(texts: Sequence[str]) -> Array:
     features = np.log1p(counts).reshape(len(texts), FEATURES)
     features /= np.maximum(np.linalg.norm(features, axis=1, keepdims=True), np.finfo(np.float64).tiny)
     return features
+
+
+def _unusual_length(texts: Sequence[str], owners: Integers) -> Array:
+    """Return by how many deviations the logarithm of each text's length is from its owner's median
+    [texts]."""
+    lengths = np.log1p([len(text) for text in texts])
+    medians = np.array([np.median(lengths[owners == owner]) for owner in range(owners[-1] + 1)])
+    unusual: Array = lengths - medians[owners]
+    deviation = 1.4826 * float(np.median(np.abs(unusual)))
+    return unusual / max(deviation, LEAST_DEVIATION)
 
 
 def _surprise(texts: Sequence[str], owners: Integers) -> Array:

@@ -79,8 +79,27 @@ def test_answers_to_another_prompt_are_noticed_where_likely_ones_are_known() -> 
     assert min(value for value in chance if value is not None) > 0.002
 
 
+@pytest.mark.parametrize(("length", "share"), [(0.4, 0.1), (2.5, 0.15)])
+def test_some_answers_of_another_length_are_noticed(length: float, share: float) -> None:
+    """Lengths vary by half as it is, so that their mean changes by less than chance does."""
+
+    def of_varied_length(chooser: random.Random, share: float) -> Answers:
+        def cut(text: str) -> str:
+            words = text.split()[: chooser.randint(15, 40)]
+            if chooser.random() < share:
+                words = (words * 3)[: round(length * len(words))]
+            return " ".join(words)
+
+        return {name: list(map(cut, texts)) for name, texts in sampled(chooser, a_prompt=4).items()}
+
+    values = p_values(lambda chooser: (of_varied_length(chooser, 0), of_varied_length(chooser, share)), 8)
+    chance = p_values(lambda chooser: (of_varied_length(chooser, 0), of_varied_length(chooser, 0)), 8)
+    assert sum(value <= 0.005 for value in values) >= 7
+    assert min(chance) > 0.005
+
+
 def test_a_few_garbled_answers_are_mostly_noticed() -> None:
-    """Seven of 64: were they all that differs, p would be 2^-7 / 0.45. By chance, short and varied answers
+    """Seven of 64: were they all that differs, p would be 2^-7 / 0.3. By chance, short and varied answers
     differ so much that their mean features notice it in a quarter of the runs only."""
 
     def make_pair(chooser: random.Random) -> tuple[Answers, Answers]:
