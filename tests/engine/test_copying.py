@@ -88,14 +88,16 @@ def test_how_tokens_came_does_not_matter(text: list[int], prompt: int, stops: se
 
 
 def test_what_repeats_is_copied_beyond_its_end() -> None:
-    tree = NGram(8).draft([sequence_of([9, 1, 2, 1, 2], prompt=5)])[0]
+    text = [9, *[1, 2] * 5]
+    tree = NGram(8).draft([sequence_of(text, prompt=len(text))])[0]
     assert tree.tokens == [2, 1, 2, 1, 2, 1, 2, 1, 2][: len(tree)]
     assert len(tree) > 3
 
 
 def test_a_place_is_kept_while_it_goes_on() -> None:
     """3 follows 1 2 at the place that is copied from; 4 followed 1 2 more recently, but elsewhere."""
-    text = [5, 6, 7, 1, 2, 3, 8, 1, 2, 4, 5, 6]
+    repeated = [*range(20, 24), 5, 6]
+    text = [*repeated, 7, 1, 2, 3, 8, 1, 2, 4, *repeated]
     sequence = sequence_of(text, prompt=len(text))
     drafter = NGram(3)
     assert drafter.draft([sequence])[0].tokens[1:] == [7, 1, 2]

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specops.engine.drafters.ngram import LONGEST_MATCH, WORTH, MatchLengths, alike
-from specops.engine.drafters.suffix import MOST_PLACES, Match, Suffix, Texts, likeliest
+from specops.engine.drafters.ngram import LONGEST_MATCH, MatchLengths, alike
+from specops.engine.drafters.suffix import MOST_PLACES, WORTH, Match, Suffix, Texts, likeliest
 from specops.engine.request import Sampling
 from specops.engine.sequence import Sequence
 from specops.engine.verifiers.naive import verify_greedy

@@ -20,10 +20,13 @@ from itertools import groupby
 from torch import Tensor
 
 from specops.engine.draft import Recipe
-from specops.engine.drafters.ngram import LONGEST_MATCH, WORTH, MatchLengths, alike
+from specops.engine.drafters.ngram import LONGEST_MATCH, MatchLengths, alike
 from specops.engine.sequence import Sequence
 from specops.engine.tree import Draw, TokenTree, Topology
 from specops.trees import TreeSpec
+
+WORTH = 0.2
+"""Odds below which a node is not drafted: of a text that went on in two ways, both are worth a node."""
 
 MOST_PLACES = 16
 """Number of places that a look-up uses, the newest first. Common pairs have thousands, and the newest
