@@ -29,10 +29,12 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "unit"))
 
 from made_windows import Answer, evidence, plan, windows
 
+from specops.config.rollout import Design
 from specops.experiment.decide import LOOKS, Confidences, Judged, judge_challenger, over_all
 from specops.experiment.plan import Window
 from specops.experiment.records import WindowRecord
 from specops.experiment.run import FEWEST_CYCLES
+from specops.phases.ab.settings import AbSettings
 
 REQUESTS = 750
 PROMPTS = 64
@@ -53,6 +55,7 @@ class World:
 
     concurrency: tuple[int, ...] = (1,)
     noise: float = NOISE
+    design: Design = "interleaved"
 
     @property
     def right(self) -> bool:
@@ -129,6 +132,18 @@ def waking(factor: float, arms: Sequence[str]) -> Make:
     return make
 
 
+def without_pause(factor: float) -> Make:
+    """How many times as long the challenger takes in the windows that follow one another without a pause."""
+    cycles = plan(prompts=PROMPTS).cycles_without_pause
+    return lambda dice: (
+        lambda window, prompt, at: {
+            "slower": factor
+            if window.arm == "draft" and window.kind == "measured" and window.cycle in cycles
+            else 1.0
+        }
+    )
+
+
 BOTH = ("standard", "draft")
 WORLDS = (
     World("equal", 1.0),
@@ -142,14 +157,22 @@ WORLDS = (
     World("1.3x", 1.3, noise=0.15),
     World("1.3x at 8", 1.3, of_windows(0.03), concurrency=(8,), noise=0.15),
     World("1.3x at 1 and 8", 1.3, of_windows(0.03), concurrency=(1, 8), noise=0.15),
+    World("1.5x", 1.5),
+    World("1.5x, restarts 3%", 1.5, of_windows(0.03), design="abba-restart"),
     World("1.5x, AR(1) 0.95", 1.5, lasting(0.95)),
     World("2x, both wake", 2.0, waking(3.0, BOTH)),
     World("2x, both slow down", 2.0, over_time(lambda share: 1 + 0.4 * share, BOTH)),
     World("standard wakes", 1.0, waking(6.0, ("standard",))),
+    World("standard wakes 2.5x", 1.0, waking(2.5, ("standard",))),
+    World("1.6x after pauses alone", 1.6, without_pause(1.6), deploy=False),
+    World("1.6x, 1.5x without pauses", 1.6, without_pause(1.6 / 1.5)),
     World("standard slow when second", 1.0, second(1.6)),
     World("2x for the first 30%", 2.0, over_time(lambda share: 1.0 if share < 0.3 else 2.0), deploy=False),
     # A comparison that is decided before the change has not observed it.
     World("1.5x for the first 85%", 1.5, over_time(lambda share: 1.0 if share < 0.85 else 1.6), deploy=False),
+    World(
+        "1.6x after the first 20%", 1.6, over_time(lambda share: 1.6 if share < 0.2 else 1.0), deploy=False
+    ),
     World("standard slows down", 1.0, over_time(lambda share: 1 + 1.5 * share, ("standard",))),
     World("2x, 0.5% fail", 2.0, fault(0.005, error="http_500", detail="down")),  # within the margin of 1%
     World("2x, 2% fail", 2.0, fault(0.02, error="http_500", detail="down"), deploy=False),
@@ -172,15 +195,15 @@ class Outcome:
     """To each arm."""
 
 
-def judged(records: Sequence[WindowRecord], look: int) -> Judged:
-    found = evidence(records)
+def judged(records: Sequence[WindowRecord], look: int, design: Design) -> Judged:
+    found = evidence(records, settings=AbSettings(design=design))
     return over_all(judge_challenger(found, Confidences.at(0.95, len(found.classes), 1, look, LOOKS)))
 
 
 def compare(world: World, seed: int) -> Outcome:
     """One comparison: look after look, until it is settled."""
     dice = random.Random(f"{world.name} {seed}")
-    sent = plan(concurrency=world.concurrency, prompts=PROMPTS).requests_a_cycle()
+    sent = plan(concurrency=world.concurrency, prompts=PROMPTS, design=world.design).requests_a_cycle()
     cycles = max(FEWEST_CYCLES, math.ceil(REQUESTS / sent))
     records = windows(
         world.truth,
@@ -189,12 +212,13 @@ def compare(world: World, seed: int) -> Outcome:
         seed=seed,
         prompts=PROMPTS,
         concurrency=world.concurrency,
+        design=world.design,
         answer=world.make(dice),
     )
     seen: list[WindowRecord] = []
     for look, share in enumerate(LOOKS, start=1):
         seen = [record for record in records if record.cycle < math.ceil(share * cycles)]
-        found = judged(seen, look)
+        found = judged(seen, look, world.design)
         if found.settled:
             break
     speedup = found.together[0].speedup
