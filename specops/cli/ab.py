@@ -34,8 +34,8 @@ def ab(
     arm: Annotated[
         list[str],
         typer.Option(
-            help="NAME=SPEC, the standard first. SPEC: http://HOST/v1[#MODEL], embedded[:TREE][,KEY=VALUE], "
-            "or command:WORDS with {port} among them."
+            help="NAME=SPEC, the standard first. SPEC: http://HOST/v1[#MODEL][,api_key_env=VARIABLE], "
+            "embedded[:TREE][,KEY=VALUE], or command:WORDS with {port} among them."
         ),
     ],
     design: Annotated[

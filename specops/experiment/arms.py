@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
+from specops.access import Access
 from specops.config import Pool
 from specops.errors import UsageError
 from specops.hints import with_options, with_value
@@ -30,6 +31,9 @@ EXAMPLES = {
 }
 """An arm's SPEC, by how it begins."""
 
+
+_ACCESS = re.compile(r",(api_key_env|ca_file|client_cert|client_key)=")
+"""Where a setting of access follows an address."""
 
 _NAMES = ("standard", "speculative", "third", "fourth")
 """Names for addresses that were given without one."""
@@ -88,12 +92,16 @@ def parse_arm(text: str) -> Arm:
 def _pool(spec: str) -> Pool:
     kind, _, rest = spec.partition(":")
     if kind in ("http", "https"):
-        address, _, model = spec.partition("#")
+        named, *settings = _ACCESS.split(spec)
+        address, _, model = named.partition("#")
         try:
             base_url = checked_base_url(address)
         except ValueError as error:
             raise UsageError(f"{address} is not a usable address: it {error}") from None
-        return pool_at(base_url, model)
+        access = dict(zip(settings[::2], settings[1::2], strict=True))
+        if kind == "http" and access.keys() - {"api_key_env"}:
+            raise UsageError(f"{address} begins with http://, where certificates have no effect")
+        return pool_at(base_url, model, Access.model_validate(access))
     engine = ENGINES.get(kind)
     if engine is None or engine.arm is None:
         expected = ", ".join(EXAMPLES.values())

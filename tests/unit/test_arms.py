@@ -75,9 +75,23 @@ def test_the_model_of_an_endpoint_may_be_its_own_to_say() -> None:
     assert (arm.pool.base_url, arm.pool.model) == ("https://host:1/v1", "")
 
 
+def test_each_arm_has_its_own_key(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").touch()
+    arm = parse_arm(f"a=https://host:1/v1#m,api_key_env=A_KEY,ca_file={tmp_path / 'ca.pem'}")
+    assert isinstance(arm.pool, EndpointPool)
+    assert (arm.pool.base_url, arm.pool.model, arm.pool.api_key_env) == ("https://host:1/v1", "m", "A_KEY")
+    assert arm.pool.ca_file == tmp_path / "ca.pem"
+    plain = parse_arm("b=http://host:1/v1,api_key_env=B_KEY")
+    assert isinstance(plain.pool, EndpointPool)
+    assert (plain.pool.model, plain.pool.api_key_env) == ("", "B_KEY")
+
+
 @pytest.mark.parametrize(
     ("text", "says", "hint"),
     [
+        ("a=http://h/v1,api_key_env=sk-12", "it is not the name of an environment variable", "a=http://"),
+        ("a=https://h/v1,ca_file=/nowhere.pem", "does not exist", "a=http"),
+        ("a=http://h/v1,ca_file=/nowhere.pem", "certificates have no effect", "a=http://"),
         ("embedded", "expected NAME=SPEC", "NAME=embedded:ngram:8"),
         ("=embedded", "expected NAME=SPEC", "NAME=embedded:ngram:8"),
         ("a b=embedded", "expected NAME=SPEC", "NAME="),
