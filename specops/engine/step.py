@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from itertools import accumulate, pairwise
 from time import perf_counter
 from typing import Any
@@ -67,6 +68,7 @@ class Engine(Streaming):
         self._by_id: dict[int, Sequence] = {}  # all that have not ended; neither waiting nor in a row: parked
         self._next_id = 0
         self._holds = 0  # how often one was held: shows which was first
+        self.clock: Callable[[], float] = perf_counter  # of the parts of a step
 
     @torch.inference_mode()
     def step(self) -> list[Emission]:
@@ -74,13 +76,13 @@ class Engine(Streaming):
         sequences = self._schedule()
         if not sequences:
             return []
-        started = perf_counter()
+        started = self.clock()
         trees = self._drafter.draft(sequences)
-        drafted = perf_counter()
+        drafted = self.clock()
         logits, features = self._forward(sequences, trees)
         deciding = [(s, t) for s, t in zip(sequences, trees, strict=True) if not s.reading]
         verified = self._verify(deciding, logits)
-        decided = perf_counter()
+        decided = self.clock()
         for sequence in sequences:
             if sequence.reading:
                 self._drafter.commit(sequence, [], features.get(sequence.row))
@@ -89,7 +91,7 @@ class Engine(Streaming):
         for sequence in [s for s in sequences if s.finish_reason is not None]:
             self._leave(sequence)
             del self._by_id[sequence.id]
-        times = StepTimes(drafted - started, decided - drafted, perf_counter() - decided)
+        times = StepTimes(drafted - started, decided - drafted, self.clock() - decided)
         self.counters.add(times)
         if self._learner is not None:
             self._learner.learn(times)

@@ -188,7 +188,7 @@ def test_the_real_planner_runs_and_has_measured(
     llama: Pair, cases: Cases, nodes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It asks at half of all steps here, so that every question comes up."""
-    monkeypatch.setattr("specops.engine.planner.planner.EXPLORED", 0.5)
+    monkeypatch.setattr("specops.engine.planner.planner.EXPLORED_EARLY", 0.5)
     engine = llama.engine(f"auto:{nodes}", max_batch=4)
     warm_up(engine, auto_of(engine))
     planner = auto_of(engine).planner

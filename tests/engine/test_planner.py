@@ -201,16 +201,17 @@ def test_drafts_that_have_become_worse_are_dropped() -> None:
     assert made.turns[-1] == NONE
 
 
-def test_a_machine_that_slows_down_changes_nothing() -> None:
-    """Twice as long for every tree is no reason to take another."""
-    made = world(0.7, noise=0.02)
+@pytest.mark.parametrize("first", [0.5, 0.6, 0.7, 0.8])
+def test_a_machine_that_slows_down_changes_little(first: float) -> None:
+    """Twice as long for every tree is no reason to take a slower one."""
+    made = world(first, noise=0.02)
     made.run(1, 1000)
-    before = made.turns[-1]
-    made.slow = 2.0
-    made.turns.clear()
-    made.run(1, 1000)
-    others = [tree for tree in made.turns if tree != before]
-    assert len(others) < 0.05 * len(made.turns)
+    speeds = []
+    for made.slow in (1.0, 2.0):
+        made.seconds, made.tokens = 0.0, 0
+        made.run(1, 1000)
+        speeds.append(made.tokens / made.seconds)
+    assert speeds[1] > 0.95 * speeds[0] / 2
 
 
 def test_each_batch_size_has_its_own_tree() -> None:

@@ -2,8 +2,8 @@
 
 Four rules limit errors, since the planner learns from its own steps:
 
-- It changes trees if another is predicted to be faster by `MARGIN` in `PATIENCE` evaluations in a row, so
-  that noise in the clock does not make it oscillate.
+- It changes trees if another is predicted to be faster by `MARGIN` (`CLEAR` from no draft) in `PATIENCE`
+  evaluations in a row, so that noise in the clock does not make it oscillate.
 - It drafts only where drafting is predicted to be faster than no draft, by `CLEAR` and the error of both:
   no draft has a known speed. The whole time of drafting counts, the reading of prompts included.
 - It observes only the tree that it uses. So some steps are trials: a step is drafted with one of the next
@@ -34,10 +34,12 @@ COPIES = (2, 4, 6, 8)
 """Limits on copied tokens that are considered. The longest look-up also shows what shorter copies bring.
 It takes a long run of right tokens in one step, more so the longer it is."""
 
-CLEAR = 0.03
+CLEAR = 0.02
 """Smallest gain of a draft over no draft, as a share, beyond the errors of both predictions."""
 
 MARGIN = 0.03
+"""Smallest gain of one draft's tree over another's."""
+
 PATIENCE = 3
 RECKON, SELDOM_RECKON = 16, 64
 """Steps between two evaluations, which take some hundred microseconds. The second applies after `YOUNG`
@@ -58,6 +60,10 @@ LASTS = SETTLING + 4
 
 EXPLORED = 0.01
 """Share of the time that trials may cost."""
+
+EARLY, EXPLORED_EARLY = 1000, 0.03
+"""Steps at the beginning, a few seconds of a server's life, and the share of their time that trials may cost:
+what was not tried is only assumed."""
 
 RARELY = 0.1
 """Smallest assumed cost of a trial, as a share of a plain step, so that a cheap trial is not made at each
@@ -216,7 +222,7 @@ class Planner:
                 self.paid.caught_up(observed.batch, observed.levels, observed.read, observed.draft)
             return
         self.seconds += observed.seconds
-        self._credit += EXPLORED * observed.seconds
+        self._credit += (EXPLORED if self._steps > EARLY else EXPLORED_EARLY) * observed.seconds
         if observed.turn.trial is not None:
             usual = self._held[observed.batch].option.tokens_per_second * observed.batch
             cost = max(0.0, observed.seconds - observed.emitted / usual)
@@ -311,7 +317,8 @@ class Planner:
         held.option = options[0]
         current, *alternatives = self._to_beat(options, batch)
         best = max(alternatives, key=self.goal.worth)
-        held.wins = held.wins + 1 if self.goal.beats(best, current, MARGIN) else 0
+        margin = 0.0 if current.tree == NONE else MARGIN  # what beats no draft is clear already
+        held.wins = held.wins + 1 if self.goal.beats(best, current, margin) else 0
         near = held.reckonings < YOUNG or self.goal.beats(best, current, -NEAR)
         held.pause = RECKON if near else SELDOM_RECKON
         if held.wins >= PATIENCE:

@@ -10,14 +10,12 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from specops.engine.draft import Level, MakeGrower
 from specops.engine.drafters.auto import Auto
-from specops.engine.models.model import FeatureModel
 from specops.engine.planner.cost_model import BaseCosts, Curve
 from specops.engine.planner.planner import NONE, SETTLING, Planner, StepObservation, StepTrees
 from specops.engine.request import Sampling
@@ -94,31 +92,29 @@ def warm_up(engine: Engine, auto: Auto) -> None:
     A target with hardly any positions is not measured: the planner then begins with `ROUGH`.
     """
     if isinstance(auto.planner, Planner) and engine.target.shape.max_positions >= LEAST_PROMPT + ROOM:
-        auto.planner.paid.base = _measure(
-            engine.target, auto.draft_of, engine.tokenizer, auto.nodes, engine.max_batch
-        )
+        auto.planner.paid.base = _measure(engine, auto)
 
 
-def _measure(
-    target: FeatureModel, draft: MakeGrower | None, tokenizer: Any, nodes: int, max_batch: int
-) -> BaseCosts:
+def _measure(measured: Engine, planned: Auto) -> BaseCosts:
+    target, nodes, max_batch = measured.target, planned.nodes, measured.max_batch
     trees = [tree for tree in TREES if parse_tree(tree).nodes <= nodes]
     sizes = dict.fromkeys((1, max_batch, round(max_batch**0.5)))
     length = min(target.shape.max_positions, PROMPT + ROUNDS * len(trees) * ROOM)
     rehearsal, times = _Rehearsal(), defaultdict[tuple[int, str], list[StepObservation]](list)
     blank: MakeGrower = lambda rows, length, nodes: _Blank(target.shape.vocab)  # noqa: E731
-    auto = Auto(nodes, Draw.WITHOUT_REPLACEMENT, draft or blank, max_batch, length)
+    auto = Auto(nodes, Draw.WITHOUT_REPLACEMENT, planned.draft_of or blank, max_batch, length)
     auto.planner = rehearsal
     engine = Engine(
         target,
         auto,
         best_verifier(auto.draws),
-        tokenizer,
+        measured.tokenizer,
         frozenset(),
         max_batch=max_batch,
         max_length=length,
         prefill_chunk=PROMPT * max_batch,
     )
+    engine.clock = measured.clock
     began = perf_counter()
     for batch in sizes:
         left = BUDGET_S - (perf_counter() - began)
