@@ -250,6 +250,7 @@ class EagleHead(Draft):
 
 class EagleGrower(CachedGrower):
     reads_features = True
+    caches = ()  # a slot depends on the token behind it, so a block's would not be the block's alone
 
     def __init__(self, head: EagleHead, rows: int, length: int, nodes: int) -> None:
         super().__init__(head.shape, rows, length, nodes)
@@ -266,11 +267,17 @@ class EagleGrower(CachedGrower):
         ends: list[int] = []
         for index, sequence in enumerate(sequences):
             row = sequence.row
-            if not self._unread[row]:  # its prompt is new: the target has not read any of it
-                continue
+            if not self._unread[row] or sequence.cached == sequence.restored:
+                continue  # its prompt is new: the target has not read any of it
             start, stop = self._read[row], sequence.cached
+            unread = joined(self._unread[row])
+            while stop - start > sequence.chunk:  # a restored beginning, in the chunks that it was read in
+                end = start + sequence.chunk - start % sequence.chunk
+                span, part = self._span(row, start, end), unread[: end - start]
+                self._head.draft(sequence.tokens[start + 1 : end + 1], part, [span], self._cache, [])
+                start, unread = end, unread[end - start :]
             tokens += sequence.tokens[start + 1 : stop + 1]
-            features += self._unread[row]
+            features.append(unread)
             spans.append(self._span(row, start, stop))
             self._unread[row], self._read[row] = [], stop
             # With more than the root uncached, the target's features do not reach it yet.
