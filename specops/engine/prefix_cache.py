@@ -64,7 +64,7 @@ class PrefixCache:
         0: they are not stored."""
         kinds = [_of_token(rows) for rows in (target, *(draft.rows for draft in drafts))]
         if width:
-            kinds.append(((1, width), torch.float32, torch.device("cpu")))
+            kinds.append(((1, width), target.data.dtype, target.data.device))
         block_bytes = BLOCK * sum(torch.Size(shape).numel() * dtype.itemsize for shape, dtype, _ in kinds)
         self.size = size_mb * 10**6 // block_bytes
         """Blocks for which there is room."""
@@ -105,6 +105,7 @@ class PrefixCache:
         features: [tokens or more, width] of its last chunk, if it `stores_features`.
         """
         count, row = min((sequence.prompt_length - 1) // BLOCK, self.size), sequence.row
+        earlier, sequence.features = sequence.features, []
         self._use(sequence, count)  # so that none of its own is dropped for another
         places = [self._place(digest) for digest in self._hashes(sequence, count)]
         if not places:
@@ -115,8 +116,7 @@ class PrefixCache:
         tokens += [draft.rows.data[:, row, : min(reach, draft.read[row])] for draft in self._drafts]
         if self.stores_features:
             assert features is not None
-            tokens.append(torch.cat((*sequence.features, features))[None, :reach])
-            sequence.features.clear()
+            tokens.append(torch.cat((*earlier, features))[None, :reach])
         for blocks, source in zip(self._kinds, tokens, strict=True):
             blocks.fill(places, source)
 

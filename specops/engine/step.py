@@ -122,7 +122,7 @@ class Engine(Streaming):
         return sorted(scheduled, key=lambda s: s.row)
 
     def _read(self, sequence: Sequence, stop: int, features: Tensor | None) -> None:
-        """Record that tokens up to `stop` are in the sequence's row. features: of those that are new there."""
+        """Record that tokens up to `stop` are in the sequence's row. features: of those that are new."""
         self._drafter.commit(sequence, [], features)
         sequence.cached = stop
         if features is not None and self._prefixes.stores_features:

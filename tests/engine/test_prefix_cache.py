@@ -25,7 +25,7 @@ LENGTHS = (
     CHUNK + 20,  # the last chunk is short enough for the compiled loops
     2 * CHUNK + 70,
 )
-TOKENS = 16
+TOKENS = 10
 SAMPLINGS = (
     Sampling(temperature=1.0, seed=7, max_tokens=TOKENS, logprobs=1),
     Sampling(max_tokens=TOKENS, logprobs=1),
@@ -83,7 +83,6 @@ def test_answers_are_the_same_to_the_last_bit(draft: str, tree: str) -> None:
         ("recurrent", "chain:3"),
         ("medusa", "expand:2,2"),
         ("exit", "chain:3"),
-        ("draft", "suffix:8"),
     ],
 )
 def test_every_draft_answers_the_same(draft: str, tree: str) -> None:
@@ -133,7 +132,7 @@ def prompt_of(random: Random) -> list[int]:
     chunk=st.sampled_from([7, BLOCK, 100, 256]),
     blocks=st.integers(1, 4),
 )
-@settings(max_examples=12)
+@settings(max_examples=6)
 def test_any_order_of_requests(seed: int, tree: str, chunk: int, blocks: int, llama: Pair) -> None:
     """Room for fewer blocks than there are, a few rows, and requests that are cancelled at any time. After
     each step a row holds what a fresh prefill gives."""
