@@ -199,7 +199,7 @@ class ChainGrower(Protocol):
         For a greedy sequence each is the most likely token. worth: when the estimated probability that all
         tokens so far are accepted falls below it, no further one is drawn (`drafters/expansion.py`).
         Returns the tokens, and the distributions that they were drawn from, [tokens, V]. Returns None, and
-        changes nothing, if the chain needs `read` and `grow`. Raises NotFinite if its logits are not.
+        draws nothing, if the chain needs `read` and `grow`. Raises NotFinite if its logits are not.
         """
 
 

@@ -44,8 +44,9 @@ class _Blocks:
 
     def fill(self, places: list[int], tokens: Tensor) -> None:
         """Copy the whole blocks of `tokens`, [layers, n, …], to `places`, but for those that are filled."""
-        blocks = tokens[:, : tokens.shape[1] // BLOCK * BLOCK].unflatten(1, (-1, BLOCK))
-        lacking = [i for i, place in enumerate(places[: blocks.shape[1]]) if place not in self.filled]
+        count = tokens.shape[1] // BLOCK
+        blocks = tokens[:, : count * BLOCK].reshape(len(tokens), count, BLOCK, *tokens.shape[2:])
+        lacking = [i for i, place in enumerate(places[:count]) if place not in self.filled]
         if lacking:
             self._data[:, [places[i] for i in lacking]] = blocks[:, lacking]
             self.filled.update(places[i] for i in lacking)

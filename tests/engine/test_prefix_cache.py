@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from collections.abc import Sequence as Batch
 from functools import cache
 from random import Random
+from typing import Any
 
 import pytest
 import torch
@@ -12,11 +15,14 @@ from hypothesis import strategies as st
 from test_batch_invariance import EMBEDDED, logprobs_of
 from test_held import prefill, spoil
 from tiny_models import VOCABULARY, Pair, drain, reference_greedy, tokens_of
+from torch import Tensor
 
 from specops.engine import Sampling, load_engine
 from specops.engine.attention import BLOCK, causal, causal_then
 from specops.engine.attention import Span as TokenSpan
+from specops.engine.sequence import Sequence
 from specops.engine.step import Engine
+from specops.engine.tree import TokenTree
 
 CHUNK = 128  # of the shipped pair's prompts, so that most of these have several
 LENGTHS = (
@@ -50,18 +56,38 @@ def shipped(draft: str, tree: str, prefix_cache_mb: int) -> Engine:
     )
 
 
+def record_drafts(engine: Engine) -> list[tuple[list[int], list[list[float]]]]:
+    """The drafts that are verified: their tokens, and the distributions that these were drawn from."""
+    recorded: list[tuple[list[int], list[list[float]]]] = []
+    draft = engine.drafter.draft
+
+    def recording(sequences: Batch[Sequence]) -> list[TokenTree]:
+        trees = draft(sequences)
+        for sequence, tree in zip(sequences, trees, strict=True):
+            if not sequence.reading:
+                drawn = [row.tolist() for rows in tree.q or () for row in rows]
+                recorded.append((list(tree.tokens), drawn))
+        return trees
+
+    engine.drafter.draft = recording  # type: ignore[method-assign]
+    return recorded
+
+
 def compare_shipped(draft: str, tree: str) -> None:
-    """Logarithms of probabilities are compared to their last bit, greedy and sampled. The cache restores all
-    whole blocks of a prompt that is asked a second time, and of a longer one that begins alike."""
+    """Log-probabilities and drafts are compared to the last bit, greedy and sampled. The cache restores all
+    whole blocks of a prompt that comes a second time, and of a longer one that begins alike."""
     without, cached = shipped(draft, tree, 0), shipped(draft, tree, 64)
     tokens = text()
     for length in LENGTHS:
+        drain(cached, [(tokens[length : 2 * length], Sampling(max_tokens=1))])
+    drafts, drafts_cached = record_drafts(without), record_drafts(cached)
+    for length in LENGTHS:
         prompt = tokens[length : 2 * length]
         follow_up = prompt + tokens[900 : 900 + 40]
-        drain(cached, [(prompt, Sampling(max_tokens=1))])
         for request in [(asked, sampling) for asked in (prompt, follow_up) for sampling in SAMPLINGS]:
             (expected,), (answered,) = drain(without, [request]), drain(cached, [request])
             assert logprobs_of(answered) == logprobs_of(expected), (length, request[1])
+            assert drafts_cached == drafts, (length, request[1])
             assert answered[0].restored is not None
             assert answered[0].restored >= (length - 2) // BLOCK * BLOCK > 0
 
@@ -191,12 +217,39 @@ def test_the_least_recently_used_block_goes_first(llama: Pair) -> None:
 def test_a_block_is_that_of_its_tokens_and_of_all_before_them(llama: Pair) -> None:
     engine = llama.engine("none", prefix_cache_mb=10)
     first, second = BEGINNINGS[:2]
-    assert restored_of(engine, [*first, 1]) == 0
-    assert restored_of(engine, [*second[:BLOCK], *first[BLOCK:], 1]) == 0
-    assert restored_of(engine, [*first[:BLOCK], *second[BLOCK:], 1]) == BLOCK
-    assert restored_of(engine, [*first, 2, 3]) == 2 * BLOCK
+    assert restored_of(engine, [*first, 1, 2]) == 0
+    assert restored_of(engine, [*second[:BLOCK], *second[BLOCK:], 1, 2]) == 0
+    assert restored_of(engine, [*second[:BLOCK], *first[BLOCK:], 1, 2]) == BLOCK
+    assert restored_of(engine, [*first[:BLOCK], *second[BLOCK:], 1, 2]) == BLOCK
+    assert restored_of(engine, [*first, 3, 4]) == 2 * BLOCK
     assert restored_of(engine, first[: BLOCK + 1]) == 0  # two tokens are left to read
-    assert restored_of(engine, [*first[: BLOCK - 1], first[BLOCK], 1]) == 0
+    assert restored_of(engine, [*first[: BLOCK - 1], first[BLOCK], 1, 2]) == 0
+
+
+@pytest.mark.parametrize("tree", ["chain:2", "auto:2"])
+def test_neither_model_reads_what_is_restored(
+    tree: str, llama: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = llama.engine(tree, prefix_cache_mb=10)
+    prompt = [*BEGINNINGS[0], 1, 2, 3]
+    longest: dict[str, int] = {}
+
+    def spied(name: str, forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def run(tokens: Tensor, *arguments: Any) -> Tensor:
+            longest[name] = max(longest.get(name, 0), len(tokens))
+            return forward(tokens, *arguments)
+
+        return run
+
+    for name, model in (("target", llama.target_model), ("draft", llama.draft_model)):
+        monkeypatch.setattr(model, "forward", spied(name, model.forward))
+    drain(engine, [(prompt, Sampling(max_tokens=6))])
+    assert longest["target"] >= len(prompt)
+    drafted = longest.get("draft", 0)
+    longest.clear()
+    drain(engine, [(prompt, Sampling(max_tokens=6))])
+    assert longest["target"] <= 8
+    assert longest.get("draft", 0) <= 8 or drafted < len(prompt)  # auto need not draft for a first prompt
 
 
 def test_without_memory_nothing_is_stored(llama: Pair) -> None:
