@@ -101,7 +101,7 @@ class PrefixCache:
         return length, rest[-1][0] if self.stores_features else None
 
     def store(self, sequence: Sequence, features: Tensor | None) -> None:
-        """Copy the whole blocks of a prompt that was read, the token before its root included.
+        """Copy the whole blocks before the last token of a prompt that was read.
 
         features: [tokens or more, width] of its last chunk, if it `stores_features`.
         """

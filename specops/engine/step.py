@@ -125,7 +125,8 @@ class Engine(Streaming):
         """Record that tokens up to `stop` are in the sequence's row. features: of those that are new."""
         self._drafter.commit(sequence, [], features)
         sequence.cached = stop
-        if features is not None and self._prefixes.stores_features:
+        new = len(sequence.tokens) == sequence.prompt_length  # and not read again
+        if new and features is not None and self._prefixes.stores_features:
             sequence.features.append(features)
 
     def _forward(self, sequences: list[Sequence], trees: list[TokenTree]) -> tuple[Tensor, dict[int, Tensor]]:

@@ -218,10 +218,10 @@ class ServerMetrics(Collector):
             "prompt_tokens", "Prompt tokens, those from the prefix cache included.", counters.prompt_tokens
         )
         yield families.counter(
-            "prefix_cache_queries", "Prompt tokens that were looked up there.", counters.queried_tokens
+            "prefix_cache_queries", "Prompt tokens looked up in the prefix cache.", counters.queried_tokens
         )
         yield families.counter(
-            "prefix_cache_hits", "Of them, those that were not read again.", counters.restored_tokens
+            "prefix_cache_hits", "Prompt tokens that the prefix cache had.", counters.restored_tokens
         )
         yield families.counter("generation_tokens", "Tokens generated.", counters.generated_tokens)
         yield families.counter(
