@@ -1,4 +1,4 @@
-"""What the API costs, and what batching brings, on the shipped pair.
+"""What the API costs, and what batching and the prefix cache bring, on the shipped pair.
 
     python benchmarks/serving.py [--prompts 8] [--repeats 5] [--json FILE] [--pair DIR]
 
@@ -7,6 +7,8 @@ Held-out prompts as token ids, the last 128 tokens in, 64 out, greedy, float32, 
 (a) One request at a time: `specops serve`, streaming over HTTP, beside the same engine in this process.
     Each prompt is taken by both in turn; the figure is the ratio of their summed medians.
 (b) `specops serve --no-speculation`: tokens per second with 8 streams over that with 1, taken in turn.
+(c) Conversations of five turns, in this process: the time to the first token of the turns after the first,
+    with the prefix cache over without. Each turn is taken by both engines, one after the other.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from specops.progress import SilentProgress
 from specops.serving.embedded import ANNOUNCED, EmbeddedPool, Speculation
 
 PROMPT_TOKENS, TOKENS, STREAMS = 128, 64, 8
+TURNS, TURN_TOKENS = 5, 80  # the first prompt has PROMPT_TOKENS; each later one so many more
 TREE = "chain:3"
 
 
@@ -129,6 +132,35 @@ def batching(pair: Path, prompts: list[list[int]], repeats: int, logs: Path) -> 
     return {"tokens_per_s": medians, "ratio": medians[str(STREAMS)] / medians["1"]}
 
 
+def later_turns(pair: Path, conversations: list[list[int]]) -> dict[str, Any]:
+    """conversations: the tokens of each, of which a turn's prompt is the beginning."""
+    options: dict[str, Any] = {"tree": TREE, "max_batch": 1, "threads": 1}
+    engines = {
+        name: load_engine(pair / "target", pair / "draft", prefix_cache_mb=size, **options)
+        for name, size in {"without": 0, "with": 64}.items()
+    }
+    for engine in engines.values():
+        engine.generate(conversations[0][::-1], Sampling(max_tokens=2))  # the first passes are slow
+    seconds: dict[str, list[list[float]]] = {name: [[] for _ in range(TURNS)] for name in engines}
+    restored = tokens = 0
+    for number, conversation in enumerate(conversations):
+        for turn in range(TURNS):
+            prompt = conversation[: PROMPT_TOKENS + turn * TURN_TOKENS]
+            for name in sorted(engines, reverse=bool((number + turn) % 2)):
+                started = perf_counter()
+                first = next(engines[name].stream(prompt, Sampling(max_tokens=TOKENS)))
+                seconds[name][turn].append(perf_counter() - started)
+                restored += first.restored or 0
+            tokens += len(prompt)
+    medians = {name: [statistics.median(times) for times in turns] for name, turns in seconds.items()}
+    return {
+        "first_token_ms": {name: [time * 1000 for time in times] for name, times in medians.items()},
+        "ratio": sum(medians["with"][1:]) / sum(medians["without"][1:]),
+        "first_turn_ratio": medians["with"][0] / medians["without"][0],
+        "restored": restored / tokens,
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -145,6 +177,11 @@ def main() -> None:
     encoded = [tokenizer.encode(text)[-PROMPT_TOKENS:] for text in texts]
     prompts = [encoded[number * len(encoded) // options.prompts] for number in range(options.prompts)]
 
+    whole = tokenizer.encode("\n".join(texts))
+    length = PROMPT_TOKENS + (TURNS - 1) * TURN_TOKENS
+    conversations = [whole[start : start + length] for start in range(0, len(whole) - length, length)]
+
+    turns = later_turns(pair, conversations)
     with tempfile.TemporaryDirectory() as logs:
         cost = api_cost(pair, prompts, options.repeats, Path(logs))
         batch = batching(pair, prompts, options.repeats, Path(logs))
@@ -157,8 +194,13 @@ def main() -> None:
     for name, value in batch["tokens_per_s"].items():
         print(f"{'autoregressive, ' + name + ' at a time':28}{value:7.0f} tok/s")
     print(f"{f'  {STREAMS} streams / 1':28}{batch['ratio']:11.2f}×{'≥ 2.00×':>12}")
+    for name, times in turns["first_token_ms"].items():
+        print(f"{'first token, ' + name + ' cache':28}" + "".join(f"{time:8.1f}" for time in times) + " ms")
+    print(f"{'  turns 2 to 5, with / without':28}{turns['ratio']:10.2f}×")
+    print(f"{'  turn 1, with / without':28}{turns['first_turn_ratio']:11.2f}×")
+    print(f"{'  restored of all tokens':28}{turns['restored']:12.0%}")
     if options.json is not None:
-        figures = {"api_cost": cost, "batching": batch}
+        figures = {"api_cost": cost, "batching": batch, "later_turns": turns}
         options.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
 
 

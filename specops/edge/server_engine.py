@@ -39,7 +39,7 @@ class Remote:
         self._own = own
         self._vocabulary = vocabulary
         self.draws = own.draws
-        self.reads_features = own.reads_features
+        self.reads_features, self.caches = own.reads_features, own.caches
         self.nodes = max(nodes, own.nodes)
         self.depth = max(nodes, own.depth)
         # By sequence:

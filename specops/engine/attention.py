@@ -29,8 +29,10 @@ class Mask:
     to its right. So the mask for any prefix length, padded to any width, is a view of that buffer.
     """
 
-    def __init__(self, sees: Tensor) -> None:
+    def __init__(self, sees: Tensor, line: int = 0) -> None:
+        """line: of the n tokens, the first ones that follow each other, so that each sees all before it."""
         self.sees = sees.contiguous()  # [n, m] bool
+        self.line = line
         self.everything = bool(sees.all())
         self._wide: dict[tuple[int, torch.dtype], Tensor] = {}
         self._used = False
@@ -68,14 +70,19 @@ LONGEST_WIDE = 4096
 @lru_cache(maxsize=64)
 def causal(n: int) -> Mask:
     """The mask of n tokens in a line."""
-    return Mask(torch.ones(n, n, dtype=torch.bool).tril())
+    return Mask(torch.ones(n, n, dtype=torch.bool).tril(), line=n)
 
 
 def causal_then(n: int, tail: Tensor) -> Mask:
     """The mask of n tokens in a line, of which the last t see each other as `tail`, [t, t] bool, says."""
     sees = torch.ones(n, n, dtype=torch.bool).tril()
     sees[n - len(tail) :, n - len(tail) :] = tail
-    return Mask(sees)
+    return Mask(sees, line=n - len(tail) + 1)
+
+
+BLOCK = 64
+"""Tokens of a block of a sequence. The attention of a long prompt is computed block by block, which takes no
+longer than all at once. So it does not depend on where reading began (prefix_cache.py)."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +99,17 @@ class Span:
     def stop(self) -> int:
         """The slot after the last token."""
         return self.start + self.count
+
+    def pieces(self) -> list[Span]:
+        """Its tokens, divided where a block ends within those that follow each other."""
+        first = self.start + BLOCK - self.start % BLOCK
+        bounds = [0, *range(first - self.start, self.mask.line, BLOCK), self.count]
+        return [self] if len(bounds) == 2 else [self._piece(*part) for part in pairwise(bounds)]
+
+    def _piece(self, first: int, end: int) -> Span:
+        in_line, sees = end <= self.mask.line, self.mask.sees[first:, first:]
+        mask = causal(end - first) if in_line else Mask(sees, self.mask.line - first)
+        return Span(self.row, self.start + first, end - first, self.positions[first:end], mask)
 
 
 @dataclass(frozen=True)
@@ -178,10 +196,11 @@ class Layout:
     ) -> None:
         """spans: in the order of their rows. tile: query heads that share a KV head. addresses: for the
         kernel, tensors to read in place of the spans; their values may change from pass to pass."""
-        self.spans, self.cache, self._tile = spans, cache, tile
+        self.cache, self._tile = cache, tile
         compiled = cache.data.device.type == "cpu" and cache.data.dtype == torch.float32 and not cache.kernel
         self.short = compiled and all(span.count <= SHORT for span in spans)
         self._by_group = compiled and not self.short
+        self.spans = [piece for span in spans for piece in span.pieces()] if self._by_group else spans
         self._recorded = addresses is not None
         self._within: dict[Limit, Layout] = {}
         if addresses is not None:

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from specops.engine.attention import Layout, Mask, Span, causal
 from specops.engine.models.model import Shape, refuse_not_finite
+from specops.engine.prefix_cache import DraftCache
 from specops.engine.request import StepTimes
 from specops.engine.rng import are_distributions
 from specops.engine.sequence import Sequence
@@ -54,6 +55,10 @@ class Drafter(Protocol):
     def depth(self) -> int:
         """Largest number of levels of a tree below the root."""
 
+    @property
+    def caches(self) -> Batch[DraftCache]:
+        """Caches of drafts that read the text as the target does."""
+
     def draft(self, sequences: Batch[Sequence]) -> list[TokenTree]:
         """A tree for each sequence: its root is the last token, and its depth is at most `depth_left`.
 
@@ -62,7 +67,8 @@ class Drafter(Protocol):
         """
 
     def commit(self, sequence: Sequence, path: list[int], features: Tensor | None) -> None:
-        """The nodes on `path` were accepted, and `sequence` has its new tokens; or a chunk was read.
+        """The nodes on `path` were accepted, and `sequence` has its new tokens; or a chunk was read, or
+        restored from the prefix cache.
 
         features: [new tokens, width], the target's, of the tokens that are new in its cache; None unless
         `reads_features`.
@@ -156,6 +162,10 @@ class Grower(Protocol):
     def reads_features(self) -> bool:
         """Return whether `commit` needs the target's features."""
 
+    @property
+    def caches(self) -> Batch[DraftCache]:
+        """Its cache, if it reads the text as the target does."""
+
     def read(self, sequences: Batch[Sequence]) -> tuple[list[int], Tensor]:
         """Read the committed tokens of each sequence that were not read yet.
 
@@ -189,7 +199,7 @@ class ChainGrower(Protocol):
         For a greedy sequence each is the most likely token. worth: when the estimated probability that all
         tokens so far are accepted falls below it, no further one is drawn (`drafters/expansion.py`).
         Returns the tokens, and the distributions that they were drawn from, [tokens, V]. Returns None, and
-        changes nothing, if the chain needs `read` and `grow`. Raises NotFinite if its logits are not.
+        draws nothing, if the chain needs `read` and `grow`. Raises NotFinite if its logits are not.
         """
 
 
@@ -241,6 +251,7 @@ class FeatureGrower(ABC):
     """
 
     reads_features = True
+    caches = ()
 
     def __init__(self, rows: int, vocab: int) -> None:
         self._vocab = vocab

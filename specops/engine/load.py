@@ -134,6 +134,7 @@ class Target:
         max_batch: int,
         max_length: int,
         prefill_chunk: int = PREFILL_CHUNK,
+        prefix_cache_mb: int = 0,
         make: Callable[..., Engine] = Engine,
     ) -> Engine:
         """An engine over this model.
@@ -149,6 +150,7 @@ class Target:
             max_batch=max_batch,
             max_length=max_length,
             prefill_chunk=prefill_chunk,
+            prefix_cache_mb=prefix_cache_mb,
         )
         if isinstance(drafter, Auto):
             if not self.waits:
@@ -195,6 +197,7 @@ def load_engine(
     max_batch: int = 8,
     max_length: int | None = None,
     prefill_chunk: int = PREFILL_CHUNK,
+    prefix_cache_mb: int = 0,
     threads: int | None = None,
     device: str = "cpu",
     dtype: str = "float32",
@@ -211,6 +214,7 @@ def load_engine(
     verifier: for sequences at temperature > 0; None: the best that is lossless for the tree.
     max_length: tokens of one sequence, prompt included; None: the target's positions.
     prefill_chunk: prompt tokens that a step reads.
+    prefix_cache_mb: memory for the beginnings of prompts, which are not read again, in MB.
     threads: of PyTorch; None leaves them as they are.
     device: cpu, or cuda with or without a number; target and draft model run there.
     dtype: float32, float16 or bfloat16, of both.
@@ -228,6 +232,11 @@ def load_engine(
             raise UsageError(
                 "a target on several devices cannot be offloaded: expected one of the two",
                 hint=with_options({"--offload": None}),
+            )
+        if prefix_cache_mb:
+            raise UsageError(
+                "a target on several devices has no prefix cache: expected one of the two",
+                hint=with_options({"--prefix-cache-mb": None}),
             )
         return start(
             parallel,
@@ -248,9 +257,10 @@ def load_engine(
             },
             load_engine,
         )
-    if max_batch < 1 or prefill_chunk < 1:
+    if max_batch < 1 or prefill_chunk < 1 or prefix_cache_mb < 0:
         raise UsageError(
-            f"max_batch and prefill_chunk must be at least 1, not {max_batch} and {prefill_chunk}"
+            "max_batch and prefill_chunk must be at least 1, and prefix_cache_mb 0, not "
+            f"{max_batch}, {prefill_chunk} and {prefix_cache_mb}"
         )
     spec = parse_tree(tree if speculate else "none")
     chosen = make_verifier(verifier) if verifier is not None else None
@@ -266,7 +276,13 @@ def load_engine(
     if ranks is not None:
         drafter, make = DataParallel(drafter, ranks), partial(ParallelEngine, ranks)
     return loaded.engine(
-        drafter, chosen, max_batch=max_batch, max_length=length, prefill_chunk=prefill_chunk, make=make
+        drafter,
+        chosen,
+        max_batch=max_batch,
+        max_length=length,
+        prefill_chunk=prefill_chunk,
+        prefix_cache_mb=prefix_cache_mb,
+        make=make,
     )
 
 

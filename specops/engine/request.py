@@ -76,6 +76,7 @@ class Emission:
     error: str | None = None  # why a sequence ended that nobody had cancelled, and that is not complete
     drafted: int = 0  # nodes proposed for this step; 0: it had no draft
     accepted: int = 0  # of them; a sequence's end may cut off some of these
+    restored: int | None = None  # tokens of the prompt that came from the prefix cache; None without one
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,9 @@ class Counters:
     """Totals since the engine was made. Acceptance is computed from differences of these."""
 
     steps: int = 0
-    prompt_tokens: int = 0
+    prompt_tokens: int = 0  # of prompts that were read to their end
+    queried_tokens: int = 0  # of them, those that were looked up in the prefix cache
+    restored_tokens: int = 0  # and those that came from it
     generated_tokens: int = 0
     drafts: int = 0  # verifications that had a draft
     draft_tokens: int = 0  # nodes proposed (a tree's nodes without its root)
@@ -104,6 +107,11 @@ class Counters:
     not_finite: int = 0  # sequences that failed since logits were not finite
     evictions: int = 0  # sequences that lost their row while they were held
     steps_by_tree: dict[str, int] = field(default_factory=dict)  # that a planner chose; empty without one
+
+    @property
+    def computed_tokens(self) -> int:
+        """Tokens of prompts that were read, and of answers."""
+        return self.prompt_tokens - self.restored_tokens + self.generated_tokens
 
     def __add__(self, other: Counters) -> Counters:
         """The totals of both."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch import Tensor
+
 from specops.engine.request import Emission, FinishReason, Sampling, TokenLogprob
 from specops.engine.rng import Chance, Dice
 from specops.engine.text import TextStream
@@ -34,6 +36,8 @@ class Sequence:
         self.sampling = sampling
         self.chance: Chance = Dice(sampling.seed)
         self.cached = 0
+        self.restored = 0  # of these, tokens that came from the prefix cache
+        self.features: list[Tensor] = []  # the target's, of its prompt, until the prefix cache has them
         self.row = -1  # in the cache; -1 while waiting
         self.held: int | None = None  # it waits for somebody else, and since which hold
         self.finish_reason: FinishReason | None = None
@@ -71,7 +75,16 @@ class Sequence:
     @property
     def reading(self) -> bool:
         """Return whether its prompt does not end within this step, so that nothing is drafted or verified."""
-        return self.uncached > self.chunk
+        return len(self.tokens) > self.chunk_end(self.cached)
+
+    def chunk_end(self, start: int) -> int:
+        """Tokens that this step reads up to while it is reading, where `start` of them have been read.
+
+        The first chunk after a restored beginning ends where a chunk ends without it. So all later steps are
+        those of a sequence that was read from its first token.
+        """
+        begun = self.restored % self.chunk if self.cached == self.restored else 0
+        return min(start, self.cached - begun) + self.chunk
 
     def fail(self, error: str) -> Emission:
         """End it without a token. Returns the emission."""
@@ -79,10 +92,16 @@ class Sequence:
         return Emission(self.id, [], "", "error", error=error)
 
     def extend(
-        self, tokens: list[int], logprobs: list[TokenLogprob], *, drafted: int = 0, accepted: int = 0
+        self,
+        tokens: list[int],
+        logprobs: list[TokenLogprob],
+        *,
+        drafted: int = 0,
+        accepted: int = 0,
+        restored: int | None = None,
     ) -> Emission:
         """Append verified tokens up to the sequence's end, which may lie in the middle of them. Returns the
-        emission, with what was drafted for it and accepted."""
+        emission, with what was drafted for it and accepted, and what was restored of the prompt."""
         count, text = 0, ""
         for token in tokens:
             count += 1
@@ -111,4 +130,5 @@ class Sequence:
             logprobs[:count],
             drafted=drafted,
             accepted=accepted,
+            restored=restored,
         )

@@ -14,6 +14,7 @@ from torch import Tensor
 from specops.engine.attention import Layout, Span, causal, causal_then
 from specops.engine.draft import Drafter, Learner
 from specops.engine.models.model import FeatureModel
+from specops.engine.prefix_cache import PrefixCache
 from specops.engine.request import (
     Counters,
     Emission,
@@ -48,7 +49,9 @@ class Engine(Streaming):
         max_batch: int,
         max_length: int,
         prefill_chunk: int,
+        prefix_cache_mb: int = 0,
     ) -> None:
+        """prefix_cache_mb: memory for the beginnings of prompts, in MB."""
         if drafter.nodes > 0:  # a bare root is the same to every verifier
             check(verifier, drafter.draws)
         self.tokenizer = tokenizer
@@ -62,6 +65,8 @@ class Engine(Streaming):
             self.counters.steps_by_tree = self._learner.steps_by_tree
         self.eos = eos
         self._cache = target.shape.cache(max_batch, max_length + drafter.nodes)
+        width = target.width if drafter.reads_features else 0
+        self._prefixes = PrefixCache(prefix_cache_mb, self._cache, drafter.caches, width)
         self._line = torch.arange(max_length + drafter.nodes).clamp_(max=target.shape.max_positions - 1)
         self._waiting: deque[Sequence] = deque()
         self._running: list[Sequence] = []
@@ -85,8 +90,7 @@ class Engine(Streaming):
         decided = self.clock()
         for sequence in sequences:
             if sequence.reading:
-                self._drafter.commit(sequence, [], features.get(sequence.row))
-                sequence.cached += sequence.chunk
+                self._read(sequence, sequence.chunk_end(sequence.cached), features.get(sequence.row))
         emissions = [self._commit(*decision, features.get(decision[0].row)) for decision in verified]
         for sequence in [s for s in sequences if s.finish_reason is not None]:
             self._leave(sequence)
@@ -107,11 +111,23 @@ class Engine(Streaming):
         scheduled = [sequence for sequence in ready if sequence.uncached == 1]
         budget = self.prefill_chunk
         for sequence in sorted((s for s in ready if s.uncached > 1), key=lambda s: s.id):
+            if sequence.cached == 0:
+                sequence.restored, features = self._prefixes.restore(sequence)
+                if sequence.restored:
+                    self._read(sequence, sequence.restored, features)
             budget -= min(sequence.uncached, self.prefill_chunk)
             if budget < 0:  # a later prompt that fits must not overtake
                 break
             scheduled.append(sequence)
         return sorted(scheduled, key=lambda s: s.row)
+
+    def _read(self, sequence: Sequence, stop: int, features: Tensor | None) -> None:
+        """Record that tokens up to `stop` are in the sequence's row. features: of those that are new."""
+        self._drafter.commit(sequence, [], features)
+        sequence.cached = stop
+        new = len(sequence.tokens) == sequence.prompt_length  # and not read again
+        if new and features is not None and self._prefixes.stores_features:
+            sequence.features.append(features)
 
     def _forward(self, sequences: list[Sequence], trees: list[TokenTree]) -> tuple[Tensor, dict[int, Tensor]]:
         """Run uncached tokens and trees through the target.
@@ -125,7 +141,7 @@ class Engine(Streaming):
             start, topology = sequence.cached, tree.topology
             root = len(sequence.tokens) - 1
             if sequence.reading:
-                fed = sequence.tokens[start : start + sequence.chunk]
+                fed = sequence.tokens[start : sequence.chunk_end(start)]
                 mask, positions = causal(len(fed)), self._line[start : start + len(fed)]
             else:
                 fed = sequence.tokens[start:] + tree.tokens[1:]
@@ -196,6 +212,10 @@ class Engine(Streaming):
         counters = self.counters
         if len(sequence.tokens) == sequence.prompt_length:  # and not when it is read again
             counters.prompt_tokens += sequence.prompt_length
+            if self._prefixes.size:
+                counters.queried_tokens += sequence.prompt_length
+                counters.restored_tokens += sequence.restored
+                self._prefixes.store(sequence, features)
         if len(tree) > 1:
             counters.drafts += 1
             counters.draft_tokens += len(tree) - 1
@@ -204,7 +224,10 @@ class Engine(Streaming):
                 counters.accepted_per_position[depth] += 1
         sequence.cached = root + 1 + len(path)
         tokens = [tree.tokens[node] for node in path] + [verified.bonus]
-        emission = sequence.extend(tokens, logprobs, drafted=len(tree) - 1, accepted=len(path))
+        restored = sequence.restored if self._prefixes.size else None
+        emission = sequence.extend(
+            tokens, logprobs, drafted=len(tree) - 1, accepted=len(path), restored=restored
+        )
         counters.generated_tokens += len(emission.tokens)
         self._drafter.commit(sequence, path, features)
         return emission
@@ -254,7 +277,8 @@ class Engine(Streaming):
             return False
         longest = min(held, key=lambda s: s.held or 0)
         self._leave(longest)
-        longest.cached = 0
+        longest.cached = longest.restored = 0
+        longest.features.clear()
         self.counters.evictions += 1
         return True
 

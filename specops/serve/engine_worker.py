@@ -141,7 +141,7 @@ class _Working:
             wait = False
 
     def _turn(self) -> StepResult:
-        before = self._engine.counters.prompt_tokens + self._engine.counters.generated_tokens
+        before = self._engine.counters.computed_tokens
         started = time.perf_counter()
         emissions = self._engine.step()
         ended = time.perf_counter()
@@ -153,7 +153,7 @@ class _Working:
             by_key.append((key, emission))
             if emission.finish_reason is not None:
                 del self._keys[emission.sequence_id], self._ids[key]
-        tokens = load.counters.prompt_tokens + load.counters.generated_tokens - before
+        tokens = load.counters.computed_tokens - before
         return StepResult(started, ended, tokens, scheduled, by_key, load)
 
     def _load(self) -> EngineLoad:

@@ -214,7 +214,15 @@ class ServerMetrics(Collector):
         yield families.gauge("num_requests_running", "Requests in the engine's batch.", load.running)
         yield families.gauge("num_requests_waiting", "Requests waiting for a place in it.", load.waiting)
         yield families.gauge("kv_cache_usage_perc", "KV cache in use; 1 is all of it.", load.kv_usage)
-        yield families.counter("prompt_tokens", "Prompt tokens read.", counters.prompt_tokens)
+        yield families.counter(
+            "prompt_tokens", "Prompt tokens, those from the prefix cache included.", counters.prompt_tokens
+        )
+        yield families.counter(
+            "prefix_cache_queries", "Prompt tokens looked up in the prefix cache.", counters.queried_tokens
+        )
+        yield families.counter(
+            "prefix_cache_hits", "Prompt tokens that the prefix cache had.", counters.restored_tokens
+        )
         yield families.counter("generation_tokens", "Tokens generated.", counters.generated_tokens)
         yield families.counter(
             "corrupted_requests", "Requests that failed since logits were not finite.", counters.not_finite

@@ -41,6 +41,8 @@ class ChoiceOutput:
     draft_tokens: int = 0
     accepted_by_step: list[int] = field(default_factory=list)
     """Accepted tokens of each verification that had a draft."""
+    restored: int | None = None
+    """Tokens of its prompt that came from the prefix cache; None without one."""
 
     def add(self, emission: Emission) -> None:
         self.tokens += emission.tokens
@@ -48,6 +50,7 @@ class ChoiceOutput:
         self.logprobs += emission.logprobs
         self.finish_reason = emission.finish_reason
         self.stop_reason = emission.stop_reason
+        self.restored = emission.restored
         if emission.drafted:
             self.draft_tokens += emission.drafted
             self.accepted_by_step.append(emission.accepted)
@@ -90,8 +93,7 @@ class OpenAIResponse(ABC):
 
     def usage_chunk(self) -> dict[str, Any]:
         """The last chunk: no choices, and the usage of all of them."""
-        tokens = sum(len(choice.tokens) for choice in self._choices)
-        usage = self._usage(self._prompts, tokens)
+        usage = self._usage(self._prompts, self._choices)
         return {**self._head, "object": self.chunk_kind, "choices": [], "usage": usage} | self._metrics()
 
     def add(self, index: int, emission: Emission) -> None:
@@ -100,12 +102,11 @@ class OpenAIResponse(ABC):
 
     def whole(self) -> dict[str, Any]:
         """The answer of a request that is not streamed."""
-        tokens = sum(len(choice.tokens) for choice in self._choices)
         return {
             **self._head,
             "object": self.kind,
             "choices": [self._whole_choice(index, choice) for index, choice in enumerate(self._choices)],
-            "usage": self._usage(self._prompts, tokens),
+            "usage": self._usage(self._prompts, self._choices),
         } | self._metrics()
 
     def _metrics(self) -> dict[str, Any]:
@@ -128,20 +129,26 @@ class OpenAIResponse(ABC):
     def _chunk(self, choice: dict[str, Any], index: int) -> dict[str, Any]:
         body = {**self._head, "object": self.chunk_kind, "choices": [choice]}
         if self._request.continuous_usage:
-            body["usage"] = self._usage([self._prompt(index)], len(self._choices[index].tokens))
+            body["usage"] = self._usage([self._prompt(index)], [self._choices[index]])
         return body
 
     def _prompt(self, index: int) -> list[int]:
         return self._prompts[index // self._request.n]
 
     @staticmethod
-    def _usage(prompts: list[list[int]], completion_tokens: int) -> dict[str, int]:
+    def _usage(prompts: list[list[int]], choices: list[ChoiceOutput]) -> dict[str, Any]:
         prompt_tokens = sum(map(len, prompts))
-        return {
+        completion_tokens = sum(len(choice.tokens) for choice in choices)
+        usage: dict[str, Any] = {
             "prompt_tokens": prompt_tokens,
             "completion_tokens": completion_tokens,
             "total_tokens": prompt_tokens + completion_tokens,
         }
+        # A prompt counts once, so of its choices the first one does.
+        restored = [choice.restored for choice in choices[:: len(choices) // len(prompts)]]
+        if None not in restored:
+            usage["prompt_tokens_details"] = {"cached_tokens": sum(count or 0 for count in restored)}
+        return usage
 
     def _token_text(self, token: int) -> str:
         text: str = self._tokenizer.backend_tokenizer.decode([token], skip_special_tokens=False)

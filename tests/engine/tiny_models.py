@@ -109,6 +109,7 @@ class Pair:
         max_batch: int = 8,
         max_length: int = POSITIONS,
         prefill_chunk: int = 256,
+        prefix_cache_mb: int = 0,
         eos: Iterable[int] = (),
     ) -> Engine:
         """Like `load_engine`, over the models that are loaded already."""
@@ -126,6 +127,7 @@ class Pair:
             max_batch=max_batch,
             max_length=max_length,
             prefill_chunk=prefill_chunk,
+            prefix_cache_mb=prefix_cache_mb,
         )
 
 

@@ -271,6 +271,8 @@ def test_the_command_line_of_an_embedded_pool(tmp_path) -> None:
             "mine",
             "--max-batch",
             "4",
+            "--prefix-cache-mb",
+            "0",
             "--no-speculation",
             "--threads",
             "2",

@@ -27,6 +27,8 @@ GAUGES = {"vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cac
 COUNTERS = {
     "vllm:generation_tokens_total",
     "vllm:prompt_tokens_total",
+    "vllm:prefix_cache_queries_total",
+    "vllm:prefix_cache_hits_total",
     "vllm:corrupted_requests_total",
     "vllm:num_preemptions_total",
     "vllm:request_success_total",

@@ -216,3 +216,18 @@ def test_workers_that_do_not_load_are_one_sentence(tmp_path: Path) -> None:
     error, hint = done.stderr.splitlines()
     assert error.startswith(f"error: could not load a model from {tmp_path}: there is no config.json")
     assert hint.startswith("hint: ")
+
+
+@pytest.mark.slow
+def test_each_turn_of_a_conversation_finds_what_was_read_of_it(served: Served) -> None:
+    """Conversations take turns; each goes on with the worker that has its beginning."""
+    conversations = [[7 + i, *range(30, 120)] for i in range(4)]
+    cached: list[list[int]] = [[] for _ in conversations]
+    for turn in range(3):
+        for turns, tokens in zip(cached, conversations, strict=True):
+            status, body = served.complete(tokens, max_tokens=4, ignore_eos=True, return_token_ids=True)
+            assert status == 200
+            turns.append(body["usage"]["prompt_tokens_details"]["cached_tokens"])
+            tokens += body["choices"][0]["token_ids"] + [20 + turn] * 40
+    assert cached == [[0, 64, 128]] * 4
+    assert served.series("vllm:prefix_cache_hits_total") == 4 * (64 + 128)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from forked import fork_server
-from real_vllm import ENVIRONMENT, PAIR, PYTHON, VENV, command, speculating
+from real_vllm import ENVIRONMENT, PAIR, PREFIX_BLOCK, PYTHON, VENV, command, speculating
 
 from specops.launch.servers import serving
 from specops.progress import SilentProgress
@@ -64,6 +64,18 @@ def reporting(vllm: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     words = f"{speculating('draft_model')} --per-request-spec-decode-metrics summary"
     with _up("reporting", words, tmp_path_factory.mktemp("logs")) as base_url:
         yield base_url
+
+
+@pytest.fixture
+def prefix_caches(vllm: None, tmp_path: Path) -> Iterator[dict[str, str]]:
+    """The base URLs of a server without a prefix cache (plain) and of one with it (cached)."""
+    # On a CPU the default is 128 tokens, more than a first turn has.
+    words = command("--enable-prompt-tokens-details", "--block-size", str(PREFIX_BLOCK))
+    with (
+        _up("plain", f"{words} --no-enable-prefix-caching", tmp_path) as plain,
+        _up("cached", f"{words} --enable-prefix-caching", tmp_path) as cached,
+    ):
+        yield {"plain": plain, "cached": cached}
 
 
 @pytest.fixture(params=["ngram", "draft_model"])

@@ -35,6 +35,8 @@ ENVIRONMENT = {
 }
 MODEL = "pair"
 K = 3
+PREFIX_BLOCK = 32
+"""Tokens of a block of the servers whose prefix caches are compared."""
 PROBE_TOKENS = 8
 """So many tokens of the first prompt's answer are what specops asks for before it measures."""
 
@@ -77,6 +79,13 @@ def counters(base_url: str) -> Counter[str]:
         position = re.search(r'position="(\d+)"', labels)
         counts[f"{name}[{position[1]}]" if position else name] += int(float(value))
     return counts
+
+
+def prefix_counts(base_url: str) -> Counter[str]:
+    """Prompt tokens that were looked up in the prefix cache (queries), and those that it had (hits)."""
+    text = _get(base_url.removesuffix("/v1") + "/metrics").decode()
+    series = r"^vllm:prefix_cache_(queries|hits)_total\{.*\} (\S+)$"
+    return Counter({name: int(float(value)) for name, value in re.findall(series, text, re.MULTILINE)})
 
 
 def of_a_probe(base_url: str, prompts: list[dict[str, Any]]) -> Counter[str]:

@@ -29,6 +29,7 @@ class Autoregressive:
     draws = Draw.DETERMINISTIC
     reads_features = False
     nodes = depth = 0
+    caches = ()
 
     @classmethod
     def from_spec(cls, spec: TreeSpec, recipe: Recipe) -> Autoregressive:

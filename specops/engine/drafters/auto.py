@@ -84,6 +84,7 @@ class Auto:
         self._rows, self._length = rows, length
         self._grower: Grower | None = draft(rows, length, nodes) if draft is not None else None
         self.reads_features = self._grower is not None and self._grower.reads_features
+        self.caches = () if self._grower is None else self._grower.caches
         self._growing: dict[str, Expansion] = {}  # by tree
         self._copying = NGram(min(nodes, max(COPIES)))
         self._by: dict[int, Expansion] = {}  # by row: what grew its tree in this step
@@ -104,6 +105,9 @@ class Auto:
         self._by.clear()
         self._trees.clear()
         self._step = None
+        for sequence in sequences:
+            restored = self.caches[0].read[sequence.row] if self.caches else 0
+            self._read.setdefault(sequence.row, restored)
         decoding = all(sequence.uncached == 1 for sequence in sequences)  # none reads its prompt
         turn = self._turn(deciding, decoding)
         spec = parse_tree(turn.common)
@@ -171,9 +175,10 @@ class Auto:
     def _reads_to(self, sequence: Sequence) -> int:
         """Number of tokens of `sequence` that the draft has read after this step."""
         if self.reads_features:  # a new prompt has none yet
-            return min(sequence.cached + 1, len(sequence.tokens)) if sequence.cached else 0
+            new = sequence.cached == sequence.restored
+            return 0 if new else min(sequence.cached + 1, len(sequence.tokens))
         if sequence.reading:
-            return self._read.get(sequence.row, 0) + sequence.chunk
+            return sequence.chunk_end(self._read.get(sequence.row, 0))
         return len(sequence.tokens)
 
     def _expansion(self, spec: TreeSpec, tree: str) -> Expansion:

@@ -26,6 +26,7 @@ class Union:
         self._drafters = tuple(drafters)
         self.draws = _common({drafter.draws for drafter in drafters})
         self.reads_features = any(drafter.reads_features for drafter in drafters)
+        self.caches = [cache for drafter in drafters for cache in drafter.caches]
         self.nodes = sum(drafter.nodes for drafter in drafters)
         self.depth = max(drafter.depth for drafter in drafters)
         self._numbers: dict[int, list[Numbers]] = {}  # by row: of each drafter's last tree
@@ -126,7 +127,7 @@ class CopyFirst:
     def __init__(self, copying: Drafter, grown: Drafter) -> None:
         self._copying, self._grown = copying, grown
         self.draws = grown.draws
-        self.reads_features = grown.reads_features
+        self.reads_features, self.caches = grown.reads_features, grown.caches
         self.nodes = max(copying.nodes, grown.nodes)
         self.depth = max(copying.depth, grown.depth)
         self._records: dict[int, _Record] = {}  # by sequence

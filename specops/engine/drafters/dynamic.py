@@ -91,7 +91,7 @@ class Dynamic:
         self.depth = depth
         self._beams = math.ceil(nodes / depth)
         self._grower = draft(rows, length, self._beams * depth)
-        self.reads_features = self._grower.reads_features
+        self.reads_features, self.caches = self._grower.reads_features, self._grower.caches
         self._places: dict[int, list[int]] = {}  # by row: of the nodes of the last tree
 
     @classmethod

@@ -137,7 +137,7 @@ class Expansion:
         self.depth = len(self._plan.rounds)
         self.nodes = len(shape) - 1
         self._grower = draft(rows, length, self.nodes)
-        self.reads_features = self._grower.reads_features
+        self.reads_features, self.caches = self._grower.reads_features, self._grower.caches
         is_chain = self.nodes == self.depth
         self._chains = self._grower if is_chain and isinstance(self._grower, ChainGrower) else None
         self._places: dict[int, tuple[int, ...]] = {}  # by row: of the nodes of its last tree

@@ -115,6 +115,7 @@ class Place:
 class NGram:
     draws = Draw.DETERMINISTIC
     reads_features = False
+    caches = ()
 
     def __init__(self, count: int) -> None:
         self.nodes = self.depth = count

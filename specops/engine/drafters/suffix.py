@@ -172,6 +172,7 @@ def continuations(matches: list[Match], holding: MatchLengths) -> Iterator[tuple
 class Suffix:
     draws = Draw.DETERMINISTIC
     reads_features = False
+    caches = ()
 
     def __init__(self, count: int) -> None:
         self.nodes = self.depth = count

@@ -19,6 +19,7 @@ from specops.checkpoints.draft_kind import HEAD_FORMS
 from specops.engine.attention import Layout, Span, causal
 from specops.engine.draft import CachedGrower, Draft, Level, read_weights
 from specops.engine.models.model import FeatureModel, LayeredModel, Model
+from specops.engine.prefix_cache import DraftCache
 from specops.engine.sequence import Sequence
 from specops.errors import ModelError, UsageError
 from specops.hints import listing, with_value
@@ -107,6 +108,7 @@ class ModelGrower(CachedGrower):
     def __init__(self, model: Model, rows: int, length: int, nodes: int) -> None:
         super().__init__(model.shape, rows, length, nodes)
         self._model = model
+        self.caches = (DraftCache(self._cache, self._read),)
 
     def read(self, sequences: Batch[Sequence]) -> tuple[list[int], Tensor]:
         """A prompt is read in the same chunks as the target reads."""
@@ -118,7 +120,7 @@ class ModelGrower(CachedGrower):
             start = self._read[sequence.row]
             # Past the prompt, all at once: an accepted leaf that was never run is one more token than the
             # root.
-            stop = start + sequence.chunk if sequence.reading else len(sequence.tokens)
+            stop = sequence.chunk_end(start) if sequence.reading else len(sequence.tokens)
             tokens += sequence.tokens[start:stop]
             spans.append(self._span(sequence.row, start, stop))
             self._read[sequence.row] = stop

@@ -250,6 +250,7 @@ class EagleHead(Draft):
 
 class EagleGrower(CachedGrower):
     reads_features = True
+    caches = ()  # a slot depends on the token behind it, so a block's would not be the block's alone
 
     def __init__(self, head: EagleHead, rows: int, length: int, nodes: int) -> None:
         super().__init__(head.shape, rows, length, nodes)
@@ -266,8 +267,9 @@ class EagleGrower(CachedGrower):
         ends: list[int] = []
         for index, sequence in enumerate(sequences):
             row = sequence.row
-            if not self._unread[row]:  # its prompt is new: the target has not read any of it
-                continue
+            if not self._unread[row] or sequence.cached == sequence.restored:
+                continue  # its prompt is new: the target has not read any of it
+            self._read_chunks(sequence)
             start, stop = self._read[row], sequence.cached
             tokens += sequence.tokens[start + 1 : stop + 1]
             features += self._unread[row]
@@ -284,10 +286,24 @@ class EagleGrower(CachedGrower):
             self._guessed[sequences[index].row] = [guess]
         return ready, logits
 
+    def _read_chunks(self, sequence: Sequence) -> None:
+        """Read what is unread but for the last chunk. So a prompt whose beginning was restored is read in the
+        chunks in which it is read without the prefix cache, and in the same operations."""
+        row, chunk = sequence.row, sequence.chunk
+        while sequence.cached - self._read[row] > chunk:
+            start, unread = self._read[row], joined(self._unread[row])
+            stop = start + chunk - start % chunk
+            span, count = self._span(row, start, stop), stop - start
+            self._head.draft(sequence.tokens[start + 1 : stop + 1], unread[:count], [span], self._cache, [])
+            self._read[row], self._unread[row] = stop, [unread[count:]]
+
     def chain(self, sequence: Sequence, most: int, worth: float) -> tuple[list[int], Tensor] | None:
         row, sampling, chance = sequence.row, sequence.sampling, sequence.chance
+        if not self._unread[row] or sequence.uncached != 1:
+            return None
+        self._read_chunks(sequence)
         start, stop, most = self._read[row], sequence.cached, min(most, sequence.depth_left)
-        if not self._unread[row] or sequence.uncached != 1 or most < 1 or not self._head.chains(stop - start):
+        if most < 1 or not self._head.chains(stop - start):
             return None
         if sequence.greedy:
             dice = [0.0] * most

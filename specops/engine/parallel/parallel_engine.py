@@ -210,6 +210,8 @@ copyreg.pickle(Topology, lambda topology: (Topology.from_parents, (topology.pare
 class DataParallel:
     """A drafter that drafts for this rank's share of the sequences."""
 
+    caches = ()
+
     def __init__(self, drafter: Drafter, ranks: Ranks) -> None:
         self._drafter, self._ranks = drafter, ranks
         self.draws, self.reads_features = drafter.draws, drafter.reads_features

@@ -68,6 +68,7 @@ class _Blank:
     """A grower that runs nothing. Without a draft, the time to verify copies is that of any tree."""
 
     reads_features = False
+    caches = ()
 
     def __init__(self, vocabulary: int) -> None:
         self._vocabulary = vocabulary

@@ -16,7 +16,7 @@ from specops.assets import asset
 from specops.checkpoints.draft_kind import HEAD_FORMS, WORDS, Kind
 from specops.errors import ConfigError, UsageError
 from specops.hints import in_rollout, with_value
-from specops.quantities import Count, Tokens
+from specops.quantities import Count, Megabytes, Tokens
 from specops.section import Draft, ExistingPath, Section, Tree, Verifier
 from specops.serving.acceptance import Drafts, read_speculative_decoding
 from specops.serving.drafts import (
@@ -109,6 +109,12 @@ class EmbeddedPool(Startable):
         default=None,
         ge=2,
         description="Limit on prompt and output tokens of one sequence; default: the model's.",
+    )
+    prefix_cache_mb: Megabytes = Field(
+        default=0,
+        ge=0,
+        description="Memory for beginnings of prompts, which are not read again, in MB; default: none, "
+        "since it makes repeated prompts faster.",
     )
     threads: Count | None = Field(
         default=None, ge=1, description="Number of CPU threads; default: PyTorch's choice."
@@ -239,7 +245,7 @@ class EmbeddedPool(Startable):
 def arguments(pool: EmbeddedPool, model: str, *, port: int | str) -> list[str]:
     """Return what comes behind `specops`."""
     words = ["serve", "--port", str(port), "--served-model-name", model]
-    words += ["--max-batch", str(pool.max_batch)]
+    words += ["--max-batch", str(pool.max_batch), "--prefix-cache-mb", str(pool.prefix_cache_mb)]
     if pool.target is not None:
         words += ["--target", str(pool.target)]
     if pool.speculation is None:
@@ -273,9 +279,19 @@ def _folder(folder: Path, draft: str) -> Path:
     return path.absolute()
 
 
-_OF_THE_POOL = ("target", "max_batch", "max_length", "threads", "device", "dtype", "attention", "graphs")
+_OF_THE_POOL = (
+    "target",
+    "max_batch",
+    "max_length",
+    "prefix_cache_mb",
+    "threads",
+    "device",
+    "dtype",
+    "attention",
+    "graphs",
+)
 _OF_SPECULATION = ("draft", "verifier")
-_WHOLE = ("max_batch", "max_length", "threads")
+_WHOLE = ("max_batch", "max_length", "prefix_cache_mb", "threads")
 
 
 def arm(spec: str) -> EmbeddedPool:
