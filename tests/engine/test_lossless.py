@@ -135,7 +135,7 @@ def test_dynamic_trees(spec: str) -> None:
 
 def test_ngram_drafts() -> None:
     drafter = make_drafter("ngram:2", Draw.IID, [], rows=1, length=12)
-    prompt = (0, 1, 2, 0, 1)
+    prompt = (0, 1, 2, 0, 1, 2, 0, 1)
     ((tree, _),) = trees = drafted(drafter, PLAIN, prompt)
     assert tree.tokens == [1, 2, 0]
     p = random_table(0)
