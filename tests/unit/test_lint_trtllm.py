@@ -457,7 +457,7 @@ def test_eagle_is_read_as_eagle3_since_1_3(tmp_path) -> None:
             "1.3.0rc26",
             "the first known of its release; for 1.3.0rc13, as requested, it was not checked",
         ),
-        ("0.20.0", "1.2.1", "the oldest of the table; for 0.20.0, as requested, it was not checked"),
+        ("0.20.0", "0.21.0", "the oldest of the table; for 0.20.0, as requested, it was not checked"),
     ],
 )
 def test_an_unknown_version_is_judged_as_one_that_is_named(version, judged_as, because, tmp_path) -> None:
@@ -512,7 +512,7 @@ def test_the_table_is_read_from_a_releases_sources(tmp_path, monkeypatch) -> Non
         (tmp_path / "tensorrt_llm" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "tensorrt_llm" / name).write_text(text)
     out = tmp_path / "releases.json"
-    out.write_text('{"sources": {}, "releases": {}}')
+    out.write_text('{"sources": {}, "shown": {}, "releases": {}}')
     monkeypatch.setattr(sys, "argv", ["trtllm_table", "9.0.0", str(tmp_path), "--table", str(out)])
     trtllm_table.main()
     assert json.loads(out.read_text())["releases"]["9.0.0"] == {
@@ -581,8 +581,12 @@ def speculating(tmp_path, version: str, **keys: object):
         ("1.2.5", {"decoding_type": "PARD", "max_draft_len": 3, "speculative_model": "d"},
          ["decoding_type"]),
         # Older than the oldest, newer than the newest.
-        ("1.0.0", {"decoding_type": "NGram", "max_draft_len": 3, "max_matching_ngram_size": 2},
-         ["decoding_type", "max_draft_len", "max_matching_ngram_size"]),
+        ("0.19.0", {"decoding_type": "Eagle", "max_draft_len": 3, "speculative_model": "d"},
+         ["--config", "decoding_type", "max_draft_len", "speculative_model"]),
+        # A key that came and went between two releases of the table.
+        ("1.0.0", {"decoding_type": "MTP", "num_nextn_predict_layers": 1, "acceptance_window": 9,
+                   "acceptance_length_threshold": 0.5},
+         ["--config", "return_perf_metrics", "acceptance_window", "acceptance_length_threshold"]),
         ("2.0.0", {"decoding_type": "MTP", "max_draft_len": 3}, ["decoding_type", "max_draft_len"]),
         # A release of the table whose reference of that type was not at hand.
         ("1.4.0rc4", {"decoding_type": "DFlash", "max_draft_len": 3, "speculative_model": "d",
