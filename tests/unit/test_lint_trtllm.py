@@ -586,7 +586,7 @@ def speculating(tmp_path, version: str, **keys: object):
         # A key that came and went between two releases of the table.
         ("1.0.0", {"decoding_type": "MTP", "num_nextn_predict_layers": 1, "acceptance_window": 9,
                    "acceptance_length_threshold": 0.5},
-         ["--config", "return_perf_metrics", "acceptance_window", "acceptance_length_threshold"]),
+         ["--config", "return_perf_metrics", "acceptance_length_threshold", "acceptance_window"]),
         ("2.0.0", {"decoding_type": "MTP", "max_draft_len": 3}, ["decoding_type", "max_draft_len"]),
         # A release of the table whose reference of that type was not at hand.
         ("1.4.0rc4", {"decoding_type": "DFlash", "max_draft_len": 3, "speculative_model": "d",

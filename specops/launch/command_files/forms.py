@@ -23,12 +23,14 @@ from specops.launch.command_files import (
     kustomize,
     llama_swap,
     llmkube,
+    markdown,
     presets,
     python_source,
     ray_serve,
     scripts,
     shell,
     systemd,
+    windows,
 )
 from specops.launch.command_files.form import LOOK, Document, DocumentForm, FileForm
 from specops.serving import Command, Files
@@ -39,6 +41,9 @@ FILES: tuple[FileForm, ...] = (
     systemd.SERVICE,
     presets.FORM,
     python_source.FORM,
+    markdown.FORM,
+    windows.BATCH_FORM,
+    windows.POWERSHELL_FORM,
 )
 """Text files, one line a form. The first that takes a file reads it; any other text is a shell's."""
 

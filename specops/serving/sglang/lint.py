@@ -479,7 +479,8 @@ def _version(command: Command, requested: str | None) -> tuple[str, str]:
     if numbers < parse(releases.oldest):
         return (
             newest,
-            f"the newest known: {version}, {source}, is older than {releases.oldest}, the oldest known",
+            f"into which the command is translated; {version}, {source}, is older than {releases.oldest}, "
+            "the oldest known",
         )
     nearest = releases.release(version).version
     if parse(nearest) != numbers:
