@@ -404,6 +404,7 @@ def config_words(settings: Mapping[str, object]) -> list[str]:
     return [word for key, value in stated.items() for word in setting_words(key, value)]
 
 
+PACKAGES = ("sglang",)
 CONFIG_FILE = ConfigFile(("--config",), config_words)
 
 
@@ -463,9 +464,9 @@ def _yaml(command: ParsedCommand) -> str:
 def _version(command: Command, requested: str | None) -> tuple[str, str]:
     """The release that the command is judged for, and why."""
     releases, version = table(), requested or command.version
-    newest, source = releases.newest.version, "as requested" if requested else "as the image's tag says"
+    newest, source = releases.newest.version, "as requested" if requested else command.version_source
     if version is None:
-        version, source = version_behind(command.words, ("sglang",)), "as the program says"
+        version, source = version_behind(command.words, PACKAGES), "as the program says"
     if version is None:
         return newest, "the newest known: no version was given, and the program is not on this machine"
     try:
@@ -491,6 +492,7 @@ def _version(command: Command, requested: str | None) -> tuple[str, str]:
 
 COMMAND_LINE = CommandLine(
     call=CALL,
+    packages=PACKAGES,
     example="python -m sglang.launch_server …",
     judge=judge,
     flag=lambda flag: table().history("flags", flag) is not None,

@@ -33,6 +33,7 @@ from specops.serving.trtllm.arguments import CALL, SPECULATIVE, ParsedCommand
 from specops.serving.trtllm.releases import (
     FIRST_ON_PYTORCH,
     OF_TODAY,
+    PACKAGES,
     Release,
     Version,
     installed,
@@ -535,7 +536,7 @@ def _version(command: Command, requested: str | None) -> tuple[Version, str]:
         return Version.parse(requested), "as requested"
     if command.version:
         with suppress(ConfigError):  # a tag of somebody's own
-            return Version.parse(command.version), "as the image's tag says"
+            return Version.parse(command.version), command.version_source
         return table().newest, f"the newest known: the image's tag, {command.version}, is not a release"
     version = installed(command.words)
     if version is not None:
@@ -567,5 +568,9 @@ def is_config(document: Mapping[str, object]) -> bool:
 
 
 COMMAND_LINE = CommandLine(
-    call=CALL, example="trtllm-serve MODEL --config FILE.yaml …", judge=judge, document=is_config
+    call=CALL,
+    example="trtllm-serve MODEL --config FILE.yaml …",
+    judge=judge,
+    document=is_config,
+    packages=PACKAGES,
 )

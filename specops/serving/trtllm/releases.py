@@ -19,6 +19,7 @@ from specops.errors import ConfigError
 from specops.hints import with_value
 from specops.serving.argv import version_behind
 
+PACKAGES = ("tensorrt_llm", "tensorrt-llm")
 FINAL = 10**6
 """Sorts a release behind its candidates."""
 _VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?(?:\.?rc(\d+))?(?:\.?post\d+)?(?:\.dev\w*)?")
@@ -199,7 +200,7 @@ def table() -> TrtllmReleases:
 def installed(words: Sequence[str]) -> Version | None:
     """The version of the trtllm-serve that `words` call; None: it is not here, or no Python knows it."""
     program = next((word for word in words if word.rsplit("/", 1)[-1] == "trtllm-serve"), None)
-    answer = version_behind([program], ("tensorrt_llm", "tensorrt-llm")) if program else None
+    answer = version_behind([program], PACKAGES) if program else None
     try:
         return Version.parse(answer) if answer else None
     except ConfigError:
