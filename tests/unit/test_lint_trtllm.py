@@ -512,7 +512,7 @@ def test_the_table_is_read_from_a_releases_sources(tmp_path, monkeypatch) -> Non
         (tmp_path / "tensorrt_llm" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "tensorrt_llm" / name).write_text(text)
     out = tmp_path / "releases.json"
-    out.write_text('{"sources": {}, "shown": {}, "releases": {}}')
+    out.write_text('{"sources": {}, "single_keys": {}, "releases": {}}')
     monkeypatch.setattr(sys, "argv", ["trtllm_table", "9.0.0", str(tmp_path), "--table", str(out)])
     trtllm_table.main()
     assert json.loads(out.read_text())["releases"]["9.0.0"] == {
@@ -604,8 +604,8 @@ def test_what_was_not_read_of_a_release_is_unknown_and_never_clean(version, keys
 def test_a_release_that_ignores_a_key_is_not_said_to_refuse_it(tmp_path) -> None:
     config = yaml.safe_dump({"speculative_config": {"decoding_type": "MTP", "relaxed_gamma": 1}})
     text = script(config, "trtllm-serve m --backend pytorch --extra_llm_api_options config.yaml")
-    found = judged(text, tmp_path, "0.21.0")
-    (finding,) = [one for one in found.findings if "relaxed_gamma" in one.flag]
+    result = judged(text, tmp_path, "0.21.0")
+    (finding,) = [entry for entry in result.findings if "relaxed_gamma" in entry.flag]
     assert (finding.level, "ignores it" in finding.why) == ("warning", True)
     assert "relaxed_gamma" in errors(judged(text, tmp_path, "1.0.0rc5"))[0]
 
@@ -614,16 +614,16 @@ def test_a_release_that_ignores_a_key_is_not_said_to_refuse_it(tmp_path) -> None
 def test_the_backend_that_a_release_chooses(version, refused, tmp_path) -> None:
     keys = {"decoding_type": "MTP", "num_nextn_predict_layers": 1}
     config = yaml.safe_dump({"speculative_config": keys, "enable_iter_perf_stats": True})
-    found = judged(script(config, "trtllm-serve m --extra_llm_api_options config.yaml"), tmp_path, version)
-    assert ("speculative_config.decoding_type" in errors(found)) == refused
+    result = judged(script(config, "trtllm-serve m --extra_llm_api_options config.yaml"), tmp_path, version)
+    assert ("speculative_config.decoding_type" in errors(result)) == refused
 
 
 @pytest.mark.parametrize(
-    ("version", "known"),
+    ("version", "has_key"),
     [("1.0.0rc5", False), ("1.0.0", None), ("1.1.0rc1", True), ("1.2.0", None), ("1.2.1", False)],
 )
-def test_a_key_that_came_and_went(version, known) -> None:
-    assert table().has_key(Version.parse(version), "use_torch_sampler") is known
+def test_a_key_that_came_and_went(version, has_key) -> None:
+    assert table().has_key(Version.parse(version), "use_torch_sampler") is has_key
 
 
 @pytest.mark.parametrize(

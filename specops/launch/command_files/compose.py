@@ -20,7 +20,7 @@ def matches(document: Document) -> bool:
 
 def commands(document: Document, where: str, files: Files) -> Iterator[Command]:
     held = files.with_texts(_configs(document))
-    known = {
+    env_file_values = {
         name: value
         for name, value in assignments(replace(files, contained=False).text(".env") or "").items()
         if not SECRET_VARIABLE.search(name)  # what is filled in is printed
@@ -29,7 +29,7 @@ def commands(document: Document, where: str, files: Files) -> Iterator[Command]:
         if not isinstance(service, dict):
             continue
         # Compose fills in variables first and splits then, so that one may hold several words, or none.
-        started = [_filled(service.get(key), known) for key in ("entrypoint", "command")]
+        started = [_filled(service.get(key), env_file_values) for key in ("entrypoint", "command")]
         image = service.get("image")
         stated = service.get("env_file")
         names = [
@@ -47,8 +47,8 @@ def commands(document: Document, where: str, files: Files) -> Iterator[Command]:
         yield from containers.commands(
             [word for part in started for word in containers.listed(part)],
             f"service {name}",
-            _interpolated(image, known) if isinstance(image, str) else image,
-            environment | {n: _interpolated(v, known) for n, v in variables.items()},
+            _interpolated(image, env_file_values) if isinstance(image, str) else image,
+            environment | {n: _interpolated(v, env_file_values) for n, v in variables.items()},
             replace(held, mounts=dict(_mounts(service.get("volumes")))),
             unread,
             missing,
@@ -66,19 +66,19 @@ def _mounts(volumes: Any) -> Iterator[tuple[str, str]]:
             yield str(target), str(source)
 
 
-def _filled(value: Any, known: Mapping[str, str]) -> Any:
+def _filled(value: Any, env_file_values: Mapping[str, str]) -> Any:
     if isinstance(value, list):
-        return [_interpolated(str(word), known) for word in value]
-    return _interpolated(value, known) if isinstance(value, str) else value
+        return [_interpolated(str(word), env_file_values) for word in value]
+    return _interpolated(value, env_file_values) if isinstance(value, str) else value
 
 
-def _interpolated(text: str, known: Mapping[str, str]) -> str:
+def _interpolated(text: str, env_file_values: Mapping[str, str]) -> str:
     """Return the text with the variables of the file .env. Of others, ${NAME:-default} is the default and
     ${NAME:+other} is nothing; $$ is a dollar."""
     before, text = "", text.replace("$$", "\0")
     text = re.sub(
         r"\$(?:(\w+)|\{(\w+)(?::?[-?](?:[^{}]|\{[^{}]*\})*)?\})",
-        lambda match: known.get(match[1] or match[2]) or match[0],
+        lambda match: env_file_values.get(match[1] or match[2]) or match[0],
         text,
     )
     while text != before:  # a default may hold another one

@@ -60,8 +60,8 @@ OTHERS = SHORT | {
 
 def flags(command: ParsedCommand, release: Release) -> Iterator[Found]:
     for option in dict.fromkeys(command.options):
-        flag, known = option.flag, table().has_flag(release.requested, option.flag)
-        if flag in release.flags and known is not False:
+        flag, has_flag = option.flag, table().has_flag(release.requested, option.flag)
+        if flag in release.flags and has_flag is not False:
             if release.flags[flag] and not option.values:
                 yield Found(Finding("error", flag, "it takes a value"))
             continue
@@ -75,7 +75,7 @@ def flags(command: ParsedCommand, release: Release) -> Iterator[Found]:
             why = f"{why}: names have underscores" if new == underscores and new != flag else why
             yield Found(Finding("error", flag, why, new), methodcaller("renamed", flag, new))
             continue
-        if known is None:
+        if has_flag is None:
             continue  # reported as unknown
         near = difflib.get_close_matches(underscores, release.flags, n=1, cutoff=0.8)
         yield Found(Finding("error", flag, why, near[0] if near and not releases else None))

@@ -1,8 +1,8 @@
 """Releases of TensorRT-LLM: which flags of trtllm-serve and keys of its YAML file each of them knows.
 
 The table (releases.json) says under `sources` what each release was read from. A release between two of the
-table is judged by the earlier one; a name that only one of both has is not known of it. `shown` has keys of
-releases of which nothing else was read. tools/trtllm_table.py adds a release from its sources.
+table is judged by the earlier one; a name that only one of both has is not known of it. `single_keys` has
+keys of releases of which nothing else was read. tools/trtllm_table.py adds a release from its sources.
 """
 
 from __future__ import annotations
@@ -96,7 +96,9 @@ class TrtllmReleases:
     def __init__(self, path: Path) -> None:
         raw = json.loads(path.read_text(encoding="utf-8"))
         self.sources: Mapping[str, str] = raw["sources"]
-        self._shown = {Version.parse(name): frozenset(shown["keys"]) for name, shown in raw["shown"].items()}
+        self._single_keys = {
+            Version.parse(name): frozenset(entry["keys"]) for name, entry in raw["single_keys"].items()
+        }
         self._releases: dict[Version, Mapping[str, Any]] = {
             Version.parse(name): release for name, release in raw["releases"].items()
         }
@@ -148,8 +150,8 @@ class TrtllmReleases:
     def has_key(self, requested: Version, key: str) -> bool | None:
         """Return whether a release has `key` at the top level of the YAML file; None: not known."""
         answers = {version: key in raw["keys"] for version, raw in self._releases.items()}
-        shown = {version: True for version, keys in self._shown.items() if key in keys}
-        return self._between(requested, answers | shown)
+        single = {version: True for version, keys in self._single_keys.items() if key in keys}
+        return self._between(requested, answers | single)
 
     def _between(self, requested: Version, answers: Mapping[Version, bool | None]) -> bool | None:
         """Return what the releases before and after `requested` agree on. The newest stands for newer ones,
