@@ -203,6 +203,7 @@ def test_a_correction_is_written_for_the_shell_of_the_file(name, text, written, 
     [
         ("pip install vllm==0.9.2\n", "0.9.2, as the file installs it"),
         ("pip install my-vllm==0.9.2\n", "the newest known"),
+        ("# tried with vllm==0.9.2\n", "the newest known"),
         ("pip install vllm==0.9.2\npip install vllm==0.10.0\n", "the newest known"),
     ],
 )

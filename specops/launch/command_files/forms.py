@@ -112,11 +112,8 @@ def _pinned(command: Command, text: str) -> Command:
     if command.version or own_image:
         return command
     names = "|".join(map(re.escape, command_lines()[command.engine].packages))
-    pins = (
-        set(re.findall(rf"(?<![\w.-])(?:{names})(?:\[[\w,-]+\])?\s*==\s*(\d+\.[\w.]*\w)", text))
-        if names
-        else set()
-    )
+    pin = rf"(?<![\w.-])(?:{names})(?:\[[\w,-]+\])?\s*==\s*(\d+\.[\w.]*\w)"
+    pins = set(re.findall(pin, re.sub(r"(?m)(^|\s)#.*$", "", text))) if names else set()
     if len(pins) != 1:
         return command
     return replace(command, version=pins.pop(), version_source="as the file installs it")

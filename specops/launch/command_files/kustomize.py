@@ -33,7 +33,8 @@ KEYS = (
 def matches(document: Document) -> bool:
     if _is_patch(document.get(OPERATIONS)):
         return True
-    unnamed = "kind" not in document and "resources" in document and set(document) <= set(KEYS)
+    unnamed = "kind" not in document and isinstance(document.get("resources"), list)
+    unnamed = unnamed and set(document) <= set(KEYS)
     return unnamed or "kustomize.config.k8s.io" in str(document.get("apiVersion", ""))
 
 
