@@ -601,6 +601,11 @@ def test_what_was_not_read_of_a_release_is_unknown_and_never_clean(version, keys
     assert errors(found) == []
 
 
+@pytest.mark.parametrize(("key", "has_key"), [("use_cuda_graph", True), ("moe_config", None)])
+def test_what_the_oldest_release_lacks_an_older_one_may_have(key, has_key) -> None:
+    assert table().has_key(Version.parse("0.19.0"), key) is has_key
+
+
 def test_a_release_that_ignores_a_key_is_not_said_to_refuse_it(tmp_path) -> None:
     config = yaml.safe_dump({"speculative_config": {"decoding_type": "MTP", "relaxed_gamma": 1}})
     text = script(config, "trtllm-serve m --backend pytorch --extra_llm_api_options config.yaml")
