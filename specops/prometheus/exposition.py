@@ -152,15 +152,20 @@ def parse(text: str) -> Scrape:
 
 
 def _canonical(name: str, prefixes: Sequence[str]) -> str:
-    renamed = next((prefix for prefix in prefixes if name.startswith(f"{prefix}_")), None)
-    return f"{renamed}:{name.removeprefix(f'{renamed}_')}" if renamed else name
+    """Return a name with the colon for which some exporters write an underscore. Ray puts its own prefix
+    before an engine's."""
+    own = name.removeprefix("ray_")
+    renamed = next((prefix for prefix in prefixes if own.startswith((f"{prefix}_", f"{prefix}:"))), None)
+    return f"{renamed}:{own[len(renamed) + 1 :]}" if renamed else name
 
 
 def naming_of(*scrapes: Scrape) -> Series | None:
     """The table of names of which one of the scrapes has some: of running requests, generated tokens or
-    drafts. None where none is of an engine that specops reads."""
+    drafts, else any with the engine's prefix. None where none is of an engine that specops reads."""
     exposed = {name for scrape in scrapes for name, _ in scrape}
-    return next((series for series in tables() if names_an_engine(series, exposed)), None)
+    prefixes = {name.partition(":")[0] for name in exposed if ":" in name}
+    named = (series for series in tables() if names_an_engine(series, exposed))
+    return next(named, next((series for series in tables() if series.prefix in prefixes), None))
 
 
 def names_an_engine(series: Series, exposed: Collection[str]) -> bool:

@@ -310,7 +310,8 @@ class Files:
 
 @dataclass(frozen=True)
 class Command:
-    """A command that starts `engine`. `where` it stands, for people; `version` as an image's tag says it;
+    """A command that starts `engine`. `where` it stands, for people; `version` as an image's tag says it, or
+    as `version_source` names it;
     `flags_file`: it is a YAML file of flags and is written as one; `environment`: variables that are set
     around the words, in the same file; `files`: that the words may name; `image`: of the container that they
     run in; `launcher`: words of a program around the engine, which are not the engine's; `unread`: what of
@@ -326,6 +327,7 @@ class Command:
     image: str | None = None
     launcher: tuple[str, ...] = ()
     unread: tuple[Unknown, ...] = ()
+    version_source: str = "as the image's tag says"
 
 
 @dataclass(frozen=True)
@@ -461,6 +463,9 @@ class CommandLine:
 
     document: Callable[[Mapping[str, object]], bool] | None = None
     """Whether a YAML file is its settings, for a flag of the server."""
+
+    packages: tuple[str, ...] = ()
+    """Names of its package on PyPI, by which a file pins its version."""
 
     usual_in: tuple[str, ...] = ()
     """Kinds of files in which it is the engine where they name none: production-stack, llm-d, KServe, Ray."""

@@ -1,7 +1,8 @@
 """Public checkpoints of drafts, as configs and tensor lists in our own words: only facts that tell a kind.
 
 Rows name where the facts were read. `half`: the table of kinds was developed on one half; the other was tried
-once, after the table was finished (LOG.md has its score).
+once, after the table was finished (LOG.md has its score). Of later rows, what is right was decided before the
+product read them.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ MIDLAYER = tuple(
 SPECFORGE = "https://github.com/sgl-project/SpecForge"
 
 
+TARGET = ("model.embed_tokens.weight", "model.norm.weight", "lm_head.weight")
 USUAL = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.q_norm", "mlp.up_proj", "input_layernorm")
 
 
@@ -294,5 +296,77 @@ HEADS = (
         ("model.embed_tokens.weight", "model.norm.weight", "lm_head.weight",
          *layers(2, prefix="model.layers.")),
         "pard", does="needs_setting", method="draft_model",
+    ),
+    PublicHead(
+        "Vicuna with Medusa heads in its own files", "later", "https://github.com/FasterDecoding/Medusa",
+        {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": 2,
+         "medusa_num_heads": 3, "medusa_num_layers": 1},
+        (*TARGET, *layers(2, prefix="model.layers."),
+         *(f"medusa_head.{head}.{part}.weight" for head in range(3) for part in ("0.linear", "1"))),
+        "medusa", 3, is_target=True, does="refused",
+    ),
+    PublicHead(
+        "Arctic LSTM speculator", "later", "https://github.com/snowflakedb/ArcticInference",
+        {"architectures": ["MLPVariantSpeculatorPreTrainedModel"], "model_type": "mlp_speculator",
+         "n_predict": 3, "method": "sum_lstm"},
+        ("cell_ln.0.weight", "forget_emb.0.weight", "input_emb.0.weight", "output_emb.0.weight",
+         "projs.0.weight", "state_ln.0.weight", "head.0.weight"),
+        "unknown", 3, does="unknown",
+    ),
+    PublicHead(
+        "ReDrafter", "later", "https://github.com/apple/ml-recurrent-drafter",
+        {"architectures": ["RecurrentDraftingModel"], "num_draft_layers": 2},
+        ("input_projs.weight", "lm_heads.0.linear.weight", "lm_heads.1.linear.weight", "lm_heads.2.weight",
+         "rnn_u.weight", "rnn_w.weight"),
+        "unknown", does="unknown",
+    ),
+    PublicHead(
+        "GLM-4.5-Air", "later",
+        "https://github.com/vllm-project/vllm: vllm/model_executor/models/glm4_moe_mtp.py",
+        {"architectures": ["Glm4MoeForCausalLM"], "model_type": "glm4_moe", "num_hidden_layers": 2,
+         "num_nextn_predict_layers": 1},
+        (*TARGET, *layers(2, prefix="model.layers."),
+         *(f"model.layers.2.{part}.weight" for part in ("eh_proj", "enorm", "hnorm", "shared_head.norm",
+                                                        "embed_tokens", "self_attn.q_proj", "mlp.gate"))),
+        "mtp", 1, is_target=True, method="mtp",
+    ),
+    PublicHead(
+        "Nemotron-3-Super", "later",
+        "https://github.com/vllm-project/vllm: vllm/model_executor/models/nemotron_h_mtp.py",
+        {"architectures": ["NemotronHForCausalLM"], "model_type": "nemotron_h", "num_hidden_layers": 2,
+         "num_nextn_predict_layers": 1},
+        ("backbone.embeddings.weight", "backbone.norm_f.weight", "lm_head.weight",
+         *layers(2, "mixer.in_proj", "norm", prefix="backbone.layers."),
+         *(f"mtp.layers.{part}.weight" for part in ("0.eh_proj", "0.enorm", "0.hnorm", "0.mixer.q_proj",
+                                                    "1.mixer.gate", "1.final_layernorm"))),
+        "mtp", 1, is_target=True, method="mtp",
+    ),
+    PublicHead(
+        "Mistral-Large-3 EAGLE, in Mistral's names", "later",
+        "https://github.com/vllm-project/vllm: vllm/model_executor/models/mistral_large_3_eagle.py",
+        {"architectures": ["EagleMistralLarge3ForCausalLM"], "model_type": "eagle", "num_hidden_layers": 2},
+        ("eagle_linear.weight", "norm.weight",
+         *layers(2, "attention.wq_a", "attention.wkv_a_with_mqa", "feed_forward.w1", "attention_norm")),
+        "unknown", does="unknown",  # vLLM loads it as an EAGLE head; the table has no such names
+    ),
+    PublicHead(
+        "MiMo-V2-Flash", "later",
+        "https://github.com/sgl-project/sglang: python/sglang/srt/models/mimo_v2_flash_nextn.py",
+        {"architectures": ["MiMoV2FlashForCausalLM"], "model_type": "mimo_v2_flash", "num_hidden_layers": 2,
+         "num_nextn_predict_layers": 3},
+        (*TARGET, *layers(2, prefix="model.layers."),
+         *layers(3, "eh_proj", "enorm", "hnorm", "final_layernorm", "self_attn.qkv_proj", "mlp.up_proj",
+                 prefix="model.mtp.layers.")),
+        "mtp", 3, is_target=True, method="NEXTN", engine="sglang", version="0.5.23",
+    ),
+    PublicHead(
+        "ERNIE-4.5-21B-A3B", "later",
+        "https://github.com/vllm-project/vllm: vllm/model_executor/models/ernie_mtp.py",
+        {"architectures": ["Ernie4_5_MoeForCausalLM"], "model_type": "ernie4_5_moe", "num_hidden_layers": 2,
+         "num_nextn_predict_layers": 1},
+        (*TARGET, *layers(2, prefix="model.layers."), "model.mtp_linear_proj.0.weight",
+         "model.mtp_emb_norm.0.weight", "model.mtp_hidden_norm.0.weight",
+         *layers(1, prefix="model.mtp_block.")),
+        "mtp", 1, is_target=True, method="mtp",
     ),
 )  # fmt: skip

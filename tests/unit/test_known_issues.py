@@ -177,7 +177,7 @@ LOGS = [
     for one in yaml.safe_load(
         Path(__file__).with_name("public_inputs").joinpath("inputs.yaml").read_text(encoding="utf-8")
     )
-    if one["kind"] == "log" and one["half"] == "developed"
+    if one["kind"] == "log" and one["half"] in ("developed", "later")
 ]
 
 
@@ -289,4 +289,6 @@ def test_another_flag_is_another_line() -> None:
     words = shlex.split("python -m sglang.launch_server --model-path m --speculative-algorithm EAGLE3")
     lines = sglang_lint(words, "0.5.20")
     assert [line for line in lines if line.flag == "--speculative-draft-model-path"]
-    assert not [line for line in lines if "known issue" in line.why and "#" not in line.flag]
+    about_the_flag = "sglang#36528"  # what happens without this flag, on releases that do not refuse it
+    joined = [line.why for line in lines if "known issue" in line.why and "#" not in line.flag]
+    assert all(about_the_flag.partition("#")[2] in why for why in joined)

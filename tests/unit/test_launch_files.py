@@ -39,6 +39,13 @@ def test_a_file_that_was_held_back(case: Case) -> None:
         assert case.faults() == []
 
 
+# Of a later round: what was wrong of them was repaired.
+@pytest.mark.quick(12)
+@pytest.mark.parametrize("case", cases("later"), ids=str)
+def test_a_file_of_a_later_round(case: Case) -> None:
+    assert case.faults() == []
+
+
 def lint(folder: Path, name: str, text: str, **beside: str) -> tuple[int, str]:
     (folder / name).write_text(text, encoding="utf-8")
     for file, content in beside.items():
@@ -172,6 +179,46 @@ def test_a_file_without_a_command_is_named_and_something_runnable_given(name, tm
     with pytest.raises(UsageError, match=says) as caught:
         commands_in(tmp_path / name)
     assert caught.value.hint
+
+
+BATCH = 'llama-server.exe -m "C:\\\\my models\\\\m.gguf" ^\n  --spec-type mtp --metrics -np 2\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "written"),
+    [
+        ("start.bat", BATCH.replace("\\\\", "\\"), 'llama-server ^\n    -m "C:/my models/m.gguf" ^\n'),
+        ("start.ps1", BATCH.replace("\\\\", "\\").replace("^", "`"), "& llama-server `\n"),
+    ],
+)
+def test_a_correction_is_written_for_the_shell_of_the_file(name, text, written, tmp_path) -> None:
+    code, page = lint(tmp_path, name, text)
+    assert code == 1
+    assert written in page
+    assert "--spec-type draft-mtp" in page
+
+
+@pytest.mark.parametrize(
+    ("pins", "version"),
+    [
+        ("pip install vllm==0.9.2\n", "0.9.2, as the file installs it"),
+        ("pip install my-vllm==0.9.2\n", "the newest known"),
+        ("# tried with vllm==0.9.2\n", "the newest known"),
+        ("pip install vllm==0.9.2\npip install vllm==0.10.0\n", "the newest known"),
+    ],
+)
+def test_a_version_that_the_file_installs(pins, version, tmp_path) -> None:
+    assert version in lint(tmp_path, "start.sh", f"{pins}vllm serve org/m\n")[1]
+
+
+def test_a_secret_of_the_env_file_is_not_printed(tmp_path) -> None:
+    (tmp_path / ".env").write_text("VLLM_API_KEY=hunter2\nN=0\n")
+    text = (
+        "services: {v: {image: 'vllm/vllm-openai:v0.33.0', command: 'org/m --api-key ${VLLM_API_KEY}"
+        " --num-lookahead-slots $N'}}\n"
+    )
+    code, page = lint(tmp_path, "compose.yaml", text)
+    assert (code, "hunter2" in page) == (1, False)
 
 
 PATCH = """\

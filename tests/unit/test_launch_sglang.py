@@ -353,6 +353,8 @@ def test_only_words_behind_the_image_are_the_servers_and_a_command_is_corrected(
     assert judged.version == version
     assert because in judged.because
     assert judged.corrected is not None
+    written = "v0.5.23" if tag == "v0.4.6" else tag  # a translated command needs the release it is for
+    assert f"lmsysorg/sglang:{written} " in judged.corrected
     assert "--tp 2" in judged.corrected
     assert "--speculative-num-draft-tokens 4" in judged.corrected
     assert judged.left == []

@@ -19,7 +19,7 @@ from specops.serving.engine import Grid
 from specops.serving.trtllm.lint import judge
 from specops.serving.trtllm.pool import SERIES, TrtllmPool
 from specops.serving.trtllm.releases import Version, installed, table
-from specops.serving.trtllm.settings import WITH_DRAFT, DecodingType, command, config
+from specops.serving.trtllm.settings import RENDERED, WITH_DRAFT, DecodingType, command, config
 
 NEWEST = table().release()
 TYPES = get_args(DecodingType)
@@ -35,7 +35,7 @@ def drafting(type_: str, **settings: Any) -> TrtllmPool:
     return pool({"decoding_type": type_} | draft | settings)
 
 
-@pytest.mark.parametrize("version", table().versions)
+@pytest.mark.parametrize("version", [one for one in table().versions if one >= RENDERED])
 @pytest.mark.parametrize("type_", TYPES)
 def test_what_is_rendered_is_read_back_as_the_same_settings(type_, version) -> None:
     release = table().release(version)
@@ -71,7 +71,7 @@ EVERYTHING: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("version", table().versions)
+@pytest.mark.parametrize("version", [one for one in table().versions if one >= RENDERED])
 def test_every_setting_is_a_flag_of_every_release(version) -> None:
     release = table().release(version)
     (found,) = shell.commands(command(pool(**EVERYTHING), port=80, release=release)[2], "the script")
@@ -103,6 +103,13 @@ def test_type_and_k_are_called_as_the_release_calls_them(type_, version, name, l
     said = yaml.safe_load(served.rendering(80, "m").words[2].partition("\n")[2].partition("CONFIG\n")[0])
     assert said["speculative_config"]["decoding_type"] == name
     assert said["speculative_config"][length] == 5
+
+
+@pytest.mark.parametrize("version", ["0.21.0", "1.0.0", "1.2.0rc8"])
+def test_a_release_whose_flags_were_not_read_whole_is_not_rendered(version) -> None:
+    served = drafting("Eagle3").model_copy(update={"version": version})
+    with pytest.raises(ConfigError, match=rf"TensorRT-LLM {version} is rendered: expected 1\.2\.1 or newer"):
+        served.rendering(80, "m")
 
 
 def test_a_setting_of_another_release_is_refused() -> None:

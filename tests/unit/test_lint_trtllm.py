@@ -457,7 +457,7 @@ def test_eagle_is_read_as_eagle3_since_1_3(tmp_path) -> None:
             "1.3.0rc26",
             "the first known of its release; for 1.3.0rc13, as requested, it was not checked",
         ),
-        ("0.20.0", "1.2.1", "the oldest of the table; for 0.20.0, as requested, it was not checked"),
+        ("0.20.0", "0.21.0", "the oldest of the table; for 0.20.0, as requested, it was not checked"),
     ],
 )
 def test_an_unknown_version_is_judged_as_one_that_is_named(version, judged_as, because, tmp_path) -> None:
@@ -512,7 +512,7 @@ def test_the_table_is_read_from_a_releases_sources(tmp_path, monkeypatch) -> Non
         (tmp_path / "tensorrt_llm" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "tensorrt_llm" / name).write_text(text)
     out = tmp_path / "releases.json"
-    out.write_text('{"sources": {}, "releases": {}}')
+    out.write_text('{"sources": {}, "single_keys": {}, "releases": {}}')
     monkeypatch.setattr(sys, "argv", ["trtllm_table", "9.0.0", str(tmp_path), "--table", str(out)])
     trtllm_table.main()
     assert json.loads(out.read_text())["releases"]["9.0.0"] == {
@@ -581,8 +581,12 @@ def speculating(tmp_path, version: str, **keys: object):
         ("1.2.5", {"decoding_type": "PARD", "max_draft_len": 3, "speculative_model": "d"},
          ["decoding_type"]),
         # Older than the oldest, newer than the newest.
-        ("1.0.0", {"decoding_type": "NGram", "max_draft_len": 3, "max_matching_ngram_size": 2},
-         ["decoding_type", "max_draft_len", "max_matching_ngram_size"]),
+        ("0.19.0", {"decoding_type": "Eagle", "max_draft_len": 3, "speculative_model": "d"},
+         ["--config", "decoding_type", "max_draft_len", "speculative_model"]),
+        # A key that came and went between two releases of the table.
+        ("1.0.0", {"decoding_type": "MTP", "num_nextn_predict_layers": 1, "acceptance_window": 9,
+                   "acceptance_length_threshold": 0.5},
+         ["--config", "return_perf_metrics", "acceptance_length_threshold", "acceptance_window"]),
         ("2.0.0", {"decoding_type": "MTP", "max_draft_len": 3}, ["decoding_type", "max_draft_len"]),
         # A release of the table whose reference of that type was not at hand.
         ("1.4.0rc4", {"decoding_type": "DFlash", "max_draft_len": 3, "speculative_model": "d",
@@ -595,6 +599,36 @@ def test_what_was_not_read_of_a_release_is_unknown_and_never_clean(version, keys
     assert asked == unknown
     assert all(entry.decides for entry in found.unknown)
     assert errors(found) == []
+
+
+@pytest.mark.parametrize(("key", "has_key"), [("use_cuda_graph", True), ("moe_config", None)])
+def test_what_the_oldest_release_lacks_an_older_one_may_have(key, has_key) -> None:
+    assert table().has_key(Version.parse("0.19.0"), key) is has_key
+
+
+def test_a_release_that_ignores_a_key_is_not_said_to_refuse_it(tmp_path) -> None:
+    config = yaml.safe_dump({"speculative_config": {"decoding_type": "MTP", "relaxed_gamma": 1}})
+    text = script(config, "trtllm-serve m --backend pytorch --extra_llm_api_options config.yaml")
+    result = judged(text, tmp_path, "0.21.0")
+    (finding,) = [entry for entry in result.findings if "relaxed_gamma" in entry.flag]
+    assert (finding.level, "ignores it" in finding.why) == ("warning", True)
+    assert "relaxed_gamma" in errors(judged(text, tmp_path, "1.0.0rc5"))[0]
+
+
+@pytest.mark.parametrize(("version", "refused"), [("0.21.0", True), ("1.0.0rc5", False)])
+def test_the_backend_that_a_release_chooses(version, refused, tmp_path) -> None:
+    keys = {"decoding_type": "MTP", "num_nextn_predict_layers": 1}
+    config = yaml.safe_dump({"speculative_config": keys, "enable_iter_perf_stats": True})
+    result = judged(script(config, "trtllm-serve m --extra_llm_api_options config.yaml"), tmp_path, version)
+    assert ("speculative_config.decoding_type" in errors(result)) == refused
+
+
+@pytest.mark.parametrize(
+    ("version", "has_key"),
+    [("1.0.0rc5", False), ("1.0.0", None), ("1.1.0rc1", True), ("1.2.0", None), ("1.2.1", False)],
+)
+def test_a_key_that_came_and_went(version, has_key) -> None:
+    assert table().has_key(Version.parse(version), "use_torch_sampler") is has_key
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,9 @@ INPUTS = yaml.safe_load(
     Path(__file__).with_name("public_inputs").joinpath("inputs.yaml").read_text(encoding="utf-8")
 )
 SCRAPES = {
-    one["id"]: one["text"] for one in INPUTS if one["kind"] == "metrics" and one["half"] == "developed"
+    one["id"]: one["text"]
+    for one in INPUTS
+    if one["kind"] == "metrics" and one["half"] in ("developed", "later")
 }
 UNKNOWN = {
     name: text

@@ -109,7 +109,8 @@ def test_forms_that_came_later(kind, version, does) -> None:
         ("trtllm", "1.2.1", "dflash", "refused"),
         ("trtllm", "1.3.0rc26", "dflash", "works"),
         ("trtllm", "1.4.0rc1", "domino", "unknown"),
-        ("trtllm", "1.0.0", "mtp", "unknown"),  # older than the oldest that was read
+        ("trtllm", "0.20.0", "mtp", "unknown"),  # older than the oldest that was read
+        ("trtllm", "1.0.0", "mtp", "works"),  # 1.0.0rc5 and 1.2.1 have it
         ("trtllm", "1.3.0rc5", "dflash", "unknown"),  # 1.2.1 has no such type, 1.3.0rc26 has
         ("trtllm", "1.3.0rc5", "mtp", "works"),  # both have
     ],

@@ -11,6 +11,7 @@ could not be read is part of the command.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from specops.errors import FileError, UsageError
 from specops.hints import listing
-from specops.launch.command_files import forms, presets, shell
+from specops.launch.command_files import forms, presets, shell, windows
 from specops.launch.command_files.recognition import command_lines, recognised, titles
 from specops.serving import Command, Files, LintResult, joined
 
@@ -27,11 +28,28 @@ def judge(command: Command, requested: str | None = None) -> LintResult:
     """Judge the command of a file. `requested`: a version that the operator names. Raises ConfigError for one
     that is invalid or too old."""
     result = command_lines()[command.engine].judge(command, requested)
+    if command.version and result.corrected:
+        result = replace(result, corrected=_retagged(result.corrected, command.version, result.version))
+    if result.corrected:
+        result = replace(result, corrected=windows.written(result.corrected, command.where))
     if command.launcher and result.corrected and not command.flags_file:
         result = replace(
             result, corrected=f"{result.corrected.rstrip()} \\\n    {joined(command.launcher)}\n"
         )
     return result
+
+
+def _retagged(text: str, tag: str, judged: str) -> str:
+    """Return a corrected command with the image of the release that it was corrected for, where that is newer
+    than the image's tag: the older release may know nothing of the flags that the correction has."""
+    own, newer = (re.search(r"\d+(\.\d+)*", version) for version in (tag, judged))
+    if own is None or newer is None or _numbers(own[0]) >= _numbers(newer[0]):
+        return text
+    return re.sub(rf"(\S+:[\w-]*?){re.escape(own[0])}[\w.-]*(?=[\s'\"]|$)", rf"\g<1>{newer[0]}", text)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")[:3]))
 
 
 def command_of(words: Sequence[str]) -> Command:

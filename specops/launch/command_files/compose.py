@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from specops.launch.command_files import containers
 from specops.launch.command_files.form import Document, DocumentForm
+from specops.launch.command_files.recognition import assignments
+from specops.section import SECRET_VARIABLE
 from specops.serving import Command, Files, Unknown, is_unknown
 
 
@@ -18,11 +20,16 @@ def matches(document: Document) -> bool:
 
 def commands(document: Document, where: str, files: Files) -> Iterator[Command]:
     held = files.with_texts(_configs(document))
+    env_file_values = {
+        name: value
+        for name, value in assignments(replace(files, contained=False).text(".env") or "").items()
+        if not SECRET_VARIABLE.search(name)  # what is filled in is printed
+    }
     for name, service in document["services"].items():
         if not isinstance(service, dict):
             continue
         # Compose fills in variables first and splits then, so that one may hold several words, or none.
-        started = [_filled(service.get(key)) for key in ("entrypoint", "command")]
+        started = [_filled(service.get(key), env_file_values) for key in ("entrypoint", "command")]
         image = service.get("image")
         stated = service.get("env_file")
         names = [
@@ -40,8 +47,8 @@ def commands(document: Document, where: str, files: Files) -> Iterator[Command]:
         yield from containers.commands(
             [word for part in started for word in containers.listed(part)],
             f"service {name}",
-            _interpolated(image) if isinstance(image, str) else image,
-            environment | {n: _interpolated(v) for n, v in variables.items()},
+            _interpolated(image, env_file_values) if isinstance(image, str) else image,
+            environment | {n: _interpolated(v, env_file_values) for n, v in variables.items()},
             replace(held, mounts=dict(_mounts(service.get("volumes")))),
             unread,
             missing,
@@ -59,15 +66,21 @@ def _mounts(volumes: Any) -> Iterator[tuple[str, str]]:
             yield str(target), str(source)
 
 
-def _filled(value: Any) -> Any:
+def _filled(value: Any, env_file_values: Mapping[str, str]) -> Any:
     if isinstance(value, list):
-        return [_interpolated(str(word)) for word in value]
-    return _interpolated(value) if isinstance(value, str) else value
+        return [_interpolated(str(word), env_file_values) for word in value]
+    return _interpolated(value, env_file_values) if isinstance(value, str) else value
 
 
-def _interpolated(text: str) -> str:
-    """No variable is known: ${NAME:-default} is the default, ${NAME:+other} is nothing; $$ is a dollar."""
+def _interpolated(text: str, env_file_values: Mapping[str, str]) -> str:
+    """Return the text with the variables of the file .env. Of others, ${NAME:-default} is the default and
+    ${NAME:+other} is nothing; $$ is a dollar."""
     before, text = "", text.replace("$$", "\0")
+    text = re.sub(
+        r"\$(?:(\w+)|\{(\w+)(?::?[-?](?:[^{}]|\{[^{}]*\})*)?\})",
+        lambda match: env_file_values.get(match[1] or match[2]) or match[0],
+        text,
+    )
     while text != before:  # a default may hold another one
         before = text
         text = re.sub(r"\$\{\w+:?-((?:[^{}$]|\$(?!\{))*)\}", r"\1", text)

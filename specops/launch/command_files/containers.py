@@ -131,10 +131,17 @@ def of_container(node: dict[str, Any], where: str, files: Files) -> Iterator[Com
             reason = "it holds more than words, which were not read"
             how = "kubectl get pods -o yaml  # the words that the container has"
             missing.append(Unknown(key, reason, how))
-    image = node.get("image")
-    if not isinstance(image, str) and "repository" in node:
-        image = f"{node['repository']}:{node.get('tag', '')}"
+    image = image_of(node)
     yield from commands(filled(words, environment), where, image, environment, files, unread, missing)
+
+
+def image_of(node: dict[str, Any]) -> str:
+    """Return a container's image: as one text, or as repository and tag, at the container or in `image`."""
+    image = node.get("image")
+    if isinstance(image, str):
+        return image
+    parts = image if isinstance(image, dict) else node
+    return f"{parts['repository']}:{parts.get('tag', '')}" if "repository" in parts else ""
 
 
 def variables(value: Any, files: Files | None = None) -> dict[str, str]:

@@ -23,14 +23,17 @@ from specops.launch.command_files import (
     kustomize,
     llama_swap,
     llmkube,
+    markdown,
     presets,
     python_source,
     ray_serve,
     scripts,
     shell,
     systemd,
+    windows,
 )
 from specops.launch.command_files.form import LOOK, Document, DocumentForm, FileForm
+from specops.launch.command_files.recognition import command_lines, engine_of_image
 from specops.serving import Command, Files
 
 FILES: tuple[FileForm, ...] = (
@@ -39,6 +42,9 @@ FILES: tuple[FileForm, ...] = (
     systemd.SERVICE,
     presets.FORM,
     python_source.FORM,
+    markdown.FORM,
+    windows.BATCH_FORM,
+    windows.POWERSHELL_FORM,
 )
 """Text files, one line a form. The first that takes a file reads it; any other text is a shell's."""
 
@@ -93,10 +99,24 @@ def file_commands(path: Path, text: str, files: Files) -> tuple[list[Command], s
     name, instead = _named(form, path, text)
     place = {"path": shlex.quote(str(path)), "stem": shlex.quote(path.stem)}
     return (
-        [entry for command in commands for entry in presets.expanded(command)],
+        [entry for command in commands for entry in presets.expanded(_pinned(command, text))],
         name,
         instead.format(**place),
     )
+
+
+def _pinned(command: Command, text: str) -> Command:
+    """Return the command with the version that the same file installs, where it has none and runs outside of
+    the engine's own image. A file that installs several says nothing."""
+    own_image = engine_of_image(command.image) if command.image else command.files.contained
+    if command.version or own_image:
+        return command
+    names = "|".join(map(re.escape, command_lines()[command.engine].packages))
+    pin = rf"(?<![\w.-])(?:{names})(?:\[[\w,-]+\])?\s*==\s*(\d+\.[\w.]*\w)"
+    pins = set(re.findall(pin, re.sub(r"(?m)(^|\s)#.*$", "", text))) if names else set()
+    if len(pins) != 1:
+        return command
+    return replace(command, version=pins.pop(), version_source="as the file installs it")
 
 
 def _named(form: FileForm | DocumentForm | None, path: Path, text: str) -> tuple[str, str]:

@@ -163,7 +163,8 @@ def _described(node: Any, where: str) -> Iterator[tuple[dict[str, Any], str]]:
     """Mappings with a command, or with arguments of an engine's image."""
     if isinstance(node, dict):
         words = [*containers.listed(node.get("command")), *containers.listed(node.get("args"))]
-        if words and (program_of(words)[0] is not None or any("serve" in word for word in words)):
+        calls = program_of(words)[0] is not None or any("serve" in word for word in words)
+        if words and (calls or engine_of_image(containers.image_of(node)) is not None):
             yield node, where
             return
         for key, value in node.items():

@@ -21,10 +21,21 @@ OPERATIONS = "operations"
 """Where a list of JSON patches stands, made a document."""
 
 
+KEYS = (
+    "resources", "bases", "components", "patches", "patchesStrategicMerge", "patchesJson6902", "images",
+    "namespace", "namePrefix", "nameSuffix", "commonLabels", "labels", "commonAnnotations", "replicas",
+    "configMapGenerator", "secretGenerator", "generatorOptions", "replacements", "configurations", "crds",
+    "vars", "helmCharts",
+)  # fmt: skip
+"""Keys of a kustomization, which need not say what it is."""
+
+
 def matches(document: Document) -> bool:
-    return "kustomize.config.k8s.io" in str(document.get("apiVersion", "")) or _is_patch(
-        document.get(OPERATIONS)
-    )
+    if _is_patch(document.get(OPERATIONS)):
+        return True
+    unnamed = "kind" not in document and isinstance(document.get("resources"), list)
+    unnamed = unnamed and set(document) <= set(KEYS)
+    return unnamed or "kustomize.config.k8s.io" in str(document.get("apiVersion", ""))
 
 
 def commands(document: Document, where: str, files: Files) -> Iterator[Command]:

@@ -143,12 +143,10 @@ class _Reader:
                     self.add(command)
 
     def add(self, command: Command) -> None:
-        pinned = re.search(rf"\b{command.engine}(?:\[[\w,]+\])?==(\d[\w.]*)", self.text)
-        version = command.version or (pinned[1] if pinned else None)
         listed = {entry.words for entry in self.commands}
         if command.words not in listed:
             self.commands.append(
-                Command(command.where, command.engine, command.words, version, files=self.files)
+                Command(command.where, command.engine, command.words, command.version, files=self.files)
             )
 
     def value(self, node: ast.expr) -> Any:

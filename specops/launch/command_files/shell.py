@@ -41,6 +41,8 @@ SETUP = re.compile(
     r"|module|bash|functions)$"
 )
 """Included files that set up a shell: an environment of Python, modules of a cluster."""
+FILTER = re.compile(r"""(\{\{[^{}|"'\n]*)\|[^{}\n]*(?=\}\})""")
+"""{{ name | filter }} of a template of Go or Jinja. What a filter makes of the value is not known."""
 PLACEHOLDER = re.compile(rb"<[A-Za-z][\w./-]*>(?=\s|$)")
 """<model-path>, as guides have it where a reader writes a word; bash would read a file and write another."""
 SCRIPT_FOLDER = re.compile(r"\bdirname\b.*(\$0|\$\{?0|BASH_SOURCE)")
@@ -87,9 +89,11 @@ def commands(
 
 def _normalised(text: str) -> bytes:
     """Return the script as its author means it: pasted text has spaces behind a backslash, guides have
-    <placeholders>, templates have spaces inside {{ … }}."""
+    <placeholders>, templates have spaces and filters inside {{ … }}."""
     text = re.sub(r"\\[ \t]*\r?\n", "\\\n", text).replace("\r\n", "\n")
-    text = re.sub(r"\{\{[^{}\n]*\}\}", lambda match: re.sub(r"\s+", "", match[0]), text).replace("\\}}", "}}")
+    text = re.sub(
+        r"\{\{[^{}\n]*\}\}", lambda match: re.sub(r"\s+", "", match[0]), FILTER.sub(r"\1", text)
+    ).replace("\\}}", "}}")
     source = text.encode(errors="surrogateescape")
     redirects = _nodes(_parser().parse(source).root_node, "file_redirect")
     starts = {node.start_byte for node in redirects if PLACEHOLDER.match(source, node.start_byte)}

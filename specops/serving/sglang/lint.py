@@ -404,6 +404,7 @@ def config_words(settings: Mapping[str, object]) -> list[str]:
     return [word for key, value in stated.items() for word in setting_words(key, value)]
 
 
+PACKAGES = ("sglang",)
 CONFIG_FILE = ConfigFile(("--config",), config_words)
 
 
@@ -463,9 +464,9 @@ def _yaml(command: ParsedCommand) -> str:
 def _version(command: Command, requested: str | None) -> tuple[str, str]:
     """The release that the command is judged for, and why."""
     releases, version = table(), requested or command.version
-    newest, source = releases.newest.version, "as requested" if requested else "as the image's tag says"
+    newest, source = releases.newest.version, "as requested" if requested else command.version_source
     if version is None:
-        version, source = version_behind(command.words, ("sglang",)), "as the program says"
+        version, source = version_behind(command.words, PACKAGES), "as the program says"
     if version is None:
         return newest, "the newest known: no version was given, and the program is not on this machine"
     try:
@@ -479,7 +480,8 @@ def _version(command: Command, requested: str | None) -> tuple[str, str]:
     if numbers < parse(releases.oldest):
         return (
             newest,
-            f"the newest known: {version}, {source}, is older than {releases.oldest}, the oldest known",
+            f"into which the command is translated; {version}, {source}, is older than {releases.oldest}, "
+            "the oldest known",
         )
     nearest = releases.release(version).version
     if parse(nearest) != numbers:
@@ -490,6 +492,7 @@ def _version(command: Command, requested: str | None) -> tuple[str, str]:
 
 COMMAND_LINE = CommandLine(
     call=CALL,
+    packages=PACKAGES,
     example="python -m sglang.launch_server …",
     judge=judge,
     flag=lambda flag: table().history("flags", flag) is not None,

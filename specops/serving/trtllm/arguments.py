@@ -90,10 +90,6 @@ class ParsedCommand(Words):
         speculation = (self.config or {}).get(SPECULATIVE)
         return speculation if isinstance(speculation, dict) else None
 
-    @property
-    def backend(self) -> str:
-        return str((self.config or {}).get("backend") or self.value("--backend") or "pytorch")
-
     def moved(self, old: tuple[str, ...], new: tuple[str, ...] | None) -> Self:
         """Return the command with the key at path `old` of the YAML file at path `new`; None: without it."""
         content = copy.deepcopy(dict(self.config or {}))

@@ -30,7 +30,15 @@ from specops.serving.argv import (
 )
 from specops.serving.trtllm import limits
 from specops.serving.trtllm.arguments import CALL, SPECULATIVE, ParsedCommand
-from specops.serving.trtllm.releases import OF_TODAY, Release, Version, installed, table
+from specops.serving.trtllm.releases import (
+    FIRST_ON_PYTORCH,
+    OF_TODAY,
+    PACKAGES,
+    Release,
+    Version,
+    installed,
+    table,
+)
 
 Found: TypeAlias = argv.RuleFinding[ParsedCommand]
 
@@ -52,8 +60,8 @@ OTHERS = SHORT | {
 
 def flags(command: ParsedCommand, release: Release) -> Iterator[Found]:
     for option in dict.fromkeys(command.options):
-        flag = option.flag
-        if flag in release.flags:
+        flag, has_flag = option.flag, table().has_flag(release.requested, option.flag)
+        if flag in release.flags and has_flag is not False:
             if release.flags[flag] and not option.values:
                 yield Found(Finding("error", flag, "it takes a value"))
             continue
@@ -67,6 +75,8 @@ def flags(command: ParsedCommand, release: Release) -> Iterator[Found]:
             why = f"{why}: names have underscores" if new == underscores and new != flag else why
             yield Found(Finding("error", flag, why, new), methodcaller("renamed", flag, new))
             continue
+        if has_flag is None:
+            continue  # reported as unknown
         near = difflib.get_close_matches(underscores, release.flags, n=1, cutoff=0.8)
         yield Found(Finding("error", flag, why, near[0] if near and not releases else None))
 
@@ -77,8 +87,16 @@ def target(command: ParsedCommand, release: Release) -> Iterator[Found]:
         yield Found(Finding("error", "MODEL", "trtllm-serve needs a model: its folder or hub id"))
 
 
+def _on_tensorrt(command: ParsedCommand, release: Release) -> bool:
+    """Return whether the server runs a TensorRT engine. Of a YAML file alone, the command is not known."""
+    named = (command.config or {}).get("backend") or command.value("--backend")
+    if named is None and not command.model:
+        return False
+    return named in ("tensorrt", "trt") if named else release.requested < FIRST_ON_PYTORCH
+
+
 def backend(command: ParsedCommand, release: Release) -> Iterator[Found]:
-    if command.backend in ("tensorrt", "trt") and release.version >= OF_TODAY:
+    if _on_tensorrt(command, release) and release.version >= OF_TODAY:
         why = f"TensorRT-LLM {release} has no TensorRT backend; the PyTorch one is the default"
         fix = (lambda g: g.without("--backend")) if command.has("--backend") else None
         yield Found(Finding("error", "--backend", why, "leave it out"), fix)
@@ -122,13 +140,13 @@ BESIDE = ("build_config", "disagg_cluster", "multimodal_server_config")
 
 
 def keys(command: ParsedCommand, release: Release) -> Iterator[Found]:
-    if command.backend in ("tensorrt", "trt"):  # it has keys of its own
+    if _on_tensorrt(command, release):  # it has keys of its own
         return
     for key in command.config or ():
-        if key in release.keys or key in BESIDE:
+        if key in BESIDE or table().has_key(release.requested, str(key)) is not False:
             continue
         why = f"TensorRT-LLM {release} has no such key and does not start"
-        if key in MOVED:
+        if key in MOVED and MOVED[key][0] in release.keys:
             path = MOVED[key]
             yield Found(
                 Finding("error", key, why, _key(*path)), partial(ParsedCommand.moved, old=(key,), new=path)
@@ -173,19 +191,19 @@ def graphs(command: ParsedCommand, release: Release) -> Iterator[Found]:
 # speculative_config
 
 
-RENAMED = {
-    "num_speculative_tokens": "max_draft_len",
-    "draft_len": "max_draft_len",
-    "model": "speculative_model",
-    "draft_model": "speculative_model",
-    "pytorch_weights_path": "speculative_model",
-    "pytorch_eagle_weights_path": "speculative_model",
-    "max_ngram_size": "max_matching_ngram_size",
-    "prompt_lookup_num_tokens": "max_draft_len",
-    "acceptance_window": "acceptance_rate_window_size",
-    "acceptance_rate_window_size": "acceptance_window",
-    "type": "decoding_type",
-    "method": "decoding_type",
+DRAFT_NAMES = ("pytorch_weights_path", "speculative_model", "speculative_model_dir")
+"""Names of the draft, by release; the first that a release has counts."""
+
+RENAMED: Mapping[str, tuple[str, ...]] = {
+    "num_speculative_tokens": ("max_draft_len",),
+    "draft_len": ("max_draft_len",),
+    **dict.fromkeys(("model", "draft_model", "pytorch_eagle_weights_path", *DRAFT_NAMES), DRAFT_NAMES),
+    "max_ngram_size": ("max_matching_ngram_size",),
+    "prompt_lookup_num_tokens": ("max_draft_len",),
+    "acceptance_window": ("acceptance_rate_window_size",),
+    "acceptance_rate_window_size": ("acceptance_window",),
+    "type": ("decoding_type",),
+    "method": ("decoding_type",),
 }
 """Names of earlier releases and other engines; the one that the release has counts."""
 
@@ -248,11 +266,16 @@ def speculative_keys(command: ParsedCommand, release: Release) -> Iterator[Found
         path = _key(SPECULATIVE, str(key))
         if key == "decoding_type" or key in allowed:
             continue
-        why = f"TensorRT-LLM {release} has no such key for type {type_} and does not start"
-        new = RENAMED.get(str(key))
-        if new is None and type_ in release.types and _reads(type_, str(key), release) is None:
+        if type_ in release.types and _reads(type_, str(key), release) is None and _exists(str(key)):
             continue  # unknown, and reported as that
-        if new is not None and (new in allowed or new == "decoding_type") and new not in speculation:
+        new = next((name for name in RENAMED.get(str(key), ()) if name in (*allowed, "decoding_type")), None)
+        if release.ignores and new is None:
+            why = f"TensorRT-LLM {release} has no such key for type {type_} and ignores it"
+            drop = partial(ParsedCommand.moved, old=(SPECULATIVE, str(key)), new=None)
+            yield Found(Finding("warning", path, why, "leave it out"), drop)
+            continue
+        why = f"TensorRT-LLM {release} has no such key for type {type_} and does not start"
+        if new is not None and new not in speculation:
             move = partial(ParsedCommand.moved, old=(SPECULATIVE, str(key)), new=(SPECULATIVE, new))
             yield Found(Finding("error", path, why, new), move)
         elif key in limits.NO_EFFECT:
@@ -276,20 +299,26 @@ def _reads(type_: str, key: str, release: Release) -> bool | None:
     return table().reads(release.requested, type_, key)
 
 
+def _exists(key: str) -> bool:
+    return any(table().release(version).has(key) for version in table().versions)
+
+
 def needed(command: ParsedCommand, release: Release) -> Iterator[Found]:
     """Yield what a decoding type cannot do without."""
     speculation = command.speculation
     if speculation is None or str(speculation.get("decoding_type")) not in release.types:
         return
     type_ = speculation["decoding_type"]
-    named = any(name in speculation for name in ("speculative_model", "speculative_model_dir", *RENAMED))
+    named = any(name in speculation for name in RENAMED)
     if type_ in ("Eagle", "Eagle3", "DraftTarget", "Draft_Target", "PARD", "DFlash") and not named:
         path = _key(SPECULATIVE, "speculative_model")
         yield Found(
             Finding("error", path, f"type {type_} needs a draft: the server does not start", "its path or id")
         )
     length = speculation.get("max_draft_len")
-    if type_ not in NO_LENGTH and not any(n in speculation for n in ("max_draft_len", *RENAMED)):
+    own_length = "prompt_lookup_num_tokens" in release.types[type_]  # it has a default, as its n-grams have
+    required = not own_length and type_ not in NO_LENGTH
+    if required and not any(n in speculation for n in ("max_draft_len", *RENAMED)):
         why = f"type {type_} needs it: the server does not start"
         yield Found(Finding("error", _key(SPECULATIVE, "max_draft_len"), why, "max_draft_len: 3"))
     elif (number := limits.number(length)) is not None and number < 1 and type_ != "AUTO":
@@ -300,7 +329,7 @@ def needed(command: ParsedCommand, release: Release) -> Iterator[Found]:
             Finding("error", _key(SPECULATIVE, "max_draft_len"), f"invalid number of tokens {length!r}")
         )
     old = release.version < OF_TODAY
-    if type_ == "NGram" and old and not speculation.get("max_matching_ngram_size"):
+    if type_ == "NGram" and old and not own_length and not speculation.get("max_matching_ngram_size"):
         path, why = (
             _key(SPECULATIVE, "max_matching_ngram_size"),
             "its default is 0, with which the server ends",
@@ -353,10 +382,10 @@ def exclusions(command: ParsedCommand, release: Release) -> Iterator[Found]:
         why = f"type {type_} drafts tokens without probabilities, which rejection sampling needs"
         drop = partial(ParsedCommand.moved, old=(SPECULATIVE, "use_rejection_sampling"), new=None)
         yield Found(Finding("error", _key(SPECULATIVE, "use_rejection_sampling"), why, "leave it out"), drop)
-    if command.backend in ("tensorrt", "trt") and old and type_ in ("NGram", "MTP", "AUTO", "DraftTarget"):
+    if _on_tensorrt(command, release) and old and type_ in ("NGram", "MTP", "AUTO", "DraftTarget"):
         why = f"the TensorRT backend does not have type {type_}"
         yield Found(Finding("error", _key(SPECULATIVE, "decoding_type"), why, "--backend pytorch"))
-    if command.backend not in ("tensorrt", "trt") and old and type_ in ("Medusa", "Lookahead"):
+    if not _on_tensorrt(command, release) and old and type_ in ("Medusa", "Lookahead"):
         why = f"the PyTorch backend does not have type {type_}"
         yield Found(Finding("error", _key(SPECULATIVE, "decoding_type"), why, "another type, such as Eagle"))
 
@@ -381,6 +410,8 @@ def measured(command: ParsedCommand, release: Release) -> Iterator[Found]:
         ("enable_iter_perf_stats", "requests and the KV cache"),
     ):
         if (command.config is None and command.config_file is not None) or (command.config or {}).get(key):
+            continue
+        if table().has_key(release.requested, key) is not True:
             continue
         why = f"without it /prometheus/metrics says nothing of {lacks}"
         put = partial(ParsedCommand.put, path=(key,), value=True)
@@ -480,16 +511,22 @@ def _unknown(command: ParsedCommand) -> list[Unknown]:
 
 
 def _not_read(command: ParsedCommand, release: Release) -> Iterator[Unknown]:
-    """Yield what no source shows of the release itself: its decoding type, and keys that it may not read."""
+    """Yield what no source shows of the release itself: flags, keys, and its decoding type."""
+    requested, how = release.requested, "trtllm-serve MODEL --config FILE.yaml  # of that release, once"
+    for flag in dict.fromkeys(option.flag for option in command.options if option.flag.startswith("--")):
+        if table().has_flag(requested, flag) is None:
+            yield Unknown(flag, f"whether TensorRT-LLM {requested} has it was not read", how)
+    for key in () if _on_tensorrt(command, release) else command.config or ():
+        if key not in BESIDE and table().has_key(requested, str(key)) is None:
+            yield Unknown(str(key), f"whether TensorRT-LLM {requested} has this key was not read", how)
     speculation = command.speculation
     if speculation is None or is_unknown(type_ := str(speculation.get("decoding_type"))):
         return
-    requested, how = release.requested, "trtllm-serve MODEL --config FILE.yaml  # of that release, once"
     if _may_have(type_, release):
         why = f"whether TensorRT-LLM {requested} has the type {type_} was not read"
         yield Unknown(_key(SPECULATIVE, "decoding_type"), why, how)
     for key in speculation if type_ in release.types else ():
-        if key != "decoding_type" and key not in RENAMED and _reads(type_, str(key), release) is None:
+        if key != "decoding_type" and _exists(str(key)) and _reads(type_, str(key), release) is None:
             why = f"whether TensorRT-LLM {requested} reads it for type {type_} is not known"
             yield Unknown(_key(SPECULATIVE, str(key)), why, how)
 
@@ -499,7 +536,7 @@ def _version(command: Command, requested: str | None) -> tuple[Version, str]:
         return Version.parse(requested), "as requested"
     if command.version:
         with suppress(ConfigError):  # a tag of somebody's own
-            return Version.parse(command.version), "as the image's tag says"
+            return Version.parse(command.version), command.version_source
         return table().newest, f"the newest known: the image's tag, {command.version}, is not a release"
     version = installed(command.words)
     if version is not None:
@@ -531,5 +568,9 @@ def is_config(document: Mapping[str, object]) -> bool:
 
 
 COMMAND_LINE = CommandLine(
-    call=CALL, example="trtllm-serve MODEL --config FILE.yaml …", judge=judge, document=is_config
+    call=CALL,
+    example="trtllm-serve MODEL --config FILE.yaml …",
+    judge=judge,
+    document=is_config,
+    packages=PACKAGES,
 )

@@ -1,7 +1,8 @@
 """Releases of TensorRT-LLM: which flags of trtllm-serve and keys of its YAML file each of them knows.
 
 The table (releases.json) says under `sources` what each release was read from. A release between two of the
-table is judged by the earlier one. tools/trtllm_table.py adds a release from its sources.
+table is judged by the earlier one; a name that only one of both has is not known of it. `single_keys` has
+keys of releases of which nothing else was read. tools/trtllm_table.py adds a release from its sources.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from specops.errors import ConfigError
 from specops.hints import with_value
 from specops.serving.argv import version_behind
 
+PACKAGES = ("tensorrt_llm", "tensorrt-llm")
 FINAL = 10**6
 """Sorts a release behind its candidates."""
 _VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?(?:\.?rc(\d+))?(?:\.?post\d+)?(?:\.dev\w*)?")
@@ -55,7 +58,7 @@ class Release:
     version: Version
     requested: Version
     flags: Mapping[str, int]
-    """How many words follow a flag."""
+    """How many words follow a flag. Where a release's flags were not read, those of the next that were."""
 
     keys: frozenset[str]
     """Keys of the YAML file's top level."""
@@ -71,6 +74,9 @@ class Release:
 
     unread: frozenset[str] = frozenset()
     """Types of the release before, of which this one's sources were not read."""
+
+    ignores: bool = False
+    """Whether speculative_config ignores a key that it does not have; else the server does not start."""
 
     def __str__(self) -> str:
         return str(self.version)
@@ -90,7 +96,10 @@ class TrtllmReleases:
     def __init__(self, path: Path) -> None:
         raw = json.loads(path.read_text(encoding="utf-8"))
         self.sources: Mapping[str, str] = raw["sources"]
-        self._releases: dict[Version, Mapping[str, object]] = {
+        self._single_keys = {
+            Version.parse(name): frozenset(entry["keys"]) for name, entry in raw["single_keys"].items()
+        }
+        self._releases: dict[Version, Mapping[str, Any]] = {
             Version.parse(name): release for name, release in raw["releases"].items()
         }
 
@@ -114,18 +123,45 @@ class TrtllmReleases:
         own = [candidate for candidate in self.versions if candidate.numbers == requested.numbers]
         first = own and own[0] not in before
         version = own[0] if first else next(reversed(before), self.versions[0])
-        raw = json.loads(json.dumps(self._releases[version]))
+        raw = self._releases[version]
         speculative = raw["speculative"]
+        later = (self._releases[v]["flags"] for v in self.versions if v >= version)
         return Release(
             version,
             requested,
-            flags=raw["flags"],
+            flags=next(flags for flags in later if flags),
             keys=frozenset(raw["keys"]),
             complete=raw["complete"],
             base=frozenset(speculative["base"]),
             types={name: frozenset(own) for name, own in speculative["types"].items()},
             unread=frozenset(speculative.get("unread", ())),
+            ignores=raw.get("ignores", False),
         )
+
+    def has_flag(self, requested: Version, flag: str) -> bool | None:
+        """Return whether trtllm-serve of a release has `flag`; None: not known."""
+        answers = {
+            version: True if flag in raw["flags"] else None if raw.get("all_flags") is False else False
+            for version, raw in self._releases.items()
+            if raw["flags"]
+        }
+        return self._between(requested, answers)
+
+    def has_key(self, requested: Version, key: str) -> bool | None:
+        """Return whether a release has `key` at the top level of the YAML file; None: not known."""
+        answers = {version: key in raw["keys"] for version, raw in self._releases.items()}
+        single = {version: True for version, keys in self._single_keys.items() if key in keys}
+        return self._between(requested, answers | single)
+
+    def _between(self, requested: Version, answers: Mapping[Version, bool | None]) -> bool | None:
+        """Return what the releases before and after `requested` agree on. The newest stands for newer ones,
+        and the oldest says of older ones only what it has."""
+        before = [version for version in sorted(answers) if version <= requested][-1:]
+        after = [version for version in sorted(answers) if version >= requested][:1]
+        either = {answers[version] for version in (*before, *after)}
+        if not before:
+            either.discard(False)
+        return either.pop() if len(either) == 1 else None
 
     def reads(self, requested: Version, type_: str, key: str) -> bool | None:
         """Return whether a release reads `key` in speculative_config of a type; None: not known. A release
@@ -154,6 +190,9 @@ class TrtllmReleases:
 OF_TODAY = Version((1, 3, 0), 0)
 """From here on speculative_config is read as today; the table has nothing between 1.2.1 and 1.3.0rc26."""
 
+FIRST_ON_PYTORCH = Version((1, 0, 0), 0)
+"""Before it, trtllm-serve builds a TensorRT engine unless --backend pytorch is there."""
+
 
 @functools.cache
 def table() -> TrtllmReleases:
@@ -163,7 +202,7 @@ def table() -> TrtllmReleases:
 def installed(words: Sequence[str]) -> Version | None:
     """The version of the trtllm-serve that `words` call; None: it is not here, or no Python knows it."""
     program = next((word for word in words if word.rsplit("/", 1)[-1] == "trtllm-serve"), None)
-    answer = version_behind([program], ("tensorrt_llm", "tensorrt-llm")) if program else None
+    answer = version_behind([program], PACKAGES) if program else None
     try:
         return Version.parse(answer) if answer else None
     except ConfigError:

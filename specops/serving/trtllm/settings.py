@@ -14,7 +14,7 @@ from specops.hints import in_rollout, with_value
 from specops.quantities import Count, MeanTokens, Share, Tokens
 from specops.section import Arguments, Program, Section
 from specops.serving.configured_pool import ConfiguredPool, Length, Size, Text, unfit
-from specops.serving.trtllm.releases import Release
+from specops.serving.trtllm.releases import Release, Version
 
 Keys = dict[str, Any]
 
@@ -177,6 +177,8 @@ CONFIG = "--config"
 MEASURED = {"return_perf_metrics": True, "enable_iter_perf_stats": True}
 """Without them /prometheus/metrics has neither latencies nor counters of drafts."""
 END = "CONFIG"
+RENDERED = Version((1, 2, 1))
+"""The first version whose flags and keys were read whole, so that a pool can be rendered for it."""
 NAMES = {
     ("Eagle3", False): "Eagle",  # up to 1.2 there is one name for both, and only EAGLE-3 is served
     ("DraftTarget", True): "Draft_Target",
@@ -186,6 +188,11 @@ NAMES = {
 
 def config(pool: TrtllmSettings, release: Release) -> dict[str, Any]:
     """The content of the YAML file. Raises ConfigError for a setting that the release lacks."""
+    if release.version < RENDERED:
+        raise ConfigError(
+            f"no pool of TensorRT-LLM {release.requested} is rendered: expected {RENDERED} or newer",
+            hint=in_rollout("version", f"name {RENDERED} or a newer version"),
+        )
     content: dict[str, Any] = dict(MEASURED) | dict(pool.config)
     if pool.speculation is not None:
         content["speculative_config"] = speculative(pool.speculation, release)

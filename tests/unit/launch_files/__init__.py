@@ -1,4 +1,5 @@
-"""Public launch files, from which no rule was written: one half was developed on, the other tried once.
+"""Public launch files, from which no rule was written: one half was developed on, another tried once, and
+later ones judged by hand before the lint read them.
 
 A case has `source` (where it was read), `file` and `text` (shortened), `beside` (files in the same folder),
 `version` (as --engine-version), `commands` (the engines whose commands the lint has to find), `finds` (errors
