@@ -91,12 +91,13 @@ class ParsedCommand(Words):
         return speculation if isinstance(speculation, dict) else None
 
     def moved(self, old: tuple[str, ...], new: tuple[str, ...] | None) -> Self:
-        """Return the command with the key at path `old` of the YAML file at path `new`; None: without it."""
+        """Return the command with the key at path `old` of the YAML file at path `new`; None: without it.
+        A path has keys as text, and a file may have others, such as an empty one, which YAML reads as null."""
         content = copy.deepcopy(dict(self.config or {}))
         parent: Any = content
         for name in old[:-1]:
             parent = parent[name]
-        value = parent.pop(old[-1])
+        value = parent.pop(next(key for key in parent if str(key) == old[-1]))
         return replace(self, config=content) if new is None else replace(self, config=content).put(new, value)
 
     def put(self, path: tuple[str, ...], value: object) -> Self:
