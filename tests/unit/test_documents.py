@@ -129,6 +129,31 @@ def cases_tried() -> Result:
     )
 
 
+def simulated() -> Result:
+    figures = {
+        name: {"mean": mean}
+        for name, mean in (
+            *(("itl_ms", 23.4), ("itl_p95_ms", 41.0), ("tokens_per_s", 88.0)),
+            *(("idle", 0.31), ("batch", 1.2), ("hit_rate", 0.62), ("taken", 0.44)),
+        )
+    }
+    plan = {"setting": {"depth": "included:4"}, "figures": figures}
+    ratios = {"itl_ratio": 0.87, "throughput_ratio": 1.53, "cost_ratio": 1.21}
+    data = {
+        "itl_bound_ms": 26.5,
+        "cells": [{"rtt_ms": 15.0, "clients": 2, **plan, **ratios}],
+        "by_clients": [{"clients": 2, "server_only": plan, "autoregressive": plan}],
+        "by_rtt": [{"rtt_ms": 15.0, "busy_from": None, "clients_carried": 2, "may_carry_more": True}],
+        "break_even": [{"clients": 2, "rtt_ms": "ahead at all"}, {"clients": 4, "rtt_ms": 37.0}],
+        "costs_from": "the options",
+        "rounds": {"source": "0.8 at every level"},
+    }
+    settings = {"heads": 8, "ahead": 16, "nodes": 32, "batching": "dynamic"}
+    settings |= {"server_per_hour": 5.05, "edge_per_hour": 0.35}
+    reason = "simulated: at 15 ms, inter-token latency is 0.87 times server-only's"
+    return Result(phase="edge_simulate", verdict="yes", reason=reason, settings=settings, data=data)
+
+
 KINDS: dict[str, Callable[[], Result]] = {
     "ab": lambda: compared(lambda arm, name: 1.0 if arm == "standard" or name == "edit" else 2.0, noise=0.2),
     "baseline": measured,
@@ -136,6 +161,7 @@ KINDS: dict[str, Callable[[], Result]] = {
     "canary": lambda: canary(CHECK, CHECK | {"name": "stop", "status": "pass"}, verdict="no"),
     "checklist": lambda: checklist(item("speedup", "open", decide="specops run r.yaml"), item("b", "passed")),
     "diagnose": unknown,
+    "edge_simulate": simulated,
     "guard-drill": drilled,
     "monitor-check": names_missing,
     "route-check": cases_tried,

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from specops.economics import Prices
 from specops.edge.simulation.outcome import Summary, replicate
-from specops.edge.simulation.paper import crossing
 from specops.edge.simulation.rounds import Rounds
 from specops.edge.simulation.setting import EdgeCosts, Setting
 from specops.progress import Progress
@@ -187,3 +187,16 @@ class EdgePlanner:
         alone_s = setting.rtt_s + 4 * costs.draft.seconds(setting.beams) + step_s
         period = max(alone_s, step_s * setting.clients / full)
         return period * max(ROUNDS / setting.clients, LEAST)
+
+
+def crossing(by_rtt: Sequence[tuple[float, float]], level: float) -> float | None:
+    """Round-trip time in seconds at which a rising figure passes `level`, by linear interpolation.
+
+    by_rtt: (seconds, figure), ascending. None: it is above from the first on; inf: it never is.
+    """
+    if by_rtt[0][1] >= level:
+        return None
+    for (near, below), (far, above) in pairwise(by_rtt):
+        if above >= level:
+            return near + (level - below) / (above - below) * (far - near)
+    return float("inf")

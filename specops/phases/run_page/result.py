@@ -11,6 +11,7 @@ from specops.phases.baseline_document import document as baseline
 from specops.phases.canary.document import document as canary
 from specops.phases.checklist.document import document as checklist
 from specops.phases.diagnose.document import document as diagnose
+from specops.phases.edge_simulate_document import document as edge_simulate
 from specops.phases.guard_drill.document import document as guard_drill
 from specops.phases.launch import LintData
 from specops.phases.measurement import checked
@@ -75,6 +76,7 @@ _DOCUMENTS: Mapping[str, Callable[[Result, Path], Document]] = {
     "canary": canary,
     "checklist": checklist,
     "diagnose": diagnose,
+    "edge_simulate": edge_simulate,
     "guard-drill": guard_drill,
     "lint": lint,
     "monitor-check": monitor_check,
