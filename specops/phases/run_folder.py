@@ -58,6 +58,11 @@ class Stored(Generic[Part]):
     def source(self) -> str:
         return f"{self.path.name} of {self.result.created:%Y-%m-%d} (sha256 {self.sha256[:12]})"
 
+    @property
+    def file(self) -> str:
+        """The file's name and the beginning of its hash."""
+        return f"{self.path.name} {self.sha256[:12]}"
+
 
 @dataclass(frozen=True)
 class Missing:
@@ -266,6 +271,13 @@ class RunFolder:
     @cached_property
     def recommendation(self) -> Stored[sweep_report.Recommendation] | Missing:
         return self.finished("sweep", sweep_report.recommendation)
+
+
+def undamaged(stored: Stored[Part] | Missing) -> Stored[Part] | Missing:
+    """Return `stored`. Raises its FileError where there is a file that cannot be read."""
+    if isinstance(stored, Missing) and stored.damage is not None:
+        raise stored.damage
+    return stored
 
 
 Stamp = tuple[int, int, int]
