@@ -20,7 +20,7 @@ from specops import results
 from specops.config import Rollout, load
 from specops.errors import FileError, SpecopsError
 from specops.experiment.records import WindowRecord
-from specops.hints import ROLLOUT, renaming
+from specops.hints import ROLLOUT, listing, renaming
 from specops.load.record import CellRecord
 from specops.phases import PHASES, PhaseName, phase_named, phase_of_result
 from specops.phases.ab import report as ab_report
@@ -112,6 +112,21 @@ class RunFolder:
         self.path = path
         self.unfit = unfit
         self._only = only
+
+    @classmethod
+    def opened(cls, path: Path) -> RunFolder:
+        """The folder of a run. Raises FileError where there is no such folder, or it has no result."""
+        if not path.is_dir():
+            raise FileError(
+                f"there is no run folder {path}: expected one such as runs/NAME", hint=listing(path.parent)
+            )
+        run = cls(path)
+        if not run.results and not run.unreadable:
+            raise FileError(
+                f"{path} is not a run folder: it has no result of a phase; a run folder is runs/NAME",
+                hint=listing(path),
+            )
+        return run
 
     @classmethod
     def of_result(cls, result: Result) -> RunFolder:

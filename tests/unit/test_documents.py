@@ -7,10 +7,12 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from calling import specops
 from made_cells import cell, row
+from made_monitoring import ADDRESSES
 from made_predictions import predicted
 from made_runs import compared
 from test_estimate import made_estimate
@@ -20,11 +22,14 @@ from test_sweep_page import result as swept
 from specops import results
 from specops.assets import asset
 from specops.cli.output import folded
+from specops.config import Rollout
 from specops.load.arrivals import Level
 from specops.load.record import by_class, by_level, errors
+from specops.phases import launch, route
 from specops.phases.canary.document import document as canary_document
 from specops.phases.diagnose import diagnose
 from specops.phases.diagnose.observations import Observations
+from specops.phases.monitor import render as monitor
 from specops.phases.run_folder import RunFolder
 from specops.phases.run_page.document import document as run_page
 from specops.phases.run_page.result import _DOCUMENTS
@@ -154,6 +159,20 @@ def simulated() -> Result:
     return Result(phase="edge_simulate", verdict="yes", reason=reason, settings=settings, data=data)
 
 
+def rendered(kind: str) -> Result:
+    """The files of a rollout whose pools are started, watched and routed to."""
+    pool = {"engine": "vllm", "model": "org/m", "version": "0.32.0", "arguments": ["--enforce-eager"]}
+    ngram = {"speculation": {"method": "ngram", "num_speculative_tokens": 3}}
+    pools = {"standard": pool, "speculative": pool | ngram}
+    rollout = Rollout.model_validate({"rollout": "made", "pools": pools, "addresses": ADDRESSES})
+    with TemporaryDirectory() as folder:
+        if kind == "launch":
+            return launch.render(rollout, Path(folder), SilentProgress())
+        if kind == "route":
+            return route.render(rollout, Path(folder))
+        return monitor.render(rollout, Path(folder), SilentProgress())
+
+
 KINDS: dict[str, Callable[[], Result]] = {
     "ab": lambda: compared(lambda arm, name: 1.0 if arm == "standard" or name == "edit" else 2.0, noise=0.2),
     "baseline": measured,
@@ -163,7 +182,10 @@ KINDS: dict[str, Callable[[], Result]] = {
     "diagnose": unknown,
     "edge_simulate": simulated,
     "guard-drill": drilled,
+    "launch": lambda: rendered("launch"),
+    "monitor": lambda: rendered("monitor"),
     "monitor-check": names_missing,
+    "route": lambda: rendered("route"),
     "route-check": cases_tried,
     "predict": predicted,
     "verify-draft": judged,
