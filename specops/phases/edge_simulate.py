@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired
@@ -14,7 +13,7 @@ from specops import results
 from specops.economics import Prices
 from specops.edge.settings import Drafting
 from specops.edge.simulation.outcome import Outcome, round_bytes
-from specops.edge.simulation.planning import EdgePlan, EdgePlanner
+from specops.edge.simulation.planning import BreakEven, EdgePlan, EdgePlanner, RttCapacity
 from specops.edge.simulation.real_rounds import GreedyText, measure
 from specops.edge.simulation.rounds import Rounds
 from specops.edge.simulation.setting import EdgeCosts, Heads, Setting
@@ -65,21 +64,6 @@ class ServerCell(TypedDict):
     clients: int
     server_only: SettingFigures
     autoregressive: SettingFigures
-
-
-class RttCapacity(TypedDict):
-    rtt_ms: float
-    busy_from: int | None
-    clients_carried: int | None
-    may_carry_more: bool
-
-
-Crossing = float | Literal["behind at all", "ahead at all"]
-
-
-class BreakEven(TypedDict):
-    clients: int
-    rtt_ms: Crossing
 
 
 Points = list[tuple[int, float]]
@@ -279,19 +263,6 @@ def _plan(edge_plan: EdgePlan) -> dict[str, Any]:
             }
             for load in edge_plan.by_clients
         ],
-        "by_rtt": [
-            {"rtt_ms": 1000 * rtt.rtt_s, **{k: v for k, v in asdict(rtt).items() if k != "rtt_s"}}
-            for rtt in edge_plan.by_rtt
-        ],
-        "break_even": [
-            {"clients": break_even.clients, "rtt_ms": _crossing(break_even.rtt_s)}
-            for break_even in edge_plan.break_even
-        ],
+        "by_rtt": list(map(asdict, edge_plan.by_rtt)),
+        "break_even": list(map(asdict, edge_plan.break_even)),
     }
-
-
-def _crossing(even_s: float | None) -> Crossing:
-    """Return a crossing in milliseconds, or in words where it is infinite: JSON has no infinity."""
-    if even_s is None:
-        return "behind at all"
-    return "ahead at all" if math.isinf(even_s) else round(1000 * even_s, 2)

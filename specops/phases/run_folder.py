@@ -249,6 +249,11 @@ class RunFolder:
 
     # --- what other phases go by: finished, and of the rollout
 
+    def result(self, phase: PhaseName) -> Result:
+        """The result of `phase`, whatever it says. Raises FileError where there is none that can be read."""
+        path = self.path / f"{phase}.json"
+        return _result(phase, path, _stamp(path))
+
     def finished(self, phase: PhaseName, read: Callable[[Result, str], Part]) -> Stored[Part] | Missing:
         """The result of `phase` with the part that `read` takes from it; `read` gets the file's name for its
         FileError."""
@@ -308,7 +313,7 @@ def _stamp(path: Path) -> Stamp | None:
 
 
 @lru_cache(maxsize=2 * len(PHASES))  # a page is written after each phase, and earlier results stay the same
-def _result(name: PhaseName, path: Path, stamp: Stamp) -> Result:
+def _result(name: PhaseName, path: Path, stamp: Stamp | None) -> Result:
     """The result at `path`. Raises FileError for a damaged one, and for one of another phase."""
     result, expected = results.read(path), phase_named(name).result_name
     if result.phase != expected:

@@ -137,7 +137,7 @@ def test_a_plan_against_every_setting_tried_by_hand() -> None:
         assert cell.edge.setting == best.setting
     assert plan.itl_bound_ms == plan.by_clients[0].server_only.known_mean("itl_ms")
     for at in plan.by_rtt:
-        row = [cell for cell in plan.cells if cell.rtt_s == at.rtt_s]
+        row = [cell for cell in plan.cells if 1000 * cell.rtt_s == at.rtt_ms]
         for cell in row:
             idle = cell.edge.known_mean("idle")
             assert (idle < IDLE) == (at.busy_from is not None and cell.clients >= at.busy_from)
