@@ -223,7 +223,7 @@ def judge(simulated: Sequence[SimulatedFigures], published: float = THROUGHPUT) 
     """Return whether the published throughput is within those that are not fitted to it, and the reason.
     `simulated`: of `cases`, in their order."""
     base, fitted, *tried = simulated
-    ends = [found.throughput for found in (base, *tried)]
+    ends = [figures.throughput for figures in (base, *tried)]
     within = min(ends) <= published <= max(ends)
     return within, (
         f"published {published}× throughput and {COST_EFFICIENCY}× cost efficiency; simulated "
@@ -243,16 +243,16 @@ def page(simulated: Sequence[SimulatedFigures]) -> Iterator[str]:
         ("throughput", "server throughput", THROUGHPUT),
         ("cost_efficiency", "cost efficiency", COST_EFFICIENCY),
     ):
-        own, other = getattr(base, name), getattr(fitted, name)
-        rows.append([label, f"{figure:.2f}×", f"{own:.2f}×", percent(own / figure), f"{other:.2f}×"])
+        plain, by_fit = getattr(base, name), getattr(fitted, name)
+        rows.append([label, f"{figure:.2f}×", f"{plain:.2f}×", percent(plain / figure), f"{by_fit:.2f}×"])
     for name, label, figure in (
         ("itl_change", "inter-token latency", ITL_CHANGE),
         ("proactive", "tokens of a verification, one head", PROACTIVE),
     ):
-        own, other = getattr(base, name), getattr(fitted, name)
-        off = f"{100 * (own - figure):+.1f} points"
+        plain, by_fit = getattr(base, name), getattr(fitted, name)
+        off = f"{100 * (plain - figure):+.1f} points"
         rows.append(
-            [label, *(f"{100 * value:+.2f}%" for value in (figure, own)), off, f"{100 * other:+.2f}%"]
+            [label, *(f"{100 * value:+.2f}%" for value in (figure, plain)), off, f"{100 * by_fit:+.2f}%"]
         )
     below = f"below {1000 * AHEAD_BELOW_S:.0f} ms"
     rows.append(["ahead of server-only", below, ahead(base), "", ahead(fitted)])
@@ -264,29 +264,29 @@ def page(simulated: Sequence[SimulatedFigures]) -> Iterator[str]:
     yield from aligned(rows)
     yield "What the assumptions decide:"
     assumptions = [["server draft pass", "head hits", "throughput", "cost", "ITL", "proactive", "ahead"]]
-    for found in simulated:
+    for figures in simulated:
         assumptions.append(
             [
-                f"{1000 * found.case.server_draft_s:.1f} ms",
-                f"{100 * found.case.hit:.0f}%",
-                f"{found.throughput:.2f}×",
-                f"{found.cost_efficiency:.2f}×",
-                f"{100 * found.itl_change:+.1f}%",
-                f"{100 * found.proactive:+.1f}%",
-                ahead(found),
+                f"{1000 * figures.case.server_draft_s:.1f} ms",
+                f"{100 * figures.case.hit:.0f}%",
+                f"{figures.throughput:.2f}×",
+                f"{figures.cost_efficiency:.2f}×",
+                f"{100 * figures.itl_change:+.1f}%",
+                f"{100 * figures.proactive:+.1f}%",
+                ahead(figures),
             ]
         )
     yield from aligned(assumptions)
     yield "The paper does not publish the time of a draft pass on the server. A longer pass implies a higher"
     yield "acceptance for the published cost, and a larger gain at the edge. The gain of proactive drafting"
-    yield "is underestimated: levels are accepted independently here, but in real text easy tokens come"
+    yield "is underestimated: levels are accepted independently, but in real text easy tokens come"
     yield "together. Published figures are means over several pairs and tasks; these are of one pair."
 
 
-def ahead(found: SimulatedFigures) -> str:
-    if found.even_s is None:
+def ahead(figures: SimulatedFigures) -> str:
+    if figures.even_s is None:
         return "at no RTT"
-    return "at every RTT" if math.isinf(found.even_s) else f"below {1000 * found.even_s:.0f} ms"
+    return "at every RTT" if math.isinf(figures.even_s) else f"below {1000 * figures.even_s:.0f} ms"
 
 
 def main() -> None:

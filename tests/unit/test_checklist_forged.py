@@ -78,8 +78,8 @@ def test_a_result_of_another_phase_opens_its_items(name: str, made: Made) -> Non
     shutil.copy(made.folder / f"{another}.json", made.folder / f"{name}.json")
     result, items = made.checked()
     assert result.verdict == "undecided"
-    said = [item.found for item in items.values() if item.status == "open"]
-    assert any(f"{name}.json is a result of {another}" in found for found in said)
+    reasons = [item.found for item in items.values() if item.status == "open"]
+    assert any(f"{name}.json is a result of {another}" in reason for reason in reasons)
 
 
 @pytest.mark.timeout(60)

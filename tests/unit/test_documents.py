@@ -6,6 +6,7 @@ import html as markup
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -30,6 +31,7 @@ from specops.phases.canary.document import document as canary_document
 from specops.phases.diagnose import diagnose
 from specops.phases.diagnose.observations import Observations
 from specops.phases.monitor import render as monitor
+from specops.phases.route.document import RULES
 from specops.phases.run_folder import RunFolder
 from specops.phases.run_page.document import document as run_page
 from specops.phases.run_page.result import _DOCUMENTS
@@ -242,6 +244,36 @@ def test_the_terminal_and_the_page_say_the_same_of_a_result(kind: str) -> None:
     }
     for form, words in forms.items():
         assert [text for text in said if plain(text) not in words] == [], form
+
+
+def strings(value: object) -> Iterator[str]:
+    """Each text within the values of JSON."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from strings(inner)
+
+
+def test_what_was_rendered_is_said_whole() -> None:
+    monitored, routed, launched = map(rendered, ("monitor", "route", "launch"))
+    parts = {name: monitored.data[name] for name in ("targets", "left_out", "not_read")}
+    alerts = [(name, alert["source"]) for name, alert in monitored.data["alerts"].items()]
+    texts = [*strings(parts), *parts["targets"], *parts["left_out"], *chain(*alerts)]
+    rules = {name: routed.data[name] for name in ("standard", "speculative", "limits", "notes")}
+    rules["rules"] = [routed.data["rules"][name] for name in (*RULES, "classes", "unsupported")]
+    pools = [
+        {key: value for key, value in pool.items() if key not in ("command", "in_a_container")}
+        for pool in launched.data["pools"].values()
+    ]
+    for result, expected in (
+        (monitored, texts),
+        (routed, [*strings(rules)]),
+        (launched, [*strings(pools), *launched.data["files"]]),
+    ):
+        words = words_of_terminal(_DOCUMENTS[result.phase](result, Path("it.json")), 0)
+        assert len(expected) > 5
+        assert [text for text in expected if plain(text) not in words] == [], result.phase
 
 
 def test_each_kind_of_result_with_a_document_is_compared() -> None:

@@ -206,8 +206,8 @@ def test_the_page_says_what_the_gate_said_and_what_comes_next(
     tmp_path: Path, verdict: str, following: str
 ) -> None:
     result = rendered(tmp_path, VLLM, VLLM | NGRAM)
-    said = {"verdict": verdict, "change": "3 servers would carry it", "reason": "what the gate said"}
-    result.data["capacity"] |= said
+    gate = {"verdict": verdict, "change": "3 servers would carry it", "reason": "what the gate said"}
+    result.data["capacity"] |= gate
     *lines, before, next_ = page(result)
     assert "  What the gate said." in lines
     assert following in (before if verdict == "no" else next_)

@@ -26,7 +26,11 @@ def document(result: Result, path: Path, commands: Commands | None = None) -> Do
     files = Path(data.folder) / FOLDER
     alerts = tuple((name, *_limit(limit)) for name, limit in data.alerts.items())
     tables = [
-        Table("Scraped", ("job", "addresses"), tuple((j, ", ".join(at)) for j, at in data.targets.items())),
+        Table(
+            "Scraped",
+            ("job", "addresses"),
+            tuple((job, ", ".join(addresses)) for job, addresses in data.targets.items()),
+        ),
         Table("Alerts", ("alert", "threshold", "for", "source"), alerts, prose=(3,)),
         Table("Left out", ("alert", "why"), tuple(data.left_out.items()), prose=(1,)),
         Table("Not read", ("result", "why"), tuple(data.not_read.items()), prose=(1,)),
