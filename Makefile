@@ -81,6 +81,7 @@ bench: $(VENV)/.dev $(PEER)/.guidellm $(VLLM)/.vllm
 	$(BIN)/python benchmarks/report.py
 	$(BIN)/python benchmarks/repeated.py
 	$(BIN)/python benchmarks/edge.py
+	$(BIN)/python benchmarks/specedge.py
 	$(BIN)/python benchmarks/edge_simulated.py
 	$(BIN)/python benchmarks/edge_round_cost.py
 	$(BIN)/python benchmarks/edge_soak.py

@@ -7,7 +7,7 @@ says where each number is from, since two cores cannot host a server's GPU and i
 acceptance are the pair's own. Every comparison is within one run, arms in turn on the same prompts: greedy,
 128 tokens in. Where the machine computed longer than declared, the page says so: run it on one that is quiet.
 
-Figures at the paper's own costs and acceptance are simulated (specops edge simulate --paper); a round's bytes
+Figures at the paper's own costs and acceptance are simulated (benchmarks/specedge.py); a round's bytes
 are exact. What a draft pass takes on the server was not published: it is declared to take as long as at the
 edge, and then as long as gives the paper's throughput. About 40 minutes.
 """
@@ -22,11 +22,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from specedge import SECONDS, SEEDS, PaperCase, figures, needed_server_draft
+
 from specops.assets import asset
 from specops.cli.progress import progress
 from specops.config import Rollout, load
 from specops.edge.link import Proposal
-from specops.edge.simulation.paper import PaperCase, figures, needed_server_draft
 from specops.edge.wire import round_request
 from specops.phases.edge_bench.judging import EdgeComparison, Quality, read
 from specops.phases.edge_bench.measure import measure
@@ -41,7 +42,6 @@ DEEPER = "excluded:2"
 pair nearly all that any tree would."""
 
 NEAR_MS, FAR_MS = 15.0, 50.0
-SIMULATED = {"seeds": (0, 1, 2), "seconds": 250.0}
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def throughput(found: EdgeComparison, clients: int, how: str = "measured") -> It
 
 def simulated() -> Iterator[Line]:
     for case in (PaperCase(), PaperCase(server_draft_s=needed_server_draft())):
-        found = figures(case, **SIMULATED)  # type: ignore[arg-type]
+        found = figures(case, seeds=SEEDS, seconds=SECONDS)
         how = f"simulated, {1000 * case.server_draft_s:.0f} ms a draft pass on the server"
         yield Line(
             "server throughput over server-only, the paper's costs",

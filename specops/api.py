@@ -21,8 +21,8 @@ from pydantic import BaseModel, ValidationError
 from typing_extensions import TypedDict, Unpack
 
 from specops import results
-from specops.errors import FileError, UsageError
-from specops.hints import ROLLOUT, as_command, listing
+from specops.errors import UsageError
+from specops.hints import ROLLOUT, as_command
 from specops.phases.run_page import run_pages
 from specops.progress import LineProgress, Progress, SilentProgress
 from specops.quantities import kind_of_field
@@ -278,22 +278,10 @@ def read(run_folder: File) -> RunFolder:
 
     Raises FileError where there is no such folder, or where it has no result.
     """
-    folder = Path(run_folder)
     with _call(["run", ROLLOUT]):
         from specops.phases.run_folder import RunFolder
 
-        if not folder.is_dir():
-            raise FileError(
-                f"there is no run folder {folder}: expected one such as runs/NAME",
-                hint=listing(folder.parent),
-            )
-        run = RunFolder(folder)
-        if not run.results and not run.unreadable:
-            raise FileError(
-                f"{folder} is not a run folder: it has no result of a phase; a run folder is runs/NAME",
-                hint=listing(folder),
-            )
-        return run
+        return RunFolder.opened(Path(run_folder))
 
 
 def _reporting(progress: Report | None) -> Progress:

@@ -36,12 +36,6 @@ import numpy as np
 HOUR_S = 3600.0
 
 
-def tokens_a_step(curve: Sequence[float]) -> float:
-    """Return the tokens a step of drafts that are accepted up to position i, from 0, with the (unconditional)
-    probability curve[i]."""
-    return 1 + math.fsum(curve)
-
-
 def tokens_a_step_iid(alpha: float, k: int) -> float:
     """Return where each of k positions is accepted with probability `alpha`, given that the one before
     was."""

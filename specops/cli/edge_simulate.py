@@ -10,17 +10,12 @@ import typer
 
 from specops.assets import asset
 from specops.cli.call import Answer, AnswerOption, Call, extra, numbers, shared_options
-from specops.errors import UsageError
-from specops.hints import with_options
 from specops.quantities import MILLISECONDS, SHARE
 
 if TYPE_CHECKING:
     from specops.cli.edge_simulate_inputs import PassTimes, RoundSource
     from specops.progress import Progress
     from specops.results import Result
-
-
-BESIDE_PAPER = {"paper", "as_json", "out", "quiet", "debug"}
 
 
 @shared_options(out=AnswerOption)
@@ -30,9 +25,6 @@ def simulate(
         Path | None,
         typer.Argument(help="A rollout file with an `edge:` section. [default: the shipped edge.yaml]"),
     ] = None,
-    paper: Annotated[
-        bool, typer.Option("--paper", help="SpecEdge's published costs, beside its published figures.")
-    ] = False,
     rtt: Annotated[str, typer.Option(help="Round-trip times in ms, comma-separated.")] = "5,15,30,50,100",
     clients: Annotated[
         str, typer.Option(help="Numbers of concurrent clients, comma-separated.")
@@ -125,52 +117,30 @@ def simulate(
     with extra("edge", "simulate"):
         for name in ("torch", "simpy", "google.protobuf"):
             import_module(name)
-    from specops.cli.edge_simulate_page import page, paper_page
-    from specops.phases.edge_simulate import replay_paper
+    from specops.cli.edge_simulate_inputs import PassTimes, RoundSource
+    from specops.phases.edge_simulate_document import document
 
-    if paper:
-        _refuse_beside_paper(call.context)
-        with call.progress() as progress:
-            result = replay_paper(progress)
-    else:
-        from specops.cli.edge_simulate_inputs import PassTimes, RoundSource
-
-        fields: dict[str, Any] = {
-            "rtt_ms": numbers("--rtt", rtt, float, least=0),
-            "clients": numbers("--clients", clients, int, least=1),
-            "jitter_ms": jitter,
-            "depth": depth,
-            "heads": heads,
-            "ahead": ahead,
-            "batching": batching,
-            "max_batch": max_batch,
-            "prompt_tokens": prompt_tokens,
-            "tokens": tokens,
-            "itl_ms": itl_ms,
-        }
-        passes = PassTimes(verify_ms, verify_token_ms, draft_ms, server_draft_ms)
-        brought = RoundSource(rounds, acceptance, hit, prompts)
-        path = rollout or asset("playbooks", "edge.yaml")
-        with call.progress() as progress:
-            result = _planned(call, path, fields, costs, passes, brought, save_rounds, progress)
+    fields: dict[str, Any] = {
+        "rtt_ms": numbers("--rtt", rtt, float, least=0),
+        "clients": numbers("--clients", clients, int, least=1),
+        "jitter_ms": jitter,
+        "depth": depth,
+        "heads": heads,
+        "ahead": ahead,
+        "batching": batching,
+        "max_batch": max_batch,
+        "prompt_tokens": prompt_tokens,
+        "tokens": tokens,
+        "itl_ms": itl_ms,
+    }
+    passes = PassTimes(verify_ms, verify_token_ms, draft_ms, server_draft_ms)
+    brought = RoundSource(rounds, acceptance, hit, prompts)
+    path = rollout or asset("playbooks", "edge.yaml")
+    with call.progress() as progress:
+        result = _planned(call, path, fields, costs, passes, brought, save_rounds, progress)
     if plot is not None:
         draw(result, Path("the simulation"), plot)
-    return Answer(result, paper_page(result) if paper else page(result))
-
-
-def _refuse_beside_paper(context: typer.Context) -> None:
-    for option in context.command.params:
-        if option.name is None or option.name in BESIDE_PAPER:
-            continue
-        source = context.get_parameter_source(option.name)
-        if source is not None and source.name == "COMMANDLINE":
-            named = max(option.opts, key=len) if option.param_type_name == "option" else "the rollout file"
-            raise UsageError(
-                f"--paper excludes {named}: it has its own costs, pair and settings",
-                hint=with_options({named: None})
-                if named.startswith("-")
-                else "specops edge simulate --paper",
-            )
+    return Answer(result, document(result, Path("the simulation")))
 
 
 def _planned(

@@ -9,7 +9,7 @@ from typing import Any
 
 from specops.assets import asset
 from specops.config import Rollout
-from specops.edge.simulation import paper
+from specops.economics import HOUR_S
 from specops.edge.simulation.rounds import Rounds, of_rates
 from specops.edge.simulation.setting import EdgeCosts, straight
 from specops.errors import FileError, UsageError
@@ -18,6 +18,8 @@ from specops.phases.edge_simulate import Measuring
 
 LEVELS = 10
 """Number of levels of trees whose acceptance is given as one number."""
+A100_80, RTX_4090 = 0.0014028, 0.0000972
+"""Prices in dollars a second, by SpecEdge's released code (src/metric/__init__.py)."""
 
 
 @dataclass(frozen=True)
@@ -107,10 +109,10 @@ def measuring(file: Rollout, path: Path, prompts: int, *, nodes: int, beams: int
 
 
 def of_file(file: Rollout) -> dict[str, Any]:
-    """Settings that the rollout file has; prices that it lacks are the paper's."""
+    """Settings that the rollout file has; prices that it lacks are SpecEdge's."""
     fields: dict[str, Any] = {
-        "server_per_hour": paper.PRICES.server_per_hour,
-        "edge_per_hour": paper.PRICES.edge_per_hour,
+        "server_per_hour": A100_80 * HOUR_S,
+        "edge_per_hour": RTX_4090 * HOUR_S,
     }
     if file.costs is not None:
         fields["server_per_hour"] = file.costs.speculative

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -10,11 +9,7 @@ import typer
 
 from specops.cli.call import Answer, AnswerOption, Call, RolloutCall, shared_options
 from specops.hints import with_options
-from specops.phases.measurement import checked
-from specops.phases.monitor.render import FOLDER, AlertThreshold, MonitorData
 from specops.quantities import SECONDS
-from specops.render.figures import NONE, aligned, sentence
-from specops.results import Result
 
 monitor = typer.Typer(no_args_is_help=True)
 
@@ -27,12 +22,14 @@ def render(call: RolloutCall) -> Answer:
     Thresholds come from measurements where they exist.
     """
     from specops import results
+    from specops.phases.monitor.document import document
     from specops.phases.monitor.render import render
 
     with call.progress() as progress:
         result = render(call.file, call.folder, progress, call.path)
-    results.write(call.folder / "monitor.json", result)
-    return Answer(result, rendered(result, call.path, call.file.addresses.prometheus))
+    path = call.folder / "monitor.json"
+    results.write(path, result)
+    return Answer(result, document(result, path, call.commands))
 
 
 @monitor.command()
@@ -70,7 +67,7 @@ def check(
             hint=with_options({"--prometheus": "http://127.0.0.1:9090"}),
         )
     from specops.phases.monitor.check import check
-    from specops.phases.monitor.document import document
+    from specops.phases.monitor.document import monitor_check
     from specops.prometheus.api import Api
 
     api = Api(url, timeout_s=timeout_s)
@@ -79,33 +76,4 @@ def check(
             result = check(file, api, progress)
     finally:
         api.close()
-    return Answer(result, document(result, Path("the check")))
-
-
-def rendered(result: Result, rollout: Path, prometheus: str | None) -> list[str]:
-    """The page's lines. Every figure on it is in monitor.json. `prometheus`: the address of the server that
-    loads the files; None: the rollout file has none."""
-    data = checked(MonitorData, result.data, "monitor.json is damaged: data")
-    lines = [f"monitor · {Path(data.folder) / FOLDER}"]
-    lines += aligned([["  scraped", job, "  ".join(where)] for job, where in data.targets.items()])
-    lines += aligned([["  alert", name, *_limit(threshold)] for name, threshold in data.alerts.items()])
-    lines += aligned([["  left out", name, why] for name, why in data.left_out.items()])
-    lines += [f"  not read  {why}" for why in data.not_read.values()]
-    lines.append(sentence(result.reason))
-    files = Path(data.folder) / FOLDER
-    if prometheus is not None:
-        lines.append(f"change: let the Prometheus at {prometheus} load {files}")
-    else:
-        named = f"name its root as addresses.prometheus in {rollout}"
-        lines.append(f"change: let a Prometheus load {files}, and {named}")
-    lines.append(f"next: specops monitor check {shlex.quote(str(rollout))}")
-    return lines
-
-
-def _limit(threshold: AlertThreshold) -> tuple[str, str, str]:
-    minutes = f"{threshold.for_s // 60} min" if threshold.for_s % 60 == 0 else f"{threshold.for_s} s"
-    return (
-        NONE if threshold.value is None else f"{threshold.value:g}",
-        minutes if threshold.for_s else "at once",
-        threshold.source,
-    )
+    return Answer(result, monitor_check(result, Path("the check")))

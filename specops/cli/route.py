@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from specops.cli.call import Answer, AnswerOption, Call, RolloutCall, shared_options
-from specops.phases.measurement import checked
-from specops.phases.route import UNMATCHED_NOTE, RouteData, folder_of
-from specops.phases.route.document import document
+from specops.phases.route.document import document, route_check
 from specops.phases.route.explain import Explanation
 from specops.quantities import PERCENTAGE
-from specops.render.figures import aligned, sentence
-from specops.results import Result
-from specops.router import Router
+from specops.render.figures import aligned
 
 route = typer.Typer(no_args_is_help=True)
 
@@ -33,9 +27,9 @@ def render(call: RolloutCall) -> Answer:
     from specops import results
     from specops.phases.route import render
 
-    result = render(call.file, call.folder)
-    results.write(call.folder / "route.json", result)
-    return Answer(result, rendered(result, call.file.route.router, call.path))
+    result, path = render(call.file, call.folder), call.folder / "route.json"
+    results.write(path, result)
+    return Answer(result, document(result, path, call.commands))
 
 
 @route.command()
@@ -83,7 +77,7 @@ def check(
         else:
             assert config is not None
             result = check_config(config, more, program, progress)
-    return Answer(result, document(result, Path("the check")))
+    return Answer(result, route_check(result, Path("the check")))
 
 
 @route.command()
@@ -123,74 +117,6 @@ def explain(
         file, run_folder(rollout, file.rollout, run), requested, in_flight=in_flight, percent=percent
     )
     return Answer(explanation, explained(explanation))
-
-
-SHOWN = {
-    "speculate": "speculation",
-    "min_tokens": "min tokens",
-    "min_tokens_unstreamed": "min tokens unstreamed",
-    "long_tokens": "long from",
-    "otherwise": "default pool",
-    "max_temperature": "max temperature",
-    "max_in_flight": "in flight",
-}
-UNITS = {"long_tokens": " tokens"}
-"""Unit of a rule whose label does not name it."""
-
-
-def rendered(result: Result, router: Router, rollout: Path) -> list[str]:
-    """Names of files are relative to the run folder, which the first line names."""
-    data = checked(RouteData, result.data, "route.json is damaged: data")
-    rules: Mapping[str, Any] = data.rules
-    lines = [
-        f"route · {data.folder}/{folder_of(router)}",
-        *aligned(
-            [
-                ["  standard", ", ".join(data.standard), ""],
-                ["  speculative", ", ".join(data.speculative), ""],
-                *(
-                    ["  " + label, _value(rules[name], UNITS.get(name, "")), rules[name]["source"]]
-                    for name, label in SHOWN.items()
-                ),
-                *_classes(rules),
-                *(
-                    ["  unsupported", parameter["name"], parameter["source"]]
-                    for parameter in rules["unsupported"]
-                ),
-            ]
-        ),
-        *(f"  note: {note}" for note in data.notes),
-        *(f"  limit: {limit}" for limit in data.limits),
-        sentence(result.reason),
-        *unmatched_lines(data, rollout),
-    ]
-    start = router.start_command(Path(data.folder) / folder_of(router))
-    check = f"specops route check {shlex.quote(str(rollout))} --run {shlex.quote(data.folder)}"
-    return [*lines, f"next: {check} && {start}" if router.untestable is None else f"next: {start}"]
-
-
-def unmatched_lines(data: RouteData, rollout: Path) -> list[str]:
-    """The block that keeps each class off speculation that the router cannot recognise."""
-    if not data.unmatched:
-        return []
-    block = [f"  {line}" for line in data.paste.splitlines()]
-    return [f"change: route.classes in {rollout} ({UNMATCHED_NOTE}):", *block]
-
-
-def _value(rule: Mapping[str, Any], unit: str = "") -> str:
-    value = rule["value"]
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:g}{unit}" if isinstance(value, int | float) else str(value)
-
-
-def _classes(rules: Mapping[str, Any]) -> Iterator[list[str]]:
-    for traffic_class in rules["classes"]:
-        allowed = "by size" if traffic_class["speculate"]["value"] else "standard"
-        yield [f"  class {traffic_class['name']}", allowed, traffic_class["speculate"]["source"]]
-        if traffic_class.get("max_in_flight"):
-            limit = traffic_class["max_in_flight"]
-            yield [f"  in flight for {traffic_class['name']}", _value(limit), limit["source"]]
 
 
 def explained(explanation: Explanation) -> list[str]:

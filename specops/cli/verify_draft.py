@@ -10,11 +10,9 @@ import typer
 from specops.cli.call import Answer, AnswerOption, Call, complete_engine, shared_options
 from specops.errors import UsageError
 from specops.hints import with_options
-from specops.render.figures import NONE, aligned
 from specops.trees import exit_layers
 
 if TYPE_CHECKING:
-    from specops.phases.verify_draft.guide import Guide
     from specops.phases.verify_draft.pair import VerifySettings
 
 
@@ -106,6 +104,7 @@ def _refuse_unmeasurable(settings: VerifySettings, prompts: Path | None) -> None
 
 
 def _guide(call: Call, target: str, draft: str | None, engine: str, engine_version: str | None) -> Answer:
+    from specops.phases.verify_draft.document import guide_document
     from specops.phases.verify_draft.guide import advise
     from specops.phases.verify_draft.pair import VerifySettings
 
@@ -113,15 +112,4 @@ def _guide(call: Call, target: str, draft: str | None, engine: str, engine_versi
         raise UsageError("--guide takes a TARGET alone", hint=with_options({"--guide": False}))
     settings = call.settings(VerifySettings, {"target": target, "draft": "ngram", "engine": engine})
     advice = advise(target, settings.engine, engine_version)
-    return Answer(advice, guide_page(advice))
-
-
-def guide_page(guide: Guide) -> list[str]:
-    lines = [f"drafts for {guide.target}" + (f", of the family {guide.family}" if guide.family else "")]
-    lines += aligned([[f"  {advice.draft}", advice.why, f"[{advice.source}]"] for advice in guide.drafts])
-    rows = [["  kind", "such as", "accepted", "memory", "training", guide.engine, "figures from", "paper"]]
-    for kind in guide.kinds:
-        figures = [kind.accepted, kind.memory, kind.training, kind.serving, kind.source, kind.paper]
-        rows.append([f"  {kind.kind}", kind.technique, *(figure or NONE for figure in figures)])
-    lines += ["", *aligned(rows), *(f"  note  {note}" for note in guide.notes)]
-    return [*lines, f"next: specops verify-draft {guide.target} DRAFT"]
+    return Answer(advice, guide_document(advice))

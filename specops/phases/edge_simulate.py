@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired
@@ -13,10 +12,8 @@ from typing_extensions import TypedDict
 from specops import results
 from specops.economics import Prices
 from specops.edge.settings import Drafting
-from specops.edge.simulation import paper
 from specops.edge.simulation.outcome import Outcome, round_bytes
-from specops.edge.simulation.paper import SimulatedFigures
-from specops.edge.simulation.planning import EdgePlan, EdgePlanner
+from specops.edge.simulation.planning import BreakEven, EdgePlan, EdgePlanner, RttCapacity
 from specops.edge.simulation.real_rounds import GreedyText, measure
 from specops.edge.simulation.rounds import Rounds
 from specops.edge.simulation.setting import EdgeCosts, Heads, Setting
@@ -29,7 +26,6 @@ from specops.load.workload import load_prompts
 from specops.progress import Progress
 from specops.section import Frozen
 
-PAPER_SEEDS, PAPER_S = (0, 1, 2), 250.0
 PHASE = "edge_simulate"
 
 if TYPE_CHECKING:
@@ -70,21 +66,6 @@ class ServerCell(TypedDict):
     autoregressive: SettingFigures
 
 
-class RttCapacity(TypedDict):
-    rtt_ms: float
-    busy_from: int | None
-    clients_carried: int | None
-    may_carry_more: bool
-
-
-Crossing = float | Literal["behind at all", "ahead at all"]
-
-
-class BreakEven(TypedDict):
-    clients: int
-    rtt_ms: Crossing
-
-
 Points = list[tuple[int, float]]
 """Seconds of a pass, by its tokens."""
 
@@ -113,37 +94,8 @@ class RoundCounts(TypedDict):
     found: NotRequired[dict[Heads, list[list[list[float]]]]]
 
 
-class PublishedFigures(TypedDict):
-    throughput: float
-    cost_efficiency: float
-    itl_change: float
-    proactive: float
-    ahead_below_ms: float
-    dollars: float
-    verify_ms: float
-    draft_ms: float
-    rtt_ms: float
-
-
-class CaseFigures(TypedDict):
-    """`paper.SimulatedFigures` of one case."""
-
-    server_draft_ms: float
-    hit: float
-    rate: float
-    throughput: float
-    cost_efficiency: float
-    itl_change: float
-    proactive: float
-    proactive_itl: float
-    dollars: float
-    tokens: float
-    idle: float
-    even_ms: Crossing
-
-
-class EdgeSimulateData(TypedDict, total=False):
-    """`data` of the result: of a plan, or with --paper the published figures beside simulated ones."""
+class EdgeSimulateData(TypedDict):
+    """`data` of the result."""
 
     itl_bound_ms: float
     cells: list[EdgeCell]
@@ -153,18 +105,12 @@ class EdgeSimulateData(TypedDict, total=False):
     costs: Costs
     costs_from: str
     rounds: RoundCounts
-    published: PublishedFigures
-    cases: list[CaseFigures]
 
 
-class Summary(TypedDict, total=False):
-    """`summary` of the result: of a plan, or with --paper."""
-
+class Summary(TypedDict):
     itl_ratio: float
     throughput_ratio: float
     round_bytes: int
-    throughput: float
-    cost_efficiency: float
 
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -317,74 +263,6 @@ def _plan(edge_plan: EdgePlan) -> dict[str, Any]:
             }
             for load in edge_plan.by_clients
         ],
-        "by_rtt": [
-            {"rtt_ms": 1000 * rtt.rtt_s, **{k: v for k, v in asdict(rtt).items() if k != "rtt_s"}}
-            for rtt in edge_plan.by_rtt
-        ],
-        "break_even": [
-            {"clients": break_even.clients, "rtt_ms": milliseconds(break_even.rtt_s)}
-            for break_even in edge_plan.break_even
-        ],
+        "by_rtt": list(map(asdict, edge_plan.by_rtt)),
+        "break_even": list(map(asdict, edge_plan.break_even)),
     }
-
-
-def milliseconds(even_s: float | None) -> float | str:
-    """Return a crossing in milliseconds, or in words where it is infinite: JSON has no infinity."""
-    if even_s is None:
-        return "behind at all"
-    return "ahead at all" if math.isinf(even_s) else round(1000 * even_s, 2)
-
-
-def replay_paper(progress: Progress) -> results.Result:
-    """data.cases: the base, the one that is fitted to the published throughput, then what else is tried.
-
-    Verdict: whether the published throughput is within those that are not fitted.
-    """
-    cases = paper.cases()
-    progress.start("cases", len(cases))
-    simulated = []
-    for case in cases:
-        simulated.append(paper.figures(case, seeds=PAPER_SEEDS, seconds=PAPER_S))
-        progress.advance()
-    base, fitted, *tried = simulated
-    ends = [figures.throughput for figures in (base, *tried)]  # the fitted one would always have it
-    within = min(ends) <= paper.THROUGHPUT <= max(ends)
-    return results.Result(
-        phase=PHASE,
-        settings={"paper": True, "seeds": list(PAPER_SEEDS), "seconds": PAPER_S},
-        environment=results.environment(),
-        verdict="yes" if within else "no",
-        reason=(
-            f"published {paper.THROUGHPUT}× throughput and {paper.COST_EFFICIENCY}× cost efficiency; "
-            f"simulated {base.throughput:.2f}× and {base.cost_efficiency:.2f}× where a draft pass takes as "
-            f"long on the server as at the edge, {fitted.throughput:.2f}× and "
-            f"{fitted.cost_efficiency:.2f}× where it takes {1000 * fitted.case.server_draft_s:.1f} ms there, "
-            f"which is fitted; the published throughput is {'within' if within else 'outside'} the "
-            f"{min(ends):.2f}–{max(ends):.2f}× of what else was tried"
-        ),
-        summary={"throughput": round(base.throughput, 4), "cost_efficiency": round(base.cost_efficiency, 4)},
-        data={
-            "published": {
-                "throughput": paper.THROUGHPUT,
-                "cost_efficiency": paper.COST_EFFICIENCY,
-                "itl_change": paper.ITL_CHANGE,
-                "proactive": paper.PROACTIVE,
-                "ahead_below_ms": 1000 * paper.AHEAD_BELOW_S,
-                "dollars": paper.DOLLARS,
-                "verify_ms": 1000 * paper.VERIFY_S,
-                "draft_ms": 1000 * paper.DRAFT_S,
-                "rtt_ms": 1000 * paper.RTT_S,
-            },
-            "cases": [_figures(figures) for figures in simulated],
-        },
-    )
-
-
-def _figures(figures: SimulatedFigures) -> dict[str, Any]:
-    stored = {
-        name: round(value, 5) if isinstance(value, float) else value
-        for name, value in asdict(figures).items()
-        if name not in ("case", "even_s")
-    }
-    case = {"server_draft_ms": 1000 * figures.case.server_draft_s, "hit": figures.case.hit}
-    return {**case, **stored, "even_ms": milliseconds(figures.even_s)}

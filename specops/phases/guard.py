@@ -12,21 +12,34 @@ from pathlib import Path
 from specops.actions import counted_routers, notifications, targets
 from specops.actions.http_client import ask
 from specops.config import Rollout
+from specops.defaults import LEAST_ACCEPTANCE
 from specops.errors import ConfigError, EndpointError
 from specops.guard.guard import CapacityGate, Guard, Observe, OverrideRequest, Status, carry_out, status
 from specops.guard.journal import FILE, Journal, read
 from specops.guard.lock import LOCK, Holder, Lock, alone, holder, locked
 from specops.guard.policy import GuardRules
 from specops.guard.service import Settings, bind, serve
-from specops.guard.signals.criteria import Criteria, Missing, criteria_of
+from specops.guard.signals.criteria import (
+    BREAK_EVEN_KNOWN,
+    Criteria,
+    Missing,
+    break_even,
+    of_cells,
+)
 from specops.guard.signals.observation import BadRow, observe
-from specops.guard.state import Evaluation
+from specops.guard.signals.query import LiveQuery
+from specops.guard.state import Evaluation, Threshold
 from specops.guard.switch import Switch
 from specops.hints import in_rollout
+from specops.phases import run_folder
 from specops.phases.capacity import Capacity, capacity
 from specops.phases.commands import Commands
 from specops.phases.inputs import left_out, version_of
+from specops.phases.measurement import cells_of
+from specops.phases.monitor.thresholds import branches
+from specops.phases.run_folder import RunFolder, Stored, undamaged
 from specops.prometheus.api import Api
+from specops.prometheus.series import exposed
 
 GUARD = "guard"
 DRY = "dry-run"
@@ -167,11 +180,65 @@ def deployment_criteria(rollout: Rollout, folder: Path) -> tuple[Criteria, list[
     """Return the deployment's criteria, and a line for each reference that is not used. Raises
     FileError where a result is damaged."""
     unfit = left_out(rollout, folder, version_of(rollout))
-    criteria = criteria_of(rollout, folder, {phase: unfit[phase] for phase in READ if phase in unfit})
+    criteria = criteria_of(rollout, RunFolder(folder, unfit))
     lines = [f"{phase}.json is not used as a reference: {unfit[phase]}" for phase in READ if phase in unfit]
     if isinstance(criteria.baseline, Missing):
         lines.append(f"latencies are not judged: {criteria.baseline.why}")
     return criteria, lines
+
+
+def criteria_of(rollout: Rollout, run: RunFolder) -> Criteria:
+    """Return the criteria from the sweep and the baseline of `run`. Raises FileError where one is damaged."""
+    guard = rollout.guard
+    min_acceptance, measured = _min_acceptance(rollout, run)
+    baseline = undamaged(run.finished("baseline", cells_of))
+    return Criteria(
+        query=LiveQuery(
+            rollout=rollout.rollout,
+            series=exposed(rollout, "speculative"),
+            standard=exposed(rollout, "standard"),
+            labels=rollout.monitor.labels,
+            scrape_s=float(rollout.monitor.scrape_interval_s),
+            routed=bool(rollout.addresses.routers),
+            servers=len(rollout.addresses.speculative),
+            routers=len(rollout.addresses.routers),
+        ),
+        window_s=float(rollout.monitor.window_s),
+        min_acceptance=min_acceptance,
+        baseline=of_cells(baseline.part, baseline.file)
+        if isinstance(baseline, Stored)
+        else Missing(str(baseline)),
+        regression=Threshold(
+            value=1 + guard.max_regression,
+            source=f"guard.max_regression of the rollout file, {guard.max_regression:.0%}",
+        ),
+        max_error_share=Threshold(
+            value=guard.max_error_share, source="guard.max_error_share of the rollout file"
+        ),
+        min_requests=guard.min_requests,
+        break_even_known_to=BREAK_EVEN_KNOWN if measured else 0.0,
+        ends_speculation=rollout.pools.speculative.ends_speculation,
+        holdout=rollout.effect.holdout if rollout.addresses.routers else 0.0,
+        block_s=rollout.effect.block_s if rollout.effect.mode == "windows" else None,
+    )
+
+
+def _min_acceptance(rollout: Rollout, run: RunFolder) -> tuple[Threshold | Missing, bool]:
+    """Return the least acceptance, and whether it was measured."""
+    configured, pool = rollout.guard.min_acceptance, rollout.pools.speculative
+    if configured is not None:
+        return Threshold(value=configured, source="guard.min_acceptance of the rollout file"), False
+    stored = undamaged(run.finished("sweep", lambda result, _: break_even(pool, result)))
+    why = "no sweep measured break-even"
+    if isinstance(stored, run_folder.Missing):
+        why = stored.why if stored.unused else why
+    elif stored.part is not None:
+        return Threshold(value=stored.part, source=f"break-even measured by {stored.file}"), True
+    if branches(pool):
+        # Of a tree that branches most of what is drafted cannot be accepted, and it may pay well.
+        tree = "no sweep measured what a tree that branches must have accepted to break even"
+        return Missing(f"{tree}: specops sweep ROLLOUT, or set guard.min_acceptance"), False
+    return Threshold(value=LEAST_ACCEPTANCE, source=f"default; {why}"), False
 
 
 def blind(now: float, since: float | None, row: BadRow | None) -> Evaluation:

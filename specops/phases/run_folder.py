@@ -20,7 +20,7 @@ from specops import results
 from specops.config import Rollout, load
 from specops.errors import FileError, SpecopsError
 from specops.experiment.records import WindowRecord
-from specops.hints import ROLLOUT, renaming
+from specops.hints import ROLLOUT, listing, renaming
 from specops.load.record import CellRecord
 from specops.phases import PHASES, PhaseName, phase_named, phase_of_result
 from specops.phases.ab import report as ab_report
@@ -57,6 +57,11 @@ class Stored(Generic[Part]):
     @property
     def source(self) -> str:
         return f"{self.path.name} of {self.result.created:%Y-%m-%d} (sha256 {self.sha256[:12]})"
+
+    @property
+    def file(self) -> str:
+        """The file's name and the beginning of its hash."""
+        return f"{self.path.name} {self.sha256[:12]}"
 
 
 @dataclass(frozen=True)
@@ -107,6 +112,21 @@ class RunFolder:
         self.path = path
         self.unfit = unfit
         self._only = only
+
+    @classmethod
+    def opened(cls, path: Path) -> RunFolder:
+        """The folder of a run. Raises FileError where there is no such folder, or it has no result."""
+        if not path.is_dir():
+            raise FileError(
+                f"there is no run folder {path}: expected one such as runs/NAME", hint=listing(path.parent)
+            )
+        run = cls(path)
+        if not run.results and not run.unreadable:
+            raise FileError(
+                f"{path} is not a run folder: it has no result of a phase; a run folder is runs/NAME",
+                hint=listing(path),
+            )
+        return run
 
     @classmethod
     def of_result(cls, result: Result) -> RunFolder:
@@ -229,6 +249,11 @@ class RunFolder:
 
     # --- what other phases go by: finished, and of the rollout
 
+    def result(self, phase: PhaseName) -> Result:
+        """The result of `phase`, whatever it says. Raises FileError where there is none that can be read."""
+        path = self.path / f"{phase}.json"
+        return _result(phase, path, _stamp(path))
+
     def finished(self, phase: PhaseName, read: Callable[[Result, str], Part]) -> Stored[Part] | Missing:
         """The result of `phase` with the part that `read` takes from it; `read` gets the file's name for its
         FileError."""
@@ -268,6 +293,13 @@ class RunFolder:
         return self.finished("sweep", sweep_report.recommendation)
 
 
+def undamaged(stored: Stored[Part] | Missing) -> Stored[Part] | Missing:
+    """Return `stored`. Raises its FileError where there is a file that cannot be read."""
+    if isinstance(stored, Missing) and stored.damage is not None:
+        raise stored.damage
+    return stored
+
+
 Stamp = tuple[int, int, int]
 
 
@@ -281,7 +313,7 @@ def _stamp(path: Path) -> Stamp | None:
 
 
 @lru_cache(maxsize=2 * len(PHASES))  # a page is written after each phase, and earlier results stay the same
-def _result(name: PhaseName, path: Path, stamp: Stamp) -> Result:
+def _result(name: PhaseName, path: Path, stamp: Stamp | None) -> Result:
     """The result at `path`. Raises FileError for a damaged one, and for one of another phase."""
     result, expected = results.read(path), phase_named(name).result_name
     if result.phase != expected:

@@ -11,8 +11,8 @@ import math
 from typing import Any
 
 from specops.config import Deploy
-from specops.render.kubernetes import env, heading, literal, mounts, probe, selector, volumes
-from specops.render.server import Server, label, to_yaml
+from specops.render.kubernetes import env, heading, mounts, probe, selector, volumes
+from specops.render.server import Server, label, literal, to_yaml
 
 CHART = "production-stack"
 CACHING = "enable-prefix-caching"

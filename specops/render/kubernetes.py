@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import Any
 
 from specops.config import Deploy
-from specops.render.server import CACHE, Server, header, label, to_yaml
+from specops.render.server import CACHE, Server, header, label, literal, to_yaml
 
 SETTLE_S = 10
 """Seconds for which a terminating pod still answers, until the last router knows."""
@@ -226,11 +226,6 @@ def _disruption_budget(server: Server, deploy: Deploy) -> dict[str, Any]:
         "metadata": metadata(server, deploy),
         "spec": {"maxUnavailable": 1, "selector": {"matchLabels": selector(server)}},
     }
-
-
-def literal(text: str) -> str:
-    """Escape for Kubernetes, which expands $(NAME); $$ is a dollar."""
-    return text.replace("$", "$$")
 
 
 # KServe

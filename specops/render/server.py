@@ -166,7 +166,7 @@ def _service(server: Server, deploy: Deploy, published: str, first_gpu: int) -> 
     service: dict[str, Any] = {
         "image": server.image,
         # Not `command`, which would go behind the image's own entry point.
-        "entrypoint": [_literal(word) for word in server.command],
+        "entrypoint": [literal(word) for word in server.command],
         "init": True,
         "restart": "unless-stopped",
         "ports": [published],
@@ -183,7 +183,7 @@ def _service(server: Server, deploy: Deploy, published: str, first_gpu: int) -> 
             "start_period": f"{deploy.start_timeout_s}s",
         },
     }
-    environment: dict[str, str | None] = {k: _literal(v) for k, v in sorted(server.environment.items())}
+    environment: dict[str, str | None] = {k: literal(v) for k, v in sorted(server.environment.items())}
     environment |= dict.fromkeys(sorted(deploy.secrets))  # from where Compose is called
     volumes: list[dict[str, Any]] = []
     if deploy.model_folder:
@@ -224,6 +224,6 @@ def _resources(server: Server, deploy: Deploy, first_gpu: int) -> dict[str, Any]
     return resources
 
 
-def _literal(text: str) -> str:
-    """Escape for Compose, which expands $NAME; $$ is a dollar."""
+def literal(text: str) -> str:
+    """Escape for Compose, which expands $NAME, and Kubernetes, which expands $(NAME); $$ is a dollar."""
     return text.replace("$", "$$")

@@ -13,12 +13,15 @@ import pytest
 pytest.importorskip("simpy", reason="the edge extra is not installed")
 pytest.importorskip("google.protobuf", reason="the edge extra is not installed")
 
-from specops.edge.simulation import paper
+from benchmark_scripts import load_benchmark
+
 from specops.edge.simulation.outcome import outcome, round_bytes, simulate
+from specops.edge.simulation.planning import crossing
 from specops.edge.simulation.rounds import RoundOutcome, Rounds, Text, of_rates, of_texts
 from specops.edge.simulation.setting import EdgeCosts, Setting, straight
 from specops.errors import FileError, UsageError
 
+paper = load_benchmark("specedge")
 COSTS = EdgeCosts(straight(0.005), straight(0.030), straight(0.004))
 LEVELS = 8
 FOREVER = 10**9
@@ -131,8 +134,17 @@ def test_the_paper_s_throughput_follows_from_the_pass_that_is_fitted_to_it() -> 
     assert found.idle < 0.02
 
 
+@pytest.mark.parametrize(("published", "within", "where"), [(2.0, True, "within"), (9.0, False, "outside")])
+def test_the_paper_is_judged_by_what_is_not_fitted_to_it(published: float, within: bool, where: str) -> None:
+    simulated = [paper.figures(case, seeds=(0,), seconds=20.0) for case in paper.cases()]
+    answer, reason = paper.judge(simulated, published)
+    assert answer is within
+    assert f"throughput is {where} the" in reason
+    assert f"{simulated[0].throughput:.2f}×" in "\n".join(paper.page(simulated))
+
+
 def test_crossing() -> None:
     rising = [(0.01, 10.0), (0.02, 20.0), (0.05, 50.0)]
-    assert paper.crossing(rising, 35.0) == pytest.approx(0.035)
-    assert paper.crossing(rising, 5.0) is None
-    assert paper.crossing(rising, 60.0) == math.inf
+    assert crossing(rising, 35.0) == pytest.approx(0.035)
+    assert crossing(rising, 5.0) is None
+    assert crossing(rising, 60.0) == math.inf

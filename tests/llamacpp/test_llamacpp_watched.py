@@ -27,12 +27,13 @@ from routers import ask, running
 
 from specops.assets import asset
 from specops.config import Rollout
-from specops.guard.signals.criteria import criteria_of
 from specops.guard.signals.observation import observe
 from specops.guard.state import Evaluation
+from specops.phases.guard import criteria_of
 from specops.phases.monitor.render import FOLDER, render
 from specops.phases.report.assembly import report
 from specops.phases.report.report import ReportWindow
+from specops.phases.run_folder import RunFolder
 from specops.progress import SilentProgress
 from specops.prometheus import series
 from specops.prometheus.api import Api
@@ -108,7 +109,7 @@ def test_rules_guard_and_report_have_all_that_there_is(
             positions = api.instant(f'{series.PER_POSITION}{{specops_pool="speculative"}}')
             assert len(positions) == drafting["n_max"]
             assert not api.instant(series.KV_USAGE), "it has no such gauge"
-            criteria = criteria_of(made, tmp_path, {})
+            criteria = criteria_of(made, RunFolder(tmp_path))
 
             def seen() -> Evaluation:
                 traffic()

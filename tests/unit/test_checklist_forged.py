@@ -72,6 +72,16 @@ def test_what_is_no_file_opens_its_items_at_once(name: str, put: object, made: M
         assert any(kind in item.found for item in opened)
 
 
+@pytest.mark.parametrize("name", RESULTS)
+def test_a_result_of_another_phase_opens_its_items(name: str, made: Made) -> None:
+    another = "canary" if name != "canary" else "baseline"
+    shutil.copy(made.folder / f"{another}.json", made.folder / f"{name}.json")
+    result, items = made.checked()
+    assert result.verdict == "undecided"
+    reasons = [item.found for item in items.values() if item.status == "open"]
+    assert any(f"{name}.json is a result of {another}" in reason for reason in reasons)
+
+
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("put", [fifo, folder])
 def test_attestations_that_are_no_file_are_an_error_of_one_sentence(put: object, made: Made) -> None:

@@ -6,11 +6,14 @@ import html as markup
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from calling import specops
 from made_cells import cell, row
+from made_monitoring import ADDRESSES
 from made_predictions import predicted
 from made_runs import compared
 from test_estimate import made_estimate
@@ -20,11 +23,15 @@ from test_sweep_page import result as swept
 from specops import results
 from specops.assets import asset
 from specops.cli.output import folded
+from specops.config import Rollout
 from specops.load.arrivals import Level
 from specops.load.record import by_class, by_level, errors
+from specops.phases import launch, route
 from specops.phases.canary.document import document as canary_document
 from specops.phases.diagnose import diagnose
 from specops.phases.diagnose.observations import Observations
+from specops.phases.monitor import render as monitor
+from specops.phases.route.document import RULES
 from specops.phases.run_folder import RunFolder
 from specops.phases.run_page.document import document as run_page
 from specops.phases.run_page.result import _DOCUMENTS
@@ -129,6 +136,45 @@ def cases_tried() -> Result:
     )
 
 
+def simulated() -> Result:
+    figures = {
+        name: {"mean": mean}
+        for name, mean in (
+            *(("itl_ms", 23.4), ("itl_p95_ms", 41.0), ("tokens_per_s", 88.0)),
+            *(("idle", 0.31), ("batch", 1.2), ("hit_rate", 0.62), ("taken", 0.44)),
+        )
+    }
+    plan = {"setting": {"depth": "included:4"}, "figures": figures}
+    ratios = {"itl_ratio": 0.87, "throughput_ratio": 1.53, "cost_ratio": 1.21}
+    data = {
+        "itl_bound_ms": 26.5,
+        "cells": [{"rtt_ms": 15.0, "clients": 2, **plan, **ratios}],
+        "by_clients": [{"clients": 2, "server_only": plan, "autoregressive": plan}],
+        "by_rtt": [{"rtt_ms": 15.0, "busy_from": None, "clients_carried": 2, "may_carry_more": True}],
+        "break_even": [{"clients": 2, "rtt_ms": "ahead at all"}, {"clients": 4, "rtt_ms": 37.0}],
+        "costs_from": "the options",
+        "rounds": {"source": "0.8 at every level"},
+    }
+    settings = {"heads": 8, "ahead": 16, "nodes": 32, "batching": "dynamic"}
+    settings |= {"server_per_hour": 5.05, "edge_per_hour": 0.35}
+    reason = "simulated: at 15 ms, inter-token latency is 0.87 times server-only's"
+    return Result(phase="edge_simulate", verdict="yes", reason=reason, settings=settings, data=data)
+
+
+def rendered(kind: str) -> Result:
+    """The files of a rollout whose pools are started, watched and routed to."""
+    pool = {"engine": "vllm", "model": "org/m", "version": "0.32.0", "arguments": ["--enforce-eager"]}
+    ngram = {"speculation": {"method": "ngram", "num_speculative_tokens": 3}}
+    pools = {"standard": pool, "speculative": pool | ngram}
+    rollout = Rollout.model_validate({"rollout": "made", "pools": pools, "addresses": ADDRESSES})
+    with TemporaryDirectory() as folder:
+        if kind == "launch":
+            return launch.render(rollout, Path(folder), SilentProgress())
+        if kind == "route":
+            return route.render(rollout, Path(folder))
+        return monitor.render(rollout, Path(folder), SilentProgress())
+
+
 KINDS: dict[str, Callable[[], Result]] = {
     "ab": lambda: compared(lambda arm, name: 1.0 if arm == "standard" or name == "edit" else 2.0, noise=0.2),
     "baseline": measured,
@@ -136,8 +182,12 @@ KINDS: dict[str, Callable[[], Result]] = {
     "canary": lambda: canary(CHECK, CHECK | {"name": "stop", "status": "pass"}, verdict="no"),
     "checklist": lambda: checklist(item("speedup", "open", decide="specops run r.yaml"), item("b", "passed")),
     "diagnose": unknown,
+    "edge_simulate": simulated,
     "guard-drill": drilled,
+    "launch": lambda: rendered("launch"),
+    "monitor": lambda: rendered("monitor"),
     "monitor-check": names_missing,
+    "route": lambda: rendered("route"),
     "route-check": cases_tried,
     "predict": predicted,
     "verify-draft": judged,
@@ -194,6 +244,37 @@ def test_the_terminal_and_the_page_say_the_same_of_a_result(kind: str) -> None:
     }
     for form, words in forms.items():
         assert [text for text in said if plain(text) not in words] == [], form
+
+
+def strings(value: object) -> Iterator[str]:
+    """Each text within the values of JSON."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list | tuple):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from strings(inner)
+
+
+def test_what_was_rendered_is_said_whole() -> None:
+    monitored, routed, launched = map(rendered, ("monitor", "route", "launch"))
+    parts = {name: monitored.data[name] for name in ("targets", "left_out", "not_read")}
+    alerts = [(name, alert["source"]) for name, alert in monitored.data["alerts"].items()]
+    texts = [*strings(parts), *parts["targets"], *parts["left_out"], *chain(*alerts)]
+    rules = {name: routed.data[name] for name in ("standard", "speculative", "limits", "notes")}
+    rules["rules"] = [routed.data["rules"][name] for name in (*RULES, "classes", "unsupported")]
+    pools = [
+        [pool["engine"], pool["findings"], pool["unknown"], pool["left_out"], pool["judged"],
+         [(chosen["name"], chosen["value"]) for chosen in pool["conditions"]]]
+        for pool in launched.data["pools"].values()
+    ]  # fmt: skip
+    for result, expected in (
+        (monitored, texts),
+        (routed, [*strings(rules)]),
+        (launched, [*strings(pools), *launched.data["files"]]),
+    ):
+        words = words_of_terminal(_DOCUMENTS[result.phase](result, Path("it.json")), 0)
+        assert len(expected) > 5
+        assert [text for text in expected if plain(text) not in words] == [], result.phase
 
 
 def test_each_kind_of_result_with_a_document_is_compared() -> None:

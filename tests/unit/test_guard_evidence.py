@@ -18,7 +18,7 @@ from specops import results
 from specops.config import Rollout
 from specops.errors import FileError
 from specops.guard.signals import criteria, verdicts
-from specops.guard.signals.criteria import Baseline, Criteria, Missing, criteria_of
+from specops.guard.signals.criteria import Baseline, Criteria, Missing
 from specops.guard.signals.noise import VERDICTS
 from specops.guard.signals.observation import BadRow, LiveWindow, evaluate, repeated
 from specops.guard.signals.query import FIGURES, LiveClassFigures, LiveFigures, LiveQuery, combine, read
@@ -26,6 +26,8 @@ from specops.guard.signals.replicas import Replica, not_covered, pool_figures
 from specops.guard.state import Evaluation, Threshold
 from specops.load.arrivals import Level
 from specops.load.record import CellRecord
+from specops.phases.guard import criteria_of
+from specops.phases.run_folder import RunFolder
 from specops.prometheus.api import Sample
 from specops.results import Result
 from specops.serving.vllm.pool import SERIES as VLLM
@@ -65,7 +67,7 @@ def rollout(**sections: Any) -> Rollout:
 @pytest.fixture
 def plan(tmp_path: Path) -> Criteria:
     results.write(tmp_path / "baseline.json", kept(measured()))
-    return criteria_of(rollout(), tmp_path, {})
+    return criteria_of(rollout(), RunFolder(tmp_path))
 
 
 def seen(**changes: Any) -> LiveFigures:
@@ -109,7 +111,7 @@ def test_what_the_baseline_lacks_is_said() -> None:
 
 
 def test_thresholds_come_from_the_rollout_file_then_a_measurement_then_the_playbook(tmp_path: Path) -> None:
-    assert criteria_of(rollout(), tmp_path, {}).min_acceptance == Threshold(
+    assert criteria_of(rollout(), RunFolder(tmp_path)).min_acceptance == Threshold(
         value=0.4, source="default; no sweep measured break-even"
     )
     deployed = rollout().pools.speculative.model_dump(mode="json")
@@ -122,13 +124,13 @@ def test_thresholds_come_from_the_rollout_file_then_a_measurement_then_the_playb
         recommendation={"break_even_acceptance": 0.2},
     )
     results.write(tmp_path / "sweep.json", swept)
-    measured_ = criteria_of(rollout(), tmp_path, {}).min_acceptance
+    measured_ = criteria_of(rollout(), RunFolder(tmp_path)).min_acceptance
     assert isinstance(measured_, Threshold)
     assert measured_.value == 0.31
-    assert criteria_of(rollout(), tmp_path, {}).break_even_known_to == 0.05
-    assert criteria_of(rollout(guard={"min_acceptance": 0.6}), tmp_path, {}).break_even_known_to == 0.0
+    assert criteria_of(rollout(), RunFolder(tmp_path)).break_even_known_to == 0.05
+    assert criteria_of(rollout(guard={"min_acceptance": 0.6}), RunFolder(tmp_path)).break_even_known_to == 0.0
     assert results.sha256(tmp_path / "sweep.json")[:12] in measured_.source
-    asked = criteria_of(rollout(guard={"min_acceptance": 0.6}), tmp_path, {}).min_acceptance
+    asked = criteria_of(rollout(guard={"min_acceptance": 0.6}), RunFolder(tmp_path)).min_acceptance
     assert isinstance(asked, Threshold)
     assert (asked.value, asked.source) == (0.6, "guard.min_acceptance of the rollout file")
 
@@ -147,12 +149,12 @@ def test_break_even_is_of_the_setting_that_is_deployed(tmp_path: Path) -> None:
         recommendation={"break_even_acceptance": 0.2},
     )  # fmt: skip
     results.write(tmp_path / "sweep.json", swept)
-    found = criteria_of(file, tmp_path, {}).min_acceptance
+    found = criteria_of(file, RunFolder(tmp_path)).min_acceptance
     assert isinstance(found, Threshold)
     assert found.value == 0.35
     # A setting that was not swept breaks even at nobody knows what: not at what another one does.
     results.write(tmp_path / "sweep.json", swept.model_copy(update={"settings": {"settings": {}}}))
-    unswept = criteria_of(file, tmp_path, {}).min_acceptance
+    unswept = criteria_of(file, RunFolder(tmp_path)).min_acceptance
     assert isinstance(unswept, Threshold)
     assert unswept.value == 0.4
 
@@ -163,7 +165,7 @@ def test_a_tree_that_branches_has_no_threshold_but_a_measured_one(tmp_path: Path
         "speculative": {"engine": "embedded", "speculation": {"tree": "expand:3,1,1"}},
     }
     file = Rollout.model_validate({"rollout": "demo", "pools": pools})
-    found = criteria_of(file, tmp_path, {}).min_acceptance
+    found = criteria_of(file, RunFolder(tmp_path)).min_acceptance
     assert isinstance(found, Missing)
     assert "a tree that branches" in found.why
 
@@ -171,7 +173,7 @@ def test_a_tree_that_branches_has_no_threshold_but_a_measured_one(tmp_path: Path
 @pytest.mark.parametrize(("verdict", "said"), [("no", "is not used: measured"), ("partial", "is not used")])
 def test_a_baseline_that_is_no_yes_is_none(tmp_path: Path, verdict: str, said: str) -> None:
     results.write(tmp_path / "baseline.json", kept(measured(), verdict))
-    found = criteria_of(rollout(), tmp_path, {}).baseline
+    found = criteria_of(rollout(), RunFolder(tmp_path)).baseline
     assert isinstance(found, Missing)
     assert said in found.why
 
@@ -181,7 +183,7 @@ def test_a_damaged_baseline_is_named(tmp_path: Path) -> None:
     broken.data["cells"][0]["rows"][3]["tpot_ms"] = "fast"
     results.write(tmp_path / "baseline.json", broken)
     with pytest.raises(FileError, match=r"baseline\.json is damaged: data\.cells\.0\.rows\.3\.tpot_ms"):
-        criteria_of(rollout(), tmp_path, {})
+        criteria_of(rollout(), RunFolder(tmp_path))
 
 
 def test_a_finding_says_its_figures_and_where_they_come_from(plan: Criteria) -> None:
@@ -199,7 +201,7 @@ def test_a_finding_says_its_figures_and_where_they_come_from(plan: Criteria) -> 
 def test_a_baseline_of_few_prompts_says_what_it_cannot_see(tmp_path: Path) -> None:
     few = [one.model_copy(update={"rows": one.rows[1:5]}) for one in measured()]
     results.write(tmp_path / "baseline.json", kept(few))
-    found = evaluate(criteria_of(rollout(), tmp_path, {}), seen(), 1000.0)
+    found = evaluate(criteria_of(rollout(), RunFolder(tmp_path)), seen(), 1000.0)
     assert "and more is detectable" in next(one.why for one in found.findings if one.signal == "tpot")
 
 
@@ -233,7 +235,7 @@ def test_few_errors_alone_are_not_healthy(plan: Criteria) -> None:
 
 def test_the_rollout_file_may_ask_for_fewer_requests(tmp_path: Path) -> None:
     results.write(tmp_path / "baseline.json", kept(measured()))
-    eager = criteria_of(rollout(guard={"min_requests": 10}), tmp_path, {})
+    eager = criteria_of(rollout(guard={"min_requests": 10}), RunFolder(tmp_path))
     few = seen(finished=12.0, tpot_n=12.0, e2e_n=12.0, drafted=800.0, acceptance=0.0)
     assert evaluate(eager, few, 1000.0).verdict == "bad"
 
@@ -242,7 +244,7 @@ def test_the_rollout_file_may_ask_for_fewer_requests(tmp_path: Path) -> None:
 @given(st.data())
 def test_a_window_among_many_is_judged_as_alone(data: st.DataObject) -> None:
     times = criteria.of_cells(measured(), "b")
-    plan = replace(criteria_of(rollout(), Path("/nowhere"), {}), baseline=times)
+    plan = replace(criteria_of(rollout(), RunFolder(Path("/nowhere"))), baseline=times)
     odd = st.one_of(st.just(math.nan), st.just(0.0), st.floats(0.001, 2000.0))
     windows = [
         seen(**{name: data.draw(odd) for name in ("finished", "tpot", "tpot_n", "e2e", "load", "spread")},

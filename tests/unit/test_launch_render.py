@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 import yaml
 
-from specops.cli.launch import launch_page as page
 from specops.config import Rollout
 from specops.errors import ConfigError, Exit, FileError
 from specops.phases.commands import Commands
 from specops.phases.launch import lint_file, render
+from specops.phases.launch.document import document
 from specops.progress import SilentProgress
+from specops.render.report.terminal import terminal
 from specops.results import Result
 
 VLLM = {"engine": "vllm", "model": "org/target", "version": "0.33.0"}
@@ -48,6 +49,10 @@ COMMANDS = Commands(
     Path("rollout.yaml"),
     Path("runs/demo"),
 )
+
+
+def page(result: Result) -> list[str]:
+    return list(terminal(document(result, Path("launch.json"), COMMANDS)))
 
 
 def rollout(standard: dict[str, Any], speculative: dict[str, Any], **sections: Any) -> Rollout:
@@ -145,8 +150,8 @@ def test_pools_that_run_already_have_nothing_and_others_without_an_image_have_sc
     result = rendered(tmp_path, endpoint, {"engine": "command", "command": "serve --port {port}"})
     assert result.data["files"] == ["rendered/speculative.sh"]
     assert "serve \\\n  --port 8001" in (tmp_path / "rendered/speculative.sh").read_text()
-    text = "\n".join(page(result, COMMANDS))
-    assert "standard: everything: it runs already, at http://127.0.0.1:9/v1" in text
+    text = " ".join(" ".join(page(result)).split())
+    assert "standard left out everything it runs already, at http://127.0.0.1:9/v1" in text
     assert "a command of your own has no published image" in text
 
 
@@ -169,7 +174,8 @@ def test_a_command_is_linted_and_must_be_reached_in_its_container(tmp_path: Path
     assert levels["--speculative-model"] == "error"
     assert findings(result, "standard") == []
     assert result.verdict == "no"
-    assert "to fix" in page(result, COMMANDS)[-3]
+    assert "error" in page(result)[-3]
+    assert page(result)[-2].startswith("change: fix the errors above in ")
 
 
 def test_a_setting_that_the_version_lacks_is_refused_before_anything_is_written(tmp_path: Path) -> None:
@@ -190,24 +196,20 @@ def test_without_a_peak_the_files_are_there_and_the_gate_does_not_pass(tmp_path:
     result = rendered(tmp_path, VLLM, VLLM | NGRAM)
     assert (result.verdict, result.exit_code) == ("undecided", Exit.UNDECIDED)
     assert "names no peak" in result.reason
-    assert "add peak" in page(result, COMMANDS)[-2]
+    assert "add peak" in page(result)[-2]
 
 
 @pytest.mark.parametrize(
-    ("verdict", "said", "following"),
-    [
-        ("yes", "carries the peak alone.", "kubectl apply -f"),
-        ("no", "falling back would overload it", "3 servers would carry it"),
-    ],
+    ("verdict", "following"), [("yes", "kubectl apply -f"), ("no", "3 servers would carry it")]
 )
 def test_the_page_says_what_the_gate_said_and_what_comes_next(
-    tmp_path: Path, verdict: str, said: str, following: str
+    tmp_path: Path, verdict: str, following: str
 ) -> None:
     result = rendered(tmp_path, VLLM, VLLM | NGRAM)
-    result.data["capacity"] |= {"verdict": verdict, "change": "3 servers would carry it"}
-    result.summary["capacity"] = verdict
-    *_, last, before, next_ = page(result, COMMANDS)
-    assert said in (last if verdict == "no" else before)
+    gate = {"verdict": verdict, "change": "3 servers would carry it", "reason": "what the gate said"}
+    result.data["capacity"] |= gate
+    *lines, before, next_ = page(result)
+    assert "  What the gate said." in lines
     assert following in (before if verdict == "no" else next_)
     assert next_.startswith("next: ")
 

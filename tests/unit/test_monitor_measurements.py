@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -137,7 +138,7 @@ def test_render_says_what_it_made_and_keeps_it(tmp_path: Path) -> None:
     assert kept["data"]["alerts"]["LowAcceptRatio"]["source"] == "default"
     assert set(kept["inputs"]) == {"settings", "baseline", "ab"}
     assert "LowAcceptRatio" in done.stdout
-    assert "not read  there is no sweep.json" in done.stdout
+    assert re.search(r"^  sweep +there is no sweep.json", done.stdout, re.MULTILINE)
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,11 @@ def test_the_guide_needs_no_file_of_the_target() -> None:
     done = specops("mistralai/Mistral-Large-Instruct-2407", "--guide")
     assert done.returncode == 0
     assert "Mistral 7B" in done.stdout
+    guide = json.loads(specops("mistralai/Mistral-Large-Instruct-2407", "--guide", "--json").stdout)
+    printed = "".join(done.stdout.split())
+    for advice in (*guide["drafts"], *guide["kinds"]):
+        assert all("".join(text.split()) in printed for text in advice.values() if text)
+    assert all("".join(note.split()) in printed for note in guide["notes"])
     assert json.loads(specops("x/y", "--guide", "--json").stdout)["family"] is None
 
 

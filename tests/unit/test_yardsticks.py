@@ -170,7 +170,8 @@ def test_the_guard_says_at_its_start_what_it_does_not_judge_by(tmp_path: Path) -
     assert lines == [
         "baseline.json is not used as a reference: the settings changed since",
         "sweep.json is not used as a reference: the standard pool changed since",
-        "latencies are not judged: baseline.json is not used: the settings changed since",
+        "latencies are not judged: baseline.json is not used: the settings changed since: "
+        "specops run ROLLOUT --only baseline",
     ]
 
 

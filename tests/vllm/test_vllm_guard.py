@@ -10,10 +10,11 @@ from daemons import prometheus, wait_until
 from real_vllm import MODEL, complete
 
 from specops.config import Rollout
-from specops.guard.signals.criteria import criteria_of
 from specops.guard.signals.observation import observe
 from specops.guard.state import Evaluation
+from specops.phases.guard import criteria_of
 from specops.phases.monitor.render import FOLDER, render
+from specops.phases.run_folder import RunFolder
 from specops.progress import SilentProgress
 from specops.prometheus.api import Api
 
@@ -35,7 +36,7 @@ def test_no_traffic_and_then_acceptance_of_a_vllm(speculative, prompts, tmp_path
         }
     )
     render(rollout, tmp_path, SilentProgress())
-    plan = criteria_of(rollout, tmp_path, {})
+    plan = criteria_of(rollout, RunFolder(tmp_path))
     with prometheus(tmp_path / FOLDER / "prometheus.yml", tmp_path) as up:
         api = Api(up.url)
 

@@ -6,5 +6,4 @@ client.py       what clients do
 server.py       the server, and the path to it
 outcome.py      a run, its figures, and their means over replications
 planning.py     the best depth, the number of clients, the largest RTT
-paper.py        SpecEdge's published costs and figures, with their sources
 """

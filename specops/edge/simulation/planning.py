@@ -9,12 +9,14 @@ round-trip time.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Literal
 
 from specops.economics import Prices
 from specops.edge.simulation.outcome import Summary, replicate
-from specops.edge.simulation.paper import crossing
 from specops.edge.simulation.rounds import Rounds
 from specops.edge.simulation.setting import EdgeCosts, Setting
 from specops.progress import Progress
@@ -24,6 +26,10 @@ ROUNDS, LEAST = 600, 30
 
 IDLE = 0.10
 SEEDS = (0, 1, 2)
+
+
+Crossing = float | Literal["behind at all", "ahead at all"]
+"""Milliseconds, or in words where it would be infinite: JSON has no infinity."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +58,7 @@ class PlannedCell:
 
 @dataclass(frozen=True)
 class RttCapacity:
-    rtt_s: float
+    rtt_ms: float
     busy_from: int | None
     """Smallest number of clients with which the server idles less than IDLE; None: more than were
     simulated."""
@@ -67,9 +73,8 @@ class RttCapacity:
 @dataclass(frozen=True)
 class BreakEven:
     clients: int
-    rtt_s: float | None
-    """Round-trip time in seconds from which server-only has the lower inter-token latency; None: at all of
-    them; inf: at none."""
+    rtt_ms: Crossing
+    """Round-trip time from which server-only has the lower inter-token latency."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +119,7 @@ class EdgePlanner:
             cells += row
             by_rtt.append(self._capacity(rtt_s, row, bound, progress))
         even = [
-            BreakEven(count, crossing([(c.rtt_s, c.itl_ratio) for c in cells if c.clients == count], 1.0))
+            BreakEven(count, _in_ms([(c.rtt_s, c.itl_ratio) for c in cells if c.clients == count]))
             for count in clients
         ]
         return EdgePlan(tuple(cells), tuple(by_clients), tuple(by_rtt), tuple(even), bound)
@@ -158,7 +163,7 @@ class EdgePlanner:
         slow_from = self._first(row, lambda summary: not within(summary))
         progress.advance()
         carried = row[-1].clients if slow_from is None else slow_from - 1
-        return RttCapacity(rtt_s, busy_from, carried or None, slow_from is None)
+        return RttCapacity(1000 * rtt_s, busy_from, carried or None, slow_from is None)
 
     def _first(self, row: Sequence[PlannedCell], holds: Callable[[Summary], bool]) -> int | None:
         """Smallest number of clients for which `holds` is true, by bisection between those of `row`; None
@@ -187,3 +192,23 @@ class EdgePlanner:
         alone_s = setting.rtt_s + 4 * costs.draft.seconds(setting.beams) + step_s
         period = max(alone_s, step_s * setting.clients / full)
         return period * max(ROUNDS / setting.clients, LEAST)
+
+
+def _in_ms(ratio_by_rtt: Sequence[tuple[float, float]]) -> Crossing:
+    even_s = crossing(ratio_by_rtt, 1.0)
+    if even_s is None:
+        return "behind at all"
+    return "ahead at all" if math.isinf(even_s) else round(1000 * even_s, 2)
+
+
+def crossing(by_rtt: Sequence[tuple[float, float]], level: float) -> float | None:
+    """Round-trip time in seconds at which a rising figure passes `level`, by linear interpolation.
+
+    by_rtt: (seconds, figure), ascending. None: it is above from the first on; inf: it never is.
+    """
+    if by_rtt[0][1] >= level:
+        return None
+    for (near, below), (far, above) in pairwise(by_rtt):
+        if above >= level:
+            return near + (level - below) / (above - below) * (far - near)
+    return float("inf")

@@ -17,29 +17,20 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ValidationError
 
-from specops import results
-from specops.config import Pool, Rollout
-from specops.defaults import LEAST_ACCEPTANCE
-from specops.errors import FileError
+from specops.config import Pool
 from specops.guard.signals.noise import Numbers
 from specops.guard.signals.query import LiveQuery
 from specops.guard.state import Threshold
-from specops.hints import ROLLOUT, renaming
 from specops.load.record import CellRecord, Row
-from specops.prometheus.series import exposed
 from specops.results import Result
 from specops.serving import without_places
-from specops.trees import parse_tree
-from specops.validation import problem
 
 REACH = 1.1
 """A load this many times beyond the outermost level still counts as that level."""
@@ -145,29 +136,6 @@ class Baseline:
 @dataclass(frozen=True)
 class Missing:
     why: str
-
-
-class _BaselineCells(BaseModel):
-    cells: list[CellRecord]
-
-
-def read(path: Path) -> Baseline | Missing:
-    """Read the baseline at `path`. Raises FileError for a file that is damaged."""
-    if not path.exists():
-        return Missing(f"there is no {path.name}: specops run ROLLOUT --only baseline")
-    result = results.read(path)
-    if result.phase != "baseline" or result.verdict != "yes":
-        return Missing(f"{path.name} is not used: {result.reason}")
-    try:
-        cells = _BaselineCells.model_validate(result.data).cells
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(["data", *map(str, first["loc"])])
-        raise FileError(
-            f"{path} is damaged: {place} {problem(first)}",
-            hint=renaming(path, f"then specops run {ROLLOUT} --only baseline"),
-        ) from None
-    return of_cells(cells, f"{path.name} {results.sha256(path)[:12]}")
 
 
 def of_cells(cells: Iterable[CellRecord], source: str) -> Baseline | Missing:
@@ -287,60 +255,3 @@ class Criteria:
 
     block_s: float | None = None
     """Seconds of a block of random windows; None: chance draws requests."""
-
-
-def criteria_of(rollout: Rollout, folder: Path, left_out: Mapping[str, str]) -> Criteria:
-    """Return the criteria from the run folder's sweep.json and baseline.json, where they are there and not
-    `left_out`: by phase, why a result is not a reference. Raises FileError where one is damaged."""
-    guard = rollout.guard
-    min_acceptance, measured = _min_acceptance(rollout, folder / "sweep.json", left_out.get("sweep"))
-    unfit = left_out.get("baseline")
-    return Criteria(
-        query=LiveQuery(
-            rollout=rollout.rollout,
-            series=exposed(rollout, "speculative"),
-            standard=exposed(rollout, "standard"),
-            labels=rollout.monitor.labels,
-            scrape_s=float(rollout.monitor.scrape_interval_s),
-            routed=bool(rollout.addresses.routers),
-            servers=len(rollout.addresses.speculative),
-            routers=len(rollout.addresses.routers),
-        ),
-        window_s=float(rollout.monitor.window_s),
-        min_acceptance=min_acceptance,
-        baseline=read(folder / "baseline.json")
-        if unfit is None
-        else Missing(f"baseline.json is not used: {unfit}"),
-        regression=Threshold(
-            value=1 + guard.max_regression,
-            source=f"guard.max_regression of the rollout file, {guard.max_regression:.0%}",
-        ),
-        max_error_share=Threshold(
-            value=guard.max_error_share, source="guard.max_error_share of the rollout file"
-        ),
-        min_requests=guard.min_requests,
-        break_even_known_to=BREAK_EVEN_KNOWN if measured else 0.0,
-        ends_speculation=rollout.pools.speculative.ends_speculation,
-        holdout=rollout.effect.holdout if rollout.addresses.routers else 0.0,
-        block_s=rollout.effect.block_s if rollout.effect.mode == "windows" else None,
-    )
-
-
-def _min_acceptance(rollout: Rollout, path: Path, unfit: str | None) -> tuple[Threshold | Missing, bool]:
-    """Return the least acceptance, and whether it was measured."""
-    configured = rollout.guard.min_acceptance
-    if configured is not None:
-        return Threshold(value=configured, source="guard.min_acceptance of the rollout file"), False
-    if path.exists() and unfit is None:
-        measured = break_even(rollout.pools.speculative, results.read(path))
-        if measured is not None:
-            source = f"break-even measured by {path.name} {results.sha256(path)[:12]}"
-            return Threshold(value=measured, source=source), True
-    pool = rollout.pools.speculative
-    tree = pool.own and pool.own.tree
-    if tree and parse_tree(tree).branches:
-        # Of a tree that branches most of what is drafted cannot be accepted, and it may pay well.
-        why = "no sweep measured what a tree that branches must have accepted to break even"
-        return Missing(f"{why}: specops sweep ROLLOUT, or set guard.min_acceptance"), False
-    missing = "no sweep measured break-even" if unfit is None else f"{path.name} is not used: {unfit}"
-    return Threshold(value=LEAST_ACCEPTANCE, source=f"default; {missing}"), False

@@ -24,6 +24,7 @@ from specops.phases import PhaseName, phase_named
 from specops.phases.checklist.signatures import signer
 from specops.phases.commands import Commands
 from specops.phases.inputs import changed_where_served, identity
+from specops.phases.run_folder import RunFolder
 from specops.phases.sweep.spec import SweepSpec, endpoints_in, spec_of
 from specops.prometheus.api import Api
 from specops.render import write_files
@@ -266,6 +267,10 @@ class CheckInput:
         url = self.rollout.addresses.prometheus
         return Api(url) if url else None
 
+    @cached_property
+    def run(self) -> RunFolder:
+        return RunFolder(self.folder)
+
     def close(self) -> None:
         requested: Api | None = vars(self).get("api")
         if requested is not None:
@@ -274,11 +279,11 @@ class CheckInput:
     def probed(self, source: str, figure: str) -> Evidence:
         return Evidence(source=source, sha256=None, created=self.now, age_s=0.0, figure=figure)
 
-    def read(self, path: Path) -> Result:
-        """A result that may be evidence. Raises FileError where anybody may have written it, and where it has
-        no signature of an allowed signer."""
+    def read(self, path: Path, phase: PhaseName | None = None) -> Result:
+        """A result that may be evidence, of `phase` where it is one. Raises FileError where anybody may have
+        written it, where it is of another phase, and where it has no signature of an allowed signer."""
         check_evidence(path)
-        result = results.read(path)
+        result = results.read(path) if phase is None else self.run.result(phase)
         if self.signers is not None:
             name = signer(path, self.signers)
             return result.model_copy(update={"reason": f"{result.reason} (signed by {name})"})
@@ -333,7 +338,9 @@ class CheckInput:
             )
         return measured
 
-    def set_up(self, phase: str, parts: Mapping[str, Any], reads: Sequence[str]) -> ResultEvidence:
+    def set_up(
+        self, phase: PhaseName, parts: Mapping[str, Any], reads: Sequence[PhaseName]
+    ) -> ResultEvidence:
         """A result whose settings have the rollout's `parts` by these names, and that knows the results of
         the phases that it `reads` as they are now."""
         stored = self.result(phase)
@@ -345,7 +352,7 @@ class CheckInput:
                     decide=self.command(phase),
                 )
         for name in reads:
-            if self._unknown(stored.result, self.folder / f"{name}.json"):
+            if self._unknown(stored.result, name):
                 raise OpenItem(
                     f"{stored.path.name} is stale: {name}.json has changed since",
                     stored.evidence,
@@ -353,23 +360,24 @@ class CheckInput:
                 )
         return stored
 
-    def _unknown(self, result: Result, path: Path) -> bool:
-        """Return whether `result` was made without what is at `path` now. What it could not use it did not
-        read."""
+    def _unknown(self, result: Result, phase: PhaseName) -> bool:
+        """Return whether `result` was made without the result of `phase` as it is now. What it could not use
+        it did not read."""
+        path = self.folder / f"{phase}.json"
         if not path.exists():
-            return path.stem in result.inputs
-        if path.stem in result.inputs:
-            return result.inputs[path.stem] != results.sha256(path)
-        return results.read(path).created > result.created
+            return phase in result.inputs
+        if phase in result.inputs:
+            return result.inputs[phase] != results.sha256(path)
+        return self.run.result(phase).created > result.created
 
-    def result(self, phase: str) -> ResultEvidence:
+    def result(self, phase: PhaseName) -> ResultEvidence:
         """A finished one that is not too old, whatever it says; raises OpenItem or RefusedFile otherwise."""
         path = self.folder / f"{phase}.json"
         if not path.exists():
             raise OpenItem(f"there is no {path.name}", decide=self.command(phase))
         again = self.command(phase, fresh=True)
         try:
-            result = self.read(path)
+            result = self.read(path, phase)
         except FileError as error:
             raise RefusedFile(error.message, change=error.hint, decide=again) from error
         evidence = self.file(path, result.created, result.reason)

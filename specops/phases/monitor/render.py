@@ -16,7 +16,7 @@ from specops.phases.monitor.thresholds import Measurements, limits, measurements
 from specops.progress import Progress
 from specops.render import write_files
 from specops.render.grafana.dashboard import dashboard, dashboard_provider, datasource
-from specops.render.prometheus.alerts import RUNBOOK, Limits, alert_info, alerts, runbook_of
+from specops.render.prometheus.alerts import RUNBOOK, Limit, Limits, alert_info, alerts, runbook_of
 from specops.render.prometheus.rules import MeasuredSeries, rules
 from specops.render.prometheus.scrape import alertmanager_config, prometheus_config, targets
 from specops.results import Result
@@ -24,13 +24,6 @@ from specops.section import Frozen
 
 PHASE = "monitor"
 FOLDER = Path("rendered") / "monitor"
-
-
-class AlertThreshold(Frozen):
-    value: float | None
-    source: str
-    for_s: int
-    for_source: str
 
 
 class MonitorData(Frozen):
@@ -45,7 +38,7 @@ class MonitorData(Frozen):
     targets: dict[str, list[str]]
     """Addresses by job."""
 
-    alerts: dict[AlertName, AlertThreshold]
+    alerts: dict[AlertName, Limit]
     left_out: dict[AlertName, str]
     """Alerts that are left out, and why."""
 
@@ -72,12 +65,7 @@ def render(rollout: Rollout, folder: Path, progress: Progress, path: Path | None
         folder=str(folder),
         files=[(FOLDER / name).as_posix() for name in files],
         targets={target.job: list(target.addresses) for target in targets(rollout)},
-        alerts={
-            name: AlertThreshold(
-                value=limit.value, source=limit.source, for_s=limit.for_s, for_source=limit.for_source
-            )
-            for name, limit in decided.items()
-        },
+        alerts=dict(decided),
         left_out=thresholds.left_out(rollout, measured),
         not_read=dict(measured.missing),
     )

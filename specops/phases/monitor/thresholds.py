@@ -82,7 +82,7 @@ def measurements(
         baseline=None if isinstance(baseline, Missing) else baseline.source,
         break_even=_figure(paying),
         acceptance=_acceptance(comparison, sweep),
-        branches=_branches(pool),
+        branches=branches(pool),
         read={phase: part.sha256 for phase, part in stored if isinstance(part, Stored)},
         missing={phase: str(part) for phase, part in stored if isinstance(part, Missing)},
     )
@@ -142,7 +142,8 @@ def _figure(stored: Stored[float | None] | Missing) -> Figure | None:
     return Figure(stored.part, stored.source)
 
 
-def _branches(pool: Pool) -> bool:
+def branches(pool: Pool) -> bool:
+    """Return whether the pool drafts a tree with branches."""
     return pool.own is not None and pool.own.tree is not None and parse_tree(pool.own.tree).branches
 
 

@@ -21,7 +21,7 @@ from specops.load.record import CellRecord
 from specops.phases import PhaseName
 from specops.phases.ab.report import Report
 from specops.phases.measurement import cells_of
-from specops.phases.run_folder import Missing, RunFolder, Stored
+from specops.phases.run_folder import Missing, RunFolder, Stored, undamaged
 from specops.phases.sweep.report import Recommendation
 from specops.render.figures import count
 from specops.router import RESERVED, TrafficClass
@@ -240,11 +240,10 @@ class _Measured:
         self, phase: PhaseName, stored: Stored[Part] | Missing, use: Callable[[Stored[Part], str], None]
     ) -> None:
         """Take what a result says; none is needed. Raises FileError for a damaged one."""
+        stored = undamaged(stored)
         if isinstance(stored, Stored):
             self.inputs[phase] = stored.sha256
-            use(stored, f"{stored.path.name} {stored.sha256[:12]}")
-        elif stored.damage is not None:
-            raise stored.damage
+            use(stored, stored.file)
         elif stored.unused:
             self.notes.append(stored.why)
 

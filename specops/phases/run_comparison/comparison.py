@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from specops import results
-from specops.errors import FileError, UsageError
+from specops.errors import UsageError
 from specops.experiment.findings import Basis, StoredInterval
-from specops.hints import listing
 from specops.load.arrivals import Level
 from specops.phases import PHASES, PhaseName, phase_named
 from specops.phases.ab.report import Report, Speedups
@@ -116,18 +115,7 @@ def _folder(path: Path) -> RunFolder:
             f"{path} is an address: `compare` reads the folders of two runs; `ab` compares two servers",
             hint="specops ab --help",
         )
-    if not path.is_dir():
-        raise FileError(
-            f"there is no run folder {path}: expected the folders of two runs, such as runs/NAME",
-            hint=listing(path.parent),
-        )
-    run = RunFolder(path)
-    if not run.results and not run.unreadable:
-        raise FileError(
-            f"{path} is not a run folder: it has no result of a phase; a run folder is runs/NAME",
-            hint=listing(path),
-        )
-    return run
+    return RunFolder.opened(path)
 
 
 def compare(a: RunFolder, b: RunFolder) -> Result:

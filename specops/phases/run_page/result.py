@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,21 +11,22 @@ from specops.phases.baseline_document import document as baseline
 from specops.phases.canary.document import document as canary
 from specops.phases.checklist.document import document as checklist
 from specops.phases.diagnose.document import document as diagnose
+from specops.phases.edge_simulate_document import document as edge_simulate
 from specops.phases.guard_drill.document import document as guard_drill
-from specops.phases.launch import LintData
-from specops.phases.measurement import checked
-from specops.phases.monitor.document import document as monitor_check
+from specops.phases.launch.document import document as launch
+from specops.phases.launch.document import lint
+from specops.phases.monitor.document import document as monitor
+from specops.phases.monitor.document import monitor_check
 from specops.phases.predict.document import document as predict
-from specops.phases.route.document import document as route_check
+from specops.phases.route.document import document as route
+from specops.phases.route.document import route_check
 from specops.phases.run_folder import RunFolder
 from specops.phases.run_page.sections import FILES, sections
 from specops.phases.sweep.document import document as sweep
 from specops.phases.verify_draft.document import document as verify_draft
-from specops.render.report.document import Cell, Document, Section, State, Table
+from specops.render.report.document import Document
 from specops.render.report.formats import framed
 from specops.results import Result
-
-LEVEL_STATES: Mapping[str, State] = {"error": "bad", "warning": "open", "note": "none", "unknown": "open"}
 
 
 def notebook(result: Result) -> str:
@@ -47,37 +48,19 @@ def _plain(result: Result) -> Document:
     return Document.of_result(result, (), visible)
 
 
-def lint(result: Result, path: Path) -> Document:
-    return Document.of_result(result, (), _lint_sections(result))
-
-
-def _lint_sections(result: Result) -> Iterator[Section]:
-    rows: list[tuple[str | Cell, ...]] = []
-    for command in checked(LintData, result.data, "the result is damaged: data").commands:
-        where = f"{command.where}, {command.engine} {command.version}"
-        rows += [
-            (finding.flag, Cell(finding.level, LEVEL_STATES[finding.level]), finding.why,
-             finding.replacement or "", where)
-            for finding in command.findings
-        ]  # fmt: skip
-        rows += [
-            (unknown.what, Cell("unknown", LEVEL_STATES["unknown"]), unknown.why, unknown.how, where)
-            for unknown in command.unknown
-        ]
-    if rows:
-        columns = ("flag", "level", "why", "instead", "where")
-        yield Section("Findings", tables=(Table("", columns, tuple(rows), prose=(2, 3, 4)),))
-
-
 _DOCUMENTS: Mapping[str, Callable[[Result, Path], Document]] = {
     "ab": ab,
     "baseline": baseline,
     "canary": canary,
     "checklist": checklist,
     "diagnose": diagnose,
+    "edge_simulate": edge_simulate,
     "guard-drill": guard_drill,
+    "launch": launch,
     "lint": lint,
+    "monitor": monitor,
     "monitor-check": monitor_check,
+    "route": route,
     "route-check": route_check,
     "predict": predict,
     "sweep": sweep,

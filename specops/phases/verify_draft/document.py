@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from specops.phases.verify_draft.estimate_record import Estimate, MeasuredAcceptance, Prediction
+from specops.phases.verify_draft.guide import Guide
 from specops.phases.verify_draft.memory import ModelMemory, PairMemory, gib
 from specops.phases.verify_draft.pair import PairFinding, VerifySettings
 from specops.render.figures import NONE, bar, count, milliseconds, percent, sentence, times
@@ -39,6 +40,20 @@ def document(result: Result, path: Path | None = None) -> Document:
         _steps(result),
         [sentence(answer(estimate))] if estimate is not None else (),
     )
+
+
+def guide_document(guide: Guide) -> Document:
+    drafts = tuple(tuple(dict(advice).values()) for advice in guide.drafts)
+    kinds = tuple(tuple(text or NONE for text in dict(kind).values()) for kind in guide.kinds)
+    columns = ("kind", "such as", "accepted", "memory", "training", guide.engine, "figures from", "paper")
+    sections = (
+        Section("Drafts", tables=(Table("", ("draft", "why", "source"), drafts, prose=(1, 2)),)),
+        Section("Kinds of drafts", tuple(guide.notes), tables=(Table("", columns, kinds),)),
+    )
+    headline = f"{count(len(drafts), 'draft')} to try. This is advice: `verify-draft TARGET DRAFT` decides."
+    steps = (Step("", "", f"specops verify-draft {shlex.quote(guide.target)} DRAFT"),)
+    title, family = f"drafts for {guide.target}", f"family {guide.family}" if guide.family else ""
+    return Document(title, family, "none", "", headline, steps=steps, sections=sections)
 
 
 def _sections(result: Result, estimate: Estimate | None) -> Iterator[Section]:
