@@ -38,8 +38,9 @@ from specops.section import Frozen
 
 Part = Literal["counted", "fill", "warm-up", "sampled"]
 """What a request is sent for. counted: its times are compared. fill: it keeps a stream full before, between
-or after the counted ones. warm-up: it is sent before the first window. sampled: it shares batches with greedy
-requests. Whatever it is sent for, a request that fails or hangs counts."""
+or after the counted ones. warm-up: it is sent before the window, for the first one at a load or before an
+interruption. sampled: it shares batches with greedy requests. Whatever it is sent for, a request that fails
+or hangs counts."""
 
 
 @dataclass(slots=True)
@@ -158,6 +159,10 @@ class Objectives(Frozen):
         return (self.ttft_ms, self.tpot_ms, self.e2e_ms) != (None, None, None)
 
 
+AT_ONCE = "the answer came all at once"
+"""Why a request has no TPOT: no time between tokens was observed."""
+
+
 def ttft(observation: Observation) -> float | None:
     chunks = observation.answer.chunks
     return chunks[0].time_s - observation.sent if chunks else None
@@ -178,10 +183,10 @@ def tpot_missing(observation: Observation) -> str | None:
     answer = observation.answer
     if not answer.chunks:
         return "the answer has no output"
+    if all_at_once(observation) or _last_at(answer) == answer.chunks[0].time_s:
+        return AT_ONCE
     if answer.tokens is None:
         return answer.tokens_missing or "the tokens are unknown"
-    if all_at_once(observation):
-        return "the answer came all at once"
     if _after_first(answer) is None:
         return f"the tokens of the first chunk are unknown: {answer.chunk_tokens_missing}"
     return None
