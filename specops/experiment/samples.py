@@ -22,7 +22,7 @@ from specops.experiment.records import WindowRecord
 from specops.load.arrivals import Level
 from specops.load.record import Row, positive
 from specops.load.request_drafts import length_bounds
-from specops.load.request_times import AT_ONCE, Objectives
+from specops.load.request_times import Objectives
 from specops.load.workload import stage
 from specops.stats import Interval
 
@@ -67,18 +67,20 @@ def pair_up(windows: Sequence[WindowRecord], standard: str, challenger: str) -> 
             pairs[window.cycle, window.kind, window.level][window.arm] = window
     before = _windows_without_pause(windows)
     sent: set[tuple[str, str]] = set()
+    known: set[str] = set()
     opened: dict[str, set[int]] = defaultdict(set)
     samples = []
     complete = [pair for pair in pairs.values() if len(pair) == 2]
     for pair in sorted(complete, key=lambda pair: min(window.began for window in pair.values())):
         answers = {arm: _by_prompt(pair[arm].cell.rows) for arm in pair}
         first = pair[standard]
-        before_it = (row for w in pair.values() for row in w.cell.beside if row.part == "warm-up")
-        sent |= {(row.prompt, row.variant) for row in before_it}
-        known = {prompt for prompt, _ in sent}
+        for row in (row for w in pair.values() for row in w.cell.beside if row.part == "warm-up"):
+            sent.add((row.prompt, row.variant))
+            known.add(row.prompt)
         soonest: dict[str, float] = {}
-        for row in sorted(first.cell.sent, key=lambda row: row.sent_s):
-            soonest.setdefault(row.prompt, row.sent_s)
+        for row in first.cell.sent:
+            if row.prompt not in known:
+                soonest[row.prompt] = min(row.sent_s, soonest.get(row.prompt, math.inf))
         for key in [key for key in answers[standard] if key in answers[challenger]]:
             rows = {arm: answers[arm][key] for arm in pair}
             factors = {
@@ -86,7 +88,7 @@ def pair_up(windows: Sequence[WindowRecord], standard: str, challenger: str) -> 
                 "place": _place(rows[standard], first.cell.rows),
                 "connection": float(any(row.connection not in opened[arm] for arm, row in rows.items())),
                 "repeat": float(key[:2] in sent),
-                "new prompt": float(key[0] not in known and rows[standard].sent_s <= soonest[key[0]]),
+                "new prompt": float(rows[standard].sent_s <= soonest.get(key[0], -math.inf)),
                 # Only like is compared: a server that had a pause beside one that had none is neither.
                 "pause": fmean(not before[window.key] for window in pair.values()),
                 "long run": float(min(before[window.key] for window in pair.values()) >= LONG_RUN),
@@ -108,6 +110,7 @@ def pair_up(windows: Sequence[WindowRecord], standard: str, challenger: str) -> 
         for arm, window in pair.items():
             opened[arm] |= {row.connection for row in window.cell.sent}
         sent |= {(row.prompt, row.variant) for row in first.cell.sent}
+        known |= soonest.keys()
     return samples
 
 
@@ -171,14 +174,17 @@ def waited_ms(row: Row) -> float:
     return max(row.e2e_ms, took)  # of a replay, the end-to-end latency begins when the request was due
 
 
-def came_at_once(row: Row) -> bool:
-    """Return whether no time between the tokens of an answer was observed, as behind a proxy that holds it
-    back."""
-    return row.missing.get("tpot_ms") == AT_ONCE
+AT_ONCE = 0.05
+"""Share of the wait. A proxy that holds an answer back sends all of it in less."""
+
+
+def _came_at_once(row: Row) -> bool:
+    """Return whether the time between the tokens of an answer was not observed."""
+    return row.ttft_ms is None or row.e2e_ms - row.ttft_ms < AT_ONCE * row.e2e_ms
 
 
 def _per_character(row: Row) -> float | None:
-    if row.ttft_ms is None or len(row.text) < 2 or came_at_once(row):
+    if row.ttft_ms is None or len(row.text) < 2 or _came_at_once(row):
         return None
     return (row.e2e_ms - row.ttft_ms) / len(row.text)
 
@@ -193,7 +199,7 @@ def _at_equal_length(sample: Sample) -> tuple[float, float] | None:
         lengths = [len(row.text) for row in (sample.standard, sample.challenger)]
     if min(lengths) < 1:
         return None
-    if lengths[0] != lengths[1] and (came_at_once(sample.standard) or came_at_once(sample.challenger)):
+    if lengths[0] != lengths[1] and (_came_at_once(sample.standard) or _came_at_once(sample.challenger)):
         return None
     mean = sum(lengths) / 2
     standard, challenger = (

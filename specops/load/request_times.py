@@ -159,10 +159,6 @@ class Objectives(Frozen):
         return (self.ttft_ms, self.tpot_ms, self.e2e_ms) != (None, None, None)
 
 
-AT_ONCE = "the answer came all at once"
-"""Why a request has no TPOT: no time between tokens was observed."""
-
-
 def ttft(observation: Observation) -> float | None:
     chunks = observation.answer.chunks
     return chunks[0].time_s - observation.sent if chunks else None
@@ -183,10 +179,10 @@ def tpot_missing(observation: Observation) -> str | None:
     answer = observation.answer
     if not answer.chunks:
         return "the answer has no output"
-    if all_at_once(observation) or _last_at(answer) == answer.chunks[0].time_s:
-        return AT_ONCE
     if answer.tokens is None:
         return answer.tokens_missing or "the tokens are unknown"
+    if all_at_once(observation):
+        return "the answer came all at once"
     if _after_first(answer) is None:
         return f"the tokens of the first chunk are unknown: {answer.chunk_tokens_missing}"
     return None
