@@ -81,8 +81,8 @@ class Greedy:
 
     compared: int
     differences: tuple[Difference, ...]
-    of_prompt: Mapping[str, int] = field(default_factory=dict)
-    """In how many variants answers to each prompt were compared."""
+    of_variant: Mapping[Key, int] = field(default_factory=dict)
+    """How many answers to each prompt in each variant were compared."""
 
     @property
     def equal(self) -> int:
@@ -94,13 +94,14 @@ class Greedy:
 
     @property
     def lasting(self) -> set[str]:
-        """Prompts whose answers differ in each of several variants. Rounding is the reason where two tokens
+        """Prompts whose answers differ each time in several variants. Rounding is the reason where two tokens
         are nearly equally likely, and a variant makes that another place."""
-        differing = Counter(prompt for prompt, _ in {(d.prompt, d.variant) for d in self.beyond_ties})
+        differing = Counter((difference.prompt, difference.variant) for difference in self.beyond_ties)
+        variants: dict[str, list[bool]] = defaultdict(list)
+        for key, compared in self.of_variant.items():
+            variants[key[0]].append(differing[key] == compared)
         return {
-            prompt
-            for prompt, number in differing.items()
-            if number >= LASTING and number == self.of_prompt.get(prompt)
+            prompt for prompt, each_time in variants.items() if len(each_time) >= LASTING and all(each_time)
         }
 
     @property
@@ -147,18 +148,16 @@ def compare_greedy(
     """Compare each greedy answer of the challenger with the standard's first to the same request, as its own
     later ones are: with all of them, a challenger would be equal more often than the standard to itself.
     `scope` takes the answers of one kind of window and load."""
-    compared = 0
-    variants: Counter[str] = Counter()
+    compared: dict[Key, int] = {}
     differences = []
     for key, answers in challenger.items():
         original = next((row for _, row in standard.get(key, ())), None)
         rows = [row for where, row in answers if scope in (None, where)]
         if original is None or not rows:
             continue
-        compared += len(rows)
-        variants[key[0]] += 1
+        compared[key] = len(rows)
         differences += [_difference(original, row) for row in rows if not _same(original, row)]
-    return Greedy(compared, tuple(differences), variants)
+    return Greedy(sum(compared.values()), tuple(differences), compared)
 
 
 def compare_with_itself(standard: Mapping[Key, Sequence[tuple[Scope, Row]]]) -> Greedy:
