@@ -177,8 +177,11 @@ def wait(
     def estimate(part: Sequence[Sample]) -> Finding:
         ratio = ratio_of(part, basis, confidence, restarts=evidence.restarts)
         equal = ratio_of(part, "equal_length", confidence) if basis != "e2e" else ratio
+        lacking = _lacking(ratio, part, len(sent), basis)
         verdict: Ternary = "open"
-        if ratio is not None and equal is not None:
+        if equal is None and ratio is not None:
+            lacking = _lacking(None, part, len(sent), "equal_length")
+        elif ratio is not None and equal is not None:
             if min(ratio.low, equal.low) > LEAST_GAIN:
                 verdict = "shown"
             elif min(ratio.high, equal.high) < LEAST_GAIN:
@@ -193,7 +196,7 @@ def wait(
             margin=LEAST_GAIN,
             n=len(part),
             basis=basis,
-            **_lacking(ratio, part, len(sent), basis) if verdict == "open" else {},
+            **lacking if verdict == "open" else {},
         )
 
     finding = estimate(samples)

@@ -174,13 +174,16 @@ def waited_ms(row: Row) -> float:
     return max(row.e2e_ms, took)  # of a replay, the end-to-end latency begins when the request was due
 
 
-AT_ONCE = 0.05
-"""Share of the wait. A proxy that holds an answer back sends all of it in less."""
+AT_ONCE, FASTEST_MS = 0.05, 0.1
+"""Share of the wait, and milliseconds a token. A proxy that holds an answer back sends all of it in less, and
+no model generates tokens so fast."""
 
 
 def _came_at_once(row: Row) -> bool:
     """Return whether the time between the tokens of an answer was not observed."""
-    return row.ttft_ms is None or row.e2e_ms - row.ttft_ms < AT_ONCE * row.e2e_ms
+    if row.ttft_ms is None or row.e2e_ms - row.ttft_ms < AT_ONCE * row.e2e_ms:
+        return row.tpot_ms is None or row.tpot_ms < FASTEST_MS
+    return False
 
 
 def _per_character(row: Row) -> float | None:
