@@ -98,8 +98,8 @@ class Greedy:
         are nearly equally likely, and a variant makes that another place."""
         differing = Counter((difference.prompt, difference.variant) for difference in self.beyond_ties)
         variants: dict[str, list[bool]] = defaultdict(list)
-        for key, compared in self.of_variant.items():
-            variants[key[0]].append(differing[key] == compared)
+        for key, number in self.of_variant.items():
+            variants[key[0]].append(differing[key] == number)
         return {
             prompt for prompt, each_time in variants.items() if len(each_time) >= LASTING and all(each_time)
         }
@@ -148,16 +148,16 @@ def compare_greedy(
     """Compare each greedy answer of the challenger with the standard's first to the same request, as its own
     later ones are: with all of them, a challenger would be equal more often than the standard to itself.
     `scope` takes the answers of one kind of window and load."""
-    compared: dict[Key, int] = {}
+    numbers: dict[Key, int] = {}
     differences = []
     for key, answers in challenger.items():
         original = next((row for _, row in standard.get(key, ())), None)
         rows = [row for where, row in answers if scope in (None, where)]
         if original is None or not rows:
             continue
-        compared[key] = len(rows)
+        numbers[key] = len(rows)
         differences += [_difference(original, row) for row in rows if not _same(original, row)]
-    return Greedy(sum(compared.values()), tuple(differences), compared)
+    return Greedy(sum(numbers.values()), tuple(differences), numbers)
 
 
 def compare_with_itself(standard: Mapping[Key, Sequence[tuple[Scope, Row]]]) -> Greedy:

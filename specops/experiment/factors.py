@@ -195,9 +195,9 @@ def _of_new_prompts(samples: Sequence[Sample], figure: str) -> Parts | None:
     change = fmean(ratios) - middle
     if abs(change) <= least or fmean(ratios) >= math.log(NOTABLE):
         return None
-    others = [sample for sample in samples if not sample.factors["new prompt"]]
+    later = [sample for sample in samples if not sample.factors["new prompt"]]
     names = ("for prompts that are new", "for those that were sent before")
-    return Parts(names, (first, others), _far(change, least, len(logs)))
+    return Parts(names, (first, later), _far(change, least, len(logs)))
 
 
 def _exp(interval: stats.Interval | None) -> stats.Interval | None:

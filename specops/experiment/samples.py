@@ -67,7 +67,7 @@ def pair_up(windows: Sequence[WindowRecord], standard: str, challenger: str) -> 
             pairs[window.cycle, window.kind, window.level][window.arm] = window
     before = _windows_without_pause(windows)
     sent: set[tuple[str, str]] = set()
-    known: set[str] = set()
+    prompts_sent: set[str] = set()
     opened: dict[str, set[int]] = defaultdict(set)
     samples = []
     complete = [pair for pair in pairs.values() if len(pair) == 2]
@@ -76,10 +76,10 @@ def pair_up(windows: Sequence[WindowRecord], standard: str, challenger: str) -> 
         first = pair[standard]
         for row in (row for w in pair.values() for row in w.cell.beside if row.part == "warm-up"):
             sent.add((row.prompt, row.variant))
-            known.add(row.prompt)
+            prompts_sent.add(row.prompt)
         soonest: dict[str, float] = {}
         for row in first.cell.sent:
-            if row.prompt not in known:
+            if row.prompt not in prompts_sent:
                 soonest[row.prompt] = min(row.sent_s, soonest.get(row.prompt, math.inf))
         for key in [key for key in answers[standard] if key in answers[challenger]]:
             rows = {arm: answers[arm][key] for arm in pair}
@@ -110,7 +110,7 @@ def pair_up(windows: Sequence[WindowRecord], standard: str, challenger: str) -> 
         for arm, window in pair.items():
             opened[arm] |= {row.connection for row in window.cell.sent}
         sent |= {(row.prompt, row.variant) for row in first.cell.sent}
-        known |= soonest.keys()
+        prompts_sent |= soonest.keys()
     return samples
 
 

@@ -235,11 +235,11 @@ class Keeper:
             factor *= self._noise(knobs.visit_sd, random.Random(f"{knobs.seed} {self.clock.visit}"))
         if knobs.request_sd:
             factor *= self._noise(knobs.request_sd, self._rng)
-        if self.answered.get(self._known_as(prompt)):
+        if self.answered.get(self._cache_key(prompt)):
             factor *= knobs.repeat_factor
         return factor
 
-    def _known_as(self, prompt: str) -> str:
+    def _cache_key(self, prompt: str) -> str:
         return prompt.partition("] ")[2] or prompt if self.knobs.ignores_nonce else prompt
 
     def _cached(self, body: Body) -> int:
@@ -444,8 +444,8 @@ class Keeper:
         ending = {"unended": DONE, "silent_end": b""}.get(kind)
         await response.write(self._end(answer, body) if ending is None else ending)
         await response.write_eof()
-        known_as = self._known_as(prompt)
-        self.answered[known_as] = self.answered.get(known_as, 0) + 1
+        cache_key = self._cache_key(prompt)
+        self.answered[cache_key] = self.answered.get(cache_key, 0) + 1
         self.clock.burdened_until = max(loop.time(), self.clock.burdened_until) + self.knobs.burden_ms / 1000
         self.generated += len(answer.words)
         self.finished += 1

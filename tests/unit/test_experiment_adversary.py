@@ -66,12 +66,12 @@ def test_a_request_that_hangs_beyond_the_objective_is_counted_and_not_averaged()
     def hangs(window: Window, prompt: str, at: float) -> dict[str, Any]:
         return {"slower": 300.0} if window.arm == "draft" and prompt == "p003" else {}
 
-    seen = evidence(windows(1.6, cycles=12, answer=hangs), objectives=Objectives(e2e_ms=5000.0))
-    assert seen.late == seen.outliers != set()
-    counts = claims.failures(seen)[0].counts
+    observed = evidence(windows(1.6, cycles=12, answer=hangs), objectives=Objectives(e2e_ms=5000.0))
+    assert observed.late == observed.outliers != set()
+    counts = claims.failures(observed)[0].counts
     assert counts is not None
-    assert counts.challenger == len(seen.late)
-    assert not any(id(sample.challenger) in seen.late for sample in seen.of_body(seen.samples))
+    assert counts.challenger == len(observed.late)
+    assert not any(id(sample.challenger) in observed.late for sample in observed.of_body(observed.samples))
 
 
 # --- advice that cannot come true
@@ -109,11 +109,11 @@ def test_answers_that_come_at_once_are_not_compared_at_another_length() -> None:
 
 @pytest.mark.parametrize("prompts", [6, 16, 32])
 def test_a_cache_that_no_nonce_escapes_is_no_gain(prompts: int) -> None:
-    known: set[str] = set()
+    sent_before: set[str] = set()
 
     def cached(window: Window, prompt: str, at: float) -> dict[str, Any]:
-        hit = window.arm == "draft" and prompt in known
-        known.update({prompt} if window.arm == "draft" else ())
+        hit = window.arm == "draft" and prompt in sent_before
+        sent_before.update({prompt} if window.arm == "draft" else ())
         return {"slower": 0.2} if hit else {}
 
     finding = wait(windows(1.0, cycles=24, noise=0.1, answer=cached, prompts=prompts, long_run=0))
