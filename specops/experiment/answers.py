@@ -10,6 +10,7 @@ What a server does not report is unknown, not different: a count of tokens, or t
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,6 +24,12 @@ from specops.section import Frozen
 
 NEAR_TIE = 0.25
 """Nats. In bfloat16 logits of up to 32 are 0.125 apart, and each of two may be rounded by one such step."""
+
+SUREST = 100.0
+"""Nats. After the temperature is applied, greedy decoding leaves one token and -9999 or minus infinity to all
+others: that says nothing of a near tie."""
+
+_ROUNDED = 0.01
 
 OPENING = 8
 """Characters, about two tokens. Rounding rarely changes the first tokens of several answers."""
@@ -38,8 +45,8 @@ OF_TEXT = ("loop", "stock answer")
 """Faults that a text has by itself, whoever sends it."""
 
 OTHER_FIELD = 0.05
-"""Share of an answer's text that may stand in another field than in the standard, as reasoning: parsers of
-reasoning cut a line end here or there."""
+"""Share of an answer's text that may stand in another field than in the standard, such as reasoning: parsers
+of reasoning cut a line end here or there."""
 
 _EXCERPT = 40
 
@@ -74,8 +81,8 @@ class Greedy:
 
     compared: int
     differences: tuple[Difference, ...]
-    of_prompt: Mapping[str, int] = field(default_factory=dict)
-    """How many answers to each prompt were compared."""
+    of_variant: Mapping[Key, int] = field(default_factory=dict)
+    """How many answers to each prompt in each variant were compared."""
 
     @property
     def equal(self) -> int:
@@ -87,13 +94,14 @@ class Greedy:
 
     @property
     def lasting(self) -> set[str]:
-        """Prompts whose answers differ in each of several variants. Rounding is the reason where two tokens
+        """Prompts whose answers differ each time in several variants. Rounding is the reason where two tokens
         are nearly equally likely, and a variant makes that another place."""
-        differing = Counter(difference.prompt for difference in self.beyond_ties)
+        differing = Counter((difference.prompt, difference.variant) for difference in self.beyond_ties)
+        variants: dict[str, list[bool]] = defaultdict(list)
+        for key, number in self.of_variant.items():
+            variants[key[0]].append(differing[key] == number)
         return {
-            prompt
-            for prompt, number in differing.items()
-            if number >= LASTING and number == self.of_prompt.get(prompt)
+            prompt for prompt, each_time in variants.items() if len(each_time) >= LASTING and all(each_time)
         }
 
     @property
@@ -140,19 +148,16 @@ def compare_greedy(
     """Compare each greedy answer of the challenger with the standard's first to the same request, as its own
     later ones are: with all of them, a challenger would be equal more often than the standard to itself.
     `scope` takes the answers of one kind of window and load."""
-    numbers: Counter[str] = Counter()
+    numbers: dict[Key, int] = {}
     differences = []
     for key, answers in challenger.items():
         original = next((row for _, row in standard.get(key, ())), None)
-        if original is None:
+        rows = [row for where, row in answers if scope in (None, where)]
+        if original is None or not rows:
             continue
-        for where, row in answers:
-            if scope not in (None, where):
-                continue
-            numbers[row.prompt] += 1
-            if not _same(original, row):
-                differences.append(_difference(original, row))
-    return Greedy(numbers.total(), tuple(differences), numbers)
+        numbers[key] = len(rows)
+        differences += [_difference(original, row) for row in rows if not _same(original, row)]
+    return Greedy(sum(numbers.values()), tuple(differences), numbers)
 
 
 def compare_with_itself(standard: Mapping[Key, Sequence[tuple[Scope, Row]]]) -> Greedy:
@@ -168,11 +173,18 @@ def compare_with_itself(standard: Mapping[Key, Sequence[tuple[Scope, Row]]]) -> 
 
 
 def _same(standard: Row, challenger: Row) -> bool:
-    counted = standard.tokens is not None and challenger.tokens is not None
     by_usage = standard.tokens_from == challenger.tokens_from == "usage"
-    if counted and by_usage and standard.tokens != challenger.tokens:
+    if by_usage and not as_long(standard, challenger):
         return False
     return standard.text == challenger.text
+
+
+def as_long(standard: Row, challenger: Row) -> bool:
+    """Return whether two answers have as many tokens, by the counts that are known. Of one text, a count may
+    have one token more: some engines count the one that ends it."""
+    if standard.tokens is None or challenger.tokens is None:
+        return True
+    return abs(standard.tokens - challenger.tokens) <= (standard.text == challenger.text)
 
 
 def _difference(standard: Row, challenger: Row) -> Difference:
@@ -193,14 +205,18 @@ def _difference(standard: Row, challenger: Row) -> Difference:
 
 def margin_at(tokens: Sequence[tuple[str, Sequence[float]]], character: int) -> float | None:
     """The margin where `character` lies, in nats, from an answer's tokens: each its text and the
-    log-probabilities of the likeliest there. None beyond the answer's end, and where fewer than two are
-    reported."""
+    log-probabilities of the likeliest there. None beyond the answer's end, where fewer than two are
+    reported, and where they are not those of the model: of two tokens that exclude each other the
+    probabilities sum to 1 at most, and a token is rarely surer than `SUREST`."""
     end = 0
     for text, likeliest in tokens:
         end += len(text)
         if end > character:
             first, second, *_ = [*sorted(likeliest, reverse=True), None, None]
-            return first - second if first is not None and second is not None else None
+            if first is None or second is None:
+                return None
+            impossible = first <= 0 and math.exp(first) + math.exp(second) > 1 + _ROUNDED
+            return first - second if first - second < SUREST and not impossible else None
     return None
 
 
@@ -216,12 +232,12 @@ def unusable(windows: Sequence[WindowRecord], standard: str, arm: str) -> list[t
         key = row.prompt, row.temperature == 0
         shortest[key] = min(shortest.get(key, len(row.text)), len(row.text))
     usual = {
-        greedy: [_reasoning_share(row) for row in originals if (row.temperature == 0) == greedy]
+        greedy: [_shares_of_fields(row) for row in originals if (row.temperature == 0) == greedy]
         for greedy in (True, False)
     }
-    same_text: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    same_text: dict[tuple[str, str, str], list[_Shares]] = defaultdict(list)
     for row in originals:
-        same_text[row.prompt, row.variant, row.text].append(_reasoning_share(row))
+        same_text[row.prompt, row.variant, row.text].append(_shares_of_fields(row))
     stock = is_stock([row for _, row in sent])
     faults = []
     for (scope, row), same_as_another in zip(sent, stock, strict=True):
@@ -245,14 +261,21 @@ def unusable(windows: Sequence[WindowRecord], standard: str, arm: str) -> list[t
     return faults
 
 
-def _in_another_field(row: Row, usual: Sequence[float]) -> bool:
-    """Whether more or less of an answer came as reasoning than the standard ever had."""
-    share = _reasoning_share(row)
-    return bool(usual) and not min(usual) - OTHER_FIELD <= share <= max(usual) + OTHER_FIELD
+_Shares = tuple[float, ...]
 
 
-def _reasoning_share(row: Row) -> float:
-    return row.reasoning / len(row.text) if row.text else 0.0
+def _in_another_field(row: Row, usual: Sequence[_Shares]) -> bool:
+    """Whether more or less of an answer came in one of the fields than the standard ever had there."""
+    return any(
+        not min(of_standard) - OTHER_FIELD <= share <= max(of_standard) + OTHER_FIELD
+        for share, of_standard in zip(_shares_of_fields(row), zip(*usual, strict=True), strict=False)
+    )
+
+
+def _shares_of_fields(row: Row) -> _Shares:
+    """The shares of the text that came beside the content: a client reads each field elsewhere."""
+    characters = max(1, len(row.text))
+    return tuple(number / characters for number in (row.reasoning, row.refusal, row.tool_calls))
 
 
 def sampled_texts(windows: Iterable[WindowRecord], arm: str) -> dict[str, list[str]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import fmean
@@ -84,11 +84,19 @@ class Evidence:
     @cached_property
     def late(self) -> set[int]:
         """Identities of the rows that were answered late, where their class may be deployed."""
+        return self._rows_that(self.lateness.is_late)
+
+    @cached_property
+    def outliers(self) -> set[int]:
+        """Those of them that are far from what is usual in the standard."""
+        return self._rows_that(self.lateness.is_outlier)
+
+    def _rows_that(self, holds: Callable[[WindowRecord, Row], bool]) -> set[int]:
         return {
             id(row)
             for window in self.windows
             for row in window.cell.sent
-            if (row.traffic_class, window.level) not in self.not_for and self.lateness.is_late(window, row)
+            if (row.traffic_class, window.level) not in self.not_for and holds(window, row)
         }
 
     @cached_property
@@ -127,13 +135,13 @@ class Evidence:
         ]
 
     def of_body(self, samples: Iterable[Sample]) -> list[Sample]:
-        """Without requests that failed, were refused at first or were late in either arm: those are counted,
-        not averaged."""
+        """Without requests that failed, were refused at first or were outliers in either arm: those are
+        counted, not averaged."""
         return [
             s
             for s in samples
             if s.answered
-            and not any(row.retries or id(row) in self.late for row in (s.standard, s.challenger))
+            and not any(row.retries or id(row) in self.outliers for row in (s.standard, s.challenger))
         ]
 
     def of_classes(self, names: Collection[str]) -> Evidence:
@@ -163,13 +171,17 @@ def wait(
     evidence: Evidence, level: Level, traffic_class: str | None, basis: Basis, confidence: float
 ) -> Finding:
     """Superiority in the time that a user waits, end to end; per token where lengths differ."""
-    samples = evidence.of_body(evidence.at(level, traffic_class))
+    sent = evidence.at(level, traffic_class)
+    samples = evidence.of_body(sent)
 
     def estimate(part: Sequence[Sample]) -> Finding:
         ratio = ratio_of(part, basis, confidence, restarts=evidence.restarts)
         equal = ratio_of(part, "equal_length", confidence) if basis != "e2e" else ratio
+        lacking = _lacking(ratio, part, len(sent), basis)
         verdict: Ternary = "open"
-        if ratio is not None and equal is not None:
+        if equal is None and ratio is not None:
+            lacking = _lacking(None, part, len(sent), "equal_length")
+        elif ratio is not None and equal is not None:
             if min(ratio.low, equal.low) > LEAST_GAIN:
                 verdict = "shown"
             elif min(ratio.high, equal.high) < LEAST_GAIN:
@@ -184,8 +196,7 @@ def wait(
             margin=LEAST_GAIN,
             n=len(part),
             basis=basis,
-            cause=None if ratio else "few windows",
-            needs=_pairs_needed(ratio, len(part)) if verdict == "open" else None,
+            **lacking if verdict == "open" else {},
         )
 
     finding = estimate(samples)
@@ -228,10 +239,21 @@ def gains(
     return whole, decoding
 
 
-def _pairs_needed(ratio: stats.Interval | None, pairs: int, margin: float = LEAST_GAIN) -> int | None:
-    if ratio is None:
-        return max(stats.MIN_PAIRS - pairs, stats.MIN_PAIRS)
-    return stats.pairs_needed(ratio.times(1 / margin)) if ratio.estimate > margin else None
+def _lacking(
+    ratio: stats.Interval | None,
+    body: Sequence[Sample],
+    sent: int,
+    figure: str,
+    margin: float = LEAST_GAIN,
+) -> dict[str, Any]:
+    """What an open ratio lacks: further requests, or, of `sent` pairs of requests, any that can be
+    compared."""
+    if ratio is not None:
+        more = stats.pairs_needed(ratio.times(1 / margin)) if ratio.estimate > margin else None
+        return {"needs": more}
+    if sent >= stats.MIN_PAIRS and not any(FIGURES[figure](sample) for sample in body):
+        return {"cause": "incomparable"}
+    return {"cause": "few windows", "needs": stats.MIN_PAIRS}
 
 
 def _client_bound(evidence: Evidence, level: Level) -> str:
@@ -257,14 +279,14 @@ def cost_of_late(evidence: Evidence, level: Level) -> Finding:
     timeout.
     """
     windows = [window for window in evidence.windows if window.kind == "measured" and window.level == level]
-    counts = _troubles(evidence, windows)
+    counts = _troubles(evidence, windows, evidence.outliers)
     finding = Finding(
         claim="failures", load=level, verdict="shown", cause="late", counts=counts, n=counts.challenger_n
     )
     troubled = [
         evidence.timeout_ms if row.error else waited_ms(row)
         for row in sent_to(windows, evidence.challenger)
-        if row.error or id(row) in evidence.late
+        if row.error or id(row) in evidence.outliers
     ]
     body = evidence.of_body(evidence.at(level))
     if not troubled or not body:
@@ -281,16 +303,16 @@ def cost_of_late(evidence: Evidence, level: Level) -> Finding:
     return finding
 
 
-def _troubles(evidence: Evidence, windows: Sequence[WindowRecord]) -> Counts:
-    """Requests that failed, were refused at first, or were late, in each arm. What always fails in both arms
-    says nothing of either."""
+def _troubles(evidence: Evidence, windows: Sequence[WindowRecord], late: Collection[int]) -> Counts:
+    """Requests that failed, were refused at first, or are among `late`, in each arm. What always fails
+    in both arms says nothing of either."""
     numbers = []
     for arm in (evidence.standard, evidence.challenger):
         rows = [
             row for row in sent_to(windows, arm) if (row.prompt, row.temperature) not in evidence.hopeless
         ]
         numbers += [
-            sum(bool(row.error) or row.retries > 0 or id(row) in evidence.late for row in rows),
+            sum(bool(row.error) or row.retries > 0 or id(row) in late for row in rows),
             len(rows),
         ]
     return Counts(standard=numbers[0], standard_n=numbers[1], challenger=numbers[2], challenger_n=numbers[3])
@@ -331,7 +353,7 @@ def failures(evidence: Evidence) -> list[Finding]:
     findings = [
         judge_share(
             "failures",
-            _troubles(evidence, evidence.windows),
+            _troubles(evidence, evidence.windows, evidence.late),
             margin,
             _failure_examples(evidence, evidence.windows),
         )
@@ -344,7 +366,7 @@ def failures(evidence: Evidence) -> list[Finding]:
         update = {"cause": "always fails", "examples": _name_requests(failing, evidence.windows)}
         findings[0] = findings[0].model_copy(update=update)
     for scope, windows in windows_by_scope(evidence.windows).items():
-        counts = _troubles(evidence, windows)
+        counts = _troubles(evidence, windows, evidence.late)
         finding = judge_share("failures", counts, margin, _failure_examples(evidence, windows), scope)
         findings.append(finding)
     return findings
@@ -607,7 +629,8 @@ def _beside(
     evidence: Evidence, samples: Iterable[Sample], figure: BesideFigure, confidence: float
 ) -> Finding:
     """Non-inferiority of the wait in windows beside the measured ones."""
-    samples = evidence.of_body(samples)
+    sent = list(samples)
+    samples = evidence.of_body(sent)
     ratio = ratio_of(samples, figure, confidence, restarts=evidence.restarts)
     verdict: Ternary = "open"
     if ratio is not None:
@@ -621,7 +644,7 @@ def _beside(
         bound=ratio.low if ratio else None,
         margin=BESIDE_MARGIN,
         n=len(samples),
-        needs=_pairs_needed(ratio, len(samples), BESIDE_MARGIN) if verdict == "open" else None,
+        **_lacking(ratio, samples, len(sent), figure, BESIDE_MARGIN) if verdict == "open" else {},
     )
 
 

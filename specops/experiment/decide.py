@@ -170,7 +170,9 @@ def judge_challenger(evidence: Evidence, confidences: Confidences) -> Judged:
     )
 
 
-_CAUSES_OF_ALL = ("time", "drift", "order", "place", "connection", "repeat", "pause", "client")
+_CAUSES_OF_ALL = (
+    "time", "drift", "order", "place", "connection", "repeat", "known prompt", "pause", "client",
+)  # fmt: skip
 _BESIDE = 2 * claims.ONE_SIDED - 1
 """Confidence of a two-sided interval whose ends are one-sided bounds."""
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from statistics import fmean, median
@@ -159,19 +159,45 @@ def _at_an_end(samples: Sequence[Sample], figure: str) -> Parts | None:
     logs = log_ratios(samples, figure)
     if len(logs) < MIN_WINDOWS:
         return None
-    middle = median(logs.values())
-    usual = 1.4826 * median(abs(value - middle) for value in logs.values())  # of normal noise: its deviation
-    least = max(FAR * usual, math.log(NOTABLE))
+    middle, least = _usual(logs.values())
     for windows, names in ((list(logs), ("at first", "later")), (list(logs)[::-1], ("at last", "earlier"))):
         far = list(takewhile(lambda window: abs(logs[window] - middle) > least, windows))
         if far and logs[far[0]] < math.log(NOTABLE):
-            change = logs[far[0]] - middle
-            interval = stats.Interval(
-                math.exp(change), math.exp(change - least), math.exp(change + least), len(logs), CONFIDENCE
-            )
             ends = [s for s in samples if s.window in far], [s for s in samples if s.window not in far]
-            return Parts(names, ends, interval)
+            return Parts(names, ends, _far(logs[far[0]] - middle, least, len(logs)))
     return None
+
+
+def _usual(logs: Collection[float]) -> tuple[float, float]:
+    """The median of windows, and the distance from it from which on a window is in another state."""
+    middle = median(logs)
+    deviation = 1.4826 * median(abs(value - middle) for value in logs)  # of normal noise
+    return middle, max(FAR * deviation, math.log(NOTABLE))
+
+
+def _far(change: float, least: float, windows: int) -> stats.Interval:
+    low, estimate, high = (math.exp(change + end) for end in (-least, 0.0, least))
+    return stats.Interval(estimate, low, high, windows, CONFIDENCE)
+
+
+def _of_new_prompts(samples: Sequence[Sample], figure: str) -> Parts | None:
+    """The first requests for each prompt, where they hardly gain and all others do.
+
+    A nonce in front makes a prompt new for a cache of beginnings, and not for one that goes by meaning. Of
+    few prompts, all are known after one or two windows, which are too few to be a step in time.
+    """
+    logs = log_ratios(samples, figure)
+    first = [sample for sample in samples if sample.factors["new prompt"]]
+    ratios = [math.log(a / b) for a, b in filter(None, map(FIGURES[figure], first))]
+    if len(logs) < MIN_WINDOWS or len(ratios) < 2:
+        return None
+    middle, least = _usual(logs.values())
+    change = fmean(ratios) - middle
+    if abs(change) <= least or fmean(ratios) >= math.log(NOTABLE):
+        return None
+    later = [sample for sample in samples if not sample.factors["new prompt"]]
+    names = ("for prompts that are new", "for those that were sent before")
+    return Parts(names, (first, later), _far(change, least, len(logs)))
 
 
 def _exp(interval: stats.Interval | None) -> stats.Interval | None:
@@ -188,6 +214,7 @@ FACTORS: tuple[Factor, ...] = (
     Factor("connection", _by("connection", ("on new connections", "on connections that stay"))),
     Factor("pause", _by("pause", ("after a pause of both", "without one"))),
     Factor("pause", _by("long run", ("after several windows without a pause", "sooner"))),
+    Factor("known prompt", _of_new_prompts),
     Factor("time", _over_time, over_time=True),
     Factor("time", _at_an_end),
 )

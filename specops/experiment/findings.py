@@ -27,6 +27,7 @@ Cause = Literal[
     "time", "drift", "order", "place", "connection", "repeat", "pause", "client", "late", "always fails",
     "other answers", "turn", "context", "cache",
     "few windows", "temperature", "blind", "standard", "starts", "other prompts", "not decoding", "accepted",
+    "known prompt", "incomparable",
 ]  # fmt: skip
 """What stands between the observations and a yes: a factor (factors.py), or a condition.
 
@@ -37,7 +38,7 @@ temperature: sampled answers are the greedy ones. blind: the standard repeats to
 compare with. standard: it varies itself as much. starts: starts of servers differ by more than is gained.
 other prompts: the arms count different numbers of tokens in a prompt. not decoding: the gain is not in the
 time per output token. accepted: the operator accepts it. cache: one arm had surely more of its prompt tokens
-in its cache.
+in its cache. incomparable: no request has a time to compare in both arms.
 """
 
 StoredInterval = Annotated[

@@ -36,7 +36,7 @@ from specops.load import clock
 from specops.load.answer import Failure, token_counter
 from specops.load.arrivals import Level, Pace, Watch
 from specops.load.client import endpoint_error
-from specops.load.record import CellRecord
+from specops.load.record import NOT_THE_SERVERS, CellRecord, Row
 from specops.load.runner import CellFailed
 from specops.load.settings import BaselineSettings
 from specops.load.target_server import TargetServer
@@ -107,6 +107,9 @@ class Experiment:
         self.run = secrets.token_hex(4)
         self._storing = Storing(self._store)
         self.windows: dict[Key, WindowRecord] = {}
+        self._measured_again: dict[Key, tuple[Row, ...]] = {}
+        """Requests of windows that an earlier run did not finish; those that it stopped say nothing."""
+
         self.margins: dict[Place, Margin] = {}
         self.failed: dict[str, str] = {}
         """Why an arm failed, by its name."""
@@ -145,17 +148,29 @@ class Experiment:
     def resume(self, earlier: Measurements, facts: Mapping[str, Any]) -> None:
         """Take over what an earlier run of the same plan measured whole.
 
-        Failed requests count: a resumed experiment must not repeat requests until they succeed. Only
-        windows of an arm that was stopped are measured again where they failed.
+        Failed requests count: a resumed experiment must not repeat requests until they succeed. What was
+        sent in a window that is measured again stands beside it. Only windows of an arm that was stopped are
+        measured again where they failed, without that.
         """
         stopped = {window.arm for window in earlier.windows if window.cell.aborted}
         bound = self.requests.max_error_share
-        for window in earlier.windows:
-            cell = window.cell
-            if cell.complete and not (window.arm in stopped and cell.failed > bound * len(cell.sent)):
-                self.windows[window.key] = window
+        valid = [
+            window
+            for window in earlier.windows
+            if window.arm not in stopped or window.cell.failed <= bound * len(window.cell.sent)
+        ]
+        self.windows = {window.key: window for window in valid if window.cell.complete}
         if self.settings.design == "interleaved":
             self._drop_halves()
+        self._measured_again = {
+            window.key: tuple(
+                row.model_copy(update={"part": "warm-up"})
+                for row in window.cell.sent
+                if row.error not in NOT_THE_SERVERS
+            )
+            for window in valid
+            if window.key not in self.windows
+        }
         self.run = earlier.run
         self.margins = {margin.place: margin for margin in earlier.margins}
         self.facts |= facts
@@ -195,7 +210,10 @@ class Experiment:
         measured = [window for window in first if window is not None]
         if len(measured) < len(first) or not measured:
             return 1
-        sent = max(sum(len(w.cell.sent) for w in measured if w.arm == arm) for arm in self.pools)
+        sent = max(
+            sum(row.part != "warm-up" for w in measured if w.arm == arm for row in w.cell.sent)
+            for arm in self.pools
+        )
         by_requests = math.ceil(self.settings.requests / max(1, sent))
         seconds = max(sum(map(_seconds, measured)), 1e-3)
         by_time = math.ceil(self.settings.min_duration_s / (FIRST_LOOK * seconds))
@@ -375,6 +393,8 @@ class Experiment:
 
     async def _measure_window(self, arm: TargetServer, window: Window) -> None:
         def keep(cell: CellRecord) -> None:
+            beside = (*self._measured_again.get(window.key, ()), *cell.beside)
+            cell = cell.model_copy(update={"beside": beside})
             self.windows[window.key] = WindowRecord(
                 cycle=window.cycle,
                 kind=window.kind,

@@ -16,6 +16,7 @@ from statistics import fmean, quantiles
 import numpy as np
 
 from specops import stats
+from specops.experiment.answers import as_long
 from specops.experiment.plan import Key, Kind
 from specops.experiment.records import WindowRecord
 from specops.load.arrivals import Level
@@ -65,20 +66,29 @@ def pair_up(windows: Sequence[WindowRecord], standard: str, challenger: str) -> 
         if window.arm in (standard, challenger):
             pairs[window.cycle, window.kind, window.level][window.arm] = window
     before = _windows_without_pause(windows)
-    sent: dict[tuple[str, str], int] = defaultdict(int)
+    sent: set[tuple[str, str]] = set()
+    prompts_sent: set[str] = set()
     opened: dict[str, set[int]] = defaultdict(set)
     samples = []
     complete = [pair for pair in pairs.values() if len(pair) == 2]
     for pair in sorted(complete, key=lambda pair: min(window.began for window in pair.values())):
         answers = {arm: _by_prompt(pair[arm].cell.rows) for arm in pair}
         first = pair[standard]
-        for key in answers[standard].keys() & answers[challenger].keys():
+        for row in (row for w in pair.values() for row in w.cell.beside if row.part == "warm-up"):
+            sent.add((row.prompt, row.variant))
+            prompts_sent.add(row.prompt)
+        soonest: dict[str, float] = {}
+        for row in first.cell.sent:
+            if row.prompt not in prompts_sent:
+                soonest[row.prompt] = min(row.sent_s, soonest.get(row.prompt, math.inf))
+        for key in [key for key in answers[standard] if key in answers[challenger]]:
             rows = {arm: answers[arm][key] for arm in pair}
             factors = {
                 "order": float(pair[challenger].order < first.order),
                 "place": _place(rows[standard], first.cell.rows),
                 "connection": float(any(row.connection not in opened[arm] for arm, row in rows.items())),
-                "repeat": float(sent[key[:2]] > 0),
+                "repeat": float(key[:2] in sent),
+                "new prompt": float(rows[standard].sent_s <= soonest.get(key[0], -math.inf)),
                 # Only like is compared: a server that had a pause beside one that had none is neither.
                 "pause": fmean(not before[window.key] for window in pair.values()),
                 "long run": float(min(before[window.key] for window in pair.values()) >= LONG_RUN),
@@ -99,8 +109,8 @@ def pair_up(windows: Sequence[WindowRecord], standard: str, challenger: str) -> 
             )
         for arm, window in pair.items():
             opened[arm] |= {row.connection for row in window.cell.sent}
-        for row in first.cell.sent:
-            sent[row.prompt, row.variant] += 1
+        sent |= {(row.prompt, row.variant) for row in first.cell.sent}
+        prompts_sent |= soonest.keys()
     return samples
 
 
@@ -164,20 +174,35 @@ def waited_ms(row: Row) -> float:
     return max(row.e2e_ms, took)  # of a replay, the end-to-end latency begins when the request was due
 
 
+AT_ONCE, FASTEST_MS = 0.05, 0.1
+"""Share of the wait, and milliseconds a token. A proxy that holds an answer back sends all of it in less, and
+no model generates tokens so fast."""
+
+
+def _came_at_once(row: Row) -> bool:
+    """Return whether the time between the tokens of an answer was not observed."""
+    if row.ttft_ms is None or row.e2e_ms - row.ttft_ms < AT_ONCE * row.e2e_ms:
+        return row.tpot_ms is None or row.tpot_ms < FASTEST_MS
+    return False
+
+
 def _per_character(row: Row) -> float | None:
-    if row.ttft_ms is None or len(row.text) < 2:
+    if row.ttft_ms is None or len(row.text) < 2 or _came_at_once(row):
         return None
     return (row.e2e_ms - row.ttft_ms) / len(row.text)
 
 
 def _at_equal_length(sample: Sample) -> tuple[float, float] | None:
-    """The wait as if both answers had their mean length: each arm's time after the first token is scaled."""
+    """The wait as if both answers had their mean length: each arm's time after the first token is scaled.
+    None where it was not observed and the lengths differ."""
     if not sample.answered or sample.standard.ttft_ms is None or sample.challenger.ttft_ms is None:
         return None
     lengths = [row.tokens or len(row.text) for row in (sample.standard, sample.challenger)]
     if (sample.standard.tokens is None) != (sample.challenger.tokens is None):
         lengths = [len(row.text) for row in (sample.standard, sample.challenger)]
     if min(lengths) < 1:
+        return None
+    if lengths[0] != lengths[1] and (_came_at_once(sample.standard) or _came_at_once(sample.challenger)):
         return None
     mean = sum(lengths) / 2
     standard, challenger = (
@@ -194,7 +219,9 @@ def _lengths(sample: Sample) -> tuple[float, float] | None:
         return None
     if None in (sample.standard.tokens, sample.challenger.tokens):
         return _characters(sample)
-    return max(sample.standard.tokens or 0, 0.5), max(sample.challenger.tokens or 0, 0.5)
+    standard, challenger = max(sample.standard.tokens or 0, 0.5), max(sample.challenger.tokens or 0, 0.5)
+    same = sample.standard.text == sample.challenger.text and as_long(sample.standard, sample.challenger)
+    return (standard, standard) if same else (standard, challenger)
 
 
 def _characters(sample: Sample) -> tuple[float, float] | None:
@@ -256,7 +283,11 @@ def change_ms(samples: Sequence[Sample], figure: str) -> float | None:
 
 
 class Lateness:
-    """Which requests were late: over the objective, or over a multiple of what is usual in the standard."""
+    """Which requests were late: over the objective, or over a multiple of what is usual in the standard.
+
+    An outlier is over that multiple whatever the objective: a mean over the others leaves out no request that
+    is merely as slow as usual.
+    """
 
     def __init__(self, windows: Sequence[WindowRecord], standard: str, objectives: Objectives) -> None:
         self._objective_ms = objectives.e2e_ms
@@ -273,8 +304,14 @@ class Lateness:
 
     def is_late(self, window: WindowRecord, row: Row) -> bool:
         """Return whether an answered request made its user wait too long."""
-        limit = self._limits.get((window.level, row.traffic_class), math.inf)
-        return row.error is None and waited_ms(row) > (self._objective_ms or limit)
+        return row.error is None and waited_ms(row) > (self._objective_ms or self._limit(window, row))
+
+    def is_outlier(self, window: WindowRecord, row: Row) -> bool:
+        """Return whether it was late and far from what is usual."""
+        return self.is_late(window, row) and waited_ms(row) > self._limit(window, row)
+
+    def _limit(self, window: WindowRecord, row: Row) -> float:
+        return self._limits.get((window.level, row.traffic_class), math.inf)
 
 
 def _percentile_95(values: Sequence[float]) -> float:

@@ -41,6 +41,7 @@ _FACTORS: Mapping[Cause | None, str] = {
     "place": "the speed-up differs between the beginning and the end of a window",
     "connection": "the speed-up depends on the connection",
     "pause": "the speed-up depends on whether a server had a pause before",
+    "known prompt": "the speed-up depends on whether a prompt was sent before, as with a cache",
     "repeat": "repeats come from a cache, so only first requests count",
     "not decoding": "more is gained before the first token or after the last, which is not speculation's",
 }
@@ -210,6 +211,11 @@ def _wait(finding: Finding) -> str:
     where = _WHERE.get(finding.claim, "")
     if finding.cause == "client":
         return "; ".join(finding.examples)
+    if finding.cause == "incomparable":
+        return (
+            f"{where}no request can be compared: each one failed, was refused or was late in one of the "
+            "arms, or its tokens came all at once"
+        )
     if finding.ratio is None:
         return f"{where}too few requests for an interval{_needs(finding)}"
     if finding.cause in (*_FACTORS, *_OF_TRAFFIC) and finding.verdict != "shown":

@@ -155,6 +155,8 @@ class Answer:
     reasoning: int = 0
     """Characters of the text that are reasoning."""
 
+    refusal: int = 0
+    tool_calls: int = 0
     prompt_tokens: int | None = None
     """Number of prompt tokens by the server's usage."""
 
@@ -170,6 +172,8 @@ class _Reading:
     instants: list[float] = field(default_factory=list)
     pieces: list[str] = field(default_factory=list)
     reasoning: int = 0
+    refusal: int = 0
+    tool_calls: int = 0
     totals: list[int | None] = field(default_factory=list)  # what usage said with each piece
     usage: int | None = None
     prompt_tokens: int | None = None
@@ -230,6 +234,8 @@ def read_answer(
         tokens_missing,
         chunk_tokens_missing,
         reading.reasoning,
+        reading.refusal,
+        reading.tool_calls,
         reading.prompt_tokens,
         reading.cached_tokens,
         reading.drafts,
@@ -273,9 +279,11 @@ def _take(reading: _Reading, event: Event) -> None:
             raise _malformed("a choice is not an object", data)
         if choice.get("error"):
             raise _refused(error_message(choice) or data)
-        thought, output = _output(choice, data)
-        if piece := thought + output:
+        thought, content, refusal, calls = _output(choice, data)
+        if piece := thought + content + refusal + calls:
             reading.reasoning += len(thought)
+            reading.refusal += len(refusal)
+            reading.tool_calls += len(calls)
             reading.instants.append(time_s)
             reading.pieces.append(piece)
             reading.totals.append(usage)
@@ -287,10 +295,10 @@ def _take(reading: _Reading, event: Event) -> None:
             reading.ends_without_text = not piece
 
 
-def _output(choice: dict[str, Any], data: str) -> tuple[str, str]:
-    """Return what the event adds to the output: reasoning; text and tool calls in the order of one chunk."""
+def _output(choice: dict[str, Any], data: str) -> tuple[str, str, str, str]:
+    """Return what the event adds to the output: reasoning, text, a refusal, tool calls."""
     if "text" in choice:
-        parts = [None, choice["text"]]
+        parts = [None, choice["text"], None]
     else:
         delta = choice.get("delta") or {}
         if not isinstance(delta, dict):
@@ -306,8 +314,8 @@ def _output(choice: dict[str, Any], data: str) -> tuple[str, str]:
                 parts += [function.get("name"), function.get("arguments")]
     if not all(part is None or isinstance(part, str) for part in parts):
         raise _malformed("output is not text", data)
-    thought, *output = (part or "" for part in parts)
-    return thought, "".join(output)
+    thought, content, refusal, *calls = (part or "" for part in parts)
+    return thought, content, refusal, "".join(calls)
 
 
 def _tokens(body: dict[str, Any], which: str) -> int | None:

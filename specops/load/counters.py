@@ -21,6 +21,10 @@ SINGLE = 1.05
 """Tokens per chunk up to which a server is said to send one at a time."""
 
 
+COUNTED = 0.5
+"""Share of the tokens of our answers that a server's own counters must have grown by, to be its own."""
+
+
 @dataclass(frozen=True)
 class Observed:
     """The counters of one server while it answered."""
@@ -108,6 +112,12 @@ def counted(record: CellRecord, before: Scrape | NoData, after: Scrape | NoData,
     series = exposition.series_of(before, after)
     generated = USUAL.generated if series.counts_at_end else series.generated
     tokens = exposition.increase(before, after, generated, model)
+    if not isinstance(tokens, NoData) and tokens < COUNTED * (record.tokens or 0):
+        reason = (
+            f"its counters grew by {tokens:.0f} tokens while it answered with {record.tokens}: they are "
+            "another server's, such as those of a second replica behind one address"
+        )
+        return record.model_copy(update={"drafts_missing": reason})
     counts = exposition.draft_counts(before, after, model)
     update: dict[str, Any] = {
         "server_tokens": None if isinstance(tokens, NoData) else tokens,

@@ -150,6 +150,12 @@ class Row(_Record):
     reasoning: int = 0
     """Characters of the text that are reasoning."""
 
+    refusal: int = 0
+    """Those that came as a refusal."""
+
+    tool_calls: int = 0
+    """Those that are names and arguments of tool calls."""
+
     prompt_tokens: int | None = None
     """Number of prompt tokens by the server's usage; null where it reports none, and of a result of an
     earlier release."""
@@ -212,6 +218,8 @@ class Row(_Record):
             finish_reason=answer.finish_reason,
             text=answer.text,
             reasoning=answer.reasoning,
+            refusal=answer.refusal,
+            tool_calls=answer.tool_calls,
             prompt_tokens=answer.prompt_tokens,
             cached_tokens=answer.cached_tokens,
             drafted=answer.drafts.drafted if answer.drafts else None,

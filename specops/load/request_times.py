@@ -38,8 +38,9 @@ from specops.section import Frozen
 
 Part = Literal["counted", "fill", "warm-up", "sampled"]
 """What a request is sent for. counted: its times are compared. fill: it keeps a stream full before, between
-or after the counted ones. warm-up: it is sent before the first window. sampled: it shares batches with greedy
-requests. Whatever it is sent for, a request that fails or hangs counts."""
+or after the counted ones. warm-up: it is sent before the window, for the first one at a load or before an
+interruption. sampled: it shares batches with greedy requests. Whatever it is sent for, a request that fails
+or hangs counts."""
 
 
 @dataclass(slots=True)

@@ -257,6 +257,16 @@ CACHES = [
         texts=6,
         options=("--repeats=1",),
     ),
+    *(
+        ab(
+            f"cache_of_{prompts}_meanings",
+            "equal servers; the challenger answers a prompt 5 times as fast that was sent with another nonce",
+            replace(EQUAL, repeat_factor=0.2, ignores_nonce=True),
+            "not deploy",
+            prompts=prompts,
+        )
+        for prompts in (16, 64)
+    ),
     ab(
         "standard_caches",
         "equal servers; the standard answers repeats 5 times as fast",

@@ -364,6 +364,13 @@ CHUNKS = [
         options=SAMPLED,
     ),
     ab(
+        "buffered_half_and_accepted",
+        "answers end at half behind such a proxy, each token takes as long, and other lengths are accepted",
+        replace(EQUAL, buffered=True, length=0.5),
+        "not deploy",
+        options=(*SAMPLED, "--accept-length-change"),
+    ),
+    ab(
         "closes_every_fifth",
         "1.55 times as fast; both close a connection after five answers, without notice",
         replace(FASTER, closing_after=5),

@@ -139,6 +139,17 @@ ANSWERS = [
         )
         for share in (0.25, 0.8)
     ),
+    *(
+        ab(
+            f"sent_as_{field}",
+            f"1.55 times as fast; the same words arrive in the field {field}",
+            replace(FASTER, field=field),
+            "no",
+            r"other field \d+",
+            prompts=MANY,
+        )
+        for field in ("refusal", "tool_calls")
+    ),
     ab(
         "no_usage_of_the_challenger",
         "1.55 times as fast, the same text, no usage",

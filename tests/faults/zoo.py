@@ -235,9 +235,12 @@ class Keeper:
             factor *= self._noise(knobs.visit_sd, random.Random(f"{knobs.seed} {self.clock.visit}"))
         if knobs.request_sd:
             factor *= self._noise(knobs.request_sd, self._rng)
-        if self.answered.get(prompt):
+        if self.answered.get(self._cache_key(prompt)):
             factor *= knobs.repeat_factor
         return factor
+
+    def _cache_key(self, prompt: str) -> str:
+        return prompt.partition("] ")[2] or prompt if self.knobs.ignores_nonce else prompt
 
     def _cached(self, body: Body) -> int:
         """How many of the messages are in the cache."""
@@ -441,7 +444,8 @@ class Keeper:
         ending = {"unended": DONE, "silent_end": b""}.get(kind)
         await response.write(self._end(answer, body) if ending is None else ending)
         await response.write_eof()
-        self.answered[prompt] = self.answered.get(prompt, 0) + 1
+        cache_key = self._cache_key(prompt)
+        self.answered[cache_key] = self.answered.get(cache_key, 0) + 1
         self.clock.burdened_until = max(loop.time(), self.clock.burdened_until) + self.knobs.burden_ms / 1000
         self.generated += len(answer.words)
         self.finished += 1
@@ -461,6 +465,11 @@ class Keeper:
             payload = _payload(text, finish or None, body)
             if start <= knobs.reasoning * len(words):
                 payload["choices"][0]["delta"] = {"reasoning_content": text}
+            elif knobs.field == "refusal":
+                payload["choices"][0]["delta"] = {"refusal": text}
+            elif knobs.field == "tool_calls":
+                call = {"index": 0, "function": {"arguments": text}}
+                payload["choices"][0]["delta"] = {"tool_calls": [call]}
             if knobs.usage == "every" or (knobs.usage == "last_text" and last):
                 payload["usage"] = self._usage(body, start)
             elif knobs.usage == "total":

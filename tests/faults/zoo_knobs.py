@@ -143,6 +143,9 @@ class Server:
     repeat_factor: float = 1.0
     """A prompt that was answered before takes this many times as long: below 1 it comes from a cache."""
 
+    ignores_nonce: bool = False
+    """Such a cache knows a prompt whatever nonce is in front of it."""
+
     shares_cache: bool = False
     """What one of these servers has answered is in the cache of all of them."""
 
@@ -224,6 +227,9 @@ class Server:
 
     reasoning: float = 0.0
     """Share of each answer, from its beginning, that is sent as reasoning_content."""
+
+    field: Literal["content", "refusal", "tool_calls"] = "content"
+    """In which the rest is sent."""
 
     logprobs: bool = False
     """A request that does not stream gets log-probabilities, which say that every token is sure."""

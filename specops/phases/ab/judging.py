@@ -142,7 +142,7 @@ def _challenger(evidence: Evidence, judged: Judged, failed: Mapping[str, str]) -
                 decision=over_loads(decisions, judged.levels),
                 levels=[
                     ClassLevel(
-                        **vars(_speedups(evidence.at(level, name), level, judged.confidences.of_classes)),
+                        **vars(_speedups(evidence, level, name, judged.confidences.of_classes)),
                         decision=level_decision,
                     )
                     for level, level_decision in zip(judged.levels, decisions, strict=True)
@@ -153,7 +153,7 @@ def _challenger(evidence: Evidence, judged: Judged, failed: Mapping[str, str]) -
         levels=[
             LevelComparison(
                 decision=level_decision,
-                speedups=_speedups(evidence.at(level), level, judged.confidences.of_loads),
+                speedups=_speedups(evidence, level, None, judged.confidences.of_loads),
                 throughput=_throughput(evidence, level, judged.confidences.of_loads),
                 lengths=length,
             )
@@ -167,7 +167,10 @@ def _challenger(evidence: Evidence, judged: Judged, failed: Mapping[str, str]) -
     )
 
 
-def _speedups(samples: Sequence[Sample], level: Level, confidence: float) -> Speedups:
+def _speedups(evidence: Evidence, level: Level, traffic_class: str | None, confidence: float) -> Speedups:
+    """The speed-ups of the requests on which the decision rests: those that failed or were late are counted
+    beside them."""
+    samples = evidence.of_body(evidence.at(level, traffic_class))
     change, e2e = change_ms(samples, "ttft"), ratio_of(samples, "e2e", confidence)
     lengths = [tokens for sample in samples if (tokens := FIGURES["tokens"](sample)) is not None]
     standard = sum(standard_tokens for standard_tokens, _ in lengths)
