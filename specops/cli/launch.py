@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from specops.cli.call import Answer, AnswerOption, Call, RolloutCall, shared_options
-from specops.phases.capacity import AGAIN
+from specops.phases.capacity.gate import AGAIN
 from specops.phases.commands import Commands
 from specops.phases.launch import COMPOSE, RENDERED, LaunchData, RenderedPool
 from specops.phases.measurement import checked

@@ -23,7 +23,7 @@ from specops.guard.signals.observation import BadRow, observe
 from specops.guard.state import Evaluation
 from specops.guard.switch import Switch
 from specops.hints import in_rollout
-from specops.phases.capacity import Capacity, capacity
+from specops.phases.capacity.gate import Capacity, capacity
 from specops.phases.commands import Commands
 from specops.phases.inputs import left_out, version_of
 from specops.prometheus.api import Api

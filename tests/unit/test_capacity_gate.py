@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from specops.config import Peak
-from specops.phases.capacity import Capacity, MeasuredServer, Rate, UnknownCapacity, gate
+from specops.phases.capacity.gate import Capacity, MeasuredServer, Rate, UnknownCapacity, gate
 
 
 def rate(low: float | None, estimate: float, high: float | None, n: int = 3) -> Rate:
