@@ -28,8 +28,16 @@ def sections(result: Result) -> Iterator[Section]:
         return
     answer = CapacityAnswer.model_validate(result.data)
     currency = f"{answer.currency} for a million tokens" if answer.currency else ""
-    columns = ("pool", "requests/s", "inside", "requests", "failed", "tokens a request", currency)
-    rows = tuple(
+    columns: tuple[str, ...] = (
+        "pool",
+        "requests/s",
+        "inside",
+        "requests",
+        "failed",
+        "tokens a request",
+        currency,
+    )
+    rows: tuple[tuple[str, ...], ...] = tuple(
         (
             arm,
             _ends(figures["rate"], 2),
@@ -49,7 +57,7 @@ def sections(result: Result) -> Iterator[Section]:
     )
     yield Section(
         "Capacity at the objective",
-        (capital(sentence(result.reason)), *map(str, _costs(answer))),
+        tuple(_costs(answer)),
         tables=(Table("", columns, rows, note=note),),
         sources=("capacity.json",),
         guide=GUIDE,
@@ -57,7 +65,7 @@ def sections(result: Result) -> Iterator[Section]:
 
 
 def _summary(answer: CapacityAnswer) -> list[str | Cell]:
-    lines: list[str | Cell] = list(_costs(answer))
+    lines: list[str | Cell] = []
     if answer.left_out:
         lines.append(f"Left out, too far from the rate at the objective: {count(answer.left_out, 'block')}.")
     saturated = sum(figures["saturated"] for figures in answer.arms.values())

@@ -41,6 +41,10 @@ requests, or none, met the objective."""
 NEAR_LOGITS = 1.5
 """Blocks whose middle is further from the crossing do not count: the line is straight only near it."""
 
+RATE_DOUBT = 0.03
+"""Error of the logarithm of a rate that no block shows: the line is a little curved, and each probe begins
+with an empty server. It is the same for both arms, so the ratio has none (benchmarks/capacity.py)."""
+
 FEWEST = 4
 """Blocks from which an interval is computed at all."""
 
@@ -65,7 +69,8 @@ class Lines:
     """`log_rates` without each block in turn, [blocks, 2]."""
 
     def interval(self, weights: tuple[float, float], level: float) -> stats.Interval:
-        """The exponential of a weighted sum of both logarithms, with its interval."""
+        """The exponential of a weighted sum of both logarithms, with its interval. Weights that add up to 0
+        are those of a ratio."""
         number = len(self.without)
         estimate = float(self.log_rates @ np.array(weights))
         pulls = (self.without - self.log_rates) @ np.array(weights)
@@ -73,8 +78,9 @@ class Lines:
         half = stats.t_quantile(level, max(1, number - 2)) * error
         if error > 0:
             half *= float(widening(pulls - pulls.mean(), level))
-        ends = (math.exp(estimate + sign * min(half, 50.0)) for sign in (0, -1, 1))
-        return stats.Interval(*ends, n=number, level=level)
+        half = math.hypot(half, 2 * RATE_DOUBT * abs(sum(weights)))
+        low, high = (math.exp(estimate + sign * min(half, 50.0)) for sign in (-1, 1))
+        return stats.Interval(math.exp(estimate), low, high, number, level)
 
 
 RATIO = (-1.0, 1.0)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from specops.config import Pool
 from specops.experiment.arms import Arm
@@ -147,7 +148,7 @@ class CapacityRun:
         self.prompts: PromptSet = requests.prompt_set()
         self.run = secrets.token_hex(4)
         self.probes: list[Probe] = []
-        self.facts: dict[ArmName, dict[str, object]] = {}
+        self.facts: dict[str, dict[str, Any]] = {}
         self._progress = progress
         self._logs = logs
         self._store = store
@@ -187,7 +188,7 @@ class CapacityRun:
 
     async def _measure(self, servers: Mapping[ArmName, Server], storing: Storing) -> None:
         async with AsyncExitStack() as clients:
-            up: dict[ArmName, TargetServer] = {}
+            up: dict[str, TargetServer] = {}
             for arm, server in servers.items():
                 settings = self.requests.at(server, arm)
                 target = TargetServer(
@@ -198,7 +199,7 @@ class CapacityRun:
                     self._count_tokens,
                 )
                 up[arm] = await clients.enter_async_context(target)
-            await introduce_all(dict(up), lambda name: self._introduce(up, name), same_server=False)
+            await introduce_all(up, lambda arm: self._introduce(arm, up[arm]), same_server=False)
             for arm in ARMS:
                 warm_up = self._prompts(f"warm-up.{arm}", self.requests.warmup)
                 if warm_up:
@@ -208,9 +209,8 @@ class CapacityRun:
                     self.probes.append(await self._probe(up[plan.arm], plan))
                     storing.measured()
 
-    async def _introduce(self, up: Mapping[ArmName, TargetServer], name: str) -> None:
-        arm = next(arm for arm in ARMS if arm == name)
-        self.facts[arm] = await up[arm].introduce(self._prompts(f"probe.{arm}", 1)[0])
+    async def _introduce(self, arm: str, server: TargetServer) -> None:
+        self.facts[arm] = await server.introduce(self._prompts(f"probe.{arm}", 1)[0])
 
     async def _probe(self, server: TargetServer, plan: ProbePlan) -> Probe:
         in_block = plan.place in ("low", "high")

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from specops import results
-from specops.config import Capacity, Rollout, Slo
+from specops.config import Capacity, Pool, Rollout, Slo
 from specops.errors import ConfigError, ServerError
 from specops.experiment.arms import Arm
 from specops.hints import in_rollout
@@ -19,6 +19,7 @@ from specops.phases.capacity.judge import BLOCK_PROBES
 from specops.phases.capacity.measure import CapacityRun
 from specops.phases.capacity.records import (
     UNBOUNDED,
+    ArmName,
     CapacityAnswer,
     CapacityStored,
     Objective,
@@ -111,7 +112,10 @@ class _Capacity(MeasuredPhase):
             if run.probes:
                 keep(result(run, "partial", f"stopped after {count(len(run.probes), 'probe')}", {}, None))
 
-        pools = {"standard": rollout.pools.standard, "speculative": rollout.pools.speculative}
+        pools: dict[ArmName, Pool] = {
+            "standard": rollout.pools.standard,
+            "speculative": rollout.pools.speculative,
+        }
         run = CapacityRun(pools, requests, objective, search, task.progress, task.logs, store)
         if previous is not None:
             earlier = _stored(previous, str(task.path(self.name)))
@@ -199,7 +203,7 @@ def _stored(result: Result, name: str) -> CapacityStored:
 def with_limits(rollout: Rollout, limits: Mapping[str, float], settings: Mapping[str, Any]) -> Rollout:
     """The rollout with these limits in ms as its `slo`, unless there are none, and these settings of
     `capacity`. Raises ValidationError."""
-    chosen = (rollout.capacity or Capacity()).model_dump() | settings
+    chosen = (rollout.capacity or Capacity()).model_dump() | dict(settings)
     update: dict[str, Any] = {"capacity": Capacity.model_validate(chosen)}
     if limits:
         update["slo"] = Slo.model_validate(limits)

@@ -117,7 +117,7 @@ class Probe(Frozen):
     """Output tokens of the answered requests; None where the server does not say."""
 
     answered: int
-    mean_s: float | None
+    mean_s: float
     """Mean time from due to the end of the answered requests, in seconds."""
 
     seconds: float

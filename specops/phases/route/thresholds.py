@@ -272,7 +272,7 @@ class _Measured:
             )
 
     def _capacity(self, stored: Stored[CapacityAnswer], source: str) -> None:
-        in_flight = stored.part.arms[CHALLENGER]["in_flight"]
+        in_flight = stored.part.arms["speculative"]["in_flight"]
         if in_flight is not None:  # their number scatters about the mean as that of a Poisson process
             streams = max(1, math.ceil(in_flight + 2 * math.sqrt(in_flight)))
             self.at_objective = _Paid(streams, True, source, how="meets the objective")

@@ -22,7 +22,7 @@ from specops.phases.run_folder import RunFolder
 from specops.phases.run_page.conclusion import unrouted
 from specops.phases.run_page.conditions import conditions
 from specops.phases.sweep.document import sections as sweep_sections
-from specops.render.figures import count, sentence
+from specops.render.figures import capital, count, sentence
 from specops.render.report.document import Cell, Section, Step, Table
 
 FILES = "Rendered files"
@@ -78,7 +78,9 @@ def _sweep(run: RunFolder) -> Iterator[Section]:
 
 def _capacity(run: RunFolder) -> Iterator[Section]:
     if run.parts.get("capacity") is not None:
-        yield from capacity_sections(run.results["capacity"])
+        result = run.results["capacity"]
+        for section in capacity_sections(result):
+            yield replace(section, text=(capital(sentence(result.reason)), *section.text))
 
 
 def _conformance(run: RunFolder) -> Iterator[Section]:
