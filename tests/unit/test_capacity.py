@@ -1,4 +1,4 @@
-"""The search for the highest rate at an objective: on simulated queues of known capacity, and rule by rule."""
+"""The search for the highest rate at an objective: on queues of known capacity, and rule by rule."""
 
 from __future__ import annotations
 
@@ -193,7 +193,9 @@ def test_an_arm_that_misses_the_objective_alone_has_no_rate(faster, arm, verdict
         return {"attained": 6, "failed": 6, "detail": "HTTP 500"} if failing else {}
 
     probes = changed([p for p in faster[0] if p.plan.place in ("alone", "locate")], misses)
-    assert Search(0.95, 0.05, math.inf).next_probes(probes[:2]) == []
+    planned = Search(0.95, 0.05, math.inf).next_probes(probes[:2])
+    assert {plan.arm for plan in planned} == (set() if arm == "standard" else {"standard"})
+    assert Search(0.95, 0.05, math.inf).next_probes(probes) == []
     done = concluded(probes)
     assert done.verdict == verdict
     assert done.reason == (

@@ -73,13 +73,16 @@ class Search:
         for arm in ARMS:
             if not by_arm[arm]:
                 return [_plan(arm, "alone", 0, 0.0, 0, ALONE_REQUESTS)]
-        if any(self.hopeless(probes, arm) for arm in ARMS) or any(map(unreadable, by_arm.values())):
+        hopeless = [arm for arm in ARMS if self.hopeless(probes, arm)]
+        if "standard" in hopeless or any(map(unreadable, by_arm.values())):
             return []
         if sum(probe.seconds for probe in probes) >= self.budget_s:
             return []
-        open_arms = [arm for arm in ARMS if self.located(probes, arm) is None]
+        open_arms = [arm for arm in ARMS if arm not in hopeless and self.located(probes, arm) is None]
         if open_arms:
             return [self._locate(by_arm[min(open_arms, key=lambda arm: len(by_arm[arm]))])]
+        if hopeless:  # the standard has a rate, so it is a no
+            return []
         number = len(blocks_of(probes))
         if number >= FEWEST_BLOCKS and number % LOOK_EVERY == 0:
             judged = judge(probes, self.attain)
