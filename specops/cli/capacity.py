@@ -47,10 +47,10 @@ def capacity(
 
     section = call.file.capacity or Capacity()
     settings = {"attain": attain, "precision": precision, "budget_min": budget}
-    given = {name: value for name, value in settings.items() if value is not None}
-    limits = {} if objective is None else parse_objective(objective, given.get("attain", section.attain))
+    chosen = {name: value for name, value in settings.items() if value is not None}
+    limits = {} if objective is None else parse_objective(objective, chosen.get("attain", section.attain))
     try:
-        rollout = with_limits(call.file, limits, given)
+        rollout = with_limits(call.file, limits, chosen)
     except ValidationError as error:
         raise call.wrong_option(error) from error
     with call.progress() as progress:

@@ -96,8 +96,8 @@ def test_the_answer_of_a_faster_arm(faster: tuple[list[Probe], Search, float]) -
     assert done.reason.endswith("%]")
 
 
-def with_tokens(probes: list[Probe], each: int) -> list[Probe]:
-    return [probe.model_copy(update={"tokens": each * probe.answered}) for probe in probes]
+def with_tokens(probes: list[Probe], tokens: int) -> list[Probe]:
+    return [probe.model_copy(update={"tokens": tokens * probe.answered}) for probe in probes]
 
 
 def test_a_million_tokens_cost_the_price_of_the_time_that_they_take(faster) -> None:
@@ -127,7 +127,7 @@ def test_the_probes_of_a_block_share_arrivals_and_each_arm_is_first_equally_ofte
         }
         for arm in ARMS:
             low, high = (
-                next(p.rate for p in plans if (p.arm, p.place) == (arm, at)) for at in ("low", "high")
+                next(p.rate for p in plans if (p.arm, p.place) == (arm, place)) for place in ("low", "high")
             )
             assert low < high
         first.append(plans[0])

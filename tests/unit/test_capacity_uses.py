@@ -107,8 +107,10 @@ def test_the_routers_limit_is_what_is_in_flight_at_the_speculative_rate(tmp_path
     limit = rules(stored(tmp_path), tmp_path / "run").table["max_in_flight"]
     assert limit["value"] == 8  # 4 on average, and twice the root of it for their scatter
     assert "meets the objective up to 8 streams a server" in limit["source"]
-    (tmp_path / "other").mkdir()
-    assert rules(load(tmp_path / "rollout.yaml"), tmp_path / "other").table["max_in_flight"]["value"] == 8
+    (tmp_path / "rollout.yaml").write_text(ROLLOUT.replace("300", "200"))
+    changed = rules(load(tmp_path / "rollout.yaml"), tmp_path / "run")
+    assert (changed.table["max_in_flight"]["source"], "capacity" in changed.inputs) == ("default", False)
+    assert changed.notes == ["capacity.json is not used: the settings changed since"]
 
 
 def test_the_runs_page_has_the_answer_where_there_is_one(tmp_path: Path) -> None:

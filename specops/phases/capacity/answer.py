@@ -20,11 +20,14 @@ from specops.phases.capacity.records import (
     Probe,
     Summary,
 )
-from specops.phases.capacity.search import FEWEST_BLOCKS, Search, unreadable
+from specops.phases.capacity.search import (
+    FEWEST_BLOCKS,
+    MOST_LOCATE,
+    Search,
+    bound_by_client,
+    unreadable,
+)
 from specops.results import Verdict, rounded
-
-CLIENT_SHARE = 0.2
-"""Share of the blocks that this client may have bound."""
 
 
 @dataclass(frozen=True)
@@ -76,19 +79,25 @@ def _verdict(
         own = [probe for probe in probes if probe.plan.arm == arm]
         if (unknown := no_claim(own, arm)) is not None and (judged is None or unreadable(own)):
             return "undecided", unknown
-    if search.hopeless(probes, "standard"):
+    if search.misses_alone(probes, "standard"):
         return "undecided", _misses(probes, "standard")
-    if search.hopeless(probes, "speculative"):
-        if search.located(probes, "standard") is None:
-            return "undecided", _misses(probes, "speculative")
-        return "no", _misses(probes, "speculative")
-    if judged is None:
-        located = all(search.located(probes, arm) is not None for arm in ARMS)
-        what = "the ratio of the rates" if located else "the rates that meet the objective"
-        return "undecided", f"the time was over before {what} could be measured"
-    if bound > CLIENT_SHARE * (bound + len(judged.used)):
+    if search.misses_alone(probes, "speculative"):
+        located = search.located(probes, "standard") is not None
+        return ("no" if located else "undecided"), _misses(probes, "speculative")
+    for arm in ARMS:
+        if search.lost(probes, arm):
+            return (
+                "undecided",
+                f"the rate of {arm} was not located in {MOST_LOCATE} probes: its share inside the objective"
+                " does not fall evenly with the rate",
+            )
+    if bound_by_client(probes, fewest=1):
         why = next(probe.client_bound for probe in probes if probe.client_bound)
         return "undecided", f"{why}; this was so in {bound} blocks, which are left out"
+    if judged is None:
+        both_located = all(search.located(probes, arm) is not None for arm in ARMS)
+        unmeasured = "the ratio of the rates" if both_located else "the rates that meet the objective"
+        return "undecided", f"the time was over before {unmeasured} could be measured"
     standard, speculative = (judged.rates[arm].estimate for arm in ARMS)
     moved = (
         f"the highest rate at the objective from {standard:.3g} to {speculative:.3g} requests/s:"
@@ -111,8 +120,8 @@ def no_claim(own: Sequence[Probe], arm: ArmName) -> str | None:
     unknown, counted = sum(probe.unknown for probe in own), sum(probe.plan.counted for probe in own)
     if not unknown:
         return None
-    why = next(probe.missing for probe in own if probe.missing)
-    return f"a limited figure of {unknown} of {counted} requests to {arm} is not known: {why}"
+    reason = next(probe.missing for probe in own if probe.missing)
+    return f"a limited figure of {unknown} of {counted} requests to {arm} is not known: {reason}"
 
 
 def _misses(probes: Sequence[Probe], arm: ArmName) -> str:

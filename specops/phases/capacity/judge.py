@@ -171,9 +171,9 @@ def _generous_to(arm: ArmName) -> Callable[[Probe], float]:
     return lambda probe: probe.attained + (probe.unknown if probe.plan.arm == arm else 0)
 
 
-def _hull(interval: stats.Interval, others: Sequence[stats.Interval]) -> stats.Interval:
-    low = min(interval.low, *(other.low for other in others))
-    high = max(interval.high, *(other.high for other in others))
+def _hull(interval: stats.Interval, bounds: Sequence[stats.Interval]) -> stats.Interval:
+    low = min(interval.low, *(bound.low for bound in bounds))
+    high = max(interval.high, *(bound.high for bound in bounds))
     return stats.Interval(interval.estimate, low, high, interval.n, interval.level)
 
 

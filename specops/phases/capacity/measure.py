@@ -223,7 +223,6 @@ class CapacityRun:
         rate = f" at {plan.rate:.3g} requests/s" if plan.rate else ""
         name = f"block {plan.number + 1}" if in_block else plan.place
         self._progress.start(f"{plan.arm}, {name}{rate}", count)
-        server.client.renew_connections(0)
         began = clock.now()
         cell, ended_by = await self._send(server, level, plan.number, prompts, watch)
         return summarise(plan, cell, began, ended_by, self.objective.limits)

@@ -73,8 +73,10 @@ class Search:
         for arm in ARMS:
             if not by_arm[arm]:
                 return [_plan(arm, "alone", 0, 0.0, 0, ALONE_REQUESTS)]
-        hopeless = [arm for arm in ARMS if self.hopeless(probes, arm)]
-        if "standard" in hopeless or any(map(unreadable, by_arm.values())):
+        hopeless = [arm for arm in ARMS if self.misses_alone(probes, arm)]
+        if "standard" in hopeless or any(self.lost(probes, arm) for arm in ARMS):
+            return []
+        if any(map(unreadable, by_arm.values())) or bound_by_client(probes):
             return []
         if sum(probe.seconds for probe in probes) >= self.budget_s:
             return []
@@ -88,9 +90,9 @@ class Search:
             judged = judge(probes, self.attain)
             if judged is not None and len(judged.used) >= FEWEST_BLOCKS and self.enough(judged):
                 return []
-        middles, apart = self._expected(probes, number)
+        middles, spans = self._expected(probes, number)
         rates = {
-            (arm, place): math.exp(middles[arm] + side * apart[arm])
+            (arm, place): math.exp(middles[arm] + side * spans[arm])
             for place, side in SIDES.items()
             for arm in ARMS
         }
@@ -107,17 +109,17 @@ class Search:
     def enough(self, judged: Judged) -> bool:
         return judged.half_width <= self.precision
 
-    def hopeless(self, probes: Sequence[Probe], arm: ArmName) -> bool:
-        """Whether the arm surely misses the objective where requests come one after the other, or was not
-        located by its lowest rates."""
+    def misses_alone(self, probes: Sequence[Probe], arm: ArmName) -> bool:
+        """Whether the arm surely misses the objective where requests come one after the other."""
         alone = next((p for p in probes if p.plan.arm == arm and p.plan.place == "alone"), None)
         if alone is None:
             return False
-        counted, met = alone.plan.counted, alone.attained + alone.unknown
-        located = [p for p in probes if p.plan.arm == arm and p.plan.place == "locate"]
-        if len(located) >= MOST_LOCATE and self.located(probes, arm) is None:
-            return True
-        return share_upper(met, counted, level=SURELY) < self.attain
+        return share_upper(alone.attained + alone.unknown, alone.plan.counted, level=SURELY) < self.attain
+
+    def lost(self, probes: Sequence[Probe], arm: ArmName) -> bool:
+        """Whether the arm was not located by MOST_LOCATE probes."""
+        number = sum(p.plan.arm == arm and p.plan.place == "locate" for p in probes)
+        return number >= MOST_LOCATE and self.located(probes, arm) is None
 
     def located(self, probes: Sequence[Probe], arm: ArmName) -> float | None:
         """The logarithm of about the arm's rate; None while it is looked for."""
@@ -170,11 +172,11 @@ class Search:
                 moved = float(lines.log_rates[index]) - stood
                 middles[arm] = stood + min(max(moved, -MOST_MOVE), MOST_MOVE)
                 slopes[arm] = float(lines.slopes[index]) if number >= FEWEST else START_SLOPE
-        apart = {
+        spans = {
             arm: min(max(APART_LOGITS / max(slope, LEAST_SLOPE), LEAST_APART), MOST_APART)
             for arm, slope in slopes.items()
         }
-        return middles, apart
+        return middles, spans
 
 
 def _before(in_flight: float) -> int:
@@ -199,6 +201,17 @@ BALANCED_BY = 4
 
 UNREADABLE = 0.02
 """Share of the requests of an arm without a figure from which no more is measured: nothing can be said."""
+
+
+CLIENT_SHARE = 0.2
+"""Share of the blocks that this client may have bound."""
+
+
+def bound_by_client(probes: Sequence[Probe], fewest: int = 2 * FEWEST) -> bool:
+    """Whether this client set the pace in too many of the blocks, of which there are at least `fewest`."""
+    blocks = blocks_of(probes).values()
+    bound = sum(any(probe.client_bound for probe in block) for block in blocks)
+    return len(blocks) >= fewest and bound > CLIENT_SHARE * len(blocks)
 
 
 def unreadable(probes: Sequence[Probe]) -> bool:

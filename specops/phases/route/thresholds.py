@@ -21,6 +21,7 @@ from specops.load.record import CellRecord
 from specops.phases import PhaseName
 from specops.phases.ab.report import Report
 from specops.phases.capacity.records import CapacityAnswer
+from specops.phases.inputs import left_out
 from specops.phases.measurement import cells_of
 from specops.phases.run_folder import Missing, RunFolder, Stored
 from specops.phases.sweep.report import Recommendation
@@ -235,7 +236,9 @@ class _Measured:
         from specops.phases.canary.pool_pair import conformance_of  # brings a client of pools
 
         run = RunFolder(folder)
-        self._read("capacity", run.capacity, self._capacity)
+        if (folder / "capacity.json").exists():
+            unfit = left_out(rollout, folder)  # it is of one objective, and of these pools alone
+            self._read("capacity", RunFolder(folder, unfit).capacity, self._capacity)
         self._read("sweep", run.recommendation, self._sweep)
         self._read("ab", run.finished_comparison, self._ab)
         self._read("canary", run.finished("canary", conformance_of), self._canary)
