@@ -15,7 +15,7 @@ from specops.load.record import Row
 from specops.load.request_times import Exchange, Objectives
 from specops.load.workload import Prompt
 from specops.phases.capacity.answer import Conclusion, conclude
-from specops.phases.capacity.judge import blocks_of, judge
+from specops.phases.capacity.judge import blocks_of, judge, logit, unsteady
 from specops.phases.capacity.measure import Saturation, attained
 from specops.phases.capacity.records import ARMS, Objective, Probe, ProbePlan, parse_objective
 from specops.phases.capacity.search import FEWEST_BLOCKS, Search
@@ -213,19 +213,57 @@ def test_blocks_that_the_client_bound_decide_nothing(faster) -> None:
     assert done.reason.startswith("the client was late; this was so in ")
 
 
-def test_servers_that_changed_on_the_way_are_undecided(faster) -> None:
-    """In the second half of the blocks, one arm has the same shares at rates that are 15% higher."""
-    middle = len(blocks_of(faster[0])) // 2
+def straight(first: float, last: float, blocks: int = 20) -> list[Probe]:
+    """Probes on straight lines: the standard's rate is 4, and the speculative one is `first` times as high in
+    the first half of the blocks, and `last` times in the second. A block is a little off for both arms."""
+    probes = []
+    for number in range(blocks):
+        off = 0.02 * (-1) ** number
+        for arm, place in ((arm, place) for arm in ARMS for place in ("low", "high")):
+            rate = 4.0 * math.exp(-0.08 if place == "low" else 0.08) * (1.2 if arm == "speculative" else 1.0)
+            truth = 4.0 * math.exp(off)
+            if arm == "speculative":
+                truth *= first if number < blocks // 2 else last
+            share = 1 / (1 + math.exp(-logit(0.95) + 10 * math.log(rate / truth)))
+            plan = ProbePlan(arm=arm, place=place, number=number, rate=rate, before=4, counted=2000, after=2)
+            probes.append(probe_of(plan, round(2000 * share)))
+    return probes
 
-    def faster_later(probe: Probe) -> dict[str, object]:
-        plan = probe.plan
-        later = plan.arm == "speculative" and plan.place in ("low", "high") and plan.number >= middle
-        return {"plan": plan.model_copy(update={"rate": 1.15 * plan.rate})} if later else {}
 
-    assert concluded(faster[0]).answer.unsteady is None
-    done = concluded(changed(faster[0], faster_later))
+def probe_of(plan: ProbePlan, inside: int) -> Probe:
+    return Probe(
+        plan=plan,
+        attained=inside,
+        unknown=0,
+        failed=0,
+        tokens=None,
+        answered=plan.counted,
+        mean_s=1.0,
+        seconds=80.0,
+        began=0.0,
+        ended_by=None,
+        client_bound=None,
+        missing=None,
+        detail=None,
+    )
+
+
+def test_the_judge_finds_the_rates_of_straight_lines() -> None:
+    judged = judge(straight(1.2, 1.2), 0.95)
+    assert judged is not None
+    assert judged.ratio.estimate == pytest.approx(1.2, rel=2e-3)
+    assert judged.rates["standard"].estimate == pytest.approx(4.0, rel=5e-3)
+    assert judged.half_width < 0.01, "what a block did to both arms cancels"
+    assert judged.rates["standard"].high / judged.rates["standard"].low > 1.1, "and stays in a rate"
+
+
+def test_servers_that_changed_on_the_way_are_undecided() -> None:
+    assert unsteady(blocks_of(straight(1.2, 1.2)), 0.95) is None
+    done = concluded(straight(1.15, 1.25))
     assert done.verdict == "undecided"
-    assert done.reason.startswith("the ratio changed while it was measured, from ")
+    assert done.reason.startswith(
+        "the ratio changed while it was measured, from 1.15 in the first half of the blocks to 1.25"
+    )
 
 
 def row(**changes: object) -> Row:
@@ -316,20 +354,6 @@ def test_other_objectives_are_refused(text, message) -> None:
 
 def test_a_probe_that_is_not_whole_is_no_block() -> None:
     plan = ProbePlan(arm="standard", place="low", number=0, rate=1.0, before=4, counted=80, after=2)
-    probe = Probe(
-        plan=plan,
-        attained=76,
-        unknown=0,
-        failed=0,
-        tokens=None,
-        answered=80,
-        mean_s=1.0,
-        seconds=80.0,
-        began=0.0,
-        ended_by=None,
-        client_bound=None,
-        missing=None,
-        detail=None,
-    )
+    probe = probe_of(plan, 76)
     assert blocks_of([probe]) == {}
     assert judge([probe], 0.95) is None
