@@ -31,7 +31,7 @@ class Objective(Frozen):
     def __str__(self) -> str:
         limits = self.limits.model_dump(exclude_none=True).items()
         terms = (f"{name.removesuffix('_ms').upper()} {limit:g} ms" for name, limit in limits)
-        return f"{self.attain:.4g} of the requests within {', '.join(terms)}"
+        return f"{self.attain:.4g} of the requests within the limits: {', '.join(terms)}"
 
 
 UNBOUNDED = "no limit on the time to the first token or to the end, and no other limits the time in a queue"
