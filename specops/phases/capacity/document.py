@@ -81,8 +81,8 @@ def _costs(answer: CapacityAnswer) -> Iterator[str]:
     if standard is None or speculative is None or answer.cost_ratio is None:
         return
     yield (
-        f"A million output tokens at the objective cost {standard['estimate']:.3g} {answer.currency} without"
-        f" speculation and {speculative['estimate']:.3g} with it: {change(answer.cost_ratio)}."
+        f"A million output tokens at the objective cost {standard['estimate']:.3g} {answer.currency}, and"
+        f" {speculative['estimate']:.3g} with speculation: {change(answer.cost_ratio)}."
     )
 
 
