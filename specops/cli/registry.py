@@ -22,6 +22,7 @@ COMMANDS = {
         "baseline": "Measure one endpoint: latency, throughput, acceptance.",
         "ab": "Compare two or more arms on the same prompts, in turn.",
         "sweep": "Find the best K or tree, and the load where it stops paying.",
+        "capacity": "Find the highest rate at an objective, for both pools.",
         "verify-draft": "Judge from their files whether a draft fits a target.",
         "canary": "Check that the speculative pool answers as the standard.",
         "plan": "Explain the planner behind `tree: auto`.",
@@ -121,6 +122,7 @@ SHAPES: Mapping[str, Shape] = {
     "verify-draft-guide": Shape(
         ("verify-draft",), "With --guide: drafts that suit a target.", "phases.verify_draft.guide:Advice"
     ),
+    "capacity": Shape(("capacity",), "capacity.json: the highest rates at the objective, and their ratio."),
     "canary": Shape(("canary",), "canary.json: every check of both pools."),
     "plan": Shape(
         ("plan explain",),

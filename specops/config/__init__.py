@@ -16,7 +16,7 @@ from specops.config.effect import Effect
 from specops.config.guard import Guard
 from specops.config.monitor import Monitor
 from specops.config.reading import beside, load, run_folder
-from specops.config.rollout import Ab, Canary, Costs, Measure, Pools, Report, Rollout, Slo, Sweep
+from specops.config.rollout import Ab, Canary, Capacity, Costs, Measure, Pools, Report, Rollout, Slo, Sweep
 from specops.config.route import Route
 from specops.section import PORT, ExistingPath, Section
 from specops.serving import Pool
@@ -26,6 +26,7 @@ __all__ = [
     "Ab",
     "Addresses",
     "Canary",
+    "Capacity",
     "Costs",
     "DeclaredPass",
     "Deploy",

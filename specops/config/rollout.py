@@ -460,6 +460,25 @@ class Slo(Section):
     )
 
 
+class Capacity(Section):
+    """Search of `specops capacity` for the highest rate at which each pool meets `slo`.
+
+    `specops run` has this phase where the section is present."""
+
+    attain: Share = Field(
+        default=0.95, gt=0.5, lt=1.0, description="Share of requests that must meet every limit of `slo`."
+    )
+    precision: Share = Field(
+        default=0.05,
+        ge=0.005,
+        le=0.5,
+        description="Half of the width of the ratio's interval at which the search ends, as a share.",
+    )
+    budget_min: Annotated[float, Field(gt=0.0), MINUTES] = Field(
+        default=120.0, description="Most time that the probes take, in minutes."
+    )
+
+
 SCHEMA_ID = "urn:specops:rollout-file"
 """A name and not an address: an editor reads the schema beside the rollout file, of the same version."""
 
@@ -483,6 +502,7 @@ class Rollout(Section):
     sweep: Sweep = Sweep()
     canary: Canary = Canary()
     slo: Slo | None = None
+    capacity: Capacity | None = None
     peak: Peak | None = None
     deploy: Deploy = Deploy()
     addresses: Addresses = Addresses()

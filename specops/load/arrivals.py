@@ -138,6 +138,9 @@ class Watch:
         self._rule = rule
         self._last: deque[tuple[bool, float]] = deque(maxlen=rule.window)
 
+    def begin(self, exchange: Exchange) -> None:
+        """Take note of an exchange that is about to be sent; this rule needs only finished ones."""
+
     def add(self, exchange: Exchange) -> None:
         """Take note of a finished exchange; raise Aborted once the rule says to stop."""
         self._last.append((exchange.failure is not None, exchange.ended - exchange.sent))

@@ -57,6 +57,8 @@ class _Window:
 
     async def carry_out(self, client: Client, exchange: Exchange, pace: Pace) -> None:
         """Have it sent and keep it, also where it is stopped on the way: a request that left counts."""
+        if self._watch:
+            self._watch.begin(exchange)
         try:
             await client.carry_out(exchange, pace)
         except BaseException as stop:

@@ -21,6 +21,7 @@ REGISTRY: dict[str, str] = {
     "launch": "specops.phases.launch.phase",
     "sweep": "specops.phases.sweep.phase",
     "ab": "specops.phases.ab.phase",
+    "capacity": "specops.phases.capacity.phase",
     "canary": "specops.phases.canary.phase",
     "monitor": "specops.phases.monitor.phase",
     "route": "specops.phases.route.phase",
@@ -28,6 +29,9 @@ REGISTRY: dict[str, str] = {
     "checklist": "specops.phases.checklist.phase",
 }
 """The phases that `run` walks, in order, each with its module. Each writes NAME.json into the run folder."""
+
+ON_REQUEST = {"capacity": "capacity"}
+"""Phases that take hours: a walk has them only where the rollout file has this section."""
 
 PHASES: Collection[str] = REGISTRY.keys()
 """Names of the phases, in order."""

@@ -32,7 +32,7 @@ from specops.guard.state import Evaluation, Threshold
 from specops.guard.switch import Switch
 from specops.hints import in_rollout
 from specops.phases import run_folder
-from specops.phases.capacity import Capacity, capacity
+from specops.phases.capacity.gate import Capacity, capacity
 from specops.phases.commands import Commands
 from specops.phases.inputs import left_out, version_of
 from specops.phases.measurement import cells_of

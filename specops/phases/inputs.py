@@ -22,7 +22,6 @@ from specops.load.settings import BaselineSettings
 from specops.load.workload import PromptSet, load_prompts
 from specops.net import address
 from specops.phases import PHASES, phase_named, phase_of_result
-from specops.phases.ab.settings import AbSettings
 from specops.results import Result, environment, sha256
 from specops.serving import ENGINES
 from specops.validation import problem
@@ -85,7 +84,7 @@ def inputs_of(settings: BaselineSettings, pool: Pool) -> dict[str, str]:
 
 
 def inputs_of_arms(
-    arms: Sequence[Arm], requested: BaselineSettings, settings: AbSettings, prompts: PromptSet
+    arms: Sequence[Arm], requested: BaselineSettings, settings: BaseModel, prompts: PromptSet
 ) -> dict[str, str]:
     """Return the hash of each input of a comparison by name; the models of an arm are named after it.
 

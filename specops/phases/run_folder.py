@@ -25,6 +25,7 @@ from specops.load.record import CellRecord
 from specops.phases import PHASES, PhaseName, phase_named, phase_of_result
 from specops.phases.ab import report as ab_report
 from specops.phases.ab.earlier import measurements_of
+from specops.phases.capacity.records import CapacityAnswer
 from specops.phases.measurement import cells_of, checked
 from specops.phases.phase import Step
 from specops.phases.playbook.walk import RECORD, Record, Walk
@@ -287,6 +288,13 @@ class RunFolder:
         report = self.finished_comparison.part
         streams = report.challengers[report.main_challenger].deployed_up_to
         return None if streams is None else PayingLoad(streams, self.finished_comparison.source)
+
+    @cached_property
+    def capacity(self) -> Stored[CapacityAnswer] | Missing:
+        """The answer of a finished search, whose rates may be unknown."""
+        return self.finished(
+            "capacity", lambda result, name: checked(CapacityAnswer, result.data, f"{name} is damaged: data")
+        )
 
     @cached_property
     def recommendation(self) -> Stored[sweep_report.Recommendation] | Missing:

@@ -16,7 +16,7 @@ from sweeping import run as sweep
 from specops import results
 from specops.config import Rollout
 from specops.phases import playbook
-from specops.phases.capacity import MeasuredServer, UnknownCapacity, capacity, measured
+from specops.phases.capacity.gate import MeasuredServer, UnknownCapacity, capacity, measured
 from specops.phases.sweep.spec import spec_of
 from specops.progress import SilentProgress
 from specops.serving.endpoint import EndpointPool

@@ -21,7 +21,7 @@ from specops.guard.service import GuardMetrics
 from specops.guard.signals.observation import BadRow
 from specops.guard.state import Evaluation, Override
 from specops.guard.switch import Switch
-from specops.phases.capacity import Capacity, Demand, Rate
+from specops.phases.capacity.gate import Capacity, Demand, Rate
 from specops.phases.commands import Commands
 from specops.phases.guard import blind, gate, guarding
 from specops.prometheus import series

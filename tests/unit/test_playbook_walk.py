@@ -11,7 +11,7 @@ import pytest
 from specops import results
 from specops.config import Rollout
 from specops.errors import ConfigError, EnvironmentFailure, Exit, ServerError, SpecopsError
-from specops.phases import PHASES, PhaseName, phase_named
+from specops.phases import ON_REQUEST, PHASES, PhaseName, phase_named
 from specops.phases.canary import inputs as asked
 from specops.phases.canary import phase as canary_phase
 from specops.phases.guard_drill import phase as drill_phase
@@ -22,6 +22,8 @@ from specops.phases.playbook import Skipped, Step, Walk, walk
 from specops.phases.playbook.walk import RECORD, Record
 from specops.progress import SilentProgress
 from specops.results import Result, Verdict
+
+WALKED = [phase for phase in PHASES if phase not in ON_REQUEST]
 
 ENDPOINT = {"engine": "endpoint", "base_url": "http://127.0.0.1:1/v1", "model": "m"}
 EMBEDDED = {"engine": "embedded"}
@@ -83,11 +85,11 @@ def walked(
 
 def test_all_phases_in_the_playbooks_order(monkeypatch) -> None:
     done, _ = walked(monkeypatch, {})
-    assert [step.phase for step in done.steps] == list(PHASES)
+    assert [step.phase for step in done.steps] == WALKED
     assert (done.stopped, done.exit_code) == (None, Exit.YES)
 
 
-@pytest.mark.parametrize("phase", list(PHASES)[:-1])
+@pytest.mark.parametrize("phase", WALKED[:-1])
 def test_a_phase_that_says_no_ends_the_walk_unless_it_is_to_go_on(monkeypatch, phase) -> None:
     done, notes = walked(monkeypatch, {phase: "no"})
     assert done.stopped == done.steps[-1].phase == phase
@@ -95,13 +97,13 @@ def test_a_phase_that_says_no_ends_the_walk_unless_it_is_to_go_on(monkeypatch, p
     again = "specops run runs/demo/rollout.yaml --out runs/demo --continue"
     assert f"{phase} failed: because of {phase}; to continue past this gate: {again}" in notes.lines
     on, _ = walked(monkeypatch, {phase: "no"}, go_on=True)
-    assert [step.phase for step in on.steps] == list(PHASES)
+    assert [step.phase for step in on.steps] == WALKED
     assert (on.stopped, on.exit_code) == (None, Exit.NO)
 
 
 def test_what_is_undecided_or_does_not_apply_ends_nothing(monkeypatch) -> None:
     done, notes = walked(monkeypatch, {"launch": "undecided", "sweep": None})
-    assert [step.phase for step in done.steps] == [phase for phase in PHASES if phase != "sweep"]
+    assert [step.phase for step in done.steps] == [phase for phase in WALKED if phase != "sweep"]
     assert [one.phase for one in done.skipped] == ["sweep"]
     assert "sweep: skipped: it cannot" in notes.lines
     assert done.exit_code == Exit.UNDECIDED
@@ -144,7 +146,7 @@ def test_a_fresh_walk_that_stops_leaves_no_earlier_result_of_later_phases(
 ) -> None:
     """It resumes without `--fresh`, and must not reuse them. `stop` None: the gate says no."""
     at = given(tmp_path)
-    for phase in PHASES:
+    for phase in WALKED:
         kept(at, phase)
     names = [path.name for path in sorted(tmp_path.iterdir())]
 
@@ -158,7 +160,7 @@ def test_a_fresh_walk_that_stops_leaves_no_earlier_result_of_later_phases(
     monkeypatch.setattr(phase_named("baseline"), "run", baseline)
     with nullcontext() if stop is None else pytest.raises(type(stop)):
         walk.run(at.rollout, at.file, at.folder, Notes(), fresh=fresh)
-    later = [at.path(phase) for phase in list(PHASES)[1:]]
+    later = [at.path(phase) for phase in WALKED[1:]]
     assert at.path("baseline").exists()
     if fresh and stored:
         assert not any(path.exists() for path in later)

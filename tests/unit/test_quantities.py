@@ -220,7 +220,7 @@ TIMES = [key for key in NUMBERS if isinstance(key.quantity, TimeQuantity)]
 
 def test_every_time_of_every_section_is_of_one_type_and_accepts_text() -> None:
     named = {key.path for key in keys() if re.search(r"(?<!_per)_(s|ms)$", key.name)}
-    assert named | {"sweep.budget_min"} == {key.path for key in TIMES}
+    assert named | {"sweep.budget_min", "capacity.budget_min"} == {key.path for key in TIMES}
     for key in TIMES:
         assert isinstance(key.quantity, TimeQuantity)
         unit = {"s": "seconds", "ms": "milliseconds", "min": "minutes"}[key.name.rpartition("_")[2]]

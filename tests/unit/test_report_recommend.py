@@ -317,3 +317,20 @@ def test_costs_are_as_the_rollout_file_has_them(folder: Path) -> None:
     free = made(fast(), folder).saved
     assert free is not None
     assert free.money is None
+
+
+def test_an_hour_above_the_rate_at_the_objective_is_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def carries(rate: float) -> None:
+        carried = recommend.CarriedRate(rate, "capacity.json of 2026-11-20")
+        monkeypatch.setattr(assembly, "_carried", lambda run: carried)
+
+    pools = made(fast(), folder).pools["speculative"]
+    busiest = max(hour for hour in pools.requests_by_hour if hour is not None) / 3600 / pools.servers
+    carries(busiest * 1.01)
+    assert "capacity" not in rules(made(fast(), folder))
+    carries(busiest * 0.99)
+    (advice,) = [entry for entry in made(fast(), folder).recommendations if entry.rule == "capacity"]
+    assert (advice.value, advice.threshold) == (pytest.approx(busiest), pytest.approx(busiest * 0.99))
+    assert advice.command == f"specops capacity {FILE}"

@@ -18,8 +18,8 @@ from specops.guard.journal import FILE as JOURNAL
 from specops.guard.switch import decided
 from specops.phases.ab import report as ab_report
 from specops.phases.ab.report import CHALLENGER, Challenger, DeployTarget
-from specops.phases.capacity import AGAIN, Rate
-from specops.phases.capacity import capacity as gate
+from specops.phases.capacity.gate import AGAIN, Rate
+from specops.phases.capacity.gate import capacity as gate
 from specops.phases.checklist.evidence import (
     CheckInput,
     Evidence,

@@ -21,7 +21,7 @@ from specops.errors import ConfigError, UsageError
 from specops.hints import in_rollout
 from specops.launch.command_files import command_of, commands_in, judge
 from specops.launch.servers import contained
-from specops.phases.capacity import Capacity, capacity
+from specops.phases.capacity.gate import Capacity, capacity
 from specops.progress import Progress
 from specops.render import helm, write_files
 from specops.render.figures import count

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from specops.phases.capacity import AGAIN
+from specops.phases.capacity.gate import AGAIN
 from specops.phases.commands import Commands
 from specops.phases.launch import COMPOSE, RENDERED, LaunchData, LintData, RenderedPool
 from specops.phases.measurement import checked

@@ -28,7 +28,7 @@ from specops.phases.report.report import (
     Times,
     WeeklyReport,
 )
-from specops.phases.run_folder import RunFolder
+from specops.phases.run_folder import Missing, RunFolder
 from specops.progress import Progress
 from specops.prometheus.api import Api
 from specops.prometheus.series import POOL
@@ -107,6 +107,7 @@ def _report(
         cost=comparison.step_cost(run),
         load=met,
         paying=run.paying_load,
+        carried=_carried(RunFolder(folder, left_out(rollout, folder))),
     )
     advice = recommend.recommendations(basis) if present else []
     return WeeklyReport(
@@ -129,6 +130,14 @@ def _report(
         effect=observed.effect,
         status="no data" if not present else "look" if advice else "good",
     )
+
+
+def _carried(run: RunFolder) -> recommend.CarriedRate | None:
+    """None without a finished search for the capacity of these pools."""
+    if isinstance(run.capacity, Missing):
+        return None
+    ends = run.capacity.part.arms["speculative"]["rate"]
+    return None if ends is None else recommend.CarriedRate(ends["estimate"], run.capacity.source)
 
 
 def _fallbacks(window: ReportWindow, path: Path) -> tuple[list[FallbackPeriod] | None, str | None]:

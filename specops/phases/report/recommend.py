@@ -17,6 +17,7 @@ from specops.phases.monitor.thresholds import Measurements
 from specops.phases.report.comparison import LEAST
 from specops.phases.report.events import GUARD
 from specops.phases.report.report import (
+    HOUR_S,
     AlertIncident,
     Drift,
     FallbackPeriod,
@@ -64,13 +65,24 @@ class RecommendationInputs:
     """Requests at a time of a server, as the window's requests met them on average."""
 
     paying: PayingLoad | None = None
+    carried: CarriedRate | None = None
+
+
+@dataclass(frozen=True)
+class CarriedRate:
+    """The highest rate at which one speculative server meets the objective."""
+
+    rate: float
+    """Requests/s."""
+
+    source: str
 
 
 def recommendations(inputs: RecommendationInputs) -> list[ReportAdvice]:
     """The gravest first."""
     return [*_off(inputs), *_firing(inputs), *_watching(inputs), *_idle(inputs), *_acceptance(inputs),
-            *_speedup(inputs), *_heavy(inputs), *_fallbacks(inputs), *_memory(inputs), *_drift(inputs),
-            *_shorter(inputs)]  # fmt: skip
+            *_speedup(inputs), *_heavy(inputs), *_over_capacity(inputs), *_fallbacks(inputs),
+            *_memory(inputs), *_drift(inputs), *_shorter(inputs)]  # fmt: skip
 
 
 def _off(inputs: RecommendationInputs) -> Iterator[ReportAdvice]:
@@ -101,6 +113,24 @@ def _firing(inputs: RecommendationInputs) -> Iterator[ReportAdvice]:
             source=OURS,
             message=f"{', '.join(sorted(still))} still fired at the end: follow the runbook",
             command=f"specops diagnose {inputs.path}",
+        )
+
+
+def _over_capacity(inputs: RecommendationInputs) -> Iterator[ReportAdvice]:
+    pool, carried = inputs.pools.get("speculative"), inputs.carried
+    hours = [requests for requests in pool.requests_by_hour if requests is not None] if pool else []
+    if pool is None or carried is None or not hours or not pool.servers:
+        return
+    busiest = max(hours) / HOUR_S / pool.servers
+    if busiest > carried.rate:
+        yield ReportAdvice(
+            rule="capacity",
+            value=busiest,
+            threshold=carried.rate,
+            source=carried.source,
+            message=f"the busiest hour had {busiest:.2g} requests/s a server, and the highest rate at the"
+            f" objective is {carried.rate:.2g}: add servers, or route less to the pool",
+            command=f"specops capacity {inputs.path}",
         )
 
 

@@ -20,6 +20,8 @@ from specops.hints import in_rollout
 from specops.load.record import CellRecord
 from specops.phases import PhaseName
 from specops.phases.ab.report import Report
+from specops.phases.capacity.records import CapacityAnswer
+from specops.phases.inputs import left_out
 from specops.phases.measurement import cells_of
 from specops.phases.run_folder import Missing, RunFolder, Stored, undamaged
 from specops.phases.sweep.report import Recommendation
@@ -208,6 +210,8 @@ class _Paid:
     traffic_class: str | None = None
     """None: all classes together."""
 
+    how: str = "is faster"
+
 
 class _Measured:
     """The facts about routing in the results of a run folder."""
@@ -219,6 +223,8 @@ class _Measured:
         self.notes: list[str] = []
         self.speculate: dict[str, Any] | None = None
         self.swept: _Paid | None = None
+        self.at_objective: _Paid | None = None
+        """The requests in flight at the highest rate at which a speculative server meets the objective."""
         self.paid_by_class: dict[str, _Paid] = {}
         """Verdicts by class, for classes that the comparison deploys."""
         self.of_others: dict[str, Any] | None = None
@@ -230,6 +236,9 @@ class _Measured:
         from specops.phases.canary.pool_pair import conformance_of  # brings a client of pools
 
         run = RunFolder(folder)
+        if (folder / "capacity.json").exists():
+            unfit = left_out(rollout, folder)  # it is of one objective, and of these pools alone
+            self._read("capacity", RunFolder(folder, unfit).capacity, self._capacity)
         self._read("sweep", run.recommendation, self._sweep)
         self._read("ab", run.finished_comparison, self._ab)
         self._read("canary", run.finished("canary", conformance_of), self._canary)
@@ -264,6 +273,12 @@ class _Measured:
                 False, f"{source}: it pays for {', '.join(recommendation.only_for)} only"
             )
 
+    def _capacity(self, stored: Stored[CapacityAnswer], source: str) -> None:
+        in_flight = stored.part.arms["speculative"]["in_flight"]
+        if in_flight is not None:  # their number scatters about the mean as that of a Poisson process
+            streams = max(1, math.ceil(in_flight + 2 * math.sqrt(in_flight)))
+            self.at_objective = _Paid(streams, True, source, how="meets the objective")
+
     def _baseline(self, stored: Stored[list[CellRecord]], source: str) -> None:
         rows = (row for cell in stored.part for row in cell.rows if row.error is None)
         longest_ms = max((row.e2e_ms for row in rows), default=None)
@@ -295,6 +310,9 @@ class _Measured:
     def _carried(self, paid: _Paid | None, among: str = "") -> dict[str, Any] | None:
         """The limit of one router: the streams at which a replica surely pays, times replicas, over
         routers. `among` says of what it is the lowest."""
+        limit_by = self.at_objective
+        if limit_by is not None and (paid is None or limit_by.streams < paid.streams):
+            paid, among = limit_by, ""
         if paid is None:
             return None
         replicas = len(servers(self.rollout, "speculative"))
@@ -306,7 +324,7 @@ class _Measured:
         servers_by_router = f"{count(replicas, 'server')}, {count(routers, 'router')}"
         subject = f"{paid.traffic_class} " if paid.traffic_class else ""
         basis = f"{among if subject else ''} ({servers_by_router})"
-        why = f"{paid.source}: {subject}is faster up to {paying} a server{basis}"
+        why = f"{paid.source}: {subject}{paid.how} up to {paying} a server{basis}"
         return sourced(limit, why)
 
     def _ab(self, stored: Stored[Report], source: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from specops.config import Rollout
 from specops.errors import FileError, SpecopsError
 from specops.hints import beginning
-from specops.phases import PHASES, phase_named
+from specops.phases import ON_REQUEST, PHASES, phase_named
 from specops.phases.ab.document import tiles as ab_tiles
 from specops.phases.ab.sentences import Conclusion
 from specops.phases.commands import Commands
@@ -119,10 +119,11 @@ def _cautions(run: RunFolder, walk: Walk, answer: Conclusion, again: str) -> Ite
     else:
         ended = {step.phase for step in walk.steps} | {skip.phase for skip in walk.skipped}
         unreadable = {file.name for file in run.unreadable}
-        missing = [phase for phase in PHASES if phase not in ended and f"{phase}.json" not in unreadable]
+        expected = [phase for phase in PHASES if phase in ended or phase not in ON_REQUEST]
+        missing = [phase for phase in expected if phase not in ended and f"{phase}.json" not in unreadable]
         if ended and missing:
             yield Cell(
-                f"Not complete: {count(len(missing), 'phase')} of {len(PHASES)} did not run yet.", "open"
+                f"Not complete: {count(len(missing), 'phase')} of {len(expected)} did not run yet.", "open"
             )
     gap = unrouted(walk)
     if gap is not None:
@@ -216,7 +217,7 @@ def _phases(run: RunFolder, walk: Walk) -> Iterator[tuple[str | Cell, ...]]:
             left = skipped[phase]
             hint = f"; next: {left.hint}" if left.hint else ""
             yield head, Cell(SKIPPED[1], SKIPPED[0]), f"{left.reason}{hint}", ""
-        else:
+        elif phase not in ON_REQUEST:
             yield head, Cell("not run", "none"), "", ""
 
 

@@ -12,6 +12,7 @@ from specops.phases import PHASES, PhaseName, phase_named
 from specops.phases.ab.document import sections as ab_sections
 from specops.phases.baseline_document import sections as baseline_sections
 from specops.phases.canary.document import sections as canary_sections
+from specops.phases.capacity.document import sections as capacity_sections
 from specops.phases.checklist.document import sections as checklist_sections
 from specops.phases.checklist.document import steps as checklist_steps
 from specops.phases.measurement import BaselineSteadiness
@@ -21,7 +22,7 @@ from specops.phases.run_folder import RunFolder
 from specops.phases.run_page.conclusion import unrouted
 from specops.phases.run_page.conditions import conditions
 from specops.phases.sweep.document import sections as sweep_sections
-from specops.render.figures import count, sentence
+from specops.render.figures import capital, count, sentence
 from specops.render.report.document import Cell, Section, Step, Table
 
 FILES = "Rendered files"
@@ -29,7 +30,7 @@ FILES = "Rendered files"
 
 
 def sections(run: RunFolder) -> Iterator[Section]:
-    for make in (_comparison, _sweep, _conformance, _routing, _checklist, _files, conditions):
+    for make in (_comparison, _sweep, _capacity, _conformance, _routing, _checklist, _files, conditions):
         part = make(run)
         yield from [part] if isinstance(part, Section) else part or ()
 
@@ -73,6 +74,13 @@ def _sweep(run: RunFolder) -> Iterator[Section]:
     for section in sweep_sections(result) if result is not None else ():
         reason = sentence(result.reason) if result is not None else ""
         yield replace(section, text=tuple(dict.fromkeys((reason, *section.text))))
+
+
+def _capacity(run: RunFolder) -> Iterator[Section]:
+    if run.parts.get("capacity") is not None:
+        result = run.results["capacity"]
+        for section in capacity_sections(result):
+            yield replace(section, text=(capital(sentence(result.reason)), *section.text))
 
 
 def _conformance(run: RunFolder) -> Iterator[Section]:

@@ -91,8 +91,8 @@ class ParsedCommand(Words):
         return speculation if isinstance(speculation, dict) else None
 
     def moved(self, old: tuple[str, ...], new: tuple[str, ...] | None) -> Self:
-        """Return the command with the key at path `old` of the YAML file at path `new`; None: without it.
-        A path has keys as text, and a file may have others, such as an empty one, which YAML reads as null."""
+        """Return the command with the key at path `old` of the YAML file at path `new`; None: without it. A
+        path has keys as text; a file may have others, such as an empty one, which YAML reads as null."""
         content = copy.deepcopy(dict(self.config or {}))
         parent: Any = content
         for name in old[:-1]:

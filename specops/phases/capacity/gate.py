@@ -17,6 +17,7 @@ from pydantic import Field
 
 from specops.config import Peak, Rollout, Slo
 from specops.load.record import LevelFigures, RepeatMean, Spread, by_level
+from specops.phases.capacity.records import CapacityAnswer
 from specops.phases.inputs import left_out, settings_of
 from specops.phases.measurement import levels_of
 from specops.phases.run_folder import Missing, RunFolder, Stored
@@ -51,7 +52,9 @@ class MeasuredServer(Frozen):
     processor: str | None
     """Processor of the machine that drove the load; of the embedded engine it is the server's too."""
 
-    concurrency: int
+    concurrency: int | None
+    """None of a rate that `specops capacity` found: requests arrive, whatever is in flight."""
+
     above: str | None
     """Why the next load measured does not count; None without a next load."""
 
@@ -67,12 +70,15 @@ class UnknownCapacity(Frozen):
 
 
 def measured(rollout: Rollout, folder: Path) -> MeasuredServer | UnknownCapacity:
-    """Return what the run folder says of the rollout's standard pool as it is now: baseline.json, else
-    sweep.json.
+    """Return what the run folder says of the rollout's standard pool as it is now: capacity.json, which has
+    the rate at the objective itself; else baseline.json, else sweep.json.
 
     The machine that drove the load may be another; of the embedded engine it is the server's too.
     """
     run = RunFolder(folder, left_out(rollout, folder))
+    searched = _at_objective(run.capacity)
+    if searched is not None:
+        return searched
     baseline = _highest(run.finished("baseline", levels_of), rollout)
     if isinstance(baseline, MeasuredServer) or not (folder / "sweep.json").exists():
         return baseline
@@ -80,6 +86,27 @@ def measured(rollout: Rollout, folder: Path) -> MeasuredServer | UnknownCapacity
     if isinstance(sweep, MeasuredServer):
         return sweep
     return UnknownCapacity(why=f"{baseline.why}; {sweep.why}", change=baseline.change)
+
+
+def _at_objective(stored: Stored[CapacityAnswer] | Missing) -> MeasuredServer | None:
+    """The rate of one standard server at the objective; None where no finished search found it."""
+    if isinstance(stored, Missing):
+        return None
+    standard = stored.part.arms["standard"]
+    ends, tokens = standard["rate"], standard["tokens_a_request"]
+    if ends is None:
+        return None
+    rate = Rate(**ends, n=stored.part.blocks)
+    return MeasuredServer(
+        source=str(stored.path),
+        sha256=stored.sha256,
+        created=f"{stored.result.created:%Y-%m-%d %H:%M} UTC",
+        processor=stored.result.environment.get("processor"),
+        concurrency=None,
+        above=f"less than {stored.part.objective}",
+        requests_per_s=rate,
+        tokens_per_s=rate.times(tokens) if tokens else None,
+    )
 
 
 def _levels_of_sweep(rollout: Rollout, result: Result, name: str) -> list[LevelFigures] | str:
@@ -241,9 +268,11 @@ def _reason(demand: Demand, servers: int, headroom: float, measured: MeasuredSer
     sustained = {"yes": _at_least, "no": _at_most, "undecided": _between}[demand.answer](demand.offered)
     state = {"yes": "capacity suffices", "no": "capacity too low", "undecided": "capacity undecided"}
     pool = f"{servers} standard server{'s sustain' if servers > 1 else ' sustains'}"
-    streams = f"{measured.concurrency} stream{'s' if measured.concurrency > 1 else ''}"
+    load = "the objective"
+    if measured.concurrency is not None:
+        load = f"{measured.concurrency} stream{'s' if measured.concurrency > 1 else ''}"
     return (
-        f"{state[demand.answer]}: {pool} {sustained} {demand.unit} at {streams} ({headroom:.0%} headroom); "
+        f"{state[demand.answer]}: {pool} {sustained} {demand.unit} at {load} ({headroom:.0%} headroom); "
         f"peak is {demand.peak:g}"
     )
 
@@ -269,8 +298,14 @@ def _change(demand: Demand, servers: int, measured: MeasuredServer) -> str | Non
     if demand.servers is not None and demand.servers > servers:
         ways.append(f"{demand.servers} servers would carry it (deploy.standard_replicas)")
     if demand.answer == "undecided":
-        ways.append(f"the interval has {demand.offered.n} repeats: more measure.repeats narrow it")
-    if measured.above is None:
+        ways.append(
+            "a smaller capacity.precision narrows the interval"
+            if measured.concurrency is None
+            else f"the interval has {demand.offered.n} repeats: more measure.repeats narrow it"
+        )
+    if measured.concurrency is None:
+        ways.append(f"relax slo or add deploy.standard_replicas: at a higher rate, {measured.above}")
+    elif measured.above is None:
         ways.append(
             f"the highest measured level is {measured.concurrency}: add levels to measure.concurrency"
         )
