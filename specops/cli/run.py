@@ -14,10 +14,10 @@ from specops.cli.call import Answer, RolloutCall, shared_options
 from specops.cli.progress import between
 from specops.errors import UsageError
 from specops.hints import with_options
-from specops.phases import PHASES, PhaseName
+from specops.phases import PhaseName, phases_of
 from specops.results import Verdict
 
-ONLY = f"Phase to run alone: {', '.join(PHASES)}."
+ONLY = f"Phase to run alone: {', '.join(phases_of(None))}."
 
 if TYPE_CHECKING:
     from specops.config import Rollout
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     Choice = str
 else:
-    Choice = Literal[tuple(PHASES)]  # of which Typer makes the option's values
+    Choice = Literal[tuple(phases_of(None))]  # of which Typer makes the option's values
 
 
 class WalkedPhase(TypedDict):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import WithJsonSchema
 
 if TYPE_CHECKING:
+    from specops.config import Rollout
     from specops.phases.phase import Phase
 
 REGISTRY: dict[str, str] = {
@@ -29,20 +30,32 @@ REGISTRY: dict[str, str] = {
 }
 """The phases that `run` walks, in order, each with its module. Each writes NAME.json into the run folder."""
 
-PHASES: Collection[str] = REGISTRY.keys()
-"""Names of the phases, in order."""
+ON_REQUEST: dict[str, str] = {"referee": "specops.phases.referee.phase"}
+"""Phases that only a rollout file with a section of their name has, each with its module. They follow the
+comparison."""
 
-PhaseName = Annotated[str, WithJsonSchema({"type": "string", "enum": list(REGISTRY)})]
+PHASES: Collection[str] = REGISTRY.keys()
+"""Names of the phases of every rollout, in order."""
+
+PhaseName = Annotated[str, WithJsonSchema({"type": "string", "enum": [*REGISTRY, *ON_REQUEST]})]
+
+
+def phases_of(rollout: Rollout | None) -> list[PhaseName]:
+    """Names of the phases of a rollout, in order; without one, of all phases that there are."""
+    requested = [name for name in ON_REQUEST if rollout is None or getattr(rollout, name) is not None]
+    names = list(PHASES)
+    place = names.index("ab") + 1
+    return [*names[:place], *requested, *names[place:]]
 
 
 def phase_named(name: str) -> Phase:
     """The phase called `name`, whose module is imported at first use. Raises KeyError for another name."""
-    phase: Phase = import_module(REGISTRY[name]).PHASE
+    phase: Phase = import_module(ON_REQUEST.get(name) or REGISTRY[name]).PHASE
     return phase
 
 
 def phase_of_result(name: str) -> Phase | None:
     """The phase whose results are called `name`; None where it is no phase of the playbook."""
-    if name in REGISTRY:
+    if name in REGISTRY or name in ON_REQUEST:
         return phase_named(name)
     return next((phase for phase in map(phase_named, PHASES) if phase.result_name == name), None)

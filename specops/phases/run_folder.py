@@ -22,7 +22,7 @@ from specops.errors import FileError, SpecopsError
 from specops.experiment.records import WindowRecord
 from specops.hints import ROLLOUT, listing, renaming
 from specops.load.record import CellRecord
-from specops.phases import PHASES, PhaseName, phase_named, phase_of_result
+from specops.phases import PHASES, PhaseName, phase_named, phase_of_result, phases_of
 from specops.phases.ab import report as ab_report
 from specops.phases.ab.earlier import measurements_of
 from specops.phases.measurement import cells_of, checked
@@ -167,7 +167,7 @@ class RunFolder:
                 contents.results[phase] = result
                 contents.parts[phase] = phase_named(phase).read(result, "the result")
             return contents
-        for phase in PHASES:
+        for phase in phases_of(None):
             path = self.path / f"{phase}.json"
             if (stamp := _stamp(path)) is not None:
                 try:

@@ -13,7 +13,7 @@ from specops import results
 from specops.config import Rollout
 from specops.errors import Exit, SpecopsError, Stopped
 from specops.hints import PROGRAMS
-from specops.phases import PHASES, PhaseName, phase_named
+from specops.phases import PhaseName, phase_named, phases_of
 from specops.phases.commands import Commands
 from specops.phases.inputs import settings_of
 from specops.phases.phase import (
@@ -94,7 +94,7 @@ def run(
     check_endpoints(task)
     walk = Walk(rollout.rollout, folder)
     progress.phases(_expected(task, only))
-    order = tuple(PHASES) if only is None else (only,)
+    order = tuple(phases_of(rollout)) if only is None else (only,)
     before = {phase: _stamp(task.path(phase)) for phase in order}
     _record(walk, task, order)
     for phase in order:
@@ -167,7 +167,7 @@ def _expected(task: PhaseInput, only: PhaseName | None) -> Mapping[str, float | 
     try:
         return forecast(task, only).known_s
     except SpecopsError:
-        return dict.fromkeys(PHASES if only is None else (only,))
+        return dict.fromkeys(phases_of(task.rollout) if only is None else (only,))
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
@@ -256,7 +256,8 @@ def forecast(
     pools = (task.rollout.pools.standard, task.rollout.pools.speculative)
     own = all(pool.own is not None for pool in pools if pool.endpoint is None)
     timing = Timing(samples, requested, token_s, OWN_START_S if own else ASSUMED_START_S)
-    planned = tuple(phase_named(name).forecast(task, timing) for name in PHASES if only in (None, name))
+    order = phases_of(task.rollout) if only is None else [only]
+    planned = tuple(phase_named(name).forecast(task, timing) for name in order)
     started = any(phase.starts and not phase.reused for phase in planned)
     start_known = any(sample.up_s is not None for sample in samples)
     return WalkForecast(

@@ -18,7 +18,7 @@ from specops import results
 from specops.errors import UsageError
 from specops.experiment.findings import Basis, StoredInterval
 from specops.load.arrivals import Level
-from specops.phases import PHASES, PhaseName, phase_named
+from specops.phases import PHASES, PhaseName, phase_named, phases_of
 from specops.phases.ab.report import Report, Speedups
 from specops.phases.measurement import checked
 from specops.phases.run_comparison import latencies
@@ -223,7 +223,7 @@ def _alike(a: RunFolder, b: RunFolder) -> bool:
 def _unmatched(a: RunFolder, b: RunFolder) -> Iterator[UnmatchedPhase]:
     """A file that is there and unreadable is named as unknown."""
     unreadable = {file.name for run in (a, b) for file in run.unreadable}
-    for phase in PHASES:
+    for phase in phases_of(None):
         if (phase in a.results) != (phase in b.results) and f"{phase}.json" not in unreadable:
             yield UnmatchedPhase(phase=phase, run="A" if phase in a.results else "B")
 
@@ -348,7 +348,7 @@ def _gates(a: RunFolder, b: RunFolder) -> Iterator[Gate]:
 def _settings(a: RunFolder, b: RunFolder) -> Iterator[Setting]:
     """What differs in the first phase that both runs have, the comparison before others; and the results that
     one of them lacks."""
-    for phase in PHASES:
+    for phase in phases_of(None):
         if (phase in a.results) != (phase in b.results):
             has = ["written" if phase in run.results else None for run in (a, b)]
             yield Setting(name=f"{phase}.json", a=has[0], b=has[1])

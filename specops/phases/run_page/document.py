@@ -9,7 +9,7 @@ from pathlib import Path
 from specops.config import Rollout
 from specops.errors import FileError, SpecopsError
 from specops.hints import beginning
-from specops.phases import PHASES, phase_named
+from specops.phases import ON_REQUEST, PHASES, phase_named, phases_of
 from specops.phases.ab.document import tiles as ab_tiles
 from specops.phases.ab.sentences import Conclusion
 from specops.phases.commands import Commands
@@ -201,9 +201,11 @@ def _badges(run: RunFolder, walk: Walk) -> Iterator[Badge]:
 def _phases(run: RunFolder, walk: Walk) -> Iterator[tuple[str | Cell, ...]]:
     unreadable = {file.name: file for file in run.unreadable}
     skipped = {skip.phase: skip for skip in walk.skipped}
-    for phase in PHASES:
+    for phase in phases_of(None):
         name = f"{phase}.json"
         step = walk.step(phase)
+        if phase in ON_REQUEST and step is None and phase not in skipped and name not in unreadable:
+            continue
         head = Cell(phase, anchor=f"phase-{phase}", link=name if step or name in unreadable else None)
         if name in unreadable:
             file = unreadable[name]
@@ -264,7 +266,7 @@ class PageUpdates:
         self._waiting: set[Path] = set()
 
     def __call__(self, path: Path, result: Result) -> None:
-        names = [*(f"{phase}.json" for phase in PHASES), RECORD]
+        names = [*(f"{phase}.json" for phase in phases_of(None)), RECORD]
         if path.name in names and is_run_folder(path.parent):
             self._waiting.add(path.parent)
             if result.verdict != "partial":
