@@ -24,6 +24,7 @@ COMMANDS = {
         "sweep": "Find the best K or tree, and the load where it stops paying.",
         "capacity": "Find the highest rate at an objective, for both pools.",
         "verify-draft": "Judge from their files whether a draft fits a target.",
+        "referee": "Compare an adaptive pool with fixed settings under load.",
         "canary": "Check that the speculative pool answers as the standard.",
         "plan": "Explain the planner behind `tree: auto`.",
         "predict": "Predict acceptance and speed-up from logged answers.",
@@ -118,6 +119,7 @@ SHAPES: Mapping[str, Shape] = {
     "ab": Shape(("ab",), "ab.json: speed-ups and decisions, with every request."),
     "sweep": Shape(("sweep",), "sweep.json: every cell, and the recommended setting."),
     "sweep-plan": Shape(("sweep",), "With --plan: what a sweep would measure.", "phases.sweep.spec:Forecast"),
+    "referee": Shape(("referee",), "referee.json: an adaptive pool, by load phase."),
     "verify-draft": Shape(("verify-draft",), "drafts.json: whether a draft fits a target."),
     "verify-draft-guide": Shape(
         ("verify-draft",), "With --guide: drafts that suit a target.", "phases.verify_draft.guide:Advice"

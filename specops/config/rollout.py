@@ -15,6 +15,7 @@ from specops.config.edge import Edge
 from specops.config.effect import Effect
 from specops.config.guard import Guard
 from specops.config.monitor import Monitor
+from specops.config.referee import RAMP, Referee
 from specops.config.route import Route
 from specops.defaults import ACCEPTANCE_GATE, CONCURRENCY, CONFIDENCE, REQUEST_TIMEOUT_S, SPEEDUP_GATE
 from specops.quantities import (
@@ -269,9 +270,6 @@ class Canary(Section):
     skip: list[CheckName] = Field(default=[], description="Checks to skip.")
 
 
-RAMP = r"^[0-9]+([.][0-9]+)?-[0-9]+([.][0-9]+)?/[0-9][0-9.a-z]*$"
-
-
 class Measure(Section):
     """Load, sampling and limits of the requests that `specops run` and `specops sweep` send."""
 
@@ -500,6 +498,7 @@ class Rollout(Section):
     measure: Measure = Measure()
     ab: Ab = Ab()
     sweep: Sweep = Sweep()
+    referee: Referee | None = None
     canary: Canary = Canary()
     slo: Slo | None = None
     capacity: Capacity | None = None

@@ -233,7 +233,7 @@ class Replay:
         if request.lead:
             text = "".join(map(self._block, request.lead))[: int(self._choice.longest * self._choice.size)]
             nonce = sha256([run, "lead", repeat])[:8]
-            prompt = replace(prompt, content=_after(f"[{nonce}] {text}\n\n", prompt.content))
+            prompt = prompt.behind(f"[{nonce}] {text}\n\n")
         max_tokens = request.max_tokens or prompt.max_tokens
         # A turn of a conversation comes when the trace says, not when an earlier one is answered.
         return replace(prompt, max_tokens=max_tokens, due_s=request.due_s, session="", turn=1, think_s=0.0)
@@ -415,18 +415,3 @@ def _text(content: str | tuple[int, ...] | tuple[Message, ...]) -> str:
         return content
     parts = [message.get("content") for message in content if isinstance(message, dict)]
     return "\n".join(part for part in parts if isinstance(part, str))
-
-
-def _after(
-    lead: str, content: str | tuple[int, ...] | tuple[Message, ...]
-) -> str | tuple[int, ...] | tuple[Message, ...]:
-    """`content` with a text in front: of a conversation, in front of its first message."""
-    if isinstance(content, str):
-        return lead + content
-    first, *rest = (dict(message) for message in content if isinstance(message, dict))
-    parts = first.get("content")
-    if isinstance(parts, list):
-        first["content"] = [{"type": "text", "text": lead}, *parts]
-    else:
-        first["content"] = f"{lead}{parts or ''}"
-    return (first, *rest)

@@ -110,6 +110,25 @@ class Prompt:
                 content = (first | {"content": text_or_parts}, *rest)
         return replace(self, content=content, variant=variant)
 
+    def behind(self, text: str) -> Prompt:
+        """Return the prompt with `text` in front: of a conversation, in front of its first message. Raises
+        PromptsError for token ids."""
+        if isinstance(self.content, str):
+            return replace(self, content=text + self.content)
+        messages = [dict(message) for message in self.content if isinstance(message, dict)]
+        if not messages:
+            raise PromptsError(
+                f"prompt {self.id} is a list of token ids, in front of which no text can be put",
+                hint=with_options({"--prompts": "prompts.json"}),
+            )
+        first, *rest = messages
+        parts = first.get("content")
+        if isinstance(parts, list):
+            first["content"] = [{"type": "text", "text": text}, *parts]
+        else:
+            first["content"] = f"{text}{parts or ''}"
+        return replace(self, content=(first, *rest))
+
     def completion_prompt(self) -> str | list[int]:
         """Return the prompt as the `prompt` of a completions request: text, token ids, or a lone message's
         text."""

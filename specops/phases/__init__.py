@@ -21,6 +21,7 @@ REGISTRY: dict[str, str] = {
     "launch": "specops.phases.launch.phase",
     "sweep": "specops.phases.sweep.phase",
     "ab": "specops.phases.ab.phase",
+    "referee": "specops.phases.referee.phase",
     "capacity": "specops.phases.capacity.phase",
     "canary": "specops.phases.canary.phase",
     "monitor": "specops.phases.monitor.phase",
@@ -30,8 +31,8 @@ REGISTRY: dict[str, str] = {
 }
 """The phases that `run` walks, in order, each with its module. Each writes NAME.json into the run folder."""
 
-ON_REQUEST = {"capacity": "capacity"}
-"""Phases that take hours: a walk has them only where the rollout file has this section."""
+ON_REQUEST = ("referee", "capacity")
+"""Phases that only a rollout file with a section of their name has: they take long."""
 
 PHASES: Collection[str] = REGISTRY.keys()
 """Names of the phases, in order."""

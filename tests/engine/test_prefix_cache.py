@@ -65,7 +65,7 @@ def record_drafts(engine: Engine) -> list[tuple[list[int], list[list[float]]]]:
         trees = draft(sequences)
         for sequence, tree in zip(sequences, trees, strict=True):
             if not sequence.reading:
-                drawn = [row.tolist() for rows in tree.q or () for row in rows]
+                drawn = [row.tolist() for node in range(len(tree)) if tree.q for row in tree.q[node]]
                 recorded.append((list(tree.tokens), drawn))
         return trees
 

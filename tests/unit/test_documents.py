@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from calling import specops
 from made_cells import cell, row
+from made_contests import refereed
 from made_monitoring import ADDRESSES
 from made_predictions import predicted
 from made_runs import compared
@@ -190,6 +191,7 @@ KINDS: dict[str, Callable[[], Result]] = {
     "route": lambda: rendered("route"),
     "route-check": cases_tried,
     "predict": predicted,
+    "referee": refereed,
     "verify-draft": judged,
     "verify-draft --measure": estimated,
 }
@@ -281,7 +283,7 @@ def test_each_kind_of_result_with_a_document_is_compared() -> None:
     assert {kind.partition(" ")[0] for kind in KINDS} == set(_DOCUMENTS) - {"lint"}
 
 
-@pytest.mark.parametrize("kind", ["ab", "canary", "checklist", "sweep"])
+@pytest.mark.parametrize("kind", ["ab", "canary", "checklist", "referee", "sweep"])
 def test_the_page_of_a_run_has_what_the_phase_says(kind: str) -> None:
     """Only the answer, the steps and the notes on how to read a table differ: those of a run are its own."""
     result = KINDS[kind]()

@@ -139,9 +139,7 @@ def order_of(rollout: Rollout, only: PhaseName | None = None) -> tuple[PhaseName
     """The phases of a walk in their order, or `only` one."""
     if only is not None:
         return (only,)
-    return tuple(
-        name for name in PHASES if name not in ON_REQUEST or getattr(rollout, ON_REQUEST[name]) is not None
-    )
+    return tuple(name for name in PHASES if name not in ON_REQUEST or getattr(rollout, name) is not None)
 
 
 def _record(walk: Walk, task: PhaseInput, order: Sequence[PhaseName]) -> None:

@@ -18,6 +18,7 @@ from specops.phases.launch.document import lint
 from specops.phases.monitor.document import document as monitor
 from specops.phases.monitor.document import monitor_check
 from specops.phases.predict.document import document as predict
+from specops.phases.referee.document import document as referee
 from specops.phases.route.document import document as route
 from specops.phases.route.document import route_check
 from specops.phases.run_folder import RunFolder
@@ -63,6 +64,7 @@ _DOCUMENTS: Mapping[str, Callable[[Result, Path], Document]] = {
     "route": route,
     "route-check": route_check,
     "predict": predict,
+    "referee": referee,
     "sweep": sweep,
     "verify-draft": verify_draft,
 }

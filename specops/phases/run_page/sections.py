@@ -17,6 +17,7 @@ from specops.phases.checklist.document import sections as checklist_sections
 from specops.phases.checklist.document import steps as checklist_steps
 from specops.phases.measurement import BaselineSteadiness
 from specops.phases.playbook.rendered import RenderedFiles
+from specops.phases.referee.document import sections as referee_sections
 from specops.phases.route import UNMATCHED_NOTE, unmatched_sentence
 from specops.phases.run_folder import RunFolder
 from specops.phases.run_page.conclusion import unrouted
@@ -30,7 +31,8 @@ FILES = "Rendered files"
 
 
 def sections(run: RunFolder) -> Iterator[Section]:
-    for make in (_comparison, _sweep, _capacity, _conformance, _routing, _checklist, _files, conditions):
+    about_speed = (_comparison, _referee, _sweep, _capacity)
+    for make in (*about_speed, _conformance, _routing, _checklist, _files, conditions):
         part = make(run)
         yield from [part] if isinstance(part, Section) else part or ()
 
@@ -67,6 +69,11 @@ def _break_even(run: RunFolder) -> Iterator[str]:
     recommended = run.results["sweep"].recommendation if run.sweep is not None else None
     if recommended is not None and (even := recommended.get("break_even_acceptance")):
         yield f"Break-even acceptance is {even:.2f} of drafted tokens (sweep.json)."
+
+
+def _referee(run: RunFolder) -> Iterator[Section]:
+    result = run.results.get("referee")
+    return referee_sections(result) if result is not None else iter(())
 
 
 def _sweep(run: RunFolder) -> Iterator[Section]:
