@@ -7,7 +7,7 @@ token separates rounding from a fault. What differs is sent again before it coun
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from specops import stats
@@ -104,7 +104,7 @@ def matches(standard: Replies, candidate: Replies) -> Matches:
     return Matches(
         frozenset(shared),
         tuple(
-            _difference(name, standard[name].text, candidate[name].text)
+            difference(name, standard[name].text, candidate[name].text)
             for name in shared
             if standard[name].compared_parts != candidate[name].compared_parts
         ),
@@ -131,15 +131,11 @@ def verdict(parity: Parity, again: Parity, requested: int) -> tuple[Status, str]
 
 
 async def _alone(pair: PoolPair) -> CheckOutcome:
-    async def ask(pool: PoolClient, prompts: Sequence[Prompt]) -> Replies:
-        asks = [pool.greedy(prompt, PLAIN_TOKENS) for prompt in prompts]
-        return {p.id: r for p, r in zip(prompts, await pool.ask_all(asks), strict=True)}
-
     async def rounds(prompts: Sequence[Prompt]) -> tuple[Replies, Replies, Replies]:
         async def twice() -> tuple[Replies, Replies]:
-            return await ask(pair.standard, prompts), await ask(pair.standard, prompts)
+            return await ask_greedily(pair.standard, prompts), await ask_greedily(pair.standard, prompts)
 
-        (first, second), speculative = await asyncio.gather(twice(), ask(pair.speculative, prompts))
+        (first, second), speculative = await asyncio.gather(twice(), ask_greedily(pair.speculative, prompts))
         return first, second, speculative
 
     first, second, speculative = await rounds(pair.prompts)
@@ -172,7 +168,21 @@ async def _mixed(pair: PoolPair) -> CheckOutcome:
         replies = await asyncio.gather(*map(pair.standard.plain, asks))
         return {prompt.id: reply for prompt, reply in zip(prompts, replies, strict=True)}
 
-    first = await plain()
+    among = [
+        ask for seed, prompt in enumerate(prompts[:2]) for ask in _partners(pair.speculative, prompt, seed)
+    ]
+    return await judge_answers(pair, await plain(), ask, tuple(among))
+
+
+async def judge_answers(
+    pair: PoolPair,
+    first: Replies,
+    ask: Callable[[PoolClient, Sequence[Prompt]], Awaitable[Replies]],
+    among: tuple[CanaryRequest, ...] = (),
+) -> CheckOutcome:
+    """Judge what `ask` gets of the speculative pool by `first`, the standard's own answers. The control is
+    what `ask` gets of the standard. What differs is requested again. `among`: what is in flight meanwhile."""
+    prompts = pair.prompts
     control, speculative = await asyncio.gather(ask(pair.standard, prompts), ask(pair.speculative, prompts))
     if outcome := _unanswered(pair, first, speculative):
         return outcome
@@ -184,10 +194,13 @@ async def _mixed(pair: PoolPair) -> CheckOutcome:
             ask(pair.standard, differing), ask(pair.speculative, differing)
         )
         again = _parity(first, control, speculative)
-    among = [
-        ask for seed, prompt in enumerate(prompts[:2]) for ask in _partners(pair.speculative, prompt, seed)
-    ]
-    return await _judged(pair, parity, again, tuple(among))
+    return await _judged(pair, parity, again, among)
+
+
+async def ask_greedily(pool: PoolClient, prompts: Sequence[Prompt]) -> Replies:
+    """Return the pool's greedy answers to all of `prompts`, as many at a time as it may be sent."""
+    asks = [pool.greedy(prompt, PLAIN_TOKENS) for prompt in prompts]
+    return {p.id: r for p, r in zip(prompts, await pool.ask_all(asks), strict=True)}
 
 
 def _partners(pool: PoolClient, prompt: Prompt, seed: int) -> list[CanaryRequest]:
@@ -221,13 +234,8 @@ async def _judged(
     differences = (*parity.pools.differences, *again.pools.differences)
     written = {(difference.prompt, difference.character): difference.challenger for difference in differences}
     for name, character in sorted(written):
-        ask = pair.standard.greedy(prompts[name], PLAIN_TOKENS).with_logprobs(TOP)
-        tokens = (await pair.standard.plain(ask)).first.tokens or ()
-        margin = margin_at([(token.text, token.top) for token in tokens], character)
-        # Near two tokens, the standard could have written the other one, and nothing else.
-        possible = could_write(tokens, character, written[name, character])
-        if margin is None or margin >= NEAR_TIE or possible:
-            margins[name, character] = margin
+        ask = pair.standard.greedy(prompts[name], PLAIN_TOKENS)
+        margins[name, character] = await margin_of(pair, ask, character, written[name, character])
     parity, again = parity.with_margins(margins), again.with_margins(margins)
     status, message = verdict(parity, again, len(pair.prompts))
     example = min(parity.pools.differences, key=lambda difference: difference.near_tie, default=None)
@@ -243,6 +251,17 @@ async def _judged(
             "witnesses": [difference.model_dump() for difference in parity.pools.differences],
         },
     )
+
+
+async def margin_of(pair: PoolPair, ask: CanaryRequest, character: int, continuation: str) -> float | None:
+    """Return the standard's margin at `character` of its answer to `ask`, in nats. None where it reports
+    none, and for a near tie with an answer that goes on with none of the likely tokens: it explains nothing.
+    """
+    tokens = (await pair.standard.plain(ask.with_logprobs(TOP))).first.tokens or ()
+    margin = margin_at([(token.text, token.top) for token in tokens], character)
+    # Near two tokens, the standard could have written the other one, and nothing else.
+    possible = could_write(tokens, character, continuation)
+    return margin if margin is None or margin >= NEAR_TIE or possible else None
 
 
 def could_write(tokens: Sequence[Token], character: int, continuation: str) -> bool:
@@ -265,7 +284,7 @@ def could_write(tokens: Sequence[Token], character: int, continuation: str) -> b
     return False
 
 
-def _difference(prompt: str, standard: str, challenger: str) -> Difference:
+def difference(prompt: str, standard: str, challenger: str) -> Difference:
     pairs = zip(standard, challenger, strict=False)
     same = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(standard), len(challenger)))
     excerpt = slice(same, same + _SHOWN)
