@@ -31,7 +31,6 @@ from faulty import FAULTS, Servers, found  # noqa: E402
 
 from specops.results import Result  # noqa: E402
 
-
 Clean = Callable[[int], Result]
 """A run of healthy pools, by its number."""
 Round = Mapping[str, Callable[[int], Result]]
@@ -91,7 +90,7 @@ def main() -> None:
             print(f"clean {run + 1}/{options.clean}: {result.verdict}", file=sys.stderr, flush=True)
         alarms, undecided = wrong.pop("failed", 0), wrong.pop("undecided", 0)
         print(
-            f"false alarms in {options.clean} clean runs: {alarms}; undecided: {undecided} {dict(wrong) or ''}"
+            f"false alarms in {options.clean} clean runs: {alarms}, undecided: {undecided}", dict(wrong) or ""
         )
         missed: Counter[str] = Counter()
         for number in range(options.rounds):

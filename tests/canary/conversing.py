@@ -38,8 +38,10 @@ LIMIT = 1024
 BLOCK = 16
 SCALE = 3.0
 """Nats: of Gumbel noise, so that two tokens are within 0.25 nats of each other in one of twelve places."""
-FLAT = 1.0
-"""The same for what only schemas ask for: their strings are about as likely as each other."""
+FLAT = 6.0
+"""The same for what only schemas ask for."""
+BOOST = 12.0
+"""Nats: a model that is asked for such a string is about as likely to begin it as to write a word."""
 K = 3
 ACCEPTED = 0.7
 STEP_S = 0.0005
@@ -60,8 +62,9 @@ def after(row: int, token: str) -> int:
 def scored(row: int, tokens: frozenset[str]) -> Scored:
     """The model's log-probabilities of `tokens` and of all words."""
     logits = {
-        token: -(SCALE if token in WORDS else FLAT)
-        * math.log(-math.log(Random(crc32(token.encode(), row)).random() or 0.5))
+        token: (SCALE if token in WORDS else FLAT)
+        * -math.log(-math.log(Random(crc32(token.encode(), row)).random() or 0.5))
+        + (0.0 if token in WORDS else BOOST)
         for token in tokens.union(WORDS)
     }
     most = max(logits.values())
@@ -138,7 +141,7 @@ class Pool:
 
     def prompt_row(self, tokens: Sequence[str]) -> tuple[int, int]:
         row, cached = self.prefill(tokens)
-        if "neighbour_s_row" in self.traits and self.running > 3 and self.dice.random() < 0.5:
+        if "neighbour_s_row" in self.traits and self.running > 2 and self.dice.random() < 0.6:
             row = self.latest
         if "half_a_block" in self.traits:
             row = self.poisoned.pop(row, row)
@@ -201,12 +204,12 @@ class Pool:
         """Write one of `texts`, by masking and renormalising each token; or by what is likely as a whole."""
         paths = [tokens_of(text) for text in texts]
         if temperature and "conditional" in self.traits:
-            logs = [sum(logprob for logprob, _ in self.trace(row, path).tops) for path in paths]
+            logs = [sum(logprob for logprob, _ in self.trace(row, path, paths).tops) for path in paths]
             paths = [dice.choices(paths, [math.exp(value - max(logs)) for value in logs])[0]]
         if "sharp_grammar" in self.traits:
-            temperature *= 0.4
+            temperature *= 0.2
         written: list[str] = []
-        at = row
+        at, every = row, [tokens_of(text) for text in texts]
         while any(len(path) > len(written) for path in paths):
             allowed = {path[len(written)] for path in paths if len(path) > len(written)}
             choices = tuple(entry for entry in scored(at, frozenset(allowed)) if entry[1] in allowed)
@@ -214,13 +217,16 @@ class Pool:
             written.append(token)
             at = after(at, token)
             paths = [path for path in paths if path[: len(written)] == written]
-        return self.trace(row, written)
+        return self.trace(row, written, every)
 
-    def trace(self, row: int, path: Sequence[str]) -> Written:
-        """Return an answer of these tokens, with the model's own log-probabilities."""
+    def trace(self, row: int, path: list[str], paths: Sequence[list[str]]) -> Written:
+        """Return an answer of these tokens, one of `paths`, with the model's own log-probabilities."""
         written = Written(reason="stop")
-        for token in path:
-            choices = scored(row, frozenset([token]))
+        for place, token in enumerate(path):
+            allowed = {
+                other[place] for other in paths if other[:place] == path[:place] and len(other) > place
+            }
+            choices = scored(row, frozenset(allowed))
             written.tokens.append(token)
             written.tops.append((next(value for value, text in choices if text == token), choices[:20]))
             row = after(row, token)
@@ -341,21 +347,21 @@ class Pool:
         structured = bool(message.get("tool_calls") or message.get("reasoning_content"))
         parts = [message] if structured or schema else [{"content": token} for token in written.tokens]
         at = row
-        for delta, token in zip(parts, written.tokens, strict=False):
-            if request.transport is None or request.transport.is_closing():
-                self.poisoned[row] = at
-                return response
-            choice = {"index": 0, "finish_reason": None} | (
-                {"delta": delta} if chat else {"text": delta["content"]}
-            )
-            await response.write(f"data: {json.dumps({'choices': [choice]})}\n\n".encode())
-            at = after(at, token)
-            await asyncio.sleep(STEP_S)
-        last = {"index": 0, "finish_reason": written.reason} | ({"delta": {}} if chat else {"text": ""})
-        usage = self.whole(body, len(tokens), 0, written, schema)["usage"]
-        for event in ({"choices": [last]}, {"choices": [], "usage": usage}):
-            await response.write(f"data: {json.dumps(event)}\n\n".encode())
-        await response.write(b"data: [DONE]\n\n")
+        try:
+            for delta, token in zip(parts, written.tokens, strict=False):
+                choice = {"index": 0, "finish_reason": None} | (
+                    {"delta": delta} if chat else {"text": delta["content"]}
+                )
+                await response.write(f"data: {json.dumps({'choices': [choice]})}\n\n".encode())
+                at = after(at, token)
+                await asyncio.sleep(STEP_S)
+            last = {"index": 0, "finish_reason": written.reason} | ({"delta": {}} if chat else {"text": ""})
+            usage = self.whole(body, len(tokens), 0, written, schema)["usage"]
+            for event in ({"choices": [last]}, {"choices": [], "usage": usage}):
+                await response.write(f"data: {json.dumps(event)}\n\n".encode())
+            await response.write(b"data: [DONE]\n\n")
+        except ConnectionResetError:  # its client left
+            self.poisoned[row] = at
         return response
 
     async def models(self, request: web.Request) -> web.Response:

@@ -30,6 +30,8 @@ CONFIDENCE = 0.999
 TEMPERATURES = (0.7, 1.0)
 TOP = 5
 """Likeliest tokens that are requested where answers part: a near tie may be of more than two."""
+TRIES = 4
+"""Times that a standard that differs from itself is asked for the answer that is compared."""
 _SHOWN = 40
 
 Replies = Mapping[str, Reply]
@@ -147,7 +149,7 @@ async def _alone(pair: PoolPair) -> CheckOutcome:
         differing = [prompt for prompt in pair.prompts if prompt.id in parity.pools.unlike]
         once, _, more = await rounds(differing)
         again = _parity(first, once, more)
-    return await _judged(pair, parity, again, ())
+    return await _judged(pair, first, parity, again, ())
 
 
 async def _mixed(pair: PoolPair) -> CheckOutcome:
@@ -194,7 +196,7 @@ async def judge_answers(
             ask(pair.standard, differing), ask(pair.speculative, differing)
         )
         again = _parity(first, control, speculative)
-    return await _judged(pair, parity, again, among)
+    return await _judged(pair, first, parity, again, among)
 
 
 async def ask_greedily(pool: PoolClient, prompts: Sequence[Prompt]) -> Replies:
@@ -227,7 +229,7 @@ def _parity(first: Replies, control: Replies, speculative: Replies) -> Parity:
 
 
 async def _judged(
-    pair: PoolPair, parity: Parity, again: Parity, among: tuple[CanaryRequest, ...]
+    pair: PoolPair, first: Replies, parity: Parity, again: Parity, among: tuple[CanaryRequest, ...]
 ) -> CheckOutcome:
     prompts = {prompt.id: prompt for prompt in pair.prompts}
     margins: dict[tuple[str, int], float | None] = {}
@@ -235,7 +237,8 @@ async def _judged(
     written = {(difference.prompt, difference.character): difference.challenger for difference in differences}
     for name, character in sorted(written):
         ask = pair.standard.greedy(prompts[name], PLAIN_TOKENS)
-        margins[name, character] = await margin_of(pair, ask, character, written[name, character])
+        text = first[name].text
+        margins[name, character] = await margin_of(pair, ask, text, character, written[name, character])
     parity, again = parity.with_margins(margins), again.with_margins(margins)
     status, message = verdict(parity, again, len(pair.prompts))
     example = min(parity.pools.differences, key=lambda difference: difference.near_tie, default=None)
@@ -253,11 +256,23 @@ async def _judged(
     )
 
 
-async def margin_of(pair: PoolPair, ask: CanaryRequest, character: int, continuation: str) -> float | None:
-    """Return the standard's margin at `character` of its answer to `ask`, in nats. None where it reports
-    none, and for a near tie with an answer that goes on with none of the likely tokens: it explains nothing.
+async def margin_of(
+    pair: PoolPair, ask: CanaryRequest, text: str, character: int, continuation: str
+) -> float | None:
+    """Return the standard's margin at `character` of `text`, its answer to `ask`, in nats, where another
+    answer goes on with `continuation`.
+
+    None where it reports no margin, and where it begins its answer otherwise each time. None too for a near
+    tie with an answer that goes on with none of the likely tokens: it explains nothing.
     """
-    tokens = (await pair.standard.plain(ask.with_logprobs(TOP))).first.tokens or ()
+    ask = ask.with_logprobs(TOP)
+    for attempt in range(TRIES):
+        reply = await (pair.standard.ask(ask) if attempt else pair.standard.plain(ask))
+        if reply.text.startswith(text[:character]):
+            break
+    else:
+        return None
+    tokens = reply.first.tokens or ()
     margin = margin_at([(token.text, token.top) for token in tokens], character)
     # Near two tokens, the standard could have written the other one, and nothing else.
     possible = could_write(tokens, character, continuation)
@@ -275,7 +290,7 @@ def could_write(tokens: Sequence[Token], character: int, continuation: str) -> b
             near = [
                 likely
                 for value, likely in zip(token.top, token.top_texts, strict=False)
-                if token.top[0] - value < NEAR_TIE and likely != token.text
+                if token.top[0] - value < NEAR_TIE
             ]
             # What ends an answer has no text, or one that is not written; nor has a part of a character.
             partial = any("\ufffd" in likely or likely.startswith("bytes:") for likely in near)

@@ -127,7 +127,7 @@ async def unlike(
     if again.text != standard.text or more.text == standard.text:
         return PoolOutcome("unsure", "the answer to a long prompt is not steady", ask)
     parting = difference("long", standard.text, speculative.text)
-    margin = await margin_of(pair, standard_ask, parting.character, parting.challenger)
+    margin = await margin_of(pair, standard_ask, standard.text, parting.character, parting.challenger)
     if margin is not None and margin < NEAR_TIE:
         return PoolOutcome("ok", ask=ask)
     if standard.text.startswith(speculative.text):
