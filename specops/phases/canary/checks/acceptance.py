@@ -67,7 +67,7 @@ async def _first_answers(pool: PoolClient, asks: Sequence[CanaryRequest]) -> lis
     return replies if any(reply.drafts for reply in replies) else await _one_by_one(pool, asks)
 
 
-async def _together(pool: PoolClient, asks: Sequence[CanaryRequest]) -> list[Reply]:
+async def _concurrently(pool: PoolClient, asks: Sequence[CanaryRequest]) -> list[Reply]:
     return await pool.ask_all(asks)
 
 
@@ -88,7 +88,7 @@ async def _measure(
             raise Unmeasured(CheckOutcome(status, f"the speculative pool: {side.message}", ask))
     drafts = [reply.drafts for reply in replies if reply.drafts is not None]
     if len(drafts) > len(replies) / 2:  # an answer without any draft may have no such field
-        return Acceptance(sum(one.drafted for one in drafts), sum(one.accepted for one in drafts))
+        return Acceptance(sum(report.drafted for report in drafts), sum(report.accepted for report in drafts))
     after = await pool.gauges()
     if before is None or after is None:
         message = "the speculative pool reports no drafts, in its answers or at /metrics"
@@ -108,20 +108,20 @@ def judge(
         name: [[acceptance.accepted, acceptance.drafted] for acceptance in measured]
         for name, measured in (("control", control), ("rounds", rounds))
     }
-    before = sum(one.accepted for one in control) / max(1.0, sum(one.drafted for one in control))
+    before = sum(sample.accepted for sample in control) / max(1.0, sum(sample.drafted for sample in control))
     message = f"acceptance {before:.2f} one request at a time"
-    if min(one.drafted for one in control) < ENOUGH or not before:
-        drafted = min(one.drafted for one in control)
+    if min(sample.drafted for sample in control) < ENOUGH or not before:
+        drafted = min(sample.drafted for sample in control)
         message = f"{message}, of {drafted:.0f} drafted tokens: too few to compare"
         return CheckOutcome("unsupported", message, ask, evidence=evidence)
-    after = sum(one.accepted for one in rounds) / max(1.0, sum(one.drafted for one in rounds))
+    after = sum(sample.accepted for sample in rounds) / max(1.0, sum(sample.drafted for sample in rounds))
     message += f", {after:.2f} {where}"
-    if min(one.drafted for one in rounds) < ENOUGH:
-        drafted = min(one.drafted for one in rounds)
+    if min(sample.drafted for sample in rounds) < ENOUGH:
+        drafted = min(sample.drafted for sample in rounds)
         message += f", of only {drafted:.0f} drafted tokens: if it stops drafting on purpose, skip this check"
         return CheckOutcome("undecided", message, ask, evidence=evidence)
-    limit = fall * min(one.rate for one in control)
-    low = [one.rate < limit for one in rounds]
+    limit = fall * min(sample.rate for sample in control)
+    low = [sample.rate < limit for sample in rounds]
     if all(low):
         return CheckOutcome("fail", f"drafts are lost: {message}", ask, evidence=evidence)
     if any(low):
@@ -139,7 +139,7 @@ async def _slots(pair: PoolPair) -> CheckOutcome:
     asks = await _requests(pool, pair.prompts)
     full = [ask for _ in range(-(-pool.concurrency // len(asks))) for ask in asks]
     control = [await _measure(pool, asks, _one_by_one) for _ in range(ROUNDS)]
-    rounds = [await _measure(pool, full, _together) for _ in range(ROUNDS)]
+    rounds = [await _measure(pool, full, _concurrently) for _ in range(ROUNDS)]
     return judge(control, rounds, FALL, f"with {pool.concurrency} at a time", asks[0])
 
 

@@ -1,4 +1,4 @@
-"""One prefix, asked again after something else: A, B, A.
+"""One prefix, requested again after something else: A, B, A.
 
 The second turn of each conversation is requested, something happens to the pool, and the same requests come
 again. Their answers may not change: a cache that mixes rows up answers the second time from another
@@ -32,7 +32,7 @@ from specops.phases.canary.pool_pair import (
 )
 
 Disturbance = Callable[[PoolClient, PoolPair, Sequence[Prompt]], AbstractAsyncContextManager[None]]
-"""What happens to a pool before the prompts are asked again, or meanwhile."""
+"""What happens to a pool before the prompts are sent again, or meanwhile."""
 
 NEXT, OTHERWISE = "Explain the last sentence in other words.", "Write the last sentence in French."
 """What follows the first answer, and what follows it in another conversation with the same beginning."""
@@ -54,9 +54,9 @@ def _turn(pool: PoolClient, prompt: Prompt, answer: str, text: str) -> Prompt:
 @asynccontextmanager
 async def _conversation(pool: PoolClient, pair: PoolPair, turns: Sequence[Prompt]) -> AsyncIterator[None]:
     """Conversations that begin alike and go on otherwise, and some that share nothing."""
-    others = [_turn(pool, prompt, "", OTHERWISE) for prompt in turns]
+    siblings = [_turn(pool, prompt, "", OTHERWISE) for prompt in turns]
     strangers = [prompt.fresh("another", "conversation") for prompt in pair.prompts]
-    await pool.ask_all([pool.greedy(prompt, PLAIN_TOKENS) for prompt in (*others, *strangers)])
+    await pool.ask_all([pool.greedy(prompt, PLAIN_TOKENS) for prompt in (*siblings, *strangers)])
     yield
 
 
@@ -98,7 +98,7 @@ def _beside_schemas(
     return neighbours(pool, pool.concurrency // 2, lambda index: requests[index % len(requests)])
 
 
-async def _asked_again(pair: PoolPair, name: CheckName, disturbance: Disturbance) -> CheckOutcome:
+async def _repeat_after(pair: PoolPair, name: CheckName, disturbance: Disturbance) -> CheckOutcome:
     prompts = [prompt.fresh(name, "1") for prompt in pair.prompts]
     begun = await ask_greedily(pair.standard, prompts)
     await ask_greedily(pair.speculative, prompts)
@@ -110,8 +110,8 @@ async def _asked_again(pair: PoolPair, name: CheckName, disturbance: Disturbance
         prompt for prompt in turns if not before[prompt.id].refused
     ]  # a prompt's second turn may not fit
     if not turns:
-        shown = pair.standard.greedy(prompts[0], PLAIN_TOKENS)
-        return CheckOutcome("undecided", "the standard pool takes no second turn of a conversation", shown)
+        example = pair.standard.greedy(prompts[0], PLAIN_TOKENS)
+        return CheckOutcome("undecided", "the standard pool takes no second turn of a conversation", example)
     afterwards: dict[str, Reply] = {}
 
     async def ask(pool: PoolClient, prompts: Sequence[Prompt]) -> Replies:
@@ -133,7 +133,7 @@ async def _asked_again(pair: PoolPair, name: CheckName, disturbance: Disturbance
 
 
 def _still_cached(replies: Replies) -> bool:
-    """Return whether each prompt that was asked again came out of a cache, by most of its tokens."""
+    """Return whether each prompt that was sent again came out of a cache, by most of its tokens."""
     usages = [reply.usage for reply in replies.values() if reply.usage is not None]
     return bool(usages) and all(
         usage.cached is not None and usage.cached > STILL_CACHED * usage.prompt for usage in usages
@@ -142,7 +142,7 @@ def _still_cached(replies: Replies) -> bool:
 
 def _disturbed(name: CheckName, about: str, disturbance: Disturbance) -> ConformanceCheck:
     async def run(pair: PoolPair) -> CheckOutcome:
-        return await _asked_again(pair, name, disturbance)
+        return await _repeat_after(pair, name, disturbance)
 
     return ConformanceCheck(name, about, run)
 
@@ -155,7 +155,7 @@ async def _while_structured(pair: PoolPair) -> CheckOutcome:
         sides.append(trouble(await pool.ask(ask), ask) or PoolOutcome("ok", ask=ask))
     if any(side.state != "ok" for side in sides):
         return held(sides[0], sides[1], "")
-    return await _asked_again(pair, "beside_schemas", _beside_schemas)
+    return await _repeat_after(pair, "beside_schemas", _beside_schemas)
 
 
 PREFIXES = 2
@@ -167,7 +167,7 @@ REPEATS = 3
 async def _cached(pair: PoolPair) -> CheckOutcome:
     """Count the prompt tokens that come from a cache where a long prompt is repeated."""
     prompts = await long_prompts(pair, PREFIXES, "cached")
-    shown = pair.speculative.greedy(prompts[0], 1)
+    example = pair.speculative.greedy(prompts[0], 1)
     counts: dict[str, list[int | None]] = {}
     status: Status
     for pool in (pair.standard, pair.speculative):
@@ -190,14 +190,14 @@ async def _cached(pair: PoolPair) -> CheckOutcome:
     evidence = {"cached_tokens": repeats}
     if not any(standard):
         message = "neither pool is known to cache prefixes: the standard counts no cached tokens"
-        return CheckOutcome("unsupported", message, shown, evidence=evidence)
+        return CheckOutcome("unsupported", message, example, evidence=evidence)
     message = f"of {len(prompts)} repeated prompts, {_mean(speculative)} tokens come from a cache on average"
     message += f"; on the standard pool {_mean(standard)}"
     if not speculative:
         why = "only the speculative pool lacks it: it does not count cached tokens"
-        return CheckOutcome("differs", why, shown, speculative="not counted", evidence=evidence)
+        return CheckOutcome("differs", why, example, speculative="not counted", evidence=evidence)
     status = "pass" if any(speculative) else "fail"
-    return CheckOutcome(status, message, shown, evidence=evidence)
+    return CheckOutcome(status, message, example, evidence=evidence)
 
 
 def _mean(counts: Sequence[int]) -> str:

@@ -31,7 +31,7 @@ TEMPERATURES = (0.7, 1.0)
 TOP = 5
 """Likeliest tokens that are requested where answers part: a near tie may be of more than two."""
 TRIES = 4
-"""Times that a standard that differs from itself is asked for the answer that is compared."""
+"""Times that a standard that differs from itself gets a request for the answer that is compared."""
 _SHOWN = 40
 
 Replies = Mapping[str, Reply]

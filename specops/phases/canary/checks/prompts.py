@@ -147,7 +147,7 @@ async def _near_limit(pair: PoolPair) -> CheckOutcome:
         return CheckOutcome("unsupported", message)
     text, ask, counted = await _fitting(pair, limit - ROOM, 1)
     if side := trouble(counted, ask):
-        return held(side, PoolOutcome("ok", ask=ask), "")
+        return CheckOutcome("undecided", f"the standard pool: {side.message}", ask)
     if counted.usage is None:
         return CheckOutcome("unsupported", "not sent: the standard counts no tokens of a prompt", ask)
     room = limit - counted.usage.prompt
@@ -159,9 +159,12 @@ async def _near_limit(pair: PoolPair) -> CheckOutcome:
         asks = [ask.with_fields(ignore_eos=None) for ask in asks]
         standard = await pair.standard.ask(asks[0])
     again, speculative = await asyncio.gather(pair.standard.ask(asks[0]), pair.speculative.ask(asks[1]))
-    if (side := trouble(standard, asks[0])) or trouble(speculative, asks[1]):
-        other = trouble(speculative, asks[1])
-        return held(side or PoolOutcome("ok", ask=asks[0]), other or PoolOutcome("ok", ask=asks[1]), "")
+    sides = [
+        trouble(reply, ask) or PoolOutcome("ok", ask=ask)
+        for reply, ask in zip((standard, speculative), asks, strict=True)
+    ]
+    if any(side.state != "ok" for side in sides):
+        return held(sides[0], sides[1], "")
     if standard.first.finish_reason != "length":
         message = f"the standard's answer ends by itself before its limit of {limit} tokens"
         return CheckOutcome("unsupported", message, asks[0])

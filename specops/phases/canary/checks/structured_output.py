@@ -108,12 +108,13 @@ async def tools_stream(pool: PoolClient, pair: PoolPair) -> PoolOutcome:
 
 async def reasoning(pool: PoolClient, pair: PoolPair) -> PoolOutcome:
     """Of a model that reasons: beside a schema its reasoning stays in its own field."""
-    plain = pool.chat_request(QUESTION, max_tokens=REASONING_TOKENS, temperature=0)
+    most = min(REASONING_TOKENS, (await pool.longest() or 2 * REASONING_TOKENS) // 2)
+    plain = pool.chat_request(QUESTION, max_tokens=most, temperature=0)
     first = await pool.plain(plain)
     if side := trouble(first, plain):
         return side
     if not first.first.reasoning:
-        return PoolOutcome("refused", "it reports no reasoning", plain)
+        return PoolOutcome("ignored", "it reports no reasoning", plain)
     formatted = plain.with_fields(response_format=FORMATS["json_schema"])
     for ask in (formatted, formatted.streaming()):
         reply = await pool.ask(ask)
@@ -123,7 +124,7 @@ async def reasoning(pool: PoolClient, pair: PoolPair) -> PoolOutcome:
             message = f"beside a schema its answer is {reply.text[:60]!r}, outside its reasoning"
             return PoolOutcome("wrong", message, ask)
         if not reply.text.strip():
-            message = f"its reasoning takes all {REASONING_TOKENS} tokens, and no answer is left to check"
+            message = f"its reasoning takes all {most} tokens, and no answer is left to check"
             return PoolOutcome("unsure", message, ask)
         if not reply.first.reasoning:
             return PoolOutcome("ignored", "it reports no reasoning beside a schema", ask)

@@ -37,6 +37,8 @@ SURE = 1e-3
 """p of as many invalid answers as the standard's, which has some itself."""
 REPEATED = 2
 """Invalid answers that are no accident where the standard has none."""
+LOOKS = 2
+"""Times that all are sent where the first time leaves it open."""
 SHOWN = 3
 """Requests that are printed beside the one that shows a failure."""
 _OWNED = re.compile(r"\b(?:T|open_ticket_)0*([0-9]+)\b")
@@ -146,6 +148,15 @@ def invalid_answers(replies: Sequence[Reply], owner: Owner) -> list[int]:
     return [n for n, reply in enumerate(replies) if owner(reply) != n % ANSWERS and not begun(reply)]
 
 
+def _side(replies: Sequence[Reply], owner: Owner, parameter: str, ask: CanaryRequest) -> PoolOutcome:
+    """Return how a pool did by itself: `ignored` where no answer is of any request."""
+    if side := next((side for reply in replies if (side := trouble(reply, ask))), None):
+        return side
+    if len(invalid_answers(replies, owner)) == len(replies) and not any(map(tickets, replies)):
+        return PoolOutcome("ignored", f"no answer follows its {parameter}", ask)
+    return PoolOutcome("ok", ask=ask)
+
+
 def _own(
     name: CheckName,
     about: str,
@@ -157,29 +168,25 @@ def _own(
         asks = [request(pool, number) for number in range(ANSWERS)]
         plain = [pool.greedy(pair.prompts[n % len(pair.prompts)], TOKENS) for n in range(NEIGHBOURS)]
         every = ANSWERS // NEIGHBOURS
-        mixed = [ask for n, other in enumerate(plain) for ask in (*asks[n * every : (n + 1) * every], other)]
+        mixed: list[CanaryRequest] = []
+        for n, neighbour in enumerate(plain):
+            mixed += [*asks[n * every : (n + 1) * every], neighbour]
         replies = await pool.ask_all(mixed)
         return [reply for index, reply in enumerate(replies) if (index + 1) % (every + 1)]
 
     async def run(pair: PoolPair) -> CheckOutcome:
-        shown = request(pair.speculative, 0)
-        standard, speculative = await asyncio.gather(
-            answers(pair.standard, pair), answers(pair.speculative, pair)
-        )
-        sides = [
-            next((side for reply in replies if (side := trouble(reply, shown))), PoolOutcome("ok", ask=shown))
-            for replies in (standard, speculative)
-        ]
-        if any(side.state != "ok" for side in sides):
-            return held(sides[0], sides[1], "")
-        if len(invalid_answers(standard, owner)) == ANSWERS:
-            lacks = PoolOutcome("ignored", f"no answer follows its {parameter}", shown)
-            same = len(invalid_answers(speculative, owner)) == ANSWERS
-            return held(lacks, lacks if same else sides[1], "")
-        outcome = judge(standard, speculative, owner, shown)
-        if outcome.status == "undecided":
-            more = await asyncio.gather(answers(pair.standard, pair), answers(pair.speculative, pair))
-            outcome = judge([*standard, *more[0]], [*speculative, *more[1]], owner, shown)
+        first = request(pair.speculative, 0)
+        standard: list[Reply] = []
+        speculative: list[Reply] = []
+        for _ in range(LOOKS):
+            replies = await asyncio.gather(answers(pair.standard, pair), answers(pair.speculative, pair))
+            sides = [_side(pool_replies, owner, parameter, first) for pool_replies in replies]
+            if any(side.state != "ok" for side in sides):
+                return held(sides[0], sides[1], "")
+            standard, speculative = [*standard, *replies[0]], [*speculative, *replies[1]]
+            outcome = judge(standard, speculative, owner, first)
+            if outcome.status != "undecided":
+                break
         number = int((outcome.evidence or {}).get("example", 0))
         among = [request(pair.speculative, (number + n) % ANSWERS) for n in range(1, SHOWN + 1)]
         return replace(outcome, ask=request(pair.speculative, number), among=tuple(among))
