@@ -31,6 +31,7 @@ report."""
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_all_is_well_with_the_shipped_pair(servers: Servers, tmp_path: Path) -> None:
     result = servers.canary(tmp_path, samples=32, prompts=4)
     found = {check["name"]: check for check in result.data["checks"]}
