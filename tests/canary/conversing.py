@@ -273,7 +273,7 @@ class Pool:
         others = [other for other in self.schemas if other != schema]
         wrong = bool(others) and self.dice.random() < 0.15
         crossed = wrong and ("crossed_tools" if body.get("tools") else "crossed_schemas") in self.traits
-        ignored = "schema_ignored_in_batch" in self.traits and self.running > 3 and self.dice.random() < 0.15
+        ignored = "schema_ignored_in_batch" in self.traits and self.running > 1 and self.dice.random() < 0.25
         beside = [*before, *self.schemas]
         leaks = "mask_leaks" in self.traits and bool(beside) and schema is None
         if schema is not None and not ignored:
