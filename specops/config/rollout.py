@@ -238,9 +238,23 @@ CheckName = Literal[
     "json_schema",
     "tools",
     "tools_stream",
+    "own_schema",
+    "own_tool",
+    "reasoning",
+    "grammar",
     "long_prompt",
+    "near_limit",
     "too_long",
     "cancel",
+    "after_conversation",
+    "after_eviction",
+    "after_cancel",
+    "saturated",
+    "beside_schemas",
+    "cached_tokens",
+    "acceptance_slots",
+    "acceptance_uptime",
+    "acceptance_context",
 ]
 
 

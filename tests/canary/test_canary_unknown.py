@@ -4,7 +4,8 @@ of them, against pools that are silent, that answer without a text, or of which 
 from __future__ import annotations
 
 import asyncio
-from typing import get_args
+from collections.abc import Mapping
+from typing import Any, get_args
 
 import pytest
 
@@ -52,6 +53,9 @@ class Scripted(PoolClient):
 
     async def gauges(self) -> Scrape | None:
         return None
+
+    async def draft_fields(self) -> Mapping[str, Any]:
+        return {}
 
 
 def made(check: ConformanceCheck, standard: Reply, speculative: Reply) -> CheckOutcome:

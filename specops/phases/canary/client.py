@@ -20,7 +20,7 @@ from specops.load.settings import Endpoint
 from specops.load.workload import Prompt
 from specops.net import is_loopback
 from specops.prometheus.exposition import NoData, Scrape, series_of
-from specops.serving import parameter
+from specops.serving import RequestDrafts, fields_for_drafts, parameter, request_drafts
 
 REFUSALS = ("http_400", "http_404", "http_422", "http_501")
 PASSING = ("timeout", "stalled", "http_429", "http_503")
@@ -54,6 +54,8 @@ class AnswerChoice:
     """None without them."""
 
     calls: tuple[ToolCall, ...] = ()
+    reasoning: str = ""
+    """Its reasoning, in the field of its own that a parser of reasoning fills."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,8 @@ class Usage:
     prompt: int
     completion: int
     total: int
+    cached: int | None = None
+    """Prompt tokens that came from a cache; None where this is not reported."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,7 @@ class Reply:
 
     usage: Usage | None = None
     failure: Failure | None = None
+    drafts: RequestDrafts | None = None
 
     @property
     def text(self) -> str:
@@ -98,7 +103,7 @@ def whole(body: Any) -> Reply:
     """A reply from the JSON of an answer that was not streamed."""
     try:
         choices = {int(choice.get("index", 0)): _whole_choice(choice) for choice in body["choices"]}
-        return Reply(choices, _usage(body.get("usage")))
+        return Reply(choices, _usage(body.get("usage")), drafts=request_drafts(body))
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         return Reply(failure=Failure("malformed", f"the answer cannot be read: {error!r}"[:200]))
 
@@ -137,7 +142,13 @@ def _whole_choice(raw: dict[str, Any]) -> AnswerChoice:
         raw.get("finish_reason"),
         _tokens(raw.get("logprobs")),
         tuple(ToolCall(call["function"]["name"], call["function"]["arguments"]) for call in calls),
+        _reasoning(message),
     )
+
+
+def _reasoning(message: Mapping[str, Any]) -> str:
+    text = message.get("reasoning_content") or message.get("reasoning")
+    return text if isinstance(text, str) else ""
 
 
 def _grown(choice: AnswerChoice, raw: dict[str, Any]) -> AnswerChoice:
@@ -157,6 +168,7 @@ def _grown(choice: AnswerChoice, raw: dict[str, Any]) -> AnswerChoice:
         raw.get("finish_reason") or choice.finish_reason,
         choice.tokens if tokens is None else (*(choice.tokens or ()), *tokens),
         tuple(calls),
+        choice.reasoning + _reasoning(delta),
     )
 
 
@@ -189,7 +201,14 @@ def _top(likeliest: Iterable[tuple[Any, Any]]) -> tuple[tuple[float, ...], tuple
 def _usage(raw: Any) -> Usage | None:
     if not raw:
         return None
-    return Usage(int(raw["prompt_tokens"]), int(raw["completion_tokens"]), int(raw["total_tokens"]))
+    details = raw.get("prompt_tokens_details")
+    cached = details.get("cached_tokens") if isinstance(details, dict) else None
+    return Usage(
+        int(raw["prompt_tokens"]),
+        int(raw["completion_tokens"]),
+        int(raw["total_tokens"]),
+        cached if type(cached) is int else None,
+    )
 
 
 CHAT = "/chat/completions"
@@ -342,15 +361,15 @@ class PoolClient:
         message = " ".join(self.endpoint.credentials.blotted(message).split())[:200]
         return Failure(f"http_{status}", message)
 
-    async def longest(self) -> int | None:
-        """Tokens that a sequence may have, as the pool lists it; None where it does not."""
+    async def _listed(self) -> dict[str, Any]:
+        """Return what the pool lists of its model; empty where it lists nothing that can be read."""
         try:
             async with self._session.get(
                 f"{self.endpoint.base_url}/models", allow_redirects=False
             ) as response:
                 models = (await response.json())["data"]
             message = next((model for model in models if model.get("id") == self.endpoint.model), models[0])
-            return int(message["max_model_len"] if "max_model_len" in message else message["meta"]["n_ctx"])
+            return dict(message)
         except (
             aiohttp.ClientError,
             TimeoutError,
@@ -360,7 +379,19 @@ class PoolClient:
             TypeError,
             AttributeError,
         ):
+            return {}
+
+    async def longest(self) -> int | None:
+        """Tokens that a sequence may have, as the pool lists it; None where it does not."""
+        message = await self._listed()
+        try:
+            return int(message["max_model_len"] if "max_model_len" in message else message["meta"]["n_ctx"])
+        except (ValueError, LookupError, TypeError):
             return None
+
+    async def draft_fields(self) -> Mapping[str, Any]:
+        """Return the fields that a request needs for its answer to report its drafts."""
+        return fields_for_drafts(str((await self._listed()).get("owned_by", "")))
 
     async def gauges(self) -> Scrape | None:
         """Return what its /metrics says; None where it has none."""

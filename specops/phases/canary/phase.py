@@ -22,8 +22,14 @@ from specops.phases.phase import (
 )
 from specops.results import Content, Result
 
-CHECKS_SENT = 24
+CHECKS_SENT = 38
 """Checks that send requests of their own, about."""
+
+REQUESTS_OF_A_PROMPT = 40
+"""Requests that send a prompt of the set, about: most are of the checks that disturb a pool."""
+
+SAMPLED = 2
+"""Checks that draw `canary.samples` answers."""
 
 STREAMS_TIMED = 8
 """Streams at which the canary's requests are timed in a forecast."""
@@ -73,7 +79,9 @@ class _Canary(MeasuredPhase):
         pools, settings = task.rollout.pools, task.rollout.canary
         pool_pair = [pools.standard, pools.speculative]
         starts = sum(pool.endpoint is None for pool in pool_pair)
-        requests = 2 * (settings.samples + 4 * settings.prompts + 4 * CHECKS_SENT)
+        requests = 2 * (
+            SAMPLED * settings.samples + REQUESTS_OF_A_PROMPT * settings.prompts + 4 * CHECKS_SENT
+        )
         span = timing.start_s() * starts + timing.request_s(STREAMS_TIMED) * requests
         reused, streams = self.reusable(task), settings.concurrency
         return PlannedPhase(

@@ -5,12 +5,20 @@ What has ended servers comes last.
 
 from __future__ import annotations
 
-from specops.phases.canary.checks import endings, sampling, structured_output
+from specops.phases.canary.checks import (
+    acceptance,
+    conversations,
+    endings,
+    sampling,
+    structured_output,
+    structured_overlap,
+)
 from specops.phases.canary.checks.distribution import DISTRIBUTION
 from specops.phases.canary.checks.endings import CANCEL
+from specops.phases.canary.checks.grammar import GRAMMAR
 from specops.phases.canary.checks.overlap import OVERLAP
 from specops.phases.canary.checks.parity import MIXED, PARITY
-from specops.phases.canary.checks.prompts import LONG, TOO_LONG
+from specops.phases.canary.checks.prompts import LONG, NEAR_LIMIT, TOO_LONG
 from specops.phases.canary.checks.sampling import LOGPROBS, TEMPERATURE
 from specops.phases.canary.pool_pair import ConformanceCheck
 
@@ -27,5 +35,10 @@ CHECKS: tuple[ConformanceCheck, ...] = (
     TOO_LONG,
     *sampling.PENALTY_CHECKS,
     *structured_output.CHECKS,
+    *structured_overlap.CHECKS,
+    GRAMMAR,
+    *conversations.CHECKS,
+    NEAR_LIMIT,
+    *acceptance.CHECKS,
     *sampling.CHECKS,
 )

@@ -35,7 +35,7 @@ THEIRS = 1_000_000
 
 
 async def _distribution(pair: PoolPair) -> CheckOutcome:
-    prompts = [_tail(prompt) for prompt in pair.prompts[:PROMPTS]]
+    prompts = [tail(prompt) for prompt in pair.prompts[:PROMPTS]]
     per_prompt = -(-pair.settings.samples // len(prompts))
     pools = (pair.standard, pair.speculative)
     tells = all(await asyncio.gather(*(_tells(pool, prompts[0]) for pool in pools)))
@@ -91,18 +91,18 @@ async def _distribution(pair: PoolPair) -> CheckOutcome:
         return observed
     _, second = observed
     evidence |= {"second_p": second, "second_samples": SECOND * per_prompt * len(prompts)}
+    status, message = of_both_looks(first, second)
+    return CheckOutcome(status, message, ask, evidence=evidence)
+
+
+def of_both_looks(first: float, second: float) -> tuple[Status, str]:
+    """Return what follows from the p values of a first look of at most ALPHA, and of a second one."""
     message = f"p = {first:.2g}, then p = {second:.2g} with {SECOND}× as many new answers"
     if second > OPEN:
-        message = f"first test differs, second test does not: {message}"
-        return CheckOutcome("pass", message, ask, evidence=evidence)
+        return "pass", f"first test differs, second test does not: {message}"
     if first * second > PRODUCT:
-        return CheckOutcome(
-            "undecided",
-            f"undecided whether the distributions differ: {message}; raise canary.samples",
-            ask,
-            evidence=evidence,
-        )
-    return CheckOutcome("fail", f"sampled answers are not the standard's: {message}", ask, evidence=evidence)
+        return "undecided", f"undecided whether the distributions differ: {message}; raise canary.samples"
+    return "fail", f"sampled answers are not the standard's: {message}"
 
 
 def _power(differences: two_samples.DetectableDifferences) -> str:
@@ -127,7 +127,7 @@ def _drawn(reply: Reply) -> SampledAnswer:
     return SampledAnswer(reply.text, surprise / TOKENS)
 
 
-def _tail(prompt: Prompt) -> Prompt:
+def tail(prompt: Prompt) -> Prompt:
     return replace(prompt, content=prompt.content[-TAIL:]) if isinstance(prompt.content, str) else prompt
 
 

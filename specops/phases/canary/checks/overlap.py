@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import count
 
 from specops.load.workload import Prompt
-from specops.phases.canary.client import PoolClient, Reply
+from specops.phases.canary.client import CanaryRequest, PoolClient, Reply
 from specops.phases.canary.pool_pair import (
     PLAIN_TOKENS,
     CheckOutcome,
@@ -104,20 +104,19 @@ def _by_prompt(replies: Sequence[tuple[Prompt, Reply]]) -> dict[str, frozenset[s
 
 
 @asynccontextmanager
-async def _neighbours(pair: PoolPair) -> AsyncIterator[None]:
-    """Greedy and sampled requests of other prompts, all the time."""
+async def neighbours(
+    pool: PoolClient, number: int, request: Callable[[int], CanaryRequest]
+) -> AsyncIterator[None]:
+    """So many requests of `pool` in flight, all the time; `request` makes the next by its index."""
     done = asyncio.Event()
 
-    async def keep_busy(pool: PoolClient, first: int) -> None:
-        for number in count(first):
+    async def keep_busy(first: int) -> None:
+        for index in count(first):
             if done.is_set():
                 return
-            prompt = pair.prompts[number % len(pair.prompts)]
-            temperature = 0.0 if number % 2 else 1.0
-            await pool.ask(pool.asking(prompt, max_tokens=PLAIN_TOKENS, temperature=temperature, seed=number))
+            await pool.ask(request(index))
 
-    pools = (pair.standard, pair.speculative)
-    tasks = [asyncio.create_task(keep_busy(pool, first)) for pool in pools for first in range(NEIGHBOURS)]
+    tasks = [asyncio.create_task(keep_busy(first)) for first in range(number)]
     try:
         yield
     finally:
@@ -125,9 +124,21 @@ async def _neighbours(pair: PoolPair) -> AsyncIterator[None]:
         await asyncio.gather(*tasks)
 
 
+def alternating(pool: PoolClient, prompts: Sequence[Prompt]) -> Callable[[int], CanaryRequest]:
+    """Return what makes greedy and sampled requests in turn."""
+
+    def request(index: int) -> CanaryRequest:
+        prompt, temperature = prompts[index % len(prompts)], 0.0 if index % 2 else 1.0
+        return pool.asking(prompt, max_tokens=PLAIN_TOKENS, temperature=temperature, seed=index)
+
+    return request
+
+
 async def run_among_others(check: ConformanceCheck, pair: PoolPair) -> CheckOutcome:
     """The worst outcome of several runs of a check at once, while other requests are answered."""
-    async with _neighbours(pair):
+    async with AsyncExitStack() as stack:
+        for pool in (pair.standard, pair.speculative):
+            await stack.enter_async_context(neighbours(pool, NEIGHBOURS, alternating(pool, pair.prompts)))
         outcomes = await asyncio.gather(*(check.run(pair) for _ in range(COPIES)))
     for status in ("fail", "undecided"):
         for outcome in outcomes:

@@ -7,7 +7,7 @@ token separates rounding from a fault. What differs is sent again before it coun
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from specops import stats
@@ -30,6 +30,8 @@ CONFIDENCE = 0.999
 TEMPERATURES = (0.7, 1.0)
 TOP = 5
 """Likeliest tokens that are requested where answers part: a near tie may be of more than two."""
+TRIES = 4
+"""Times that a standard that differs from itself gets a request for the answer that is compared."""
 _SHOWN = 40
 
 Replies = Mapping[str, Reply]
@@ -104,7 +106,7 @@ def matches(standard: Replies, candidate: Replies) -> Matches:
     return Matches(
         frozenset(shared),
         tuple(
-            _difference(name, standard[name].text, candidate[name].text)
+            difference(name, standard[name].text, candidate[name].text)
             for name in shared
             if standard[name].compared_parts != candidate[name].compared_parts
         ),
@@ -131,15 +133,11 @@ def verdict(parity: Parity, again: Parity, requested: int) -> tuple[Status, str]
 
 
 async def _alone(pair: PoolPair) -> CheckOutcome:
-    async def ask(pool: PoolClient, prompts: Sequence[Prompt]) -> Replies:
-        asks = [pool.greedy(prompt, PLAIN_TOKENS) for prompt in prompts]
-        return {p.id: r for p, r in zip(prompts, await pool.ask_all(asks), strict=True)}
-
     async def rounds(prompts: Sequence[Prompt]) -> tuple[Replies, Replies, Replies]:
         async def twice() -> tuple[Replies, Replies]:
-            return await ask(pair.standard, prompts), await ask(pair.standard, prompts)
+            return await ask_greedily(pair.standard, prompts), await ask_greedily(pair.standard, prompts)
 
-        (first, second), speculative = await asyncio.gather(twice(), ask(pair.speculative, prompts))
+        (first, second), speculative = await asyncio.gather(twice(), ask_greedily(pair.speculative, prompts))
         return first, second, speculative
 
     first, second, speculative = await rounds(pair.prompts)
@@ -151,7 +149,7 @@ async def _alone(pair: PoolPair) -> CheckOutcome:
         differing = [prompt for prompt in pair.prompts if prompt.id in parity.pools.unlike]
         once, _, more = await rounds(differing)
         again = _parity(first, once, more)
-    return await _judged(pair, parity, again, ())
+    return await _judged(pair, first, parity, again, ())
 
 
 async def _mixed(pair: PoolPair) -> CheckOutcome:
@@ -172,7 +170,21 @@ async def _mixed(pair: PoolPair) -> CheckOutcome:
         replies = await asyncio.gather(*map(pair.standard.plain, asks))
         return {prompt.id: reply for prompt, reply in zip(prompts, replies, strict=True)}
 
-    first = await plain()
+    among = [
+        ask for seed, prompt in enumerate(prompts[:2]) for ask in _partners(pair.speculative, prompt, seed)
+    ]
+    return await judge_answers(pair, await plain(), ask, tuple(among))
+
+
+async def judge_answers(
+    pair: PoolPair,
+    first: Replies,
+    ask: Callable[[PoolClient, Sequence[Prompt]], Awaitable[Replies]],
+    among: tuple[CanaryRequest, ...] = (),
+) -> CheckOutcome:
+    """Judge what `ask` gets of the speculative pool by `first`, the standard's own answers. The control is
+    what `ask` gets of the standard. What differs is requested again. `among`: what is in flight meanwhile."""
+    prompts = pair.prompts
     control, speculative = await asyncio.gather(ask(pair.standard, prompts), ask(pair.speculative, prompts))
     if outcome := _unanswered(pair, first, speculative):
         return outcome
@@ -184,10 +196,13 @@ async def _mixed(pair: PoolPair) -> CheckOutcome:
             ask(pair.standard, differing), ask(pair.speculative, differing)
         )
         again = _parity(first, control, speculative)
-    among = [
-        ask for seed, prompt in enumerate(prompts[:2]) for ask in _partners(pair.speculative, prompt, seed)
-    ]
-    return await _judged(pair, parity, again, tuple(among))
+    return await _judged(pair, first, parity, again, among)
+
+
+async def ask_greedily(pool: PoolClient, prompts: Sequence[Prompt]) -> Replies:
+    """Return the pool's greedy answers to all of `prompts`, as many at a time as it may be sent."""
+    asks = [pool.greedy(prompt, PLAIN_TOKENS) for prompt in prompts]
+    return {p.id: r for p, r in zip(prompts, await pool.ask_all(asks), strict=True)}
 
 
 def _partners(pool: PoolClient, prompt: Prompt, seed: int) -> list[CanaryRequest]:
@@ -214,20 +229,16 @@ def _parity(first: Replies, control: Replies, speculative: Replies) -> Parity:
 
 
 async def _judged(
-    pair: PoolPair, parity: Parity, again: Parity, among: tuple[CanaryRequest, ...]
+    pair: PoolPair, first: Replies, parity: Parity, again: Parity, among: tuple[CanaryRequest, ...]
 ) -> CheckOutcome:
     prompts = {prompt.id: prompt for prompt in pair.prompts}
     margins: dict[tuple[str, int], float | None] = {}
     differences = (*parity.pools.differences, *again.pools.differences)
     written = {(difference.prompt, difference.character): difference.challenger for difference in differences}
     for name, character in sorted(written):
-        ask = pair.standard.greedy(prompts[name], PLAIN_TOKENS).with_logprobs(TOP)
-        tokens = (await pair.standard.plain(ask)).first.tokens or ()
-        margin = margin_at([(token.text, token.top) for token in tokens], character)
-        # Near two tokens, the standard could have written the other one, and nothing else.
-        possible = could_write(tokens, character, written[name, character])
-        if margin is None or margin >= NEAR_TIE or possible:
-            margins[name, character] = margin
+        ask = pair.standard.greedy(prompts[name], PLAIN_TOKENS)
+        text = first[name].text
+        margins[name, character] = await margin_of(pair, ask, text, character, written[name, character])
     parity, again = parity.with_margins(margins), again.with_margins(margins)
     status, message = verdict(parity, again, len(pair.prompts))
     example = min(parity.pools.differences, key=lambda difference: difference.near_tie, default=None)
@@ -245,6 +256,29 @@ async def _judged(
     )
 
 
+async def margin_of(
+    pair: PoolPair, ask: CanaryRequest, text: str, character: int, continuation: str
+) -> float | None:
+    """Return the standard's margin at `character` of `text`, its answer to `ask`, in nats, where another
+    answer goes on with `continuation`.
+
+    None where it reports no margin, and where it begins its answer otherwise each time. None too for a near
+    tie with an answer that goes on with none of the likely tokens: it explains nothing.
+    """
+    ask = ask.with_logprobs(TOP)
+    for attempt in range(TRIES):
+        reply = await (pair.standard.ask(ask) if attempt else pair.standard.plain(ask))
+        if reply.text.startswith(text[:character]):
+            break
+    else:
+        return None
+    tokens = reply.first.tokens or ()
+    margin = margin_at([(token.text, token.top) for token in tokens], character)
+    # Near two tokens, the standard could have written the other one, and nothing else.
+    possible = could_write(tokens, character, continuation)
+    return margin if margin is None or margin >= NEAR_TIE or possible else None
+
+
 def could_write(tokens: Sequence[Token], character: int, continuation: str) -> bool:
     """Return whether `continuation`, which begins at `character` of the standard's answer, begins there with
     a token that was nearly as likely as the standard's. `tokens` are those of the standard's answer."""
@@ -256,7 +290,7 @@ def could_write(tokens: Sequence[Token], character: int, continuation: str) -> b
             near = [
                 likely
                 for value, likely in zip(token.top, token.top_texts, strict=False)
-                if token.top[0] - value < NEAR_TIE and likely != token.text
+                if token.top[0] - value < NEAR_TIE
             ]
             # What ends an answer has no text, or one that is not written; nor has a part of a character.
             partial = any("\ufffd" in likely or likely.startswith("bytes:") for likely in near)
@@ -265,7 +299,7 @@ def could_write(tokens: Sequence[Token], character: int, continuation: str) -> b
     return False
 
 
-def _difference(prompt: str, standard: str, challenger: str) -> Difference:
+def difference(prompt: str, standard: str, challenger: str) -> Difference:
     pairs = zip(standard, challenger, strict=False)
     same = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(standard), len(challenger)))
     excerpt = slice(same, same + _SHOWN)

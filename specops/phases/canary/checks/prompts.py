@@ -1,4 +1,5 @@
-"""Long prompts: near the model's limit they are answered as by the standard, and beyond it refused."""
+"""Long prompts: near the model's limit they are answered as by the standard, up to the last token that fits,
+and beyond it refused."""
 
 from __future__ import annotations
 
@@ -6,7 +7,9 @@ import asyncio
 from itertools import cycle
 
 from specops.errors import PromptsError
+from specops.experiment.answers import NEAR_TIE
 from specops.load.workload import Prompt
+from specops.phases.canary.checks.parity import difference, margin_of
 from specops.phases.canary.client import CanaryRequest, PoolClient, Reply
 from specops.phases.canary.pool_pair import (
     CheckOutcome,
@@ -23,11 +26,13 @@ SHRINK = 0.85
 ATTEMPTS = 4
 PER_TOKEN = 3.0
 """Characters, where the pool does not count a prompt's tokens."""
+ROOM = 64
+"""Tokens that a prompt leaves for an answer up to the limit, about."""
 LARGEST = 3_000_000
 """Characters of a request that a server must refuse unread."""
 
 
-async def _text(pair: PoolPair, tokens: int) -> str:
+async def text_of(pair: PoolPair, tokens: int) -> str:
     """Return about so many tokens of the prompts' own text."""
     sample = [prompt for prompt in pair.prompts if _plain(prompt)] or [Prompt("", "", "a word and another. ")]
     replies = [await pair.standard.plain(pair.standard.greedy(prompt, 1)) for prompt in sample[:2]]
@@ -50,21 +55,45 @@ def _plain(prompt: Prompt) -> str:
     return text if isinstance(text, str) else ""
 
 
-def _asking(pool: PoolClient, text: str) -> CanaryRequest:
-    return pool.greedy(Prompt("long", "all", text), TOKENS)
+def _asking(pool: PoolClient, text: str, tokens: int = TOKENS) -> CanaryRequest:
+    return pool.greedy(Prompt("long", "all", text), tokens)
+
+
+async def longest_stated(pair: PoolPair) -> int | None:
+    """Tokens that a sequence may have in both pools, as far as they list it."""
+    limits = await asyncio.gather(pair.standard.longest(), pair.speculative.longest())
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+async def long_prompt_size(pair: PoolPair) -> int:
+    """Tokens of a long prompt, which leave room for an ending and an answer."""
+    limit, most = await longest_stated(pair), pair.settings.long_prompt_tokens
+    return int(0.75 * (most if limit is None else min(most, limit - 2 * TOKENS)))
+
+
+async def long_prompts(pair: PoolPair, number: int, run: str) -> list[Prompt]:
+    """Return so many prompts of long_prompt_size, each with a beginning of its own, by `run` too."""
+    text = await text_of(pair, await long_prompt_size(pair))
+    return [Prompt(f"{n}", "all", text).fresh(run, f"{n}") for n in range(number)]
+
+
+async def _fitting(pair: PoolPair, tokens: int, answer: int) -> tuple[str, CanaryRequest, Reply]:
+    """Return a text of at most about `tokens` that the standard takes, the request with it, and its reply."""
+    text = await text_of(pair, tokens)
+    for _ in range(ATTEMPTS):
+        ask = _asking(pair.standard, text, answer)
+        reply = await pair.standard.ask(ask)
+        if not reply.refused:
+            break
+        text = text[: int(len(text) * SHRINK)]
+    return text, ask, reply
 
 
 async def _long(pair: PoolPair) -> CheckOutcome:
-    limits = await asyncio.gather(pair.standard.longest(), pair.speculative.longest())
-    stated = [limit for limit in limits if limit is not None]
-    prompt_tokens = min([pair.settings.long_prompt_tokens, *(limit - 2 * TOKENS for limit in stated)])
-    text = await _text(pair, int(prompt_tokens * 0.95))
-    for _ in range(ATTEMPTS):
-        ask = _asking(pair.standard, text)
-        standard_reply = await pair.standard.ask(ask)
-        if not standard_reply.refused:
-            break
-        text = text[: int(len(text) * SHRINK)]
+    limit = await longest_stated(pair)
+    most = pair.settings.long_prompt_tokens
+    prompt_tokens = most if limit is None else min(most, limit - 2 * TOKENS)
+    text, ask, standard_reply = await _fitting(pair, int(prompt_tokens * 0.95), TOKENS)
     speculative_ask = _asking(pair.speculative, text)
     speculative_reply, again = await asyncio.gather(
         pair.speculative.ask(speculative_ask), pair.standard.ask(ask)
@@ -77,12 +106,17 @@ async def _long(pair: PoolPair) -> CheckOutcome:
     message = (
         f"of {standard_reply.usage.prompt} tokens" if standard_reply.usage else f"of {len(text)} characters"
     )
-    side = await unlike(pair, standard_reply, again, speculative_reply, speculative_ask)
+    side = await unlike(pair, standard_reply, again, speculative_reply, ask, speculative_ask)
     return held(PoolOutcome("ok", ask=ask), side, f"a prompt {message} is answered as by the standard")
 
 
 async def unlike(
-    pair: PoolPair, standard: Reply, again: Reply, speculative: Reply, ask: CanaryRequest
+    pair: PoolPair,
+    standard: Reply,
+    again: Reply,
+    speculative: Reply,
+    standard_ask: CanaryRequest,
+    ask: CanaryRequest,
 ) -> PoolOutcome:
     if standard.usage and speculative.usage and standard.usage.prompt != speculative.usage.prompt:
         message = f"a prompt of {standard.usage.prompt} tokens is counted as {speculative.usage.prompt}"
@@ -92,9 +126,59 @@ async def unlike(
     more = await pair.speculative.ask(ask)
     if again.text != standard.text or more.text == standard.text:
         return PoolOutcome("unsure", "the answer to a long prompt is not steady", ask)
-    return PoolOutcome(
-        "wrong", f"it answers {speculative.text[:40]!r}, and the standard {standard.text[:40]!r}", ask
-    )
+    parting = difference("long", standard.text, speculative.text)
+    margin = await margin_of(pair, standard_ask, standard.text, parting.character, parting.challenger)
+    if margin is not None and margin < NEAR_TIE:
+        return PoolOutcome("ok", ask=ask)
+    if standard.text.startswith(speculative.text):
+        message = f"it ends after {len(speculative.text)} of the standard's {len(standard.text)} characters"
+        return PoolOutcome("wrong", message, ask)
+    message = f"it answers {parting.challenger!r}, and the standard {parting.standard!r}"
+    return PoolOutcome("wrong", f"from character {parting.character} on {message}", ask)
+
+
+async def _near_limit(pair: PoolPair) -> CheckOutcome:
+    """Have both pools write up to the last token that fits, past the end of the text where they can."""
+    limit, most = await longest_stated(pair), pair.settings.long_prompt_tokens
+    if limit is None:
+        return CheckOutcome("unsupported", "neither pool lists max_model_len at /v1/models")
+    if limit > most:
+        message = f"not sent: the limit of {limit} tokens is above canary.long_prompt_tokens, {most}"
+        return CheckOutcome("unsupported", message)
+    text, ask, counted = await _fitting(pair, limit - ROOM, 1)
+    if side := trouble(counted, ask):
+        return CheckOutcome("undecided", f"the standard pool: {side.message}", ask)
+    if counted.usage is None:
+        return CheckOutcome("unsupported", "not sent: the standard counts no tokens of a prompt", ask)
+    room = limit - counted.usage.prompt
+    asks = [
+        _asking(pool, text, room).with_fields(ignore_eos=True) for pool in (pair.standard, pair.speculative)
+    ]
+    standard = await pair.standard.ask(asks[0])
+    if standard.refused:
+        asks = [ask.with_fields(ignore_eos=None) for ask in asks]
+        standard = await pair.standard.ask(asks[0])
+    again, speculative = await asyncio.gather(pair.standard.ask(asks[0]), pair.speculative.ask(asks[1]))
+    sides = [
+        trouble(reply, ask) or PoolOutcome("ok", ask=ask)
+        for reply, ask in zip((standard, speculative), asks, strict=True)
+    ]
+    if any(side.state != "ok" for side in sides):
+        return held(sides[0], sides[1], "")
+    if standard.first.finish_reason != "length":
+        message = f"the standard's answer ends by itself before its limit of {limit} tokens"
+        return CheckOutcome("unsupported", message, asks[0])
+    side = await unlike(pair, standard, again, speculative, *asks)
+    if (
+        side.state == "ok"
+        and speculative.text == standard.text
+        and speculative.first.finish_reason != "length"
+    ):
+        reason = speculative.first.finish_reason
+        message = f"an answer that its limit cut off says finish_reason {reason!r}"
+        side = PoolOutcome("wrong", message, asks[1])
+    message = f"an answer of {room} tokens up to the limit of {limit} is the standard's"
+    return held(PoolOutcome("ok", ask=asks[0]), side, message)
 
 
 async def beyond(pool: PoolClient, pair: PoolPair) -> PoolOutcome:
@@ -102,7 +186,7 @@ async def beyond(pool: PoolClient, pair: PoolPair) -> PoolOutcome:
     limit = await pool.longest()
     if limit is None:
         return PoolOutcome("refused", "it does not list max_model_len at /v1/models")
-    text = await _text(pair, int(limit * 1.2) + 64)
+    text = await text_of(pair, int(limit * 1.2) + 64)
     if len(text) > LARGEST:
         return PoolOutcome(
             "refused", f"its limit of {limit} tokens takes a request of {len(text)} characters to pass"
@@ -117,4 +201,7 @@ async def beyond(pool: PoolClient, pair: PoolPair) -> PoolOutcome:
 
 
 LONG = ConformanceCheck("long_prompt", "a long prompt is answered as by the standard", _long)
+NEAR_LIMIT = ConformanceCheck(
+    "near_limit", "an answer goes up to the model's limit as the standard's", _near_limit
+)
 TOO_LONG = of_each("too_long", "a prompt beyond the model's limit is refused", beyond, feature=False)

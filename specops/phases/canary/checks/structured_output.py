@@ -1,4 +1,5 @@
-"""JSON and tools. The request forces the form, so that a model too weak to choose it shows it as well."""
+"""JSON, tools, and reasoning beside a schema. The request forces the form, so that a model too weak to choose
+it shows it as well."""
 
 from __future__ import annotations
 
@@ -9,6 +10,9 @@ from specops.phases.canary.client import CanaryRequest, PoolClient, Reply, ToolC
 from specops.phases.canary.pool_pair import ConformanceCheck, PoolOutcome, PoolPair, of_each, trouble
 
 TOKENS = 96
+REASONING_TOKENS = 768
+MARK = "</think>"
+"""What ends the reasoning of most models; a parser removes it."""
 SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {"size": {"enum": ["small", "large"]}, "ready": {"type": "boolean"}},
@@ -102,6 +106,31 @@ async def tools_stream(pool: PoolClient, pair: PoolPair) -> PoolOutcome:
     return PoolOutcome("ok", ask=ask)
 
 
+async def reasoning(pool: PoolClient, pair: PoolPair) -> PoolOutcome:
+    """Of a model that reasons: beside a schema its reasoning stays in its own field."""
+    most = min(REASONING_TOKENS, (await pool.longest() or 2 * REASONING_TOKENS) // 2)
+    plain = pool.chat_request(QUESTION, max_tokens=most, temperature=0)
+    first = await pool.plain(plain)
+    if side := trouble(first, plain):
+        return side
+    if not first.first.reasoning:
+        return PoolOutcome("ignored", "it reports no reasoning", plain)
+    formatted = plain.with_fields(response_format=FORMATS["json_schema"])
+    for ask in (formatted, formatted.streaming()):
+        reply = await pool.ask(ask)
+        if side := trouble(reply, ask):
+            return side
+        if MARK in reply.text or not (fits(reply.text) or begun(reply)):
+            message = f"beside a schema its answer is {reply.text[:60]!r}, outside its reasoning"
+            return PoolOutcome("wrong", message, ask)
+        if not reply.text.strip():
+            message = f"its reasoning takes all {most} tokens, and no answer is left to check"
+            return PoolOutcome("unsure", message, ask)
+        if not reply.first.reasoning:
+            return PoolOutcome("ignored", "it reports no reasoning beside a schema", ask)
+    return PoolOutcome("ok", ask=formatted)
+
+
 def called(reply: Reply, ask: CanaryRequest) -> PoolOutcome | None:
     """Return what is wrong with an answer that was to call the tool; None where nothing is."""
     calls = reply.first.calls
@@ -131,5 +160,6 @@ CHECKS: tuple[ConformanceCheck, ...] = (
         "response_format",
     ),
     of_each("tools", "a tool that must be called is called by its schema", tools, "tools"),
+    of_each("reasoning", "reasoning stays out of an answer with a schema", reasoning, "response_format"),
     of_each("tools_stream", "a tool's arguments come whole in a stream", tools_stream, "tools"),
 )
