@@ -506,51 +506,6 @@ def judge_first_token(
     )
 
 
-CACHE_MARGIN = 0.1
-"""Share of the prompt tokens that one arm may have more of in its cache than the other."""
-
-
-def reports_cache(evidence: Evidence, level: Level) -> bool:
-    """Return whether any answer at the level says how many of its prompt tokens were cached."""
-    return any(
-        row.cached_tokens is not None for s in evidence.at(level) for row in (s.standard, s.challenger)
-    )
-
-
-def cached_tokens(evidence: Evidence, level: Level, confidence: float) -> Finding:
-    """The challenger does not have a larger share of its prompt tokens in its cache: else its first token,
-    and part of what it gains, are the cache's. A smaller share is its own loss, and only named.
-
-    What an answer does not report counts as not cached: vLLM reports no zero.
-    """
-    totals: dict[Any, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
-    silent = {evidence.standard, evidence.challenger}
-    for sample in evidence.at(level):
-        arms = {evidence.standard: sample.standard, evidence.challenger: sample.challenger}
-        silent -= {arm for arm, row in arms.items() if row.cached_tokens is not None}
-        if sample.answered and all(row.prompt_tokens for row in arms.values()):
-            numbers = [n for row in arms.values() for n in (row.cached_tokens or 0, row.prompt_tokens or 0)]
-            totals[sample.window] = [a + b for a, b in zip(totals[sample.window], numbers, strict=True)]
-    differences = [
-        after / of_after - before / of_before for before, of_before, after, of_after in totals.values()
-    ]
-    more = stats.mean_interval(differences, confidence) if len(differences) >= stats.MIN_PAIRS else None
-    if more is None:
-        return Finding(claim="cached tokens", load=level, verdict="unknown")
-    sums = [sum(column) for column in zip(*totals.values(), strict=True)]
-    return Finding(
-        claim="cached tokens",
-        load=level,
-        verdict="shown" if more.high <= CACHE_MARGIN else "open",
-        cause="cache" if more.low > CACHE_MARGIN or more.high < -CACHE_MARGIN else None,
-        counts=Counts(standard=sums[0], standard_n=sums[1], challenger=sums[2], challenger_n=sums[3]),
-        bound=more.high,
-        margin=CACHE_MARGIN,
-        n=sums[3],
-        examples=[f"{arm} reports none" for arm in sorted(silent)],
-    )
-
-
 def open_loop(
     evidence: Evidence, level: Level, traffic_class: str | None, figure: BesideFigure, confidence: float
 ) -> list[Finding]:

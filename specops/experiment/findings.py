@@ -37,7 +37,7 @@ temperature: sampled answers are the greedy ones. blind: the standard repeats to
 compare with. standard: it varies itself as much. starts: starts of servers differ by more than is gained.
 other prompts: the arms count different numbers of tokens in a prompt. not decoding: the gain is not in the
 time per output token. accepted: the operator accepts it. cache: one arm had surely more of its prompt tokens
-in its cache.
+in its cache; of a wait, a factor: what of a prompt a cache may know.
 """
 
 StoredInterval = Annotated[

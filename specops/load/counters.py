@@ -109,9 +109,11 @@ def counted(record: CellRecord, before: Scrape | NoData, after: Scrape | NoData,
     generated = USUAL.generated if series.counts_at_end else series.generated
     tokens = exposition.increase(before, after, generated, model)
     counts = exposition.draft_counts(before, after, model)
+    cached = exposition.cache_counts(before, after, model)
     update: dict[str, Any] = {
         "server_tokens": None if isinstance(tokens, NoData) else tokens,
         "verified": counts.drafts,
+        "cache_counts": None if isinstance(cached, NoData) else cached,
     }
     if isinstance(counts, NoData):
         update["drafts_missing"] = counts.reason

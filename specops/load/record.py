@@ -18,7 +18,7 @@ from specops.load.answer import TokensFrom
 from specops.load.arrivals import Level
 from specops.load.request_drafts import pooled
 from specops.load.request_times import Objectives, Observation, Part, behind_schedule, client_bound
-from specops.prometheus.exposition import DraftCounts
+from specops.prometheus.exposition import CacheCounts, DraftCounts
 from specops.results import milliseconds, rounded
 
 QUANTILES = (0.5, 0.95, 0.99)
@@ -275,6 +275,9 @@ class CellRecord(_Record):
 
     drafts: DraftCounts | None = None
     drafts_missing: str | None = None
+    cache_counts: CacheCounts | None = None
+    """What its prefix cache had, by the server's counters; None where it shows none."""
+
     rows: tuple[Row, ...]
     """The requests whose times are compared."""
 
