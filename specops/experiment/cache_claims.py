@@ -1,8 +1,9 @@
 """The claims on prefix caches: both arms have like shares of their prompts in the cache, and first tokens are
 compared only where they have. Pure.
 
-Shares are those of the answers (`cached_tokens`), whose requests are the compared ones; where neither arm's
-answers report any, those of the servers' counters, which count every request of a window.
+Shares are those of the answers (`cached_tokens`), whose requests are the compared ones. Where an arm's
+answers report no hit, the servers' counters decide, which count every request of a window: some releases
+report 0 tokens though the cache hits.
 """
 
 from __future__ import annotations
@@ -46,8 +47,9 @@ class CacheShares:
 
     @property
     def totals(self) -> tuple[float, float, float, float]:
-        columns = zip(*self.windows.values(), strict=True)
-        before, of_before, after, of_after = (sum(column) for column in columns)
+        before, of_before, after, of_after = (
+            sum(numbers[place] for numbers in self.windows.values()) for place in range(4)
+        )
         return before, of_before, after, of_after
 
 
@@ -55,16 +57,18 @@ def cache_shares(evidence: Evidence, level: Level) -> CacheShares | None:
     """Return what the arms had in their caches at a load; None where neither answers nor counters say."""
     windows: dict[object, tuple[float, float, float, float]] = defaultdict(lambda: (0.0, 0.0, 0.0, 0.0))
     silent = {evidence.standard, evidence.challenger}
+    without_hits = set(silent)
     for sample in evidence.at(level):
         arms = {evidence.standard: sample.standard, evidence.challenger: sample.challenger}
         silent -= {arm for arm, row in arms.items() if row.cached_tokens is not None}
+        without_hits -= {arm for arm, row in arms.items() if row.cached_tokens}
         if sample.answered and all(row.prompt_tokens for row in arms.values()):
             numbers = [n for row in arms.values() for n in (row.cached_tokens or 0, row.prompt_tokens or 0)]
             before, of_before, after, of_after = (
                 a + b for a, b in zip(windows[sample.window], numbers, strict=True)
             )
             windows[sample.window] = before, of_before, after, of_after
-    counted = _counted(evidence, level) if silent else {}
+    counted = _counted(evidence, level) if without_hits else {}
     if counted:
         return CacheShares("counters", counted)
     return CacheShares("answers", windows, tuple(sorted(silent))) if len(silent) < 2 else None

@@ -111,7 +111,7 @@ def _state(samples: Sequence[Sample], figure: str) -> Parts | None:
     for state in divided:
         first = [sample for sample in samples if sample.factors["cache"] == state]
         second = [sample for sample in samples if sample.factors["cache"] != state]
-        rest = " or ".join(CACHE_WORDS[other] for other in states if other != state)
+        rest = " or ".join(CACHE_WORDS[place] for place in states if place != state)
         splits.append(_parts((CACHE_WORDS[state], rest), first, second, figure, confidence))
     return max(splits, key=_sureness)
 

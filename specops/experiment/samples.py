@@ -130,8 +130,8 @@ def _matched(standard: Sequence[Row], challenger: Sequence[Row]) -> Iterator[tup
     """The requests of both arms that are compared: the same request, and of later turns that follow on the
     arms' own answers, which may differ, two of one class with prompts of like length."""
     arms = _by_prompt(standard), _by_prompt(challenger)
-    same = sorted(arms[0].keys() & arms[1].keys())
-    yield from ((arms[0][key], arms[1][key]) for key in same)
+    same = arms[0].keys() & arms[1].keys()
+    yield from ((arms[0][key], arms[1][key]) for key in sorted(same))
     groups: tuple[dict[tuple[str, float, int, int], list[Row]], ...] = (defaultdict(list), defaultdict(list))
     for arm, group in zip(arms, groups, strict=True):
         for key, row in arm.items():

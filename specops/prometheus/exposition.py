@@ -315,9 +315,9 @@ def cache_counts(before: Scrape, after: Scrape, model: str | None = None) -> Cac
     """What the engine's own counters say of its prefix cache between two scrapes."""
     for names in series_of(before, after).prefix_cache:
         hits = increase(before, after, names.hits, model)
-        others = increase(before, after, names.lookups or names.misses, model)
-        if not isinstance(hits, NoData) and not isinstance(others, NoData):
-            return CacheCounts(hits, others if names.lookups else hits + others)
+        rest = increase(before, after, names.lookups or names.misses, model)
+        if not isinstance(hits, NoData) and not isinstance(rest, NoData):
+            return CacheCounts(hits, rest if names.lookups else hits + rest)
     return NoData("its metrics have no counters of a prefix cache that specops reads")
 
 

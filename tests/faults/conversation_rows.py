@@ -93,7 +93,7 @@ CONVERSATIONS: list[Row] = [
         "cache_off_by_the_counters",
         "1.55 times as fast in decoding; of four turns, the challenger has nothing in its cache, as only the "
         "servers' counters say",
-        replace(silent(FASTER), prefix_cache=False, prefill_ms=40.0),
+        replace(silent(FASTER), prefix_cache=False, prefill_ms=40.0, speculates=True),
         "no",
         r"the challenger had 0% of its prompt tokens in its cache[^\n]*TTFT is",
         r"by its counters",

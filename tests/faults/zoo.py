@@ -256,7 +256,7 @@ class Keeper:
         """How many of the prompt's pieces are in the cache."""
         pieces = beginnings(_prompt_of(body))
         cached = 0
-        if self.knobs.prefix_cache and self.knobs.cache_usage:
+        if self.knobs.prefix_cache:
             cached = max((n for n, piece in enumerate(pieces, 1) if piece in self._beginnings), default=0)
             self._beginnings.update(pieces)
         self.looked_up += self.knobs.prompt_tokens * len(pieces)
@@ -511,7 +511,7 @@ class Keeper:
         read = self.knobs.prompt_tokens // (2 if self._cuts(_prompt_of(body)) else 1)
         read *= len(beginnings(_prompt_of(body)))
         usage: Body = {"prompt_tokens": read, "completion_tokens": tokens, "total_tokens": read + tokens}
-        if self.knobs.prefix_cache:
+        if self.knobs.prefix_cache and self.knobs.cache_usage:
             cached = self.knobs.prompt_tokens * body.get("cached messages", 0)
             usage["prompt_tokens_details"] = {"cached_tokens": cached}
         return usage

@@ -73,6 +73,21 @@ def test_answers_of_both_arms_come_before_counters() -> None:
     assert finding.counts.challenger * 2 == finding.counts.challenger_n
 
 
+def test_counters_decide_where_the_answers_of_an_arm_report_no_hit() -> None:
+    """Some releases report 0 cached tokens though the cache hits."""
+
+    def answer(window: Window, prompt: str, time_s: float) -> dict[str, Any]:
+        return {"prompt_tokens": 100, "cached_tokens": 50 if window.arm == "draft" else 0}
+
+    records = windows(cycles=8, answer=answer)
+    finding = cached_finding(counted(records, standard=0.5, draft=0.5))
+    assert finding is not None
+    assert (finding.verdict, finding.cause) == ("shown", None)
+    finding = cached_finding(records)
+    assert finding is not None
+    assert (finding.verdict, finding.cause, finding.examples) == ("open", "cache", [])
+
+
 def test_a_challenger_without_its_cache_whose_first_token_is_late_loses() -> None:
     """TTFT itself is not compared, and the loss stands under its own name."""
 
@@ -125,8 +140,8 @@ def test_first_tokens_are_unknown_where_a_cache_may_have_made_them(
 
 
 def states(cold_ms: float, **planned: Any) -> list[WindowRecord]:
-    """Half of the prompts begin with the shared prefix; the challenger takes `cold_ms` more for the others."""
-
+    """Half of the prompts begin with the shared prefix; each other request takes the challenger `cold_ms`
+    longer."""
     records = windows(3.0, cycles=36, classes=("chat",), prefix_share=0.5, **planned)
     changed = []
     for record in records:

@@ -65,8 +65,7 @@ def _meaning(cache: CacheComparison) -> str | Cell:
         return "too few windows to compare"
     if cache.difference.low <= 0 <= cache.difference.high:
         return "no difference is shown"
-    arm, other = ("challenger", "standard") if cache.difference.low > 0 else ("standard", "challenger")
-    more = f"the {arm} had more in its cache than the {other}"
+    more = f"the {'challenger' if cache.difference.low > 0 else 'standard'} had more in its cache"
     if cache.equal:
         return f"{more}, by too little to matter"
     return Cell(f"{more}, which brings its first tokens sooner", "open")
