@@ -27,6 +27,7 @@ from specops.experiment.samples import FIGURES, Lateness, Sample, pair_up, ratio
 from specops.load.arrivals import Level
 from specops.load.record import Row, acceptance, positive
 from specops.load.request_times import Objectives
+from specops.load.workload import OWN_HISTORY
 from specops.stats import shares
 
 ONE_SIDED = 0.95
@@ -38,6 +39,9 @@ client's own error, which differs between servers that keep and close their conn
 
 BESIDE_MARGIN = 0.9
 """In an open loop, and of sampled requests beside greedy ones, the speed-up must surely exceed it."""
+
+MOST_UNMATCHED = 0.1
+"""Share of the turns on own answers that may have no partner: the gain of more of them is not observed."""
 
 SAMPLED_LENGTH_MARGIN = 0.1
 """Sampled answers vary in length, so that 3% would take thousands of them."""
@@ -126,6 +130,17 @@ class Evidence:
             and traffic_class in (None, sample.traffic_class)
         ]
 
+    def unmatched(self, level: Level, traffic_class: str | None) -> float:
+        """The share of the turns on own answers that no turn of the other arm is compared with."""
+        sent = sum(
+            OWN_HISTORY in row.variant and traffic_class in (None, row.traffic_class)
+            for window in self.windows
+            if window.kind == "measured" and window.level == level
+            for row in (window.cell.rows if window.arm in (self.standard, self.challenger) else ())
+        )
+        matched = sum(OWN_HISTORY in sample.standard.variant for sample in self.at(level, traffic_class))
+        return 1 - 2 * matched / sent if sent else 0.0
+
     def of_body(self, samples: Iterable[Sample]) -> list[Sample]:
         """Without requests that failed, were refused at first or were late in either arm: those are counted,
         not averaged."""
@@ -189,6 +204,10 @@ def wait(
         )
 
     finding = estimate(samples)
+    unmatched = evidence.unmatched(level, traffic_class)
+    if finding.verdict == "shown" and unmatched > MOST_UNMATCHED:
+        update = {"verdict": "open", "cause": "unmatched", "examples": [f"{unmatched:.0%}"]}
+        return finding.model_copy(update=update)
     if finding.verdict == "shown" and _client_bound(evidence, level):
         return finding.model_copy(
             update={"verdict": "open", "cause": "client", "examples": [_client_bound(evidence, level)]}

@@ -41,7 +41,7 @@ from specops.experiment.plan import (
 )
 from specops.experiment.records import Margin, Measurements, Place, WindowRecord
 from specops.experiment.storing import Storing
-from specops.hints import with_options
+from specops.hints import with_options, with_value
 from specops.launch.servers import SERVED_AS, Server, check, serving
 from specops.load import clock
 from specops.load.answer import Failure, token_counter
@@ -524,13 +524,13 @@ def plan_of(
     mixed_temperature: float,
 ) -> Plan:
     replay = requests.replay(prompts, for_comparison=True)
-    cells = settings.prefix_share or settings.cold_share
-    if cells and (replay is not None or requests.same_prompts):
+    share = settings.prefix_share or settings.cold_share
+    if share and (replay is not None or requests.same_prompts):
         kind = "replayed requests" if replay is not None else "prompts that are sent as they are"
         raise UsageError(
             f"prefix_share and cold_share are not for {kind}, which decide themselves what a cache knows: "
             "expected 0",
-            hint=with_options({"--prefix-share": None, "--cold-share": None}),
+            hint=with_value(f"{share:g}", "0"),
         )
     return Plan(
         arms=tuple(arms),

@@ -211,6 +211,9 @@ def _wait(finding: Finding) -> str:
     where = _WHERE.get(finding.claim, "")
     if finding.cause == "client":
         return "; ".join(finding.examples)
+    if finding.cause == "unmatched":
+        beside = "no turn of the other arm has a prompt of like length"
+        return f"{where}{_speedup(finding)}, but for {finding.examples[0]} of the later turns, {beside}"
     if finding.ratio is None:
         return f"{where}too few requests for an interval{_needs(finding)}"
     if finding.cause in (*_FACTORS, *_OF_TRAFFIC) and finding.verdict != "shown":

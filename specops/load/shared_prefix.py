@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from specops.errors import UsageError
-from specops.hints import with_options
+from pathlib import Path
+
+from specops.errors import PromptsError
+from specops.hints import beginning
 from specops.load.answer import CountTokens
 from specops.load.workload import PromptSet
 from specops.results import sha256
@@ -23,14 +25,14 @@ def shared_prefix(prompts: PromptSet, tokens: int, run: str, count_tokens: Count
     """Return a text of about `tokens` tokens from the texts of `prompts`, repeated where they are shorter.
 
     It begins with a nonce that follows from `run`: a server has it in its cache from this run alone. Raises
-    UsageError for prompts of token ids, in front of which no text can be put.
+    PromptsError for prompts of token ids, in front of which no text can be put.
     """
     texts = [prompt.text() for prompt in prompts.prompts]
     if not all(texts):
-        raise UsageError(
+        raise PromptsError(
             f"{prompts.path} has prompts of token ids, in front of which no shared prefix can be put: "
             "expected texts or messages",
-            hint=with_options({"--prefix-share": None}),
+            hint=beginning(Path(prompts.path)),
         )
     text = "\n".join(texts) + "\n"
     length = round(tokens * characters_a_token(text, count_tokens))

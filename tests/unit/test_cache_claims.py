@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import made_windows
 import pytest
 from made_windows import judged, plan, windows
+from pydantic import ValidationError
 
 from specops.config import Ab
+from specops.errors import PromptsError, UsageError
 from specops.experiment import cache_claims, sentences
 from specops.experiment.findings import Finding, Ternary
 from specops.experiment.plan import Window, cache_state
 from specops.experiment.records import WindowRecord
+from specops.experiment.run import plan_of
 from specops.load.arrivals import Level
+from specops.load.settings import BaselineSettings
+from specops.load.shared_prefix import shared_prefix
+from specops.load.workload import Prompt, PromptSet
+from specops.phases.ab.settings import AbSettings
 from specops.prometheus.exposition import CacheCounts, NoData, cache_counts, parse
 from specops.serving import ENGINES
 from specops.serving.metrics import Series
@@ -238,3 +246,31 @@ def test_the_counters_of_each_engine_are_read(engine: str) -> None:
     assert cache_counts(scrape(10, 100), scrape(20, 190), "m") == CacheCounts(10.0, lookups)
     restarted = cache_counts(scrape(10, 100), scrape(0, 0), "m")
     assert isinstance(restarted, NoData)
+
+
+@pytest.mark.parametrize("share", ["prefix_share", "cold_share"])
+def test_what_decides_itself_what_a_cache_knows_refuses_cache_states(share: str) -> None:
+    prompts = PromptSet((Prompt("a", "all", "Hello"),), "prompts.json", "playbook", "0" * 64)
+    requests = BaselineSettings(base_url="http://127.0.0.1:9/v1", model="m")
+    settings = AbSettings(**{share: 0.5})
+    assert getattr(plan_of(["a", "b"], requests, settings, prompts, 0.7), share) == 0.5
+    for refusing in ({"same_prompts": True}, {"arrivals": "ramp:1-2/1m"}):
+        with pytest.raises(UsageError, match="decide themselves what a cache knows"):
+            plan_of(["a", "b"], requests.model_copy(update=refusing), settings, prompts, 0.7)
+
+
+def test_shares_above_1_are_refused() -> None:
+    with pytest.raises(ValidationError, match="together above 1"):
+        AbSettings(prefix_share=0.6, cold_share=0.5)
+
+
+def test_a_prefix_has_its_length_and_is_another_in_another_run(tmp_path: Path) -> None:
+    prompts = PromptSet((Prompt("a", "all", "Hello there"),), str(tmp_path), "playbook", "0" * 64)
+    one, other_run = (shared_prefix(prompts, 300, run, None) for run in ("one", "two"))
+    assert len(one.removesuffix("\n\n")) == 4 * 300
+    assert one[10:] == other_run[10:]
+    assert one != other_run
+    assert len(shared_prefix(prompts, 300, "one", lambda text: len(text) // 2)) == 2 * 300 + 2
+    ids = PromptSet((Prompt("a", "all", (1, 2)),), str(tmp_path / "ids.json"), "openai-batch", "0" * 64)
+    with pytest.raises(PromptsError, match="token ids"):
+        shared_prefix(ids, 300, "one", None)

@@ -156,3 +156,35 @@ def test_a_window_has_whole_sessions_in_one_variant_and_one_for_each_stream() ->
             assert not counted & drawn
             drawn |= counted
     assert mixed_turns == {1, 2, 3, 4}
+
+
+def own_histories(longer: int) -> Answer:
+    """Later turns follow on own answers; of the challenger, those of `longer` of 4 sessions have prompts of
+    another length."""
+
+    def answer(window: Window, prompt: str, time_s: float) -> dict[str, Any]:
+        if turn_of(prompt) == 1 or window.kind != "measured":
+            return {}
+        other_length = window.arm == "draft" and int(prompt[1:4]) % 4 < longer
+        return {
+            "variant": f"{window.cycle}.{prompt[1:4]}~{window.arm}",
+            "prompt_tokens": 900 if other_length else 60,
+        }
+
+    return answer
+
+
+def test_turns_on_other_answers_are_compared_by_the_length_of_their_prompts() -> None:
+    judgement = conversations(own_histories(0))
+    assert judgement.decision.verdict == "yes", judgement.decision.reason
+    (length,) = judgement.lengths
+    assert length.n == CYCLES * 8, "all turns have a partner"
+
+
+def test_a_gain_of_turns_without_a_partner_is_not_deployed() -> None:
+    judgement = conversations(own_histories(2))
+    assert judgement.decision.verdict == "undecided"
+    assert (
+        "of the later turns, no turn of the other arm has a prompt of like length"
+        in judgement.decision.reason
+    )

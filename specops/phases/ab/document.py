@@ -97,6 +97,7 @@ def _subtitle(result: Result, report: Report, path: Path) -> str:
         f"{count(prompts.get('count', 0), 'prompt')} in {count(len(classes), 'class', 'classes')}",
         repeated_sentence(prompts.get("repeated", 0), prompts.get("count", 0)),
         conversations_sentence(prompts),
+        "later turns on own answers" if result.settings.get("live_answers") else "",
         f"look {looks.get('done')} of {looks.get('planned')}",
         str(path),
     ]
