@@ -225,6 +225,28 @@ def test_equal_live_answers_are_the_same_requests(stub: Stub, other: Stub, conve
         )
 
 
+def test_a_margin_is_requested_with_the_history_of_its_answer(
+    stub: Stub, other: Stub, conversations: Path
+) -> None:
+    """The second answers differ on equal own histories: the standard is asked how sure it was there."""
+
+    def answers(second: str) -> Any:
+        def answer(body: Body) -> Reply:
+            text = second if len(body["messages"]) == 3 else "alike"
+            reply: Reply = answering(text)(body)
+            return reply
+
+        return answer
+
+    stub.answer, other.answer = answers("so"), answers("no")
+    compare_stubs((stub, other), conversations, settings=LIVE, same_prompts=False)
+    asked = [body["messages"] for body in stub.requests if body.get("logprobs")]
+    histories = {tuple(message["content"] for message in messages[1:]) for messages in asked}
+    # A turn that fills a stream has the recorded answer.
+    assert ("alike", "Why?") in histories
+    assert histories <= {("alike", "Why?"), ("Yes.", "Why?")}
+
+
 def test_the_recorded_history_stands_in_for_an_answer_that_failed(conversations: Path) -> None:
     first, second, third = load_prompts(conversations).sessions[0]
     own = second.continuing(first, first, "Mine.")

@@ -29,9 +29,10 @@ def _by_arm(report: Report) -> Table:
         for figures in levels
         if figures.cached_share is not None or figures.cache_counts is not None
     )
-    note = "The server's counters include requests whose times are not compared, and those of other clients."
+    counted = any(figures.cache_counts for levels in report.arms.values() for figures in levels)
+    note = "Counters include requests whose times are not compared, and those of other clients."
     columns = ("arm, load", "by its answers", "by its counters")
-    return Table("Share of the prompts that was in the cache", columns, rows, note)
+    return Table("Share of the prompts that was in the cache", columns, rows, note if counted else "")
 
 
 def _differences(report: Report) -> Table:
