@@ -101,9 +101,11 @@ def _from(name: str, names: Callable[[int], tuple[str, str]]) -> Split:
 
 
 def _state(samples: Sequence[Sample], figure: str) -> Parts | None:
-    """The split by the cache state of a request: the state that differs most surely from all others."""
+    """The split by the cache state of a request: the state that differs most surely from all others. None
+    where the turn alone makes it, which is a factor itself."""
     states = sorted({int(sample.factors["cache"]) for sample in samples})
-    if len(states) < 2:
+    of_turns = all(2 * (sample.factors["turn"] > 1) == sample.factors["cache"] for sample in samples)
+    if len(states) < 2 or of_turns:
         return None
     divided = states if len(states) > 2 else states[1:]
     confidence = 1 - (1 - CONFIDENCE) / len(divided)

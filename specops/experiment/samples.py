@@ -128,15 +128,17 @@ def longest_run(windows: Sequence[WindowRecord], arm: str) -> int:
 
 def _matched(standard: Sequence[Row], challenger: Sequence[Row]) -> Iterator[tuple[Row, Row]]:
     """The requests of both arms that are compared: the same request, and of later turns that follow on the
-    arms' own answers, which may differ, two of one class with prompts of like length."""
+    arms' own answers, which may differ, two of one class with prompts of like length. Where a server does
+    not report lengths, two of like turns."""
     arms = _by_prompt(standard), _by_prompt(challenger)
     same = arms[0].keys() & arms[1].keys()
     yield from ((arms[0][key], arms[1][key]) for key in sorted(same))
+    reported = all(row.prompt_tokens or row.error for row in (*standard, *challenger))
     groups: tuple[dict[tuple[str, float, int, int], list[Row]], ...] = (defaultdict(list), defaultdict(list))
     for arm, group in zip(arms, groups, strict=True):
         for key, row in arm.items():
             if key not in same and OWN_HISTORY in row.variant:
-                tokens = row.prompt_tokens
+                tokens = row.prompt_tokens if reported else None
                 length = length_bounds(tokens)[0] if tokens else -stage(row.turn)
                 state = cache_state(row.variant, row.turn)
                 group[row.traffic_class, row.temperature, length, state].append(row)

@@ -109,7 +109,7 @@ class Row(_Record):
     traffic_class: str = Field(validation_alias="class", serialization_alias="class")
     part: Part = "counted"
     variant: str = ""
-    """Which variant of the prompt was sent: variants differ in the nonce in front."""
+    """Which variant of the prompt was sent: variants differ in the text in front, or in the history."""
 
     turn: int = 1
     """Place in its conversation, from 1. The prompt of a later turn is the first one's, # and the turn."""

@@ -11,6 +11,7 @@ from made_windows import ARMS, CLASSES, judged, plan, windows
 from specops.experiment import sentences
 from specops.experiment.decide import Judged
 from specops.experiment.plan import Window
+from specops.experiment.samples import pair_up
 from specops.stats import texts
 
 TURNS = 4
@@ -179,6 +180,22 @@ def test_turns_on_other_answers_are_compared_by_the_length_of_their_prompts() ->
     assert judgement.decision.verdict == "yes", judgement.decision.reason
     (length,) = judgement.lengths
     assert length.n == CYCLES * 8, "all turns have a partner"
+
+
+def test_where_a_server_reports_no_lengths_turns_on_other_answers_are_compared_by_turn() -> None:
+    def answer(window: Window, prompt: str, time_s: float) -> dict[str, Any]:
+        return own_histories(2)(window, prompt, time_s) | (
+            {"prompt_tokens": None} if window.arm == "standard" else {}
+        )
+
+    later = {f"p{n:03}": (f"p{n:03}#2", f"p{n:03}#3") for n in range(SESSIONS)}
+    records = windows(
+        cycles=4, answer=answer, prompts=SESSIONS, classes=("chat",), later_turns=later, long_run=0
+    )
+    samples = [sample for sample in pair_up(records, *ARMS) if sample.kind == "measured"]
+    rows = [row for record in records if record.kind == "measured" for row in record.cell.rows]
+    assert len(samples) == len(rows) / 2
+    assert all(sample.standard.turn == sample.challenger.turn for sample in samples)
 
 
 def test_a_gain_of_turns_without_a_partner_is_not_deployed() -> None:
